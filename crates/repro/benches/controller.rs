@@ -2,15 +2,15 @@
 //! the engine's step, a decision for each DAG whose period has ended, plans for what was decided,
 //! rates that differ into the tables, history. [`epoch`](../epoch.rs) measures the engine alone.
 //!
-//! 512 tenants have two DAGs each on 32 regions: that is as many DAGs as a daemon takes. Every region
-//! holds a chain of 8 NTs of its own, so that DAGs stay where they are. The card does at once what it
-//! is asked. Loads
+//! 512 tenants have two DAGs each on 32 regions: as many DAGs as a daemon accepts. Every region
+//! holds a chain of 8 NTs that no other has, so that DAGs stay where they are. The card does at
+//! once what it is told. Loads
 //!
 //! - are steady: the same bytes in every epoch;
 //! - vary: within a quarter, all loads change on every step, and promises are seldom exceeded;
-//! - are too many: heavy-tailed, three times what the card can take, all loads change on every step, and no
-//!   region is free: the autoscaler looks for places that there are not. With 100 tenants some 20 DAGs
-//!   find one on what is loaded, in every epoch.
+//! - are too many: heavy-tailed, three times what the card can take, all loads change on every
+//!   step, and no region is free: the autoscaler looks for regions in vain. With 100 tenants some 20
+//!   DAGs find a loaded one in every epoch.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -35,9 +35,9 @@ const EPOCH: Duration = Duration::from_millis(20);
 const CARDS: usize = 1;
 const REGIONS: usize = 32;
 const SLOTS: usize = 8;
-/// Epochs after which loads come again.
+/// Number of epochs after which loads repeat.
 const ROUND: usize = 8;
-/// What 32 regions take of chains of which the narrowest NT counts.
+/// Load that 32 regions take, whose chains are bounded by their narrowest NT.
 const ALL_GBPS: u64 = 32 * 55;
 
 fn profile() -> CardProfile {
@@ -55,7 +55,7 @@ fn profile() -> CardProfile {
     }
 }
 
-/// A card that does at once what it is asked.
+/// A card that does at once what it is told.
 struct Card {
     id: CardId,
     tables: TableImage,
@@ -110,7 +110,7 @@ impl Card {
     }
 }
 
-/// How loads are.
+/// The pattern of the loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loads {
     Steady,
@@ -118,7 +118,7 @@ enum Loads {
     TooMany,
 }
 
-/// The controller, its cards, and what is sent.
+/// The controller, its cards, and the traffic.
 struct Bench {
     controller: Controller,
     cards: Vec<Card>,
@@ -126,7 +126,7 @@ struct Bench {
     outbox: Outbox<Effect>,
     now: Timestamp,
     calls: u64,
-    /// By DAG: its card, where it stands among the card's counters, and what was promised.
+    /// By DAG: its card, its index among the card's counters, and its promise.
     dags: Vec<(usize, usize, Bandwidth)>,
     /// By epoch of a round, then by DAG: bytes.
     sent: Vec<Vec<u64>>,
@@ -161,7 +161,7 @@ impl Bench {
         bench.catalogue(&mut rng);
         bench.tenants(tenants, &mut rng);
         bench.loads(loads, &mut rng);
-        // Until nothing moves any more.
+        // Runs until nothing changes any more.
         for _ in 0..200 {
             bench.count();
             bench.step();
@@ -199,7 +199,7 @@ impl Bench {
             let weight = rng.random_range(1..=4);
             self.ask(Command::CreateTenant(Tenant { id: id.clone(), weight, quota }));
             for number in 0..2 {
-                // The first DAGs of all go round the regions, so that all are loaded.
+                // The first DAGs are spread over all regions, so that every region is loaded.
                 let region = (2 * tenant + number) % (CARDS * REGIONS);
                 let used = rng.random_range(2..=6);
                 let mut slots = rand::seq::index::sample(rng, SLOTS, used).into_vec();
@@ -223,7 +223,7 @@ impl Bench {
         }
     }
 
-    /// What is sent, epoch by epoch.
+    /// The traffic, epoch by epoch.
     fn loads(&mut self, loads: Loads, rng: &mut ChaCha8Rng) {
         let mean = 3.0 * ALL_GBPS as f64 * 1e9 / self.dags.len() as f64;
         let mut base = |promised: &Bandwidth| {
@@ -248,7 +248,7 @@ impl Bench {
         self.carry_out(tx);
     }
 
-    /// What an event led to; all is durable at once.
+    /// Carries out the effects of an event; all is durable at once.
     fn carry_out(&mut self, tx: Tx) {
         if let Some(batch) = self.outbox.submit(tx, |effect| effect) {
             self.outbox.durable(batch.number);
@@ -274,7 +274,7 @@ impl Bench {
         self.handle(Event::Request { call: CallId(self.calls), request });
     }
 
-    /// Has everything answered but samples.
+    /// Answers every command but samples.
     fn answer(&mut self) {
         while let Some((card, command)) = self.asked.pop_front() {
             let report = self.cards[card].answer(command);
@@ -299,7 +299,7 @@ impl Bench {
         self.handle(Event::Sample);
     }
 
-    /// What is measured: the samples of all cards.
+    /// The measured part: the samples of all cards.
     fn step(&mut self) -> Duration {
         let mut samples = Vec::new();
         while let Some(at) =

@@ -5,7 +5,7 @@
 //! The card has 32 regions with 8 NTs each; every tenant has two DAGs, each of 2 to 6 NTs of one
 //! region. Loads are heavy-tailed and sum to three times what the card can take; about a fifth of
 //! that is promised. A card's tables hold 1,024 DAGs: the larger counts show how the step grows.
-//! Every load is another one in every epoch, within a quarter of it: nothing can be left as it was.
+//! All loads change on every step, within a quarter, so that no result can be reused.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -69,10 +69,10 @@ fn card(tenants: usize) -> (Topology, Vec<u64>) {
     (topology, sent)
 }
 
-/// Epochs after which loads come again.
+/// Number of epochs after which loads repeat.
 const ROUND: usize = 8;
 
-/// What each DAG sends, epoch by epoch.
+/// The traffic of each DAG, epoch by epoch.
 fn epochs(sent: &[u64]) -> Vec<Vec<u64>> {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let mut vary = |bytes: &u64| bytes / 100 * rng.random_range(75..=125);
@@ -83,7 +83,7 @@ fn load(bytes: u64) -> Bandwidth {
     Bandwidth::from_bps(bytes * 8 * 1_000 / EPOCH.as_millis() as u64)
 }
 
-/// All that a step needs and keeps.
+/// The state and buffers of a step.
 struct Step {
     engine: Engine,
     sent: Vec<Vec<u64>>,
@@ -135,7 +135,7 @@ impl Step {
     }
 }
 
-/// The same straightforwardly: space, time and what they leave.
+/// Naive baseline: space, time and slack.
 struct Plain {
     topology: Topology,
     loads: Vec<Bandwidth>,
@@ -226,7 +226,7 @@ criterion_group!(benches, step);
 
 fn main() {
     benches();
-    // With a filter, or as a test, nobody asks for the plot.
+    // With a filter, or as a test, no plot is drawn.
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().all(|argument| argument == "--bench") && !arguments.is_empty() {
         growth();

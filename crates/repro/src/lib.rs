@@ -1,10 +1,10 @@
 //! Every figure and table of the papers that can be regenerated without their boards.
 //!
-//! A figure that is about mapping, scheduling or sharing goes the product's own way: its DAGs are
-//! given to the controller, which plans them and has the card's driver load regions and program
-//! tables through registers; then traffic meets the simulated card, and what is measured is held
-//! against what was published. FlexPipe's run on models of its designs (`snic-offloads`), Fig. 18's on areas
-//! alone.
+//! A figure about mapping, scheduling or sharing uses the product itself: its DAGs go to the
+//! controller, which plans them and has the card's driver load regions and program tables through
+//! registers; then traffic goes through the simulated card, and the measurements are compared with
+//! the published numbers. FlexPipe's figures run on models of its designs (`snic-offloads`), Fig.
+//! 18's on areas alone.
 //!
 //! ```text
 //!  figures/*.rs ──► Testbed: controller ─► driver session ─► simulated card ◄─ traffic     testbed.rs
@@ -15,10 +15,11 @@
 //!  CSV, SVG, report.html                                                     plot.rs, report.rs
 //! ```
 //!
-//! What goes into a run stands once in [`Parameters`], with its source, and can be set for a run: names and
-//! orders of NTs are a figure's own, numbers are not. What comes out is held against the paper's numbers,
-//! each with what it is worth ([`NumberKind`]): predicted, derived or fitted. Every figure names parameters that
-//! take its cause away, and a test expects it to fail with them ([`figures::Break`]).
+//! [`Parameters`] has every input of a run once, with its source, and each can be set for a run: a
+//! figure itself only names NTs and orders them. The results are compared with the paper's numbers,
+//! each of which has a kind ([`NumberKind`]): predicted, derived or fitted. Every figure names
+//! parameters that take its cause away, and a test expects it to fail with them
+//! ([`figures::Break`]).
 
 pub mod figures;
 mod outcome;

@@ -136,7 +136,7 @@ fn sweep_figure(run: &RunArguments, key: &str, figure: Option<&str>, values: &[f
     Ok(())
 }
 
-/// How many numbers are outside their tolerance.
+/// The number of results outside their tolerance.
 fn regenerate_all(arguments: &Arguments) -> Result<usize> {
     let chosen = choose(&arguments.figures)?;
     let parameters = arguments.run.parameters()?;

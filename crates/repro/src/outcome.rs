@@ -1,4 +1,4 @@
-//! What a figure gives: numbers held against what was published, the data behind them, a plot.
+//! The result of a figure: numbers compared with the published ones, the data behind them, a plot.
 
 /// Where an expected number comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,19 +25,20 @@ impl Origin {
     }
 }
 
-/// What a number that is inside says about the model.
+/// How much a number inside its tolerance says about the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NumberKind {
-    /// It comes out of a run, and nothing was chosen so that it does: it could have been wrong.
+    /// The result of a run, to which nothing was fitted: it could have been wrong.
     Predicted,
-    /// It follows from what was put in, by arithmetic that the run repeats: it shows that the parts fit.
+    /// It follows from the inputs by arithmetic that the run repeats: it shows that the parts fit
+    /// together.
     Derived,
-    /// Something was chosen so that it comes out: it says nothing.
+    /// An input was fitted to it: it says nothing.
     Fitted,
 }
 
 impl NumberKind {
-    /// All of them, in the order of what they say.
+    /// All of them, the one that says most first.
     pub const ALL: [Self; 3] = [Self::Predicted, Self::Derived, Self::Fitted];
 
     /// In a word.
@@ -50,35 +51,35 @@ impl NumberKind {
     }
 }
 
-/// What a number should be, who says so, and what it is worth.
+/// The expected value of a number, its source and its kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
-    /// What it is worth.
+    /// Its kind.
     pub kind: NumberKind,
-    /// Who says so.
+    /// Its source.
     pub origin: Origin,
-    /// What it should be.
+    /// The bound.
     pub bound: ExpectedBound,
 }
 
 impl Expected {
-    /// A number that nothing was chosen for.
+    /// A number to which nothing was fitted.
     pub const fn predicted(origin: Origin, bound: ExpectedBound) -> Self {
         Self { kind: NumberKind::Predicted, origin, bound }
     }
 
-    /// A number that follows from what was put in.
+    /// A number that follows from the inputs.
     pub const fn derived(origin: Origin, bound: ExpectedBound) -> Self {
         Self { kind: NumberKind::Derived, origin, bound }
     }
 
-    /// A number that something was chosen for.
+    /// A number to which an input was fitted.
     pub const fn fitted(origin: Origin, bound: ExpectedBound) -> Self {
         Self { kind: NumberKind::Fitted, origin, bound }
     }
 }
 
-/// What counts as the same.
+/// When a number counts as equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ExpectedBound {
     /// To the last digit.
@@ -115,7 +116,7 @@ impl ExpectedBound {
         }
     }
 
-    /// The number that ours is held against: the middle of a range.
+    /// The number that ours is compared with: the middle of a range.
     pub fn reference(self) -> f64 {
         match self {
             Self::Exact(v) | Self::Share(v, _) | Self::Margin(v, _) => v,
@@ -145,39 +146,39 @@ impl ExpectedBound {
     }
 }
 
-/// A number without digits that say nothing.
+/// A number without meaningless digits.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() || text == "-0" { "0".into() } else { text.into() }
 }
 
-/// One number held against what is expected.
+/// A number compared with its expected value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// What it is of.
+    /// What it measures.
     pub what: String,
-    /// In which unit.
+    /// Its unit.
     pub unit: &'static str,
-    /// What it should be.
+    /// The expected value.
     pub expected: Expected,
-    /// What came out.
+    /// The measured value.
     pub ours: f64,
 }
 
 impl Check {
-    /// Whether it is what it should be.
+    /// Whether it is inside its tolerance.
     pub fn is_inside(&self) -> bool {
         self.expected.bound.holds(self.ours)
     }
 }
 
-/// Of some numbers, how many are inside.
+/// How many of some numbers are inside their tolerance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Score {
-    /// So many are inside.
+    /// The number of those inside.
     pub inside: usize,
-    /// Of this many.
+    /// The number of all.
     pub all: usize,
 }
 
@@ -203,30 +204,30 @@ impl std::fmt::Display for Score {
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeriesStyle {
-    /// What came out here: a line with marks, or filled bars.
+    /// Our results: a line with marks, or filled bars.
     Ours,
-    /// What the paper shows: hollow marks.
+    /// The paper's results: hollow marks.
     Paper,
 }
 
 /// Points that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// What they are.
+    /// Its name in the legend.
     pub name: String,
-    /// Whose they are.
+    /// Ours or the paper's.
     pub style: SeriesStyle,
-    /// Where they are. In a bar plot `x` is the number of the category.
+    /// The points. In a bar plot `x` is the index of the category.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// What came out here.
+    /// Our results.
     pub fn ours(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), style: SeriesStyle::Ours, points }
     }
 
-    /// What the paper shows.
+    /// The paper's results.
     pub fn paper(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), style: SeriesStyle::Paper, points }
     }
@@ -246,13 +247,13 @@ pub enum Axis {
 /// A plot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plot {
-    /// What it says below.
+    /// The label of the x axis.
     pub x: &'static str,
-    /// What it says at the side, with the unit.
+    /// The label of the y axis, with the unit.
     pub y: &'static str,
     /// The x axis.
     pub axis: Axis,
-    /// What is drawn.
+    /// The series.
     pub series: Vec<Series>,
 }
 
@@ -265,14 +266,14 @@ pub struct DataTable {
     pub rows: Vec<Vec<String>>,
 }
 
-/// All that a figure gives.
+/// The result of a figure.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FigureOutcome {
-    /// The numbers that count.
+    /// The numbers that are compared.
     pub checks: Vec<Check>,
-    /// The plot, where a plot says something.
+    /// The plot, if one is useful.
     pub plot: Option<Plot>,
-    /// More data; where there is none, the plot's points are the data.
+    /// More data; if empty, the plot's points are the data.
     pub table: DataTable,
     /// What a reader must know: how it was measured, what the paper leaves open.
     pub notes: Vec<String>,

@@ -192,7 +192,7 @@ fn legend(area: &Area<'_>, plot: &Plot) -> Result<()> {
     Ok(())
 }
 
-/// A line that others lie over for half of its way is wider, so that it is seen beside them.
+/// A line that is covered by others for half of its length is wider, so that it stays visible.
 fn width(plot: &Plot, at: usize) -> u32 {
     let (points, near) = (&plot.series[at].points, y_max(plot) / 100.0);
     let hides = |other: &&Series| {

@@ -1,4 +1,4 @@
-//! The page: every number beside what it should be, every plot, the parameters once.
+//! The page: every number beside the expected one, every plot, the parameters once.
 
 use std::fmt::Write;
 use std::ops::Add;
@@ -23,7 +23,7 @@ table{border-collapse:collapse;margin:1em 0}td,th{padding:.15em .7em;border-bott
 text-align:left}td.n{text-align:right;font-variant-numeric:tabular-nums}.inside{color:#00602b}\
 .outside{color:#b00020;font-weight:bold}svg{max-width:100%;height:auto}";
 
-/// The whole page as HTML that needs nothing beside it.
+/// The whole page as HTML without references to other files.
 pub fn html(done: &[RegeneratedFigure], parameters: &[Parameter]) -> String {
     let mut page = String::new();
     let write = |page: &mut String| -> std::fmt::Result {

@@ -1,4 +1,5 @@
-//! One figure over a range of one parameter: what stays inside, and from where on it does not.
+//! One figure over a range of one parameter: which numbers stay inside their tolerance, and up to
+//! where.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -8,13 +9,13 @@ use crate::parameters::Parameters;
 
 /// Most values of a sweep: each is a whole run of the figure.
 const VALUES_MAX: usize = 100;
-/// Lines of the plot, beside that of what is inside; more cannot be told apart.
+/// Lines of the plot besides the share of numbers inside; more cannot be told apart.
 const LINES_MAX: usize = 9;
 
 /// Values from `low..high`, both included, in equal steps, or as they are listed with commas.
 ///
 /// # Errors
-/// What is neither, or more than a hundred values.
+/// The text is neither, or has more than a hundred values.
 pub fn values(text: &str, steps: usize) -> Result<Vec<f64>> {
     let number = |part: &str| -> Result<f64> {
         let value = part.trim().parse::<f64>().ok().filter(|value| value.is_finite());
@@ -36,7 +37,7 @@ pub fn values(text: &str, steps: usize) -> Result<Vec<f64>> {
 /// Runs a figure with each value of a parameter.
 ///
 /// # Errors
-/// A key or value that the parameters refuse. A run that fails is a row of the table.
+/// The parameters reject a key or value. A run that fails is a row of the table.
 pub fn run(
     figure: &Figure,
     parameters: &Parameters,

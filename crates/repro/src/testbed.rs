@@ -1,6 +1,6 @@
 //! The product on a test bed: controller, driver session and simulated card in one thread, under
-//! virtual time. Nothing here fails and the store is always durable: what is regenerated is the
-//! papers' figures; faults have a simulation of their own.
+//! virtual time. Nothing fails here and the store is always durable, as in the papers' figures;
+//! faults have a simulation of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const READY_MAX: Duration = Duration::from_secs(1);
 /// An ordered list of NTs that a bitstream exists for.
 pub type NtSequence<'a> = &'a [&'a str];
 
-/// What the bench holds before anything is submitted.
+/// The setup of a test bed.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {
     /// The card.
@@ -37,11 +37,11 @@ pub struct Setup<'a> {
     pub options: PlaneOptions,
     /// The NT types.
     pub nts: Vec<NtType>,
-    /// For which chains bitstreams exist.
+    /// The chains for which bitstreams exist.
     pub chains: Vec<NtSequence<'a>>,
 }
 
-/// An NT type of the provider: its name, its latency and what it serves.
+/// An NT type of the provider: its name, its latency and its bandwidth.
 ///
 /// # Errors
 /// The id is not a label.
@@ -127,7 +127,7 @@ impl Testbed {
         })
     }
 
-    /// Another tenant, without a quota that would be met.
+    /// Adds another tenant, with a quota that is never reached.
     ///
     /// # Errors
     /// The id is not a label, or the controller refuses the tenant.
@@ -136,7 +136,7 @@ impl Testbed {
         self.ask(Command::CreateTenant(Tenant { id: TenantId::new(id)?, weight, quota }))
     }
 
-    /// Asks the controller for a change, as an operator.
+    /// Sends the controller a request, as an operator.
     ///
     /// # Errors
     /// The controller refuses the change, or its handling failed as in [`Testbed::pass`].
@@ -204,7 +204,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// Lets a moment pass: the card runs, the session goes on, the controller hears of it.
+    /// Advances time by one step: the card runs, the session continues, the controller gets its
+    /// reports.
     ///
     /// # Errors
     /// The simulated card is lost.
@@ -231,8 +232,8 @@ impl Testbed {
         self.handle(Event::Sample)
     }
 
-    /// Lets time pass in steps with the loop at work, as the daemon has it: counters are read when
-    /// that is due.
+    /// Advances time in steps with the loop running, as in the daemon: counters are read when that
+    /// is due.
     ///
     /// # Errors
     /// As [`Testbed::pass`].
@@ -247,7 +248,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Other policies, from the next edge of an epoch on.
+    /// Replaces the policies, from the next end of an epoch on.
     ///
     /// # Errors
     /// As [`Testbed::pass`].
@@ -255,12 +256,12 @@ impl Testbed {
         self.handle(Event::Settings(Box::new(settings)))
     }
 
-    /// What time it is.
+    /// The present time.
     pub const fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Sends traffic at the card from now on.
+    /// Attaches a traffic source from now on.
     ///
     /// # Errors
     /// The card model refuses the source: see `SimCard::attach`.
@@ -268,7 +269,7 @@ impl Testbed {
         Ok(self.card.attach(source)?)
     }
 
-    /// Runs for `warm_up` and then for `time`; gives what was measured in the latter.
+    /// Runs for `warm_up` and then for `time`; returns the measurements of the latter.
     ///
     /// # Errors
     /// As [`Testbed::pass`]; or packets met faults, or the card model lost something.

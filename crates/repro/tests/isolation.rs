@@ -117,7 +117,7 @@ impl Scenario {
         }
     }
 
-    /// A card whose regions hold what they are to, and the policies that ship.
+    /// A card with its regions loaded, and the policies that ship.
     fn testbed(&self) -> Testbed {
         let parameters = Parameters::load().expect("our own files");
         let mut names = self.regions.concat();

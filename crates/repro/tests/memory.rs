@@ -68,8 +68,8 @@ fn tenants_that_share_an_nt_have_pages_of_their_own_and_reach_no_others() {
     for (out, faults) in seen(&mut testbed, rows) {
         assert!(out > 10_000 && faults == 0, "{out} packets, {faults} faults");
     }
-    // The NT now reaches for twice what it said it needs: half of its accesses are to nothing of
-    // the tenant's, and so to nothing at all.
+    // The NT now addresses twice as much memory as it declared: half of its accesses are outside
+    // the tenant's pages, and so reach no memory at all.
     testbed.card.set_memory_access(id.code().0, MemoryAccess { pages: 4, writes: true });
     for (out, faults) in seen(&mut testbed, rows) {
         let part = faults as f64 / (out + faults) as f64;

@@ -50,7 +50,7 @@ fn regions(testbed: &Testbed, dag: &DagView) -> Vec<RegionId> {
     regions
 }
 
-/// Lives until a chain has this many regions that serve.
+/// Advances time until a chain has this many regions that serve.
 fn until(testbed: &mut Testbed, dag: &DagView, count: usize) {
     for _ in 0..300 {
         testbed.live(Duration::from_millis(1), STEP).expect("time passes");
@@ -123,7 +123,7 @@ fn counters_go_on_when_chains_take_turns_with_a_region() {
         "the region has forgotten them"
     );
 
-    // The other one has enough with one again.
+    // The other chain needs only one region again.
     testbed.card.detach(burst);
     until(&mut testbed, &first, 3);
     let back =
@@ -152,7 +152,8 @@ fn check_residency(testbed: &Testbed, shared: &[RegionId]) {
     let of_region = saves.filter(|entry| entry.regions == shared);
     let mut times: Vec<Timestamp> = of_region.map(|entry| entry.at).collect();
     times.sort_unstable();
-    // First's saved; second's saved and first's restored, one load between them.
+    // The first's state saved; the second's saved and the first's restored, with one load between
+    // them.
     assert_eq!(times.len(), 3, "{times:?}");
     assert!(times[1].since(times[0]) >= longest, "{times:?}");
     let card = CardId::new("card0").expect("a label");

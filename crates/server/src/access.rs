@@ -126,13 +126,13 @@ pub const TABLE: &[Row] = &[
     row("/snic.control.v1.TenantService/GetTenant", Anyone, Short),
     row("/snic.control.v1.TenantService/ListTenants", Operator, Short),
     change("/snic.control.v1.TenantService/UpdateTenant", Operator, Short),
-    // Changes nothing, but who looks into packets is written down.
+    // Changes nothing, but it is recorded who watches packets.
     change("/snic.control.v1.TrafficService/WatchPackets", Anyone, Stream),
 ];
 
 impl Row {
-    /// Whether the method is a health check or a heartbeat: what others conclude that this server, or a
-    /// machine, is alive from.
+    /// Whether the method is a health check or a heartbeat, by which others judge whether this
+    /// server, or a machine, is alive.
     pub fn is_health(&self) -> bool {
         self.path.starts_with("/grpc.health.v1.")
             || self.path == "/snic.control.v1.OrchestrationService/Heartbeat"

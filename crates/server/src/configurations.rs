@@ -6,8 +6,8 @@ use snic_api::error::ApiError;
 use snic_domain::Node;
 use snic_nts::config::InvalidConfiguration;
 
-/// Checks the configurations of nodes as the NTs will. An NT that is checked takes its tables' memory for
-/// a moment, so this is no work for a thread that serves calls.
+/// Checks the configurations of nodes as the NTs will. Checking allocates an NT's tables for a
+/// moment, so this must not run on a thread that serves calls.
 pub(crate) async fn check(nodes: &[Node]) -> Result<(), ApiError> {
     if nodes.iter().all(|node| node.configuration.is_none()) {
         return Ok(());
@@ -41,7 +41,7 @@ fn check_node(index: usize, node: &Node) -> Result<(), FieldProblem> {
     })
 }
 
-/// What may be shown of a node's configuration.
+/// A node's configuration as it may be shown.
 pub(crate) fn shown(node: &Node) -> Option<Value> {
     let configuration = node.configuration.as_ref()?;
     Some(snic_nts::redacted(node.nt.as_str(), configuration.expose()).unwrap_or_default())

@@ -146,7 +146,7 @@ pub fn end_of_certificate(der: &[u8]) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// What a user of a Unix socket may be.
+/// The identities that a user of a Unix socket may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Allowed {
     /// This identity.
@@ -168,8 +168,8 @@ pub struct InvalidIdentity(String);
 pub struct UnixPeers(BTreeMap<u32, Vec<Allowed>>);
 
 impl UnixPeers {
-    /// Gives a user (by its number) these identities, in addition to those that it has. The first is its
-    /// identity where it does not choose, unless that is one with `*`.
+    /// Gives a user (by its number) these identities, in addition to those that it has. The first
+    /// is its identity if it does not choose one, unless that one has `*`.
     ///
     /// # Errors
     /// [`InvalidIdentity`]; the ones before it are kept.

@@ -25,7 +25,7 @@ pub struct CardLink {
 #[derive(Debug, Clone, Default)]
 pub struct CardLinks(Arc<Mutex<BTreeMap<CardId, Known>>>);
 
-/// What is known of a card.
+/// The known facts of a card.
 #[derive(Default)]
 struct Known {
     link: CardLink,
@@ -44,12 +44,12 @@ impl CardLinks {
         self.0.lock().entry(card).or_default().link = link;
     }
 
-    /// Sets through what a card's packets are seen.
+    /// Sets the source from which a card's packets can be watched.
     pub fn set_window(&self, card: CardId, window: Arc<dyn PacketWindow>) {
         self.0.lock().entry(card).or_default().window = Some(window);
     }
 
-    /// Through what a card's packets are seen, where they can be seen.
+    /// The source from which a card's packets can be watched, if there is one.
     pub(crate) fn window(&self, card: &CardId) -> Option<Arc<dyn PacketWindow>> {
         self.0.lock().get(card)?.window.clone()
     }

@@ -6,9 +6,10 @@
 //!  unix ──► the kernel tells the user ──► place of its identity ───────────────┘     certificate ends, or at age
 //! ```
 //!
-//! Before its identity is known a connection takes one of the few places for arriving ones, which
-//! addresses share fairly; so whoever opens many connections cannot keep others out. Where an address has its
-//! share, its oldest handshake is given up for the new one: those that take long are the idle ones.
+//! Before its identity is known, a connection takes one of the few places for arriving ones, which
+//! addresses share fairly; so a client that opens many connections cannot keep others out. If an
+//! address has used up its share, its oldest handshake is aborted for the new one: those that take
+//! long are the idle ones.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -139,11 +140,11 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     Ok((listener, file))
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     who: PeerIdentity,
-    /// Whose share its calls without an identity use.
+    /// The flow that calls without an identity are charged to.
     pub flow: Flow,
     /// Permits for its calls.
     pub call_slots: CallSlots,
@@ -179,7 +180,7 @@ enum Io {
 pub(crate) struct Connection {
     io: Io,
     peer: Peer,
-    /// Told when its certificate is no longer valid.
+    /// Notified when its certificate is no longer valid.
     cut: Option<oneshot::Receiver<()>>,
     _place: Place,
 }
@@ -265,7 +266,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// A connection that TLS let in, before its identity is known.
+/// A connection after its TLS handshake, before its identity is known.
 struct Arrived {
     place: Place,
     /// Its address.
@@ -286,7 +287,7 @@ pub(crate) enum Listener {
 /// A handshake under way.
 struct Handshake {
     place: Place,
-    /// Dropped when it is given up.
+    /// Dropped when it is aborted.
     _goes_on: oneshot::Sender<()>,
 }
 
@@ -298,8 +299,8 @@ struct Handshakes {
 }
 
 impl Handshakes {
-    /// Begins one, in a separate place or in that of the oldest one of this address. Gives its number, and
-    /// what tells when it is given up.
+    /// Begins one, in a separate place or in that of the oldest one of this address. Returns its
+    /// number, and a receiver that is notified when it is aborted.
     fn begin(
         &mut self,
         places: &Places,
@@ -323,7 +324,7 @@ impl Handshakes {
         Ok((self.next, given_up))
     }
 
-    /// Ends one. Gives its place, unless it was given up.
+    /// Ends one. Returns its place, unless it was aborted.
     fn end(&mut self, flow: &Flow, number: u64) -> Option<Place> {
         let all = self.of.get_mut(flow)?;
         let ended = all.remove(&number);
@@ -417,7 +418,8 @@ impl Arrivals {
                         ended = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(io)) => ended,
                     };
                     let place = arrivals.handshakes.lock().end(&flow, number);
-                    // Who fails here is no client of this server, and has been told by TLS.
+                    // A peer that fails here is not a client of this server; TLS has sent it the
+                    // reason.
                     if let (Ok(Ok(io)), Some(place)) = (ended, place) {
                         let arrived = Arrived { place, flow };
                         arrivals.over_tls(io, arrived, credentials, accepted).await;
@@ -462,7 +464,7 @@ impl Arrivals {
             call_slots: call_slots(&self.limits),
         };
         let connection = Connection { io: Io::Tls(Box::new(io)), peer, cut, _place: place };
-        // Where the server stops nobody serves it.
+        // If the server is stopping, nobody serves the connection.
         let _ = accepted.send(Ok(connection)).await;
     }
 
@@ -489,13 +491,13 @@ impl Arrivals {
             call_slots: call_slots(&self.limits),
         };
         let connection = Connection { io: Io::Unix(io), peer, cut: None, _place: place };
-        // Where the server stops nobody serves it.
+        // If the server is stopping, nobody serves the connection.
         let _ = accepted.send(Ok(connection)).await;
     }
 }
 
-/// Tells when the certificates of a connection are no longer valid: expired, or not accepted by those
-/// that were loaded since. Ends with the connection.
+/// Notifies when the certificates of a connection are no longer valid: expired, or rejected by
+/// those that were loaded since. Ends with the connection.
 fn watch_certificate(
     certificates: Vec<CertificateDer<'static>>,
     mut credentials: watch::Receiver<Arc<Credentials>>,
@@ -518,7 +520,7 @@ fn watch_certificate(
             }
             let current = Arc::clone(&credentials.borrow_and_update());
             if !current.accept(&certificates) {
-                // The connection may have gone at this moment.
+                // The connection may have ended just now.
                 let _ = cut.send(());
                 return;
             }

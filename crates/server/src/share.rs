@@ -1,4 +1,4 @@
-//! Whose share is used: priority levels, and the flows that share one.
+//! Fair shares: priority levels, and the flows that share one.
 //!
 //! See `snic_admission`. The levels, from the first to the last that must not fail:
 //!
@@ -45,7 +45,7 @@ pub(crate) const TIME_WEIGHTS: [u32; LEVELS] = [4, 4, 4, 6, 1, 1, 2];
 /// Guaranteed places of each level, in percent of all; the rest is shared.
 type Guarantees = [usize; LEVELS];
 
-/// Who shares a level with others of its kind.
+/// The flow whose share is used: a caller among others of its level.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Flow {
     /// The server itself.

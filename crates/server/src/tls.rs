@@ -1,5 +1,5 @@
-//! Certificates: the server's own, and what clients' are verified against. Both can be replaced while the
-//! server runs.
+//! Certificates: the server's, and those against which clients' are verified. Both can be replaced
+//! while the server runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Credentials {
 }
 
 impl TlsSettings {
-    /// Whether a server could start with these; nothing is opened.
+    /// Whether a server could start with these; no socket is opened.
     ///
     /// # Errors
     /// [`InvalidTls`], as the server would give.

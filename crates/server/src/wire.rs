@@ -21,7 +21,7 @@ pub(crate) use fairness::{event, fairness};
 /// The reader, for conversions that depend on it.
 pub(crate) const fn reader(caller: &Caller) -> DagReader<'_> {
     match caller {
-        // Orchestrators are told of bindings only; no method that reads DAGs is for them.
+        // Orchestrators see bindings only; no method that reads DAGs is open to them.
         Caller::Operator(_) | Caller::Orchestrator(_) => DagReader::Operator,
         Caller::Tenant(tenant) => DagReader::Tenant(tenant),
     }
@@ -287,7 +287,7 @@ fn any(kind: &str, message: &impl prost::Message) -> prost_types::Any {
     }
 }
 
-/// The response of an operation that leaves nothing to show.
+/// The response of an operation without a result.
 pub(crate) fn nothing() -> prost_types::Any {
     any("google.protobuf.Empty", &())
 }

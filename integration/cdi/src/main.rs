@@ -53,7 +53,7 @@ fn run(config: &std::path::Path, once: bool) -> Result<(), String> {
             match follow(&settings.daemon, &folder, once).await {
                 Ok(()) => return Ok(()),
                 Err(error) if once => return Err(error.to_string()),
-                // Wrong settings do not mend themselves.
+                // Invalid settings stay invalid: there is no point in retrying.
                 Err(SyncError::Connect(
                     error @ (snic_api::connect::ConnectError::Settings { .. }
                     | snic_api::connect::ConnectError::Read { .. }),

@@ -12,7 +12,7 @@ pub const DEFAULT_PATH: &str = "/etc/snic/cdi.toml";
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The daemon's address, and our identity there.
+    /// The daemon's address, and this program's identity there.
     pub daemon: Target,
     /// The folder that container runtimes read.
     pub folder: PathBuf,

@@ -32,7 +32,7 @@ pub struct DaemonClient {
     client: Mutex<Option<Client>>,
 }
 
-/// Whether a status means that the daemon did not answer, rather than that it rejected the call.
+/// Whether a status means that the daemon did not reply, rather than that it rejected the call.
 pub fn is_down(status: &Status) -> bool {
     matches!(
         status.code(),

@@ -20,7 +20,7 @@ const LEASE_SECONDS: std::ops::RangeInclusive<u64> = 5..=86_400;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The daemon's address, and our identity there.
+    /// The daemon's address, and this program's identity there.
     pub daemon: Target,
     /// Name of the node; if empty, the environment variable `NODE_NAME`. Keeps the devices of two
     /// nodes apart.

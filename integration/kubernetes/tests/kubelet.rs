@@ -1,4 +1,4 @@
-//! The plugin between a daemon and a kubelet: one that follows the published interfaces and nothing
+//! The plugin between a daemon and a kubelet, which follows the published interfaces and nothing
 //! else.
 
 use std::path::{Path, PathBuf};
@@ -276,7 +276,7 @@ async fn a_pod_gets_functions_and_gives_them_back() {
     allocate(&mut plugin, ids(&["vf-3", "vf-4"])).await.expect("it is repeated");
     assert_eq!(node.bound().await.len(), 2);
 
-    // What is bound already is preferred: nothing needs to be done for it.
+    // A device that is bound already is preferred, since allocating it takes no work.
     let preferred = PreferredAllocationRequest {
         container_requests: vec![ContainerPreferredAllocationRequest {
             available_device_i_ds: ids(&["vf-10", "vf-2", "vf-4", "vf-7"]),
@@ -288,7 +288,7 @@ async fn a_pod_gets_functions_and_gives_them_back() {
     let preferred = preferred.into_inner().container_responses.remove(0).device_i_ds;
     assert_eq!(preferred, ["vf-7", "vf-4", "vf-2"]);
 
-    // One pod goes; nobody says so to the plugin.
+    // A pod ends, and nobody notifies the plugin.
     node.set_pods(&["vf-3"]).await;
     node.until_bound(1).await;
     in_time(async {
@@ -307,7 +307,7 @@ async fn a_pod_gets_functions_and_gives_them_back() {
 async fn a_kubelet_that_starts_anew_is_registered_at_again() {
     let mut node = Node::new();
     let daemon = node.daemon().await;
-    // The plugin is there first.
+    // The plugin starts first.
     let running = tokio::spawn(snic_kubernetes::run(node.settings()));
     for _ in 0..3 {
         node.kubelet();
@@ -361,7 +361,7 @@ async fn without_a_daemon_or_functions_the_answer_is_a_reason() {
     node.until_bound(1).await;
     assert_eq!(node.bound().await[0].functions, before[0].functions);
 
-    // Somebody takes it away from the pod: it is nobody's until the pod is gone.
+    // An operator unbinds the device under the pod: no other pod gets it until this one ends.
     let uuid = snic_cdi::uuid_of(&before[0]).to_owned();
     let request = UnbindVmRequest { vm: uuid, tenant: String::new(), ..Default::default() };
     node.operator().await.machines().unbind_vm(request).await.expect("unbound");

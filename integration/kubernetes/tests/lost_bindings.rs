@@ -109,7 +109,7 @@ impl Node {
         Ok(())
     }
 
-    /// What the daemon knows from now on.
+    /// Sets the bindings that the daemon reports from now on.
     async fn set_bindings(&self, bindings: Vec<VmBinding>) {
         self.daemon.script(|script| script.alive = bindings).await;
     }

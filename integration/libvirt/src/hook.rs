@@ -25,7 +25,7 @@ use crate::domain::{self, Domain, RequestedBinding};
 use crate::settings::{Settings, WhenDown};
 use crate::spool::{PendingUnbind, Spool};
 
-/// What libvirt calls the hook with.
+/// The arguments with which libvirt calls the hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookCall {
     /// The domain's name.
@@ -36,7 +36,7 @@ pub struct HookCall {
     pub sub_operation: String,
 }
 
-/// What the hook does for a call.
+/// The hook's action for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Bind; a failure stops the start.
@@ -64,7 +64,7 @@ impl HookCall {
 /// Carries out a call. Failures that must not stop libvirt go to its log.
 ///
 /// # Errors
-/// Why the start is refused.
+/// The reason why the domain must not start.
 pub async fn run(settings: &Settings, call: &HookCall, xml: &str) -> Result<(), String> {
     let action = call.action();
     let result = match action {
@@ -106,7 +106,7 @@ async fn bind_at_start(settings: &Settings, xml: &str) -> Result<(), String> {
         }
         Err(error) => {
             if matches!(error, CallError::Unreachable(_)) {
-                // The daemon may have bound it after nobody waited for the answer any more.
+                // The daemon may have bound it after the caller gave up.
                 record_unbind(settings, PendingUnbind { uuid, tenant: Some(spec.tenant) });
             }
             Err(error.to_string())
@@ -114,7 +114,7 @@ async fn bind_at_start(settings: &Settings, xml: &str) -> Result<(), String> {
     }
 }
 
-/// Binds a domain that runs already: nothing is undone where that fails.
+/// Binds a domain that is running already: a failure undoes nothing.
 async fn bind_again(settings: &Settings, xml: &str) -> Result<(), String> {
     let Some((uuid, spec)) = requested(xml)? else { return Ok(()) };
     forget_unbind(settings, uuid);
@@ -127,7 +127,7 @@ async fn finish_pending_unbind(settings: &Settings, uuid: Uuid) -> Result<(), Ca
     let mut daemon = DaemonClient::connect(&settings.daemon).await?;
     match daemon.unbind(uuid, pending.tenant.as_deref(), settings.timeout()).await {
         Err(error) if error.is_transient() => return Err(error),
-        // Nothing is left of it, or it is another tenant's: binding says which.
+        // Nothing is left of it, or it belongs to another tenant: the bind tells which.
         Ok(()) | Err(_) => {}
     }
     forget_unbind(settings, uuid);

@@ -1,4 +1,4 @@
-//! What the hook does about a binding when the daemon's answer is late, lost or a refusal: the hook
+//! The hook's treatment of a binding when the daemon's reply is late, lost or a rejection: the hook
 //! program against a scripted daemon.
 
 use std::path::PathBuf;

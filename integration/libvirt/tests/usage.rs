@@ -1,4 +1,4 @@
-//! The program's ends, where nobody is asked anything.
+//! Calls that end without asking the daemon.
 
 use assert_cmd::Command;
 

@@ -1,8 +1,8 @@
 //! Durable creates a second: DAGs over gRPC, against the bare store doing the same durable writes,
 //! and against etcd's puts where etcd is installed; with 1, 8 and 64 clients, in one run.
 //!
-//! Every create is planned, stored and answered as in the daemon, with a simulated card beside it
-//! that is programmed meanwhile. Only creates are timed; the deletes that make room again are not.
+//! Every create is planned, stored and answered as in the daemon, while a simulated card is
+//! programmed. Only creates are timed, not the deletes that make room again.
 
 use std::net::TcpListener;
 use std::path::Path;

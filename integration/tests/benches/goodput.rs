@@ -1,8 +1,8 @@
-//! Creates and deletes of one tenant beside the fairness loop: how many operations a second end, and how
-//! many edges the loop has, as more and more clients call at once. The daemon is a separate process,
-//! with a simulated card; clients run at a low priority, as on other machines.
+//! Creates and deletes of one tenant beside the fairness loop: completed operations and epochs a
+//! second, as more and more clients call at once. The daemon is a separate process, with a
+//! simulated card; clients run at a low priority, as if on other machines.
 //!
-//! `SNIC_CLIENTS=1,25,250` says how many; `SNIC_SECONDS` how long each.
+//! `SNIC_CLIENTS=1,25,250` sets the numbers of clients; `SNIC_SECONDS` the time for each.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -27,7 +27,7 @@ fn spec() -> DagSpec {
     DagSpec::chain(&nts, Bandwidth::from_mbps(1))
 }
 
-/// Creates and deletes DAGs until it is killed; prints how many calls ended well, every 100 ms.
+/// Creates and deletes DAGs until it is killed; prints the number of successful calls every 100 ms.
 async fn call(socket: &Path, clients: usize) {
     let done = Arc::new(AtomicU64::new(0));
     let mut connection = None;
@@ -48,7 +48,7 @@ async fn call(socket: &Path, clients: usize) {
                         if matches!(status.code(), Code::AlreadyExists | Code::NotFound) {
                             break;
                         }
-                        // It is told when to try again; any client backs off like this.
+                        // The error says when to try again; any client backs off like this.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                     done.fetch_add(1, Ordering::Relaxed);

@@ -1,12 +1,12 @@
 //! What telemetry costs: two daemons side by side, one with all of it on (traces, metrics and log
 //! lines to a collector, and a page that Prometheus reads every 5 s), one with none. Creates a
-//! second by 64 clients, and the time of an epoch, in turns: what is said is the median of the
-//! turns, and the median of the differences between turns that followed each other.
+//! second by 64 clients, and the time of an epoch, in turns: the results are the medians of all
+//! turns, and the median of the differences between consecutive turns.
 //!
-//! Beside it stands what each daemon took of the processors for a DAG, created and deleted, and all
-//! that it does meanwhile: that is the same number while others use the machine, too. The collector
-//! is a separate process that takes all and keeps nothing; its processor time is said apart,
-//! since it stands on the same processors here.
+//! Besides, the processor time that each daemon takes for a DAG, created and deleted, with all that
+//! it does meanwhile: this number does not depend on what else the machine does. The collector is a
+//! separate process that accepts everything and keeps nothing; its processor time is reported
+//! separately, since it shares the processors here.
 //!
 //! `cargo build --release -p snicd && cargo bench -p snic-integration --bench telemetry`
 
@@ -31,7 +31,7 @@ const WARM_UP: usize = 4;
 /// The argument that makes this program the collector.
 const COLLECTOR: &str = "--collector";
 
-/// Serves as a collector until it is killed, and says first where.
+/// Serves as a collector until it is killed; prints its address first.
 async fn collect() {
     let (address, task) = snic_integration::Collector::forgetting().serve().await;
     println!("{address}");
@@ -56,8 +56,8 @@ impl Collector {
     }
 }
 
-/// Processor time of a process so far, in seconds, by the kernel's scheduler. What a thread took that
-/// has ended is not in it.
+/// Processor time of a process so far, in seconds, as the kernel's scheduler counts it, without
+/// that of threads that have ended.
 fn busy(process: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
     let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<f64> {
@@ -229,7 +229,7 @@ async fn main() {
             on.begin();
             (of_collector, begun) = (busy(collector.process.id()), Instant::now());
         }
-        // Who goes first takes turns too.
+        // The sides take turns in going first, too.
         if turn % 2 == 0 {
             off.turn().await;
             on.turn().await;

@@ -1,5 +1,5 @@
-//! What ten thousand watchers cost: creates a second beside none, beside as many that watch another
-//! tenant, and beside as many that watch this one and are told of each change.
+//! What ten thousand watches cost: creates a second without watches, with watches of another
+//! tenant, and with watches of this tenant, which get every change.
 //!
 //! Server and watchers share a process and its processors; the store is in memory, so that nothing
 //! hides behind a disk. Limits are raised: by default a server has room for 1,024 watches.
@@ -78,7 +78,7 @@ async fn serve(folder: &std::path::Path) -> (TestClient, shell::Running) {
     (client, running)
 }
 
-/// Watches that read all they are told; they end with their tasks.
+/// Watches that read every event; they end with their tasks.
 async fn watch(
     folder: &std::path::Path,
     tenant: &str,
@@ -103,7 +103,7 @@ async fn watch(
     tasks
 }
 
-/// Creates and deletes DAGs; gives the creates a second.
+/// Creates and deletes DAGs; returns the creates a second.
 async fn turn(client: &TestClient, first: u64) -> f64 {
     let mut rate = 0.0;
     for create in [true, false] {

@@ -28,7 +28,7 @@ use tonic::{Request, Status};
 
 use crate::Home;
 
-/// Adds who is asking, and no trace: a test that wants one says so.
+/// Adds the caller's identity, but no trace: a test adds one if it needs it.
 #[derive(Clone)]
 pub struct Identity(AsciiMetadataValue);
 
@@ -39,7 +39,7 @@ impl Interceptor for Identity {
     }
 }
 
-/// A connection that says who is asking.
+/// A connection that sends its identity.
 type Transport = InterceptedService<Channel, Identity>;
 
 /// A connection as one identity.
@@ -247,7 +247,7 @@ impl TestClient {
         self.wait(&operation).await.expect("it is drained");
     }
 
-    /// Leads the packets of a virtual function to a DAG.
+    /// Sends the packets of a virtual function through a DAG.
     ///
     /// # Errors
     /// The server refuses the call or cannot be reached.
@@ -312,11 +312,11 @@ impl TestClient {
     }
 }
 
-/// An operator's client of a daemon that has the catalogue, tenant `acme`, and these DAGs of it, which
-/// nobody waited for.
+/// An operator's client of a daemon that has the catalogue, tenant `acme`, and these DAGs of it,
+/// which may not be ready yet.
 ///
 /// # Panics
-/// Where the daemon takes none of it.
+/// The daemon rejects a request.
 pub async fn furnished(home: &Home, dags: &[&str]) -> TestClient {
     let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
@@ -330,15 +330,15 @@ pub async fn furnished(home: &Home, dags: &[&str]) -> TestClient {
     client
 }
 
-/// The trace and the span that [`create_in_trace`] asks from.
+/// The trace and the span of [`create_in_trace`]'s request.
 pub const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 /// See [`TRACE`].
 pub const PARENT: &str = "00f067aa0ba902b7";
 
-/// Makes a DAG of acme that needs a load, asked for as a part of a trace of the client.
+/// Creates a DAG of acme that needs a load, in the client's trace.
 ///
 /// # Panics
-/// Where the daemon does not take it.
+/// The daemon rejects it.
 pub async fn create_in_trace(client: &TestClient) {
     let spec = DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1));
     let mut request = Request::new(v1::CreateDagRequest {

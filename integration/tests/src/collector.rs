@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-/// What came.
+/// The telemetry that arrived.
 #[derive(Debug, Default)]
 struct Kept {
     spans: Vec<Span>,
@@ -21,7 +21,7 @@ struct Kept {
     lines: Vec<String>,
 }
 
-/// A collector that keeps what comes, or takes it and forgets it.
+/// A collector that keeps what it receives, or discards it.
 #[derive(Debug, Clone)]
 pub struct Collector(Option<Arc<Mutex<Kept>>>);
 
@@ -73,12 +73,12 @@ impl logs::logs_service_server::LogsService for Collector {
 }
 
 impl Collector {
-    /// One that keeps what comes.
+    /// One that keeps everything.
     pub fn keeping() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// One that does not.
+    /// One that discards everything.
     pub const fn forgetting() -> Self {
         Self(None)
     }
@@ -86,7 +86,7 @@ impl Collector {
     /// Serves on a port of this machine until the task is aborted.
     ///
     /// # Panics
-    /// There is not a port.
+    /// No port is free.
     pub async fn serve(&self) -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it is bound");

@@ -115,7 +115,7 @@ impl Home {
         command
     }
 
-    /// Runs the daemon until it ends by itself; gives how, and what it said on standard error.
+    /// Runs the daemon until it ends by itself; returns its status and its standard error.
     pub fn run_to_end(&self) -> (ExitStatus, String) {
         let output = self.command().output().expect("snicd starts");
         (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
@@ -176,7 +176,7 @@ impl DaemonProcess {
         self.log.take().and_then(|log| log.join().ok()).unwrap_or_default()
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks it to stop, and waits until it has.
     pub fn stop(mut self) -> (ExitStatus, String) {
         let mut child = self.child.take().expect("it is taken only here and in kill");
         let pid = rustix::process::Pid::from_child(&child);

@@ -1,5 +1,6 @@
-//! A scripted daemon: the orchestration service on a unix socket, for tests of what hooks do when an
-//! answer is late, lost or unexpected. It keeps no state beyond its script and the calls it received.
+//! A scripted daemon: the orchestration service on a unix socket, to test how hooks react when a
+//! reply is late, lost or unexpected. It keeps no state beyond its script and the calls it
+//! received.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub enum Call {
 /// How the fake daemon answers one method.
 #[derive(Debug, Clone, Default)]
 pub enum Answer {
-    /// As a daemon would whose card has done everything.
+    /// Like a daemon whose card has done everything.
     #[default]
     Done,
     /// A binding in this state, with its functions.
@@ -51,7 +52,7 @@ pub enum Answer {
     Held,
 }
 
-/// What the daemon answers from now on.
+/// The daemon's replies from now on.
 #[derive(Debug, Default)]
 pub struct Script {
     /// To BindVm.
@@ -60,9 +61,9 @@ pub struct Script {
     pub unbind: Answer,
     /// To Heartbeat; [`Answer::Done`] reports exactly `alive`.
     pub heartbeat: Answer,
-    /// What Heartbeat and GetBinding know of.
+    /// The bindings of the replies to Heartbeat and GetBinding.
     pub alive: Vec<VmBinding>,
-    /// What WatchBindings sends; then the stream stays open.
+    /// The events of WatchBindings; then the stream stays open.
     pub events: Vec<WatchBindingsResponse>,
 }
 
@@ -109,7 +110,7 @@ pub fn binding(uuid: &str, state: State) -> VmBinding {
 }
 
 impl FakeDaemon {
-    /// Listens at this path, and answers everything as a healthy daemon would.
+    /// Listens at this path, and replies to every call as a healthy daemon would.
     ///
     /// # Panics
     /// Where the socket cannot be made.
@@ -124,12 +125,12 @@ impl FakeDaemon {
         Self { socket: socket.to_owned(), shared, server }
     }
 
-    /// Changes what is answered from now on.
+    /// Replaces the replies from now on.
     pub async fn script(&self, change: impl FnOnce(&mut Script)) {
         change(&mut *self.shared.script.lock().await);
     }
 
-    /// Lets held answers out.
+    /// Sends the replies that were held back.
     pub fn release(&self) {
         self.shared.released.send_replace(true);
     }
@@ -149,7 +150,7 @@ impl FakeDaemon {
     /// Waits for this many heartbeats from now on.
     ///
     /// # Panics
-    /// Where they do not come.
+    /// They do not arrive in time.
     pub async fn next_heartbeats(&self, count: usize) {
         let (target, until) = (self.heartbeats().await + count, Instant::now() + WAIT_MAX);
         while self.heartbeats().await < target {
@@ -252,7 +253,7 @@ impl OrchestrationService for Service {
             (script.heartbeat.clone(), script.alive.clone())
         };
         self.received(Call::Heartbeat).await;
-        // Whatever a held heartbeat says was decided before it was held, as with a slow network.
+        // The content of a held heartbeat was decided before it was held, as on a slow network.
         self.answer(answer, "", State::Bound).await?;
         let is_alive = |uuid: &String| alive.iter().any(|b| b.name.ends_with(uuid.as_str()));
         let missing = request.into_inner().vms.into_iter().filter(|uuid| !is_alive(uuid));

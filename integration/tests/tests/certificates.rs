@@ -1,5 +1,5 @@
-//! From no certificate at all to callers that are known and callers that are not any more: the commands
-//! are those that `snicd pki` prints, and OpenSSL judges the files.
+//! From no certificates to trusted and revoked callers: the commands are those that `snicd pki`
+//! prints, and OpenSSL judges the files.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -11,7 +11,7 @@ use snic_integration::{DaemonProcess, Home, program};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs lines of a shell with the programs of this build; gives what was printed.
+/// Runs shell commands with the programs of this build; returns their output.
 fn shell(home: &Home, lines: &str) -> Result<String, String> {
     let programs = program("snicd").parent().expect("it is in a folder").display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
@@ -50,7 +50,7 @@ fn make_context(home: &Home, printed: &str, port: u16) {
     shell(home, &command).unwrap_or_else(|error| panic!("{command}: {error}"));
 }
 
-/// Whether OpenSSL finds a certificate valid, with the list of revoked ones.
+/// Whether OpenSSL accepts a certificate, given the list of revoked ones.
 fn is_valid(home: &Home, name: &str) -> bool {
     let pki = folder(home);
     let files = ["ca.pem", "crl.pem", name].map(|file| format!("{pki}/{file}"));
@@ -65,7 +65,7 @@ fn reload(daemon: &DaemonProcess) {
     kill_process(pid, Signal::HUP).expect("it runs");
 }
 
-/// Tries until a command does what is expected.
+/// Repeats a command until its result is as expected.
 fn until(home: &Home, words: &str, expected: impl Fn(&Result<String, String>) -> bool) {
     let began = Instant::now();
     loop {
@@ -128,7 +128,7 @@ async fn an_operator_without_an_authority_gets_one_and_tenants_come_and_go() {
         shell(&home, "snicctl --context acme tenant create other").expect_err("not its own");
     assert!(error.contains("PERMISSION_DENIED") || error.contains("may not"), "{error}");
 
-    // A tenant that goes.
+    // A tenant whose certificate is revoked.
     let error = pki(&home, "issue tenant/acme").expect_err("it has one");
     assert!(error.contains("renew"), "{error}");
     pki(&home, "revoke tenant/acme").expect("revoked");

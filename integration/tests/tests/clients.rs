@@ -23,7 +23,7 @@ fn tools() -> PathBuf {
     target.join("tools")
 }
 
-/// Runs a command to its end: its standard output, or all that it said.
+/// Runs a command to its end: returns its standard output, or all its output if it failed.
 fn run(command: &mut Command) -> Result<String, String> {
     let shown = format!("{command:?}");
     let output = command.stdin(Stdio::null()).output();
@@ -48,7 +48,7 @@ fn lacks(programs: &[&str]) -> bool {
     true
 }
 
-/// What an example must do, whatever it is written in.
+/// The result of every example, in whatever language it is written.
 async fn check_example(home: &Home, operator: &TestClient, example: impl Fn() -> Command) {
     let socket = format!("unix:{}", home.socket().display());
     let call = |words: &[&str]| {
@@ -88,7 +88,7 @@ async fn the_example_in_python_deploys_a_chain() {
     let environment = tools().join("python");
     run(Command::new("python3").args(["-m", "venv"]).arg(&environment)).expect("an environment");
     let python = environment.join("bin/python");
-    // As its README says.
+    // As in its README.
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     run(install.arg("--force-reinstall").arg(folder("python"))).expect("it builds");

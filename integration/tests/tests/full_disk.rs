@@ -1,5 +1,5 @@
-//! A full disk: reads, lists and the daemon stay, changes are refused, and room on the disk is all that it
-//! takes to go on. A daemon that starts on a full disk can be read.
+//! A full disk: the daemon stays up and serves reads and lists, changes are rejected, and it
+//! recovers as soon as the disk has room. A daemon that starts on a full disk serves reads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ impl SmallDisk {
         self.0.join("filler")
     }
 
-    /// Leaves no byte.
+    /// Leaves no free byte.
     fn fill(&self) {
         let mut file = fs::File::create(self.filler()).expect("a file");
         let full = std::io::copy(&mut std::io::repeat(0x5A), &mut file).expect_err("it is small");
@@ -55,7 +55,7 @@ async fn tenants(client: &TestClient) -> Vec<String> {
     reply.expect("reads are answered").into_inner().tenants.into_iter().map(|t| t.name).collect()
 }
 
-/// Creates tenants until one is refused for the store.
+/// Creates tenants until one is rejected because of the store.
 async fn create_until_refused(client: &TestClient, prefix: &str) {
     for number in 0..10_000 {
         if let Err(status) = client.create_tenant(&format!("{prefix}{number}")).await {

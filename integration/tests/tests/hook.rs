@@ -12,7 +12,7 @@ use snic_integration::{Home, TestClient, furnished, program};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
 
-/// A domain with a wish.
+/// A domain that asks for a binding.
 fn domain(metadata: &str) -> String {
     format!(
         "<domain type='qemu'><name>web1</name><uuid>{UUID}</uuid><metadata>{metadata}</metadata>\
@@ -60,7 +60,7 @@ impl Hook<'_> {
         child.wait_with_output().expect("the hook ends")
     }
 
-    /// One call; what it said, and whether it was fine.
+    /// One call; returns its output, and whether it succeeded.
     fn call(&self, operation: &str, sub_operation: &str, xml: &str) -> (bool, String) {
         let output = self.run(&["web1", operation, sub_operation, "-"], xml);
         assert_eq!(output.stdout, b"", "what is printed would replace the domain's XML");
@@ -137,7 +137,7 @@ async fn what_cannot_be_is_refused_with_the_reason() {
         assert!(said.contains(says), "{said}");
         let log = std::fs::read_to_string(home.path().join("web1.log")).expect("the domain's log");
         assert!(log.ends_with(&said), "{log}");
-        // What is broken ends all the same.
+        // A call with broken input ends all the same.
         hook.fine("release", "end", &xml);
         hook.fine("reconnect", "begin", &xml);
     }
@@ -189,7 +189,7 @@ async fn while_the_daemon_is_down_the_policy_decides() {
     assert_eq!(state(&client).await, Some(State::Bound));
     assert!(beat().status.success());
 
-    // It ends while the daemon is down: noted, and given back with the next heartbeat.
+    // It ends while the daemon is down: this is recorded, and the next heartbeat unbinds it.
     let _ = daemon.kill();
     std::fs::remove_file(&status).expect("it is there");
     hook.fine("release", "end", &xml);

@@ -1,8 +1,8 @@
-//! The hook in the hands of the real libvirt, with a real QEMU that emulates.
+//! The hook, called by the real libvirt, with a real QEMU that emulates.
 //!
-//! libvirtd runs in a separate mount namespace, with empty folders where it keeps its things, so
-//! that nothing of the machine's own libvirt is seen or changed. Needs root and the programs of
-//! the distribution; without them it says that it did not run.
+//! libvirtd runs in a separate mount namespace, with empty folders for its files, so that the
+//! machine's own libvirt is neither seen nor changed. Needs root and the distribution's programs;
+//! without them the test is skipped and says so.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -16,7 +16,7 @@ use snic_integration::{Home, TestClient, furnished, program};
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
 /// How long libvirt and QEMU may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What libvirt's folders are for its namespace, and how it begins.
+/// libvirt's folders in its namespace, and how it starts.
 const BEGIN: &str = r#"set -e
 for folder in /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do
     mkdir -p $folder
@@ -87,7 +87,7 @@ impl Libvirt {
         assert!(output.status.success(), "virsh {words:?}: {said}");
     }
 
-    /// Starts the machine; what libvirt said, where it was refused.
+    /// Starts the machine; returns libvirt's error if it is refused.
     fn start_machine(&self) -> Result<(), String> {
         let output = self.virsh(&["start", "web1"]);
         if output.status.success() {
@@ -204,7 +204,7 @@ async fn machines_come_and_go_with_their_functions() {
     libvirt.kill_qemu();
     wait_for(&client, State::Unbound).await;
 
-    // What cannot be is refused by libvirt, in our words.
+    // libvirt refuses an invalid request, with our message.
     libvirt.define(&home, &WISH.replace("'web'", "'nope'"));
     let said = libvirt.start_machine().expect_err("no such DAG");
     assert!(said.contains("tenants/acme/dags/nope does not exist"), "{said}");

@@ -1,5 +1,5 @@
-//! What operators do with a daemon that runs: maintenance, audit, backup and restore, support
-//! bundles; over `kill -9` and restarts.
+//! An operator's work with a running daemon: maintenance, audit, backup and restore, support
+//! bundles; across `kill -9` and restarts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_integration::{Home, TestClient, program};
 use tonic::Code;
 
-/// A trace that an operator's script is in.
+/// The trace of an operator's script.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 fn name(text: &str) -> DagName {
@@ -24,7 +24,7 @@ fn spec() -> DagSpec {
     DagSpec::chain(&["nat".parse().expect("an NT type")], Bandwidth::from_gbps(1))
 }
 
-/// `snicctl` as an identity, with contexts of its own.
+/// `snicctl` with an identity, and contexts of its own.
 fn snicctl(home: &Home, identity: &str, words: &[&str]) -> Output {
     let contexts = home.path().join(format!("{}.toml", identity.replace('/', "-")));
     let run = |words: &[&str]| {
@@ -75,7 +75,7 @@ async fn until_ready(client: &TestClient, wanted: &str) {
     }
 }
 
-/// What the log says of a subject, in order: from which state to which.
+/// The state changes of a resource in the log, in order.
 fn changes(log: &str, field: &str, subject: &str) -> Vec<(String, String)> {
     // One line of JSON an event; a field is found by its text.
     let value = |line: &str, field: &str| {
@@ -159,7 +159,7 @@ fn parts(home: &Home, bundle: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Gathers a support bundle, and gives its parts.
+/// Writes a support bundle, and returns its parts.
 fn support(home: &Home) -> BTreeMap<String, String> {
     let bundle = home.path().join("support.tar.gz");
     let words = ["support-bundle", "-f", &bundle.display().to_string()];

@@ -1,4 +1,5 @@
-//! Three tenants do all at once what loads the daemon; a fourth one, within its limits, must not notice.
+//! Three tenants overload the daemon in every way at once; a fourth one, within its limits, must
+//! not notice.
 //!
 //! The daemon and each of the three are separate processes. The three run at a low priority: on the
 //! network they would be other machines, with processors of their own.
@@ -22,7 +23,7 @@ const HELD_UPLOADS: usize = 6;
 const ENDLESS: usize = 60;
 /// Reads that are measured.
 const READS: usize = 1_000;
-/// Far more than it takes: the test is for the number that it prints.
+/// Far longer than it takes: this test exists for the number that it prints.
 const P99_BOUND: Duration = Duration::from_secs(2);
 
 fn spec() -> DagSpec {
@@ -30,14 +31,14 @@ fn spec() -> DagSpec {
     DagSpec::chain(&nts, Bandwidth::from_mbps(1))
 }
 
-/// A client that is told that it is over its share tries again a little later.
+/// A client that gets an error for exceeding its share tries again a little later.
 async fn backs_off(status: &Status) {
     if status.code() == Code::ResourceExhausted {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Until it is killed.
+/// Runs until it is killed.
 async fn flood(tenant: &str, socket: &std::path::Path) {
     let identity = format!("tenant/{tenant}");
     let mut tasks = JoinSet::new();

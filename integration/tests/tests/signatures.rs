@@ -1,4 +1,4 @@
-//! Whose bitstreams the daemon takes, and which frames they may write.
+//! Whose bitstreams the daemon accepts, and which frames they may write.
 
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use snic_api::v1;
@@ -52,7 +52,7 @@ async fn a_bitstream_needs_a_trusted_key_and_keeps_to_its_region() {
     let refused = refused.expect_err("it is the signature of something else");
     assert!(refused.message().contains("none of the 1 keys"), "{refused:?}");
 
-    // Signed, but it reaches into another row: the key of its maker does not make it harmless.
+    // It is signed, but writes another row: its maker's key does not make it harmless.
     let (mut reaching, mut elsewhere) = (bytes.clone(), bitstream.clone());
     let at = frame_address(&reaching);
     reaching[at..at + 4].copy_from_slice(&(5_u32 << 18).to_be_bytes());

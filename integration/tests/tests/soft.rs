@@ -22,7 +22,7 @@ fn rounds() -> u32 {
     rounds.map_or(3, |text| text.parse().expect("SNIC_SOFT_ROUNDS is a number"))
 }
 
-/// Why this machine cannot make namespaces and TAP devices.
+/// Why this machine cannot create namespaces and TAP devices.
 fn missing() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("it needs root");
@@ -148,7 +148,7 @@ impl Net {
         self.create_with(&chain(&[("nat", None), ("firewall", None)])).await;
     }
 
-    /// The same with NTs that are told something.
+    /// The same with configurations of its NTs.
     async fn create_with(&self, spec: &DagSpec) {
         let operation = self.client.create_dag(&dag(), spec).await.expect("there is room");
         self.client.wait(&operation).await.expect("it becomes ready");
@@ -168,7 +168,7 @@ impl Net {
     }
 }
 
-/// A chain with what each NT is told.
+/// A chain with the configuration of each NT.
 fn chain(nts: &[(&str, Option<Value>)]) -> DagSpec {
     let ids: Vec<_> = nts.iter().map(|(nt, _)| nt.parse().expect("a label")).collect();
     let mut spec = DagSpec::chain(&ids, Bandwidth::from_gbps(10));
@@ -182,7 +182,7 @@ fn card_log(home: &Home) -> String {
     std::fs::read_to_string(home.card_folder().join("card.log")).unwrap_or_default()
 }
 
-/// What went through the card, as it says itself.
+/// The packets through the card, as it counts them.
 fn observe(home: &Home, ports: &[String]) -> Observation {
     let settings = snic_card_soft::SoftCardSettings {
         model: "sim-16".into(),
@@ -321,7 +321,7 @@ fn start_server(host: &Host, port: u16) -> Ending {
     server
 }
 
-/// What a server answers; `None` where it is not reached.
+/// A server's reply; `None` if it is not reached.
 fn fetch(host: &Host, url: &str) -> Option<String> {
     let output = host.run(&format!("curl -s --max-time 2 {url}"));
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -333,13 +333,13 @@ fn station(host: &Host, device: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// What an NT dropped, for all reasons.
+/// Packets that an NT dropped, for all reasons together.
 fn dropped(seen: &Observation, nt: &str) -> Vec<(String, u64)> {
     let tasks = seen.tasks.iter().filter(|task| task.nt_type == nt);
     tasks.flat_map(|task| task.dropped.clone()).collect()
 }
 
-/// Lets `ping` end, and gives what it says.
+/// Stops `ping`, and returns its output.
 fn interrupt(ping: Child) -> String {
     let id = rustix::process::Pid::from_child(&ping);
     rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
@@ -409,7 +409,7 @@ async fn a_nat_hides_its_host_and_a_stream_through_it_survives_a_drain() {
     let net = Net::new("snd").await;
     let nat = json!({"inside": ["10.77.0.1/32"], "external": ["10.77.0.200"]});
     net.create_with(&chain(&[("nat", Some(nat))])).await;
-    // Nobody answers for the external address: the server is told whose it is.
+    // No host replies for the external address: the server is given its Ethernet address.
     let guest = station(&net.guest, "sndf0");
     run("ip", &format!("-n snic-sndup neigh replace 10.77.0.200 lladdr {guest} dev sndup"));
     let _server = start_server(&net.server, 8_001);
@@ -491,7 +491,7 @@ async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
         "local_mac": guest, "remote_mac": server,
     });
     net.create_with(&chain(&[("vxlan", Some(told))])).await;
-    // What is inside of the tunnel has a network of its own.
+    // The inner network of the tunnel has addresses of its own.
     run("ip", "-n snic-snff0 address flush dev snff0");
     run("ip", "-n snic-snff0 link set snff0 mtu 1450");
     run("ip", "-n snic-snff0 address add 10.78.0.1/24 dev snff0");
@@ -501,7 +501,7 @@ async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
     run("ip", "-n snic-snfup address add 10.78.0.2/24 dev vx0");
     run("ip", "-n snic-snfup link set vx0 up");
 
-    // A kernel takes up to a second to set a new device to work.
+    // A kernel takes up to a second to bring up a new device.
     let until = Instant::now() + READY_MAX;
     while !net.guest.run("ping -c 1 -W 1 10.78.0.2").status.success() {
         assert!(Instant::now() < until, "{:?}", net.observe());
@@ -530,7 +530,7 @@ async fn a_capture_opens_in_tcpdump_and_a_trace_has_the_time_of_each_part() {
     }
     let net = Net::new("sng").await;
     net.create().await;
-    // The hosts know each other's addresses: from here on only what is asked for is sent.
+    // The hosts know each other's addresses: from here on only the test's packets are sent.
     assert_no_loss(&String::from_utf8_lossy(&net.guest.run("ping -c 2 10.77.0.2").stdout));
     let file = net.home.path().join("web.pcapng");
     let endpoint = format!("unix:{}", net.home.socket().display());
@@ -566,7 +566,7 @@ async fn a_capture_opens_in_tcpdump_and_a_trace_has_the_time_of_each_part() {
         times["median_ns"].as_u64().expect("a number")
     };
     assert_eq!(trace["dropped"], json!({}));
-    // All but the NTs takes 196 ns on an idle card (SuperNIC, section 6).
+    // Everything but the NTs takes 196 ns on an idle card (SuperNIC, section 6).
     assert_eq!(median("scheduler") + median("way out"), 196, "{trace}");
     let whole = median("whole card");
     let parts = ["scheduler", "nat in", "firewall in", "way out"].map(median);

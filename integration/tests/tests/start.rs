@@ -129,7 +129,7 @@ async fn without_a_card_the_daemon_starts_and_says_why_nothing_fits() {
     drop(daemon);
 }
 
-/// Runs the quickstart to its end; gives what it printed.
+/// Runs the quickstart to its end; returns its output.
 fn quickstart(folder: &std::path::Path) -> String {
     let output = Command::new(program("snicd"))
         .args([

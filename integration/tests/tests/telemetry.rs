@@ -1,5 +1,5 @@
-//! What operators see: one trace from the call to the card, metrics that Prometheus reads, and the
-//! rules and the dashboard that are made of them.
+//! Observability: one trace from the call to the card, metrics that Prometheus reads, and the rules
+//! and the dashboard that use them.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -33,7 +33,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../telemetry")
 }
 
-/// What promtool says; `None` where it is not there.
+/// promtool's output; `None` if it is not installed.
 fn promtool(words: &[&str], input: &str) -> Option<(bool, String)> {
     let child = Command::new("promtool")
         .args(words)
@@ -109,13 +109,13 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
     check_page(&page);
 }
 
-/// Log lines and metrics that came to the collector, beside the log on standard error.
+/// Log lines and metrics that reached the collector, beside the log on standard error.
 fn check_lines(collector: &Collector, log: &str) {
     let lines = collector.lines();
     let changed = |line: &&String| line.as_str() == "DAG changed state";
     assert!(lines.iter().filter(changed).count() >= 2, "{lines:?}");
-    // Those of the traced call, of the refused one, and of the first of a hundred without
-    // a trace; those of others stay on this machine.
+    // Those of the traced call, of the rejected one, and of the first of a hundred without a trace;
+    // those of other calls stay on this machine.
     let ended = lines.iter().filter(|line| line.as_str() == "call ended").count();
     assert_eq!(ended, 3, "{lines:?}");
     assert!(log.matches("call ended").count() > 10, "{log}");
@@ -143,7 +143,7 @@ fn check_page(page: &str) {
     if let Some((fine, said)) = promtool(&["check", "metrics"], page) {
         assert!(fine, "{said}\n{page}");
     }
-    // What rules and dashboard ask for is there, but for packets that nobody sent.
+    // All metrics of the rules and the dashboard exist, except those of packets that nobody sent.
     for file in ["rules.yaml", "dashboard.json"] {
         let text = std::fs::read_to_string(folder().join(file)).expect("the file");
         for name in names(&text).iter().filter(|name| !name.contains("_bytes_total")) {

@@ -1,8 +1,8 @@
 //! Five ways to fill a card, side by side: each NT on a separate port (PANIC), a region for each
 //! chain, the planner without sharing, without concatenation, and all of it.
 //!
-//! What a way cannot do is taken from the planner, or from what it has to load; the planner itself,
-//! the reservations and the figures are the same for all.
+//! A way's restrictions are made by what the planner may do, or by what it has to load; the planner
+//! itself, the reservations and the figures are the same for all.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ pub const POLICIES: [PlacementScheme; 5] = [
     PlacementScheme::Full,
 ];
 
-/// What a way makes of a workload.
+/// The result of a way for a workload.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PolicyOutcome {
     /// DAGs admitted.
@@ -104,8 +104,8 @@ const CHAINS: [&[&str]; 4] = [
 ];
 
 impl Scene {
-    /// 32 regions of sim-16's size with the papers' NTs, and ports that are no limit: what is
-    /// compared is what regions are used for.
+    /// 32 regions of sim-16's size with the papers' NTs, and ports that never limit: the comparison
+    /// is about the use of regions.
     ///
     /// # Errors
     /// The built-in catalogue is damaged.
@@ -141,7 +141,7 @@ impl Scene {
         for (index, nt) in self.nts.iter().enumerate() {
             add(format!("nt{index}"), std::slice::from_ref(&nt.id));
         }
-        // What single DAGs are: built for them, without a thought of others.
+        // The bitstreams of single DAGs: each is built for one DAG alone.
         let own: BTreeSet<Vec<NtTypeId>> = dags.iter().map(|(_, dag)| sequence(dag)).collect();
         match policy {
             PlacementScheme::PerNt => {}
@@ -179,7 +179,7 @@ impl Scene {
                         && (policy == PlacementScheme::NoSharing || plan.mapping.stages.len() == 1)
                     {
                         hold(&mut ledger, &catalogue, &request, &plan, &mut outcome);
-                        // Nobody else comes in.
+                        // No other DAG may use it.
                         for load in &plan.loads {
                             ledger.set_condition(load.region, RegionCondition::Cordoned);
                         }
@@ -225,7 +225,7 @@ impl Scene {
     }
 }
 
-/// Carries a plan out in the ledger, and counts what it gives.
+/// Carries a plan out in the ledger, and adds up its results.
 fn hold(
     ledger: &mut Ledger,
     catalogue: &PlanCatalogue,

@@ -26,9 +26,9 @@ pub const BITSTREAMS_MAX: usize = 20;
 pub struct SmallProblem {
     /// An empty card.
     pub ledger: Ledger,
-    /// What there is to load.
+    /// The catalogue.
     pub catalogue: PlanCatalogue,
-    /// What wants a place.
+    /// The DAGs to place.
     pub dags: Vec<(DagName, Dag)>,
 }
 

@@ -1,4 +1,4 @@
-//! Workloads from a seed: DAGs of the papers' NTs, and when they come and go.
+//! Workloads from a seed: DAGs of the papers' NTs, and when they arrive and depart.
 //!
 //! | what | from |
 //! |---|---|
@@ -31,7 +31,7 @@ use snic_domain::{
 pub const POPULAR: [&str; 8] =
     ["firewall", "nat", "load-balancer", "aes", "kv-cache", "go-back-n", "kv-replication", "dfadd"];
 
-/// How a workload looks.
+/// The parameters of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Shape {
     /// The NTs, the most popular first.
@@ -69,24 +69,24 @@ impl Default for Shape {
 pub struct Item {
     /// Its name: unique within the workload.
     pub name: DagName,
-    /// What it asks for; valid.
+    /// Its spec; valid.
     pub spec: DagSpec,
-    /// When it comes, in milliseconds from the start.
+    /// When it arrives, in milliseconds from the start.
     pub arrives_ms: u64,
-    /// When it goes, later than that.
+    /// When it departs, later than that.
     pub departs_ms: u64,
 }
 
-/// Something that happens.
+/// An arrival or a departure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkloadEvent {
-    /// The DAG of this index comes.
+    /// The DAG of this index arrives.
     Arrival(usize),
-    /// It goes.
+    /// It departs.
     Departure(usize),
 }
 
-/// A workload of `count` DAGs, in the order in which they come.
+/// A workload of `count` DAGs, in the order of their arrival.
 pub fn generate(seed: u64, count: usize, shape: &Shape) -> Vec<Item> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut now = 0.0;
@@ -104,8 +104,7 @@ pub fn generate(seed: u64, count: usize, shape: &Shape) -> Vec<Item> {
         .collect()
 }
 
-/// Arrivals and departures in the order in which they happen; who goes makes room for who comes at
-/// the same time.
+/// Arrivals and departures in order of time; at the same time, departures come first and make room.
 pub fn events(items: &[Item]) -> Vec<(u64, WorkloadEvent)> {
     let mut events: Vec<(u64, WorkloadEvent)> = Vec::with_capacity(2 * items.len());
     for (index, item) in items.iter().enumerate() {

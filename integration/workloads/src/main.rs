@@ -1,4 +1,4 @@
-//! Prints a workload as JSON, one DAG a line, in the order in which they come.
+//! Prints a workload as JSON, one DAG a line, in the order of arrival.
 
 use std::io::Write;
 

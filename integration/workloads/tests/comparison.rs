@@ -1,4 +1,4 @@
-//! The planner beside the ways it is measured against.
+//! The planner compared with the other ways to fill a card.
 
 use snic_domain::{Dag, DagName, DagSpec, Edge, Node, NodeId, NtTypeId};
 use snic_workloads::comparison::{PlacementScheme, Scene, per_nt_latency};

@@ -1,5 +1,5 @@
-//! How far the planner is from the best there is: the same problems as mixed-integer programs,
-//! solved by HiGHS.
+//! How far the planner is from the optimum: the same problems as mixed-integer programs, solved by
+//! HiGHS.
 //!
 //! ```text
 //! x[b,c]  loads of bitstream b in regions of class c      whole, Σ_b x[b,c] <= regions of the class
@@ -159,7 +159,7 @@ fn keep_memory(
             };
             theirs.map(of).filter(|(_, demand)| *demand > 0).collect()
         };
-        // More slots than all tenants could fill one by one are of no use to anybody.
+        // More slots than all tenants could fill one by one are useless.
         let useful = |tenant: &&TenantId| -> i64 {
             let sum: i64 = demand(tenant).iter().map(|(_, mbps)| mbps).sum();
             (sum as u64).div_ceil(most as u64) as i64
@@ -214,7 +214,7 @@ fn best(instances: &[SmallProblem]) -> Option<Vec<(u64, u64)>> {
         .spawn()
         .ok()?;
     let input = serde_json::to_vec(&programs).expect("numbers");
-    // It reads all before it writes; without SciPy it ends at once, and the pipe with it.
+    // It reads all input before it writes; without SciPy it ends at once, and so does the pipe.
     let _ = child.stdin.take().expect("piped").write_all(&input);
     let output = child.wait_with_output().expect("its own child");
     if !output.status.success() {

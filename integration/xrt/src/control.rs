@@ -1,4 +1,5 @@
-//! How tests speak to a device in a separate process: one request a connection, one reply.
+//! The protocol between tests and a device in a separate process: one request a connection, one
+//! reply.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,7 +15,7 @@ use snic_tables::registers::*;
 
 use crate::serve::{Shared, Trap, lock};
 
-/// What a test asks of a device.
+/// A test's request to a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// Sends each DAG this many bits per second, for this many microseconds of the card's time.
@@ -24,13 +25,13 @@ pub enum Ask {
         /// How long.
         micros: u64,
     },
-    /// Sets what is to go wrong.
+    /// Sets the next fault.
     Trap(Option<Trap>),
-    /// What went over the wire, and what the card counted.
+    /// The accesses over the wire, and the card's counters.
     Report,
 }
 
-/// What a device says of itself.
+/// A device's report about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// Registers read, one call each.
@@ -47,8 +48,8 @@ pub struct DeviceReport {
     pub registers: Vec<(Address, u32)>,
 }
 
-/// Sends traffic at DAGs, by the raw form of their UIDs, and waits until the last is out; gives
-/// what the card then holds, before anybody else gets at it.
+/// Sends traffic at DAGs, by the raw form of their UIDs, and waits until the last packet is out;
+/// returns the card's state then, before any other access.
 ///
 /// # Panics
 /// Where a source is not valid.
@@ -90,10 +91,10 @@ pub fn dump(card: &mut SimCard) -> Vec<(Address, u32)> {
         .collect()
 }
 
-/// Answers tests on a socket, until the process ends.
+/// Serves the requests of tests on a socket, until the process ends.
 ///
 /// # Errors
-/// The socket cannot be bound, or a test does not speak as [`ask`] does.
+/// The socket cannot be bound, or a test does not follow the protocol of [`ask`].
 pub fn listen(path: &Path, shared: &Arc<Shared>, card: &SharedSimCard) -> io::Result<()> {
     for connection in UnixListener::bind(path)?.incoming() {
         let mut connection = connection?;
@@ -127,10 +128,10 @@ fn report(shared: &Shared, loads: u64, registers: Vec<(Address, u32)>) -> Device
     }
 }
 
-/// Asks a device.
+/// Sends a request to a device.
 ///
 /// # Errors
-/// The device cannot be reached, or does not answer.
+/// The device cannot be reached, or does not reply.
 pub fn ask(path: &Path, ask: &Ask) -> io::Result<DeviceReport> {
     let mut connection = UnixStream::connect(path)?;
     connection.write_all(&postcard::to_stdvec(ask).map_err(io::Error::other)?)?;

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An emulated card: its device is a separate process.
 pub struct XrtCardProcess {
-    /// What the worker needs.
+    /// The settings of its worker.
     pub emulation: Emulation,
     device: Option<Child>,
     starts: u32,
@@ -76,19 +76,19 @@ impl XrtCardProcess {
         }
     }
 
-    /// Asks the device.
+    /// Sends a request to the device.
     ///
     /// # Panics
-    /// Where it does not answer.
+    /// It does not reply.
     pub fn ask(&self, question: &Ask) -> DeviceReport {
         ask(&self.control(), question).expect("the device answers")
     }
 
-    /// Sets what is to go wrong next.
+    /// Sets the next fault.
     ///
     /// # Panics
-    /// Where the device does not answer, unless it is to die: it may do so before it answers,
-    /// because the daemon writes rows again by itself.
+    /// The device does not reply, unless the fault kills it: it may die before its reply, because
+    /// the daemon writes rows again by itself.
     pub fn trap(&self, trap: Trap) {
         let is_deadly = trap.failure == DeviceFailure::Die;
         let answer = ask(&self.control(), &Ask::Trap(Some(trap)));

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 /// Where the register map is on the device, as test roles say.
 pub const REGISTERS_BASE: u64 = 0x0180_0000;
 
-/// What went over the wire.
+/// The accesses over the wire.
 #[derive(Debug, Default)]
 pub struct DeviceTraffic {
     /// Registers read, one call each.
@@ -44,10 +44,10 @@ pub struct Device {
     staged: Option<u64>,
 }
 
-/// By which clock a device lives.
+/// A device's clock.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The one on the wall, as the embedded card of a daemon.
+    /// Wall time, as for a daemon's embedded card.
     Wall,
     /// One that a test sets: nanoseconds.
     Set(Arc<AtomicU64>),
@@ -148,7 +148,7 @@ impl Device {
         let _ = self.card.write(at, value);
     }
 
-    /// The configuration controller reads from the device's memory: what lies there is handed to
+    /// The configuration controller reads from the device's memory: the bytes there are handed to
     /// the simulated card as a separate buffer.
     fn load(&mut self) {
         let is_busy = self.card.read(LOAD_STATUS) == Ok(LOAD_BUSY);
@@ -157,7 +157,7 @@ impl Device {
                 // It is this device's own, and was not given back.
                 let _ = self.card.release(old);
             }
-            // The most that a region takes; more is refused by the card, whatever is there.
+            // The most that a region takes; the card rejects more, whatever the bytes are.
             let bytes = (self.load_bytes as usize).min(64 << 20);
             let image = self.memory.read(address(self.load_buffer), bytes);
             let Ok(staged) = self.card.stage(&image) else { return };

@@ -1,5 +1,4 @@
-//! The same control plane with the simulated card inside of it: what the results through XRT are
-//! held against.
+//! The same control plane with the simulated card embedded: the reference for results through XRT.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,7 +65,7 @@ impl Embedded {
         let bound = snic_server::bind(settings).await.expect("it listens");
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(bound.serve(plane, async move {
-            // A sender that is gone means stop, too.
+            // A dropped sender means stop, too.
             let _ = stopped.await;
         }));
         Self { card, folder, _stop: stop, running: Some(running) }

@@ -1,4 +1,4 @@
-//! What libxrt_hwemu needs around it: settings, a role, a folder for its sockets.
+//! The environment of libxrt_hwemu: settings, a role, a folder for its sockets.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use snic_domain::{CardProfile, Digest};
 use snic_integration::program;
 use uuid::Uuid;
 
-/// Whether Debian's libxrt is there. Where tests run unattended it has to be.
+/// Whether Debian's libxrt is installed. In CI it must be.
 ///
 /// # Panics
 /// Where `CI` is set and it is missing.
@@ -29,7 +29,7 @@ pub fn is_there() -> bool {
     false
 }
 
-/// A folder with all that one emulated card needs.
+/// A folder with all files of one emulated card.
 pub struct Emulation {
     folder: tempfile::TempDir,
     user: String,
@@ -65,7 +65,7 @@ impl Emulation {
         let write = |name: &str, text: &str| {
             std::fs::write(self.path(name), text).expect("the folder takes files");
         };
-        // Starts no simulator, and is quiet.
+        // Starts no simulator, and logs nothing.
         write(
             "xrt.ini",
             &format!(
@@ -115,7 +115,7 @@ impl Emulation {
         self.folder.path().join(name)
     }
 
-    /// Whose sockets they are: the folder's name under `/tmp`.
+    /// The owner of its sockets: the folder's name under `/tmp`.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -125,7 +125,7 @@ impl Emulation {
         &self.profile
     }
 
-    /// What the worker's environment has to have, with a shim: `hw_emu` or `noop`.
+    /// The worker's environment with a shim: `hw_emu` or `noop`.
     pub fn environment(&self, shim: &str) -> BTreeMap<String, String> {
         let path = |name: &str| self.path(name).display().to_string();
         let mut pairs = vec![

@@ -8,9 +8,8 @@
 //!                                               device ── card-sim
 //! ```
 //!
-//! What this shows is that registers and buffers go through XRT as they should, and what becomes
-//! of the daemon when something on the way fails. What it cannot show is in
-//! `crates/card-xrt/README.md`.
+//! These tests show that registers and buffers go through XRT correctly, and how the daemon reacts
+//! when something on the way fails. What they cannot show is in `crates/card-xrt/README.md`.
 
 pub mod control;
 pub mod daemon;

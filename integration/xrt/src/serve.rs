@@ -21,32 +21,32 @@ const RETRY: Duration = Duration::from_millis(2);
 pub enum DeviceFailure {
     /// The process ends, as if it were killed.
     Die,
-    /// It does not answer any more, until somebody else asks.
+    /// It does not reply any more, until another client connects.
     Hang,
-    /// It answers with bytes that are no answer.
+    /// It replies with bytes that are not a reply.
     Garbage,
-    /// It answers with half of an answer, and closes.
+    /// It sends half a reply, and closes.
     Short,
 }
 
-/// A failure to come, at the first access to a register.
+/// A fault to come, at the first access to a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
     /// The register.
     pub at: Address,
     /// A write, else a read.
     pub write: bool,
-    /// What happens.
+    /// The kind of failure.
     pub failure: DeviceFailure,
 }
 
-/// What the threads of a device share.
+/// The state that the threads of a device share.
 pub struct Shared {
     /// The device.
     pub device: Mutex<Device>,
-    /// What went over the wire.
+    /// The accesses over the wire.
     pub traffic: DeviceTraffic,
-    /// What is to go wrong.
+    /// The next fault.
     pub trap: Mutex<Option<Trap>>,
     /// The second socket, while the shim listens on it.
     back: Mutex<Option<UnixStream>>,
@@ -155,7 +155,7 @@ fn serve(shared: &Shared, socket: UnixStream) -> io::Result<()> {
     }
 }
 
-/// The failure that this call was waiting for.
+/// The fault that was set for this call.
 fn spring(shared: &Shared, call: &Call) -> Option<DeviceFailure> {
     let (at, write) = match call {
         Call::WriteRegisters { at, .. } => (*at, true),

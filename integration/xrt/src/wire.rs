@@ -1,6 +1,6 @@
-//! What libxrt_hwemu says over its socket, as far as it says it here: a header of 14 bytes, a
-//! message; a reply with a header of 9 bytes. Found by listening; numbers of calls are those of
-//! XRT's `xcl_macros.h`.
+//! The part of libxrt_hwemu's protocol that is used here: a header of 14 bytes, a message; a reply
+//! with a header of 9 bytes. Found by observation; the numbers of calls are those of XRT's
+//! `xcl_macros.h`.
 
 use std::io::{self, Read, Write};
 
@@ -80,9 +80,9 @@ pub(crate) enum Call {
         at: u64,
         words: usize,
     },
-    /// Wants to hear that it is well, and nothing more: set-up, allocation, debugging.
+    /// Expects success, and nothing more: set-up, allocation, debugging.
     Other,
-    /// Wants an empty answer.
+    /// Expects an empty reply.
     Silent,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn receive(from: &mut impl Read) -> io::Result<Call> {
     })
 }
 
-/// The bytes of an answer to `call`, which gave these bytes, if it gives any.
+/// The bytes of the reply to `call` with this result, if the call has a reply.
 pub(crate) fn answer(call: &Call, bytes: Vec<u8>) -> Vec<u8> {
     let message = match call {
         Call::Silent => Vec::new(),
@@ -161,7 +161,7 @@ pub(crate) fn answer(call: &Call, bytes: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Tells the shim, which listens on a second socket, that the device closes.
+/// Notifies the shim, which listens on a second socket, that the device closes.
 pub(crate) fn send_close(to: &mut impl Write) -> io::Result<()> {
     let mut header = vec![0x09];
     header.extend(0_u64.to_le_bytes());

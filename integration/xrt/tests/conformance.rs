@@ -30,11 +30,11 @@ fn profile() -> CardProfile {
 }
 
 thread_local! {
-    /// The clock of the card that this thread's case has.
+    /// The clock of this thread's card.
     static CLOCK: RefCell<Arc<AtomicU64>> = RefCell::default();
 }
 
-/// Lets time pass on the card that this case has.
+/// Advances the time of this thread's card.
 fn wait(time: Duration) {
     CLOCK.with_borrow(|clock| clock.fetch_add(time.as_nanos() as u64, Ordering::Relaxed));
 }
@@ -210,7 +210,8 @@ mod in_bulk {
     });
 }
 
-/// Without the cases that read whole banks: word by word that is 10 s each, and not another path.
+/// Without the cases that read whole banks: word by word these take 10 s each, and test no other
+/// path.
 mod register_by_register {
     use super::*;
 

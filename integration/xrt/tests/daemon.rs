@@ -44,7 +44,7 @@ async fn ready(client: &TestClient) -> Vec<Dag> {
     }
 }
 
-/// What the quickstart submits, one after the other.
+/// The DAGs of the quickstart, one after the other.
 async fn submit_samples(client: &TestClient) -> Vec<Dag> {
     for tenant in &CATALOGUE.tenants {
         client.create_tenant(tenant.id.as_str()).await.expect("a new tenant");
@@ -57,8 +57,8 @@ async fn submit_samples(client: &TestClient) -> Vec<Dag> {
     ready(client).await
 }
 
-/// Nobody gets more than was admitted: rates that follow the load would differ by the moment at which
-/// they were set.
+/// No DAG gets more than its guaranteed rate: rates that follow the load would depend on the moment
+/// at which they were set.
 fn share_nothing(home: &Home) {
     let folder = home.path().join("policies");
     std::fs::create_dir(&folder).expect("the folder takes folders");
@@ -70,7 +70,7 @@ fn share_nothing(home: &Home) {
         .expect("settings");
 }
 
-/// Most of what each DAG asked for.
+/// Most of what each DAG requested.
 fn flows(dags: &[Dag]) -> Vec<(u32, u64)> {
     let mut flows: Vec<_> =
         dags.iter().map(|dag| (dag.uid, dag.bandwidth_bps / 100_000 * 80_000)).collect();
@@ -122,7 +122,7 @@ async fn the_quickstarts_dags_come_to_the_same_through_xrt_number_by_number() {
     assert!(status.success(), "{log}");
 }
 
-/// What differs between two reports of a device.
+/// The differences between two reports of a device.
 fn since(before: &DeviceReport, after: &DeviceReport) -> (u64, u64, u64) {
     (
         after.loads - before.loads,

@@ -1,5 +1,5 @@
-//! XRT where there is less than a card: the shim that does nothing, no shim, no XRT. And another
-//! role on a card that has one.
+//! XRT without a usable card: the shim that does nothing, no shim, no XRT. And another role on a
+//! card that has one.
 
 use std::path::Path;
 use std::process::Command;
@@ -113,7 +113,7 @@ fn another_role_is_loaded_by_another_worker_once_the_card_is_closed() {
     shared.stop();
 }
 
-/// Runs `snicd doctor`; gives whether it was content, and what it said.
+/// Runs `snicd doctor`; returns whether it found no fault, and its output.
 fn doctor(home: &Home, hardware_test: bool) -> (bool, String) {
     let mut command = Command::new(program("snicd"));
     command.arg("doctor").arg("--config").arg(home.settings());
@@ -168,7 +168,7 @@ async fn the_doctor_misses_the_files_of_the_emulation_and_leaves_a_running_daemo
         assert!(!content && said.contains(file) && said.contains(variable), "{said}");
         std::fs::write(&path, bytes).expect("the folder takes files");
     }
-    // A daemon that has the store.
+    // A daemon that holds the store's lock.
     let with_xrt = std::fs::read_to_string(home.settings()).expect("settings");
     std::fs::write(home.settings(), simulated).expect("settings");
     let daemon = home.start().await;

@@ -1,7 +1,6 @@
-//! What fails between the daemon and the card: the device dies, hangs, answers garbage or half of
-//! an answer, in the middle of a load, of a table row's way and of a commit; the worker is killed;
-//! the daemon is killed. Afterwards every DAG that was acknowledged is served, and what the daemon
-//! says of each region is what the card says.
+//! Failures between the daemon and the card: the device dies, hangs, replies with garbage or half a
+//! reply, during a load, a table row or a commit; the worker is killed; the daemon is killed.
+//! Afterwards every acknowledged DAG is served, and the daemon and the card agree on each region.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -29,9 +28,9 @@ fn profile() -> CardProfile {
     CATALOGUE.card(&"sim-16".parse().expect("a label")).expect("there").clone()
 }
 
-/// A worker that hangs is killed soon, so that the tests are over soon.
+/// A worker that hangs is killed soon, so that the tests stay short.
 const DEADLINES: &str = "[cards.xrt.deadlines]\naccess_ms = 400\nopen_ms = 20000\n";
-/// How long everything may take to be well again: deadlines, a second's pause, loads.
+/// How long the recovery may take: deadlines, a second's pause, loads.
 const WELL_MAX: Duration = Duration::from_secs(60);
 
 struct Rig {
@@ -91,7 +90,7 @@ impl Rig {
         }
     }
 
-    /// Regions of which the daemon says something else than the card.
+    /// Regions on which the daemon and the card disagree.
     async fn regions_that_differ(&self, client: &TestClient) -> Vec<String> {
         let parent = "cards/card0".to_owned();
         let request = v1::ListRegionsRequest { parent, page_size: 32, ..Default::default() };
@@ -114,7 +113,7 @@ impl Rig {
         (0..).zip(&regions.regions).filter_map(differs).collect()
     }
 
-    /// One fault after the other at one access; what is asked for runs into it.
+    /// One fault after the other at one access; a request to the daemon meets it.
     async fn survive(&mut self, at: Address, write: bool, nt: &str, mbps: u64) {
         for failure in
             [DeviceFailure::Hang, DeviceFailure::Garbage, DeviceFailure::Short, DeviceFailure::Die]

@@ -45,7 +45,7 @@ impl Mix {
     }
 }
 
-/// What packets meet on their way.
+/// What processes the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Path {
     /// The switch's rules in hardware: a firewall at line rate.
@@ -112,14 +112,14 @@ fn delivered(parameters: &Parameters, path: Path, mix: Mix, percent: f64) -> Res
     let mut testbed = Testbed::new(&setup)?;
     let dag = testbed.chain("mix", &chain, request)?;
     testbed.send(mix.source(parameters, dag.uid, rate))?;
-    // What the packet store holds goes out long after it came in, where little does.
+    // With little traffic, the contents of the packet store leave long after they arrived.
     let (warm_up, time) = (parameters.micros(&WARM_UP_US) * 5, parameters.micros(&TIME_US));
     let measured = testbed.measure(warm_up, time)?;
     let dag = measured.dag(dag.uid.row()).context("packets came in")?;
     Ok(dag.served.gbps_f64() / dag.intended.gbps_f64())
 }
 
-/// The NT that packets meet, and what is requested of it.
+/// The NT that processes packets, and the bandwidth requested of it.
 fn on_path(parameters: &Parameters, path: Path) -> Result<(&'static str, Bandwidth, Vec<NtType>)> {
     if path == Path::Offload {
         return Ok(("firewall", parameters.card.ingress, parameters.nt_types()));

@@ -131,7 +131,7 @@ pub(super) fn table_2(parameters: &Parameters) -> Result<FigureOutcome> {
     for (offload, (_, _, expected)) in design.offloads.iter().zip(TABLE_2) {
         let count = units(&design, offload);
         let bound = ExpectedBound::Exact(expected);
-        // Where the delay was chosen for it, it says nothing.
+        // Where the delay was fitted to this point, the comparison says nothing.
         let exact = match offload.delay_cycles {
             0 => Expected::predicted(Origin::Published, bound),
             _ => Expected::fitted(Origin::Published, bound),
@@ -224,7 +224,7 @@ pub(super) fn figure_4(parameters: &Parameters) -> Result<FigureOutcome> {
         let ours = ratios(&sizes(parameters), slower, flex);
         for (flow, (expected, ours)) in expected.into_iter().zip(ours).enumerate() {
             let bound = ExpectedBound::Share(expected, 0.2);
-            // What PANIC's units buffer was chosen for its ratios.
+            // The buffers of PANIC's units were fitted to its ratios.
             let expected = match name {
                 "PANIC" => Expected::fitted(Origin::Published, bound),
                 _ => Expected::predicted(Origin::Published, bound),
@@ -324,7 +324,8 @@ pub(super) fn figure_5(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// The largest share, in percent, at which the pipeline still puts out what is sent.
+/// The largest share of recirculated traffic, in percent, at which the pipeline still forwards all
+/// packets.
 fn knee(
     parameters: &Parameters,
     rate: Bandwidth,
@@ -335,7 +336,7 @@ fn knee(
         let served = run(parameters, &design, mixed(*percent), rate)?.served;
         Ok(served.gbps_f64() >= rate.gbps_f64() * 0.99)
     };
-    // The more go round, the less it keeps up: halve what is open.
+    // The larger the share, the less the pipeline keeps up, so bisection finds the limit.
     let (mut holds, mut fails) = (0, 101);
     while fails - holds > 1 {
         let middle = (holds + fails) / 2;

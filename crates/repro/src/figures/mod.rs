@@ -25,15 +25,16 @@ use crate::parameters::Parameters;
 /// One figure or table.
 #[derive(Debug)]
 pub struct Figure {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub id: &'static str,
-    /// For people.
+    /// Its title, for people.
     pub title: &'static str,
     /// Where it is published.
     pub source: &'static str,
-    /// What it shows, in one sentence that can be wrong.
+    /// Its claim, in one sentence that can be wrong.
     pub claim: &'static str,
-    /// What its cause is taken away with: with each of these, numbers are outside that are inside without.
+    /// Parameters that take its cause away: each puts some numbers outside that are inside without
+    /// it.
     pub breaks: &'static [Break],
     /// Regenerates it.
     pub run: fn(&Parameters) -> Result<FigureOutcome>,
@@ -44,9 +45,9 @@ pub struct Figure {
 pub struct Break {
     /// Its key.
     pub key: &'static str,
-    /// What it is set to.
+    /// Its value.
     pub value: &'static str,
-    /// What that is.
+    /// What this means.
     pub what: &'static str,
 }
 

@@ -9,7 +9,7 @@ use crate::testbed::{NtSequence, Setup, Testbed};
 
 const DAG_D: NtSequence<'static> =
     &["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
-/// What comes after DAG-D, as in `bitstreams/dags.toml`.
+/// The DAGs that arrive after DAG-D, as in `bitstreams/dags.toml`.
 const LATER: [(&str, NtSequence<'static>); 3] = [
     ("dag-a", &["firewall", "aes"]),
     ("dag-b", &["nat", "load-balancer"]),

@@ -67,7 +67,8 @@ fn latency(parameters: &Parameters, d: u64, form: FormPreference) -> Result<f64>
     alone(parameters, &mut testbed, form, parameters.gbps(&REQUEST_GBPS))
 }
 
-/// The same in S3: DAG-b is there, and both request so much that NT2 and NT4 need second instances.
+/// The same in S3: DAG-b is on the card, and both request so much that NT2 and NT4 need second
+/// instances.
 fn with_instances(parameters: &Parameters, d: u64) -> Result<f64> {
     let mut testbed = testbed(parameters, d)?;
     let full = parameters.gbps(&FIG9_NT_GBPS);

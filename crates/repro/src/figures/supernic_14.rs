@@ -88,7 +88,7 @@ impl Bench {
         let chains = vec![DAG_D, nts];
         let mut testbed = Testbed::new(&Setup { card, options, nts: types.clone(), chains })?;
         testbed.policies(policies(parameters))?;
-        // They are in force from the edge of an epoch of the old ones on.
+        // Policies take effect at the end of an epoch of the old ones.
         testbed.live(Fairness::default().epoch * 2, STEP)?;
         let mut loaded = area(&types, DAG_D);
         let mut background = None;

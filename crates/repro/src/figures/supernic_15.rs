@@ -18,11 +18,11 @@ use crate::testbed::{Setup, Testbed, nt};
 const STEP: Duration = Duration::from_micros(50);
 const MS: Duration = Duration::from_millis(1);
 
-/// What was seen, by millisecond.
+/// The measurements, by millisecond.
 struct Timeline {
     served: Vec<(f64, f64)>,
     regions: Vec<(f64, f64)>,
-    /// Regions loaded after the chain was served first.
+    /// Regions that were loaded after the chain was first served.
     reconfigurations: u64,
 }
 
@@ -75,7 +75,7 @@ fn watch(parameters: &Parameters) -> Result<Timeline> {
     let setup = Setup { card, options: parameters.options(), nts, chains: vec![&["dummy"]] };
     let mut testbed = Testbed::new(&setup)?;
     let dag = testbed.chain("chain", &["dummy"], parameters.gbps(&FIG15_REQUEST_GBPS))?;
-    // The first millisecond begins with a period.
+    // The first millisecond begins with a monitor period.
     testbed.live(Duration::from_millis(20), STEP)?;
     let wait = testbed.controller.next_sample().since(testbed.now());
     testbed.live(wait, STEP)?;

@@ -7,9 +7,9 @@
 //!   region 2:                          static: nobody; DRF: user 1; full: both share it in time
 //! ```
 //!
-//! Static: each user has as many regions as the other, and one is left. DRF: all regions are divided
-//! once for all, by what was requested; the one that is left is for the larger chain. Full: the loop
-//! scales both out by their loads and shares NTs in time.
+//! Static: each user has as many regions as the other, and one stays empty. DRF: all regions are
+//! divided once, by requests; the remaining one goes to the larger chain. Full: the loop scales
+//! both out by their loads and shares NTs in time.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -39,7 +39,7 @@ const NTS: [&str; 4] = ["nt1", "nt2", "nt3", "nt4"];
 struct Run {
     /// Dominant shares of both users.
     shares: [Vec<f64>; 2],
-    /// Of both together, in parts of what one NT serves.
+    /// Of both together, as a multiple of what one NT serves.
     throughput: Vec<f64>,
     settle: usize,
 }
@@ -61,7 +61,7 @@ impl Run {
         seconds.iter().sum::<f64>() / seconds.len() as f64
     }
 
-    /// How far the shares are apart at most, in some seconds.
+    /// The largest distance of the shares in some seconds.
     fn apart(&self, seconds: Range<usize>) -> f64 {
         let difference = |second: usize| (self.shares[0][second] - self.shares[1][second]).abs();
         seconds.map(difference).fold(0.0, f64::max)
@@ -151,7 +151,7 @@ pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// How many times what the static scheme serves the full one does, where one user leaves all to the other.
+/// The throughput of the full scheme divided by that of the static one, if one user is nearly idle.
 fn largest_gain(parameters: &Parameters) -> Result<f64> {
     let mut idle = parameters.clone();
     for (load, of) in
@@ -163,7 +163,7 @@ fn largest_gain(parameters: &Parameters) -> Result<f64> {
     Ok(run(&idle, Scheme::Full)?.throughput() / run(&idle, Scheme::Static)?.throughput())
 }
 
-/// What else the loads might have been, and for how long each is run.
+/// Other possible loads, and for how long each is run.
 fn ranges(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<()> {
     let points: [(&ParameterEntry, [&str; 2]); 4] = [
         (&FIG16_LOAD1_PERCENT, ["160", "180"]),
@@ -239,7 +239,7 @@ fn part(of: Bandwidth, percent: f64) -> Bandwidth {
 }
 
 fn policies(scheme: Scheme) -> ControllerSettings {
-    // Nothing to keep free: the shares are to be seen. Who may scale out is what the schemes are about.
+    // No headroom: the figure shows shares. The schemes decide who may scale out.
     let fairness = Fairness { scheme, headroom_percent: 0, ..Fairness::default() };
     // Regions keep what they hold: the paper's space is shared before its time is.
     let autoscaling = Autoscaling {

@@ -9,7 +9,7 @@ use crate::parameters::{FIG18_SIZES, Parameters};
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let nts = &parameters.catalogue.nt_types;
     let areas: Vec<Area> = nts.iter().map(|nt: &NtType| nt.area).collect();
-    // A region of the size of the largest NT holds every single one: by each resource.
+    // A region as large as the largest NT holds every single NT, by each resource.
     let once = Area {
         lut: areas.iter().map(|area| area.lut).max().context("there are NTs")?,
         ramb36: areas.iter().map(|area| area.ramb36).max().context("there are NTs")?,

@@ -105,7 +105,7 @@ impl Bench {
         Duration::from_nanos(nanos as u64)
     }
 
-    /// What a packet of each takes that meets no other, in units.
+    /// The units that a packet of each DAG takes if it meets no other.
     fn alone(&mut self) -> Result<[f64; 2]> {
         let mut units = [0.0; 2];
         for (at, units) in units.iter_mut().enumerate() {

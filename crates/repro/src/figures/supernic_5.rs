@@ -43,7 +43,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let admitted = f64::from(more.is_ok());
     outcome.check(format!("{too_much} for user 2 admitted"), "DAGs", exact(0.0), admitted);
     if more.is_ok() {
-        // It has the place of what is to be measured.
+        // It takes the place of the load to be measured.
         return Ok(outcome);
     }
     let two = testbed.dag("two", "a", chain(&["nt2", "nt4"], fits)?)?;

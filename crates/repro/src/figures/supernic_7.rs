@@ -62,8 +62,8 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// What a point of the plot is worth. The credit's way back was fitted to one credit, and the pace of a
-/// region's port to the small packets with eight.
+/// The kind of a point of the plot. The credit's way back was fitted to the points of one credit,
+/// and the pace of a region's port to the small packets with eight.
 fn point(bytes: u32, credits: u8, paper: f64) -> Expected {
     let bound = ExpectedBound::Share(paper, 0.15);
     if credits == 1 && bytes <= 512 || credits == 8 && bytes <= 128 {

@@ -11,7 +11,7 @@ use crate::testbed::{NtSequence, Setup, Testbed, nt};
 
 /// The single chain's totals, for 2 to 7 NTs, in ns.
 const SINGLE: [f64; 6] = [388.0, 452.0, 580.0, 644.0, 772.0, 836.0];
-/// What another pass of the scheduler costs (SuperNIC, 5.1), in ns.
+/// The cost of another scheduler pass (SuperNIC, 5.1), in ns.
 const PASS: f64 = 64.0;
 const NAMES: [&str; 7] = ["d1", "d2", "d3", "d4", "d5", "d6", "d7"];
 const LINES: [&str; 3] = ["Single chain", "Half chains", "PANIC"];

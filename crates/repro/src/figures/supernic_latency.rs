@@ -1,4 +1,4 @@
-//! Section 5.1: what a packet takes from port to port, and of that the core and the scheduler.
+//! Section 5.1: latency from port to port, and the core's and the scheduler's part in it.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use crate::outcome::{DataTable, Expected, ExpectedBound, FigureOutcome, Origin, 
 use crate::parameters::{ASIC_HZ, PHY_MAC_NS, Parameters, REQUEST_GBPS};
 use crate::testbed::{Setup, Testbed, nt};
 
-/// The shortest NT there is; what it takes is taken off again.
+/// The shortest possible NT; its latency is subtracted.
 const SHORTEST: u64 = 1;
 
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
@@ -16,7 +16,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let (core, pass) = (one - SHORTEST, two - one - SHORTEST);
     let nanos = |cycles: u64| cycles as f64 * parameters.nanos_per_cycle();
     let asic = |cycles: u64| cycles as f64 * 1e9 / parameters.value(&ASIC_HZ);
-    // The profile has both in cycles: that the data path spends them so is what is seen.
+    // The profile has both in cycles: the run shows that the data path takes as many.
     let exact = |value| Expected::derived(Origin::Published, ExpectedBound::Exact(value));
     outcome.check("core", "ns", exact(196.0), nanos(core));
     outcome.check("scheduler", "ns", exact(64.0), nanos(pass));

@@ -76,7 +76,7 @@ fn spec(nts: NtSequence<'_>, bandwidth: Bandwidth) -> Result<DagSpec> {
     Ok(DagSpec::chain(&nts, bandwidth))
 }
 
-/// By DAG, what is served of what it is sent.
+/// By DAG: the share of its traffic that is served.
 fn served(
     testbed: &mut Testbed,
     parameters: &Parameters,
@@ -102,8 +102,8 @@ fn slowest(parameters: &Parameters) -> Bandwidth {
     nts.map(|nt| nt.bandwidth_max).min().unwrap_or(parameters.card.ingress)
 }
 
-/// Two tenants in one region: what one gets alone, what share of his load the modest one gets beside
-/// the greedy one, how many share the region.
+/// Two tenants in one region: the throughput of one alone, the served share of the modest one's
+/// load beside the greedy one, and how many tenants share the region.
 fn tenants(parameters: &Parameters) -> Result<(f64, f64, f64)> {
     let mut alone = bench(parameters, vec![CHAIN])?;
     let full = parameters.card.ingress;
@@ -125,7 +125,7 @@ fn tenants(parameters: &Parameters) -> Result<(f64, f64, f64)> {
     Ok((line, share, same))
 }
 
-/// A DAG whose region is loaded while another serves: what share of its load it serves.
+/// A DAG whose region is loaded while another serves: the share of its load that is served.
 fn programmed(parameters: &Parameters) -> Result<f64> {
     let mut testbed = bench(parameters, vec![CHAIN, &["kv-cache"]])?;
     let rate = parameters.gbps(&TABLE1_MODEST_GBPS);

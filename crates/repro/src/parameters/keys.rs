@@ -1,4 +1,4 @@
-//! Keys of what the card's profile and the data plane's options say, so that a figure can be run with
+//! Keys for the card's profile and the options of the data plane, so that a figure can be run with
 //! another clock or other credits without a file.
 
 use std::num::{NonZeroU32, NonZeroU64};

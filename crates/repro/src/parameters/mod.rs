@@ -1,5 +1,5 @@
-//! What the figures are computed from: the card profile, the catalogue, the data plane's options and the
-//! [`TABLE`], each with its source. There are no others, and each can be set for a run.
+//! The inputs of the figures: the card profile, the catalogue, the options of the data plane and
+//! the [`TABLE`], each with its source. There are no others, and each can be set for a run.
 
 mod keys;
 mod table;
@@ -34,13 +34,13 @@ pub struct Parameter {
     pub changed: bool,
 }
 
-/// A parameter that cannot be set so.
+/// Why a parameter cannot be set.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidParameter {
     /// No such key.
     #[error("unknown parameter {key}{}", suggestion(.suggestions))]
     Unknown {
-        /// What was asked for.
+        /// The unknown key.
         key: String,
         /// Keys that look like it.
         suggestions: Vec<String>,
@@ -60,9 +60,9 @@ pub enum InvalidParameter {
         key: String,
         /// What it was set to.
         value: f64,
-        /// The least that is allowed.
+        /// The minimum.
         low: f64,
-        /// The most that is allowed.
+        /// The maximum.
         high: f64,
     },
     /// Not as many numbers as it has.
@@ -84,7 +84,7 @@ fn suggestion(keys: &[String]) -> String {
     }
 }
 
-/// What every figure starts from.
+/// The inputs that all figures share.
 #[derive(Debug, Clone)]
 pub struct Parameters {
     /// The card, with ports of 100 Gbit/s.
@@ -97,7 +97,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Those of the files that are compiled in, and of the table.
+    /// The values of the compiled-in files and of the table.
     ///
     /// # Errors
     /// The catalogue that is compiled in is not valid or lacks the card.
@@ -176,9 +176,9 @@ impl Parameters {
         Err(InvalidParameter::Unknown { key: key.into(), suggestions: self.like(key) })
     }
 
-    /// Keys that look like one that there is not.
+    /// Known keys that look like an unknown one.
     fn like(&self, key: &str) -> Vec<String> {
-        /// How similar they must be: 1 is the same.
+        /// Least similarity; 1 is equal.
         const ALIKE: f64 = 0.75;
         let list = self.list();
         let alike = |parameter: &Parameter| {

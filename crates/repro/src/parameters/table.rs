@@ -1,18 +1,18 @@
-//! The one table of what figures are run with. No figure has a number of its own: the papers' results
-//! stand beside the checks, what goes into a run stands here, with where it is from.
+//! All inputs of the figures, with their sources. No figure has a number of its own: the papers'
+//! results are beside the checks, the inputs are here.
 
 use std::ops::RangeInclusive;
 
-/// Where a parameter's value is from.
+/// The source of a parameter's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterSource {
-    /// The paper says it: where.
+    /// The paper states it: where.
     Paper(&'static str),
-    /// It follows from what the paper says: how.
+    /// It follows from the paper: how.
     Derived(&'static str),
-    /// It was chosen so that a figure comes out: which.
+    /// It was fitted to a figure: which.
     Fitted(&'static str),
-    /// The paper is silent: why this.
+    /// The paper does not say: why this value.
     Assumption(&'static str),
 }
 
@@ -33,15 +33,15 @@ impl ParameterSource {
 pub struct ParameterEntry {
     /// Its key.
     pub key: &'static str,
-    /// What it is unless set.
+    /// Its default.
     pub default: &'static [f64],
-    /// In which unit.
+    /// Its unit.
     pub unit: &'static str,
-    /// What is allowed.
+    /// The allowed range.
     pub range: RangeInclusive<f64>,
-    /// Where its value is from.
+    /// The source of its value.
     pub source: ParameterSource,
-    /// What it is.
+    /// What it means.
     pub what: &'static str,
 }
 

@@ -1,8 +1,9 @@
 //! A request's message must arrive in time.
 //!
-//! Whoever sends only the headers of a call, or its message byte by byte, holds a place without using it,
-//! up to the call's deadline. So the message has a separate deadline: a fixed time, and more for what has
-//! arrived already, so that a long upload is not cut off while it makes progress.
+//! A caller that sends only the headers of a call, or its message byte by byte, would hold a place
+//! without using it, up to the call's deadline. So the message has a separate deadline: a fixed
+//! time, and more for what has arrived already, so that a long upload is not cut off while it makes
+//! progress.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -68,7 +68,7 @@ impl PendingEntry {
 
     /// Records the call's end with this reply.
     pub fn end(mut self, reply: &Response<Body>) {
-        // Without a status in the headers a message follows.
+        // Without a status in the headers a message follows, and the status comes after it.
         let status = Status::from_header_map(reply.headers());
         let reason = status.as_ref().and_then(reason_of);
         let reason = reason.map_or(String::new(), |reason| reason.word().to_owned());

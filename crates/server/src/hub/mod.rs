@@ -150,7 +150,7 @@ impl Topic {
         }
     }
 
-    /// Calls `tell` with each topic of a change.
+    /// Calls `visit` with each topic of a change.
     fn each(change: &Change, tell: &mut dyn FnMut(Self)) {
         match change {
             Change::Dag(DagName { tenant, .. }, _) => Self::of_dag(tenant, tell),
@@ -201,7 +201,7 @@ impl NumberedChange {
     }
 }
 
-/// The changes after a revision are no longer all kept.
+/// Some changes after a revision are no longer kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RevisionExpired;
 
@@ -209,10 +209,10 @@ pub(crate) struct RevisionExpired;
 #[derive(Debug)]
 pub(crate) struct Hub {
     ring: Mutex<Ring>,
-    /// The revision of the last change, or the last one that was told.
+    /// The latest revision: of the last change, or the last one given to a caller.
     latest: AtomicU64,
-    /// What a revision is that is told: the time in microseconds, so that it says nothing of when others
-    /// changed something.
+    /// Source of the revisions that are given to callers: the time in microseconds, so that a
+    /// revision does not reveal when other tenants changed something.
     clock: fn() -> u64,
     /// Tenants that were deleted: their watches end.
     deleted: broadcast::Sender<TenantId>,
@@ -280,7 +280,7 @@ impl Hub {
 
     /// Ends the watches of a tenant that was deleted: another tenant may get its name.
     pub fn end_tenant(&self, tenant: TenantId) {
-        // Without a watch nobody is told.
+        // Without watches there is nobody to notify.
         let _ = self.deleted.send(tenant);
     }
 
@@ -294,15 +294,15 @@ impl Hub {
         self.latest.load(Ordering::Acquire)
     }
 
-    /// A revision for a caller: of now, and not of the last change, which may be another tenant's. State
-    /// read from the control plane afterwards is at least as new.
+    /// A revision for a caller: the present time, not the last change, which may be another
+    /// tenant's. State read from the control plane afterwards is at least as new.
     pub fn revision_now(&self) -> u64 {
         let _ring = self.ring.lock();
         self.advance()
     }
 
-    /// No change has this revision or will have it. Only while the ring is locked: a change that is being
-    /// numbered would be taken for a seen one.
+    /// A revision that no change has or will have. Only while the ring is locked: otherwise a
+    /// change that is being numbered would count as seen.
     fn advance(&self) -> u64 {
         let revision = self.revision().max((self.clock)());
         self.latest.store(revision, Ordering::Release);
@@ -343,7 +343,7 @@ impl Hub {
             let view = match &*change.change {
                 Change::Dag(name, uid) => {
                     let (name, uid) = (name.clone(), *uid);
-                    // A tenant that changes much delays only what is told of itself.
+                    // A tenant with many changes delays only the changes of that tenant.
                     let flow = Flow::Tenant(name.tenant.clone());
                     let query = move |controller: &Controller| controller.dag_view(&name);
                     let dag = plane.read(Level::Watches, flow, query);
@@ -384,7 +384,7 @@ impl Follower {
     /// # Errors
     /// [`RevisionExpired`].
     pub fn next(&mut self, limit: usize) -> Result<Vec<NumberedChange>, RevisionExpired> {
-        // Until `seen` is set: a change that comes in between would be taken for a seen one.
+        // Until `seen` is set: otherwise a change in between would count as seen.
         let ring = self.hub.ring.lock();
         let next = ring.after(&self.topic, self.seen, limit)?;
         self.seen = next.last().map_or_else(|| self.hub.advance(), |change| change.revision);

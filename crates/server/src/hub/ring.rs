@@ -1,4 +1,4 @@
-//! The changes that are kept, each owner's apart from others', with an index by topic.
+//! The changes that are kept, separately for each owner, with an index by topic.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -61,13 +61,13 @@ pub(crate) struct Kept {
     pub total: usize,
 }
 
-/// Among whose changes a change counts.
+/// The owner that a change is kept for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Owner {
     Tenant(TenantId),
-    /// All operations': who waits for one reads it again after lost changes.
+    /// All operations: a caller that waits for one reads it again after lost changes.
     Operations,
-    /// What is for operators only.
+    /// Changes that only operators may see.
     Operators,
 }
 
@@ -96,7 +96,8 @@ struct Lane {
 }
 
 impl Lane {
-    /// The order in which owners lose changes: who has most, and of those the one with the oldest.
+    /// The order in which owners lose changes: the owner with the most first, and of several the
+    /// one with the oldest change.
     fn rank(&self) -> (usize, Reverse<u64>) {
         (self.revisions.len(), Reverse(self.revisions.first().copied().unwrap_or(u64::MAX)))
     }
@@ -115,7 +116,7 @@ struct TopicIndex {
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// Nothing is known of changes before this revision.
+    /// Changes before this revision are not known.
     floor: u64,
     kept: Kept,
     /// By revision.
@@ -132,7 +133,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// No changes yet; nothing is known of what was before `floor`.
+    /// No changes yet; those before `floor` are not known.
     pub fn new(known: KnownResources, floor: u64, kept: Kept) -> Self {
         Self {
             floor,
@@ -157,14 +158,14 @@ impl Ring {
         self.keep(NumberedChange { revision, change_kind, change, cached });
     }
 
-    /// Wakes those who follow a topic of a change.
+    /// Wakes the watches of a change's topics.
     pub fn wake(&mut self, change: &Change, revision: u64) {
         self.each_topic(change, |index| {
             index.latest.send_replace(revision);
         });
     }
 
-    /// Drops all: nothing is known of what was before this revision.
+    /// Drops all changes: those before this revision are not known any more.
     pub fn clear(&mut self, revision: u64) {
         self.changes.clear();
         self.lanes.clear();
@@ -182,12 +183,12 @@ impl Ring {
         revision >= self.floor.max(self.lost_of(topic))
     }
 
-    /// Tells of the latest revision of a topic.
+    /// Sends the latest revision of a topic to its watches.
     pub fn subscribe(&mut self, topic: &Topic) -> watch::Receiver<u64> {
         self.topic_index(topic).latest.subscribe()
     }
 
-    /// Somebody no longer follows a topic, and is about to drop its receiver.
+    /// A watch ends and is about to drop its receiver.
     pub fn leave(&mut self, topic: &Topic) {
         let is_last = |index: &TopicIndex| index.latest.receiver_count() == 1;
         if self.topics.get(topic).is_some_and(is_last) {
@@ -205,7 +206,7 @@ impl Ring {
         seen: u64,
         limit: usize,
     ) -> Result<Vec<NumberedChange>, RevisionExpired> {
-        // The index exists as long as somebody follows the topic.
+        // The index exists as long as a watch of the topic does.
         let index = self.topics.get(topic).filter(|index| seen >= index.lost);
         let index = index.ok_or(RevisionExpired)?;
         let unseen = index.revisions.range(seen.saturating_add(1)..).take(limit);
@@ -241,7 +242,7 @@ impl Ring {
         })
     }
 
-    /// The last change that was dropped and may have been of a topic.
+    /// The last dropped change that may have had the topic.
     fn lost_of(&self, topic: &Topic) -> u64 {
         let owner = match topic {
             Topic::Dags(Some(tenant))
@@ -258,7 +259,7 @@ impl Ring {
         self.lanes.get(&owner).map_or(self.lost_of_absent, |lane| lane.lost)
     }
 
-    /// Changes what an owner has.
+    /// Updates the changes of an owner.
     fn with_lane(&mut self, owner: &Owner, act: impl FnOnce(&mut Lane)) -> usize {
         let lane = self.lanes.entry(owner.clone()).or_default();
         self.by_rank.remove(&lane.rank());
@@ -290,7 +291,7 @@ impl Ring {
         });
     }
 
-    /// Keeps a change, and drops one where there are too many of its owner's, or in all.
+    /// Keeps a change, and drops the oldest where its owner, or all together, have too many.
     fn keep(&mut self, change: NumberedChange) {
         let (revision, owner) = (change.revision, Owner::of(&change.change));
         self.changes.insert(revision, change);

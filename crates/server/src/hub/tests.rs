@@ -1,4 +1,4 @@
-//! Revisions: what they can be resumed from.
+//! Revisions: from which ones a watch can resume.
 
 use super::*;
 

@@ -25,7 +25,7 @@ use crate::wire;
 const PACKET_BYTES_MAX: u32 = 9_216;
 /// Messages queued for a slow client; then the card counts what is lost.
 const MESSAGES_WAITING: usize = 2;
-/// Pause while there is nothing to see.
+/// Pause while there are no packets.
 const REST: Duration = Duration::from_millis(20);
 /// How often it is checked that the DAG is still there.
 const CHECK: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl TrafficService for Services {
         let services = self.clone();
         tokio::spawn(async move {
             if let Err(error) = services.forward(watch, watched, &sender).await {
-                // A reader that accepts nothing is not waited for.
+                // The task does not wait for a reader that accepts nothing.
                 let _ = sender.try_send(Err(error.into()));
             }
             drop(place);
@@ -85,7 +85,7 @@ impl TrafficService for Services {
 }
 
 impl Services {
-    /// Sends what is seen until the reader goes, the DAG is deleted, or the server stops.
+    /// Sends packets until the reader disconnects, the DAG is deleted, or the server stops.
     async fn forward(
         &self,
         mut watch: Box<dyn PacketWatch>,
@@ -120,7 +120,7 @@ impl Services {
                 }
             }
         }
-        // It tells the card, which may take its time.
+        // It notifies the card, which may take its time.
         blocking(move || drop(watch)).await
     }
 }
@@ -130,7 +130,7 @@ impl Watched {
     async fn check(&mut self, services: &Services) -> Result<(), ApiError> {
         self.view = services.dag(&self.caller, self.name.clone()).await?;
         self.checked = Instant::now();
-        // Another one of the same name is another one.
+        // A new DAG of the same name is another DAG.
         if self.view.uid == self.uid { Ok(()) } else { Err(absent(&self.name.to_string())) }
     }
 
@@ -194,7 +194,7 @@ impl Watched {
     }
 }
 
-/// Runs what may wait for a card.
+/// Runs work that may wait for a card.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {

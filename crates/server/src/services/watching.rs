@@ -118,7 +118,7 @@ impl Services {
             tokio::select! {
                 _ = ended => {}
                 failure = subject.ends() => {
-                    // A reader that accepts nothing is not waited for.
+                    // The task does not wait for a reader that accepts nothing.
                     let _ = sender.try_send(Err(failure.into()));
                 }
             }
@@ -203,7 +203,7 @@ impl Services {
         tokio::select! {
             sent = sender.send(Ok(event)) => sent.map_err(|_| ReaderGone),
             () = stopped(&mut stopping) => {
-                // A reader that accepts nothing is not waited for.
+                // The task does not wait for a reader that accepts nothing.
                 let _ = sender.try_send(Err(shutting_down().into()));
                 Err(ReaderGone)
             }

@@ -20,16 +20,16 @@ use super::lines::{Line, Lines};
 use super::steps::Steps;
 use super::{Pins, traced, wall_clock};
 
-/// The longest sleep of the thread: a bound on how late it notices a clock that was set back.
+/// The longest sleep of the thread, which bounds how late it notices that the clock was set back.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Answers a read. Run once all preceding batches are durable.
 pub(super) type DeferredReply = Box<dyn FnOnce() + Send>;
 
-/// A read of the state; its answer waits until what was read is durable.
+/// A read of the state; its answer waits until the state that it saw is durable.
 pub(super) type Query = Box<dyn FnOnce(&Controller) -> DeferredReply + Send>;
 
-/// What reaches the thread.
+/// Messages to the thread.
 pub(super) enum Message {
     Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>, Trace),
     Read(Query),
@@ -40,7 +40,7 @@ pub(super) enum Message {
     Stop,
 }
 
-/// Where effects go.
+/// Where effects are sent.
 pub(super) struct Outlets {
     pub store: Arc<dyn Store>,
     pub messages: Inbox,
@@ -49,7 +49,7 @@ pub(super) struct Outlets {
     pub pins: Arc<Pins>,
 }
 
-/// What waits in the outbox.
+/// Entries of the outbox.
 enum Waiting {
     Card(CardId, CardCommand, Trace),
     Reply(CallId, Result<Reply, ControlError>),
@@ -59,9 +59,9 @@ enum Waiting {
 }
 
 impl Waiting {
-    /// Whether it may leave before what was decided ahead of it is stored, where that takes long: reads,
-    /// samples, rates, which no record holds, and answers, which then are to requests that change nothing,
-    /// or to nobody.
+    /// Whether it may leave before the entries ahead of it are stored, if that takes long: reads,
+    /// samples, and rates, which no record holds; and answers, since all that are left answer
+    /// requests that change nothing, or have no receiver.
     fn stores_nothing(&self) -> bool {
         match self {
             Self::Read(_) | Self::Reply(..) => true,
@@ -79,7 +79,7 @@ pub(super) struct Actor {
     outbox: Outbox<Waiting>,
     steps: Steps,
     lines: Lines,
-    /// Whether the store can be written, as far as was seen.
+    /// Whether the store could be written at the last check.
     is_writable: bool,
 }
 
@@ -106,7 +106,7 @@ impl Actor {
         result
     }
 
-    /// A clean stop first waits for what is on its way to the store.
+    /// A clean stop first waits for batches on their way to the store.
     fn serve(&mut self, inbox: &Inbox) -> Result<(), StoreError> {
         let mut stopping = false;
         loop {
@@ -137,8 +137,8 @@ impl Actor {
         }
     }
 
-    /// Sees whether the store can be written. While it cannot, changes are refused, what they would have
-    /// led to waits, and who waits for an answer is told; reads and samples go on.
+    /// Checks whether the store can be written. While it cannot, changes are rejected, the effects
+    /// of earlier ones wait, and their callers get an error; reads and samples go on.
     fn look_at_store(&mut self) {
         let failure = self.outlets.store.unavailable();
         if self.is_writable == failure.is_none() {
@@ -149,7 +149,7 @@ impl Actor {
             None => tracing::info!("changes are taken again"),
             Some(error) => {
                 tracing::error!(error, "the store cannot be written: changes are refused");
-                // What was decided for them may be stored yet.
+                // Their changes may still be stored later.
                 for (_, answer) in self.calls.drain() {
                     // The caller may have given up.
                     let _ = answer.send(Err(ControlError::StoreUnavailable { may_apply: true }));
@@ -158,8 +158,8 @@ impl Actor {
         }
     }
 
-    /// Whether a request can be carried out now: heartbeats store nothing unless a lease has another
-    /// term, and what only asks stores nothing.
+    /// Whether a request can be carried out now: heartbeats store nothing unless a lease gets
+    /// another term, and dry runs store nothing.
     fn is_taken(&self, request: &Request) -> bool {
         self.is_writable
             || match &request.command {
@@ -174,7 +174,7 @@ impl Actor {
     fn sample_when_due(&mut self) {
         if self.controller.next_sample() <= wall_clock() {
             self.handle(Event::Sample, &Trace::default());
-            // Now and not with the next message, which may be the next sample's wake-up.
+            // Now, not with the next message, which may be the wake-up for the next sample.
             self.release();
         }
     }
@@ -188,7 +188,7 @@ impl Actor {
 
     fn take(&mut self, message: Message) {
         match message {
-            // Nobody waits for it, and nothing of it was done.
+            // The caller has given up, and the request has had no effect.
             Message::Request(_, answer, _) if answer.is_closed() => {}
             Message::Request(request, answer, _) if !self.is_taken(&request) => {
                 // The caller may have given up.
@@ -222,7 +222,7 @@ impl Actor {
         }
     }
 
-    /// What follows from an event is of the same trace.
+    /// The effects of an event belong to its trace.
     fn handle(&mut self, event: Event, trace: &Trace) {
         let span = trace.step(|| {
             let event = traced::word(&event);
@@ -261,7 +261,7 @@ impl Actor {
         self.outlets.store.submit(vec![Batch { writes }], done);
     }
 
-    /// The store has completed a batch. What waits for one that failed never leaves.
+    /// The store has completed a batch. Effects of a failed batch never leave.
     fn completed(
         &mut self,
         number: BatchNo,
@@ -274,7 +274,7 @@ impl Actor {
         result
     }
 
-    /// Carries out what no longer has to wait.
+    /// Carries out the effects that no longer have to wait.
     fn release(&mut self) {
         while let Some(waiting) = self.outbox.pop_ready() {
             self.carry_out(waiting);
@@ -312,7 +312,7 @@ impl Actor {
             }
             Waiting::Emit(change, line) => {
                 line.into_iter().for_each(Line::tell);
-                // Without a watcher nobody is told.
+                // Without a watch there is nobody to notify.
                 let _ = self.outlets.changes.send(Arc::new(change));
             }
             Waiting::DropBlob(digest) => self.drop_blob(digest),
@@ -349,7 +349,7 @@ mod tests {
     use super::super::{CardSlot, OpenedCard, card_thread};
     use super::*;
 
-    /// What a message may take that comes at once: a bound for a test that would fail.
+    /// How long a message may take that comes at once: a bound for tests that would otherwise hang.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]

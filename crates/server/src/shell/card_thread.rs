@@ -28,11 +28,11 @@ const POLL_IDLE: Duration = Duration::from_millis(100);
 /// Between two tries to open a card.
 const REOPEN: Duration = Duration::from_secs(1);
 
-/// Longest time that a card is believed to have had between two polls. Where the process stood still for
-/// longer (stopped, suspended, or its machine was), the card was not asked, and its deadlines wait too.
+/// Longest time that counts for a card between two polls. If the process stood still for longer
+/// (stopped or suspended, or its machine was), the card was not polled, so its deadlines stop too.
 const POLL_GAP_MAX: Duration = Duration::from_millis(500);
 
-/// The time that a card has had: that of the wall, without what passed while nobody asked it.
+/// The time that counts for a card: wall time without the gaps in which it was not polled.
 struct CardClock {
     now: Timestamp,
     wall: Timestamp,
@@ -43,7 +43,7 @@ impl CardClock {
         Self { now: wall, wall }
     }
 
-    /// The time when the wall says this.
+    /// The card's time at this wall time.
     fn at(&mut self, wall: Timestamp) -> Timestamp {
         self.now = self.now + wall.since(self.wall).min(POLL_GAP_MAX);
         self.wall = wall;
@@ -63,7 +63,7 @@ pub(super) struct CardThread {
 }
 
 impl CardThread {
-    /// Ends the thread: what is under way on the card is left to the card.
+    /// Ends the thread; loads and commits under way on the card continue there.
     pub fn stop(self) {
         drop(self.commands);
         if self.thread.join().is_err() {
@@ -71,7 +71,7 @@ impl CardThread {
         }
     }
 
-    /// Hands a command over. A card that takes no more is reported as lost.
+    /// Sends a command. A card whose queue is full is reported as lost.
     pub fn send(&self, command: CardCommand, parent: Option<String>) {
         if self.commands.try_send((command, parent)).is_err() {
             let reason = "its thread does not take commands any more".to_owned();
@@ -87,7 +87,7 @@ fn report(messages: &Inbox, id: &CardId, report: CardReport) {
 
 #[cfg(test)]
 impl CardThread {
-    /// A thread that has ended already, and what a card would be asked.
+    /// A thread that has ended already, and the commands that it would get.
     pub fn stub(id: CardId, messages: Inbox) -> (Self, Receiver<Order>) {
         let (commands, inbox) = sync_channel(COMMANDS_MAX);
         (Self { id, commands, messages, thread: std::thread::spawn(|| {}) }, inbox)
@@ -158,7 +158,7 @@ impl<'a> Served<'a> {
                     self.messages.send(Message::Event(event));
                 }
             }
-            // What was asked of the lost card is of no use to the next one.
+            // Commands to the lost card are of no use to the next one.
             let mut left = REOPEN;
             while !left.is_zero() {
                 match self.orders.recv_timeout(left) {
@@ -178,7 +178,8 @@ impl<'a> Served<'a> {
                 (false, false) => POLL_BUSY,
             };
             let mut received = self.orders.recv_timeout(sleep);
-            // All that waits, so that a step knows of the sample behind a commit.
+            // All waiting commands at once, so that a step can tell whether a sample follows a
+            // commit.
             loop {
                 match received {
                     Ok((command, parent)) => self.submit(command, parent),
@@ -223,7 +224,7 @@ impl<'a> Served<'a> {
     }
 }
 
-/// What is sent to load a region: the stored bytes between streams that set the control registers.
+/// The bytes that load a region: the stored bytes between streams that set the control registers.
 fn region_bytes(digest: Digest, store: &dyn Store) -> Option<Arc<[u8]>> {
     let bytes = match store.get_blob(digest) {
         Ok(bytes) => bytes,
@@ -260,7 +261,7 @@ mod tests {
         let sent = region_bytes(digest, &store).expect("it is valid");
         assert_eq!(sent[..], with_known_control(&stored).expect("valid"));
         assert!(sent.len() > stored.len());
-        // What the store gives back damaged is not sent.
+        // Damaged bytes from the store are not sent.
         let damaged = &stored[..stored.len() / 2];
         let digest = Digest::of(damaged);
         store.put_blob(digest, damaged).expect("room");

@@ -1,4 +1,4 @@
-//! What waits for the controller's thread.
+//! The queue of the controller's thread.
 //!
 //! ```text
 //!  cards, store ──────────► first come, first served ──┐
@@ -6,8 +6,8 @@
 //!  calls ──by level and flow──► fair queue of time ────┘
 //! ```
 //!
-//! What comes from cards and the store goes first: it is little, bounded by what was asked of them, and
-//! all else depends on it. Calls share what remains of the thread's time.
+//! Messages from cards and the store go first: they are few, bounded by the commands sent to them,
+//! and everything else depends on them. Calls share the rest of the thread's time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) enum NotQueued {
     Full(Overflow),
 }
 
-/// A message, and whom its time is charged to.
+/// A message, and the flow that its time is charged to.
 pub(super) type Received = (Message, Option<Served<Flow>>);
 
 impl Inbox {
@@ -57,7 +57,7 @@ impl Inbox {
         Self(Arc::new(Shared { state: Mutex::new(state), arrived: Condvar::new() }))
     }
 
-    /// Queues what goes first. Where the thread has ended nobody needs it.
+    /// Queues a message that goes first. If the thread has ended, it is dropped.
     pub fn send(&self, message: Message) {
         let mut state = self.0.state.lock();
         if !state.closed {
@@ -78,7 +78,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// The next message; `None` where none comes in time.
+    /// The next message; `None` if none arrives in time.
     pub fn receive(&self, timeout: Duration) -> Option<Received> {
         let until = Instant::now() + timeout;
         let mut state = self.0.state.lock();
@@ -95,7 +95,7 @@ impl Inbox {
         }
     }
 
-    /// Charges the time that a message took.
+    /// Charges a flow for the time that its message took.
     pub fn charge(&self, served: Served<Flow>, time: Duration) {
         self.0.state.lock().calls.charge(served, time);
     }
@@ -105,14 +105,14 @@ impl Inbox {
         self.0.state.lock().calls.len()
     }
 
-    /// Takes no more, and drops what waits: who waits for an answer learns that there is none.
+    /// Accepts no more messages, and drops the waiting ones: their callers get an error.
     pub fn close(&self) {
         let mut state = self.0.state.lock();
         state.closed = true;
         let left = std::mem::take(&mut state.first);
         let calls = std::mem::replace(&mut state.calls, FairQueue::new(TIME_WEIGHTS, FLOW_MAX));
         drop(state);
-        // Not under the lock: dropping a message may run code of others.
+        // Not under the lock: dropping a message may run the code of its callers.
         drop((left, calls));
     }
 }

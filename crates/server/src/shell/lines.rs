@@ -1,4 +1,4 @@
-//! A line in the log for each state that a region or a DAG changes to.
+//! One log line for each change of a region's or a DAG's state.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,31 +7,31 @@ use snic_api::words::EnumWord as _;
 use snic_controller::{Change, Controller, RegionGlance};
 use snic_domain::{CardId, DagName, DagState, DagUid, RegionId};
 
-/// How all of them are, as far as it was told.
+/// The states as of the last lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     dags: HashMap<DagUid, DagState>,
     regions: BTreeMap<(CardId, RegionId), RegionGlance>,
 }
 
-/// What is to be told once it is durable.
+/// A line to be logged once the change is durable.
 #[derive(Debug)]
 pub(super) enum Line {
     Dag { name: DagName, uid: DagUid, from: &'static str, to: &'static str },
     Region { card: CardId, region: RegionId, from: &'static str, now: RegionGlance },
 }
 
-/// What was there before the first time that it is told of.
+/// The previous state in a resource's first line.
 const NEW: &str = "NEW";
 
 impl Lines {
-    /// Knows what there is.
+    /// Begins with the current states.
     pub fn of(controller: &Controller) -> Self {
         let dags = controller.dags_after(None, None).map(|dag| (dag.uid, dag.state)).collect();
         Self { dags, regions: BTreeMap::new() }
     }
 
-    /// What a change is to be told as, where it is one of state.
+    /// The line of a change; `None` if the state stays the same.
     pub fn line(&mut self, change: &Change, controller: &Controller) -> Option<Line> {
         match change {
             Change::Dag(name, uid) => {

@@ -44,7 +44,7 @@ use crate::share::{Flow, Level};
 /// Changes that a watcher may lag behind before it has to start again.
 const CHANGES_KEPT: usize = 4_096;
 
-/// What a card opener gives: the card and what it offers, or why it cannot be opened.
+/// The result of opening a card: the card and its capabilities, or why it cannot be opened.
 pub type OpenedCard = Result<(Box<dyn Card>, CardProfile), String>;
 
 /// See [`CardSlot::open`].
@@ -59,8 +59,8 @@ pub struct CardSlot {
     pub id: CardId,
     /// Opens it; called again, after a pause, whenever it was lost.
     pub open: Open,
-    /// Looks at the role that the next opening loads, before the card is closed for it: why it
-    /// cannot be loaded, if so. Told `true`, that opening loads it by force.
+    /// Validates the role that the next opening loads, before the card is closed for it; returns
+    /// why it cannot be loaded, if so. With `true`, that opening loads the role by force.
     pub prepare_role: PrepareRole,
     /// How long its steps may take.
     pub deadlines: Deadlines,
@@ -119,7 +119,7 @@ impl Pins {
     }
 }
 
-/// Bytes of bitstreams that are kept while this is there.
+/// The bytes of bitstreams that are kept while this guard exists.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     pins: Arc<Pins>,
@@ -145,8 +145,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Stops all threads: what was promised is durable, the cards are left as they are.
-    /// Blocks until they have ended.
+    /// Stops all threads: changes that were acknowledged are durable, the cards stay as they are.
+    /// Blocks until the threads have ended.
     ///
     /// # Errors
     /// As [`Running::wait`].
@@ -172,13 +172,14 @@ impl Running {
     }
 }
 
-/// Most that the controller's time runs faster or slower than the machine's monotonic clock while it follows
-/// the wall's: one part in ten. A lease of 30 s that is renewed every 15 s outlives any step of the clock.
+/// Most by which the controller's time runs faster or slower than the machine's monotonic clock
+/// while it approaches wall time: one part in ten. A lease of 30 s that is renewed every 15 s
+/// outlives any step of the clock.
 const SLEW: u32 = 10;
 
-/// The time on the wall, as the controller wants it: it never goes backwards and never jumps. It goes at the
-/// pace of the machine's monotonic clock, and a little faster or slower until it is the wall's again: where
-/// somebody sets the wall's clock, leases must not end, and timers must not stand still.
+/// Wall time for the controller: it never goes backwards and never jumps. It runs with the
+/// machine's monotonic clock, a little faster or slower until it has reached wall time again: when
+/// somebody sets the wall clock, leases must not end, and timers must not stand still.
 pub fn wall_clock() -> Timestamp {
     static LAST: Mutex<Option<(Timestamp, Instant)>> = Mutex::new(None);
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -188,7 +189,7 @@ pub fn wall_clock() -> Timestamp {
     now.0
 }
 
-/// The time after `last`, which was told at an instant, when the wall says `wall`.
+/// The time after `last`, which was given out at an instant, for this wall time.
 fn onwards(
     last: Option<(Timestamp, Instant)>,
     wall: Timestamp,
@@ -283,19 +284,19 @@ impl ControlPlane {
                 return Box::new(|| ());
             }
             let value = query(controller);
-            // Where nobody waits any more, nobody needs the answer.
+            // If the caller has given up, nobody needs the answer.
             Box::new(move || drop(answer.send(value)))
         });
         self.messages.call(level, &flow, Message::Read(query))?;
         answered.await.map_err(|_| ShellError::Stopped)
     }
 
-    /// Whether the control plane answers.
+    /// Whether the control plane replies.
     pub async fn answers(&self) -> bool {
         self.read(Level::Health, Flow::Server, |_| ()).await.is_ok()
     }
 
-    /// Other policies, or why they are refused: the controller logs both.
+    /// Replaces the policies, or returns why they are rejected; the controller logs both.
     pub fn set_policies(&self, policies: Result<ControllerSettings, String>) {
         let event = match policies {
             Ok(settings) => Event::Settings(Box::new(settings)),
@@ -304,14 +305,14 @@ impl ControlPlane {
         self.messages.send(Message::Event(event));
     }
 
-    /// The changes from now on, in order. A receiver that lags too far is told so, and reads the
+    /// The changes from now on, in order. A receiver that lags too far gets an error, and reads the
     /// state again.
     pub fn changes(&self) -> broadcast::Receiver<Arc<Change>> {
         self.changes.subscribe()
     }
 
-    /// Stores a bitstream's bytes and registers it. Where it is refused the bytes go again, unless
-    /// another bitstream has the same.
+    /// Stores a bitstream's bytes and registers it. If it is rejected, the bytes are removed,
+    /// unless another bitstream has the same.
     ///
     /// # Errors
     /// As [`ControlPlane::request`]; or the store cannot keep the bytes.
@@ -352,7 +353,7 @@ impl ControlPlane {
         Ok(read.map_err(|_| ShellError::Stopped)??)
     }
 
-    /// Keeps the bytes of bitstreams, also where nobody needs them any more.
+    /// Keeps the bytes of bitstreams, even those that are deleted meanwhile.
     pub(crate) fn pin(&self, digests: Vec<Digest>) -> Pinned {
         digests.iter().for_each(|digest| self.pins.pin(*digest));
         Pinned { pins: Arc::clone(&self.pins), digests }

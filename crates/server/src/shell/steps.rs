@@ -1,5 +1,5 @@
-//! Steps of cards that are under way, for traces and metrics: which call they are of, and since
-//! when.
+//! The cards' steps under way, for traces and metrics: the call that each belongs to, and when it
+//! began.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -16,17 +16,17 @@ struct Step {
     span: Span,
     trace: Trace,
     begun: Instant,
-    /// Nobody waits for the region that is loaded.
+    /// No DAG waits for the region that is loaded.
     hidden: bool,
 }
 
-/// The steps that cards were asked for and did not answer yet.
+/// The steps that cards have not answered yet.
 #[derive(Default)]
 pub(super) struct Steps(HashMap<(CardId, Ticket), Step>);
 
 impl Steps {
-    /// A card is asked for a step. A load is hidden where nobody waits for it. Gives the step as a
-    /// parent of what is done for it elsewhere.
+    /// Records a command to a card. A load is hidden if no DAG waits for it. Returns the step as
+    /// the parent of spans elsewhere.
     pub fn begin(
         &mut self,
         card: &CardId,
@@ -36,7 +36,7 @@ impl Steps {
     ) -> Option<String> {
         let id = card.as_str();
         let (ticket, span) = match command {
-            // Counters are read all the time, for nobody in particular.
+            // Counters are read all the time, for no call.
             CardCommand::Sample { .. } => return None,
             CardCommand::LoadRole { ticket, force } => (
                 *ticket,
@@ -80,7 +80,7 @@ impl Steps {
         parent
     }
 
-    /// A card answered: gives the trace that the step was of.
+    /// A card replied: returns the trace that the step belongs to.
     pub fn end(&mut self, card: &CardId, report: &CardReport) -> Trace {
         let (ticket, well) = match report {
             CardReport::Loaded { ticket, result, .. } => (ticket, result.is_ok()),

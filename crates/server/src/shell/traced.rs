@@ -1,9 +1,9 @@
-//! What spans say of events and requests.
+//! Attributes of the spans of events and requests.
 
 use snic_controller::{CardReport, Command, Event, Request};
 use snic_domain::TenantId;
 
-/// What happened, in a word or two.
+/// The kind of event, in a word or two.
 pub(super) const fn word(event: &Event) -> &'static str {
     match event {
         Event::Request { .. } => "request",
@@ -25,7 +25,7 @@ pub(super) const fn word(event: &Event) -> &'static str {
     }
 }
 
-/// The tenant that a request is for: the one whose it is what is changed, else the caller.
+/// The tenant that a request is for: the owner of the changed resource, or else the caller.
 pub(super) fn tenant_of(request: &Request) -> Option<&TenantId> {
     match &request.command {
         Command::CreateTenant(tenant) => Some(&tenant.id),

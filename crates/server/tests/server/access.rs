@@ -51,7 +51,7 @@ fn reason(status: &Status) -> Option<ErrorReason> {
     reason_of(status)
 }
 
-/// Certificates that are no identity of this server, with what the answer says of them.
+/// Certificates without a valid identity for this server, and the words that the error contains.
 const NOBODY: [(&str, &[&str], &str); 8] = [
     ("another trust domain", &["spiffe://other.test/operator/root"], "other.test"),
     ("a domain that begins like it", &["spiffe://snic.test.evil/operator/root"], "is not"),
@@ -95,7 +95,7 @@ async fn a_certificate_of_another_authority_does_not_connect() {
     let rig = Rig::start().await;
     let stranger = crate::rig::Authority::new();
     let identity = stranger.client(&[&format!("spiffe://{DOMAIN}/operator/root")]);
-    // TLS 1.3 lets the client believe in the connection until its first call.
+    // With TLS 1.3 the client learns of a rejected certificate only with its first call.
     let answer = match rig.try_connect(Some(identity)).await {
         Ok(channel) => call(&channel, "/snic.control.v1.TenantService/ListTenants", vec![vec![]])
             .await
@@ -155,7 +155,7 @@ async fn only_the_uri_of_a_certificate_is_an_identity() {
         let channel = rig.connect(Some(alone)).await;
         let status = in_time(call(&channel, path, vec![vec![]])).await.expect_err(what);
         assert_eq!(reason(&status), Some(ErrorReason::IdentityMissing), "{what}: {status:?}");
-        // Beside a URI the other names count for nothing: this is acme, and no operator.
+        // Beside the URI other names are ignored: this is acme, not an operator.
         let uri = format!("spiffe://{DOMAIN}/tenant/acme");
         let uri = SanType::URI(uri.as_str().try_into().expect("a URI"));
         for names in [
@@ -211,7 +211,7 @@ async fn secrets(rig: &Rig) -> Secrets {
     Secrets { operation: operation.name }
 }
 
-/// A request about something of acme's. `name` is what is replaced by an absent one.
+/// A request about a resource of acme's. `name` is replaced by an absent name.
 struct Probe {
     name: &'static str,
     absent: &'static str,
@@ -296,11 +296,11 @@ fn of_bitstreams(method: &str) -> Option<Vec<Probe>> {
         "GetBitstream" => vec![probe(OWNED.0, OWNED.1, v1::GetBitstreamRequest { name })],
         "UploadBitstream" => {
             let named = header(image(OWNED.0, &["nat"]).0);
-            // A header is refused before any byte is looked at.
+            // A header is rejected before any byte is read.
             let using = header(image("globex.x", &["acme.secret"]).0);
             vec![probe(OWNED.0, OWNED.1, named), probe(OWNED.0, OWNED.1, using)]
         }
-        // It names nothing: what it gives is looked through.
+        // It names no resource: the reply is searched.
         "ListBitstreams" => vec![probe("", "", v1::ListBitstreamsRequest::default())],
         _ => return None,
     })
@@ -351,7 +351,7 @@ fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
             let request = v1::GetFairnessRequest { name: TENANT.0.into() };
             return Some(vec![probe(TENANT.0, TENANT.1, request)]);
         }
-        // They name nothing: what they give is looked through.
+        // They name no resource: the replies are searched.
         "ListAuditEntries" => {
             let ask = |tenant: &str| v1::ListAuditEntriesRequest {
                 tenant: tenant.into(),
@@ -361,7 +361,7 @@ fn of_the_rest(method: &str, operation: &str) -> Option<Vec<Probe>> {
         }
         "ListFairness" => return Some(vec![probe("", "", v1::ListFairnessRequest::default())]),
         "ListEvents" => return Some(vec![probe("", "", v1::ListEventsRequest::default())]),
-        // It names nothing, and a revision so old is refused to all.
+        // It names no resource, and so old a revision is rejected for every caller.
         "WatchEvents" => {
             let request = v1::WatchEventsRequest { resume_revision: 1 };
             return Some(vec![probe("", "", request)]);
@@ -496,7 +496,7 @@ async fn who_shares_a_region_learns_nothing_of_the_others_in_it() {
     let (mut acme, mut globex) =
         (rig.client("tenant/acme").await, rig.client("tenant/globex").await);
     acme.create_nt("acme.secret", false).await.expect("an NT type");
-    // acme's bitstream may be shared; its second NT is nobody else's business.
+    // acme's bitstream may be shared; its second NT must not be shown to others.
     acme.upload("acme.secret", &["kv-cache", "acme.secret"]).await.expect_err("not registered");
     operator.create_nt("kv-cache", true).await.expect("an NT type");
     acme.upload("acme.secret", &["kv-cache", "acme.secret"]).await.expect("a bitstream");

@@ -1,4 +1,5 @@
-//! The audit log: every call that is to change something leaves an entry, whatever becomes of it.
+//! The audit log: every call of a method that changes something leaves an entry, whatever its
+//! result.
 
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::{self, AuditEntry};
@@ -8,7 +9,7 @@ use crate::matrix::MATRIX;
 use crate::raw::call;
 use crate::rig::{Client, Rig, chain, in_time};
 
-/// What a caller sees, oldest first.
+/// The entries that a caller sees, oldest first.
 async fn entries(client: &Client, filter: v1::ListAuditEntriesRequest) -> Vec<AuditEntry> {
     let mut log = AuditServiceClient::new(client.channel.clone());
     let mut all = Vec::new();
@@ -45,7 +46,7 @@ async fn who_changed_what_is_told_and_other_tenants_are_not_named() {
     let request =
         v1::DeleteDagRequest { name: "tenants/acme/dags/web".into(), ..Default::default() };
     operator.dags.delete_dag(request).await.expect("deleted");
-    // Reads are not written down.
+    // Reads are not audited.
     globex.get_dag("tenants/globex/dags/secret").await.expect("its own");
 
     let seen: Vec<String> = entries(&acme, Default::default()).await.iter().map(told).collect();
@@ -88,7 +89,7 @@ async fn every_method_that_changes_leaves_an_entry_also_when_it_is_refused() {
     let rig = Rig::start().await;
     let operator = rig.client("operator/root").await;
     for row in MATRIX {
-        // Health and reflection answer anything; a backup is a long stream.
+        // Health and reflection reply to anyone; a backup is a long stream.
         let answer = in_time(call(&operator.channel, row.path, vec![vec![0xFF]])).await;
         assert!(answer.is_err() || !row.is_audited, "{}: {answer:?}", row.path);
     }
@@ -109,7 +110,7 @@ async fn every_method_that_changes_leaves_an_entry_also_when_it_is_refused() {
     rig.stop().await;
 }
 
-/// By their names: the matrix itself must not forget a new method that changes something.
+/// By name: the matrix itself must not miss a new method that changes something.
 #[test]
 fn only_methods_that_read_leave_no_entry() {
     let reading = ["Get", "List", "Watch", "Explain", "Recommend", "Wait", "Check", "Download"];
@@ -117,7 +118,7 @@ fn only_methods_that_read_leave_no_entry() {
         let name = row.method();
         let reads = reading.iter().any(|verb| name.starts_with(verb))
             || ["Heartbeat", "ServerReflectionInfo"].contains(&name);
-        // Who looks into packets is written down, though it changes nothing.
+        // Watching packets is audited, though it changes nothing.
         let looks_into_packets = name == "WatchPackets";
         assert_eq!(row.is_audited, !reads || looks_into_packets, "{}", row.path);
     }

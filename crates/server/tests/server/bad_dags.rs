@@ -1,4 +1,4 @@
-//! DAGs that are none, and names that are none: each answer names the field, and nothing is left.
+//! Invalid DAGs and invalid names: each error names the field, and nothing is stored.
 
 use rstest::rstest;
 use snic_api::error::reason_of;
@@ -150,7 +150,7 @@ async fn what_is_too_much_is_refused_with_what_is_missing() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     let mut acme = rig.client("tenant/acme").await;
-    // The order that no bitstream has.
+    // An order that no bitstream has.
     let status = acme
         .create_dag("tenants/acme/dags/web", chain(&["aes", "firewall-x"]))
         .await

@@ -1,4 +1,4 @@
-//! Uploads that do not fit what they say: nothing of them stays.
+//! Uploads that contradict their header: nothing of them is stored.
 
 use rstest::rstest;
 use snic_api::error::reason_of;
@@ -12,14 +12,14 @@ use crate::rig::{Rig, chunk, header, image, in_time, upload};
 
 type Messages = Vec<UploadBitstreamRequest>;
 
-/// A good upload whose header is changed.
+/// A valid upload with a changed header.
 fn with_header(change: impl FnOnce(&mut v1::BitstreamHeader)) -> Messages {
     let (mut declared, bytes) = image("x", &["firewall", "nat"]);
     change(&mut declared);
     upload(declared, &bytes, 4_096)
 }
 
-/// A good upload whose bytes are changed, with their digest.
+/// A valid upload with changed bytes, and their digest.
 fn with_bytes(change: impl FnOnce(&mut Vec<u8>)) -> Messages {
     let (mut declared, mut bytes) = image("x", &["firewall", "nat"]);
     change(&mut bytes);

@@ -50,8 +50,8 @@ async fn a_connection_ends_when_its_certificate_expires() {
     rig.stop().await;
 }
 
-/// A revoked certificate is refused from the reload on, on new connections and on open ones; others are not
-/// disturbed. What cannot be used changes nothing.
+/// A revoked certificate is rejected from the reload on, on new connections and on open ones; other
+/// clients are not disturbed. Unusable files change nothing.
 #[tokio::test]
 async fn certificates_are_reloaded_and_revoked() {
     let (rig, reloader): (Rig, TlsReloader) = Rig::reloadable().await;
@@ -77,7 +77,7 @@ async fn certificates_are_reloaded_and_revoked() {
     list(&mut root).await.expect("not revoked");
     root.create_tenant("acme").await.expect("not revoked");
     list(&mut rig.client("operator/new").await).await.expect("new connections");
-    // Another authority: nobody of the first one is trusted any more.
+    // Another authority: clients of the first one are no longer trusted.
     let mut settings = Authority::new().server();
     let first = rig.authority.server();
     (settings.certificate, settings.key) = (first.certificate, first.key);

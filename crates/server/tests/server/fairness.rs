@@ -117,14 +117,14 @@ impl Resource {
         self.users.iter().map(one).fold(BigRational::zero(), |sum, part| sum + part)
     }
 
-    /// Up to where bursts may fill it.
+    /// The part that bursts may fill.
     fn usable(&self, headroom_percent: u32) -> BigRational {
         let keep = if self.tenants.len() > 1 { 100 - headroom_percent } else { 100 };
         integer(self.capacity) * BigRational::new(keep.into(), 100.into())
     }
 }
 
-/// Takes back of what is beyond promises what would fill a shared resource into its headroom.
+/// Takes back bandwidth beyond promises that would fill a shared resource into its headroom.
 fn keep_headroom(
     resources: &BTreeMap<&str, Resource>,
     headroom_percent: u32,

@@ -1,4 +1,4 @@
-//! Limits: whoever meets one is told which, and when to try again.
+//! Limits: a caller that exceeds one gets an error with its name and a retry delay.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ async fn calls_per_connection_are_limited() {
         "{}",
         status.message()
     );
-    // Another connection has room of its own.
+    // Another connection has permits of its own.
     let mut other = rig.client("operator/root").await;
     other.create_tenant("acme").await.expect("room");
     drop((first, second));
@@ -112,7 +112,7 @@ async fn of_ten_thousand_watchers_each_caller_has_its_share() {
     assert!((room / 4..room).contains(&served.len()), "{}", served.len());
     let mut newcomer = rig.client("operator/newcomer").await;
     served.push(watch(&mut newcomer).await.expect("room for who has none"));
-    // To wait for it is one more that waits.
+    // Waiting for it counts as one more.
     operator.create_dag("tenants/acme/dags/a", chain(&["nat"])).await.expect("room for calls");
     for stream in &mut served {
         let created = async {
@@ -129,7 +129,7 @@ async fn of_ten_thousand_watchers_each_caller_has_its_share() {
 }
 
 impl Client {
-    /// A call that answers at once has room beside all the watches.
+    /// A short call has a place beside all the watches.
     async fn ready_dag_without_waiting(&mut self) {
         self.create_dag("tenants/acme/dags/a", chain(&["nat"])).await.expect("room");
     }

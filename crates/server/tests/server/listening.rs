@@ -62,7 +62,7 @@ async fn certificates_that_are_none_are_refused_at_the_start() {
     }
 }
 
-/// A client that says who it is by a header.
+/// A client that chooses its identity by a header.
 async fn tell(client: &mut Client, who: &[&str]) -> Result<Vec<v1::Tenant>, tonic::Status> {
     let mut request = Request::new(v1::ListTenantsRequest::default());
     for who in who {
@@ -124,7 +124,7 @@ async fn a_unix_sockets_peers_are_who_the_kernel_says() {
     }
 }
 
-/// Over TLS the header is nothing but a header.
+/// Over TLS the header has no effect.
 #[tokio::test]
 async fn with_certificates_the_header_counts_for_nothing() {
     let rig = Rig::start().await;

@@ -38,10 +38,9 @@ struct Kept {
 
 impl Log {
     /// The log of this thread from now on.
-    ///
-    /// While a process has one subscriber, whichever thread comes to a line first decides for all
-    /// whether anybody wants it, and the threads of other tests have no subscriber. With two, all
-    /// subscribers are asked.
+    /// While a process has one subscriber, the thread that reaches a line first decides for all
+    /// threads whether the line is wanted, and the threads of other tests have no subscriber. With
+    /// two subscribers, all are asked.
     fn of_this_thread() -> (Self, Kept) {
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt()

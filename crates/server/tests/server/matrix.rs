@@ -1,5 +1,5 @@
-//! Who may call what and what is audited, written down independently of the server's own table: a
-//! row that is loosened there fails here. A new method needs a row in both.
+//! Who may call which method, and which calls are audited, independent of the server's own table:
+//! loosening a row there fails here. A new method needs a row in both.
 
 /// The kinds of callers that the server tells apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a tenant can tell of another one that it knows nothing of.
+//! Whether a tenant can learn anything about another tenant.
 
 use snic_api::v1;
 use snic_api::v1::audit_service_client::AuditServiceClient;
@@ -11,7 +11,7 @@ async fn an_nt_type_is_in_nobody_elses_way() {
     let mut operator = rig.furnished().await;
     let (mut acme, mut globex) =
         (rig.client("tenant/acme").await, rig.client("tenant/globex").await);
-    // Of 2^32 codes these ids have the same one; found by trying, as anybody could.
+    // Of 2^32 codes these ids have the same one; found by trial, as anybody could.
     let squatted = globex.create_nt("globex.g13979", false).await.expect("the first one");
     let nt = acme.create_nt("acme.f98911", false).await.expect("it tells of nothing");
     assert_eq!(nt.code, squatted.code, "what a bitstream says is a matter of the id alone");

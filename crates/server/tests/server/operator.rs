@@ -133,7 +133,7 @@ async fn dags_are_moved_together_and_sequences_recommended() {
     rig.stop().await;
 }
 
-/// A drain that finds no room waits for it.
+/// A drain waits if the DAGs have no other place.
 #[tokio::test]
 async fn a_drain_goes_on_when_there_is_room() {
     let rig = Rig::start().await;

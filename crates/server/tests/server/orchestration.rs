@@ -57,7 +57,7 @@ fn seconds(seconds: i64) -> Option<prost_types::Duration> {
 async fn a_machine_is_bound_when_the_reply_comes() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
-    // The DAG has only been asked for: the reply waits for it.
+    // The DAG has only been submitted: the reply waits for it.
     operator.create_dag(WEB, chain(&["nat"])).await.expect("there is room");
     let mut libvirt = Machines::of(&rig, "orchestrator/libvirt").await;
     let bound = libvirt.bind(request(VM)).await.expect("bound");

@@ -1,4 +1,4 @@
-//! One caller takes all that it can get, in each way that there is; the others must not notice.
+//! One caller uses every resource as much as it can, in every way; the others must not notice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,8 @@ async fn get_tenant(client: &mut Client, id: &str) -> Result<v1::Tenant, Status>
     client.tenants.get_tenant(request).await.item()
 }
 
-/// Connections that never say a word, or stop after TLS, do not keep out who has an identity.
+/// Connections that never send a byte, or stop after the handshake, do not keep out identified
+/// clients.
 #[tokio::test]
 async fn idle_connections_without_an_identity_leave_room() {
     let limits = Limits { connections_max: 100, ..Limits::default() };
@@ -45,7 +46,7 @@ async fn idle_connections_without_an_identity_leave_room() {
         }
     })
     .await;
-    // These have a separate place as soon as they are known.
+    // These have places of their own as soon as they are identified.
     let mut anonymous = Vec::new();
     for _ in 0..20 {
         anonymous.extend(rig.try_connect(None).await);
@@ -84,7 +85,7 @@ async fn headers_without_a_message_block_nobody() {
     let first = in_time(endless_calls.join_next()).await.expect("one").expect("no panic");
     let status = first.expect_err("over its share");
     assert_eq!(reason_of(&status), Some(ErrorReason::Overloaded), "{status:?}");
-    // All that may wait waits now.
+    // All places for waits are taken now.
     let read = in_time(get_tenant(&mut globex, "globex")).await;
     assert_eq!(read.expect("another tenant reads").name, "tenants/globex");
     hook.heartbeat(v1::HeartbeatRequest { vms: vec![] }).await.expect("heartbeats pass");
@@ -203,7 +204,7 @@ async fn a_flood_of_checks_does_not_delay_another_tenants_reads() {
         before_other.push(checks.load(Ordering::Relaxed) - begun);
     }
     flood.abort_all();
-    // Were the queue one for all, both would wait for the same number of checks.
+    // With a single queue, both would wait for the same number of checks.
     let median = |mut of: Vec<usize>| {
         of.sort_unstable();
         of.get(of.len() / 2).copied().expect("some reads found room")

@@ -1,4 +1,4 @@
-//! Page tokens are good for the list that gave them out, and for no other.
+//! A page token is valid only for the list that issued it.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::rig::{Client, Rig, chain};
 
 const WEB: &str = "tenants/acme/dags/web";
 
-/// A list, and what it is asked for beside the page.
+/// A list, and its filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum List {
     Dags(&'static str),
@@ -131,7 +131,7 @@ async fn next_page(client: &Client, list: List, page_token: &str) -> Result<Stri
     })
 }
 
-/// Two of everything that a list can be restricted to.
+/// Two of everything by which a list can be filtered.
 async fn two_of_everything(operator: &mut Client) {
     for (tenant, vm) in [("acme", "a"), ("acme", "b"), ("globex", "c"), ("globex", "d")] {
         let dag = format!("tenants/{tenant}/dags/dag-{vm}");
@@ -173,7 +173,7 @@ async fn a_token_is_good_for_its_own_list_only() {
             tokens.push((*list, token));
         }
     }
-    // Where only one item can be had there is no token; everything else is covered.
+    // A list of at most one item has no token; all other filters are covered.
     let without: Vec<List> = (LISTS.iter().copied())
         .filter(|list| tokens.iter().all(|(other, _)| other != list))
         .filter(|list| !matches!(list, List::Operations(_, true) | List::Events))

@@ -45,7 +45,7 @@ impl Decoder for Raw {
     }
 }
 
-/// The first message of the answer, or the status. An answer without a message is empty.
+/// The first message of the reply, or the status. A reply without a message is empty.
 pub async fn call(
     channel: &Channel,
     path: &str,
@@ -59,7 +59,7 @@ pub async fn call(
     answer.next().await.unwrap_or_else(|| Ok(Vec::new()))
 }
 
-/// A call whose message never comes, with this timeout: how it ends.
+/// How a call with this timeout ends whose message never comes.
 pub async fn endless(
     channel: &Channel,
     path: &str,

@@ -1,5 +1,5 @@
-//! Requests that are sent again, because the reply to the first got lost, and deletions of what is
-//! not there.
+//! Requests that are sent again because the reply to the first was lost, and deletions of missing
+//! resources.
 
 use snic_api::error::reason_of;
 use snic_api::replies::ItemOf as _;
@@ -33,7 +33,7 @@ async fn a_repeated_deletion_is_answered_like_the_first() {
     let status = operator.dags.delete_dag(delete(SECOND)).await.expect_err("another request");
     assert_eq!(status.code(), Code::NotFound);
 
-    // The name is free; the repetition does not delete who has it now.
+    // The name is free; the repetition does not delete its new owner.
     operator.ready_dag(WEB, chain(&["nat"])).await;
     operator.dags.delete_dag(delete(FIRST)).await.expect("repeated");
     assert!(operator.get_dag(WEB).await.is_ok());
@@ -154,7 +154,7 @@ async fn nothing_to_delete_is_fine_where_the_caller_says_so() {
         ..Default::default()
     };
     globex.bitstreams.delete_bitstream(request).await.expect("nothing that it could see");
-    // What may be read is there, so it is an error as ever.
+    // A resource that it may read exists for it, so this is an error.
     let request = v1::DeleteNtTypeRequest {
         name: "ntTypes/nat".into(),
         allow_missing: true,

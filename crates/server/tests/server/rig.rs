@@ -41,7 +41,7 @@ use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 pub const DOMAIN: &str = "snic.test";
-/// How long anything may take before a test fails.
+/// Time limit of every wait before a test fails.
 const TEST_STEP_MAX: Duration = Duration::from_secs(60);
 
 /// The result of a future that must not take forever.
@@ -166,7 +166,7 @@ impl Authority {
     }
 }
 
-/// What looks into uploads: the same as in the daemon.
+/// Validates uploads, as the daemon does.
 pub fn upload_check() -> UploadCheck {
     UploadCheck::new(|upload: Upload<'_>| {
         let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
@@ -204,7 +204,7 @@ fn plane_of(card: SharedSimCard) -> (ControlPlane, Running, Arc<dyn Store>) {
     (plane, running, store)
 }
 
-/// A server and what is needed to be its client.
+/// A server and what its clients need.
 pub struct Rig {
     pub authority: Authority,
     pub card: SharedSimCard,
@@ -218,7 +218,7 @@ pub struct Rig {
     running: Option<Running>,
 }
 
-/// What opens the page where it has no TLS.
+/// The key of the page if it has no TLS.
 pub const PAGE_KEY: &str = "0123456789abcdef0123456789abcdef";
 
 pub fn page_key() -> PageKey {
@@ -245,7 +245,7 @@ impl Rig {
         .await
     }
 
-    /// With what replaces its certificates.
+    /// Also returns the handle that replaces the certificates.
     pub async fn reloadable() -> (Self, TlsReloader) {
         let (rig, reloader) = Self::build(|_| {}).await;
         (rig, reloader.expect("it has certificates"))
@@ -316,7 +316,7 @@ impl Rig {
         Endpoint::from_shared(address)?.tls_config(tls)?.connect().await
     }
 
-    /// A connection whose reader takes next to nothing ahead.
+    /// A connection whose reader buffers next to nothing.
     pub async fn connect_narrow(&self, identity: Identity) -> Channel {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(self.authority.pem()))
@@ -328,7 +328,7 @@ impl Rig {
         endpoint.initial_stream_window_size(1_024).connect().await.expect("a connection")
     }
 
-    /// A client that is who it should be: `operator/root`, `tenant/acme`.
+    /// A client with the proper certificate: `operator/root`, `tenant/acme`.
     pub async fn client(&self, who: &str) -> Client {
         let uri = format!("spiffe://{DOMAIN}/{who}");
         Client::new(self.connect(Some(self.authority.client(&[&uri]))).await)

@@ -1,4 +1,4 @@
-//! Packets of a DAG, through a card that shows what the test says.
+//! Packets of a DAG, through a card that shows the test's packets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::rig::{Client, Rig, chain, in_time};
 
-/// A card that shows what comes through a channel, to whoever watches first.
+/// A card that shows the packets of a channel, to the first watch.
 struct Shown {
     from: Mutex<Option<Receiver<SeenPackets>>>,
     open: Arc<AtomicUsize>,

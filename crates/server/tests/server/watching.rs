@@ -7,7 +7,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::rig::{Client, Rig, chain, in_time};
 
-/// More events than anything here causes: a watch that repeats itself fails.
+/// More events than any test here causes: a watch that repeats itself fails.
 const EVENTS_MAX: u32 = 1_000;
 
 async fn watch(
@@ -51,7 +51,7 @@ async fn a_watch_sends_what_is_and_then_what_happens() {
     let bookmark = next(&mut events).await;
     assert_eq!((bookmark.r#type(), &bookmark.dag), (EventType::Bookmark, &None));
     assert_ne!(bookmark.revision, 0);
-    // Others' DAGs are not sent.
+    // Other tenants' DAGs are not sent.
     globex.ready_dag("tenants/globex/dags/z", chain(&["nat"])).await;
     acme.create_dag("tenants/acme/dags/b", chain(&["aes"])).await.expect("accepted");
     let mut last = bookmark.revision;
@@ -71,7 +71,7 @@ async fn a_watch_sends_what_is_and_then_what_happens() {
     assert!(kinds[1..].iter().all(|kind| *kind == EventType::Modified), "{kinds:?}");
     let request = v1::DeleteDagRequest { name: "tenants/acme/dags/b".into(), ..Default::default() };
     acme.dags.delete_dag(request).await.expect("accepted");
-    // A change of what is ready already may still be on its way.
+    // A change from before may still be on its way.
     let mut gone = next(&mut events).await;
     for _ in 0..EVENTS_MAX {
         if gone.r#type() != EventType::Modified {
@@ -81,7 +81,7 @@ async fn a_watch_sends_what_is_and_then_what_happens() {
         gone = next(&mut events).await;
     }
     assert_eq!((gone.r#type(), name(&gone)), (EventType::Deleted, "tenants/acme/dags/b"));
-    // Resumed, it begins where the other one was.
+    // Resumed, it begins where the earlier watch ended.
     let mut resumed = watch(&mut acme, "tenants/acme", last).await;
     assert_eq!(next(&mut resumed).await, gone);
     rig.stop().await;
@@ -98,7 +98,7 @@ async fn a_list_says_where_to_watch_from() {
     acme.create_dag("tenants/acme/dags/b", chain(&["aes"])).await.expect("accepted");
     let mut events = watch(&mut acme, "tenants/acme", list.revision).await;
     let mut seen = next(&mut events).await;
-    // What the list had may come again; what it had not comes.
+    // Changes that the list included may come again; all others must come.
     for _ in 0..EVENTS_MAX {
         if name(&seen) != "tenants/acme/dags/a" {
             break;
@@ -142,7 +142,7 @@ async fn a_stopping_server_ends_its_streams() {
     assert_eq!(reason_of(&status), Some(ErrorReason::ShuttingDown), "{status:?}");
 }
 
-/// One reader takes nothing; it is told so, and nobody waits for it.
+/// One reader takes nothing: it gets an error, and nobody waits for it.
 #[tokio::test]
 async fn a_slow_reader_is_told_and_holds_nobody_up() {
     let limits = Limits { changes_kept: 16, ..Limits::default() };
@@ -167,7 +167,7 @@ async fn a_slow_reader_is_told_and_holds_nobody_up() {
     rig.stop().await;
 }
 
-/// Bookmarks say how far a watch is that sees nothing of what happens.
+/// Bookmarks advance a watch that sees no changes of its topic.
 #[tokio::test]
 async fn an_idle_watch_gets_bookmarks() {
     let limits = Limits { bookmark: std::time::Duration::from_millis(5), ..Limits::default() };
@@ -184,7 +184,7 @@ async fn an_idle_watch_gets_bookmarks() {
     rig.stop().await;
 }
 
-/// A watch of a tenant ends with it, and tells nothing of another one with the same name.
+/// A watch of a tenant ends with the tenant, and shows nothing of a new one with the same name.
 #[tokio::test]
 async fn a_deleted_tenants_watches_end() {
     let rig = Rig::start().await;
@@ -221,7 +221,7 @@ async fn a_deleted_tenants_watches_end() {
     rig.stop().await;
 }
 
-/// Whatever one tenant does, another's watch goes on from where it was.
+/// Whatever one tenant does, another tenant's watch can resume.
 #[tokio::test]
 async fn one_tenants_changes_expire_no_revision_of_another() {
     let limits = Limits { changes_kept: 16, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! The page for browsers: who gets it, and browsers that are many, slow or do not read at all.
+//! The page for browsers: who may open it, and browsers that are many, slow or do not read at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::rig::{self, DOMAIN, PAGE_KEY, Rig, dag, in_time, page_key};
 
-/// Connects over TLS, with a certificate of who it is or with none.
+/// Connects over TLS, with an identity's certificate or without one.
 async fn tls(rig: &Rig, who: Option<&str>) -> TlsStream<TcpStream> {
     let read = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM");
     let mut roots = rustls::RootCertStore::empty();
@@ -41,7 +41,7 @@ fn head(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{key}connection: close\r\n\r\n")
 }
 
-/// One request; all of the reply.
+/// One request; returns the whole reply.
 async fn fetch(mut io: impl AsyncRead + AsyncWrite + Unpin, method: &str, path: &str) -> String {
     io.write_all(head(method, path).as_bytes()).await.expect("written");
     let mut reply = Vec::new();
@@ -61,7 +61,7 @@ async fn watch(rig: &Rig) -> Lines<BufReader<TcpStream>> {
     BufReader::new(io).lines()
 }
 
-/// Reads on until a line contains a text; gives it, or `None` at the end.
+/// Reads on until a line contains a text; returns the line, or `None` at the end.
 async fn until(lines: &mut Lines<BufReader<TcpStream>>, text: &str) -> Option<String> {
     let found = async {
         while let Ok(Some(line)) = lines.next_line().await {
@@ -124,7 +124,7 @@ async fn it_changes_nothing_and_says_what_is_not_there() {
         while !fetch(plain(&rig).await, "GET", "/history/tenants/acme").await.contains(named) {}
     })
     .await;
-    // A page of somebody else, whose name leads here.
+    // A page of another site, whose name resolves to this server.
     let mut io = plain(&rig).await;
     io.write_all(b"GET / HTTP/1.1\r\nhost: evil.example\r\n\r\n").await.expect("written");
     let mut status = [0; 12];
@@ -211,7 +211,7 @@ async fn many_browsers_are_told_the_same_and_one_too_many_is_told_to_wait() {
         let line = until(browser, ready).await.expect("the change");
         assert!(line.contains("tenants/acme/dags/web"), "{line}");
     }
-    // One that goes makes room for another, which is told all from the beginning.
+    // A browser that leaves makes room for another, which gets all state from the beginning.
     drop(browsers.pop());
     let mut next = in_time(async {
         loop {
@@ -234,7 +234,7 @@ async fn a_browser_that_never_reads_is_closed_and_holds_up_nobody() {
     let unread_max = Duration::from_millis(300);
     let rig = Rig::with_page(Limits { unread_max, ..Limits::default() }, false).await;
     let mut client = rig.furnished().await;
-    // More than the kernel keeps for a connection.
+    // More than the kernel buffers for a connection.
     for tenant in ["acme", "globex"] {
         for number in 0..64 {
             let mut small =
@@ -254,7 +254,7 @@ async fn a_browser_that_never_reads_is_closed_and_holds_up_nobody() {
     until(&mut other, "event: ready").await.expect("all there is");
     client.get_dag("tenants/acme/dags/d0").await.expect("the services go on");
     let gone = |deaf: &TcpStream| {
-        // What it wrote is refused once the other side is closed.
+        // Its writes fail once the other side is closed.
         deaf.try_write(b"x").is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock)
     };
     in_time(async {

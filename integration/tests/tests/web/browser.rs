@@ -1,5 +1,5 @@
-//! Chromium without a window, driven over its DevTools protocol: a page, what it says on its
-//! console, keys, and pictures.
+//! Chromium without a window, driven over its DevTools protocol: a page, its console, keys, and
+//! pictures.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
-/// How long anything may take before a test gives up.
+/// Time limit of every wait before a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const PROGRAM: &str = "chromium";
 /// Where a home has the browser's profile.
@@ -37,7 +37,7 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    /// Starts one. `None`, with a word about it, where there is none on this machine.
+    /// Starts one. `None`, with a message, if none is installed.
     pub fn start() -> Option<Self> {
         Self::start_at(tempfile::tempdir().expect("a temporary folder"))
     }
@@ -65,7 +65,7 @@ impl Browser {
             .map_while(Result::ok)
             .find_map(|line| line.split_once("listening on ").map(|(_, at)| at.trim().to_owned()))
             .expect("Chromium says where it listens");
-        // Somebody has to read on, or it would stop.
+        // The browser stops if its output is not read.
         std::thread::spawn(move || lines.for_each(drop));
         let (socket, _) = tungstenite::connect(address).expect("it listens there");
         let mut browser =
@@ -127,7 +127,7 @@ impl Browser {
         }
     }
 
-    /// The size of the window, and whether the system wishes it dark.
+    /// Sets the size of the window, and whether the system prefers dark colours.
     pub fn set_screen(&mut self, width: u32, height: u32, dark: bool) {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
@@ -147,7 +147,7 @@ impl Browser {
         assert!(gone["errorText"].is_null(), "{url}: {}", gone["errorText"]);
     }
 
-    /// What an expression of the page's scripts gives.
+    /// The value of an expression in the page's scripts.
     pub fn eval(&mut self, expression: &str) -> Value {
         let how = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let result = self.ask("Runtime.evaluate", how);
@@ -155,7 +155,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true; how long that took.
+    /// Waits until an expression is true; returns how long that took.
     pub fn until(&mut self, expression: &str) -> Duration {
         let began = Instant::now();
         while self.eval(expression) != json!(true) {
@@ -165,7 +165,7 @@ impl Browser {
         began.elapsed()
     }
 
-    /// All that is to be read.
+    /// All visible text.
     pub fn text(&mut self) -> String {
         self.eval("document.body.innerText").as_str().unwrap_or_default().to_owned()
     }

@@ -1,5 +1,4 @@
-//! The page over TLS: a browser shows the certificate of whoever uses it, and only operators see
-//! anything.
+//! The page over TLS: a browser sends its user's certificate, and only operators see anything.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,7 +32,7 @@ fn issue(authority: &Authority, folder: &Path, name: &str, san: SanType) {
     write("key", key.serialize_pem());
 }
 
-/// Runs a program in a folder; `None` where it is not on this machine.
+/// Runs a program in a folder; `None` if it is not installed.
 fn run(folder: &Path, program: &str, words: &[&str]) -> Option<()> {
     let mut command = Command::new(program);
     let command = command.args(words).current_dir(folder).stdin(Stdio::null());
@@ -46,8 +45,8 @@ fn run(folder: &Path, program: &str, words: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// The home of a user who believes the authority, and shows the certificate of that name, if any,
-/// to the page.
+/// The home of a user who trusts the authority, and sends the certificate of that name, if any, to
+/// the page.
 fn home(authority: &Authority, who: Option<&str>, page: &str) -> Option<TempDir> {
     let home = tempfile::tempdir().expect("a temporary folder");
     let folder = home.path();
@@ -65,7 +64,7 @@ fn home(authority: &Authority, who: Option<&str>, page: &str) -> Option<TempDir>
         run(folder, "openssl", &words)?;
         run(folder, "pk12util", &["-d", base, "-i", "user.p12", "-W", ""])?;
     }
-    // Where a person would be asked which certificate it is to be.
+    // A person would be asked here which certificate to send.
     let sites = serde_json::json!({ format!("{page},*"): { "setting": { "filters": [{}] } } });
     let exceptions = serde_json::json!({ "auto_select_certificate": sites });
     let all =

@@ -1,8 +1,8 @@
-//! The page for operators in a browser: it loads without a complaint, shows a change, can be used
-//! by keyboard, and looks as it did.
+//! The page for operators in a browser: it loads without an error, shows a change, can be used by
+//! keyboard, and looks as before.
 //!
-//! `SNIC_PICTURES=write` keeps what it looks like now as what it should look like; `SNIC_PICTURES`
-//! with a folder puts whole pictures there, for eyes.
+//! `SNIC_PICTURES=write` keeps the present pictures as the expected ones; `SNIC_PICTURES` with a
+//! folder writes whole pictures there, for people to look at.
 
 mod browser;
 mod certificates;
@@ -16,20 +16,20 @@ use serde_json::json;
 use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_integration::{Home, TestClient};
 
-/// Sizes and shades that the page is looked at in.
+/// The sizes and colour schemes that are tested.
 const SCREENS: [(&str, u32, bool); 4] = [
     ("narrow-light", 360, false),
     ("narrow-dark", 360, true),
     ("wide-light", 1280, false),
     ("wide-dark", 1280, true),
 ];
-/// What is shown differs from run to run: times, measured rates, when samples were skipped.
+/// Parts that differ from run to run: times, measured rates, skipped samples.
 const STILL: &str = "for (const [what, property, value] of [['#log', 'display', 'none'], \
     ['.lines', 'visibility', 'hidden'], ['#table', 'visibility', 'hidden'], \
     ['#events-title', 'visibility', 'hidden'], ['.value', 'visibility', 'hidden']]) \
     for (const element of document.querySelectorAll(what)) element.style[property] = value";
 
-/// How high its parts are.
+/// The heights of the page's parts.
 const HEIGHTS: &str = "[...document.querySelectorAll('main > *, #dag > *')] \
     .map((part) => part.id + ' ' + part.offsetHeight).join()";
 
@@ -94,7 +94,7 @@ async fn it_loads_without_a_complaint_and_shows_a_change_within_a_second() {
     for shown in ["card0", "healthy", "dag-d-sim-16", "acme/dag-fork", "globex/dag-c", "Shares"] {
         assert!(browser.text().contains(shown), "{shown} is missing in {}", browser.text());
     }
-    // The best of three: a machine may be busy with something else for a moment.
+    // The best of three: the machine may be busy for a moment.
     let mut quickest = Duration::MAX;
     for number in 0..3 {
         let dag = format!("new-{number}");
@@ -112,7 +112,7 @@ async fn it_loads_without_a_complaint_and_shows_a_change_within_a_second() {
     browser.until("document.querySelector('#log').textContent.includes('acme/new-0: deleted')");
     assert_eq!(browser.complaints, [""; 0]);
 
-    // A daemon that goes is missed, and found again by itself.
+    // The page notices that the daemon is gone, and reconnects by itself.
     let Rig { daemon, home, .. } = rig;
     let _ = daemon.kill();
     browser.until("document.querySelector('#link').textContent.startsWith('no answer')");
@@ -156,7 +156,7 @@ async fn all_of_it_is_reached_and_used_by_keyboard() {
         stops.iter().filter(|stop| **stop != "DAGs").map(|s| place(s)).collect();
     assert!(places.is_sorted(), "{walk:?}");
 
-    // Over the tiles by arrows, and one opened.
+    // Arrow keys move over the tiles; one is opened.
     browser.eval("document.querySelector('.tile').focus()");
     for key in ["ArrowRight", "ArrowDown", "ArrowUp", "End", "Home", "ArrowRight"] {
         browser.press(key);
@@ -168,7 +168,7 @@ async fn all_of_it_is_reached_and_used_by_keyboard() {
     browser.press("Escape");
     browser.until("document.querySelector('#region h3') === null");
 
-    // Over the DAGs by arrows; pointing at a node explains it and shows its region.
+    // Arrow keys move over the DAGs; pointing at a node explains it and shows its region.
     browser.eval("document.querySelector('#dag-list').focus()");
     browser.press("End");
     browser.until("document.querySelector('#dag-head h3')?.textContent === 'globex/dag-c'");
@@ -178,7 +178,7 @@ async fn all_of_it_is_reached_and_used_by_keyboard() {
     browser.press("Escape");
     browser.until("document.querySelector('.tile.lit') === null");
 
-    // A filter from anywhere.
+    // The filter has a key that works anywhere.
     browser.press("/");
     for letter in ["f", "o", "r", "k"] {
         browser.press(letter);
@@ -190,7 +190,7 @@ async fn all_of_it_is_reached_and_used_by_keyboard() {
     assert_eq!(browser.complaints, [""; 0]);
 }
 
-/// What sticks out of the page or of its place, by name.
+/// Elements that overflow the page or their place, by name.
 const STICKS_OUT: &str = "(() => { \
     const wide = document.documentElement.scrollWidth > innerWidth ? ['page'] : []; \
     const out = [...document.querySelectorAll('.panel, .card, .tile, .fact, .chain, figure')] \

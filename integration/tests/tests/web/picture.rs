@@ -1,5 +1,5 @@
-//! Pictures of the page, made small: a cell of 8 by 8 pixels is one. What fonts do to letters goes
-//! under in that; what is moved, missing, or of another colour does not.
+//! Pictures of the page, made small: a cell of 8 by 8 pixels becomes one. This hides how fonts draw
+//! letters, but not parts that are moved, missing, or of another colour.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
 //! Nothing leaves the controller's thread before it is durable: neither answers nor reads, neither
-//! commands to cards nor events nor the bytes of a bitstream that is gone.
+//! commands to cards nor events, nor the deletion of a bitstream's bytes.
 //!
 //! The same messages are given to a thread whose store is durable at once, and to one whose store
 //! completes when the test says so, in any order, or fails. What the second one may have let out is
@@ -101,8 +101,8 @@ fn controller() -> Controller {
     Controller::recover(ControllerSettings::default(), [], 7, wall_clock()).expect("an empty store")
 }
 
-/// What the thread is told, one after another. Some of it stores something and some does not, and
-/// all that can leave is among what follows.
+/// The messages to the thread, one after another. Some of them store something and some do not, and
+/// their effects include every kind that can leave.
 fn script() -> Vec<fn() -> Message> {
     fn event(event: Event) -> Message {
         Message::Event(event)
@@ -127,7 +127,7 @@ fn script() -> Vec<fn() -> Message> {
     vec![
         || tenant("acme"),
         appear,
-        // Of no batch of its own: it waits for those before.
+        // Has no batch: it waits for those before it.
         appear,
         || tenant("acme"),
         || request(Command::CreateNtType(nt())),
@@ -146,14 +146,14 @@ fn script() -> Vec<fn() -> Message> {
     ]
 }
 
-/// A request whose answer the world replaces by one that it hears.
+/// A request whose answer the test receives in place of the caller.
 fn request(command: Command) -> Message {
     let caller = Caller::Operator("ada".into());
     let request = Request { caller, request_id: None, command };
     Message::Request(Box::new(request), oneshot::channel().0, Trace::default())
 }
 
-/// The thread's insides, stepped by hand, and all that it lets out.
+/// The thread's insides, stepped by hand, with all effects that have left.
 struct World {
     actor: Actor,
     inbox: Inbox,
@@ -162,7 +162,7 @@ struct World {
     changes: broadcast::Receiver<Arc<Change>>,
     answers: Vec<(usize, oneshot::Receiver<Result<Reply, ControlError>>)>,
     reads: Arc<Mutex<Vec<String>>>,
-    /// What has left, in words.
+    /// The effects that have left, as text.
     told: Vec<String>,
     /// How many messages were taken.
     taken: usize,
@@ -217,7 +217,7 @@ impl World {
         self.hear();
     }
 
-    /// The store completes a batch; gives how the thread took it.
+    /// The store completes a batch; returns how the thread reacted.
     fn complete(&mut self, batch: usize, result: Result<(), StoreError>) -> Result<(), StoreError> {
         self.store.complete(batch, result);
         let Some((Message::Durable(number, result), _)) = self.inbox.receive(Duration::ZERO) else {
@@ -229,7 +229,7 @@ impl World {
         taken
     }
 
-    /// Notes what has left.
+    /// Records the effects that have left.
     fn hear(&mut self) {
         self.answers.retain_mut(|(number, answer)| match answer.try_recv() {
             Ok(result) => {
@@ -253,7 +253,7 @@ impl World {
     }
 }
 
-/// What each message of the script lets out where all is durable at once.
+/// The effects of each message of the script if every batch is durable at once.
 fn reference() -> Vec<Vec<String>> {
     let mut world = World::new();
     let groups = script().into_iter().map(|message| {
@@ -312,7 +312,7 @@ impl Run {
         self.check();
     }
 
-    /// All that may have left has, and nothing else.
+    /// All effects that may have left have left, and no others.
     fn check(&self) {
         let durable = self.durable.iter().take_while(|is_durable| **is_durable).count();
         let may_leave = self.behind.iter().zip(&self.expected).filter(|(b, _)| **b <= durable);

@@ -1,5 +1,5 @@
-//! While the store cannot be written: changes are refused, reads and the loop go on, and all of it heals
-//! without a restart.
+//! While the store cannot be written, changes are rejected, reads and the loop go on, and
+//! everything recovers without a restart.
 
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
@@ -14,7 +14,7 @@ use super::super::{CardSlot, ControlPlane, OpenedCard, Running, ShellError, star
 use super::*;
 use crate::share::{Flow, Level};
 
-/// Nothing below takes this long unless it never happens.
+/// Everything below is far quicker, unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn card() -> CardSlot {
@@ -70,7 +70,7 @@ async fn wait_for_epoch(plane: &ControlPlane, count: u64) {
         .expect("the card is read back, and the loop goes on");
 }
 
-/// Whether a request was refused for the store; and whether it may take effect yet.
+/// Whether a request was rejected because of the store, and whether it may still take effect.
 fn refused(answer: Result<Reply, ShellError>) -> bool {
     match answer {
         Err(ShellError::Control(ControlError::StoreUnavailable { may_apply })) => may_apply,
@@ -101,7 +101,7 @@ async fn events_wait_until_what_they_tell_of_is_stored() {
     let drain = Request { caller: Caller::Operator("ada".into()), request_id: None, command };
     assert!(refused(plane.request(drain).await), "it may be stored yet");
     let is_told = |change: &Change| matches!(change, Change::Region(_, RegionId(0)));
-    // What goes on meanwhile would carry it out.
+    // Other events would carry it out now.
     let seen = epochs(&plane).await;
     wait_for_epoch(&plane, seen + 3).await;
     while let Ok(change) = changes.try_recv() {
@@ -118,7 +118,8 @@ async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
     let disk = FullableDisk::default();
     let (plane, running) = begin(&disk);
     plane.request(tenant("before")).await.expect("there is room");
-    // The card's own record has to be stored before it is read back, and the loop starts after that.
+    // The card's record must be stored before the card is read back, and the loop starts after
+    // that.
     wait_for_epoch(&plane, 1).await;
 
     disk.fill(Fault::BeforeDurable);
