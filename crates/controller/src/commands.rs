@@ -86,7 +86,7 @@ pub(crate) fn carry_out(
         Command::ResetRegion { card, region } => drains::reset_region(core, tx, &card, region),
         Command::BindVm(spec) => {
             // One that is bound already is only told so.
-            if core.bindings.get(&spec.vm).is_none() {
+            if core.bindings.live(&spec.vm).is_none() {
                 core.maintenance.check()?;
             }
             vm_bindings::bind_vm(core, tx, spec)

@@ -17,9 +17,14 @@ use crate::{
     arrivals, consolidation, contents, drains, placement, residency, sampling, serving, work,
 };
 
-/// Looks at all that may have changed and asks the cards for the next steps.
+/// Rounds of one event: what is freed is given to who waits, which may free more.
+const ROUNDS_MAX: usize = 1_000;
+
+/// Looks at all that may have changed and asks the cards for the next steps. What has not come to rest after
+/// [`ROUNDS_MAX`] rounds is looked at again with the next event, so that nothing that moves to and fro holds
+/// everybody up.
 pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
-    loop {
+    for _ in 0..ROUNDS_MAX {
         settle_regions(core, tx);
         while let Some(name) = core.dags.pop_dirty() {
             refresh(core, tx, &name);
@@ -41,6 +46,7 @@ pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
             }
         }
     }
+    debug_assert!(false, "one event does not come to rest");
 }
 
 /// Gives what was freed to those who wait, then lets go of what nobody needs.

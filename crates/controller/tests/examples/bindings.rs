@@ -114,6 +114,24 @@ fn functions_take_turns_with_the_dags() {
     assert_eq!(on_card(&mut world), [(0, web), (1, mail), (2, web)]);
 }
 
+/// Whatever was bound before: who has functions is told so, who has none gets none.
+#[test]
+fn maintenance_binds_no_machine_whose_binding_has_ended() {
+    let mut world = World::new();
+    world.deploy("acme/web", "lb", 5);
+    for number in [1, 2] {
+        view(world.ask(bind(wish(number))));
+    }
+    world.settle();
+    world.ask(unbind(1)).expect("it is bound");
+    world.settle();
+    world.ask(Command::Maintain { reason: Some("disks".into()) }).expect("an operator's");
+    let error = world.ask(bind(wish(1))).expect_err("maintenance");
+    assert_eq!(error, ControlError::Maintenance { reason: "disks".into() });
+    assert!(state(&world, 1).has_ended());
+    assert_eq!(view(world.ask(bind(wish(2)))).record.state, BindingState::Bound);
+}
+
 #[test]
 fn binding_twice_is_binding_once() {
     let mut world = deployed();

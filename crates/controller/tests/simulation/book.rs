@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_controller::{CallId, Caller, Command, ControlError, Controller, Reply};
 use snic_domain::limits::PAGE_SIZE;
-use snic_domain::{BindingTarget, DagName, DagSpec, NtTypeId, Quota, TenantId};
+use snic_domain::{BindingSpec, BindingTarget, DagName, DagSpec, NtTypeId, Quota, TenantId};
 
 use crate::callers::{check_said, may_change, operator, owner_of};
 use crate::world::{CATALOGUE, TENANTS, tenant};
@@ -94,6 +94,8 @@ enum Verdict {
     Absent,
     /// A field is wrong: it names another tenant's NT type.
     Invalid,
+    /// Nothing new is taken in.
+    Maintained,
     /// One of these quotas does not allow it.
     Over(BTreeSet<&'static str>),
     /// An error; if it is of a quota, of one of these.
@@ -120,13 +122,19 @@ pub struct Seen {
     /// Requests that a quota refused, and those that were within all of theirs.
     pub over: u64,
     pub within: u64,
+    /// Requests for something new during maintenance.
+    pub maintained: u64,
     /// Shares that were compared, of tenants with different weights.
     pub shares: u64,
+    /// Steps in which a region was drained alone and with its card.
+    pub twice: u64,
 }
 
 impl Seen {
     pub const fn add(&mut self, other: Self) {
-        let Self { absent, over, within, shares } = other;
+        let Self { absent, over, within, maintained, shares, twice } = other;
+        self.maintained += maintained;
+        self.twice += twice;
         self.absent += absent;
         self.over += over;
         self.within += within;
@@ -168,6 +176,7 @@ impl Book {
         };
         let is_right = match &verdict {
             Verdict::Absent => matches!(result, Err(ControlError::NotFound { .. })),
+            Verdict::Maintained => matches!(result, Err(ControlError::Maintenance { .. })),
             Verdict::Invalid => matches!(result, Err(ControlError::Invalid(_))),
             Verdict::Over(quotas) => named.is_some_and(|named| quotas.contains(named)),
             Verdict::Refused(quotas) => {
@@ -181,6 +190,7 @@ impl Book {
             Verdict::Absent => self.seen.absent += 1,
             Verdict::Over(_) => self.seen.over += 1,
             Verdict::Within => self.seen.within += 1,
+            Verdict::Maintained => self.seen.maintained += 1,
             Verdict::Invalid | Verdict::Refused(_) | Verdict::Any => {}
         }
     }
@@ -228,7 +238,12 @@ impl Book {
 }
 
 fn verdict(controller: &Controller, caller: &Caller, command: &Command) -> Verdict {
+    let is_maintained = controller.maintenance().is_some();
     match command {
+        Command::CreateDag { .. } if is_maintained => Verdict::Maintained,
+        Command::BindVm(spec) if is_maintained && !is_bound(controller, spec) => {
+            Verdict::Maintained
+        }
         Command::CreateDag { name, spec, .. } => dag_verdict(controller, caller, name, spec),
         Command::UpdateDag { name, patch, .. } => {
             let spec = controller.dag_view(name).map(|dag| patch.clone().apply(&dag.spec));
@@ -300,10 +315,14 @@ fn after_dag(controller: &Controller, name: &DagName, spec: &DagSpec) -> Amounts
     after
 }
 
-fn binding_verdict(controller: &Controller, spec: &snic_domain::BindingSpec) -> Verdict {
-    let own = &spec.tenant;
+fn is_bound(controller: &Controller, spec: &BindingSpec) -> bool {
     let before = controller.binding_view(&spec.vm);
-    if before.is_some_and(|before| !before.record.state.has_ended()) {
+    before.is_some_and(|before| !before.record.state.has_ended())
+}
+
+fn binding_verdict(controller: &Controller, spec: &BindingSpec) -> Verdict {
+    let own = &spec.tenant;
+    if is_bound(controller, spec) {
         return Verdict::Within;
     }
     let (quota, has) = (quota(controller, own), amounts(controller, own));

@@ -14,7 +14,7 @@ use crate::world::World;
 /// Calls about machines are numbered from here, apart from those about DAGs.
 pub const CALLS: u64 = 1 << 32;
 /// Machines that there are.
-const MACHINES: u32 = 6;
+pub const MACHINES: u32 = 6;
 /// A lease: the shortest there may be, so that time passes it by now and then.
 const LEASE: Duration = Duration::from_secs(5);
 

@@ -15,6 +15,7 @@ mod loads;
 mod machines;
 mod model;
 mod moves;
+mod operators;
 mod residency;
 mod scenario;
 mod states;
@@ -78,8 +79,8 @@ fn every_seed_keeps_every_promise() {
         None => {
             let seen = run_seeds(0..number("SNIC_SEEDS").unwrap_or(SEEDS));
             println!("{seen:?}");
-            let Seen { absent, over, within, shares } = seen;
-            let all = [absent, over, within, shares];
+            let Seen { absent, over, within, maintained, shares, twice } = seen;
+            let all = [absent, over, within, maintained, shares, twice];
             assert!(all.iter().all(|count| *count > 0), "nothing was judged of one: {seen:?}");
         }
     }

@@ -208,6 +208,8 @@ pub struct World {
     pub residency: Residency,
     /// When the card last told its counters.
     counted: Timestamp,
+    /// Records stored, and commands to the card but those that read counters.
+    pub steps: usize,
     pub log: String,
 }
 
@@ -267,6 +269,7 @@ impl World {
             states: States::default(),
             residency: Residency::default(),
             counted: Timestamp::ZERO,
+            steps: 0,
             log: String::new(),
         };
         world.residency.begin(&world.settings);
@@ -295,6 +298,11 @@ impl World {
         if tx.effects().iter().any(applies) {
             self.residency.applied();
         }
+        let is_step = |effect: &&Effect| match effect {
+            Effect::Card { command, .. } => !matches!(command, CardCommand::Sample { .. }),
+            Effect::Emit(_) | Effect::Reply { .. } | Effect::DropBlob(_) => false,
+        };
+        self.steps += tx.writes().len() + tx.effects().iter().filter(is_step).count();
         let controller = &self.controller;
         let batch = self.outbox.submit(tx, |effect| match effect {
             Effect::Card { command, .. } => Waiting::Card(command),
