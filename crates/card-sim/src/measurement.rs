@@ -37,6 +37,8 @@ pub struct DagMeasurement {
     pub drops: [u64; CAUSES],
     /// First beat in to first beat out, in cycles. 4 ns each at 250 MHz: see `nanos_per_cycle`.
     pub latency: Latency,
+    /// The same with the time that the sender held it back, for the ingress port was busy.
+    pub delay: Latency,
     /// What a cycle takes.
     pub nanos_per_cycle: f64,
 }
@@ -55,6 +57,12 @@ impl DagMeasurement {
     /// The 99th percentile of the latency in nanoseconds.
     pub fn latency_p99_nanos(&self) -> f64 {
         self.latency.p99 as f64 * self.nanos_per_cycle
+    }
+
+    /// The 99th percentile of the delay in nanoseconds: of the latency and what the sender waited for the
+    /// ingress port.
+    pub fn delay_p99_nanos(&self) -> f64 {
+        self.delay.p99 as f64 * self.nanos_per_cycle
     }
 }
 
@@ -92,7 +100,8 @@ struct DagStats {
     /// What stood there when the window began.
     before: DagCounters,
     drops_before: [u64; CAUSES],
-    latency: Option<Box<Histogram>>,
+    /// Of latencies and of delays.
+    times: Option<Box<[Histogram; 2]>>,
 }
 
 /// All counters of the data plane.
@@ -139,12 +148,13 @@ impl Stats {
     }
 
     #[inline]
-    pub(crate) fn served(&mut self, row: u16, bytes: u32, latency: u64) {
+    pub(crate) fn served(&mut self, row: u16, bytes: u32, times: [u64; 2]) {
         self.packets_out += 1;
         let dag = &mut self.dags[usize::from(row)];
         dag.counters.packets_out += 1;
         dag.counters.bytes_served += u64::from(bytes);
-        dag.latency.get_or_insert_default().record(latency);
+        let histograms = dag.times.get_or_insert_default().iter_mut();
+        histograms.zip(times).for_each(|(histogram, time)| histogram.record(time));
     }
 
     pub(crate) fn dropped(&mut self, row: Option<u16>, cause: DropCause) {
@@ -185,7 +195,7 @@ impl Stats {
         for dag in &mut self.dags {
             dag.before = dag.counters;
             dag.drops_before = dag.drops;
-            dag.latency = None;
+            dag.times = None;
         }
     }
 }
@@ -199,13 +209,19 @@ impl DagStats {
             bytes_served: all.bytes_served - before.bytes_served,
             packets_out: all.packets_out - before.packets_out,
         };
+        let summary = |histogram: &Histogram| histogram.summary();
+        let [latency, delay] = self
+            .times
+            .as_ref()
+            .map_or_else(Default::default, |times| times.each_ref().map(summary));
         DagMeasurement {
             row,
             counters,
             intended: clock.bandwidth(counters.bytes_intended, cycles),
             served: clock.bandwidth(counters.bytes_served, cycles),
             drops: std::array::from_fn(|i| self.drops[i] - self.drops_before[i]),
-            latency: self.latency.as_ref().map_or_else(Latency::default, |h| h.summary()),
+            latency,
+            delay,
             nanos_per_cycle: clock.nanos(1_000_000_000) as f64 / 1e9,
         }
     }
@@ -220,11 +236,11 @@ mod tests {
         let clock = Clock::new(250_000_000);
         let mut stats = Stats::new(0);
         stats.intended(3, 1_500);
-        stats.served(3, 1_500, 60);
+        stats.served(3, 1_500, [60, 70]);
         stats.restart(1_000);
         stats.intended(3, 1_000);
         stats.intended(3, 500);
-        stats.served(3, 1_000, 80);
+        stats.served(3, 1_000, [80, 100]);
         stats.dropped(Some(3), DropCause::StoreFull);
         stats.dropped(None, DropCause::Unclassified);
         let window = stats.measurements(2_000, clock);
@@ -235,6 +251,7 @@ mod tests {
         assert_eq!(dag.served, Bandwidth::from_gbps(2));
         assert_eq!((dag.latency.count, dag.latency.max), (1, 80));
         assert!((dag.latency_mean_nanos() - 320.0).abs() < 1e-9);
+        assert!((dag.delay_p99_nanos() - 400.0).abs() < 1e-9);
         assert_eq!(window.dropped(DropCause::StoreFull), 1);
         assert_eq!(window.dropped(DropCause::Unclassified), 1);
         assert_eq!((window.errors(), stats.dag(3).packets_in), (0, 3));

@@ -87,6 +87,8 @@ pub(crate) struct Region {
     pub(crate) port: Meter,
     /// When the scheduler looks again whether a packet beyond its promise may enter.
     pub(crate) looks_at: u64,
+    /// From when on a copy that waited for long may go before others.
+    pub(crate) relieves_at: u64,
     /// Credits that packets hold or that are on their way back, by slot.
     pub(crate) credits_held: [u8; CHAIN_SLOTS_MAX],
     /// Credits on their way back to the scheduler: when they are there, and of which slots.
@@ -119,6 +121,7 @@ impl Region {
             bits_waiting: 0,
             port,
             looks_at: 0,
+            relieves_at: 0,
             credits_held: [0; CHAIN_SLOTS_MAX],
             returning: VecDeque::new(),
             calls_at: NEVER,

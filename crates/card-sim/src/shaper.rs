@@ -8,6 +8,7 @@
 
 use snic_tables::{PACKETS_MARGIN, RateLimiterRow};
 
+use crate::plane::Claim;
 use crate::time::{Bucket, Clock, Rate};
 
 const NIL: u32 = u32::MAX;
@@ -88,6 +89,11 @@ impl Promise {
             && self.packets.as_ref().is_none_or(|(bucket, each)| bucket.is_ready(now, *each))
     }
 
+    /// What the next packet may claim, which is within it.
+    fn claim(&self, now: u64) -> Claim {
+        Claim::within(now, self.bits.full_at().max(now), self.bits.fills_in())
+    }
+
     fn take(&mut self, now: u64, bytes: u32) {
         self.bits.take(now, u64::from(bytes) * 8);
         if let Some((bucket, each)) = &mut self.packets {
@@ -140,19 +146,22 @@ impl Limiter {
         Verdict::Wait((self.head == NIL).then(|| bucket.ready_at(bits)))
     }
 
-    /// When a packet that passes is due, if its DAG sent its promise evenly; `None` where it is
-    /// beyond that. Takes its tokens.
-    pub(crate) fn due(&mut self, now: u64, bytes: u32) -> Option<u64> {
-        let promise = self.promise.as_mut().filter(|promise| promise.is_ready(now, bytes))?;
-        let due = promise.bits.full_at().max(now);
-        promise.take(now, bytes);
-        Some(due)
+    /// What a packet that passes may claim. Takes its tokens.
+    pub(crate) fn claim(&mut self, now: u64, bytes: u32) -> Claim {
+        match self.promise.as_mut().filter(|promise| promise.is_ready(now, bytes)) {
+            None => Claim::BEYOND,
+            Some(promise) => {
+                let claim = promise.claim(now);
+                promise.take(now, bytes);
+                claim
+            }
+        }
     }
 
-    /// When a packet of this many bytes would be due if its DAG sent its promise evenly.
-    pub(crate) fn may_take(&self, now: u64, bytes: u32) -> Option<u64> {
+    /// What a packet of this many bytes may claim if it is taken from its sender.
+    pub(crate) fn may_take(&self, now: u64, bytes: u32) -> Claim {
         let taken = self.taken.as_ref().filter(|taken| taken.is_ready(now, bytes));
-        taken.map(|taken| taken.bits.full_at().max(now))
+        taken.map_or(Claim::BEYOND, |taken| taken.claim(now))
     }
 
     /// A packet was taken from its sender, whatever becomes of it.
@@ -237,13 +246,19 @@ mod tests {
     #[test]
     fn what_is_beyond_the_promise_is_told() {
         let mut limiter = Limiter::default();
-        assert_eq!(limiter.due(0, 64), None, "nothing was promised");
+        assert_eq!(limiter.claim(0, 64).due(), None, "nothing was promised");
         let row = RateLimiterRow { rate_kbps: 4_000_000, promised_kbps: 1_000_000, ..ROW };
         limiter.set(Some(row), CLOCK);
-        let dues = [0; 4].map(|now| limiter.due(now, 1_500));
+        let dues = [0; 4].map(|now| limiter.claim(now, 1_500).due());
         assert_eq!(dues, [Some(0), Some(3_000), Some(6_000), Some(9_000)], "four times the burst");
-        assert_eq!((limiter.due(0, 1_500), limiter.due(2_999, 1_500)), (None, None));
-        assert_eq!((limiter.due(3_000, 1_500), limiter.due(3_000, 1_500)), (Some(12_000), None));
+        assert_eq!(
+            (limiter.claim(0, 1_500).due(), limiter.claim(2_999, 1_500).due()),
+            (None, None)
+        );
+        assert_eq!(
+            (limiter.claim(3_000, 1_500).due(), limiter.claim(3_000, 1_500).due()),
+            (Some(12_000), None)
+        );
     }
 
     #[test]
@@ -255,19 +270,25 @@ mod tests {
             limiter
         };
         let within = |limiter: &mut Limiter, now, bytes| {
-            (0..100).take_while(|_| limiter.due(now, bytes).is_some()).count()
+            (0..100).take_while(|_| limiter.claim(now, bytes).due().is_some()).count()
         };
         let mut counted = promised(500);
         assert_eq!(within(&mut counted, 0, 60), 12, "6,000 bytes in packets of 500");
         // 500 bytes take 1,000 cycles at 1 Gbit/s, and a thirty-second less.
-        assert_eq!((counted.may_take(969, 60), counted.due(969, 60)), (Some(969), None));
-        assert_eq!((counted.due(970, 60), counted.due(970, 60)), (Some(1_440), None));
+        assert_eq!(
+            (counted.may_take(969, 60).due(), counted.claim(969, 60).due()),
+            (Some(969), None)
+        );
+        assert_eq!(
+            (counted.claim(970, 60).due(), counted.claim(970, 60).due()),
+            (Some(1_440), None)
+        );
         // Bits are as short for large packets.
         assert_eq!(within(&mut promised(500), 0, 1_500), 4);
         assert_eq!(within(&mut promised(0), 0, 60), 100, "nobody counts");
         let mut taken = promised(500);
         (0..12).for_each(|_| taken.note_taken(0, 60));
-        assert_eq!((taken.may_take(0, 60), taken.due(0, 60)), (None, Some(0)));
+        assert_eq!((taken.may_take(0, 60).due(), taken.claim(0, 60).due()), (None, Some(0)));
     }
 
     #[test]
@@ -276,14 +297,14 @@ mod tests {
         let mut limiter = Limiter::default();
         limiter.set(Some(row), CLOCK);
         assert_eq!(
-            [0; 5].map(|now| limiter.due(now, 1_500).is_some()),
+            [0; 5].map(|now| limiter.claim(now, 1_500).due().is_some()),
             [true, true, true, true, false]
         );
         limiter.set(Some(RateLimiterRow { packet_bytes: 500, ..row }), CLOCK);
-        assert_eq!(limiter.due(0, 1_500), None, "its bits are gone");
-        assert_eq!(limiter.due(3_000, 1_500), Some(12_000));
+        assert_eq!(limiter.claim(0, 1_500).due(), None, "its bits are gone");
+        assert_eq!(limiter.claim(3_000, 1_500).due(), Some(12_000));
         limiter.set(Some(row), CLOCK);
-        assert_eq!(limiter.due(3_000, 1_500), None);
+        assert_eq!(limiter.claim(3_000, 1_500).due(), None);
     }
 
     #[test]

@@ -199,6 +199,12 @@ impl Bucket {
         self.meter.free_at()
     }
 
+    /// How many cycles it takes to fill when it is empty, rounded up.
+    pub(crate) const fn fills_in(&self) -> u64 {
+        let Rate { cycles, bits } = self.meter.rate;
+        self.depth_bits.saturating_mul(cycles).div_ceil(bits)
+    }
+
     /// Whether `bits` pass at `now`; cheap where the bucket is full.
     pub(crate) fn is_ready(&self, now: u64, bits: u64) -> bool {
         self.meter.free_at() <= now || self.ready_at(bits) <= now

@@ -208,6 +208,8 @@ pub(crate) struct Generator {
     stop: u64,
     /// Packets sent.
     pub(crate) sent: u64,
+    /// When the last of them was due.
+    pub(crate) offered: u64,
     /// What the classifier said of its header, at which version of the tables.
     pub(crate) classified: Option<(u32, Option<DagUid>)>,
 }
@@ -226,9 +228,20 @@ impl Generator {
         let stop = source.stop.map_or(u64::MAX, |stop| clock.cycle_at(stop));
         let rng = ChaCha8Rng::seed_from_u64(seed);
         let start = source.start.max(Timestamp::from_nanos(clock.nanos(now)));
-        let (flows, sent, classified) = (Flows::default(), 0, None);
-        let mut generator =
-            Self { source, rng, clock, start, flows, rate, schedule, stop, sent, classified };
+        let (flows, sent, offered, classified) = (Flows::default(), 0, now, None);
+        let mut generator = Self {
+            source,
+            rng,
+            clock,
+            start,
+            flows,
+            rate,
+            schedule,
+            stop,
+            sent,
+            offered,
+            classified,
+        };
         if generator.source.arrivals != Arrivals::Constant {
             // The first packet comes as any other: after a drawn time.
             let bytes = generator.draw_size();
@@ -264,6 +277,7 @@ impl Generator {
     /// The next packet goes out at `now`: how many bytes it has.
     pub(crate) fn send(&mut self, now: u64) -> u32 {
         let bytes = self.draw_size();
+        self.offered = self.due().map_or(now, |due| due.min(now));
         self.sent += 1;
         self.pass_time(u64::from(bytes) * 8);
         self.schedule.not_before(now.saturating_sub(LAG_CYCLES_MAX));

@@ -124,3 +124,50 @@ proptest! {
         prop_assert!(served[1] > served[0] * 0.99, "{served:?} Gbit/s");
     }
 }
+
+#[test]
+fn a_packet_that_is_due_waits_for_one_of_a_burst_within_a_promise_at_the_port() {
+    // 1,500 bytes twice through the port: faster than the ingress fills, so that a burst waits there.
+    let (bytes, rates) = (1_500, [200; 2]);
+    let longest = |burst: bool| {
+        let mut rig = Rig::new();
+        rig.load(0, &[(20, rates[0]), (20, rates[1])]);
+        rig.dag(1, &[&[&[(0, 3, 1)]]]);
+        rig.dag(3, &[&[&[(0, 1, 1)]], &[&[(0, 2, 1)]]]);
+        for row in [1, 3] {
+            promise(&mut rig, row, 100, Bandwidth::from_gbps(20));
+        }
+        let even = TrafficSource::of_dag(uid(1), Bandwidth::from_gbps(1), Sizes::Fixed(64));
+        rig.card.attach(even).expect("valid");
+        if burst {
+            let all = TrafficSource::of_dag(uid(3), Bandwidth::from_gbps(100), Sizes::Fixed(bytes));
+            rig.card.attach(all.at_most(150)).expect("valid");
+        }
+        rig.card.take_measurements();
+        rig.card.run_for(6_000);
+        let measured = rig.card.take_measurements();
+        assert_eq!(measured.errors(), 0);
+        (measured.dag(1).expect("it sends").latency.max, not_overtaken(&rig, rates, bytes))
+    };
+    let ((alone, _), (beside, most)) = (longest(false), longest(true));
+    let egress = u64::from(bytes / 64) + 1;
+    assert!(beside <= alone + most + egress, "{beside} cycles, alone {alone}, most {most}");
+}
+
+#[test]
+fn what_a_sender_waits_for_the_ingress_is_delay_and_not_latency() {
+    let mut rig = Rig::new();
+    rig.load(0, &[(20, 100)]);
+    for row in [1, 2] {
+        rig.dag(row, &[&[&[(0, 1, 1)]]]);
+        let one = TrafficSource::of_dag(uid(row), Bandwidth::from_gbps(1), Sizes::Fixed(1_500));
+        rig.card.attach(one.at_most(1)).expect("valid");
+    }
+    rig.drain();
+    let measured = rig.card.take_measurements();
+    let waits = [1, 2].map(|row| {
+        let dag = measured.dag(row).expect("it sent one");
+        dag.delay.max - dag.latency.max
+    });
+    assert_eq!(waits, [0, port_beats(&rig, 1_500) - 1], "the second waits for the first");
+}

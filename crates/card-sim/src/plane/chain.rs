@@ -17,24 +17,13 @@ use snic_tables::{DropCause, Table};
 
 use super::access::Access;
 use super::outside::AfterNt;
-use super::{LEAD_CYCLES, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, bank_index, key};
+use super::{NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, bank_index, key};
 use crate::context::Counted;
 use crate::region::NEVER;
 use crate::wheel::Event;
 
 /// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
-pub(super) const PATIENCE_CYCLES: u64 = 4_096;
-
-/// Priority of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    /// Within its promise, and due.
-    Due,
-    /// Within its promise, and part of a burst.
-    Early,
-    /// Beyond its promise.
-    Beyond,
-}
+const PATIENCE_CYCLES: u64 = 4_096;
 
 /// Whether a copy may enter its region.
 pub(super) enum Entry {
@@ -70,7 +59,7 @@ impl Plane {
             return;
         }
         queue.head = at;
-        queue.beyond = if self.copies[at].beyond { at } else { NIL };
+        queue.beyond = if self.copies[at].claim.is_beyond() { at } else { NIL };
         self.lanes[usize::from(region)].push_back(number as u16);
         self.serve(region);
         self.call(region);
@@ -80,23 +69,21 @@ impl Plane {
     /// profile. Returns whether that one is the head of the queue.
     fn trade(&mut self, number: usize, at: u32) -> bool {
         let queue = &mut self.queues[number];
-        let first = queue.beyond;
-        if first == NIL || self.copies[at].beyond {
-            queue.beyond = if first == NIL && self.copies[at].beyond { at } else { first };
+        let (first, beyond) = (queue.beyond, self.copies[at].claim.is_beyond());
+        if first == NIL || beyond {
+            queue.beyond = if first == NIL && beyond { at } else { first };
             return false;
         }
         queue.beyond = self.copies[first].next;
         let is_head = queue.head == first;
-        (self.copies[first].beyond, self.copies[at].beyond) = (false, true);
-        (self.copies[first].due, self.copies[at].due) =
-            (self.copies[at].due, self.copies[first].due);
+        (self.copies[first].claim, self.copies[at].claim) =
+            (self.copies[at].claim, self.copies[first].claim);
         let (one, other) = (self.copies[first].packet, self.copies[at].packet);
         // Branches of a fork are few; what their packet counts as stays.
         if !self.packets[one].synchronised && !self.packets[other].synchronised {
-            let (due, room) = (self.packets[one].due, self.packets[one].room);
-            let Packet { due: new_due, room: new_room, .. } = self.packets[other];
-            (self.packets[one].beyond, self.packets[one].due) = (false, new_due);
-            (self.packets[other].beyond, self.packets[other].due) = (true, due);
+            let Packet { claim, room, .. } = self.packets[one];
+            let Packet { claim: new_claim, room: new_room, .. } = self.packets[other];
+            (self.packets[one].claim, self.packets[other].claim) = (new_claim, claim);
             self.set_room(one, new_room);
             self.set_room(other, room);
         }
@@ -118,7 +105,7 @@ impl Plane {
         if !fits || !region.is_usable() || !region.has_slots(rest) {
             return Entry::Refused(DropCause::RegionUnavailable);
         }
-        if self.rank(at) == Rank::Beyond && self.must_pace(at) {
+        if self.must_pace(at) {
             return Entry::Wait;
         }
         let region = &mut self.regions[usize::from(number)];
@@ -139,11 +126,30 @@ impl Plane {
         }
     }
 
-    fn rank(&self, at: u32) -> Rank {
-        match &self.copies[at] {
-            PacketCopy { beyond: true, .. } => Rank::Beyond,
-            PacketCopy { due, .. } if *due > self.now + LEAD_CYCLES => Rank::Early,
-            _ => Rank::Due,
+    /// Whether it goes as one that is due, for others kept it waiting for long. Of a region's copies one does
+    /// so in [`PATIENCE_CYCLES`].
+    fn is_relieved(&self, at: u32) -> bool {
+        let copy = &self.copies[at];
+        let waited = self.now - copy.waits_since;
+        waited > PATIENCE_CYCLES
+            && copy.claim.rank(self.now) > Rank::Due
+            && self.regions[usize::from(copy.region)].relieves_at <= self.now
+    }
+
+    pub(super) fn rank(&self, at: u32) -> Rank {
+        if self.is_relieved(at) { Rank::Due } else { self.copies[at].claim.rank(self.now) }
+    }
+
+    /// Puts instances in the order of what their first copies may claim; among equals, whose turn it is.
+    fn order(&mut self, lane: usize) {
+        if self.lanes[lane].len() > 1 {
+            let mut numbers = std::mem::take(&mut self.lanes[lane]);
+            numbers.make_contiguous().sort_by_key(|number| {
+                let first = self.queues[usize::from(*number)].head;
+                let relieved = self.is_relieved(first);
+                if relieved { (Rank::Due, 0) } else { self.copies[first].claim.order(self.now) }
+            });
+            self.lanes[lane] = numbers;
         }
     }
 
@@ -151,6 +157,7 @@ impl Plane {
     /// skipped.
     fn take_turns(&mut self, region: u8, rank: Rank) -> bool {
         let lane = usize::from(region);
+        self.order(lane);
         let mut tries = self.lanes[lane].len();
         let mut passed = false;
         while tries > 0 {
@@ -165,7 +172,8 @@ impl Plane {
             let yields = self.must_yield(lane, number, at);
             let verdict = if yields { Entry::Wait } else { self.entry(at) };
             if matches!(verdict, Entry::Wait) {
-                if !yields && self.now - self.copies[at].waits_since > PATIENCE_CYCLES {
+                let waited = self.now - self.copies[at].waits_since;
+                if !yields && waited > PATIENCE_CYCLES && self.rank(at) == Rank::Due {
                     self.lanes[lane].push_front(number);
                     return false;
                 }
@@ -180,6 +188,7 @@ impl Plane {
                 // A copy that waits has not left its queue.
                 Entry::Wait => {}
             }
+            self.order(lane);
             tries = self.lanes[lane].len();
         }
         passed
@@ -194,7 +203,7 @@ impl Plane {
         let uid = |copy: &PacketCopy| self.packets[copy.packet].uid;
         let comes_first = |number: u16| {
             let first = &self.copies[self.queues[usize::from(number)].head];
-            own.beyond || !first.beyond || uid(first) == uid(own)
+            own.claim.is_beyond() || !first.claim.is_beyond() || uid(first) == uid(own)
         };
         !old(number) && self.lanes[lane].iter().any(|&other| old(other) && comes_first(other))
     }
@@ -215,6 +224,10 @@ impl Plane {
     /// The copy crosses the crossbar; whole where an NT reads payloads, else only its header.
     #[inline]
     pub(super) fn launch(&mut self, at: u32, leg: u8) {
+        if self.is_relieved(at) {
+            let region = usize::from(self.copies[at].region);
+            self.regions[region].relieves_at = self.now + PATIENCE_CYCLES;
+        }
         let PacketCopy { packet, region, .. } = self.copies[at];
         self.saw(packet, PacketStep::Entered { region });
         let copy = &mut self.copies[at];

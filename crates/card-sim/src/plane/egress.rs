@@ -22,12 +22,12 @@ impl Plane {
         if none_waits {
             self.wheel.at(self.egress.port.free_at(), Event::EgressFree);
         }
-        self.egress.waiting.push(at, self.packets[at].due);
+        self.egress.waiting.push(at, self.packets[at].claim);
     }
 
     /// The egress port is free for the next that waits.
     pub(super) fn egress_free(&mut self) {
-        if let Some(at) = self.egress.waiting.pop() {
+        if let Some(at) = self.egress.waiting.pop(self.now) {
             self.depart(at);
         }
         if !self.egress.waiting.is_empty() {
@@ -37,10 +37,10 @@ impl Plane {
 
     /// Its first beat goes out.
     fn depart(&mut self, at: u32) {
-        let Packet { uid, bytes, arrived, .. } = self.packets[at];
+        let Packet { uid, bytes, arrived, offered, .. } = self.packets[at];
         let beats = u64::from(self.timing.beats(bytes));
         self.egress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
-        self.stats.served(uid.row(), bytes, self.now - arrived);
+        self.stats.served(uid.row(), bytes, [self.now - arrived, self.now - offered]);
         self.record(at, PacketOutcome::Served);
         self.saw(at, PacketStep::Left);
         let packet = &self.packets[at];

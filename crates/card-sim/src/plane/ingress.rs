@@ -8,8 +8,8 @@ use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
 use snic_tables::{ClassifierRow, DropCause, NONE};
 
-use super::{LEAD_CYCLES, NIL, Packet, Plane, Room, SourceSlot};
-use crate::region::{NEVER, Region};
+use super::{Claim, NIL, Packet, Plane, Rank, Room, SourceSlot};
+use crate::region::Region;
 use crate::shaper::{Limiter, Verdict};
 use crate::traffic::{Generator, Header};
 use crate::wheel::Event;
@@ -53,8 +53,8 @@ impl Plane {
             return;
         }
         if self.ingress.port.free_at() > self.now || !self.ingress.waiting.is_empty() {
-            let due = self.due(source);
-            self.ingress.waiting.push(source, due);
+            let claim = self.claim(source);
+            self.ingress.waiting.push(source, claim);
             self.arm_ingress();
         } else {
             self.send(source);
@@ -70,21 +70,20 @@ impl Plane {
 
     pub(super) fn ingress_free(&mut self) {
         self.ingress.armed = false;
-        if let Some(source) = self.ingress.waiting.pop() {
+        if let Some(source) = self.ingress.waiting.pop(self.now) {
             self.send(source);
         }
     }
 
-    /// When a sender's next packet is due, if it has the largest size it may have; [`NEVER`] where it is beyond
-    /// its DAG's promise then.
-    fn due(&mut self, source: u32) -> u64 {
+    /// What a sender's next packet may claim, if it has the largest size it may have.
+    fn claim(&mut self, source: u32) -> Claim {
         if !self.options.rate_limits {
-            return 0; // All are equal.
+            return Claim::EQUAL;
         }
         let generator = self.sources[source as usize].generator.as_ref();
         let (now, largest) = (self.now, generator.map_or(0, |generator| generator.largest()));
-        let Some(limiter) = self.limiter_of(source) else { return 0 };
-        limiter.may_take(now, largest).unwrap_or(NEVER)
+        let Some(limiter) = self.limiter_of(source) else { return Claim::EQUAL };
+        limiter.may_take(now, largest)
     }
 
     /// The token bucket of a sender's DAG.
@@ -118,8 +117,11 @@ impl Plane {
         self.stats.packets_in += 1;
         self.in_flight += 1;
         self.cells_of[Room::Within as usize] += u64::from(self.timing.beats(bytes));
+        let slot = self.sources.get(source as usize);
+        let sender = slot.and_then(|slot| slot.generator.as_ref());
         let packet = Packet {
             arrived: self.now,
+            offered: sender.map_or(self.now, |sender| sender.offered),
             source,
             sequence,
             uid: uid.unwrap_or(DagUid::from_raw(0)),
@@ -128,8 +130,7 @@ impl Plane {
             bank: None,
             version: 0,
             payload: false,
-            beyond: false,
-            due: 0,
+            claim: Claim::EQUAL,
             ready: 0,
             stage: NONE,
             next_stage: NONE,
@@ -279,12 +280,12 @@ impl Plane {
             return self.drop_packet(at, DropCause::StaleUid);
         };
         let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
-        let due = match limiter.filter(|_| self.options.rate_limits) {
-            Some(limiter) => limiter.due(self.now, bytes).unwrap_or(NEVER),
-            None => 0, // All are equal.
+        let claim = match limiter.filter(|_| self.options.rate_limits) {
+            Some(limiter) => limiter.claim(self.now, bytes),
+            None => Claim::EQUAL,
         };
-        let beyond = due == NEVER;
-        let is_early = due > self.now + LEAD_CYCLES;
+        let rank = claim.rank(self.now);
+        let (beyond, is_early) = (rank == Rank::Beyond, rank == Rank::Early);
         self.set_room(at, if beyond { Room::Beyond } else { Room::Within });
         let is_over = beyond && self.cells_of[Room::Beyond as usize] > self.cells / BEYOND_PART;
         if is_over || is_early && self.cells_free < self.cells / DUE_PART {
@@ -302,7 +303,7 @@ impl Plane {
         packet.bank = Some(bank as u8);
         packet.version = version;
         packet.payload = row.payload;
-        (packet.beyond, packet.due) = (beyond, due);
+        packet.claim = claim;
         packet.stage = row.first_stage;
         packet.next = NIL;
         self.saw(at, PacketStep::Admitted);

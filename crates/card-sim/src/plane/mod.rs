@@ -26,9 +26,9 @@ mod ingress;
 mod outside;
 mod pace;
 mod stage;
+mod turns;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::num::{NonZeroU32, NonZeroU64};
 
 use snic_domain::limits::SYNC_ROWS;
@@ -48,6 +48,8 @@ use crate::traffic::Generator;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
+pub(crate) use turns::Claim;
+use turns::{Rank, Turns};
 
 /// No packet, in a link.
 const NIL: u32 = u32::MAX;
@@ -163,10 +165,6 @@ impl Timing {
     }
 }
 
-/// How many cycles before its due time a packet may arrive and not count as part of a burst: about 1 µs at
-/// 250 MHz, roughly what contention at one port delays a packet.
-const LEAD_CYCLES: u64 = 256;
-
 /// A part of the packet store: how much of it such packets may have is limited.
 #[derive(Debug, Clone, Copy)]
 enum Room {
@@ -183,6 +181,8 @@ enum Room {
 struct Packet {
     /// The cycle of its first beat.
     arrived: u64,
+    /// When its sender had it and began to wait for the ingress port.
+    offered: u64,
     source: u32,
     sequence: u32,
     uid: DagUid,
@@ -193,11 +193,8 @@ struct Packet {
     bank: Option<u8>,
     version: u32,
     payload: bool,
-    /// Whether it is beyond what its DAG was promised: where packets wait, it lets others pass.
-    beyond: bool,
-    /// The cycle at which it would have come if its DAG sent its promise evenly; [`NEVER`] where it
-    /// is beyond that.
-    due: u64,
+    /// Whom it lets pass where packets wait.
+    claim: Claim,
     /// When it reaches the scheduler for the stage it is in.
     ready: u64,
     stage: u16,
@@ -237,10 +234,8 @@ struct PacketCopy {
     leg: u8,
     /// Slots of which it holds a credit.
     held: u8,
-    /// Whether it goes as one beyond its DAG's promise.
-    beyond: bool,
-    /// When its packet is due.
-    due: u64,
+    /// Whom it lets pass where it waits for its region.
+    claim: Claim,
     /// Whether its packet waits for it.
     joined: bool,
 }
@@ -272,33 +267,6 @@ struct Egress {
     port: Meter,
     /// Packets that wait for it.
     waiting: Turns,
-}
-
-/// Who waits for a port. The order is that of due times, as if each DAG sent exactly its promise; last comes
-/// who is beyond a promise, in the order of arrival. So a burst waits for itself and for nobody else.
-#[derive(Debug, Default)]
-struct Turns {
-    waiting: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    came: u64,
-}
-
-impl Turns {
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    fn push(&mut self, who: u32, due: u64) {
-        self.came += 1;
-        self.waiting.push(Reverse((due, self.came, who)));
-    }
-
-    fn pop(&mut self) -> Option<u32> {
-        self.waiting.pop().map(|Reverse((.., who))| who)
-    }
-
-    fn remove(&mut self, who: u32) {
-        self.waiting.retain(|Reverse((.., waiting))| *waiting != who);
-    }
 }
 
 /// The data plane with the tables and regions it works on.

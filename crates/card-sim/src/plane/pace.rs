@@ -1,20 +1,21 @@
-//! Out-of-profile packets do not fill a region.
+//! Only packets that are due fill a region.
 //!
-//! Credits let eight packets wait before an NT, where no packet overtakes another: a packet in profile
+//! Credits let eight packets wait before an NT, where no packet overtakes another: a packet that is due
 //! would wait for a neighbour's whole burst. So an out-of-profile packet enters only
 //! when the region's port and all NTs it uses would be done with the packets admitted before, as the
 //! scheduler counts it: a packet's bits at the NT's rate, from when it was admitted. Nothing stays idle
 //! for that: the next packet enters in the cycle in which they are free. On a card it is one counter for
-//! each NT, beside its credits.
+//! each NT, beside its credits. A packet in profile that is not due yet enters when the port is free: so a burst waits
+//! where others can overtake it, and an NT that is never idle does not keep it out.
 //!
 //! A packet in profile then finds at most one of those before each NT: `bits / bandwidth of the
 //! NT` each. Two things may add to that: where eight credits do not fill an NT, for its latency is long,
 //! one of them is waited for; and what came straight to an NT may meet there what came by another one.
 //!
-//! If packets in profile leave no such moment for [`PATIENCE_CYCLES`], credits are enough.
+//! If others leave no such moment for long, one of a region's packets enters as one that is due, once in
+//! that time (`Plane::is_relieved`).
 
-use super::Plane;
-use super::chain::PATIENCE_CYCLES;
+use super::{PacketCopy, Plane, Rank};
 use crate::wheel::Event;
 
 /// How much earlier than that it enters: an NT is done within a cycle, not at its end, and what comes
@@ -22,17 +23,21 @@ use crate::wheel::Event;
 const EARLY_CYCLES: u64 = 1;
 
 impl Plane {
-    /// Whether a copy beyond its promise has to wait for what its region has ahead; the scheduler then
-    /// looks again when that is done.
+    /// Whether a copy that is not due has to wait for what its region has ahead; the scheduler then looks
+    /// again when that is done.
     pub(super) fn must_pace(&mut self, at: u32) -> bool {
-        let copy = &self.copies[at];
-        let waited = self.now - copy.waits_since;
-        if !self.options.credits || waited > PATIENCE_CYCLES {
+        if !self.options.credits {
             return false;
         }
-        let number = copy.region;
+        let rank = self.rank(at);
+        let PacketCopy { region: number, rest, .. } = self.copies[at];
         let region = &mut self.regions[usize::from(number)];
-        let enters = region.done_at(copy.rest).saturating_sub(EARLY_CYCLES);
+        let done = match rank {
+            Rank::Due => return false,
+            Rank::Early => region.port.free_at(),
+            Rank::Beyond => region.done_at(rest),
+        };
+        let enters = done.saturating_sub(EARLY_CYCLES);
         if enters <= self.now {
             return false;
         }

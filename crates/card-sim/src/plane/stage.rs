@@ -33,7 +33,7 @@ impl Plane {
             (None, _) => self.drop_packet(at, DropCause::NoInstance),
             (Some(chain), None) => self.start_single(at, chain),
             (Some(_), Some(_)) => {
-                let beyond = self.packets[at].beyond;
+                let beyond = self.packets[at].claim.is_beyond();
                 self.sync_waiting[usize::from(beyond)].push_back(at);
                 self.serve_buffer();
             }
@@ -144,7 +144,7 @@ impl Plane {
     }
 
     fn copy(&mut self, packet: u32, instance: u16, row: InstanceRow, joined: bool) -> u32 {
-        let Packet { bytes, beyond, due, .. } = self.packets[packet];
+        let Packet { bytes, claim, .. } = self.packets[packet];
         let region = &mut self.regions[usize::from(row.region)];
         region.in_flight += 1;
         region.bits_waiting += u64::from(bytes) * 8;
@@ -163,8 +163,7 @@ impl Plane {
             rest: row.used_mask,
             leg: 0,
             held: 0,
-            beyond,
-            due,
+            claim,
             joined,
         })
     }

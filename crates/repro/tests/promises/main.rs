@@ -64,13 +64,14 @@ struct Seen {
     served: Bandwidth,
     /// By cause, in the order of `DropCause::ALL`.
     drops: Vec<u64>,
+    /// From when a sender has a packet to when it leaves the card.
     p99_nanos: f64,
 }
 
 impl Seen {
     fn of(rate: Bandwidth, dag: &DagMeasurement) -> Self {
         let (sent, served, drops) = (dag.intended, dag.served, dag.drops.to_vec());
-        Self { rate, sent, served, drops, p99_nanos: dag.latency_p99_nanos() }
+        Self { rate, sent, served, drops, p99_nanos: dag.delay_p99_nanos() }
     }
 
     fn has_drops(&self) -> bool {

@@ -27,8 +27,8 @@ fn packet_nanos(parameters: &Parameters, spec: &DagSpec, bytes: u32) -> f64 {
 /// How a tenant that keeps to its promise fares beside greedy ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Its p99 is at most a tenth over that of the same set without greedy tenants, or by what its NTs take
-    /// for a packet.
+    /// Its p99, from when its sender has a packet to when that leaves the card, is at most a tenth over that of
+    /// the same set without greedy tenants, or by what its NTs take for a packet.
     Good,
     /// Its p99 is over that.
     Slower,
@@ -46,12 +46,6 @@ fn verdict(calm: &Seen, seen: &Seen, packet_nanos: f64) -> Verdict {
         Verdict::Good
     }
 }
-
-/// Of this many that keep to their promises one may be slower. The goal is none; of the 50 sets 20 in 227 are,
-/// with up to five times their p99 and 6 µs.
-const ONE_SLOWER_IN: usize = 10;
-/// Fewer than this say nothing about a part.
-const POLITE_MIN: usize = 100;
 
 /// What one set shows: how many kept to their promises, and whose verdict is not good.
 struct Judged {
@@ -98,23 +92,23 @@ fn judge(seed: u64) -> Judged {
     Judged { polite: count, others }
 }
 
-/// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone. Everybody has its bandwidth and
-/// drops nothing; whose p99 misses the goal of a tenth is printed, and they must not become more.
+/// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
 #[test]
 fn who_keeps_to_its_promise_is_served_beside_others_that_send_ten_times_theirs() {
-    let (mut failed, mut polite, mut slower) = (Vec::new(), 0, 0);
+    let (mut failed, mut polite, mut verdicts) = (Vec::new(), 0, [0; 2]);
     for (seed, judged) in for_all(seeds(), judge) {
         polite += judged.polite;
         for (verdict, text) in &judged.others {
             println!("SNIC_SEED={seed}: {verdict:?}: {text}");
-            slower += usize::from(*verdict == Verdict::Slower);
+            verdicts[usize::from(*verdict == Verdict::Broken)] += 1;
         }
-        if judged.others.iter().any(|(verdict, _)| *verdict == Verdict::Broken) {
+        if !judged.others.is_empty() {
             failed.push(seed);
         }
     }
-    println!("{polite} DAGs beside greedy ones, {slower} of them with a p99 over the goal");
+    let [slower, broken] = verdicts;
+    println!(
+        "{polite} DAGs beside greedy ones: {slower} with a p99 over the goal, {broken} not served"
+    );
     assert!(polite > 0 && failed.is_empty(), "promises were broken with seeds {failed:?}");
-    let is_many = polite >= POLITE_MIN && slower * ONE_SLOWER_IN > polite;
-    assert!(!is_many, "{slower} of {polite} have a p99 over the goal");
 }
