@@ -30,6 +30,10 @@ macro_rules! words {
                 Self::from_str_name(&[Self::PREFIX, word].concat())
             }
         })+
+
+        /// Every enum with its prefix, as written below.
+        #[cfg(test)]
+        const LISTED: &[(&str, &str)] = &[$((stringify!($name), $prefix)),+];
     };
 }
 
@@ -54,4 +58,64 @@ words! {
     "STEP_" v1::packet_sighting::Step;
     "TRAFFIC_" v1::nt_type::Traffic;
     "VERB_" v1::operation_metadata::Verb;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use prost::Message as _;
+    use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
+
+    use super::*;
+
+    /// `EventType` in `snake_case`.
+    fn snake(name: &str) -> String {
+        let mut snake = String::new();
+        for letter in name.chars() {
+            if letter.is_uppercase() && !snake.is_empty() {
+                snake.push('_');
+            }
+            snake.extend(letter.to_lowercase());
+        }
+        snake
+    }
+
+    /// The enums in a module of the generated code: the path of each, and the names of its values.
+    fn collect(
+        module: &str,
+        enums: &[EnumDescriptorProto],
+        messages: &[DescriptorProto],
+        found: &mut BTreeMap<String, (String, Vec<String>)>,
+    ) {
+        for of in enums {
+            let values = of.value.iter().map(|value| value.name().to_owned()).collect();
+            found.insert(format!("{module}::{}", of.name()), (of.name().to_owned(), values));
+        }
+        for message in messages {
+            let module = format!("{module}::{}", snake(message.name()));
+            collect(&module, &message.enum_type, &message.nested_type, found);
+        }
+    }
+
+    /// A wrong prefix would print the long name, and a missing enum would have no words.
+    #[test]
+    fn prefixes_are_those_of_the_proto_files() {
+        let set = FileDescriptorSet::decode(crate::FILE_DESCRIPTOR_SET).expect("a descriptor set");
+        let mut found = BTreeMap::new();
+        for file in set.file.iter().filter(|file| file.package() == "snic.control.v1") {
+            collect("v1", &file.enum_type, &file.message_type, &mut found);
+        }
+        let listed: BTreeMap<String, &str> =
+            LISTED.iter().map(|(path, prefix)| (path.replace(' ', ""), *prefix)).collect();
+        let known: Vec<&String> = found.keys().collect();
+        assert_eq!(listed.keys().collect::<Vec<_>>(), known);
+        for (path, (name, values)) in &found {
+            assert_eq!(listed[path], format!("{}_", snake(name).to_uppercase()), "{path}");
+            for value in values {
+                assert!(value.starts_with(listed[path]), "{value} of {path}");
+            }
+        }
+        assert_eq!(v1::dag::State::Ready.word(), "READY");
+    }
 }

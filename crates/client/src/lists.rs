@@ -12,6 +12,9 @@ pub const PAGE_SIZE: i32 = 200;
 
 /// Calls a method of a service: `call!(client, dags.list_dags, request)`; `dags.get_dag => dag` takes
 /// this field of the reply. A request that changes something must carry a request id.
+///
+/// A reply without the field is a [`Failure::Reply`], the server's fault, with an exit code of its own.
+/// [`snic_api::replies::ItemOf`] gives a status instead, for callers without failures of this kind.
 #[macro_export]
 macro_rules! call {
     ($client:expr, $service:ident.$method:ident => $field:ident, $request:expr) => {

@@ -1,57 +1,22 @@
 //! Catalogues and ledgers for the tests of modules, in few words.
 
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
-    DagId, DagName, Digest, NtType, NtTypeId, RegionId, RegionKind, RegionProfile, Slot, TenantId,
-    Traffic,
+    Area, BitstreamId, ByteSize, CardId, CardProfile, NtType, RegionId, RegionKind, RegionProfile,
+    Slot,
 };
 
 use crate::catalogue::NtKey;
 use crate::reservation::SlotShare;
 use crate::{Ledger, PlanCatalogue, Reservation};
 
-pub(crate) fn gbps(n: u64) -> Bandwidth {
-    Bandwidth::from_gbps(n)
-}
+#[path = "../tests/support/parts.rs"]
+mod parts;
 
-/// `tenant/dag`.
-pub(crate) fn name(text: &str) -> DagName {
-    let (tenant, dag) = text.split_once('/').expect("tenant/dag");
-    let tenant = TenantId::new(tenant).expect("a test id");
-    DagName { tenant, dag: DagId::new(dag).expect("a test id") }
-}
-
-pub(crate) fn nt_id(id: &str) -> NtTypeId {
-    NtTypeId::new(id).expect("a test id")
-}
+pub(crate) use parts::{bitstream, gbps, name, nt_id};
 
 /// 100 LUT, shareable, no memory.
 pub(crate) fn nt(id: &str, gbit: u64) -> NtType {
-    NtType {
-        id: nt_id(id),
-        shareable: true,
-        bandwidth_max: gbps(gbit),
-        latency: Cycles::new(10),
-        area: Area { lut: 100, ramb36: 0, dsp: 0 },
-        memory: ByteSize::ZERO,
-        state: ByteSize::ZERO,
-        traffic: Traffic::HeaderOnly,
-        description: String::new(),
-    }
-}
-
-/// For known-NT regions, 1 MiB, shareable.
-pub(crate) fn bitstream(id: &str, nts: &str) -> Bitstream {
-    Bitstream {
-        id: BitstreamId::new(id).expect("a test id"),
-        digest: Digest::of(id.as_bytes()),
-        size: ByteSize::from_mib(1),
-        nts: nts.split_whitespace().map(nt_id).collect(),
-        region_kind: RegionKind::KnownNt,
-        card_model: CardModel::new("sim").expect("a test id"),
-        shareable: true,
-        signed_by: None,
-    }
+    NtType { bandwidth_max: gbps(gbit), ..parts::nt(id) }
 }
 
 /// NTs of 10 Gbit/s each, and bitstreams.

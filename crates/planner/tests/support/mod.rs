@@ -1,78 +1,22 @@
 //! Cards, catalogues and DAGs for tests, in few words.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 pub mod brute;
+pub mod parts;
 pub mod random;
 pub mod validate;
 
 use std::collections::BTreeSet;
 
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, CostsMore,
-    Cycles, Dag, DagId, DagName, DagSpec, Digest, Edge, FormPreference, Infeasible, Mapping, Node,
-    NodeId, NtType, NtTypeId, RegionId, RegionKind, RegionProfile, Rejection, RejectionReason,
-    Resource, SaveArea, TenantId, Traffic,
+    Bandwidth, Bitstream, ByteSize, CardId, CardModel, CardProfile, CostsMore, Cycles, Dag,
+    DagName, DagSpec, Edge, FormPreference, Infeasible, Mapping, Node, NodeId, NtType, NtTypeId,
+    RegionId, RegionKind, RegionProfile, Rejection, RejectionReason, Resource, SaveArea,
 };
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, plan};
 
-pub fn gbps(n: u64) -> Bandwidth {
-    Bandwidth::from_gbps(n)
-}
-
-pub fn lut(lut: u32) -> Area {
-    Area { lut, ramb36: 0, dsp: 0 }
-}
-
-pub fn nt_id(text: &str) -> NtTypeId {
-    NtTypeId::new(text).expect("a test id")
-}
-
-pub fn bitstream_id(text: &str) -> BitstreamId {
-    BitstreamId::new(text).expect("a test id")
-}
-
-pub fn tenant(text: &str) -> TenantId {
-    TenantId::new(text).expect("a test id")
-}
-
-/// `tenant/dag`.
-pub fn name(text: &str) -> DagName {
-    let (tenant, dag) = text.split_once('/').expect("tenant/dag");
-    DagName {
-        tenant: TenantId::new(tenant).expect("a test id"),
-        dag: DagId::new(dag).expect("a test id"),
-    }
-}
-
-/// 10 Gbps, 10 cycles, 100 LUT, no memory, shareable.
-pub fn nt(text: &str) -> NtType {
-    NtType {
-        id: nt_id(text),
-        shareable: true,
-        bandwidth_max: gbps(10),
-        latency: Cycles::new(10),
-        area: lut(100),
-        memory: ByteSize::ZERO,
-        state: ByteSize::ZERO,
-        traffic: Traffic::HeaderOnly,
-        description: String::new(),
-    }
-}
-
-/// For known-NT regions, 1 MiB, shareable: `bitstream("d", "nat firewall")`.
-pub fn bitstream(id: &str, nts: &str) -> Bitstream {
-    Bitstream {
-        id: bitstream_id(id),
-        digest: Digest::of(id.as_bytes()),
-        size: ByteSize::from_mib(1),
-        nts: nts.split_whitespace().map(nt_id).collect(),
-        region_kind: RegionKind::KnownNt,
-        card_model: CardModel::new("sim").expect("a test id"),
-        shareable: true,
-        signed_by: None,
-    }
-}
+pub use parts::{bitstream, bitstream_id, gbps, lut, name, nt, nt_id, tenant};
 
 pub fn known_region() -> RegionProfile {
     RegionProfile {
