@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use snic_controller::{Command, Reply, Request};
+use snic_controller::{Caller, Command, Reply, Request};
 use snic_domain::OperationId;
 use snic_domain::limits::TENANT_HISTORY_MAX;
 
+use crate::elastic::{deployed, period};
 use crate::support::things::{caller, create, delete, spec, tenant, tenant_id};
 use crate::support::{World, operation_id, operator};
 
@@ -67,4 +68,20 @@ fn nothing_of_a_deleted_tenant_is_left_for_the_next_of_its_name() {
     let record = world.operation(&again).record;
     assert_eq!(record.created, world.now, "and is carried out");
     assert!(!world.durable.keys().any(|key| key.contains("tenant:acme") && !key.ends_with("web")));
+}
+
+#[test]
+fn what_was_decided_about_a_deleted_tenant_is_for_operators_alone() {
+    let mut world = deployed(&["acme/web"]);
+    period(&mut world, &[("acme/web", 40)]);
+    let told = |world: &World, to: &Caller| {
+        world.controller.log_before(to, None).filter(|entry| entry.dag.is_some()).count()
+    };
+    assert!(told(&world, &caller("acme")) > 0, "it was scaled out");
+    let before = told(&world, &operator());
+    let delete = Command::DeleteTenant { id: tenant_id("acme"), force: true, etag: None };
+    world.ask(delete).expect("nobody else uses what it owns");
+    world.ask(Command::CreateTenant(tenant("acme"))).expect("the name is free");
+    assert_eq!(told(&world, &caller("acme")), 0);
+    assert!(told(&world, &operator()) >= before);
 }
