@@ -59,11 +59,11 @@ impl Terms {
         Some(Self { bits, packets, burst_bytes: row.burst_bytes.saturating_mul(PROMISE_DEPTH) })
     }
 
-    /// A promise on these terms; full, or with what was left of one on other terms.
-    fn promise(self, before: Option<Promise>) -> Promise {
+    /// A promise on these terms; full, or with what was left of one on other terms until `now`.
+    fn promise(self, now: u64, before: Option<Promise>) -> Promise {
         let refilled = |rate, before: Option<Bucket>| {
             let mut bucket = before.unwrap_or_else(|| Bucket::new(rate, self.burst_bytes));
-            bucket.change(rate, self.burst_bytes);
+            bucket.change(now, rate, self.burst_bytes);
             bucket
         };
         let (bits, packets) =
@@ -114,20 +114,20 @@ pub(crate) enum Verdict {
 }
 
 impl Limiter {
-    /// Takes on a row's columns; `None` or a rate of zero lets nothing pass.
-    pub(crate) fn set(&mut self, row: Option<RateLimiterRow>, clock: Clock) {
+    /// Takes on a row's columns at `now`; `None` or a rate of zero lets nothing pass.
+    pub(crate) fn set(&mut self, now: u64, row: Option<RateLimiterRow>, clock: Clock) {
         self.generation = self.generation.wrapping_add(1);
         let rate = row.and_then(|row| {
             let rate = clock.rate(u64::from(row.rate_kbps) * 1_000)?;
             Some((rate, row.burst_bytes))
         });
         match (&mut self.bucket, rate) {
-            (Some(bucket), Some((rate, burst))) => bucket.change(rate, burst),
+            (Some(bucket), Some((rate, burst))) => bucket.change(now, rate, burst),
             (bucket, rate) => *bucket = rate.map(|(rate, burst)| Bucket::new(rate, burst)),
         }
         let promise = row.and_then(|row| Terms::of(&row, clock));
         for kept in [&mut self.promise, &mut self.taken] {
-            *kept = promise.map(|terms| terms.promise(kept.take()));
+            *kept = promise.map(|terms| terms.promise(now, kept.take()));
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
 
     fn limiter(rate_kbps: u32) -> Limiter {
         let mut limiter = Limiter::default();
-        limiter.set(Some(RateLimiterRow { rate_kbps, ..ROW }), CLOCK);
+        limiter.set(0, Some(RateLimiterRow { rate_kbps, ..ROW }), CLOCK);
         limiter
     }
 
@@ -248,7 +248,7 @@ mod tests {
         let mut limiter = Limiter::default();
         assert_eq!(limiter.claim(0, 64).due(), None, "nothing was promised");
         let row = RateLimiterRow { rate_kbps: 4_000_000, promised_kbps: 1_000_000, ..ROW };
-        limiter.set(Some(row), CLOCK);
+        limiter.set(0, Some(row), CLOCK);
         let dues = [0; 4].map(|now| limiter.claim(now, 1_500).due());
         assert_eq!(dues, [Some(0), Some(3_000), Some(6_000), Some(9_000)], "four times the burst");
         assert_eq!(
@@ -266,7 +266,7 @@ mod tests {
         let promised = |packet_bytes| {
             let mut limiter = Limiter::default();
             let row = RateLimiterRow { promised_kbps: 1_000_000, packet_bytes, ..ROW };
-            limiter.set(Some(row), CLOCK);
+            limiter.set(0, Some(row), CLOCK);
             limiter
         };
         let within = |limiter: &mut Limiter, now, bytes| {
@@ -295,15 +295,15 @@ mod tests {
     fn terms_that_change_keep_what_was_taken() {
         let row = RateLimiterRow { promised_kbps: 1_000_000, ..ROW };
         let mut limiter = Limiter::default();
-        limiter.set(Some(row), CLOCK);
+        limiter.set(0, Some(row), CLOCK);
         assert_eq!(
             [0; 5].map(|now| limiter.claim(now, 1_500).due().is_some()),
             [true, true, true, true, false]
         );
-        limiter.set(Some(RateLimiterRow { packet_bytes: 500, ..row }), CLOCK);
+        limiter.set(0, Some(RateLimiterRow { packet_bytes: 500, ..row }), CLOCK);
         assert_eq!(limiter.claim(0, 1_500).due(), None, "its bits are gone");
         assert_eq!(limiter.claim(3_000, 1_500).due(), Some(12_000));
-        limiter.set(Some(row), CLOCK);
+        limiter.set(3_000, Some(row), CLOCK);
         assert_eq!(limiter.claim(3_000, 1_500).due(), None);
     }
 
@@ -311,7 +311,7 @@ mod tests {
     fn no_row_and_no_rate_let_nothing_pass() {
         let mut limiter = limiter(0);
         assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
-        limiter.set(None, CLOCK);
+        limiter.set(0, None, CLOCK);
         assert_eq!(limiter.arrive(0, 64, 3_000), Verdict::Drop);
         assert_eq!(limiter.ready_at(64), None);
     }
@@ -322,8 +322,15 @@ mod tests {
         limiter.arrive(0, 1_500, 3_000);
         limiter.push(7, 1_500);
         let before = limiter.generation;
-        limiter.set(Some(ROW), CLOCK);
+        limiter.set(0, Some(ROW), CLOCK);
         assert_ne!(limiter.generation, before);
-        assert_eq!(limiter.ready_at(1_500), Some(3_000), "the bucket fills when it would have");
+        assert_eq!(
+            limiter.ready_at(1_500),
+            Some(3_000_000),
+            "what is missing comes at the new rate"
+        );
+        let fast = RateLimiterRow { rate_kbps: 2_000_000, ..ROW };
+        limiter.set(1_000_000, Some(fast), CLOCK);
+        assert_eq!(limiter.ready_at(1_500), Some(1_001_000), "two thirds of a packet at 2 Gbit/s");
     }
 }

@@ -179,10 +179,15 @@ impl Bucket {
         Self { meter: Meter::new(rate), depth_bits: u64::from(burst_bytes) * 8 }
     }
 
-    /// The same fill, measured in time, at another rate and depth.
-    pub(crate) fn change(&mut self, rate: Rate, burst_bytes: u32) {
-        let free = Moment { cycle: self.meter.free_at(), parts: 0 };
-        *self = Self { meter: Meter { rate, free }, ..Self::new(rate, burst_bytes) };
+    /// Another rate and depth from `now` on: what was taken and has not come back is still missing, as
+    /// far as the new depth goes.
+    pub(crate) fn change(&mut self, now: u64, rate: Rate, burst_bytes: u32) {
+        let before = self.meter.rate;
+        let cycles = u128::from(self.meter.free_at().saturating_sub(now));
+        let missing = cycles * u128::from(before.bits) / u128::from(before.cycles);
+        let missing = u64::try_from(missing).unwrap_or(u64::MAX);
+        *self = Self::new(rate, burst_bytes);
+        self.meter.serve(now, missing.min(self.depth_bits));
     }
 
     /// The first cycle at which `bits` pass. What is larger than the bucket passes when it is full.
@@ -289,8 +294,11 @@ mod tests {
         assert_eq!(bucket.ready_at(12_000), 3_000, "1500 bytes at 1 Gbit/s are 12 us");
         assert_eq!(bucket.ready_at(24_000), 6_000);
         assert_eq!(bucket.ready_at(48_000), 6_000, "larger than the bucket: when it is full");
-        bucket.change(CLOCK.rate(2_000_000_000).expect("not zero"), 3_000);
-        assert_eq!(bucket.ready_at(12_000), 4_500, "full at the same time, filling faster");
+        let twice = CLOCK.rate(2_000_000_000).expect("not zero");
+        bucket.change(0, twice, 3_000);
+        assert_eq!(bucket.ready_at(12_000), 1_500, "as much is missing, and comes faster");
+        bucket.change(1_500, twice, 1_500);
+        assert_eq!(bucket.ready_at(12_000), 3_000, "no more is missing than it may hold");
     }
 
     proptest! {

@@ -402,3 +402,20 @@ proptest! {
         prop_assert_eq!(trace.iter().filter(errors).count(), 0);
     }
 }
+
+#[test]
+fn a_rate_that_is_raised_counts_at_once_however_slow_the_bucket_filled_before() {
+    let mut rig = Rig::new();
+    rig.load(0, &[(20, 100)]);
+    rig.dag(1, &[&[&[(0, 1, 1)]]]);
+    // An empty bucket of 64 KiB is full again after half a second.
+    rig.limit(1, Bandwidth::from_mbps(1), 65_536);
+    rig.send(1, 10, Sizes::Fixed(1_500));
+    rig.card.run_for(50_000);
+    rig.limit(1, Bandwidth::from_gbps(20), 65_536);
+    rig.card.run_for(10_000);
+    rig.card.take_measurements();
+    rig.card.run_for(100_000);
+    let dag = rig.card.take_measurements().dag(1).expect("it sends").clone();
+    assert!(dag.served.gbps_f64() > 9.9, "{}", dag.served);
+}

@@ -260,7 +260,7 @@ impl Plane {
     pub(super) fn limiter_changed(&mut self, number: u16) {
         let row = self.banks.current().limiters[usize::from(number)];
         let limiter = &mut self.limiters[usize::from(number)];
-        limiter.set(row, self.timing.clock);
+        limiter.set(self.now, row, self.timing.clock);
         if limiter.ready_at(0).is_some() {
             return self.arm_limiter(number);
         }

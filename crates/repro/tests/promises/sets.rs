@@ -73,7 +73,7 @@ impl Random {
 
 /// A chain as the card has it, its reverse, NTs in any order, or a fork that joins again; with packets of one
 /// size or several, for 1 to 45 Gbit/s, of which one AES serves 30.
-fn random_spec(random: &mut Random) -> DagSpec {
+pub fn random_spec(random: &mut Random) -> DagSpec {
     let length = 1 + random.below(5);
     let from = random.below(LONGEST.len() - length + 1);
     let mut nts = LONGEST[from..from + length].to_vec();
@@ -119,21 +119,27 @@ impl Set {
     /// 24 tenants come to a card of 3 to 12 regions.
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
+        let regions = 3 + random.below(10);
+        let specs: Vec<DagSpec> = (0..24).map(|_| random_spec(&mut random)).collect();
+        Self::of(regions, specs, random)
+    }
+
+    /// Tenants come one after the other, each with a DAG, to a card of so many regions.
+    pub fn of(regions: usize, specs: Vec<DagSpec>, random: Random) -> Self {
         let parameters = Parameters::load().expect("our own files");
         let catalogue = parameters.catalogue.chains.iter();
         let chains: Vec<Vec<&str>> =
             catalogue.map(|chain| chain.nts.iter().map(NtTypeId::as_str).collect()).collect();
         let chains: Vec<NtSequence<'_>> = chains.iter().map(Vec::as_slice).collect();
-        let mut testbed = testbed_of(&chains, 3 + random.below(10));
+        let mut testbed = testbed_of(&chains, regions);
         let (mut dags, mut refused) = (Vec::new(), 0);
-        for number in 0..24 {
-            let spec = random_spec(&mut random);
+        for (number, spec) in specs.into_iter().enumerate() {
             let tenant = format!("t{number}");
             testbed.tenant(&tenant, 1).expect("a tenant");
             match testbed.dag(&tenant, "web", spec.clone()) {
                 Ok(dag) => dags.push((dag, spec)),
                 Err(why) => {
-                    assert!(why.to_string().contains("refuses"), "seed {seed}: {spec:?}: {why}");
+                    assert!(why.to_string().contains("refuses"), "{spec:?}: {why}");
                     refused += 1;
                 }
             }
