@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt as _, pb};
+use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _, pb};
 
 use crate::names::InvalidName;
 use crate::page::InvalidPage;
@@ -66,6 +66,7 @@ pub const fn code_of(reason: ErrorReason) -> Code {
         | R::ChangeInProgress
         | R::ReconfigurationFailed
         | R::Superseded
+        | R::PlanOutdated
         | R::BindFailed => Code::Aborted,
         R::ResourceInUse
         | R::InvalidState
@@ -246,6 +247,28 @@ impl ApiError {
         self
     }
 
+    /// The same error of a part of a request: `path` comes before the message and the fields.
+    #[must_use]
+    pub fn within(mut self, path: &str) -> Self {
+        self.message = clip(&format_args!("{path}: {}", self.message), MESSAGE_BYTES_MAX);
+        if let Some(bad) = self.details.bad_request().cloned() {
+            let field = |of: FieldViolation| {
+                FieldViolation::new(cut(format_args!("{path}.{}", of.field)), of.description)
+            };
+            self.details
+                .set_bad_request(bad.field_violations.into_iter().map(field).collect::<Vec<_>>());
+        }
+        self
+    }
+
+    /// The same error, of which the message says more.
+    #[must_use]
+    pub fn adding(mut self, text: impl fmt::Display) -> Self {
+        let left = MESSAGE_BYTES_MAX.saturating_sub(text.to_string().len());
+        self.message = format!("{}{text}", clip(&self.message, left));
+        self
+    }
+
     /// The reason, for programs.
     pub const fn reason(&self) -> ErrorReason {
         self.reason
@@ -396,6 +419,22 @@ mod tests {
         let fields: Vec<_> =
             bad.field_violations.iter().map(|v| (&*v.field, &*v.description)).collect();
         assert_eq!(fields, [("dag.bandwidth_bps", "it is 0"), ("dag.nodes", "there are none")]);
+    }
+
+    #[test]
+    fn a_part_of_a_request_is_named_before_its_fields() {
+        let failure = ApiError::in_field(ErrorReason::InvalidField, "dag.bandwidth_bps", "it is 0")
+            .field("dag.nodes", "there are none")
+            .within("requests[3]")
+            .adding("; nothing was created");
+        let text = "INVALID_FIELD: requests[3]: dag.bandwidth_bps: it is 0; nothing was created";
+        assert_eq!(failure.to_string(), text);
+        let bad = Status::from(failure).get_details_bad_request().expect("a BadRequest");
+        let fields: Vec<_> = bad.field_violations.iter().map(|v| &*v.field).collect();
+        assert_eq!(fields, ["requests[3].dag.bandwidth_bps", "requests[3].dag.nodes"]);
+        let long = ApiError::new(ErrorReason::Internal, "x".repeat(MESSAGE_BYTES_MAX));
+        let long = long.within("requests[0]").adding("; the end");
+        assert!(long.message().len() <= MESSAGE_BYTES_MAX && long.message().ends_with("; the end"));
     }
 
     #[test]

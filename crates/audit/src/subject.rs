@@ -64,6 +64,13 @@ fn of_message(method: &str, message: &[u8]) -> Option<RequestSubject> {
             let name = format_args!("{}/dags/{}", request.parent, request.dag_id);
             RequestSubject { validate_only: request.validate_only, ..of(name, &request.request_id) }
         }
+        "BatchCreateDags" => {
+            let request: v1::BatchCreateDagsRequest = read(message)?;
+            let ids: Vec<&str> = request.requests.iter().map(|one| one.dag_id.as_str()).collect();
+            let names = format_args!("{}/dags/{}", request.parent, ids.join(","));
+            let subject = of(names, &request.request_id);
+            RequestSubject { validate_only: request.validate_only, ..subject }
+        }
         "UpdateDag" => {
             let request: v1::UpdateDagRequest = read(message)?;
             let name = request.dag.unwrap_or_default().name;
@@ -264,6 +271,22 @@ mod tests {
         };
         let found = subject("ClassificationService/CreateRule", &framed(&request));
         assert_eq!(found.tenant, "tenants/globex");
+    }
+
+    #[test]
+    fn a_batch_names_its_dags() {
+        let one = |id: &str| v1::CreateDagRequest { dag_id: id.into(), ..Default::default() };
+        let request = v1::BatchCreateDagsRequest {
+            parent: "tenants/acme".into(),
+            requests: vec![one("web"), one("db")],
+            validate_only: true,
+            request_id: "r".into(),
+            ..Default::default()
+        };
+        let found = subject("DagService/BatchCreateDags", &framed(&request));
+        assert_eq!(found.resource, "tenants/acme/dags/web,db");
+        assert_eq!((found.tenant.as_str(), found.request_id.as_str()), ("tenants/acme", "r"));
+        assert!(found.validate_only);
     }
 
     #[test]

@@ -142,12 +142,12 @@ pub enum Command {
     Version,
 }
 
-/// The file with a DAG.
+/// The files with DAGs.
 #[derive(Debug, Args)]
 pub struct DagSource {
-    /// DAG file, YAML or JSON; `-` reads standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub file: PathBuf,
+    /// DAG file, YAML or JSON; `-` reads standard input; may be repeated
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub file: Vec<PathBuf>,
 }
 
 /// Options of a change.
@@ -193,12 +193,15 @@ pub enum FormArg {
 /// Verbs of `snicctl dag`.
 #[derive(Debug, Subcommand)]
 pub enum DagCommand {
-    /// Create a DAG from a file
+    /// Create a DAG from a file, or several from several files in one step
     Create {
         /// Name; overrides the name in the file
         name: Option<String>,
         #[command(flatten)]
         source: DagSource,
+        /// Of several DAGs, create those that can be created; otherwise all or none
+        #[arg(long, conflicts_with = "name")]
+        allow_partial: bool,
         #[command(flatten)]
         change: ChangeOptions,
     },

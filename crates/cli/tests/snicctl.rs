@@ -9,6 +9,7 @@ use std::time::Duration;
 use prost_types::Any;
 use rstest::rstest;
 use snic_api::error::ApiError;
+use snic_api::v1::batch_create_dags_result::Result as Created;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::*;
@@ -49,6 +50,65 @@ fn a_dag_is_created_from_the_standard_input() {
     assert_eq!((asked[0].parent.as_str(), asked[0].dag_id.as_str()), ("tenants/acme", "web"));
     assert_eq!((dag.nodes, dag.edges), (fixtures::web().nodes, fixtures::web().edges));
     assert_eq!(asked[0].request_id.len(), 36, "a UUID");
+}
+
+/// Two files with a DAG each, in a folder of their own.
+fn two_files() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["web", "db"] {
+        let text = WEB.replace("name: web", &format!("name: {name}"));
+        std::fs::write(folder.path().join(format!("{name}.yaml")), text).unwrap();
+    }
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let files = format!("-f {} -f {}", path("web.yaml"), path("db.yaml"));
+    (folder, files)
+}
+
+fn batch_results(results: Vec<Created>) -> BatchCreateDagsResponse {
+    let result = |result| BatchCreateDagsResult { result: Some(result) };
+    BatchCreateDagsResponse { results: results.into_iter().map(result).collect() }
+}
+
+#[test]
+fn several_files_are_one_request() {
+    let fake = Fake::start();
+    let running = || Created::Operation(fixtures::running());
+    fake.answer("BatchCreateDags", &batch_results(vec![running(), running()]));
+    let (_folder, files) = two_files();
+    let run = run(fake.endpoint(), &format!("dag create {files} --tenant acme"));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert_eq!(run.stdout.matches("0198c0de").count(), 2, "{}", run.stdout);
+    let asked: Vec<BatchCreateDagsRequest> = fake.asked("BatchCreateDags");
+    let ids: Vec<&str> = asked[0].requests.iter().map(|one| one.dag_id.as_str()).collect();
+    assert_eq!((asked[0].parent.as_str(), ids), ("tenants/acme", vec!["web", "db"]));
+    assert!(!asked[0].allow_partial && asked[0].request_id.len() == 36, "{asked:?}");
+}
+
+#[test]
+fn what_is_not_created_of_several_fails_the_command() {
+    let fake = Fake::start();
+    let shortage = Shortage { message: "no AES is free".into(), ..Shortage::default() };
+    let failed = ApiError::insufficient("the DAG", &[shortage]);
+    let created = done(any("snic.control.v1.Dag", &fixtures::web()));
+    let results = vec![Created::Operation(created), Created::Error(failed.into())];
+    fake.answer("BatchCreateDags", &batch_results(results));
+    let (_folder, files) = two_files();
+    let line = format!("dag create {files} --tenant acme --allow-partial --wait");
+    let run = run(fake.endpoint(), &line);
+    assert_eq!(run.code, 5, "{}", run.stderr);
+    assert!(run.stdout.contains("acme/web") && !run.stdout.contains("acme/db"), "{}", run.stdout);
+    assert!(run.stderr.contains("tenants/acme/dags/db: "), "{}", run.stderr);
+    assert!(run.stderr.contains("no AES is free"), "{}", run.stderr);
+    assert!(fake.asked::<BatchCreateDagsRequest>("BatchCreateDags")[0].allow_partial);
+}
+
+#[test]
+fn one_name_is_not_for_several_files() {
+    let fake = Fake::start();
+    let (_folder, files) = two_files();
+    let run = run(fake.endpoint(), &format!("dag create acme/web {files}"));
+    assert_eq!(run.code, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("one name for 2 files"), "{}", run.stderr);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource, Shortage};
 use snic_planner::{Effort, Ledger, Plan, PlanCatalogue, PlanRequest, plan_within};
 
-use crate::protocol::{AdmissionPolicy, CardOrder};
+use crate::protocol::{Admission, AdmissionPolicy, CardOrder, Choice, ControlError, Preemption};
 use crate::records::Placement;
 use crate::rows::{RowPool, rows_short};
 
@@ -72,27 +72,6 @@ pub(crate) struct Candidate<'a> {
     pub withdrawn: Option<&'a Placement>,
 }
 
-/// A plan that is good for a card.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Choice {
-    pub card: CardId,
-    pub plan: Plan,
-}
-
-/// A DAG that gives its burst capacity back, and where it is then.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Preemption {
-    pub name: DagName,
-    pub choice: Choice,
-}
-
-/// What it takes to admit a DAG: first the preemptions in their order, then the choice.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Admission {
-    pub choice: Choice,
-    pub preempt: Vec<Preemption>,
-}
-
 /// Why a DAG is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rejection {
@@ -102,6 +81,23 @@ pub(crate) enum Rejection {
     NoCard,
     /// No card has a place for it; what the first one lacks.
     NoPlace(Infeasible),
+}
+
+impl Rejection {
+    /// What the caller is told; `why_no_card` is for operators.
+    pub fn into_error(self, dag: &Dag, why_no_card: impl FnOnce() -> String) -> ControlError {
+        match self {
+            Self::OverLimit(limit) => {
+                let text = format!(
+                    "{} is not allowed: the admission policy allows at most {limit} for one DAG",
+                    dag.bandwidth()
+                );
+                ControlError::invalid("dag.bandwidth_bps", text)
+            }
+            Self::NoCard => ControlError::NoCard(why_no_card()),
+            Self::NoPlace(refusal) => refusal.into(),
+        }
+    }
 }
 
 /// What operators say of admission.
@@ -249,7 +245,7 @@ impl<'a> Scratch<'a> {
         let Candidate { name, dag, serving, withdrawn } = *self.trial.candidate;
         let request = PlanRequest { name, dag, previous: serving.map(|serving| &serving.mapping) };
         let plan = plan_within(&self.ledger, self.trial.catalogue, &request, effort)?;
-        self.check_guaranteed(dag)?;
+        check_guaranteed(self.trial.policy, self.trial.card, dag.bandwidth())?;
         let card = self.trial.card.id;
         let mut rows = RowPool::clone(&self.rows);
         if let Some(withdrawn) = withdrawn.filter(|withdrawn| withdrawn.mapping.card == *card) {
@@ -257,29 +253,6 @@ impl<'a> Scratch<'a> {
         }
         rows.take(&plan.mapping).map_err(|table| rows_short(table, &plan.mapping))?;
         Ok(Choice { card: card.clone(), plan })
-    }
-
-    /// Refuses what would guarantee more of the card's ingress than the policy allows.
-    fn check_guaranteed(&self, dag: &Dag) -> Result<(), Infeasible> {
-        let percent = self.trial.policy.ingress_percent;
-        let ingress = self.ledger.profile().ingress;
-        let all = u128::from(ingress.get()) * u128::from(percent) / 100;
-        let all = Bandwidth::from_bps(u64::try_from(all).unwrap_or(u64::MAX));
-        let guaranteed = self.trial.card.guaranteed;
-        if percent >= 100 || guaranteed + dag.bandwidth() <= all {
-            return Ok(());
-        }
-        Err(Infeasible {
-            shortages: vec![Shortage {
-                resource: Resource::IngressBandwidth,
-                required: dag.bandwidth().get(),
-                available: all.saturating_sub(guaranteed).get(),
-                nodes: Vec::new(),
-                detail: format!(
-                    "the admission policy allows {percent} % of the ingress to be guaranteed"
-                ),
-            }],
-        })
     }
 
     /// Gives a borrower what it was guaranteed and no more, on what is loaded; nothing where that has
@@ -298,8 +271,34 @@ impl<'a> Scratch<'a> {
         self.ledger.to_mut().hold(name, plan.reservation.clone()).ok()?;
         self.rows = Cow::Owned(rows);
         let choice = Choice { card: self.trial.card.id.clone(), plan };
-        Some(Preemption { name: name.clone(), choice })
+        Some(Preemption { name: name.clone(), serial: placement.serial, choice })
     }
+}
+
+/// Refuses what would guarantee more of a card's ingress than the policy allows.
+pub(crate) fn check_guaranteed(
+    policy: AdmissionPolicy,
+    card: &CardPlan<'_>,
+    more: Bandwidth,
+) -> Result<(), Infeasible> {
+    let percent = policy.ingress_percent;
+    let ingress = card.ledger.profile().ingress;
+    let all = u128::from(ingress.get()) * u128::from(percent) / 100;
+    let all = Bandwidth::from_bps(u64::try_from(all).unwrap_or(u64::MAX));
+    if percent >= 100 || card.guaranteed + more <= all {
+        return Ok(());
+    }
+    Err(Infeasible {
+        shortages: vec![Shortage {
+            resource: Resource::IngressBandwidth,
+            required: more.get(),
+            available: all.saturating_sub(card.guaranteed).get(),
+            nodes: Vec::new(),
+            detail: format!(
+                "the admission policy allows {percent} % of the ingress to be guaranteed"
+            ),
+        }],
+    })
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use crate::registry::NtUsers;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
-    classification, consolidation, contents, drains, lifecycle, roles, serving, views, vm_bindings,
-    work,
+    batch_create, classification, consolidation, contents, drains, lifecycle, roles, serving,
+    views, vm_bindings, work,
 };
 
 pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, ControlError> {
@@ -29,6 +29,16 @@ pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, C
         Made::Region(card, region) => views::region_view(core, card, *region).map(Reply::Region),
         Made::Binding(vm) => {
             views::binding_view(core, vm).map(|view| Reply::Binding(Box::new(view)))
+        }
+        Made::Batch(made) => {
+            let of = |made: &Result<OperationId, ControlError>| match made {
+                Ok(id) => {
+                    let record = core.operations.get(id)?;
+                    Some(Ok(Reply::Operation(views::operation_view(core, record))))
+                }
+                Err(error) => Some(Err(error.clone())),
+            };
+            made.iter().map(of).collect::<Option<_>>().map(Reply::Batch)
         }
         Made::Done => Some(Reply::Done),
     }
@@ -60,6 +70,11 @@ pub(crate) fn carry_out(
             core.maintenance.check()?;
             lifecycle::visible_tenant(core, caller, &name.tenant)?;
             lifecycle::create_dag(core, tx, name, spec, validate_only)
+        }
+        Command::CreateDags { batch, plan } => {
+            core.maintenance.check()?;
+            lifecycle::visible_tenant(core, caller, &batch.tenant)?;
+            batch_create::create_dags(core, tx, &batch, plan)
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
             let spec = patch.apply(lifecycle::visible_dag(core, caller, &name)?.spec());
@@ -286,6 +301,14 @@ pub(crate) fn made_by(reply: &Reply) -> Option<Made> {
         Reply::Operation(view) => Some(Made::Operation(view.record.id.clone())),
         Reply::Region(view) => Some(Made::Region(view.card.clone(), view.region)),
         Reply::Binding(view) => Some(Made::Binding(view.record.spec.vm.clone())),
+        Reply::Batch(results) => {
+            let made = |result: &Result<Reply, ControlError>| match result {
+                Ok(Reply::Operation(view)) => Some(Ok(view.record.id.clone())),
+                Ok(_) => None, // A dry run.
+                Err(error) => Some(Err(error.clone())),
+            };
+            results.iter().map(made).collect::<Option<_>>().map(Made::Batch)
+        }
         Reply::Done => Some(Made::Done),
         // These change nothing, or say that something still lives: again is as good.
         Reply::Heartbeat { .. } | Reply::WouldBe(_) | Reply::Consolidation(_) => None,

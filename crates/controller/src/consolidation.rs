@@ -25,12 +25,11 @@ use snic_planner::{
     optimize, recommend,
 };
 
-use crate::admission::Choice;
 use crate::dags::DagEntry;
 use crate::passes::PlannedMove;
 use crate::placement::Handover;
 use crate::protocol::{
-    BitstreamAdvice, ConsolidationSettings, ConsolidationView, ControlError, MoveView,
+    BitstreamAdvice, Choice, ConsolidationSettings, ConsolidationView, ControlError, MoveView,
     OperationWork, RecommendationView, Reply,
 };
 use crate::records::regions_of;

@@ -22,6 +22,8 @@
 
 mod admission;
 mod arrivals;
+mod batch;
+mod batch_create;
 mod bindings;
 mod card;
 mod check;
@@ -76,6 +78,7 @@ mod views;
 mod vm_bindings;
 mod work;
 
+pub use batch::BatchSnapshot;
 pub use card::StateFigures;
 pub use controller::{Controller, RegionGlance};
 pub use epoch::{
@@ -88,13 +91,13 @@ pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use migration::{Migrated, migrate};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use protocol::{
-    AdmissionPolicy, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
-    Caller, CardHealth, CardOrder, CardView, Change, Command, ConsolidationSettings,
-    ConsolidationView, ControlError, ControllerSettings, DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN,
-    Effect, Event, Fairness, FieldViolation, LogEntry, LogKind, MoveView, NtView, OperationRecord,
-    OperationView, OperationWork, PlacementPolicy, RecommendationView, RegionUser, RegionView,
-    Reply, Request, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
-    TenantView,
+    AdmissionPolicy, BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView,
+    BoundDag, CallId, Caller, CardHealth, CardOrder, CardView, Change, Command,
+    ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, DagBatch,
+    DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, LogEntry,
+    LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
+    PlacementPolicy, RecommendationView, RegionUser, RegionView, Reply, Request, RuleView,
+    Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage, TenantView,
 };
 pub use records::{
     InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord,

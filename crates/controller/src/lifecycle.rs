@@ -1,13 +1,13 @@
 //! DAGs as callers change them: created, updated, reverted, deleted.
 
 use snic_domain::limits::{DAG_ROWS, TENANT_CONFIGURATIONS_MAX};
-use snic_domain::{CardId, Dag, DagName, DagSpec, DagState, TenantId};
+use snic_domain::{CardId, Dag, DagName, DagSpec, DagState, OperationId, TenantId};
 
-use crate::admission::Choice;
+use crate::batch::no_configurations;
 use crate::dags::DagEntry;
 use crate::etag::check_etag;
 use crate::protocol::{
-    Caller, Change, ControlError, DagView, FieldViolation, OperationWork, Reply,
+    Admission, Caller, Change, Choice, ControlError, DagView, FieldViolation, OperationWork, Reply,
 };
 use crate::records::Placement;
 use crate::state::Core;
@@ -73,36 +73,64 @@ pub(crate) fn create_dag(
         }
     };
     check_card(core, &name, dag.spec(), &admission.choice.card)?;
-    let uid = core.dags.next_uid().ok_or_else(|| ControlError::Exhausted {
-        what: "DAGs of this daemon".into(),
-        limit: DAG_ROWS as u64,
-        hint: "delete one first".into(),
-    })?;
-    let entry = DagEntry::new(name.clone(), uid, dag.spec().clone(), core.now());
+    let entry = new_entry(core, &name, &dag)?;
     if validate_only {
         return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
     }
+    let operation = add_dag(core, tx, entry, admission);
+    Ok(work::reply(core, &operation))
+}
+
+/// # Errors
+/// There are as many DAGs as the tables of the cards have rows.
+pub(crate) fn new_entry(core: &Core, name: &DagName, dag: &Dag) -> Result<DagEntry, ControlError> {
+    let uid = core.dags.next_uid().ok_or_else(too_many_dags)?;
+    Ok(DagEntry::new(name.clone(), uid, dag.spec().clone(), core.now()))
+}
+
+/// Every UID is taken.
+pub(crate) fn too_many_dags() -> ControlError {
+    ControlError::Exhausted {
+        what: "DAGs of this daemon".into(),
+        limit: DAG_ROWS as u64,
+        hint: "delete one first".into(),
+    }
+}
+
+/// Adds a DAG that is admitted; the operation ends when it is ready.
+pub(crate) fn add_dag(
+    core: &mut Core,
+    tx: &mut Tx,
+    entry: DagEntry,
+    admission: Admission,
+) -> OperationId {
+    let name = entry.name().clone();
     forget_refused(core, tx, &name);
-    core.registry.charge_dag(&name.tenant, dag.spec());
+    core.registry.charge_dag(&name.tenant, entry.spec());
     if core.dags.is_empty() {
         // Samples were far apart so far: none was missed.
         core.loops.begin_samples(core.now());
     }
     core.dags.add(tx, entry);
     scaling::admit(core, tx, &name, admission);
-    Ok(begin_dag_operation(core, tx, &name, OperationWork::CreateDag(name.clone())))
+    begin_operation(core, tx, &name, OperationWork::CreateDag(name.clone()))
 }
 
 /// An operation that ends when the DAG is ready.
-fn begin_dag_operation(core: &mut Core, tx: &mut Tx, name: &DagName, work: OperationWork) -> Reply {
+fn begin_operation(
+    core: &mut Core,
+    tx: &mut Tx,
+    name: &DagName,
+    work: OperationWork,
+) -> OperationId {
     let id = work::begin(core, tx, work);
     core.dags.known_mut(name).set_operation(id.clone());
     core.dags.store(tx, name);
-    work::reply(core, &id)
+    id
 }
 
 /// The DAG as it would be.
-fn preview(core: &Core, entry: DagEntry, choice: Choice) -> DagView {
+pub(crate) fn preview(core: &Core, entry: DagEntry, choice: Choice) -> DagView {
     let placement = Placement {
         serial: 0,
         generation: entry.generation(),
@@ -160,7 +188,8 @@ pub(crate) fn update_dag(
     supersede(core, tx, name);
     set_spec(core, name, dag.spec());
     scaling::admit(core, tx, name, admission);
-    Ok(begin_dag_operation(core, tx, name, OperationWork::UpdateDag(name.clone())))
+    let id = begin_operation(core, tx, name, OperationWork::UpdateDag(name.clone()));
+    Ok(work::reply(core, &id))
 }
 
 /// The next generation of a DAG.
@@ -254,7 +283,11 @@ pub(crate) fn remove_dag(core: &mut Core, tx: &mut Tx, name: &DagName) -> Option
 }
 
 /// Checks a spec: its structure, and that its tenant may use its NTs.
-fn check_spec(core: &Core, tenant: &TenantId, spec: DagSpec) -> Result<Dag, ControlError> {
+pub(crate) fn check_spec(
+    core: &Core,
+    tenant: &TenantId,
+    spec: DagSpec,
+) -> Result<Dag, ControlError> {
     let unknown: Vec<FieldViolation> = spec
         .nodes
         .iter()
@@ -279,7 +312,6 @@ fn check_quota(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(), Contro
     core.registry.check_dag_quota(&name.tenant, before, spec)
 }
 
-/// Checks that a tenant's configured NTs, each with its tables on a card, are not too many.
 fn check_configurations(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(), ControlError> {
     let wanted = spec.configurations();
     if wanted == 0 {
@@ -287,14 +319,19 @@ fn check_configurations(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(
     }
     let others = core.dags.of_tenant(&name.tenant).filter(|entry| entry.name() != name);
     let held: usize = others.map(|entry| entry.spec().configurations()).sum();
-    if held + wanted <= TENANT_CONFIGURATIONS_MAX {
+    check_configured(name, held + wanted)
+}
+
+/// Checks that a tenant's configured NTs, each with its tables on a card, are not too many.
+pub(crate) fn check_configured(name: &DagName, wanted: usize) -> Result<(), ControlError> {
+    if wanted <= TENANT_CONFIGURATIONS_MAX {
         return Ok(());
     }
     Err(ControlError::Quota {
         tenant: format!("tenants/{}", name.tenant),
         quota: "network tasks with a configuration".into(),
         limit: TENANT_CONFIGURATIONS_MAX.to_string(),
-        asked: (held + wanted).to_string(),
+        asked: wanted.to_string(),
     })
 }
 
@@ -309,13 +346,11 @@ fn check_card(
     if spec.configurations() == 0 || !card.is_ready() || card.configures() {
         return Ok(());
     }
-    let why = "its card's shell cannot configure network tasks; leave the configurations out, or \
-               use a card that can";
-    Err(ControlError::precondition(name, why))
+    Err(no_configurations(name))
 }
 
 /// Remembers a DAG that was refused for want of room: from it is said what is worth building.
-fn note_refused(
+pub(crate) fn note_refused(
     core: &mut Core,
     tx: &mut Tx,
     name: &DagName,

@@ -3,12 +3,10 @@
 use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionId};
 use snic_planner::{PlanRequest, Reservation, plan};
 
-use crate::admission::{
-    Admission, AdmissionRules, Borrower, Candidate, CardPlan, Choice, Rejection,
-};
+use crate::admission::{AdmissionRules, Borrower, Candidate, CardPlan};
 use crate::card::Booking;
 use crate::dags::{DagEntry, ReplacedPlacement};
-use crate::protocol::ControlError;
+use crate::protocol::{Admission, Choice, ControlError};
 use crate::records::{Placement, regions_of};
 use crate::state::Core;
 use crate::tx::Tx;
@@ -59,24 +57,20 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
         serving: entry.and_then(DagEntry::serves_meanwhile),
         withdrawn: entry.and_then(DagEntry::gives_way),
     };
-    let settings = core.policies.current();
-    let rules = AdmissionRules { policy: settings.admission, order: settings.placement.cards };
-    admission::decide(&card_plans(core, name), core.registry.catalogue(), rules, &candidate)
-        .map_err(|rejection| match rejection {
-            Rejection::OverLimit(limit) => {
-                let text = format!(
-                    "{} is not allowed: the admission policy allows at most {limit} for one DAG",
-                    dag.bandwidth()
-                );
-                ControlError::invalid("dag.bandwidth_bps", text)
-            }
-            Rejection::NoCard => ControlError::NoCard(why_no_card(core)),
-            Rejection::NoPlace(refusal) => refusal.into(),
-        })
+    let cards = card_plans(core, Some(name));
+    admission::decide(&cards, core.registry.catalogue(), rules(core), &candidate)
+        .map_err(|rejection| rejection.into_error(dag, || why_no_card(core)))
 }
 
-/// What is planned on the cards, as admission looks at it. Time O(cards + DAGs · log cards).
-fn card_plans<'a>(core: &'a Core, candidate: &DagName) -> Vec<CardPlan<'a>> {
+/// What operators say of admission.
+pub(crate) fn rules(core: &Core) -> AdmissionRules {
+    let settings = core.policies.current();
+    AdmissionRules { policy: settings.admission, order: settings.placement.cards }
+}
+
+/// What is planned on the cards, as admission looks at it; without a candidate that is there already.
+/// Time O(cards + DAGs · log cards).
+pub(crate) fn card_plans<'a>(core: &'a Core, candidate: Option<&DagName>) -> Vec<CardPlan<'a>> {
     let mut plans: Vec<CardPlan<'_>> = core
         .cards
         .iter()
@@ -89,7 +83,7 @@ fn card_plans<'a>(core: &'a Core, candidate: &DagName) -> Vec<CardPlan<'a>> {
             borrowers: Vec::new(),
         })
         .collect();
-    for entry in core.dags.iter().filter(|entry| entry.name() != candidate) {
+    for entry in core.dags.iter().filter(|entry| Some(entry.name()) != candidate) {
         let name = entry.name();
         let Some(card) = entry.card() else {
             continue; // It waits for a place.
@@ -109,7 +103,8 @@ fn card_plans<'a>(core: &'a Core, candidate: &DagName) -> Vec<CardPlan<'a>> {
     plans
 }
 
-fn why_no_card(core: &Core) -> String {
+/// Why there is no card to place a DAG on; for operators.
+pub(crate) fn why_no_card(core: &Core) -> String {
     let reasons = core.cards.absent().map(|(id, why)| format!("card {id}: {why}"));
     let text = reasons.collect::<Vec<_>>().join("; ");
     if text.is_empty() { "the daemon has none in its settings".into() } else { text }

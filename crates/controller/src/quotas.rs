@@ -33,8 +33,18 @@ pub(crate) fn check_machine(core: &Core, tenant: &TenantId) -> Result<(), Contro
 /// # Errors
 /// A tenant has as many operations under way as it may, or does not exist.
 pub(crate) fn check_operation(core: &Core, tenant: &TenantId) -> Result<(), ControlError> {
+    check_operations(core, tenant, 1)
+}
+
+/// # Errors
+/// A tenant would have more operations under way than it may, or does not exist.
+pub(crate) fn check_operations(
+    core: &Core,
+    tenant: &TenantId,
+    more: u32,
+) -> Result<(), ControlError> {
     let limit = core.registry.quota(tenant)?.operations_max;
-    check(tenant, "operations_max", limit, core.operations.open_of(tenant).saturating_add(1))
+    check(tenant, "operations_max", limit, core.operations.open_of(tenant).saturating_add(more))
 }
 
 fn check(tenant: &TenantId, quota: &str, limit: u32, asked: u32) -> Result<(), ControlError> {

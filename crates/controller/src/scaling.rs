@@ -17,13 +17,12 @@ use snic_autoscaler::{
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 
-use crate::admission::{Admission, Choice, Preemption};
 use crate::dags::DagEntry;
 use crate::epoch::{Flows, of_engine};
 use crate::meter::{Changes, NoPlace, Scaling, ScalingInput, Trouble};
 use crate::placement;
 use crate::placement::Handover;
-use crate::protocol::{ControlError, LogKind};
+use crate::protocol::{Admission, Choice, ControlError, LogKind, Preemption};
 use crate::records::{Placement, regions_of};
 use crate::state::Core;
 use crate::tx::{About, Tx};
@@ -291,7 +290,7 @@ fn shrink(core: &mut Core, tx: &mut Tx, name: &DagName, to: Bandwidth, cause: Ca
 /// A DAG gives its burst capacity back at once, for one that asks for a guarantee: its traffic
 /// does not stop, for what serves the smaller placement is loaded.
 fn preempt(core: &mut Core, tx: &mut Tx, preemption: Preemption) {
-    let Preemption { name, choice } = preemption;
+    let Preemption { name, choice, .. } = preemption;
     let before = core.dags.known(&name).desired().cloned();
     let before = before.expect("only a DAG that has a placement holds burst capacity");
     let card = choice.card.clone();

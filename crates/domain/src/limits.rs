@@ -35,6 +35,8 @@ pub const REGIONS_MAX: usize = 32;
 pub const CHAIN_SLOTS_MAX: usize = 8;
 /// Rows of the DAG table, and so most DAGs of a card: a UID has ten bits for the row.
 pub const DAG_ROWS: usize = 1024;
+/// DAGs that one request may create.
+pub const DAG_BATCH_MAX: usize = 32;
 /// Tenants that one DAG may trust.
 pub const TRUSTED_TENANTS_MAX: usize = 64;
 /// Rows of the stage table.

@@ -21,6 +21,9 @@ use crate::{Ledger, PlanCatalogue};
 
 /// Steps of one search for loads; some milliseconds at most.
 const STEPS_MAX: u32 = 4_000;
+/// Steps in which sets of DAGs are compared; then the best one found is taken. Some seconds at most, for a card
+/// whose loads are as hard to choose as can be: a plan for a batch is not made on the controller's thread.
+const STEPS_OF_A_BATCH: u32 = 200_000;
 /// What one region serves of an NT, as a unit of the bounds: large enough that rounding does not matter.
 const UNIT: u64 = 1 << 20;
 
@@ -112,6 +115,8 @@ pub(crate) struct Provision<'a> {
     /// Demand of the DAGs in question: of each owner, and of all other tenants together.
     needed: NtCapacity,
     steps: u32,
+    /// Steps of all searches so far.
+    compared: u32,
 }
 
 impl<'a> Provision<'a> {
@@ -128,6 +133,7 @@ impl<'a> Provision<'a> {
             pool: NtCapacity { public: vec![0; keys.len()], own: Vec::new() },
             needed: NtCapacity::default(),
             steps: 0,
+            compared: 0,
             states: Vec::new(),
             keys,
         };
@@ -291,13 +297,19 @@ impl<'a> Provision<'a> {
 
     /// Whether some set of loads satisfies all of these DAGs.
     pub(crate) fn has_place_for(&mut self, wanted: &[&PendingDag]) -> bool {
-        self.need(wanted) && self.search(self.regions()).is_some()
+        self.may_compare() && self.need(wanted) && self.search(self.regions()).is_some()
     }
 
     /// The smallest number of loads found for all of these DAGs, if it is at most `most`.
     pub(crate) fn fewest(&mut self, wanted: &[&PendingDag], most: Option<usize>) -> Option<usize> {
-        let enough = self.need(wanted).then(|| self.fewest_options(most)).flatten();
+        let is_possible = self.may_compare() && self.need(wanted);
+        let enough = is_possible.then(|| self.fewest_options(most)).flatten();
         enough.map(|options| options.len())
+    }
+
+    /// Whether sets may still be compared: a search takes its share of what is left.
+    const fn may_compare(&self) -> bool {
+        self.compared < STEPS_OF_A_BATCH
     }
 
     fn fewest_options(&mut self, most: Option<usize>) -> Option<Vec<usize>> {
@@ -357,6 +369,7 @@ impl<'a> Provision<'a> {
         let mut banned = vec![false; self.options.len()];
         let mut left: Vec<usize> = self.places.iter().map(|place| place.regions.len()).collect();
         let found = self.extend(most, &mut chosen, &mut banned, &mut left);
+        self.compared = self.compared.saturating_add(STEPS_MAX - self.steps);
         for item in chosen.iter().rev() {
             self.take_back(*item, &mut left);
         }

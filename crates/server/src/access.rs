@@ -91,6 +91,7 @@ pub const TABLE: &[Row] = &[
     change("/snic.control.v1.ClassificationService/DeleteRule", Operator, Short),
     row("/snic.control.v1.ClassificationService/GetRule", Operator, Short),
     row("/snic.control.v1.ClassificationService/ListRules", Operator, Short),
+    change("/snic.control.v1.DagService/BatchCreateDags", Anyone, Short),
     change("/snic.control.v1.DagService/CreateDag", Anyone, Short),
     change("/snic.control.v1.DagService/DeleteDag", Anyone, Short),
     row("/snic.control.v1.DagService/ExplainDag", Anyone, Short),

@@ -113,6 +113,15 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
         ControlError::StoreUnavailable { .. } => {
             ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
         }
+        ControlError::InBatch { index, failed, total, error } => {
+            let one = of_control(*error, kind, caller).within(&format!("requests[{index}]"));
+            one.adding(format_args!(
+                "; nothing was created, because {failed} of {total} DAGs cannot be"
+            ))
+        }
+        ControlError::Outdated => {
+            ApiError::new(ErrorReason::PlanOutdated, text).retry_after(RETRY_SOON)
+        }
         ControlError::Maintenance { .. } => ApiError::new(ErrorReason::UnderMaintenance, text),
         ControlError::Cancelled => ApiError::new(ErrorReason::OperationCancelled, text),
         ControlError::Superseded { resource } => ApiError::new(ErrorReason::Superseded, &text)
@@ -249,6 +258,17 @@ mod tests {
     )]
     #[case(
         ControlError::Exhausted { what: "rows".into(), limit: 9, hint: "wait".into() },
+        OperationKind::Change,
+        ErrorReason::InsufficientCapacity
+    )]
+    #[case(ControlError::Outdated, OperationKind::Change, ErrorReason::PlanOutdated)]
+    #[case(
+        ControlError::InBatch {
+            index: 1,
+            failed: 1,
+            total: 2,
+            error: Box::new(shortage_of(Resource::Regions)),
+        },
         OperationKind::Change,
         ErrorReason::InsufficientCapacity
     )]

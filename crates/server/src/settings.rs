@@ -120,6 +120,10 @@ pub struct Limits {
     pub uploads_max: usize,
     /// Uploads of one caller.
     pub uploads_per_caller_max: usize,
+    /// Batches of DAGs that are planned at once.
+    pub batches_max: usize,
+    /// Batches of one caller.
+    pub batches_per_caller_max: usize,
     /// Watches of packets at once.
     pub packet_watches_max: usize,
     /// Watches of packets of one caller.
@@ -165,6 +169,8 @@ impl Default for Limits {
             unread_max: Duration::from_secs(10),
             uploads_max: 8,
             uploads_per_caller_max: 2,
+            batches_max: 8,
+            batches_per_caller_max: 1,
             packet_watches_max: 8,
             packet_watches_per_caller_max: 2,
             message_arrival: Duration::from_secs(5),

@@ -143,6 +143,12 @@ impl Places {
         Self::new("uploads", total, guaranteed, per_caller)
     }
 
+    /// Places for batches, whose plans take a processor's time.
+    pub fn batches(total: usize, per_caller: usize) -> Self {
+        let guaranteed = [0, 25, 0, 25, 0, 0, 0];
+        Self::new("batches", total, guaranteed, per_caller)
+    }
+
     /// Places for watches of packets, which take a card's time.
     pub fn packet_watches(total: usize, per_caller: usize) -> Self {
         let guaranteed = [0, 25, 0, 25, 0, 0, 0];

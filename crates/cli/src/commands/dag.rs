@@ -13,7 +13,7 @@ use snic_api::v1::{
 };
 use tonic::Status;
 
-use super::{CliSession, request_id, wait};
+use super::{CliSession, batch, request_id, wait};
 use crate::args::{ChangeOptions, DagCommand, FormArg};
 use snic_client::call;
 use snic_client::follow;
@@ -25,10 +25,17 @@ use snic_dagfile::{self as dagfile, DagFile};
 
 pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Failure> {
     match command {
-        DagCommand::Create { name, source, change } => {
-            let file = read(&source.file)?;
-            create(session, name, file, change).await
-        }
+        DagCommand::Create { name, source, allow_partial, change } => match &source.file[..] {
+            [one] if !allow_partial => create(session, name, read(one)?, change).await,
+            several if name.is_none() => {
+                let files = several.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+                batch::create(session, files, allow_partial, change).await
+            }
+            several => Err(Failure::usage(
+                format!("one name for {} files", several.len()),
+                "leave the name out, and add `name: web` to each file",
+            )),
+        },
         DagCommand::Update { name, file: Some(file), guard, change, .. } => {
             let file = read(&file)?;
             let (name, mut dag) = (session.file_name(name, &file)?, file.dag);
@@ -88,7 +95,11 @@ impl From<FormArg> for Form {
 
 impl CliSession {
     /// The full name of the DAG in a file; the command line takes precedence.
-    fn file_name(&self, given: Option<String>, file: &DagFile) -> Result<String, Failure> {
+    pub(super) fn file_name(
+        &self,
+        given: Option<String>,
+        file: &DagFile,
+    ) -> Result<String, Failure> {
         let Some(name) = given.or_else(|| file.name.clone()) else {
             return Err(Failure::usage(
                 "the DAG has no name",

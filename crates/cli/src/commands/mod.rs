@@ -1,6 +1,7 @@
 //! The verbs: each sends requests and prints the replies.
 
 mod audit;
+mod batch;
 mod bitstream;
 mod bundle;
 mod card;

@@ -243,6 +243,7 @@ impl DagService for Services {
 
     unary! {
         create_dag "CreateDag" CreateDagRequest => Operation as CreateDagResponse;
+        batch_create_dags "BatchCreateDags" BatchCreateDagsRequest => BatchCreateDagsResponse;
         get_dag "GetDag" GetDagRequest => Dag as GetDagResponse;
         list_dags "ListDags" ListDagsRequest => ListDagsResponse;
         update_dag "UpdateDag" UpdateDagRequest => Operation as UpdateDagResponse;

@@ -165,6 +165,10 @@ impl Controller {
                 Some(record) => Reply::Operation(views::operation_view(&self.core, record)),
                 None => Reply::Operation(view),
             },
+            Reply::Batch(results) => {
+                let now = |result: Result<Reply, _>| result.map(|reply| self.up_to_date(reply));
+                Reply::Batch(results.into_iter().map(now).collect())
+            }
             Reply::Binding(view) => match self.binding_view(&view.record.spec.vm) {
                 Some(now) => Reply::Binding(Box::new(now)),
                 None => Reply::Binding(view),

@@ -7,15 +7,16 @@ use snic_domain::{
     RegionState, RuleId, TenantId, Timestamp, VmId,
 };
 
+use crate::batch::BatchSnapshot;
 use crate::card::{ConnectionState, StateFigures};
 use crate::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
 use crate::protocol::{
-    BindingView, BitstreamAdvice, BitstreamView, Caller, CardHealth, CardView, DagView, LogEntry,
-    NtView, OperationRecord, OperationView, RegionView, RuleView, StateView, TenantView,
+    BindingView, BitstreamAdvice, BitstreamView, Caller, CardHealth, CardView, DagBatch, DagView,
+    LogEntry, NtView, OperationRecord, OperationView, RegionView, RuleView, StateView, TenantView,
 };
 use crate::records::Maintenance;
 use crate::state::Core;
-use crate::{consolidation, quotas, views};
+use crate::{batch_create, consolidation, quotas, views};
 
 use super::Controller;
 
@@ -104,6 +105,11 @@ impl Controller {
         after: Option<&DagName>,
     ) -> impl Iterator<Item = DagView> {
         self.core.dags.after(tenant, after).map(|entry| views::view_of(&self.core, entry))
+    }
+
+    /// What to plan a batch of DAGs on, elsewhere: see [`crate::Command::CreateDags`]. Time O(state of the cards).
+    pub fn batch_snapshot(&self, batch: &DagBatch) -> BatchSnapshot {
+        batch_create::snapshot(&self.core, batch)
     }
 
     /// All cards, by id.

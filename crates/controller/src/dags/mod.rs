@@ -73,6 +73,11 @@ impl Dags {
         self.uids.peek()
     }
 
+    /// How many DAGs may be added.
+    pub fn uids_left(&self) -> usize {
+        self.uids.left()
+    }
+
     /// A new DAG, with the UID that is next.
     pub fn add(&mut self, tx: &mut Tx, entry: DagEntry) {
         let uid = entry.uid();

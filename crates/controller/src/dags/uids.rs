@@ -45,6 +45,11 @@ impl Uids {
         DagUid::new(row, next).or_else(|| DagUid::new(row, 1))
     }
 
+    /// How many DAGs may be added.
+    pub fn left(&self) -> usize {
+        self.free.len()
+    }
+
     pub fn take(&mut self, uid: DagUid) {
         let was_free = self.free.remove(&uid.row());
         debug_assert!(was_free, "{uid:?} is given out once");

@@ -5,6 +5,8 @@ use snic_domain::{
     OperationId, QuotaPatch, RegionId, Rule, RuleId, Tenant, TenantId, VmId,
 };
 
+use super::batch::{BatchPlan, DagBatch};
+
 /// Names a request in its reply; the shell's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
@@ -110,6 +112,13 @@ pub enum Command {
         spec: DagSpec,
         /// Only says what would be.
         validate_only: bool,
+    },
+    /// New DAGs, in one step.
+    CreateDags {
+        /// Which.
+        batch: DagBatch,
+        /// Where they go.
+        plan: BatchPlan,
     },
     /// Another bandwidth or structure: some fields, set in one step with reading the others.
     UpdateDag {

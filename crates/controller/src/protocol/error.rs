@@ -98,6 +98,25 @@ pub enum ControlError {
         /// Whether the change was carried out, and takes effect once it can be stored.
         may_apply: bool,
     },
+    /// A DAG of a batch cannot be created, so none is.
+    #[error(
+        "requests[{index}]: {error}; nothing was created, because {failed} of {total} DAGs cannot be"
+    )]
+    InBatch {
+        /// Which is the first.
+        index: usize,
+        /// How many cannot be created.
+        failed: usize,
+        /// How many were to be.
+        total: usize,
+        /// Why the first one cannot.
+        error: Box<ControlError>,
+    },
+    /// What a batch was planned on has changed.
+    #[error(
+        "the cards have changed since the batch was planned, so nothing was created; try again"
+    )]
+    Outdated,
     /// New DAGs and VM bindings are rejected.
     #[error("the server is in maintenance mode: new DAGs and VM bindings are rejected{}", because(.reason))]
     Maintenance {
@@ -143,6 +162,8 @@ impl ControlError {
             Self::Superseded { .. } => "superseded",
             Self::RequestIdReused { .. } => "request_id",
             Self::Exhausted { .. } => "exhausted",
+            Self::InBatch { error, .. } => error.kind(),
+            Self::Outdated => "outdated",
             Self::Maintenance { .. } => "maintenance",
             Self::StoreUnavailable { .. } => "store",
         }
@@ -254,9 +275,25 @@ mod tests {
         ]
     }
 
+    /// The errors of batches, with the text that the caller reads.
+    fn of_batches() -> [(ControlError, &'static str); 2] {
+        let error = Box::new(ControlError::exists("tenants/acme/dags/web"));
+        [
+            (
+                ControlError::InBatch { index: 2, failed: 1, total: 3, error },
+                "requests[2]: tenants/acme/dags/web exists already; choose another id, or update it; \
+                 nothing was created, because 1 of 3 DAGs cannot be",
+            ),
+            (
+                ControlError::Outdated,
+                "the cards have changed since the batch was planned, so nothing was created; try again",
+            ),
+        ]
+    }
+
     #[test]
     fn each_says_what_is_wrong_and_what_to_do() {
-        for (error, text) in all() {
+        for (error, text) in all().into_iter().chain(of_batches()) {
             let said = error.to_string();
             match text {
                 "" => assert!(said.contains("no run of free rows is long enough"), "{said}"),

@@ -1,5 +1,6 @@
 //! The controller's alphabet: events in, effects out, and what both are made of. Data only.
 
+mod batch;
 mod binding;
 mod command;
 mod effect;
@@ -11,6 +12,8 @@ mod policy;
 mod reply;
 mod view;
 
+pub(crate) use batch::{Admission, Choice, Preemption};
+pub use batch::{BatchPlan, DagBatch, NewDag};
 pub use binding::{BindingRecord, BindingView, BoundDag};
 pub use command::{CallId, Caller, Command, Request};
 pub use effect::{Change, Effect};

@@ -2,6 +2,7 @@
 
 use snic_domain::VmId;
 
+use super::ControlError;
 use super::binding::BindingView;
 use super::view::{
     BitstreamView, ConsolidationView, DagView, NtView, OperationView, RegionView, RuleView,
@@ -36,6 +37,9 @@ pub enum Reply {
     Consolidation(Box<ConsolidationView>),
     /// What a DAG would be.
     WouldBe(Box<DagView>),
+    /// What became of each DAG of a batch, in order: [`Reply::Operation`] or [`Reply::WouldBe`], or why it was
+    /// not created.
+    Batch(Vec<Result<Reply, ControlError>>),
     /// It is done, and there is nothing to say.
     Done,
 }

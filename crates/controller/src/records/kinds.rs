@@ -8,6 +8,8 @@ use snic_domain::{
     Timestamp, VmId,
 };
 
+use crate::protocol::ControlError;
+
 /// What there is one of in a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
@@ -182,6 +184,8 @@ pub enum Made {
     Region(CardId, RegionId),
     /// What a machine is given.
     Binding(VmId),
+    /// For each DAG of a batch its operation, or why it was not created.
+    Batch(Vec<Result<OperationId, ControlError>>),
     /// Nothing that a reply would carry.
     Done,
 }

@@ -31,6 +31,42 @@ pub(super) struct OwnUsage {
     nts: BTreeMap<NtTypeId, u32>,
 }
 
+impl OwnUsage {
+    /// Counts a DAG in.
+    fn charge(&mut self, bandwidth: Bandwidth, pages: BTreeMap<NtTypeId, ByteSize>) {
+        let Self { usage, nts } = self;
+        usage.dags += 1;
+        usage.bandwidth += bandwidth;
+        for (nt, memory) in pages {
+            let dags = nts.entry(nt).or_default();
+            if *dags == 0 {
+                usage.memory += memory;
+            }
+            *dags += 1;
+        }
+    }
+}
+
+/// What a tenant would use with DAGs that are not there yet.
+#[derive(Debug)]
+pub(crate) struct UsageTrial<'a> {
+    registry: &'a Registry,
+    tenant: &'a TenantId,
+    own: OwnUsage,
+}
+
+impl UsageTrial<'_> {
+    /// One more DAG.
+    ///
+    /// # Errors
+    /// It would be beyond the tenant's quota; it is not counted then.
+    pub fn add(&mut self, spec: &DagSpec) -> Result<(), ControlError> {
+        self.registry.check_with(self.tenant, &self.own, None, spec)?;
+        self.own.charge(spec.bandwidth, self.registry.pages_of(spec));
+        Ok(())
+    }
+}
+
 impl Registry {
     /// What a tenant uses: without its rules, machines and operations, of which others know.
     pub fn usage(&self, id: &TenantId) -> TenantUsage {
@@ -50,16 +86,13 @@ impl Registry {
     /// Counts a DAG in.
     pub fn charge_dag(&mut self, id: &TenantId, spec: &DagSpec) {
         let pages = self.pages_of(spec);
-        let OwnUsage { usage, nts } = self.usage.entry(id.clone()).or_default();
-        usage.dags += 1;
-        usage.bandwidth += spec.bandwidth;
-        for (nt, memory) in pages {
-            let dags = nts.entry(nt).or_default();
-            if *dags == 0 {
-                usage.memory += memory;
-            }
-            *dags += 1;
-        }
+        self.usage.entry(id.clone()).or_default().charge(spec.bandwidth, pages);
+    }
+
+    /// What a tenant would use with DAGs that are not there yet.
+    pub fn usage_trial<'a>(&'a self, tenant: &'a TenantId) -> UsageTrial<'a> {
+        let own = self.usage.get(tenant).cloned().unwrap_or_default();
+        UsageTrial { registry: self, tenant, own }
     }
 
     /// Counts a DAG out that was counted in.
@@ -150,8 +183,20 @@ impl Registry {
         before: Option<&DagSpec>,
         spec: &DagSpec,
     ) -> Result<(), ControlError> {
+        let none = OwnUsage::default();
+        self.check_with(id, self.usage.get(id).unwrap_or(&none), before, spec)
+    }
+
+    /// The same for a tenant that uses `own`.
+    fn check_with(
+        &self,
+        id: &TenantId,
+        own: &OwnUsage,
+        before: Option<&DagSpec>,
+        spec: &DagSpec,
+    ) -> Result<(), ControlError> {
         let quota = self.quota(id)?;
-        let usage = self.usage(id);
+        let usage = &own.usage;
         let (dags_before, bandwidth_before) =
             before.map_or((0, Bandwidth::ZERO), |spec| (1, spec.bandwidth));
         let dags = usage.dags - dags_before + 1;
@@ -162,7 +207,7 @@ impl Registry {
         if bandwidth > quota.bandwidth_max {
             return Err(over_quota(id, "bandwidth_max_bps", quota.bandwidth_max, bandwidth));
         }
-        let memory = self.memory_with(id, before, spec);
+        let memory = self.memory_with(own, before, spec);
         if memory > quota.memory_max {
             return Err(over_quota(id, "memory_max_bytes", quota.memory_max, memory));
         }
@@ -170,16 +215,16 @@ impl Registry {
     }
 
     /// The memory of a tenant with a DAG in place of another: each NT type once.
-    fn memory_with(&self, id: &TenantId, before: Option<&DagSpec>, spec: &DagSpec) -> ByteSize {
+    fn memory_with(&self, own: &OwnUsage, before: Option<&DagSpec>, spec: &DagSpec) -> ByteSize {
         let before = before.map(|spec| self.pages_of(spec)).unwrap_or_default();
         let other_dags = |nt: &NtTypeId| {
-            let dags = self.usage.get(id).and_then(|own| own.nts.get(nt)).copied().unwrap_or(0);
+            let dags = own.nts.get(nt).copied().unwrap_or(0);
             dags - u32::from(before.contains_key(nt))
         };
         let alone = |pages: &BTreeMap<NtTypeId, ByteSize>| -> ByteSize {
             pages.iter().filter(|(nt, _)| other_dags(nt) == 0).map(|(_, memory)| *memory).sum()
         };
-        self.usage(id).memory.saturating_sub(alone(&before)) + alone(&self.pages_of(spec))
+        own.usage.memory.saturating_sub(alone(&before)) + alone(&self.pages_of(spec))
     }
 
     /// Checks that a new bitstream is within its owner's quota.

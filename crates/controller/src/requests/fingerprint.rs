@@ -8,7 +8,7 @@
 use serde::Serialize;
 use snic_domain::{DagPatch, Digest};
 
-use crate::protocol::Command;
+use crate::protocol::{Command, DagBatch, NewDag};
 
 /// Counts changes of the encoding.
 const VERSION: &str = "v1";
@@ -46,6 +46,12 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         Command::DeleteBitstream { id, etag } => list(("delete-bitstream", id, etag)),
         Command::CreateDag { name, spec, validate_only } => {
             list(("create-dag", name, spec, validate_only))
+        }
+        // Where they go is not what is asked for.
+        Command::CreateDags { batch, plan: _ } => {
+            let DagBatch { tenant, dags, allow_partial, validate_only } = batch;
+            let dags: Vec<_> = dags.iter().map(|NewDag { id, spec }| (id, spec)).collect();
+            list(("create-dags", tenant, dags, allow_partial, validate_only))
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
             let DagPatch { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants } = patch;

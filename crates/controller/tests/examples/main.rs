@@ -5,6 +5,7 @@
 mod admission;
 mod adversaries;
 mod bad_input;
+mod batches;
 mod bindings;
 mod cards;
 mod catalogue;

@@ -53,6 +53,15 @@ impl DagService for Services {
         Ok(Response::new(self.propose(&caller, proposal).await?.into()))
     }
 
+    async fn batch_create_dags(
+        &self,
+        request: Request<v1::BatchCreateDagsRequest>,
+    ) -> RpcResult<v1::BatchCreateDagsResponse> {
+        let caller = caller(&request)?;
+        let results = self.create_batch(&caller, request.into_inner()).await?;
+        Ok(Response::new(v1::BatchCreateDagsResponse { results }))
+    }
+
     async fn get_dag(&self, request: Request<v1::GetDagRequest>) -> RpcResult<v1::GetDagResponse> {
         let caller = caller(&request)?;
         let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;

@@ -4,6 +4,7 @@
 //! The services decide only matters of the API: pages, masks, names.
 
 mod audit;
+mod batches;
 mod bitstreams;
 mod cards;
 mod consolidation;
@@ -56,6 +57,7 @@ struct Shared {
     hub: Arc<Hub>,
     limits: Limits,
     uploads: Places,
+    batches: Places,
     packet_watches: Places,
     upload_check: UploadCheck,
     card_links: CardLinks,
@@ -78,6 +80,10 @@ impl Services {
             uploads: Places::uploads(
                 settings.limits.uploads_max,
                 settings.limits.uploads_per_caller_max,
+            ),
+            batches: Places::batches(
+                settings.limits.batches_max,
+                settings.limits.batches_per_caller_max,
             ),
             packet_watches: Places::packet_watches(
                 settings.limits.packet_watches_max,

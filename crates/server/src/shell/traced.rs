@@ -33,6 +33,7 @@ pub(super) fn tenant_of(request: &Request) -> Option<&TenantId> {
         Command::CreateDag { name, .. }
         | Command::UpdateDag { name, .. }
         | Command::DeleteDag { name, .. } => Some(&name.tenant),
+        Command::CreateDags { batch, .. } => Some(&batch.tenant),
         Command::CreateRule(rule) => Some(&rule.dag.tenant),
         Command::BindVm(binding) => Some(&binding.tenant),
         Command::UnbindVm { tenant: Some(tenant), .. } => Some(tenant),

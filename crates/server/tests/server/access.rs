@@ -256,6 +256,23 @@ fn of_dags(method: &str) -> Option<Vec<Probe>> {
                 probe(OWNED.0, OWNED.1, of("tenants/globex", chain(&["acme.secret"]))),
             ]
         }
+        "BatchCreateDags" => {
+            let of = |parent: &str, dag, allow_partial| v1::BatchCreateDagsRequest {
+                parent: parent.into(),
+                requests: vec![v1::CreateDagRequest {
+                    dag_id: "secret".into(),
+                    dag: Some(dag),
+                    ..Default::default()
+                }],
+                allow_partial,
+                ..Default::default()
+            };
+            vec![
+                probe(TENANT.0, TENANT.1, of(TENANT.0, chain(&["nat"]), false)),
+                probe(TENANT.0, TENANT.1, of(TENANT.0, v1::Dag::default(), true)),
+                probe(OWNED.0, OWNED.1, of("tenants/globex", chain(&["acme.secret"]), false)),
+            ]
+        }
         "UpdateDag" => {
             let of = |etag: &str, validate_only| {
                 let dag = v1::Dag { name: name(), etag: etag.into(), ..chain(&["nat"]) };

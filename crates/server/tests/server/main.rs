@@ -5,6 +5,7 @@ mod access;
 mod auditing;
 mod bad_dags;
 mod bad_uploads;
+mod batches;
 mod certificates;
 mod dags;
 mod fairness;

@@ -62,6 +62,7 @@ pub const MATRIX: &[Expected] = &[
     read("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", IDENTIFIED),
     // What tenants do with their own resources.
     change("/snic.control.v1.DagService/CreateDag", TENANTS),
+    change("/snic.control.v1.DagService/BatchCreateDags", TENANTS),
     change("/snic.control.v1.DagService/UpdateDag", TENANTS),
     change("/snic.control.v1.DagService/DeleteDag", TENANTS),
     read("/snic.control.v1.DagService/GetDag", TENANTS),

@@ -1,0 +1,67 @@
+//! DAGs that are created together, and what it takes to admit DAGs, as values.
+
+use snic_domain::{CardId, DagId, DagName, DagSpec, TenantId};
+use snic_planner::Plan;
+
+use super::ControlError;
+
+/// A DAG of a [`DagBatch`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewDag {
+    /// The last part of its name.
+    pub id: DagId,
+    /// What is asked for.
+    pub spec: DagSpec,
+}
+
+/// DAGs of one tenant that are to be created together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DagBatch {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which: 1 to [`snic_domain::limits::DAG_BATCH_MAX`].
+    pub dags: Vec<NewDag>,
+    /// Those that have a place are created where not all have one; otherwise none is then.
+    pub allow_partial: bool,
+    /// Only says what would be.
+    pub validate_only: bool,
+}
+
+impl DagBatch {
+    /// The name of one of its DAGs.
+    pub(crate) fn name(&self, index: usize) -> DagName {
+        DagName { tenant: self.tenant.clone(), dag: self.dags[index].id.clone() }
+    }
+}
+
+/// Where the DAGs of a batch go: made by [`crate::BatchSnapshot::plan`], checked again when it is carried out.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BatchPlan {
+    /// The DAGs that have a place, by index, in the order in which they must be carried out.
+    pub(crate) admitted: Vec<(usize, Admission)>,
+    /// The DAGs that have none, by index, and why.
+    pub(crate) rejected: Vec<(usize, ControlError)>,
+}
+
+/// A plan that is good for a card.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Choice {
+    pub card: CardId,
+    pub plan: Plan,
+}
+
+/// A DAG that gives its burst capacity back, and where it is then.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Preemption {
+    pub name: DagName,
+    /// The placement that gives it back.
+    pub serial: u64,
+    pub choice: Choice,
+}
+
+/// What it takes to admit a DAG: first the preemptions in their order, then the choice.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Admission {
+    pub choice: Choice,
+    pub preempt: Vec<Preemption>,
+}
