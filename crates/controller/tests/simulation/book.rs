@@ -240,7 +240,12 @@ impl Book {
 fn verdict(controller: &Controller, caller: &Caller, command: &Command) -> Verdict {
     let is_maintained = controller.maintenance().is_some();
     match command {
-        Command::CreateDag { .. } if is_maintained => Verdict::Maintained,
+        Command::CreateDag { .. } | Command::CreateDags { .. } if is_maintained => {
+            Verdict::Maintained
+        }
+        Command::CreateDags { batch, .. } if !may_change(caller, &batch.tenant) => Verdict::Absent,
+        // Each DAG has its own answer; that no quota is exceeded is seen after it.
+        Command::CreateDags { .. } => Verdict::Any,
         Command::BindVm(spec) if is_maintained && !is_bound(controller, spec) => {
             Verdict::Maintained
         }

@@ -34,7 +34,7 @@ impl Wish {
 #[derive(Debug, Default)]
 pub struct Model {
     allowed: BTreeMap<DagName, Vec<Option<DagSpec>>>,
-    open: BTreeMap<CallId, Wish>,
+    open: BTreeMap<CallId, Vec<Wish>>,
     next_call: u64,
 }
 
@@ -54,13 +54,23 @@ impl Model {
 
     /// A request with such a number is on its way.
     pub fn asked(&mut self, call: CallId, wish: Wish) {
-        self.open.insert(call, wish);
+        self.open.insert(call, vec![wish]);
+    }
+
+    /// A request for several DAGs is on its way.
+    pub fn asked_for_all(&mut self, call: CallId, wishes: Vec<Wish>) {
+        self.open.insert(call, wishes);
     }
 
     /// A request was answered: what it promised is the only outcome left, until more is asked.
     pub fn answered(&mut self, call: CallId, result: &Result<Reply, ControlError>) {
-        let Some(wish) = self.open.remove(&call) else { return };
-        if result.is_ok() {
+        let Some(wishes) = self.open.remove(&call) else { return };
+        let is_done = |index: usize| match result {
+            Ok(Reply::Batch(results)) => results[index].is_ok(),
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        for (_, wish) in wishes.into_iter().enumerate().filter(|(index, _)| is_done(*index)) {
             self.allowed.insert(wish.name().clone(), vec![wish.outcome()]);
         }
     }
@@ -68,7 +78,7 @@ impl Model {
     /// The daemon died: what was asked and not answered may have happened, each or not, but no
     /// answer came after it.
     pub fn crashed(&mut self) {
-        for (_, wish) in std::mem::take(&mut self.open) {
+        for wish in std::mem::take(&mut self.open).into_values().flatten() {
             let allowed = self.allowed.entry(wish.name().clone()).or_insert_with(|| vec![None]);
             allowed.push(wish.outcome());
         }

@@ -9,8 +9,8 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_card_sim::Faults;
 use snic_controller::{
-    Autoscaling, CallId, Caller, Command, ControllerSettings, CreditReservation, Event, Fairness,
-    OperationWork, Request, Scheduling, Scheme, Steering,
+    Autoscaling, BatchPlan, CallId, Caller, Command, ControllerSettings, CreditReservation,
+    DagBatch, Event, Fairness, NewDag, OperationWork, Request, Scheduling, Scheme, Steering,
 };
 use snic_domain::{
     Bandwidth, ByteSize, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Match, Node,
@@ -67,6 +67,20 @@ fn random_name(world: &mut World) -> DagName {
     DagName { tenant, dag }
 }
 
+/// Some DAGs of one tenant; some may be there already.
+fn random_batch(world: &mut World) -> DagBatch {
+    let tenant = random_tenant(world);
+    let mut dags = Vec::new();
+    for number in 0..4 {
+        if number == 0 || world.chance(50) {
+            let id = DagId::new(&format!("d{number}")).expect("a label");
+            dags.push(NewDag { id, spec: random_spec(world, &tenant) });
+        }
+    }
+    let (allow_partial, validate_only) = (world.chance(50), world.chance(10));
+    DagBatch { tenant, dags, allow_partial, validate_only }
+}
+
 /// A chain, or a diamond; now and then with an NT that somebody shares with nobody.
 fn random_spec(world: &mut World, of: &TenantId) -> DagSpec {
     let bandwidth = Bandwidth::from_mbps(world.rng.random_range(1..=120) * 100);
@@ -100,11 +114,16 @@ struct Act {
 }
 
 /// What happens in steps. The order is part of what a seed means.
-const ACTS: [Act; 17] = [
+const ACTS: [Act; 18] = [
     Act {
         name: "a tenant asks for a DAG, or to change or delete one",
         weight: 20,
         run: Run::request,
+    },
+    Act {
+        name: "several DAGs are planned together, or created as planned before",
+        weight: 3,
+        run: Run::batch,
     },
     Act { name: "an operator changes a tenant", weight: 1, run: Run::change_tenant },
     Act { name: "somebody cancels or deletes an operation", weight: 2, run: Run::operation },
@@ -132,7 +151,7 @@ const ACTS: [Act; 17] = [
     Act { name: "a long time passes", weight: 1, run: |run| run.world.leap(LEAP) },
     Act { name: "a machine starts, stops or is alive", weight: 4, run: Run::machine },
     Act { name: "the store commits", weight: 21, run: Run::commit },
-    Act { name: "microseconds pass", weight: 25, run: Run::pass_micros },
+    Act { name: "microseconds pass", weight: 22, run: Run::pass_micros },
     Act { name: "milliseconds pass", weight: 10, run: Run::pass_millis },
 ];
 
@@ -187,6 +206,8 @@ struct Run {
     book: Book,
     weights: Weights,
     other_calls: u64,
+    /// A batch that was planned and not asked for yet, while the cards may change.
+    planned: Option<(DagBatch, BatchPlan)>,
 }
 
 /// Runs a seed; gives its story, and how often it came to what it is about.
@@ -203,6 +224,7 @@ pub fn run(seed: u64) -> Result<(String, Seen), FailedSeed> {
         book: Book::default(),
         weights: Weights::default(),
         other_calls: OTHER_CALLS,
+        planned: None,
     };
     let kept = catch_unwind(AssertUnwindSafe(|| {
         run.set_up();
@@ -343,6 +365,32 @@ impl Run {
         };
         self.world.note(format_args!("{call:?} for {name}, exists: {exists}, by {caller:?}"));
         self.send(call, caller, command);
+    }
+
+    /// Somebody asks for DAGs in one step: as they were planned a while ago, or as they are planned now.
+    fn batch(&mut self) {
+        let Some((batch, plan)) = self.planned.take() else {
+            let batch = random_batch(&mut self.world);
+            let plan = self.world.controller.batch_snapshot(&batch).plan();
+            self.planned = Some((batch, plan));
+            if self.world.chance(50) {
+                self.batch();
+            }
+            return;
+        };
+        let name = |of: &NewDag| DagName { tenant: batch.tenant.clone(), dag: of.id.clone() };
+        let caller = random_caller(&mut self.world, &name(&batch.dags[0]));
+        let call = match may_change(&caller, &batch.tenant) && !batch.validate_only {
+            true => {
+                let call = self.model.next_call();
+                let wish = |of: &NewDag| Wish::Put(name(of), of.spec.clone());
+                self.model.asked_for_all(call, batch.dags.iter().map(wish).collect());
+                call
+            }
+            false => self.other_call(),
+        };
+        self.world.note(format_args!("{call:?} for {batch:?}, by {caller:?}"));
+        self.send(call, caller, Command::CreateDags { batch, plan });
     }
 
     /// Somebody cancels an operation, or has it forgotten.
