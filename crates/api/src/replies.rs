@@ -60,7 +60,7 @@ macro_rules! replies {
 replies! {
     binding: VmBinding => BindVmResponse UnbindVmResponse GetBindingResponse;
     bitstream: Bitstream => UploadBitstreamResponse GetBitstreamResponse;
-    card: Card => GetCardResponse CordonCardResponse UncordonCardResponse;
+    card: Card => GetCardResponse CordonCardResponse UncordonCardResponse ReplaceCardResponse;
     dag: Dag => GetDagResponse;
     diagnostics: Diagnostics => GetDiagnosticsResponse;
     explanation: Explanation => ExplainDagResponse;

@@ -156,6 +156,8 @@ named! {
     "LoadRole" LoadRoleRequest,
     "ResetRegion" ResetRegionRequest,
     "UncordonCard" UncordonCardRequest,
+    "RemoveCard" RemoveCardRequest,
+    "ReplaceCard" ReplaceCardRequest,
     "UndrainRegion" UndrainRegionRequest
 }
 

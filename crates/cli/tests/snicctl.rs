@@ -328,6 +328,8 @@ fn every_change_is_sent_again_with_the_same_request_id() {
         "card drain card0" "DrainCard" DrainCardRequest;
         "card cordon card0" "CordonCard" CordonCardRequest;
         "card uncordon card0" "UncordonCard" UncordonCardRequest;
+        "card remove card0" "RemoveCard" RemoveCardRequest;
+        "card replace card0" "ReplaceCard" ReplaceCardRequest;
         "card optimize card0" "OptimizeCard" OptimizeCardRequest;
         "card load-role card0" "LoadRole" LoadRoleRequest;
     }

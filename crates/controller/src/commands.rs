@@ -13,8 +13,8 @@ use crate::registry::NtUsers;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
-    batch_create, classification, consolidation, contents, drains, lifecycle, roles, serving,
-    views, vm_bindings, work,
+    batch_create, classification, consolidation, contents, drains, lifecycle, retirement, roles,
+    serving, views, vm_bindings, work,
 };
 
 pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, ControlError> {
@@ -112,6 +112,8 @@ pub(crate) fn carry_out(
             consolidation::optimize_card(core, tx, &card, validate_only)
         }
         Command::LoadRole { card, force } => roles::load_role(core, tx, &card, force),
+        Command::RemoveCard { card } => retirement::remove_card(core, tx, &card),
+        Command::ReplaceCard { card } => retirement::replace_card(core, tx, &card),
         Command::CancelOperation { id } => cancel_operation(core, tx, caller, &id),
         Command::DeleteOperation { id } => {
             core.operations.delete(tx, caller, &id).map(|()| Reply::Done)

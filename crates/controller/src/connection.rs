@@ -3,8 +3,10 @@
 
 use snic_domain::CardId;
 
+use crate::card::Lost;
+use crate::protocol::LogKind;
 use crate::state::Core;
-use crate::tx::Tx;
+use crate::tx::{About, Tx};
 
 /// Asks a card what it holds; until it answers nothing else is asked.
 pub(crate) fn read_back(core: &mut Core, tx: &mut Tx, id: &CardId) {
@@ -15,9 +17,26 @@ pub(crate) fn read_back(core: &mut Core, tx: &mut Tx, id: &CardId) {
 
 /// A card does not answer, for this reason.
 pub(crate) fn lose(core: &mut Core, tx: &mut Tx, id: &CardId, reason: String) {
-    core.cards.known_mut(id).lose(reason);
+    let now = core.now();
+    let text = format!("card {id} is lost: {reason}");
+    if core.cards.known_mut(id).lose(now, reason) == Lost::Now {
+        tx.note(LogKind::CardLost, About::card(id), text);
+    }
     forget(core, id);
     emit_regions(core, tx, id);
+}
+
+/// What a card holds is known; where it was lost, that is over.
+pub(crate) fn regain(core: &mut Core, tx: &mut Tx, id: &CardId) {
+    let now = core.now();
+    if let Some(loss) = core.cards.known_mut(id).take_loss() {
+        let seconds = now.since(loss.since).as_secs();
+        let attempts = loss.attempts;
+        let text = format!(
+            "card {id} answers again after {seconds} s and {attempts} attempts in vain to open it"
+        );
+        tx.note(LogKind::CardBack, About::card(id), text);
+    }
 }
 
 /// What was measured of the DAGs of a card counts no more, and their status is looked at again.

@@ -44,6 +44,11 @@ impl Freed {
         self.regions.pop_first()
     }
 
+    /// A card was taken away: its regions are not looked at.
+    pub fn forget(&mut self, card: &CardId) {
+        self.regions.retain(|(of, _)| of != card);
+    }
+
     /// Whether there is nothing to look at.
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty() && !self.has_capacity

@@ -63,6 +63,7 @@ mod registry;
 mod reports;
 mod requests;
 mod residency;
+mod retirement;
 mod roles;
 mod rows;
 mod rules;
@@ -92,7 +93,7 @@ pub use migration::{Migrated, migrate};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use protocol::{
     AdmissionPolicy, BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView,
-    BoundDag, CallId, Caller, CardHealth, CardOrder, CardView, Change, Command,
+    BoundDag, CallId, Caller, CardHealth, CardLoss, CardOrder, CardView, Change, Command,
     ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, DagBatch,
     DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, LogEntry,
     LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,

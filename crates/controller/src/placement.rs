@@ -244,12 +244,17 @@ fn replace(core: &mut Core, tx: &mut Tx, name: &DagName, spec: DagSpec) {
     core.dags.mark_dirty(name);
 }
 
+/// Looks for a place for a DAG that has none: see [`replace`].
+pub(crate) fn place_again(core: &mut Core, tx: &mut Tx, name: &DagName) {
+    let spec = core.dags.known(name).spec().clone();
+    replace(core, tx, name, spec);
+}
+
 /// Tries again to place the DAGs that have no place, by name. Time O(DAGs without a place).
 pub(crate) fn place_unscheduled(core: &mut Core, tx: &mut Tx) {
     let waiting = core.dags.unscheduled().map(|entry| entry.name().clone());
     for name in waiting.collect::<Vec<_>>() {
-        let spec = core.dags.known(&name).spec().clone();
-        replace(core, tx, &name, spec);
+        place_again(core, tx, &name);
     }
 }
 
@@ -272,8 +277,7 @@ pub(crate) fn abandon_content(core: &mut Core, tx: &mut Tx, id: &CardId, region:
     contents::set_content(core, tx, id, region, None);
     core.cards.known(id).store_region(tx, region);
     for name in homeless {
-        let spec = core.dags.known(&name).spec().clone();
-        replace(core, tx, &name, spec);
+        place_again(core, tx, &name);
     }
 }
 

@@ -22,6 +22,9 @@ use crate::tx::Tx;
 
 /// A card was opened: it is asked what it holds.
 pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: CardProfile) {
+    if core.cards.is_removed(&id) {
+        return;
+    }
     core.cards.opened(&id);
     match core.cards.get(&id).map(|card| card.identify(&profile)) {
         Some(Identity::Same) => {}
@@ -31,8 +34,10 @@ pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: C
         }
         Some(Identity::Other) => {
             let reason = "it has another profile than the one its DAGs were planned for; \
-                          give it another id in the settings";
+                          give it another id in the settings, or its place with \
+                          `snicctl card replace`";
             connection::lose(core, tx, &id, reason.to_owned());
+            core.cards.set_newcomer(id, profile);
             return;
         }
         None => {
@@ -47,9 +52,14 @@ pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: C
 
 /// A card could not be opened.
 pub(crate) fn card_absent(core: &mut Core, tx: &mut Tx, id: CardId, reason: String) {
+    if core.cards.is_removed(&id) {
+        return;
+    }
+    core.cards.opened(&id);
     if core.cards.contains(&id) {
         roles::role_settled(core, tx, &id, Err(&reason));
         connection::lose(core, tx, &id, reason);
+        core.cards.known_mut(&id).count_attempt();
     } else {
         core.cards.set_absent(id, reason);
     }
@@ -82,7 +92,10 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
         CardReport::Sampled { ticket, counters } => {
             sampling::sampled(core, tx, id, ticket, *counters);
         }
-        CardReport::Lost { reason } => connection::lose(core, tx, id, reason),
+        CardReport::Lost { reason } => {
+            core.cards.opened(id);
+            connection::lose(core, tx, id, reason);
+        }
         // It was taken as lost when it was asked, and appears again.
         CardReport::Released { .. } => {}
         CardReport::RoleRefused { ticket, reason } => {
@@ -100,7 +113,7 @@ fn adopt(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &C
             connection::lose(core, tx, id, reason);
             return;
         }
-        Adopted::Ready => {}
+        Adopted::Ready => connection::regain(core, tx, id),
     }
     let regions: Vec<RegionId> = core.cards.known(id).region_ids().collect();
     Residency::on(core, tx, id).adopt();
@@ -110,7 +123,8 @@ fn adopt(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &C
     rebuild_target(core, id, &regions);
     roles::role_settled(core, tx, id, Ok(()));
     connection::emit_regions(core, tx, id);
-    // Whether something was freed before is not known.
+    // Whether something was freed before is not known; who waits for a place may find one here.
+    core.freed.capacity();
     consolidation::begin_later(core);
 }
 

@@ -24,6 +24,12 @@ impl Suspects {
         self.0.remove(bitstream);
     }
 
+    /// A card was taken away: what failed there says nothing any more.
+    pub fn forget(&mut self, card: &CardId) {
+        self.0.values_mut().for_each(|regions| regions.retain(|(of, _)| of != card));
+        self.0.retain(|_, regions| !regions.is_empty());
+    }
+
     /// Loads of a bitstream are not tried any more in a region.
     pub fn given_up(&mut self, bitstream: &BitstreamId, card: &CardId, region: RegionId) -> Fault {
         let regions = self.0.entry(bitstream.clone()).or_default();

@@ -83,6 +83,8 @@ pub const TABLE: &[Row] = &[
     row("/snic.control.v1.CardService/ListRegions", Operator, Short),
     change("/snic.control.v1.CardService/LoadRole", Operator, Short),
     change("/snic.control.v1.CardService/OptimizeCard", Operator, Short),
+    change("/snic.control.v1.CardService/RemoveCard", Operator, Short),
+    change("/snic.control.v1.CardService/ReplaceCard", Operator, Short),
     change("/snic.control.v1.CardService/ResetRegion", Operator, Short),
     change("/snic.control.v1.CardService/UncordonCard", Operator, Short),
     change("/snic.control.v1.CardService/UndrainRegion", Operator, Short),

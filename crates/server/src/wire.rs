@@ -6,9 +6,9 @@ use snic_api::v1;
 use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
-    BitstreamView, Caller, CardCounters, CardHealth, CardView, DagCounters, DagTraffic, DagView,
-    DropCause, NtView, OperationView, OperationWork, RegionView, RuleView, StatePlace, StateView,
-    TenantView,
+    BitstreamView, Caller, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagTraffic,
+    DagView, DropCause, NtView, OperationView, OperationWork, RegionView, RuleView, StatePlace,
+    StateView, TenantView,
 };
 use snic_domain::RegionState;
 
@@ -149,7 +149,7 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         .map(|(region, _)| region.to_string())
         .collect();
     let (health, message) = match &view.health {
-        CardHealth::Lost(reason) => (v1::card::Health::Lost, reason.clone()),
+        CardHealth::Lost(reason) => (v1::card::Health::Lost, lost_message(reason, view.loss)),
         CardHealth::Adopting => {
             (v1::card::Health::Recovering, "it is being asked what it holds".to_owned())
         }
@@ -176,8 +176,19 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         egress_bps: profile.egress.get(),
         memory_bytes: profile.memory.get(),
         counters: Some(counters(&view.counters)),
+        lost_since: view.loss.map(|loss| timestamp(loss.since)),
+        open_attempts: view.loss.map(|loss| loss.attempts).unwrap_or_default(),
         // How it is reached is no part of the plan: see `links`.
         ..v1::Card::default()
+    }
+}
+
+/// Why it does not answer, and how often that was tried.
+fn lost_message(reason: &str, loss: Option<CardLoss>) -> String {
+    match loss.map(|loss| loss.attempts).unwrap_or_default() {
+        0 => reason.to_owned(),
+        1 => format!("{reason}; 1 attempt to open it failed"),
+        attempts => format!("{reason}; {attempts} attempts to open it failed"),
     }
 }
 

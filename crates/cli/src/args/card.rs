@@ -74,6 +74,16 @@ pub enum CardCommand {
         #[arg(short, long)]
         wait: bool,
     },
+    /// Forget a card that is lost, or that nothing is on; DAGs of a lost one go to other cards
+    Remove {
+        /// Card
+        name: String,
+    },
+    /// Give the place of a lost card to the device that answers there now; its DAGs are placed again
+    Replace {
+        /// Card
+        name: String,
+    },
     /// Put a cordoned or drained card back into use
     #[command(visible_alias = "undrain")]
     Uncordon {

@@ -2,7 +2,7 @@
 
 use snic_api::v1::{
     Card, CordonCardRequest, DrainCardRequest, GetCardRequest, LoadRoleRequest,
-    OptimizeCardRequest, UncordonCardRequest,
+    OptimizeCardRequest, RemoveCardRequest, ReplaceCardRequest, UncordonCardRequest,
 };
 
 use super::{CliSession, floor_plan, request_id};
@@ -48,6 +48,8 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             let card = call!(client, cards.uncordon_card => card, request)?;
             session.output.one(&card, row)
         }
+        CardCommand::Remove { name } => remove(session, &client, &name).await,
+        CardCommand::Replace { name } => replace(session, &client, &name).await,
         CardCommand::Drain { name, wait } => {
             let request =
                 DrainCardRequest { name: named(&client, name).await?, request_id: request_id() };
@@ -75,6 +77,19 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             session.finish(&client, operation, wait).await
         }
     }
+}
+
+async fn remove(session: &mut CliSession, client: &Client, name: &str) -> Result<(), Failure> {
+    let name = names::card(name)?;
+    let request = RemoveCardRequest { name: name.clone(), request_id: request_id() };
+    let _ = call!(client, cards.remove_card, request)?;
+    session.deleted(&name)
+}
+
+async fn replace(session: &mut CliSession, client: &Client, name: &str) -> Result<(), Failure> {
+    let request = ReplaceCardRequest { name: names::card(name)?, request_id: request_id() };
+    let card = call!(client, cards.replace_card => card, request)?;
+    session.output.one(&card, row)
 }
 
 /// A card's full name; without a name, that of the only card.

@@ -270,6 +270,8 @@ impl CardService for Services {
         cordon_region "CordonRegion" CordonRegionRequest => Region as CordonRegionResponse;
         cordon_card "CordonCard" CordonCardRequest => Card as CordonCardResponse;
         uncordon_card "UncordonCard" UncordonCardRequest => Card as UncordonCardResponse;
+        remove_card "RemoveCard" RemoveCardRequest => RemoveCardResponse;
+        replace_card "ReplaceCard" ReplaceCardRequest => Card as ReplaceCardResponse;
         optimize_card "OptimizeCard" OptimizeCardRequest => OptimizeCardResponse;
     }
     streams! { watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream; }

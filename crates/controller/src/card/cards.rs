@@ -1,15 +1,17 @@
 //! All cards that were ever seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{BitstreamId, CardId, RegionId};
+use snic_domain::{BitstreamId, CardId, CardProfile, RegionId};
 use snic_planner::Objective;
 
 use super::CardMachine;
+use crate::records::RecordKey;
+use crate::tx::Tx;
 
-/// Why a card is there: reports and commands that name another one are refused at the door, and no card
-/// is ever forgotten.
-const KNOWN: &str = "cards that are not known were refused, and none is forgotten";
+/// Why a card is there: reports and commands that name another one are refused at the door, and a card
+/// goes only with all that names it.
+const KNOWN: &str = "cards that are not known were refused, and none goes while something names it";
 
 /// The cards, by id.
 #[derive(Debug, Default)]
@@ -17,6 +19,10 @@ pub(crate) struct Cards {
     seen: BTreeMap<CardId, CardMachine>,
     /// Why cards that were never seen are not there.
     absent: BTreeMap<CardId, String>,
+    /// Devices that answer in the place of a card and are another one.
+    newcomers: BTreeMap<CardId, CardProfile>,
+    /// Cards that were removed since the daemon started: their threads are not listened to.
+    removed: BTreeSet<CardId>,
 }
 
 impl Cards {
@@ -32,9 +38,42 @@ impl Cards {
         self.absent.insert(id, reason);
     }
 
-    /// A card was opened, for the first time or again.
+    /// A card was opened, for the first time or again, or it was tried: what was found before counts no more.
     pub fn opened(&mut self, id: &CardId) {
         self.absent.remove(id);
+        self.newcomers.remove(id);
+    }
+
+    /// Another device answers in the place of a card that was seen.
+    pub fn set_newcomer(&mut self, id: CardId, profile: CardProfile) {
+        debug_assert!(self.contains(&id), "it answers in the place of one that was seen");
+        self.newcomers.insert(id, profile);
+    }
+
+    /// The device that answers in the place of a card.
+    pub fn newcomer(&self, id: &CardId) -> Option<&CardProfile> {
+        self.newcomers.get(id)
+    }
+
+    /// A card goes, with what is stored of it; nothing else names it any more.
+    pub fn take_away(&mut self, tx: &mut Tx, id: &CardId) {
+        let card = self.seen.remove(id).expect(KNOWN);
+        self.newcomers.remove(id);
+        for region in card.region_ids() {
+            tx.delete(RecordKey::Region(id.clone(), region));
+            tx.emit_region(id, region);
+        }
+        tx.delete(RecordKey::Card(id.clone()));
+    }
+
+    /// A card that was taken away is not opened again before the daemon starts again.
+    pub fn set_removed(&mut self, id: CardId) {
+        self.removed.insert(id);
+    }
+
+    /// Whether a card was removed since the daemon started.
+    pub fn is_removed(&self, id: &CardId) -> bool {
+        self.removed.contains(id)
     }
 
     /// The cards that were never seen, and why not.

@@ -29,7 +29,7 @@ use snic_tables::{
     Table, Ticket,
 };
 
-use crate::protocol::ControllerSettings;
+use crate::protocol::{CardLoss, ControllerSettings};
 use crate::records::{CardRecord, Placement, Record, regions_of};
 use crate::rows::{DagColumns, RowPool};
 use crate::tx::Tx;
@@ -65,6 +65,15 @@ pub(crate) enum Identity {
     Other,
 }
 
+/// Whether a loss is news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// It answered before, or was not tried.
+    Now,
+    /// It did not answer before either.
+    StillLost,
+}
+
 /// What came of asking a card what it holds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Adopted {
@@ -82,6 +91,8 @@ pub(crate) struct CardMachine {
     id: CardId,
     profile: CardProfile,
     connection: ConnectionState,
+    /// Since when it does not answer; kept until it has said what it holds.
+    loss: Option<CardLoss>,
     ledger: Ledger,
     regions: Regions,
     rows: RowPool,
@@ -106,6 +117,7 @@ impl CardMachine {
             ledger,
             regions: Regions::new(profile.regions.len()),
             connection: ConnectionState::Absent("it was not opened yet".into()),
+            loss: None,
             rows: RowPool::new(),
             pages: Pages::of(&profile, tables.active()),
             tables,
@@ -280,10 +292,34 @@ impl CardMachine {
         tx.card(self.id.clone(), CardCommand::ReadBack { ticket });
     }
 
-    /// It does not answer.
-    pub fn lose(&mut self, reason: String) {
+    /// It does not answer; says whether that is news.
+    pub fn lose(&mut self, now: Timestamp, reason: String) -> Lost {
         self.forget();
         self.connection = ConnectionState::Absent(reason);
+        match &self.loss {
+            Some(_) => Lost::StillLost,
+            None => {
+                self.loss = Some(CardLoss { since: now, attempts: 0 });
+                Lost::Now
+            }
+        }
+    }
+
+    /// It was tried to open it, in vain.
+    pub const fn count_attempt(&mut self) {
+        if let Some(loss) = &mut self.loss {
+            loss.attempts = loss.attempts.saturating_add(1);
+        }
+    }
+
+    /// What it holds is known: it is not lost any more, if it was.
+    pub const fn take_loss(&mut self) -> Option<CardLoss> {
+        self.loss.take()
+    }
+
+    /// Since when it does not answer.
+    pub const fn loss(&self) -> Option<CardLoss> {
+        self.loss
     }
 
     /// Forgets what was known of it and what was under way.

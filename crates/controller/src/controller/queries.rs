@@ -133,6 +133,7 @@ impl Controller {
                 ConnectionState::Adopting(_) => CardHealth::Adopting,
                 ConnectionState::Absent(reason) => CardHealth::Lost(reason.clone()),
             },
+            loss: card.loss(),
             table_version: card.tables().version(),
             loads: card.regions().loads(),
             words_written: card.tables().figures().words_written,

@@ -468,6 +468,11 @@ impl Loops {
         self.of.insert(id, Loop::default());
     }
 
+    /// A card has been taken away.
+    pub fn remove(&mut self, id: &CardId) {
+        self.of.remove(id);
+    }
+
     /// The loop of a card that a caller named, if there is one.
     pub fn get(&self, id: &CardId) -> Option<&Loop> {
         self.of.get(id)

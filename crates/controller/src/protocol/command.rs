@@ -216,6 +216,16 @@ pub enum Command {
         /// Also where the card holds it already.
         force: bool,
     },
+    /// Forgets a card that is lost, or that nothing is on.
+    RemoveCard {
+        /// Which.
+        card: CardId,
+    },
+    /// Gives the place of a lost card to the device that answers in its place.
+    ReplaceCard {
+        /// Which.
+        card: CardId,
+    },
     /// Cancels an operation that has not started.
     CancelOperation {
         /// Which.

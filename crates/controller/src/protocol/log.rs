@@ -33,6 +33,14 @@ pub enum LogKind {
     PromiseBroken,
     /// What was promised to a DAG is served again.
     PromiseKept,
+    /// A card does not answer any more.
+    CardLost,
+    /// A card that was lost answers again.
+    CardBack,
+    /// An operator removed a card.
+    CardRemoved,
+    /// An operator gave a lost card's place to another device.
+    CardReplaced,
     /// An epoch was skipped.
     Overrun,
     /// A card's counters made no sense.

@@ -209,6 +209,15 @@ pub enum CardHealth {
     Lost(String),
 }
 
+/// Since when a card does not answer, and what was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CardLoss {
+    /// When it was lost.
+    pub since: Timestamp,
+    /// How often it was tried in vain to open it since.
+    pub attempts: u32,
+}
+
 /// A card; for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardView {
@@ -218,6 +227,9 @@ pub struct CardView {
     pub profile: CardProfile,
     /// Its state.
     pub health: CardHealth,
+    /// Since when it does not answer, until it is known again what it holds; `None` where it answers, or was
+    /// not tried since the daemon started.
+    pub loss: Option<CardLoss>,
     /// Version of its active tables.
     pub table_version: u32,
     /// Loads since the daemon started, failed ones included.

@@ -83,6 +83,8 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
             list(("optimize-card", card, validate_only))
         }
         Command::LoadRole { card, force } => list(("load-role", card, force)),
+        Command::RemoveCard { card } => list(("remove-card", card)),
+        Command::ReplaceCard { card } => list(("replace-card", card)),
         Command::CancelOperation { id } => list(("cancel-operation", id)),
         Command::DeleteOperation { id } => list(("delete-operation", id)),
     }

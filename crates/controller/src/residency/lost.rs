@@ -42,6 +42,23 @@ impl Residency<'_> {
         }
     }
 
+    /// The card goes: what it and its regions keep is lost.
+    pub fn lose_all(&mut self, why: &str) {
+        let records: Vec<StateRecord> = self.card().contexts().records().cloned().collect();
+        records.iter().for_each(|record| self.drop_record(record, why));
+        for region in self.card().region_ids() {
+            let gone: Vec<ResidentContext> =
+                self.card().contexts().residents(region).cloned().collect();
+            self.remove_residents(region, &gone);
+            gone.iter().for_each(|context| self.tell_lost_in(region, context, why));
+        }
+        let erases: Vec<_> = self.card().contexts().pending_erases().collect();
+        let contexts = self.core.cards.known_mut(self.id).contexts_mut();
+        for (region, uid, _) in erases {
+            contexts.remove_pending_erase(self.tx, region, uid);
+        }
+    }
+
     /// What a record stands for is gone.
     fn drop_record(&mut self, record: &StateRecord, why: &str) {
         if record.phase != Phase::Erasing {

@@ -23,6 +23,7 @@ mod operators;
 mod properties;
 mod recovery;
 mod regions;
+mod retirement;
 mod roles;
 mod rules;
 mod scheduling;

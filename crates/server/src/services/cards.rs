@@ -187,6 +187,32 @@ impl CardService for Services {
         Ok(Response::new(card.into()))
     }
 
+    async fn remove_card(
+        &self,
+        request: Request<v1::RemoveCardRequest>,
+    ) -> RpcResult<v1::RemoveCardResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let repeat = repeat_of(&request.request_id)?;
+        let card = name::card("name", &request.name).map_err(ApiError::from)?;
+        let command = Command::RemoveCard { card };
+        self.ask(&caller, repeat, command, OperationKind::Delete).await?;
+        Ok(Response::new(v1::RemoveCardResponse {}))
+    }
+
+    async fn replace_card(
+        &self,
+        request: Request<v1::ReplaceCardRequest>,
+    ) -> RpcResult<v1::ReplaceCardResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let repeat = repeat_of(&request.request_id)?;
+        let card = name::card("name", &request.name).map_err(ApiError::from)?;
+        let command = Command::ReplaceCard { card };
+        self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        Ok(Response::new(self.card(&caller, &request.name).await?.into()))
+    }
+
     async fn undrain_region(
         &self,
         request: Request<v1::UndrainRegionRequest>,

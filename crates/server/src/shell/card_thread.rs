@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use snic_controller::{CardCommand, CardReport, Event};
 use snic_domain::{CardId, Digest, Timestamp};
@@ -25,8 +25,32 @@ const COMMANDS_MAX: usize = 64;
 const POLL_BUSY: Duration = Duration::from_micros(50);
 /// Between two polls while nothing is.
 const POLL_IDLE: Duration = Duration::from_millis(100);
-/// Between two tries to open a card.
-const REOPEN: Duration = Duration::from_secs(1);
+/// Between two tries to open a card, at first and at most: a worker that dies at once is not started over
+/// and over.
+const REOPEN_MIN: Duration = Duration::from_secs(1);
+const REOPEN_MAX: Duration = Duration::from_secs(30);
+
+/// How long to wait before a card is opened again.
+struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    const fn new() -> Self {
+        Self { next: REOPEN_MIN }
+    }
+
+    /// The pause after a card that was open for so long, or could not be opened: twice the one before, unless
+    /// it was open for longer than the longest pause.
+    fn after(&mut self, open: Duration) -> Duration {
+        if open > REOPEN_MAX {
+            self.next = REOPEN_MIN;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(REOPEN_MAX);
+        pause
+    }
+}
 
 /// Longest time that counts for a card between two polls. If the process stood still for longer
 /// (stopped or suspended, or its machine was), the card was not polled, so its deadlines stop too.
@@ -141,14 +165,17 @@ impl<'a> Served<'a> {
     }
 
     fn run(mut self) {
+        let mut backoff = Backoff::new();
         loop {
+            let mut open_for = Duration::ZERO;
             match (self.slot.open)() {
                 Ok((mut card, profile)) => {
                     let (card_id, profile) = (self.slot.id.clone(), Box::new(profile));
                     let event = Event::CardAppeared { card: card_id, profile };
                     self.messages.send(Message::Event(event));
+                    let opened = Instant::now();
                     match self.serve(card.as_mut()) {
-                        End::Lost => {}
+                        End::Lost => open_for = opened.elapsed(),
                         End::Released => continue,
                         End::Stopped => return,
                     }
@@ -159,7 +186,7 @@ impl<'a> Served<'a> {
                 }
             }
             // Commands to the lost card are of no use to the next one.
-            let mut left = REOPEN;
+            let mut left = backoff.after(open_for);
             while !left.is_zero() {
                 match self.orders.recv_timeout(left) {
                     Ok(_) => left = left.saturating_sub(Duration::from_millis(1)),
@@ -267,6 +294,17 @@ mod tests {
         store.put_blob(digest, damaged).expect("room");
         assert_eq!(region_bytes(digest, &store), None);
         assert_eq!(region_bytes(Digest::of(b"none"), &store), None);
+    }
+
+    #[test]
+    fn a_card_that_does_not_stay_open_is_tried_less_and_less() {
+        let mut backoff = Backoff::new();
+        let brief = Duration::from_millis(10);
+        let pauses: Vec<u64> = (0..7).map(|_| backoff.after(brief).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(backoff.after(REOPEN_MAX), REOPEN_MAX, "that is brief, too");
+        assert_eq!(backoff.after(REOPEN_MAX * 2), REOPEN_MIN, "it was open for long");
+        assert_eq!(backoff.after(Duration::ZERO), REOPEN_MIN * 2);
     }
 
     #[test]

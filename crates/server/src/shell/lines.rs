@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use snic_api::convert::{card as wire_card, dag as wire_dag};
 use snic_api::words::EnumWord as _;
-use snic_controller::{Change, Controller, RegionGlance};
+use snic_controller::{Change, Controller, LogKind, RegionGlance};
 use snic_domain::{CardId, DagName, DagState, DagUid, RegionId};
 
 /// The states as of the last lines.
@@ -17,8 +17,24 @@ pub(super) struct Lines {
 /// A line to be logged once the change is durable.
 #[derive(Debug)]
 pub(super) enum Line {
-    Dag { name: DagName, uid: DagUid, from: &'static str, to: &'static str },
-    Region { card: CardId, region: RegionId, from: &'static str, now: RegionGlance },
+    Dag {
+        name: DagName,
+        uid: DagUid,
+        from: &'static str,
+        to: &'static str,
+    },
+    Region {
+        card: CardId,
+        region: RegionId,
+        from: &'static str,
+        now: RegionGlance,
+    },
+    /// A card was lost, or is back.
+    Card {
+        card: CardId,
+        is_lost: bool,
+        text: String,
+    },
 }
 
 /// The previous state in a resource's first line.
@@ -57,6 +73,15 @@ impl Lines {
                     .map_or(NEW, |before| wire_card::region_state_to_wire(before.state).word());
                 (!same).then(|| Line::Region { card: card.clone(), region: *region, from, now })
             }
+            Change::Logged(entry) => {
+                let is_lost = match entry.kind {
+                    LogKind::CardLost => true,
+                    LogKind::CardBack => false,
+                    _ => return None,
+                };
+                let (card, text) = (entry.card.clone()?, entry.text.clone());
+                Some(Line::Card { card, is_lost, text })
+            }
             _ => None,
         }
     }
@@ -65,6 +90,8 @@ impl Lines {
 impl Line {
     pub fn tell(self) {
         match self {
+            Self::Card { card, is_lost: true, text } => tracing::error!(%card, "{text}"),
+            Self::Card { card, is_lost: false, text } => tracing::warn!(%card, "{text}"),
             Self::Dag { name, uid, from, to } => {
                 tracing::info!(dag = %name, %uid, from, to, "DAG changed state");
             }

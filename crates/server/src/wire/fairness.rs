@@ -155,6 +155,10 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::StateKept => Kind::StateKept,
         LogKind::PromiseBroken => Kind::PromiseBroken,
         LogKind::PromiseKept => Kind::PromiseKept,
+        LogKind::CardLost => Kind::CardLost,
+        LogKind::CardBack => Kind::CardBack,
+        LogKind::CardRemoved => Kind::CardRemoved,
+        LogKind::CardReplaced => Kind::CardReplaced,
     };
     v1::Event {
         number: entry.number,

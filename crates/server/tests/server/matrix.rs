@@ -113,6 +113,8 @@ pub const MATRIX: &[Expected] = &[
     read("/snic.control.v1.CardService/WatchRegions", OPERATORS),
     change("/snic.control.v1.CardService/CordonCard", OPERATORS),
     change("/snic.control.v1.CardService/UncordonCard", OPERATORS),
+    change("/snic.control.v1.CardService/RemoveCard", OPERATORS),
+    change("/snic.control.v1.CardService/ReplaceCard", OPERATORS),
     change("/snic.control.v1.CardService/DrainCard", OPERATORS),
     change("/snic.control.v1.CardService/OptimizeCard", OPERATORS),
     change("/snic.control.v1.CardService/LoadRole", OPERATORS),

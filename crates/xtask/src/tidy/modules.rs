@@ -73,7 +73,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "suspects",
         ],
     ),
-    ("connection", &["tx", "state"]),
+    ("connection", &["protocol", "tx", "card", "state"]),
     ("contents", &["tx", "card", "state"]),
     ("views", &["protocol", "etag", "records", "rows", "card", "dags", "rules", "state"]),
     ("work", &["protocol", "tx", "state", "views"]),
@@ -111,6 +111,10 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "drains",
         &["protocol", "tx", "card", "state", "contents", "placement", "residency", "views", "work"],
+    ),
+    (
+        "retirement",
+        &["protocol", "tx", "card", "state", "connection", "placement", "residency", "work"],
     ),
     ("roles", &["protocol", "tx", "card", "state", "connection", "work"]),
     (
@@ -199,6 +203,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "contents",
             "drains",
             "lifecycle",
+            "retirement",
             "roles",
             "serving",
             "views",
