@@ -100,7 +100,7 @@ fn an_empty_card_is_removed_with_all_that_is_stored_of_it() {
     world.settle();
     assert!(!stored_of(&world, &card_id()).is_empty());
     world.ask(remove(card_id())).expect("nothing is on it");
-    assert_eq!(stored_of(&world, &card_id()), [String::new(); 0]);
+    assert_eq!(stored_of(&world, &card_id()), Vec::<String>::new());
     assert!(world.controller.card_view(&card_id()).is_none());
     assert_eq!(noted(&world, LogKind::CardRemoved).len(), 1);
     // Its thread still talks, and is not listened to.
@@ -134,7 +134,7 @@ fn dags_of_a_lost_card_that_is_removed_are_placed_again() {
     assert_eq!(world.ended(&deletion), Some(Ok(())), "it is gone with the card");
     let drained = world.ended(&drain);
     assert!(matches!(drained, Some(Err(ControlError::Superseded { .. }))), "{drained:?}");
-    assert_eq!(stored_of(&world, &card_id()), [String::new(); 0]);
+    assert_eq!(stored_of(&world, &card_id()), Vec::<String>::new());
     world.restart();
     world.settle();
     assert_eq!(world.state("acme/web"), DagState::Ready);
