@@ -7,7 +7,9 @@ use snic_domain::{
     Bandwidth, ByteSize, CardId, CardProfile, Dag, DagSpec, FormPreference, Infeasible,
     PacketSizes, RegionId, RegionKind, RegionPass, RegionProfile, Resource, Shortage,
 };
-use snic_planner::{Effort, Ledger, PlanRequest, RegionCondition, TableRows, plan_within};
+use snic_planner::{
+    Effort, Ledger, Objective, PlanRequest, RegionCondition, TableRows, plan_within,
+};
 use support::{World, bitstream, chain, gbps, graph_with, known_region, lut, name, nt_id, profile};
 
 /// The same world on another card.
@@ -209,6 +211,38 @@ fn each_table_is_told_by_its_name() {
         assert_eq!(numbers(&refused), [(Resource::TableRows, needed, left)], "{table}");
         assert!(refused.shortages[0].detail.contains(&format!("the {table} table")), "{refused}");
     }
+}
+
+/// A fork of `b -> c` and `d`: in two parts, its longer branch takes two stages, and the shorter one none of its
+/// own. With `a` in front that is one stage too many, unless a region with `b` and `c` together is loaded.
+#[test]
+fn a_fork_takes_as_many_stages_as_its_longest_branch() {
+    let edges = [(0, 1), (1, 2), (0, 3)];
+    let fork = graph_with(&["a", "b", "c", "d"], &edges, gbps(1), FormPreference::Parallel);
+    let card = |regions, stages| {
+        let streams = [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d"), ("bc", "b c")];
+        let rows = TableRows { dags: 8, stages, chains: 8, instances: 8 };
+        let mut world = on(World::with(regions, "a b c d", &streams), profile(regions), rows);
+        world.ledger.set_objective(Objective::Regions);
+        for (region, id) in (0..).zip(["a", "b", "c", "d"]) {
+            world.load(region, id);
+        }
+        world
+    };
+    for (regions, stages, expected) in [(4, 3, (0, 3)), (5, 3, (0, 3)), (5, 2, (1, 2))] {
+        let plan = card(regions, stages).add("t0/d", &fork).expect("its rows are there");
+        assert_eq!((plan.loads.len(), plan.mapping.stages.len()), expected, "{regions} {stages}");
+    }
+    let used = |mut world: World| {
+        // All regions are in use, so nothing can be loaded.
+        for nt in ["a", "b", "c", "d"] {
+            world.add(&format!("t1/{nt}"), &chain(nt, gbps(1))).expect("it is loaded");
+        }
+        world
+    };
+    assert!(used(card(4, 7)).plan(&name("t0/d"), &fork).is_ok(), "three stages beside four");
+    let refused = used(card(4, 6)).plan(&name("t0/d"), &fork).expect_err("two are left");
+    assert_eq!(numbers(&refused), [(Resource::TableRows, 3, 2)], "{refused}");
 }
 
 /// 100 million cycles a second, of which 96 may be promised; four for each packet of 512 bits.

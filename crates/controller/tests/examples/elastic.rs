@@ -209,6 +209,55 @@ fn who_holds_more_than_a_fair_share_gives_way() {
     assert_eq!((view.regions_own, (view.dags[0].target_millis + 5) / 10), (2, 200));
 }
 
+/// By hand: both ask for all four regions. Of weights three and one, three parts of four are acme's.
+#[test]
+fn who_weighs_more_holds_more() {
+    let names = ["acme/web", "beta/web"];
+    let mut world = deployed(&names);
+    let (id, weight) = (tenant_id("acme"), Some(3));
+    world.ask(Command::UpdateTenant { id, weight, quota: None, etag: None }).expect("an operator");
+    periods(&mut world, 6, &[("acme/web", 40), ("beta/web", 40)]);
+    assert_eq!(names.map(|name| holds(&world, name)), [30, 10], "{:?}", kinds(&world));
+    let shares = ["acme", "beta"].map(|id| world.controller.fairness(&tenant_id(id))[0].space_ppm);
+    assert_eq!(shares.map(|ppm| (ppm + 500) / 1_000), [750, 250]);
+}
+
+/// Rates of one epoch are all of one policy, whenever in it another one arrives.
+#[test]
+fn policies_wait_for_the_edge_of_the_epoch() {
+    const PERIODS: u32 = 4;
+    let mut world = deployed(&["acme/web"]);
+    let mut headroom_percent = 10;
+    let mut arrive = |world: &mut World| {
+        headroom_percent += 1;
+        let epoch = PERIOD * PERIODS;
+        let fairness = Fairness { epoch, headroom_percent, ..Fairness::default() };
+        let other = ControllerSettings { fairness, ..crate::support::settings() };
+        world.handle(Event::Settings(Box::new(other)));
+    };
+    let until_applied = |world: &mut World| {
+        let applied = |world: &World| {
+            kinds(world).iter().filter(|kind| **kind == LogKind::PoliciesApplied).count()
+        };
+        let before = applied(world);
+        let waited = (1..=2 * PERIODS).find(|_| {
+            period(world, &[("acme/web", 5)]);
+            applied(world) > before
+        });
+        waited.expect("within two epochs")
+    };
+    // The first is in force from an edge of the epochs before, which were shorter.
+    for _ in 0..2 {
+        arrive(&mut world);
+        until_applied(&mut world);
+    }
+    for since_the_edge in 0..PERIODS {
+        (0..since_the_edge).for_each(|_| period(&mut world, &[("acme/web", 5)]));
+        arrive(&mut world);
+        assert_eq!(until_applied(&mut world), PERIODS - since_the_edge);
+    }
+}
+
 #[test]
 fn a_static_scheme_lends_nothing_and_says_so() {
     let mut world = deployed(&["acme/web"]);
