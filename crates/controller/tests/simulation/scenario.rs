@@ -593,6 +593,7 @@ impl Run {
             quiet = if ready { quiet + 1 } else { 0 };
         }
         assert!(!self.model.is_waiting(), "a request was never answered");
+        self.world.check_still();
     }
 
     /// What is wanted is what is, and packets of every DAG come out.

@@ -561,6 +561,17 @@ impl World {
         }
     }
 
+    /// Nothing is left to do, so nothing is stored or asked of the card, for as long as several epochs take.
+    pub fn check_still(&mut self) {
+        let (steps, end) = (self.steps, self.now + self.settings.fairness.epoch * 5);
+        while self.now < end {
+            self.commit(usize::MAX);
+            self.pass(Duration::from_millis(2));
+            self.keep_traffic();
+        }
+        assert_eq!(self.steps, steps, "steps are taken when nothing is left to do");
+    }
+
     /// Whether nothing is under way.
     pub fn is_quiet(&self) -> bool {
         self.open && self.pending.is_empty() && self.outbox.is_empty() && self.session.is_idle()
