@@ -94,10 +94,22 @@ fn main() -> ExitCode {
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snicd: {error:#}");
+            eprintln!("snicd: {}", with_causes(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error and its causes, without those that the text before them already ends with.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text += ": ";
+            text += &cause;
+        }
+    }
+    text
 }
 
 fn run(command: Command) -> Result<()> {

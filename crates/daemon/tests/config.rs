@@ -33,3 +33,13 @@ fn a_wrong_key_is_named_with_its_line() {
     assert!(!ok);
     assert!(log.contains("snicd.toml:3:") && log.contains("port"), "{log}");
 }
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_its_cause_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("missing.toml").display().to_string();
+    let cause = std::fs::read(&file).expect_err("it is not there");
+    let (ok, _, log) = snicd(&["run", "--config", &file]);
+    assert!(!ok);
+    assert_eq!(log, format!("snicd: cannot read the settings file {file}: {cause}\n"));
+}

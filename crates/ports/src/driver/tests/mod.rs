@@ -27,7 +27,8 @@ const DEADLINES: Deadlines = Deadlines {
     load_bytes_per_second: 1_000_000,
 };
 
-/// A session, its card, and what time it is.
+/// A session, its card, and what time it is. It is apart from the `Rig` of `card::conformance`, which runs
+/// to the end of a command on any card: here each step, each access and each fault of the fake card counts.
 struct Bench {
     session: Session,
     card: FakeCard,
