@@ -12,16 +12,14 @@ use snic_controller::{
     Autoscaling, BatchPlan, CallId, Caller, Command, ControllerSettings, CreditReservation,
     DagBatch, Event, Fairness, NewDag, OperationWork, Request, Scheduling, Scheme, Steering,
 };
-use snic_domain::{
-    Bandwidth, ByteSize, DagId, DagName, DagSpec, DagState, Edge, FormPreference, Match, Node,
-    NodeId, NtTypeId, Quota, QuotaPatch, Rule, RuleId, Tenant, TenantId,
-};
+use snic_domain::{Bandwidth, DagName, DagSpec, DagState, Match, QuotaPatch, Rule, RuleId, Tenant};
 
 use crate::book::{Book, Seen};
 use crate::callers::{check_lists, may_change, operator, random_caller};
 use crate::machines::{CALLS, MACHINES, Machines};
 use crate::model::{Model, Wish};
 use crate::operators::{self, drains_twice, is_drain};
+use crate::requests::{random_batch, random_name, random_quota, random_spec, random_tenant};
 use crate::weights::Weights;
 use crate::world::{CATALOGUE, TENANTS, World, tenant};
 
@@ -40,70 +38,6 @@ const STEPS_EACH: usize = 20;
 
 /// Calls about neither DAGs nor machines are numbered from here.
 const OTHER_CALLS: u64 = 1 << 33;
-
-fn random_tenant(world: &mut World) -> TenantId {
-    tenant(world.rng.random_range(0..TENANTS))
-}
-
-/// Large, or so small that it is met.
-fn random_quota(world: &mut World) -> Quota {
-    let mut either = |small: std::ops::RangeInclusive<u64>, large: u64| {
-        if world.rng.random_bool(0.5) { world.rng.random_range(small) } else { large }
-    };
-    Quota {
-        dags_max: either(1..=4, 64) as u32,
-        bandwidth_max: Bandwidth::from_gbps(either(4..=30, 1_000)),
-        memory_max: ByteSize::from_mib(either(2..=9, 4_096)),
-        rules_max: either(1..=6, 256) as u32,
-        machines_max: either(1..=2, 256) as u32,
-        operations_max: either(1..=3, 256) as u32,
-        ..Quota::default()
-    }
-}
-
-fn random_name(world: &mut World) -> DagName {
-    let tenant = random_tenant(world);
-    let dag = DagId::new(&format!("d{}", world.rng.random_range(0..4))).expect("a label");
-    DagName { tenant, dag }
-}
-
-/// Some DAGs of one tenant; some may be there already.
-fn random_batch(world: &mut World) -> DagBatch {
-    let tenant = random_tenant(world);
-    let mut dags = Vec::new();
-    for number in 0..4 {
-        if number == 0 || world.chance(50) {
-            let id = DagId::new(&format!("d{number}")).expect("a label");
-            dags.push(NewDag { id, spec: random_spec(world, &tenant) });
-        }
-    }
-    let (allow_partial, validate_only) = (world.chance(50), world.chance(10));
-    DagBatch { tenant, dags, allow_partial, validate_only }
-}
-
-/// A chain, or a diamond; now and then with an NT that somebody shares with nobody.
-fn random_spec(world: &mut World, of: &TenantId) -> DagSpec {
-    let bandwidth = Bandwidth::from_mbps(world.rng.random_range(1..=120) * 100);
-    let nts: Vec<NtTypeId> = CATALOGUE.nts.iter().map(|nt| nt.id.clone()).collect();
-    let length = world.rng.random_range(1..=4);
-    let mut chosen: Vec<NtTypeId> =
-        (0..length).map(|_| nts.choose(&mut world.rng).expect("there are NTs").clone()).collect();
-    if world.chance(8) {
-        let owner = if world.chance(70) { of.clone() } else { random_tenant(world) };
-        chosen[0] = NtTypeId::new(&format!("{owner}.own")).expect("an owner and a label");
-    }
-    if length < 4 || world.chance(50) {
-        return DagSpec::chain(&chosen, bandwidth);
-    }
-    let id = |i: usize| NodeId::new(&format!("n{i}")).expect("a label");
-    let nodes = chosen.into_iter().enumerate().map(|(i, nt)| Node::new(id(i), nt)).collect();
-    let edges = [(0, 1), (0, 2), (1, 3), (2, 3)];
-    let edges = edges.map(|(from, to)| Edge { from: id(from), to: id(to) }).to_vec();
-    let forms = [FormPreference::Auto, FormPreference::Parallel, FormPreference::Sequential];
-    let form = *forms.choose(&mut world.rng).expect("three forms");
-    let packet_sizes = snic_domain::PacketSizes::default();
-    DagSpec { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants: Default::default() }
-}
 
 /// One thing that happens in a step.
 struct Act {
