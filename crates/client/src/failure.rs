@@ -385,6 +385,7 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
         (Some(R::ChangeInProgress), _) => {
             "wait for the running change: `snicctl operation list --running`"
         }
+        (Some(R::PlanOutdated), _) => "others took the place meanwhile: run the command again",
         (Some(R::BindFailed), _) => {
             "check what is not ready with `snicctl dag get` and `snicctl card list`, then bind it again"
         }
