@@ -1,13 +1,14 @@
 //! Plans DAGs that are to be created together, on copies of the cards.
 //!
 //! ```text
-//!  controller ──copy──► BatchSnapshot ──plan: seconds at worst, on another thread──► BatchPlan
-//!      ▲                                                                                 │
-//!      └──── each step is tried on a new copy; where one does not fit any more: plan again ◄──┘
+//!  controller ──copy──► BatchSnapshot ──plan, on another thread──► BatchPlan
+//!      ▲                                                                  │
+//!      └── each step is tried on a new copy; if one does not fit: plan again ◄┘
 //! ```
 //!
-//! To find the best places for many DAGs takes longer than the controller's thread may be held up. So the
-//! plan is made elsewhere, and only checked when it is carried out, in O(DAGs of the batch).
+//! To find the best places for many DAGs may take longer than the controller's thread may be held up. So the
+//! plan is made elsewhere. When it is carried out it is only checked, in time O(state of its cards + DAGs of the
+//! batch).
 //!
 //! First each card takes as many of its DAGs as [`plan_batch`] finds places for; what is left is decided DAG
 //! by DAG, as single requests are, burst capacity of others included.

@@ -21,8 +21,8 @@ use crate::{Ledger, PlanCatalogue};
 
 /// Steps of one search for loads; some milliseconds at most.
 const STEPS_MAX: u32 = 4_000;
-/// Steps in which sets of DAGs are compared; then the best one found is taken. Some seconds at most, for a card
-/// whose loads are as hard to choose as can be: a plan for a batch is not made on the controller's thread.
+/// Steps in which sets of DAGs are compared; then the best one found is taken. Far more than a single plan may
+/// take: a plan for a batch is not made on the controller's thread.
 const STEPS_OF_A_BATCH: u32 = 200_000;
 /// What one region serves of an NT, as a unit of the bounds: large enough that rounding does not matter.
 const UNIT: u64 = 1 << 20;

@@ -193,7 +193,7 @@ struct Packet {
     bank: Option<u8>,
     version: u32,
     payload: bool,
-    /// Whom it lets pass where packets wait.
+    /// Which packets go before it where packets wait.
     claim: Claim,
     /// When it reaches the scheduler for the stage it is in.
     ready: u64,
@@ -234,7 +234,7 @@ struct PacketCopy {
     leg: u8,
     /// Slots of which it holds a credit.
     held: u8,
-    /// Whom it lets pass where it waits for its region.
+    /// Which copies go before it where it waits for its region.
     claim: Claim,
     /// Whether its packet waits for it.
     joined: bool,

@@ -65,7 +65,7 @@ pub async fn create(
     all_created(failed)
 }
 
-/// Something of each DAG, by its name.
+/// A value for each of some DAGs, with the DAG's name.
 type Named<T> = Vec<(String, T)>;
 
 /// The DAGs whose creation has begun, and those that are not created.
