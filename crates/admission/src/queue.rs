@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_starts_waits_for_one_item_of_each_other_flow() {
+    fn a_new_flow_waits_for_one_item_of_each_other_flow() {
         let mut queue = FairQueue::new([1], 1_000);
         for number in 0..900 {
             for flow in [1, 2, 3] {

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_says_by_whom() {
+    fn in_use_errors_name_the_users() {
         let status = Status::from(ApiError::in_use("ntTypes/nat", "bitstreams/nat-fw"));
         assert_eq!(status.code(), Code::FailedPrecondition);
         let failure = status.get_details_precondition_failure().expect("a PreconditionFailure");

@@ -282,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_read_is_written_the_same(text in "(tenants|dags|[-a-z/é]{0,9}|/){0,7}") {
+        fn parsed_names_print_the_same(text in "(tenants|dags|[-a-z/é]{0,9}|/){0,7}") {
             match DagName::parse(&text) {
                 Ok(name) => prop_assert_eq!(name.to_string(), text),
                 Err(error) => prop_assert_eq!(error.text, text),

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_about_nothing_and_long_texts_are_cut() {
+    fn an_unreadable_request_has_no_subject_and_long_texts_are_cut() {
         let whole = framed(&NamedRequest { name: "é".repeat(5_000) });
         let cut = subject("X/Delete", &whole);
         assert_eq!(cut.resource.chars().count(), TEXT_CHARS_MAX);

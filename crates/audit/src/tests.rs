@@ -150,7 +150,7 @@ fn filters_are_all_held_to() {
 }
 
 #[test]
-fn whoever_has_no_identity_does_not_fill_the_log() {
+fn unauthenticated_callers_do_not_fill_the_log() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = AuditLog::open(settings(folder.path())).expect("opened");
     for _ in 0..1_000 {

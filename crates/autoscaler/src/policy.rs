@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ships_is_valid_and_what_is_not_is_named() {
+    fn the_shipped_policy_is_valid_and_errors_name_the_field() {
         let good = Policy::default();
         assert_eq!(good.check(), Ok(()));
         let bad = [

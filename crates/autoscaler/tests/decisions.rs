@@ -128,7 +128,7 @@ fn a_load_that_its_instances_serve_asks_for_nothing() {
 
 /// A load that rises by steps has as much loaded as it needs, at each step.
 #[test]
-fn what_is_loaded_is_what_is_needed() {
+fn the_autoscaler_loads_exactly_what_is_needed() {
     let seen = drive(|ms| if ms < 30 { 20 } else { 45 });
     assert_eq!(seen.begun, [(31, gbps(45))]);
     let seen = drive(|ms| if ms < 60 { 30 } else { 50 });
@@ -167,7 +167,7 @@ fn steady_load_at_what_was_promised_asks_for_nothing() {
 
 /// Its NTs are shared, up to the headroom: what it holds is not all that they serve of it now.
 #[test]
-fn what_is_held_already_is_not_asked_for_again() {
+fn instances_already_held_are_not_requested_again() {
     let mbps = Bandwidth::from_mbps;
     let policy = Policy::default();
     let short = |holds| DagCapacity { holds: mbps(holds), capacity: mbps(28_500), ..two() };
@@ -221,7 +221,7 @@ fn calm_for_long_enough_scales_in_and_never_below_the_promise() {
 }
 
 #[test]
-fn what_was_decided_stays_for_the_residency() {
+fn decisions_hold_for_the_cooldown() {
     let mut monitor = Monitor::default();
     monitor.observe(gbps(90), PERIOD, PERIOD);
     let chain = DagCapacity { settled: at(50), ..two() };

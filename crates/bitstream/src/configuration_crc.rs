@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_to_the_next_die_does_not_count() {
+    fn words_for_another_die_are_not_part_of_the_crc() {
         let inner = [write(Register::BOUT, 0), long_write(2), 1, 2];
         let outer = [write(Register::FAR, 1), 7];
         let both = [&outer[..], &inner[..]].concat();

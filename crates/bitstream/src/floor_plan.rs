@@ -358,7 +358,7 @@ mod tests {
     proptest! {
         /// Counted frame by frame.
         #[test]
-        fn what_passes_writes_only_frames_of_the_region(
+        fn accepted_bitstreams_write_only_frames_of_the_region(
             row in 0u32..4, column in 0u32..10, minor in 0u32..12, frames in 2u64..40,
         ) {
             let plan = plan(1..=2, 3..=6);

@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(design in "[ -~]{0,60}", part in "[ -~]{0,60}", n in 0usize..9) {
+        fn headers_are_read_back(design in "[ -~]{0,60}", part in "[ -~]{0,60}", n in 0usize..9) {
             let header = BitHeader { design: &design, part: &part, ..HEADER };
             let mut out = Vec::new();
             header.write(&mut out, n as u32).expect("printable");

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bitstream_is_not_sent() {
+    fn data_that_is_not_a_bitstream_is_not_sent() {
         assert!(with_known_control(b"xclbin2\0").is_err());
     }
 }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_not_decoded() {
+    fn malformed_packet_headers_are_not_decoded() {
         for word in [0, PAD, SYNC, 0x2000_0001, 0x3800_0001, 0x3004_0001, 0x3000_0801, 0x4800_0001]
         {
             assert_eq!(Packet::decode(word), None, "{word:#010x}");

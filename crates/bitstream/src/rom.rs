@@ -418,7 +418,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(slots in prop::collection::vec(slot(), 1..=8), tail in 0usize..70) {
+        fn encoding_round_trips(slots in prop::collection::vec(slot(), 1..=8), tail in 0usize..70) {
             let rom = ChainRom::new(slots).expect("1 to 8 valid slots");
             let mut words = rom.encode();
             words.extend(vec![0xDEAD_BEEF; tail]);

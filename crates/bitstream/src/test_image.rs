@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_built_is_refused() {
+    fn an_image_that_cannot_be_built_is_refused() {
         let (catalogue, card) = sim();
         let nt = &catalogue.nt_types[0];
         for bytes in [0, 100, BITSTREAM_BYTES_MAX.get() + 1, u64::MAX] {

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_promise_is_told() {
+    fn packets_beyond_the_promise_are_marked() {
         let mut limiter = Limiter::default();
         assert_eq!(limiter.claim(0, 64).due(), None, "nothing was promised");
         let row = RateLimiterRow { rate_kbps: 4_000_000, promised_kbps: 1_000_000, ..ROW };

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_the_cycle_in_which_a_meter_is_free_loses_no_fraction() {
+    fn waiting_for_a_meter_loses_no_fraction_of_a_cycle() {
         let mut meter = Meter::new(CLOCK.rate(30_000_000_000).expect("not zero"));
         for _ in 0..15 {
             let now = meter.free_at();

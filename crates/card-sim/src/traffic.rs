@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_in_time_is_not_sent_in_a_burst() {
+    fn a_late_source_does_not_catch_up_in_a_burst() {
         let source = source(Bandwidth::from_gbps(128), Sizes::Fixed(64));
         let mut generator = Generator::new(source, CLOCK, 0, 0).expect("valid");
         generator.send(1_000_000);

@@ -155,7 +155,7 @@ fn a_packet_that_is_due_waits_for_one_of_a_burst_within_a_promise_at_the_port() 
 }
 
 #[test]
-fn what_a_sender_waits_for_the_ingress_is_delay_and_not_latency() {
+fn waiting_for_the_ingress_counts_as_delay_not_as_latency() {
     let mut rig = Rig::new();
     rig.load(0, &[(20, 100)]);
     for row in [1, 2] {

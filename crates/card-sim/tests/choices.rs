@@ -59,7 +59,7 @@ fn served(reservation: CreditReservation) -> (f64, f64) {
 }
 
 #[test]
-fn whoever_needs_only_what_is_free_is_not_held_up_in_either_mode() {
+fn packets_needing_only_free_nts_pass_in_both_modes() {
     for reservation in [CreditReservation::Chain, CreditReservation::Prefix] {
         let (both, first) = served(reservation);
         // Four credits in 200 and 204 cycles of the long NT.

@@ -89,7 +89,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_frames_take_of_the_card_comes_back(
+    fn resources_taken_by_frames_are_released(
         deeds in proptest::collection::vec(deed(), 1..20),
         frames in proptest::collection::vec((64_u32..=9_000, 0_u64..2_000), 1..60),
     ) {

@@ -83,7 +83,7 @@ fn a_region_takes_as_many_packets_in_so_many_cycles_and_no_more() {
 }
 
 #[test]
-fn what_a_region_takes_moves_with_the_clock() {
+fn region_throughput_scales_with_the_clock() {
     for (mhz, gbps) in [(200, 40.96), (250, 51.2), (500, 102.4)] {
         let mut rig = with(|profile| {
             profile.clock_hz = mhz * 1_000_000;
@@ -103,7 +103,7 @@ fn what_a_region_takes_moves_with_the_clock() {
 }
 
 #[test]
-fn what_waits_at_token_buckets_lies_in_the_packet_store() {
+fn packets_waiting_at_token_buckets_occupy_the_packet_store() {
     let store = 16 << 10;
     let mut rig = with(|profile| profile.packet_store = ByteSize::from_bytes(store));
     rig.load(0, &[(4, 100)]);

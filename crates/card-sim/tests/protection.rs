@@ -57,7 +57,7 @@ fn seen(rig: &mut Rig, row: u16) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_mapped_is_served_and_what_is_not_faults() {
+fn mapped_pages_are_served_and_unmapped_ones_fault() {
     let mut rig = shared(MemoryAccess { pages: 2, writes: false });
     assert_eq!(seen(&mut rig, 1), (0, 400), "nothing is mapped");
     map(&mut rig, 10, (1, 0, 100), READ);

@@ -90,7 +90,7 @@ fn a_move_takes_its_bytes_over_the_bandwidth_of_the_memory() {
 }
 
 #[test]
-fn what_is_saved_stands_in_memory_and_no_page_reaches_it() {
+fn saved_state_lies_in_memory_that_no_page_maps() {
     let mut rig = rig();
     send(&mut rig, 1, 7);
     done(&mut rig, 0, (STATE_SAVE, 1), 8_192);

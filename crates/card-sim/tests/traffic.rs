@@ -215,7 +215,7 @@ fn instances_get_bytes_by_their_weights() {
 }
 
 #[test]
-fn who_skips_a_busy_nt_is_not_held_up_by_it() {
+fn packets_that_skip_a_busy_nt_are_not_delayed_by_it() {
     // SuperNIC's Fig. 14: the background takes half of AES; C skips AES.
     let mut rig = Rig::new();
     rig.load(0, &[(4, 80), (4, 80), (40, 30)]);

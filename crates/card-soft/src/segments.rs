@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_cut_is_refused_and_takes_no_buffer() {
+    fn a_frame_that_cannot_be_segmented_is_refused_and_takes_no_buffer() {
         let (pool, mut out) = (Pool::new(4, 9_216), VecDeque::new());
         let frame = merged(3_000);
         assert_eq!(cut(&frame, &offload(0), &pool, &mut out), Cut::Refused);

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_lets_nothing_pass() {
+    fn an_invalid_configuration_drops_every_packet() {
         let mut bench = Bench::new();
         let dag = uid(1, 1);
         bench.row(1, dag, &[("firewall", r#"{"rulez":[]}"#), ("router", "{}")]);

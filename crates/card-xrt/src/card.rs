@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_worker_wrote_survives_the_next_ones_and_the_log_stays_small() {
+    fn a_workers_log_survives_restarts_and_stays_small() {
         let folder = tempfile::tempdir().expect("a folder");
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_default();
         for number in 0..3 {

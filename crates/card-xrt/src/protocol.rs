@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_received(
+        fn messages_arrive_as_they_were_sent(
             runs in prop::collection::vec((any::<u32>(), any::<u32>()), 0..50),
             payload in prop::collection::vec(any::<u8>(), 0..9_000),
             parent in any::<Option<String>>(),

@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictory_arguments_are_refused() {
         for line in [
             "dag create",
             "dag create -f x --validate-only --wait",
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_documented_is_accepted() {
+    fn documented_commands_are_accepted() {
         for line in [
             "dag create -f - --wait --tenant acme -o json",
             "dag update -f x",

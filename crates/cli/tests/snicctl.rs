@@ -85,7 +85,7 @@ fn several_files_are_one_request() {
 }
 
 #[test]
-fn what_is_not_created_of_several_fails_the_command() {
+fn the_command_fails_if_any_of_several_dags_is_not_created() {
     let fake = Fake::start();
     let shortage = Shortage { message: "no AES is free".into(), ..Shortage::default() };
     let failed = ApiError::insufficient("the DAG", &[shortage]);
@@ -191,7 +191,7 @@ fn an_update_names_what_it_changes() {
 }
 
 #[test]
-fn what_get_prints_update_takes_back() {
+fn update_accepts_the_output_of_get() {
     let fake = Fake::start();
     fake.answer("GetDag", &fixtures::web()).answer("UpdateDag", &fixtures::running());
     let printed = run(fake.endpoint(), "dag get acme/web -o yaml");

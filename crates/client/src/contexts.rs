@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_and_is_the_owners_alone() {
+    fn written_contexts_are_read_back_and_only_the_owner_may_open_them() {
         let folder = tempfile::tempdir().unwrap();
         let file = file_in(folder.path());
         file.save().unwrap();

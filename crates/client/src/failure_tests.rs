@@ -100,7 +100,7 @@ fn a_quota_says_whose_and_which() {
 }
 
 #[test]
-fn what_blocks_is_named() {
+fn blocking_resources_are_named() {
     let failure = ApiFailure::in_use("ntTypes/nat", "bitstreams/nat-sim-16").precondition(
         "IN_USE",
         "ntTypes/nat",

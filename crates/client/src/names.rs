@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_dag_or_region_is_refused() {
+    fn names_without_a_dag_or_region_are_refused() {
         for text in ["", "/", "a/", "/b", "tenants/a", "tenants/a/dags/b/c", "cards/c/dags/x"] {
             assert!(dag(text, Some("acme")).is_err(), "{text}");
         }

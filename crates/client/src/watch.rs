@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_will_not_mend_is_not_tried_again() {
+    async fn permanent_errors_are_not_retried() {
         let expired = Status::out_of_range("the revision is no longer kept");
         let (opened, _, result) = followed(vec![Ok(stream(&[3], Some(expired)))]).await;
         assert_eq!((opened, result.expect_err("it says why").exit_code()), (vec![0], 2));

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_is_taken_before_what_is_borrowed() {
+    fn free_capacity_is_used_before_burst_capacity_is_taken_back() {
         let mut card = Card::new("card0", 4);
         card.borrow(&name("a"), gbps(5), gbps(30));
         let admission = card.decide(&name("new"), &dag("lb", gbps(10))).expect("a region is free");
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn who_borrows_most_gives_back_first_and_no_more_than_is_needed() {
+    fn the_largest_borrower_is_preempted_first_and_no_more_than_needed() {
         let mut card = Card::new("card0", 5);
         card.borrow(&name("a"), gbps(10), gbps(20));
         card.borrow(&name("b"), gbps(10), gbps(30));
@@ -416,7 +416,7 @@ mod tests {
 
     /// Burst capacity is taken back at once: no region is loaded for it.
     #[test]
-    fn who_could_give_back_only_after_a_load_gives_nothing() {
+    fn a_dag_that_would_need_a_load_to_shrink_is_not_preempted() {
         let mut card = Card::new("card0", 12);
         card.borrow(&name("a"), gbps(10), gbps(40));
         // The others hold what is asked for; nobody uses them, so each may be loaded.

@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_remembered_for_a_while_and_may_begin_again() {
+    fn ended_bindings_are_kept_for_a_while_and_may_begin_again() {
         let mut bindings = bindings();
         let mut tx = Tx::default();
         bound(&mut bindings, &mut tx, 1, None);
@@ -560,7 +560,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "has not ended")]
-    fn what_has_ended_does_not_change() {
+    fn an_ended_binding_does_not_change() {
         let mut bindings = bindings();
         let mut tx = Tx::default();
         bound(&mut bindings, &mut tx, 1, None);

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn who_read_another_state_is_told_the_one_of_now() {
+    fn a_stale_etag_is_refused_with_the_current_one() {
         assert_eq!(check_etag("dags/web", None, "new".into()), Ok(()), "it did not read it");
         assert_eq!(check_etag("dags/web", Some("new"), "new".into()), Ok(()));
         let error = check_etag("dags/web", Some("old"), "new".into()).expect_err("it changed");

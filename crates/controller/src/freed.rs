@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_freed_is_told_once() {
+    fn freed_capacity_is_reported_once() {
         let mut freed = Freed::default();
         let card = CardId::new("card0").expect("a label");
         assert!(freed.is_empty());

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_long_ago_goes_oldest_first_and_what_is_gone_is_not_told() {
+    fn old_entries_are_dropped_oldest_first_and_never_returned() {
         let mut history = History::new(|_: &u8| 9);
         for (second, name) in [(3, 'c'), (1, 'a'), (2, 'b'), (4, 'd')] {
             history.note(1, at(second), name);

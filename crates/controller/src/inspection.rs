@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_by_size_and_digest() {
+    fn a_record_that_is_not_json_is_shown_by_size_and_digest() {
         let line = shown("dags/a/b", b"\0key=1234");
         assert!(!line.contains("1234"), "{line}");
         let json: Value = serde_json::from_str(&line).expect("JSON");

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_long_ago_is_forgotten_and_what_is_open_is_not() {
+    fn finished_operations_expire_and_open_ones_do_not() {
         let mut operations = operations();
         let mut tx = Tx::default();
         let open = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stores_nothing_waits_only_for_what_came_before() {
+    fn replies_without_records_wait_only_for_earlier_batches() {
         let mut outbox = Outbox::new();
         assert_eq!(outbox.submit(tx(false, 1), |_| 1), None);
         assert_eq!(ready(&mut outbox), [1]);

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_last_takes_effect_at_the_edge_and_once() {
+    fn the_latest_policies_take_effect_once_at_the_epochs_edge() {
         let mut policies = Policies::new(attempts(3));
         policies.arrived(attempts(4));
         policies.arrived(attempts(5));

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_nothing_or_everything_is_rejected() {
+    fn rules_that_match_nothing_or_everything_are_rejected() {
         let rules = Rules::default();
         let field = |matches: Match| {
             let rule = Rule { matches, ..rule("r", 3, &dag("web")) };

@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it was counted in")]
-    fn what_was_not_counted_in_is_not_counted_out() {
+    fn removing_an_uncounted_entry_changes_no_count() {
         Tally::default().remove(&tenant(0));
     }
 }

@@ -65,7 +65,7 @@ fn pair() -> Topology {
 }
 
 #[test]
-fn who_waits_gets_what_nobody_uses_and_who_is_served_may_grow() {
+fn waiting_dags_get_idle_capacity_and_served_ones_may_grow() {
     let outcome = solve(&pair(), Scheme::Full, &[gbps(30), gbps(4)]);
     assert_eq!((outcome.rates[0], outcome.grants[0]), (gbps(16), gbps(16)));
     assert_eq!((outcome.rates[1], outcome.grants[1]), (gbps(4), gbps(5)), "its promise");

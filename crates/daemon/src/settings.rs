@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_secret_is_not_shown() {
+    fn possible_secrets_are_not_shown() {
         let text = "[telemetry]\notlp = \"https://me:hunter2@collector:4317\"\n\
                     [[cards]]\nid = \"c\"\ndriver = \"xrt\"\nmodel = \"u280\"\n\
                     [cards.xrt]\nrole = \"/x\"\nenvironment = { LICENSE = \"hunter2\" }";

@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_domain_prints_without_loss_is_read_back(kbps in 0..4_000_000_000_u64) {
+        fn quantities_printed_without_loss_are_read_back(kbps in 0..4_000_000_000_u64) {
             let rate = Bandwidth::from_bps(kbps * 1_000);
             let printed = rate.to_string();
             let read = bandwidth(&printed)?;

@@ -73,7 +73,7 @@ fn packet_sizes_are_a_word_a_number_or_a_mix(#[case] text: &str, #[case] sizes: 
 }
 
 #[test]
-fn what_the_api_prints_can_be_given_back() {
+fn printed_dags_are_accepted_as_input() {
     let text = "\
 name: tenants/acme/dags/web
 uid: 1024

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dag_file_does_not_need_is_refused_in_its_place() {
+    fn unsupported_yaml_is_rejected_with_its_position() {
         for (text, message, at) in [
             ("", "empty", ""),
             ("# nothing\n", "empty", ""),

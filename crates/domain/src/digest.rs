@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_digest_is_refused() {
+    fn malformed_digests_are_refused() {
         for text in ["", "ba78", &"g".repeat(64), &"é".repeat(32), &"a".repeat(65)] {
             assert!(text.parse::<Digest>().is_err(), "{text}");
         }

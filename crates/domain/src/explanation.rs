@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_shows_both_costs() {
+    fn a_dearer_alternative_shows_both_costs() {
         let least = EmbeddingCost { regions: 1, victims: 1, passes: 2 };
         let chosen = EmbeddingCost { regions: 0, victims: 0, passes: 1 };
         let costs = CostsMore { nodes: Vec::new(), least, chosen };

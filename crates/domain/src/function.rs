@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_no_distinct_addresses_is_not_valid() {
+    fn function_layouts_with_equal_addresses_are_invalid() {
         assert!(functions(0, 0, 0).is_valid(), "no functions, no addresses");
         for (count, offset, stride) in [(2, 0, 1), (2, 1, 0), (2, 0xFFFF, 1), (0xFFFF, 1, 1)] {
             assert!(!functions(count, offset, stride).is_valid(), "{count} {offset} {stride}");

@@ -57,7 +57,7 @@ proptest! {
 
     /// A record that lacks any of its fields is read with the defaults of these.
     #[test]
-    fn what_a_quota_does_not_say_has_its_default(quota in quota(), lacks: u16) {
+    fn missing_fields_of_a_quota_have_defaults(quota in quota(), lacks: u16) {
         let stored = object(serde_json::to_value(quota).expect("it is data"));
         let kept: Map<String, Value> = stored
             .into_iter()

@@ -183,7 +183,7 @@ fn a_promise_that_cannot_be_kept_is_shared_and_said() {
 }
 
 #[test]
-fn what_is_not_there_serves_nobody_and_what_is_not_used_limits_nobody() {
+fn absent_resources_serve_nobody_and_unused_ones_limit_nobody() {
     let network =
         network(&[0, 5 * GBPS, 7 * GBPS], &[(1, &[0, 1]), (1, &[1]), (1, &[]), (5, &[1])]);
     let demands =

@@ -85,7 +85,7 @@ proptest! {
 
     /// The limit that is told is the one that holds.
     #[test]
-    fn who_is_limited_by_its_cap_has_all_of_it_and_who_is_not_finds_the_resource_full(
+    fn capped_users_reach_their_cap_and_others_find_the_resource_full(
         holders in proptest::collection::vec(holder(), 1..12),
     ) {
         let outcomes = solved(&holders);

@@ -99,7 +99,7 @@ fn the_least_loaded_unit_is_found_by_bytes_and_a_sticky_one_is_not() {
 }
 
 #[test]
-fn who_has_priority_goes_first_at_a_busy_scheduler() {
+fn higher_priority_goes_first_at_a_busy_scheduler() {
     let urgent = PacketClass { priority: 0, ..flow(&[3]) };
     let other = PacketClass { priority: 1, ..flow(&[3]) };
     let outcome = workload(vec![other, urgent], 110, 3_000)

@@ -293,7 +293,7 @@ mod tests {
     /// None of these can be loaded. A slot whose NT is unknown still has its key, so that packets
     /// may use it where it is loaded already.
     #[test]
-    fn what_cannot_be_built_has_no_area() {
+    fn a_chain_that_cannot_be_built_has_no_area() {
         let catalogue = catalogue("a", &[]);
         let nine = "a ".repeat(CHAIN_SLOTS_MAX + 1);
         let eight = "a ".repeat(CHAIN_SLOTS_MAX);

@@ -60,7 +60,7 @@ mod tests {
 
     /// A request that exceeds the rest uses it up, so the total work stays bounded.
     #[test]
-    fn what_exceeds_the_rest_takes_all_of_it() {
+    fn a_step_larger_than_the_rest_uses_up_the_effort() {
         for looks in [LOOKS_MAX as usize + 1, u32::MAX as usize + 1, usize::MAX] {
             let effort = Effort::default();
             assert!(!effort.spend(looks), "{looks}");

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_told_in_thousand_millionths() {
+    fn the_promised_fraction_is_in_parts_per_billion() {
         let mut ledger = Ledger::new(
             CardId::new("card0").expect("a test id"),
             CardProfile { region_pass: None, ..card(1) },

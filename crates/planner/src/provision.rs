@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loaded_and_left_comes_before_loads() {
+    fn cached_chains_are_used_before_new_loads() {
         let catalogue = catalogue("a b", &[("a", "a"), ("ab", "a b")]);
         let mut ledger = ledger(3);
         load(&mut ledger, &catalogue, 0, "a");

@@ -200,7 +200,7 @@ mod tests {
         /// Beside sums from the ledger: region by region, the least used first, each is added if all that was
         /// taken of every NT in those to be emptied is left in those that stay.
         #[test]
-        fn what_is_emptied_has_room_in_what_stays(
+        fn dags_of_vacated_regions_fit_into_the_remaining_ones(
             contents in prop::collection::vec(0usize..4, 1..6),
             taken in prop::collection::vec((0u64..11, 0u64..11), 6),
         ) {

@@ -40,7 +40,7 @@ fn a_batch_finds_the_chain_that_serves_all() {
 }
 
 #[test]
-fn what_has_no_place_together_leaves_room_for_the_most() {
+fn an_infeasible_batch_admits_as_many_dags_as_possible() {
     let mut world = World::with(1, "a b", &[("a", "a"), ("b", "b")]);
     let dags = wanted(&[("t0/x", "b", 9), ("t0/y", "a", 4), ("t1/z", "a", 4)]);
     let batch = carry_out(&mut world, &dags);

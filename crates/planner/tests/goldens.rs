@@ -46,7 +46,7 @@ fn a_b_and_c_share_ds_chain_without_reconfiguration() {
 
 /// Fig. 14: A saturates at 15 beside D's 15, since AES serves 30; C reaches far more.
 #[test]
-fn what_a_gets_beside_d_is_what_aes_has_left() {
+fn chain_a_gets_the_bandwidth_that_d_leaves_of_aes() {
     let a = |n| chain("firewall aes", gbps(n));
     let shared = with_d(15).add("t1/a", &a(15)).expect("shared");
     assert_eq!(show(&shared.mapping), "0:1,5*15");

@@ -39,7 +39,7 @@ fn residual(world: &World, slot: u8) -> Bandwidth {
 }
 
 #[test]
-fn what_is_held_is_not_left() {
+fn reserved_capacity_is_not_reported_as_left() {
     let mut world = world();
     let both = reservation(&world, "nat firewall", &[(0, &[0, 1], 4)]);
     world.ledger.hold(&name("t0/a"), both.clone()).expect("fits");

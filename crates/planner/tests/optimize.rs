@@ -49,7 +49,7 @@ fn in_use(world: &World) -> usize {
 }
 
 #[test]
-fn what_departures_left_is_put_together() {
+fn gaps_left_by_deleted_dags_are_closed() {
     let mut world = World::with(3, "a", &[("a", "a")]);
     let mut deployed = Deployed::new();
     deploy(&mut world, &mut deployed, "t0/x", chain("a", gbps(6)));

@@ -25,7 +25,7 @@ proptest! {
 
     /// Online: DAGs come and stay, and each that could have a place gets one.
     #[test]
-    fn whatever_has_a_place_is_admitted(
+    fn every_feasible_dag_is_admitted(
         mut world in worlds(), dags in prop::collection::vec((0usize..2, dags()), 1..6)
     ) {
         // Memory makes feasibility more than a sum for each NT; it has tests of its own.

@@ -40,7 +40,7 @@ fn an_empty_card_that_refused_nobody_needs_nothing() {
 }
 
 #[test]
-fn what_admits_most_is_told_first_and_of_equals_the_shorter() {
+fn recommendations_are_sorted_by_admitted_dags_then_by_length() {
     let world = World::with(1, "a b c", &[]);
     let refused = [("t0/x", "c b", 1), ("t0/y", "a", 1), ("t1/y", "a", 2), ("t1/z", "b", 1)];
     let found = recommended(&world, &Deployed::new(), &refused);
@@ -52,7 +52,7 @@ fn what_admits_most_is_told_first_and_of_equals_the_shorter() {
 }
 
 #[test]
-fn what_no_bitstream_would_help_is_not_told() {
+fn sequences_that_help_nobody_are_not_recommended() {
     let mut world = World::with(1, "a t0.p t1.p", &[]);
     world.ledger.set_kept(snic_domain::RegionId(0), true);
     let nobody = Deployed::new();

@@ -55,7 +55,7 @@ fn ingress_and_egress_are_told_together_and_each_alone() {
 
 /// What other DAGs took is missing, and what the DAG itself holds is not.
 #[test]
-fn what_a_dag_holds_counts_as_left_for_its_update() {
+fn an_update_may_use_what_the_dag_holds_already() {
     let card = CardProfile { ingress: gbps(10), ..profile(2) };
     let mut world = on(World::with(2, "a", &[("a", "a")]), card, TableRows::CARD);
     let mine = world.add("t0/d", &chain("a", gbps(4))).expect("the card is empty");

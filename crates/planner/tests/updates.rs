@@ -81,7 +81,7 @@ fn small(mbps: u64) -> Dag {
 }
 
 #[test]
-fn what_was_promised_before_ports_were_counted_is_taken_over() {
+fn guarantees_from_before_ports_were_counted_are_kept() {
     let mut world = with_ports();
     let plan = world.plan(&name("t0/d"), &small(30_000)).expect("an empty card");
     let region = plan.mapping.instances().next().expect("one instance").region;
@@ -131,7 +131,7 @@ fn credits_grow_with_what_is_promised_and_ports_are_counted_by_packets() {
 }
 
 #[test]
-fn what_is_promised_is_a_part_of_the_ingress() {
+fn guaranteed_bandwidth_is_a_fraction_of_the_ingress() {
     let mut world = world();
     assert_eq!(world.ledger.promised_ppb(), 0);
     world.add("t0/d", &chain("a", gbps(10))).expect("loaded");

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_register_is_refused_here_and_an_answer_of_another_length_loses_the_card() {
+    fn invalid_registers_are_refused_locally_and_a_reply_of_wrong_length_loses_the_card() {
         let mut card = Noted { words_short: 1, ..Noted::default() };
         let beyond = Address::MAX & !3;
         let refused = [card.write_words(beyond, &[1]), card.read_words(beyond, &mut [0])];

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_writer_left_is_swept_and_strangers_are_not_listed() {
+    fn leftovers_of_a_dead_writer_are_removed_and_foreign_files_not_listed() {
         let (folder, blobs) = open();
         fs::write(blobs.folder.join("ab.77-0.tmp"), b"half").unwrap();
         fs::write(blobs.folder.join("README"), b"mine").unwrap();

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_queued_up_is_one_group() {
+    fn queued_batches_are_committed_as_one_group() {
         let folder = tempfile::tempdir().unwrap();
         let answers = Answers::default();
         let queued = (0..100).map(|i| answers.write(i, Batch::new().put(key(i), "1"))).collect();
@@ -343,7 +343,7 @@ mod tests {
     /// Whatever sled says: the journal is what a start trusts. The null device takes every byte and
     /// cannot be synced.
     #[test]
-    fn what_the_journal_cannot_sync_is_not_acknowledged() {
+    fn batches_that_the_journal_cannot_sync_are_not_acknowledged() {
         let folder = tempfile::tempdir().unwrap();
         let mut committer = committer(folder.path(), Some(Path::new("/dev/null")));
         let answers = Answers::default();

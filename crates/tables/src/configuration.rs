@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_nothing_is_none() {
+    fn written_configurations_are_read_back_and_an_empty_one_is_none() {
         let number = |nt: &NtTypeId| NtNumber(nt.as_str().len() as u32);
         assert_eq!(DagConfiguration::of(uid(), &spec(&[None, None, None]), number), None);
         let both = spec(&[None, Some("{}"), Some("{\"k\":\"é\"}")]);

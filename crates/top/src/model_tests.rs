@@ -46,7 +46,7 @@ fn names(model: &Model) -> Vec<String> {
 }
 
 #[test]
-fn what_was_there_before_is_no_event_and_what_changes_is_one() {
+fn initial_state_is_no_event_and_each_change_is_one() {
     let mut model = model();
     model.press(key(KeyCode::Char('4')));
     assert_eq!(names(&model), [""; 0]);
@@ -202,7 +202,7 @@ fn the_choice_stays_in_the_table() {
 }
 
 #[test]
-fn what_is_opened_is_scrolled_and_closed() {
+fn an_opened_panel_scrolls_and_closes() {
     let mut model = model();
     model.press(key(KeyCode::Enter));
     assert_eq!(model.detail, Some(0));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_sources_is_refused() {
+    fn a_licence_that_demands_sources_is_refused() {
         for licence in [
             "GPL-3.0-only",
             "AGPL-3.0-or-later",

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fresh_seed_finds_is_told_with_the_seed_and_fails_nothing() {
+    fn failures_of_a_fresh_seed_are_printed_and_not_counted() {
         let result = |word: &str, counts: &str| {
             format!("echo \"test result: {word}. {counts}; 0 ignored; 0 measured; 0 filtered out\"")
         };

@@ -16,7 +16,7 @@ fn without_a_call_it_says_how_it_is_called() {
 }
 
 #[test]
-fn what_is_not_about_us_is_fine_whatever_the_settings() {
+fn domains_without_our_metadata_start_whatever_the_settings() {
     for (operation, sub) in [("start", "begin"), ("migrate", "begin"), ("nonsense", "now")] {
         let ended = hook(&["web1", operation, sub, "-"]).success();
         assert!(ended.get_output().stdout.is_empty() && ended.get_output().stderr.is_empty());

@@ -118,7 +118,7 @@ async fn a_domain_is_bound_before_it_runs_and_freed_after() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_is_refused_with_the_reason() {
+async fn impossible_hook_arguments_are_refused_with_the_reason() {
     let home = Home::new();
     let daemon = home.start().await;
     let client = furnished(&home, &["web", "mail"]).await;

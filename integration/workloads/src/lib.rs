@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_goes_once() {
+    fn each_arrival_departs_once() {
         let items = generate(1, 300, &Shape::default());
         let events = events(&items);
         assert_eq!(events.len(), 600);

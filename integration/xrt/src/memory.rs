@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_across_pieces() {
+    fn writes_are_read_back_across_pieces() {
         let mut memory = Memory::default();
         let bytes: Vec<u8> = (0..200_000).map(|i| (i % 251) as u8).collect();
         memory.write(PIECE - 3, &bytes);

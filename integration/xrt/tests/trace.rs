@@ -11,7 +11,7 @@ use snic_integration_xrt::emulation;
 const BITSTREAM_BYTES_MIN: u64 = 1 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_worker_does_is_below_the_steps_that_it_is_for() {
+async fn spans_of_the_worker_are_children_of_their_step() {
     if !emulation::is_there() {
         return;
     }

@@ -206,7 +206,7 @@ fn every_chain_has_a_test_bitstream_that_passes_the_upload_check() {
 }
 
 #[test]
-fn what_is_no_toml_or_has_wrong_keys_is_refused_with_line_and_key() {
+fn malformed_toml_and_unknown_keys_are_refused_with_line_and_key() {
     assert_refused("card", "idcode = 1", "idcode = ", "card:3: idcode", "");
     assert_refused("card", "clock_hz", "clok_hz", "card:4: clok_hz", "unknown field `clok_hz`");
     assert_refused("card", "count = 2", "count = \"two\"", "card:15: count", "invalid type");

@@ -83,7 +83,7 @@ fn assert_refused(world: &World, field: &str, parts: &[&str]) {
 }
 
 #[test]
-fn what_is_declared_rightly_is_taken() {
+fn a_correctly_declared_upload_is_accepted() {
     let world = World::new();
     let checked = world.check().expect("a valid upload");
     assert_eq!(checked.rom.slots().len(), 2);

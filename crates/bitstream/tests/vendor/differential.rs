@@ -269,7 +269,7 @@ fn the_interpreter_sees_what_a_vendors_file_does() {
 }
 
 #[test]
-fn what_the_checker_takes_reaches_nothing_but_the_region() {
+fn accepted_bitstreams_change_nothing_outside_the_region() {
     let device = device();
     let (files, seed) = (setting("SNIC_STREAMS", FILES), setting("SNIC_STREAM_SEED", 1));
     println!("SNIC_STREAMS={files} SNIC_STREAM_SEED={seed}");

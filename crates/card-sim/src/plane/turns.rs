@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_due_goes_first_then_who_bursts_least_then_who_is_beyond() {
+    fn packets_due_go_first_then_the_smallest_burst_then_excess() {
         let mut turns = Turns::default();
         turns.push(1, Claim::BEYOND);
         // Half and all of an allowance of 100,000 cycles; the smaller part takes longer.
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_becomes_due() {
+    fn a_waiting_packet_becomes_due() {
         let mut turns = Turns::default();
         turns.push(2, Claim::within(0, 50_000, 100_000));
         turns.push(3, Claim::within(0, 20_000, 20_000));

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_says_where_it_is() {
+    fn saved_states_show_their_location() {
         let state = |place: Place, region| ChainState {
             dag: "tenants/acme/dags/web".to_owned(),
             bitstream: "bitstreams/kv-cache-sim-16".to_owned(),

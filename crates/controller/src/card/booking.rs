@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overbooked_leaves_contents_reservations_and_rows() {
+    fn a_refused_booking_leaves_contents_reservations_and_rows_unchanged() {
         let mut card = card();
         let late = planned(&card, "late", "lb", 30);
         assert_eq!(late.loads.len(), 3, "it changes the contents of regions");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_rows_leaves_contents_and_reservations() {
+    fn without_free_rows_contents_and_reservations_stay_unchanged() {
         let mut card = card();
         let plan = planned(&card, "new", "lb", 30);
         while card.rows.take(&plan.mapping).is_ok() {}

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serves_on_after_an_abort_is_of_the_new_generation() {
+    fn the_serving_place_has_the_new_generation_after_an_abort() {
         let mut place = Place::At(placement(1));
         place.begin(placement(2));
         assert_eq!(place.abort(5).map(|p| p.serial), Some(2));

@@ -65,7 +65,7 @@ fn a_row_is_given_out_again_as_another_uid() {
 }
 
 #[test]
-fn what_is_dirty_comes_once_and_by_name() {
+fn dirty_dags_are_returned_once_and_sorted_by_name() {
     let (mut dags, mut tx) = (Dags::default(), Tx::at(NOW));
     for of in ["a", "b", "c"] {
         add(&mut dags, &mut tx, of);

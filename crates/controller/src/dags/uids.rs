@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_has_is_not_given_out_again() {
+    fn uids_found_in_the_store_are_not_reused() {
         let mut uids = Uids::default();
         let uid = uids.peek().expect("all are free");
         uids.restore(uid.row(), 7).expect("there is such a row");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_beyond_a_region_can_be_given_out_again() {
+    fn capacity_held_beyond_a_region_can_be_distributed_again() {
         let profile = fixtures::profile(4);
         let region = region_area(&profile, RegionId(0));
         let mut held = HeldArea::default();

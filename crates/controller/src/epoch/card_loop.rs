@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_card_was_asked_is_forgotten_with_it() {
+    fn removing_a_card_forgets_its_pending_requests() {
         let mut card_loop = Loop::default();
         card_loop.ask(at(1), Ticket(1), 0);
         card_loop.count(|figures| figures.scale_ins += 1);

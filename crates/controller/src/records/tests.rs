@@ -123,7 +123,7 @@ fn all() -> Vec<Record> {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_records_are_read_back() {
     for record in all() {
         let key = record.key().to_string();
         let again = Record::parse(&key, &record.encode()).expect("our own record");

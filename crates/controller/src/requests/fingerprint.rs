@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_differs_has_another_fingerprint() {
+    fn different_requests_have_different_fingerprints() {
         let commands = [tenant(1), tenant(2), dag(1, false), dag(1, true), dag(2, false), drain()];
         for (i, a) in commands.iter().enumerate() {
             for (j, b) in commands.iter().enumerate() {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_remembered_in_another_way_matches_nothing() {
+    fn fingerprints_of_other_versions_match_nothing() {
         let command = create("acme").into_text();
         let (_, bare) = command.split_once(':').expect("a version and a digest");
         for old in [bare.to_owned(), format!("v0:{bare}"), String::new()] {

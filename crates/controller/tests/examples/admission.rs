@@ -78,7 +78,7 @@ fn only_as_much_is_taken_back_as_helps() {
 }
 
 #[test]
-fn who_borrows_what_is_of_no_use_keeps_it() {
+fn useless_burst_capacity_is_not_preempted() {
     // `acme/web` borrows most, but of regions; what is short is what `beta/nat` borrows of the ingress.
     let mut world = deployed(&["acme/web"]);
     period(&mut world, &[("acme/web", 40)]);
@@ -91,7 +91,7 @@ fn who_borrows_what_is_of_no_use_keeps_it() {
 
 /// A DAG's own burst capacity is no way to a place for its update: it serves until the update does.
 #[test]
-fn who_asks_gives_nothing_back_itself() {
+fn the_requesting_dag_is_not_preempted() {
     let mut world = all_borrowed();
     let told = kinds(&world);
     let (before, rows) = (world.view("acme/web"), world.card().dag_rows());

@@ -313,7 +313,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_comes_what_is_on_the_card_is_sound(
+    fn the_card_stays_consistent_whatever_comes(
         odd in proptest::collection::vec(odd(), 1..30),
     ) {
         let mut world = deployed(&["acme/web", "beta/web"]);

@@ -374,7 +374,7 @@ fn cards_share_a_batch_as_the_policy_says() {
 }
 
 #[test]
-fn what_one_card_cannot_take_goes_to_the_next() {
+fn dags_that_one_card_cannot_hold_go_to_the_next() {
     let mut world = World::new();
     world.add_card(CardId::new("card1").expect("a label"));
     world.settle();

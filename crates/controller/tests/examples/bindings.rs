@@ -153,7 +153,7 @@ fn binding_twice_is_binding_once() {
 }
 
 #[test]
-fn what_was_bound_is_given_back_and_used_again() {
+fn functions_are_released_and_used_again() {
     let mut world = deployed();
     world.ask(bind(wish(1))).expect("there is room");
     world.ask(bind(wish(2))).expect("there is room");
@@ -251,7 +251,7 @@ fn a_card_without_functions_binds_nobody() {
 }
 
 #[test]
-fn what_is_not_ready_in_time_is_undone() {
+fn a_binding_that_misses_its_deadline_is_undone() {
     let mut world = deployed();
     world.lose_card();
     world.ask(bind(template(1))).expect("its place is known, the card may come back");
@@ -368,7 +368,7 @@ fn the_daemon_dies_at_any_batch_of_a_bind() {
 }
 
 #[test]
-fn what_is_wrong_with_a_wish_is_named() {
+fn invalid_binding_specs_are_refused_with_the_reason() {
     let mut world = deployed();
     world.deploy("beta/web", "lb", 1);
     let dags = |names: &[&str]| BindingTarget::Dags(names.iter().map(|name| dag(name)).collect());

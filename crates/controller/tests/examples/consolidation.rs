@@ -35,7 +35,7 @@ fn scattered() -> World {
 }
 
 #[test]
-fn what_is_scattered_is_put_together_without_a_gap() {
+fn scattered_dags_are_consolidated_without_interruption() {
     let mut world = scattered();
     let view = would_be(&mut world);
     assert_eq!((view.moves.len(), view.freed.len(), view.reconfigurations), (1, 1, 0));
@@ -141,7 +141,7 @@ fn refused(world: &World) -> Vec<&str> {
 }
 
 #[test]
-fn what_was_refused_is_remembered_over_a_restart() {
+fn refused_moves_are_remembered_over_a_restart() {
     let mut world = World::new();
     world.deploy("acme/a", "nat firewall cache aes", 6);
     world.deploy("acme/b", "lb", 40);

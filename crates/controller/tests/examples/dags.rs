@@ -124,7 +124,7 @@ fn the_preview_is_what_the_create_then_does() {
 }
 
 #[test]
-fn what_is_wrong_with_a_dag_is_named_by_its_field() {
+fn invalid_dags_are_refused_with_the_field() {
     let mut world = World::new();
     let node = |id: &str| NodeId::new(id).expect("a label");
     let edge = |from: &str, to: &str| Edge { from: node(from), to: node(to) };
@@ -213,7 +213,7 @@ fn another_tenants_dag_is_absent() {
 }
 
 #[test]
-fn what_the_card_lacks_is_said_with_numbers() {
+fn refusals_name_the_short_resource_with_numbers() {
     let mut world = World::new();
     let error = world.ask(create("acme/web", spec("aes", 50)));
     let Err(ControlError::Refused(refusal)) = error else { panic!("{error:?}") };

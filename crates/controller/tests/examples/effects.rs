@@ -19,7 +19,7 @@ fn counts(tx: &Tx) -> [usize; 3] {
 }
 
 #[test]
-fn what_is_promised_or_done_is_stored_with_it() {
+fn records_are_stored_with_the_reply_they_support() {
     let mut world = World::new();
     let commands =
         [create("acme/web", spec("lb", 1)), update("acme/web", spec("vpn", 1)), delete("acme/web")];

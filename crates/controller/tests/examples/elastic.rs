@@ -191,7 +191,7 @@ fn preemption_leaves_the_generation_that_is_served() {
 }
 
 #[test]
-fn who_holds_more_than_a_fair_share_gives_way() {
+fn tenants_above_their_fair_share_are_preempted() {
     let names = ["acme/web", "beta/web"];
     let mut world = deployed(&names);
     periods(&mut world, 1, &[("acme/web", 30), ("beta/web", 5)]);
@@ -211,7 +211,7 @@ fn who_holds_more_than_a_fair_share_gives_way() {
 
 /// By hand: both ask for all four regions. Of weights three and one, three parts of four are acme's.
 #[test]
-fn who_weighs_more_holds_more() {
+fn capacity_follows_the_weights() {
     let names = ["acme/web", "beta/web"];
     let mut world = deployed(&names);
     let (id, weight) = (tenant_id("acme"), Some(3));
@@ -278,7 +278,7 @@ fn a_static_scheme_lends_nothing_and_says_so() {
 }
 
 #[test]
-fn what_is_left_is_shared_and_given_back_when_its_owner_sends() {
+fn idle_capacity_is_shared_and_returned_when_its_owner_sends() {
     let mut world = World::new();
     world.deploy("acme/web", "cache", 5);
     world.deploy("beta/web", "cache", 5);
@@ -372,7 +372,7 @@ fn a_region_that_is_charged_twice_counts_twice() {
 }
 
 #[test]
-fn who_deleted_its_last_dag_has_no_share_and_leaves_its_own_to_others() {
+fn a_tenant_without_dags_has_no_share_and_frees_its_capacity() {
     let mut world = deployed(&["acme/web", "beta/web"]);
     periods(&mut world, 4, &[("acme/web", 60), ("beta/web", 60)]);
     let share = |world: &World| world.controller.fairness(&tenant_id("acme"))[0].space_ppm;
@@ -400,7 +400,7 @@ fn a_dominant_share_spans_all_cards() {
 /// By hand: acme is promised all of one card. On a second, equal one, of which both ask for all, beta
 /// has less over both cards whatever it gets, so it gets what acme was not promised: three regions.
 #[test]
-fn who_has_much_on_one_card_gives_way_on_another() {
+fn a_large_share_on_one_card_counts_on_the_other() {
     let mut world = World::new();
     world.deploy("acme/first", "aes", 40);
     let second = CardId::new("card1").expect("a label");

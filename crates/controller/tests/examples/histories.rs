@@ -71,7 +71,7 @@ fn nothing_of_a_deleted_tenant_is_left_for_the_next_of_its_name() {
 }
 
 #[test]
-fn what_was_decided_about_a_deleted_tenant_is_for_operators_alone() {
+fn decisions_about_a_deleted_tenant_are_visible_to_operators_only() {
     let mut world = deployed(&["acme/web"]);
     period(&mut world, &[("acme/web", 40)]);
     let told = |world: &World, to: &Caller| {

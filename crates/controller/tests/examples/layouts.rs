@@ -126,7 +126,7 @@ fn after_migration(stored: &Records) -> Records {
 }
 
 #[test]
-fn what_is_migrated_has_the_present_layout_and_says_the_same() {
+fn a_migrated_store_has_the_current_layout_and_the_same_content() {
     for layout in 1..=LAYOUT {
         let after = after_migration(&read(layout));
         let records = after.iter().map(|(key, value)| (key.clone(), value.clone())).collect();

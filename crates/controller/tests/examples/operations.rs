@@ -120,7 +120,7 @@ fn a_create_that_waits_is_cancelled_without_a_trace() {
 }
 
 #[test]
-fn what_has_started_is_not_cancelled() {
+fn operations_that_have_started_cannot_be_cancelled() {
     let mut world = World::new();
     let created = operation_id(world.ask(create("acme/web", spec("nat", 1))));
     assert!(!world.operation(&created).cancellable);

@@ -113,7 +113,7 @@ proptest! {
     /// Whatever was asked in whatever order: in the end every DAG with a place is ready, no NT is
     /// over its bandwidth, and a restart touches nothing.
     #[test]
-    fn what_is_wanted_is_what_is(acts in prop::collection::vec(act(), 1..25)) {
+    fn the_card_converges_to_the_desired_state(acts in prop::collection::vec(act(), 1..25)) {
         let mut world = World::new();
         for act in &acts {
             carry_out(&mut world, act);

@@ -228,7 +228,7 @@ fn until_the_card_has_answered_nothing_is_known_to_be_ready() {
 }
 
 #[test]
-fn what_was_not_durable_is_not_half_there() {
+fn batches_that_were_not_durable_leave_no_trace() {
     let mut world = World::new();
     let before = world.durable.clone();
     world.crash = Some(Crash::Before(world.batches));

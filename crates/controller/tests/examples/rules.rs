@@ -77,7 +77,7 @@ fn a_rule_becomes_a_row_with_all_that_it_says() {
 }
 
 #[test]
-fn what_is_wrong_with_a_rule_is_named() {
+fn invalid_rules_are_refused_with_the_reason() {
     let mut world = World::new();
     world.deploy("acme/web", "nat", 1);
     let long = Prefix { address: Ipv4Addr::LOCALHOST, length: 33 };

@@ -254,7 +254,7 @@ fn a_lost_card_that_kept_its_power_has_what_was_saved() {
 }
 
 #[test]
-fn what_is_saved_of_a_dag_goes_with_it() {
+fn deleting_a_dag_deletes_its_saved_state() {
     let mut world = world();
     periods(&mut world, 3, [40, 0]);
     mark(&mut world, "acme/web");
@@ -290,7 +290,7 @@ fn a_drain_takes_the_state_along() {
 }
 
 #[test]
-fn what_was_kept_for_a_deleted_dag_is_erased() {
+fn saved_state_of_a_deleted_dag_is_erased() {
     let mut world = world();
     mark(&mut world, "acme/web");
     let [region] = world.regions_of("acme/web")[..] else { panic!("one region") };
@@ -307,7 +307,7 @@ fn what_was_kept_for_a_deleted_dag_is_erased() {
 }
 
 #[test]
-fn what_is_to_be_erased_outlives_the_daemon() {
+fn pending_erases_survive_a_restart() {
     let mut world = world();
     mark(&mut world, "acme/web");
     let [region] = world.regions_of("acme/web")[..] else { panic!("one region") };
@@ -329,7 +329,7 @@ fn what_is_to_be_erased_outlives_the_daemon() {
 }
 
 #[test]
-fn who_comes_to_a_loaded_region_begins_empty() {
+fn a_dag_new_to_a_loaded_region_begins_with_empty_state() {
     let mut world = world();
     let [region] = world.regions_of("acme/web")[..] else { panic!("one region") };
     world.ask(delete("acme/web")).expect("it exists");

@@ -352,7 +352,7 @@ fn run(shape: Shape, seconds: u64) -> Churn {
 }
 
 #[test]
-fn what_is_promised_is_served_while_tenants_come_and_go() {
+fn guarantees_are_kept_while_tenants_come_and_go() {
     let seconds = crate::number("SNIC_CHURN_SECONDS").unwrap_or(SECONDS);
     let churn = run(EVEN, seconds);
     let figures = churn.figures();
@@ -365,7 +365,7 @@ fn what_is_promised_is_served_while_tenants_come_and_go() {
 /// Far more is sent than the card can take, so who holds more than its fair share gives way: nobody's
 /// promise suffers from it, and no region goes back and forth.
 #[test]
-fn what_is_promised_is_served_while_regions_change_hands() {
+fn guarantees_are_kept_while_regions_change_hands() {
     let seconds = crate::number("SNIC_CHURN_SECONDS").unwrap_or(TIGHT_SECONDS);
     let churn = run(TIGHT, seconds);
     assert!(churn.figures().context_switches > 0, "nobody gave way: {:?}", churn.figures());

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_something_elsewhere_starts_later() {
+    fn users_that_hold_capacity_elsewhere_start_later() {
         assert_eq!(shares(&solve_from(&card(2), &[half()])), [0.25, 0.75]);
         let outcomes = solve_from(&card(2), &[Share::ONE.raw()]);
         assert_eq!(shares(&outcomes), [0.0, 1.0]);

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_half_written() {
+    fn a_value_that_does_not_fit_is_not_written_in_part() {
         let mut room = [0; 10];
         let mut writer = Writer::new(&mut room);
         writer.put(b"n=");

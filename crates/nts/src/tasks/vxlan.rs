@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_from_the_other_end_is_dropped_with_its_reason() {
+    fn packets_from_unknown_peers_are_dropped_with_the_reason() {
         let inner = udp("10.0.0.1", "10.0.0.2", b"inside");
         let mut far = end("192.0.2.2", "192.0.2.1", json!({"udp_checksum": true}));
         let good = far.run(&inner).frame;
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_sent() {
+    fn a_packet_that_exceeds_the_mtu_is_not_sent() {
         let mut bench = end("192.0.2.1", "192.0.2.2", json!({}));
         assert_eq!(bench.run(&[1; 1_464]).verdict, Verdict::Forward, "1500 with 36 of headers");
         assert_eq!(bench.run(&[1; 1_465]).verdict, Verdict::Drop(DropReason::TooLarge));

@@ -29,7 +29,7 @@ fn headers_are_found_behind_tags_and_before_padding() {
 }
 
 #[test]
-fn what_is_not_whole_says_so() {
+fn incomplete_frames_are_reported_as_such() {
     let frame = tcp(("10.0.0.1", 1), ("10.0.0.2", 2), "S");
     for cut in 0..frame.len() {
         assert_eq!(parse(&frame[..cut]), Err(DropReason::Truncated), "{cut}");

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_durable_once_the_disk_has_room_again() {
+    fn failed_batches_become_durable_once_the_disk_has_room_again() {
         for fault in [Fault::BeforeDurable, Fault::AfterDurable] {
             let (store, disk) = start();
             let first = submit(&store, "a", "1");

@@ -228,7 +228,7 @@ mod tests {
 
     /// Also where the digest is of all of it: who wrote that counted the records wrong.
     #[test]
-    fn what_stands_behind_the_records_is_refused() {
+    fn trailing_bytes_after_the_records_are_refused() {
         let bytes = example().encode();
         let mut content = bytes[..bytes.len() - DIGEST_BYTES].to_vec();
         content.push(0);

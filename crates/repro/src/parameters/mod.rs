@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused_with_what_is_allowed() {
+    fn unknown_parameters_and_values_are_refused_with_what_is_allowed() {
         let mut parameters = parameters();
         let mut refused = |key: &str, value: &str| {
             parameters.set(key, value).expect_err("not allowed").to_string()

@@ -176,7 +176,7 @@ fn judge(seed: u64) -> Judged {
 
 /// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
 #[test]
-fn whatever_is_admitted_is_served() {
+fn every_admitted_set_is_served() {
     let (mut failed, mut admitted, mut refused, mut gbps) = (Vec::new(), 0, 0, 0.0);
     for (seed, judged) in for_all(seeds(), judge) {
         for broken in &judged.broken {

@@ -61,7 +61,7 @@ fn keeps(seen: &Seen) -> bool {
 }
 
 #[test]
-fn who_sends_smaller_packets_than_it_states_takes_nothing_from_others() {
+fn a_dag_sending_smaller_packets_than_stated_takes_nothing_from_others() {
     let as_stated = beside(STATED, PROMISED);
     assert!(as_stated.iter().all(keeps), "all send what they stated: {as_stated:?}");
     // Ten times the packets, at 17 of its 40 Gbit/s.

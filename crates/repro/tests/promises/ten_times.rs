@@ -94,7 +94,7 @@ fn judge(seed: u64) -> Judged {
 
 /// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
 #[test]
-fn who_keeps_to_its_promise_is_served_beside_others_that_send_ten_times_theirs() {
+fn conforming_dags_are_served_beside_others_sending_ten_times_their_promise() {
     let (mut failed, mut polite, mut verdicts) = (Vec::new(), 0, [0; 2]);
     for (seed, judged) in for_all(seeds(), judge) {
         polite += judged.polite;

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_fast_enough_may_take_long_and_what_trickles_may_not() {
+    async fn a_steady_upload_may_take_long_and_a_trickling_one_may_not() {
         // 2,000 bytes a second for a minute.
         let (fast, _) = read(2_000, Duration::from_secs(1), 60).await;
         assert_eq!(fast.expect("fast enough"), 120_000);

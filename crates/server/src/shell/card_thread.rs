@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_loaded_begins_and_ends_with_known_control_registers() {
+    fn each_load_begins_and_ends_with_known_control_registers() {
         let catalogue = catalogue::builtin().expect("valid");
         let (_, stored) = catalogue
             .test_bitstream(&catalogue.chains[0], &catalogue.cards[0])

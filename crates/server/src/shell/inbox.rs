@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_cards_and_store_goes_first() {
+    fn events_of_cards_and_store_are_handled_before_calls() {
         let inbox = Inbox::new();
         inbox.call(Level::Tenants, &tenant("acme"), read()).expect("room");
         inbox.send(Message::Stop);

@@ -486,7 +486,7 @@ async fn a_wildcard_means_what_is_yours() {
 }
 
 #[tokio::test]
-async fn what_is_published_may_be_read_but_not_changed() {
+async fn published_bitstreams_are_readable_but_not_writable() {
     let rig = Rig::start().await;
     rig.furnished().await;
     let mut globex = rig.client("tenant/globex").await;
@@ -507,7 +507,7 @@ async fn what_is_published_may_be_read_but_not_changed() {
 
 /// Two tenants in one region: neither learns of the other.
 #[tokio::test]
-async fn who_shares_a_region_learns_nothing_of_the_others_in_it() {
+async fn tenants_sharing_a_region_learn_nothing_of_each_other() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     let (mut acme, mut globex) =

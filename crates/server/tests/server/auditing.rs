@@ -34,7 +34,7 @@ fn told(entry: &AuditEntry) -> String {
 }
 
 #[tokio::test]
-async fn who_changed_what_is_told_and_other_tenants_are_not_named() {
+async fn audit_entries_show_who_changed_what_without_other_tenants_names() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     let (mut acme, mut globex) =

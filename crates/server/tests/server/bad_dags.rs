@@ -146,7 +146,7 @@ async fn a_name_that_is_none_is_refused(#[case] name: &str, #[case] reason: Erro
 }
 
 #[tokio::test]
-async fn what_is_too_much_is_refused_with_what_is_missing() {
+async fn oversized_requests_are_refused_with_what_is_missing() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     let mut acme = rig.client("tenant/acme").await;

@@ -97,7 +97,7 @@ fn nts(names: &[&str]) -> Vec<String> {
 #[case::noise(with_bytes(|b| b.fill(7)), ErrorReason::ManifestMismatch, "chunk")]
 #[case::cut_bytes(with_bytes(|b| b.truncate(9_000)), ErrorReason::ManifestMismatch, "chunk")]
 #[tokio::test]
-async fn what_does_not_fit_is_refused(
+async fn an_upload_that_does_not_match_its_header_is_refused(
     #[case] messages: Messages,
     #[case] reason: ErrorReason,
     #[case] field: &str,

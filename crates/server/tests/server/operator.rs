@@ -52,7 +52,7 @@ async fn a_tenant_is_updated_by_its_mask_and_deleted_with_force() {
 }
 
 #[tokio::test]
-async fn what_is_used_is_not_deleted() {
+async fn resources_in_use_are_not_deleted() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     operator.ready_dag(WEB, chain(&["nat"])).await;

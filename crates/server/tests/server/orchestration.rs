@@ -81,7 +81,7 @@ async fn a_machine_is_bound_when_the_reply_comes() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_and_undone() {
+async fn a_binding_that_does_not_fit_is_refused_and_undone() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     operator.ready_dag(WEB, chain(&["nat"])).await;
@@ -103,7 +103,7 @@ async fn what_does_not_fit_is_refused_and_undone() {
 }
 
 #[tokio::test]
-async fn what_is_not_ready_in_time_has_failed_and_is_undone() {
+async fn a_binding_that_misses_its_deadline_fails_and_is_undone() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     operator.ready_dag(WEB, chain(&["nat"])).await;

@@ -23,7 +23,7 @@ macro_rules! codec_properties {
 
             proptest! {
                 #[test]
-                fn what_is_encoded_is_decoded(row in strategies::$name()) {
+                fn encoding_round_trips(row in strategies::$name()) {
                     let words = encoded(&row);
                     prop_assert!(words[0] >> 31 == 1, "the valid bit: {words:x?}");
                     prop_assert_eq!(<$row>::decode(&words), Some(row));

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_is_kept_in_order_by_target_and_no_more_than_there_is_room_for() {
+    fn records_keep_their_order_by_target_and_the_queue_is_bounded() {
         let queue = Queue::default();
         assert!(queue.take().is_none());
         for (target, text) in [("a", "1"), ("b", "22"), ("a", "333")] {

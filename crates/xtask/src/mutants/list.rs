@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_misspelt_is_named() {
+    fn misspelt_keys_are_named() {
         let error = |from: &str, to: &str| {
             format!("{:#}", parse(&FILE.replacen(from, to, 1)).expect_err("refused"))
         };

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_depends_on_comes_last() {
+    fn packages_with_most_dependents_come_last() {
         let members = [
             member("domain", &[]),
             member("planner", &["domain"]),

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_killed_with_all_that_it_started() {
+    fn a_hanging_test_is_killed_with_its_child_processes() {
         let child = shell("sleep 600 & wait");
         let group = group_of(&child);
         let ended = watch(child, Duration::from_millis(100)).expect("it can be waited for");

@@ -143,7 +143,7 @@ fn unsafe_lines<'unsafely>() {}
     }
 
     #[test]
-    fn what_is_not_rust_is_named() {
+    fn files_that_are_not_rust_are_named() {
         let wrong = check_file("crates/a/src/lib.rs", "fn a() { \"open");
         assert!(wrong[0].starts_with("crates/a/src/lib.rs: not valid Rust"), "{wrong:?}");
     }

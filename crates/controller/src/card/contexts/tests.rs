@@ -116,7 +116,7 @@ fn a_context_waits_for_its_own_dag_and_chain_only() {
 }
 
 #[test]
-fn what_a_dag_that_goes_had_is_erased_and_never_restored() {
+fn contexts_of_a_deleted_dag_are_erased_and_never_restored() {
     let (mut contexts, mut tx) = contexts();
     contexts.expect(&dag("a"));
     contexts.put(&mut tx, record("a", 0, Phase::Saved(9)));

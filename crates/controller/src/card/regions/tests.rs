@@ -179,7 +179,7 @@ proptest! {
     /// before its time; what is observed is what the card holds; and when it is quiet every region
     /// that is used holds what it is to hold, or is faulty.
     #[test]
-    fn what_is_used_is_loaded_or_given_up(verbs in prop::collection::vec(verb(), 0..60)) {
+    fn regions_in_use_are_loaded_or_given_up(verbs in prop::collection::vec(verb(), 0..60)) {
         let mut world = World::new();
         for verb in verbs {
             world.carry_out(verb);

@@ -186,7 +186,7 @@ fn keys_change_without_losing_packets() {
 }
 
 #[test]
-fn what_the_other_end_may_not_send_is_dropped() {
+fn packets_that_the_peer_may_not_send_are_dropped() {
     let [mut here, mut there] = ends(false, KEY);
     let mut wide = settings(0, false, KEY);
     wide["local_prefixes"] = json!(["0.0.0.0/0"]);

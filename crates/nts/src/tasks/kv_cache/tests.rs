@@ -56,7 +56,7 @@ fn hit(bench: &mut Bench, request: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_was_read_is_answered_by_the_card() {
+fn keys_that_were_read_are_answered_by_the_card() {
     let mut bench = cache();
     fill(&mut bench, 1, "a", "one");
     fill(&mut bench, 2, "bb", "two");

@@ -71,7 +71,7 @@ fn a_conversation_goes_out_and_comes_back() {
 }
 
 #[test]
-fn who_may_answer_is_configured() {
+fn nat_filtering_is_configurable() {
     let stranger = ("192.0.2.99", 80);
     let mut strict = nat(json!({}));
     let seen = external(&mut strict, &udp_between(HOST, SERVER, b""));
@@ -206,7 +206,7 @@ fn fragments_get_the_addresses_of_their_first() {
 }
 
 #[test]
-fn what_is_neither_inside_nor_outside_is_left_alone() {
+fn packets_neither_inside_nor_outside_pass_unchanged() {
     let mut bench = nat(json!({}));
     for frame in [
         udp_between(("172.16.0.1", 1), ("172.16.0.2", 2), b""),

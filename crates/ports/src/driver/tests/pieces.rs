@@ -90,7 +90,7 @@ fn a_sample_waits_for_no_commit() {
 }
 
 #[test]
-fn what_ends_between_two_pieces_was_never_there() {
+fn a_dag_deleted_between_two_pieces_was_never_written() {
     for after in 1..pieces() {
         let mut bench = Bench::adopted();
         bench.program(1, all_rows());

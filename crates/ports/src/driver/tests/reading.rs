@@ -95,7 +95,7 @@ fn rows_that_were_never_committed_are_discarded() {
 }
 
 #[test]
-fn what_an_earlier_daemon_started_is_waited_for() {
+fn operations_of_an_earlier_daemon_are_waited_for() {
     let mut bench = Bench::new();
     bench.card.commit_takes = Duration::from_millis(8);
     bench.card.load_takes = Duration::from_millis(15);

@@ -95,7 +95,7 @@ fn state_is_saved_after_the_rows_are_gone_and_before_the_load() {
 }
 
 #[test]
-fn what_an_earlier_daemon_was_saving_is_ended() {
+fn a_save_of_an_earlier_daemon_is_ended() {
     let mut bench = bench();
     bench.card.faults.state_hangs = true;
     ask(&mut bench, 2, StateOrder::Save { uid: uid(), slot: SLOT });
