@@ -35,6 +35,11 @@ pub enum Resource {
     RegionPort,
     /// Credits of NTs, and so packets on their way through the chain in a region, in thousandths of a credit.
     Credits,
+    /// Cells of the packet store, in which a packet lies as long as it is on the card, in bytes.
+    PacketStore,
+    /// Entries of the synchronisation buffer, in which packets wait for the branches of a fork, in thousandths of
+    /// an entry.
+    SyncEntries,
     /// Regions that are free or hold a victim, in regions.
     Regions,
     /// Prebuilt bitstreams that contain the chain or a part of it, in bitstreams.
@@ -58,6 +63,8 @@ impl fmt::Display for Resource {
             Self::NtBandwidth => "NT bandwidth",
             Self::RegionPort => "region port",
             Self::Credits => "credits",
+            Self::PacketStore => "packet store",
+            Self::SyncEntries => "synchronization entries",
             Self::Regions => "regions",
             Self::Bitstreams => "bitstreams",
             Self::Memory => "on-board memory",
@@ -73,7 +80,12 @@ impl Resource {
     pub const fn is_counted_late(self) -> bool {
         matches!(
             self,
-            Self::RegionPort | Self::Credits | Self::IngressBandwidth | Self::EgressBandwidth
+            Self::RegionPort
+                | Self::Credits
+                | Self::PacketStore
+                | Self::SyncEntries
+                | Self::IngressBandwidth
+                | Self::EgressBandwidth
         )
     }
 
@@ -82,10 +94,10 @@ impl Resource {
         match self {
             Self::IngressBandwidth | Self::EgressBandwidth | Self::NtBandwidth => "bit/s",
             Self::RegionPort => "cycles/s",
-            Self::Credits => "thousandths",
+            Self::Credits | Self::SyncEntries => "thousandths",
             Self::Regions => "regions",
             Self::Bitstreams => "bitstreams",
-            Self::Memory => "bytes",
+            Self::Memory | Self::PacketStore => "bytes",
             Self::TableRows => "rows",
             Self::Passes => "passes",
             Self::SearchSteps => "steps",
@@ -127,9 +139,10 @@ impl fmt::Display for Amount {
             Resource::IngressBandwidth | Resource::EgressBandwidth | Resource::NtBandwidth => {
                 Bandwidth::from_bps(number).fmt(f)
             }
-            Resource::Memory => ByteSize::from_bytes(number).fmt(f),
+            Resource::Memory | Resource::PacketStore => ByteSize::from_bytes(number).fmt(f),
             Resource::RegionPort => write!(f, "{number} cycles/s"),
             Resource::Credits => write!(f, "{}.{:03} credits", number / 1_000, number % 1_000),
+            Resource::SyncEntries => write!(f, "{}.{:03} entries", number / 1_000, number % 1_000),
             Resource::Passes => {
                 write!(f, "{number} {}", if number == 1 { "pass" } else { "passes" })
             }
@@ -141,6 +154,36 @@ impl fmt::Display for Amount {
                 let unit = if number == 1 { unit.trim_end_matches('s') } else { unit };
                 write!(f, "{number} {unit}")
             }
+        }
+    }
+}
+
+/// What is left of a resource beside what a DAG holds of it, at the place where that is least in proportion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Headroom {
+    /// What.
+    pub resource: Resource,
+    /// The region, for what a region has.
+    pub region: Option<RegionId>,
+    /// The NT, for what an NT has.
+    pub nt: Option<NtTypeId>,
+    /// How much the DAG holds there, in [`Resource::unit`].
+    pub held: u64,
+    /// How much further promises may take there.
+    pub available: u64,
+    /// Whether it is of a region that DAGs of other tenants use, so that the number tells of them.
+    pub of_others: bool,
+}
+
+impl fmt::Display for Headroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amount = |number| Amount(self.resource, number);
+        let (held, left) = (amount(self.held), amount(self.available));
+        write!(f, "{}: {held} held, {left} left", self.resource)?;
+        match (&self.nt, self.region) {
+            (Some(nt), Some(region)) => write!(f, " ({nt} in region {region})"),
+            (None, Some(region)) => write!(f, " (region {region})"),
+            _ => Ok(()),
         }
     }
 }

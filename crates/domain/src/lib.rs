@@ -30,7 +30,7 @@ pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use digest::{Digest, InvalidDigest};
 pub use explanation::{
     ChainExplanation, CostsMore, Embedding, EmbeddingCost, EmbeddingKind, Explanation, FormChoice,
-    Infeasible, Rejection, RejectionReason, Resource, Shortage,
+    Headroom, Infeasible, Rejection, RejectionReason, Resource, Shortage,
 };
 pub use function::{InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions};
 pub use ids::{

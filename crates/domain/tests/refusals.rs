@@ -141,12 +141,14 @@ fn the_first_broken_rule_is_told() {
     assert_eq!(refused(unknown_and_cyclic).field(), "edges[2]", "before the cycle");
 }
 
-const RESOURCES: [Resource; 11] = [
+const RESOURCES: [Resource; 13] = [
     Resource::IngressBandwidth,
     Resource::EgressBandwidth,
     Resource::NtBandwidth,
     Resource::RegionPort,
     Resource::Credits,
+    Resource::PacketStore,
+    Resource::SyncEntries,
     Resource::Regions,
     Resource::Bitstreams,
     Resource::Memory,
@@ -165,6 +167,11 @@ fn shortage(resource: Resource, required: u64, available: u64) -> Shortage {
 #[case(Resource::NtBandwidth, "NT bandwidth: 2 kbit/s needed, 1 bit/s available")]
 #[case(Resource::RegionPort, "region port: 2000 cycles/s needed, 1 cycles/s available")]
 #[case(Resource::Credits, "credits: 2.000 credits needed, 0.001 credits available")]
+#[case(Resource::PacketStore, "packet store: 1.953 KiB needed, 1 bytes available")]
+#[case(
+    Resource::SyncEntries,
+    "synchronization entries: 2.000 entries needed, 0.001 entries available"
+)]
 #[case(Resource::Regions, "regions: 2000 regions needed, 1 region available")]
 #[case(Resource::Bitstreams, "bitstreams: 2000 bitstreams needed, 1 bitstream available")]
 #[case(Resource::Memory, "on-board memory: 1.953 KiB needed, 1 bytes available")]
@@ -194,6 +201,8 @@ fn only_what_was_counted_later_may_be_overbooked_by_older_reservations() {
         Resource::EgressBandwidth,
         Resource::RegionPort,
         Resource::Credits,
+        Resource::PacketStore,
+        Resource::SyncEntries,
     ];
     assert_eq!(late, expected);
 }

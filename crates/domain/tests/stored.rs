@@ -119,6 +119,8 @@ fn enums_are_stored_by_name<T: Serialize + DeserializeOwned + PartialEq + std::f
 #[case(Resource::TableRows, "table-rows", "rows")]
 #[case(Resource::Passes, "passes", "passes")]
 #[case(Resource::SearchSteps, "search-steps", "steps")]
+#[case(Resource::PacketStore, "packet-store", "bytes")]
+#[case(Resource::SyncEntries, "sync-entries", "thousandths")]
 fn shortages_name_their_resource(
     #[case] resource: Resource,
     #[case] name: &str,

@@ -22,7 +22,7 @@
 
 use smallvec::SmallVec;
 use snic_domain::limits::{DAG_NODES_MAX, FORK_BRANCHES_MAX};
-use snic_domain::{Cycles, Dag};
+use snic_domain::{CardProfile, Cycles, Dag};
 
 /// Indices of nodes, in the order packets pass.
 pub(crate) type Nodes = SmallVec<[u8; 8]>;
@@ -35,6 +35,13 @@ pub(crate) type Branches = SmallVec<[Nodes; FORK_BRANCHES_MAX]>;
 pub(crate) struct PassCost {
     pub(crate) core: u64,
     pub(crate) pass: u64,
+}
+
+impl PassCost {
+    /// Of a card.
+    pub(crate) const fn of(profile: &CardProfile) -> Self {
+        Self { core: profile.core.get(), pass: profile.scheduler_pass.get() }
+    }
 }
 
 /// Stages of branches, with the latency on an unloaded card.

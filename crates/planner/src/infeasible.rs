@@ -8,6 +8,7 @@ use crate::catalogue::NtKey;
 use crate::fewest::{FurtherRegions, further_regions};
 use crate::plan::{Job, NtTotal, Plan};
 use crate::search::Blocked;
+use crate::stay::Stay;
 use crate::view::{View, fresh_bandwidth, from_kbps};
 use crate::work;
 
@@ -108,6 +109,9 @@ fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>
         let detail = "memory left for the state of NTs, in whole pages";
         shortages.extend(whole_dag_shortage(Resource::Memory, needed, left, detail));
     }
+    if let Some(stay) = blocked.stay {
+        shortages.extend(stay_shortages(view.job, stay));
+    }
     if let Some(rows) = blocked.rows {
         for (table, needed, left) in rows.beside(view.job.rows_left) {
             let detail = format!("rows left in the {table} table");
@@ -169,11 +173,31 @@ fn pass_shortages(job: &Job<'_>, plan: &Plan) -> Vec<Shortage> {
     found.into_iter().flatten().collect()
 }
 
+/// What packets take of the card while they are on it.
+fn stay_shortages(job: &Job<'_>, stay: Stay) -> impl Iterator<Item = Shortage> {
+    let (sizes, left) = (&job.dag().spec().packet_sizes, job.stay_left());
+    let store = format!(
+        "left in the card's packet store for promises; packets of sizes {sizes} are in it as long as their \
+         way over the card takes"
+    );
+    let sync = format!(
+        "left in the card's synchronization buffer for promises; packets of sizes {sizes} wait in it for the \
+         branches of a fork"
+    );
+    [
+        whole_dag_shortage(Resource::PacketStore, stay.store, left.store, &store),
+        whole_dag_shortage(Resource::SyncEntries, stay.sync, left.sync, &sync),
+    ]
+    .into_iter()
+    .flatten()
+}
+
 /// Sorts shortages: first those that waiting does not resolve, then those that other DAGs may resolve.
 fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
     shortages.sort_by_key(|shortage| match shortage.resource {
         Resource::Bitstreams => 0,
         Resource::IngressBandwidth | Resource::EgressBandwidth => 1,
+        Resource::PacketStore | Resource::SyncEntries => 1,
         Resource::NtBandwidth | Resource::RegionPort | Resource::Credits => 2,
         Resource::Regions => 3,
         Resource::Memory => 4,

@@ -29,6 +29,10 @@ struct Totals {
     ingress: Bandwidth,
     egress: Bandwidth,
     memory: ByteSize,
+    /// Bytes of the packet store.
+    store: u64,
+    /// Thousandths of an entry of the synchronisation buffer.
+    sync: u64,
     rows: TableRows,
 }
 
@@ -199,9 +203,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Restores a reservation that was made earlier, even where ports, credits, ingress or egress
-    /// are short of it: it may be older than the rule that counts them. Returns whether some
-    /// maximum is exceeded then.
+    /// Restores a reservation that was made earlier, even where ports, credits, ingress, egress, packet store or
+    /// synchronisation buffer are short of it: it may be older than the rule that counts them. Returns whether
+    /// some maximum is exceeded then.
     ///
     /// # Errors
     ///
@@ -296,6 +300,16 @@ impl Ledger {
         let entry = self.regions.get(region.index());
         let taken = entry.and_then(|entry| entry.slots.get(slot.index())).map_or(0, |s| s.credits);
         left(work::credits_max(&self.profile), taken.saturating_sub(own), own)
+    }
+
+    /// What `own`, a reservation of the ledger, may use of the packet store, in bytes.
+    pub(crate) fn store_left(&self, own: u64) -> u64 {
+        left(work::store_max(&self.profile), self.totals.store.saturating_sub(own), own)
+    }
+
+    /// The same of the synchronisation buffer, in thousandths of an entry.
+    pub(crate) fn sync_left(&self, own: u64) -> u64 {
+        left(work::sync_max(&self.profile), self.totals.sync.saturating_sub(own), own)
     }
 
     /// Cycles per second that are promised of the port of a region.
@@ -451,6 +465,9 @@ impl Ledger {
         let egress = self.egress_residual().max(kept.1);
         check_total(Resource::IngressBandwidth, reservation.ingress.get(), ingress.get())?;
         check_total(Resource::EgressBandwidth, reservation.egress.get(), egress.get())?;
+        let kept = own.map_or((0, 0), |own| (own.store, own.sync));
+        check_total(Resource::PacketStore, reservation.store, self.store_left(0).max(kept.0))?;
+        check_total(Resource::SyncEntries, reservation.sync, self.sync_left(0).max(kept.1))?;
         let memory: ByteSize =
             reservation.shares.iter().map(|share| self.memory_cost(share, tenant)).sum();
         check_total(Resource::Memory, memory.get(), self.memory_residual().get())?;
@@ -518,6 +535,8 @@ impl Ledger {
         }
         self.totals.ingress += reservation.ingress;
         self.totals.egress += reservation.egress;
+        self.totals.store = self.totals.store.saturating_add(reservation.store);
+        self.totals.sync = self.totals.sync.saturating_add(reservation.sync);
         self.totals.rows = self.totals.rows.zip(reservation.rows, u32::saturating_add);
         self.held.insert(name, reservation);
     }
@@ -547,6 +566,8 @@ impl Ledger {
         }
         self.totals.ingress = self.totals.ingress - reservation.ingress;
         self.totals.egress = self.totals.egress - reservation.egress;
+        self.totals.store = self.totals.store.saturating_sub(reservation.store);
+        self.totals.sync = self.totals.sync.saturating_sub(reservation.sync);
         self.totals.rows = self.totals.rows.zip(reservation.rows, u32::saturating_sub);
         Some((name, reservation))
     }
@@ -596,10 +617,12 @@ pub(crate) mod tests {
             tenant: TenantId::new("acme").expect("a test id"),
             dag: DagId::new("web").expect("a test id"),
         };
-        let tampered: [(&str, Tamper); 11] = [
+        let tampered: [(&str, Tamper); 13] = [
             ("ingress", |l| l.totals.ingress += Bandwidth::from_bps(1)),
             ("egress", |l| l.totals.egress += Bandwidth::from_bps(1)),
             ("memory", |l| l.totals.memory += ByteSize::from_bytes(1)),
+            ("packet store", |l| l.totals.store += 1),
+            ("synchronisation buffer", |l| l.totals.sync += 1),
             ("DAG rows", |l| l.totals.rows.dags += 1),
             ("stage rows", |l| l.totals.rows.stages += 1),
             ("chain rows", |l| l.totals.rows.chains += 1),

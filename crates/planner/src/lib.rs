@@ -30,6 +30,7 @@ mod fewest;
 #[cfg(test)]
 mod fixtures;
 mod form;
+mod headroom;
 mod infeasible;
 mod ledger;
 mod objective;
@@ -42,6 +43,7 @@ mod region;
 mod reservation;
 mod search;
 mod shares;
+mod stay;
 mod vacate;
 mod view;
 mod work;

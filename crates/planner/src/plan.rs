@@ -15,6 +15,7 @@ use crate::infeasible::Failure;
 use crate::objective::Order;
 use crate::reservation::{NtCost, ReservationSum};
 use crate::search::{Blocked, ChainPart, Search, Solution};
+use crate::stay::Transit;
 use crate::view::{View, from_kbps, kbps};
 use crate::work::{Passage, Work, port_max, reads_payload};
 use crate::{Ledger, Reservation, TableRows, explain, infeasible};
@@ -95,7 +96,7 @@ pub(crate) struct Job<'a> {
     pub(crate) effort: &'a Effort,
     /// Rows left in the tables, including those that the DAG holds.
     pub(crate) rows_left: TableRows,
-    held: Option<&'a Reservation>,
+    pub(crate) held: Option<&'a Reservation>,
 }
 
 impl<'a> Job<'a> {
@@ -220,17 +221,17 @@ impl<'a> Job<'a> {
         nodes.iter().map(|n| self.dag().nodes()[usize::from(*n)].nt.clone()).collect()
     }
 
-    fn latency(&self, node: usize) -> Cycles {
-        Cycles::new(self.nts[node].way.latency)
+    /// Latency of a node's NT, in cycles.
+    pub(crate) fn latency(&self, node: usize) -> u64 {
+        self.nts[node].way.latency
     }
 
     fn graph(&self) -> Graph {
-        Graph::new(self.dag(), |node| self.latency(node))
+        Graph::new(self.dag(), |node| Cycles::new(self.latency(node)))
     }
 
-    fn cost(&self) -> PassCost {
-        let profile = self.ledger.profile();
-        PassCost { core: profile.core.get(), pass: profile.scheduler_pass.get() }
+    pub(crate) const fn cost(&self) -> PassCost {
+        PassCost::of(self.ledger.profile())
     }
 }
 
@@ -398,6 +399,12 @@ fn place<'a>(
     loads: Loads<'_, 'a>,
     blocked: &mut Blocked,
 ) -> Option<Placed<'a>> {
+    // Cuts only make a packet's way longer.
+    let least = view.job.stay(Transit::straight(staging.latency.get()));
+    if !view.job.has_room(least) {
+        blocked.stay.get_or_insert(least);
+        return None;
+    }
     let staging = follow_available_chains(graph, view, staging.clone());
     let search = Search::new(view, &staging, loads.are_needed);
     let (solution, why) = match loads.given {
@@ -406,22 +413,16 @@ fn place<'a>(
     };
     blocked.memory = blocked.memory.or(why.memory);
     blocked.rows = blocked.rows.or(why.rows);
+    blocked.stay = blocked.stay.or(why.stay);
     let mut chains = Vec::new();
     let mut stages = Vec::new();
     for branches in staging.stages {
         stages.push(chains.len()..chains.len() + branches.len());
         chains.extend(branches);
     }
-    let mut placed =
-        Placed { form, chains, stages, solution: solution?, latency: Cycles::default() };
-    let cost = view.job.cost();
-    let mut latency = cost.core.saturating_sub(cost.pass);
-    for pass in placed.passes() {
-        let longest = pass.iter().map(|part| graph.latency_of(placed.nodes(part))).max();
-        latency = latency.saturating_add(cost.pass).saturating_add(longest.unwrap_or(0));
-    }
-    placed.latency = Cycles::new(latency);
-    Some(placed)
+    let solution = solution?;
+    let latency = Cycles::new(solution.transit.latency);
+    Some(Placed { form, chains, stages, solution, latency })
 }
 
 /// A flattened branch may have several orders. Prefers an order that a loaded chain with enough bandwidth
@@ -547,7 +548,8 @@ fn reservation(job: &Job<'_>, placed: &Placed<'_>, mapping: &Mapping) -> Reserva
         let nts = placed.nodes(part).iter().map(|node| job.nts[usize::from(*node)]);
         sum.add(&chain.instances, nts);
     }
-    sum.finish(job.dag().bandwidth(), TableRows::of(mapping))
+    let stay = job.stay(placed.solution.transit);
+    sum.finish(job.dag().bandwidth(), stay, TableRows::of(mapping))
 }
 
 /// The plan as a value.

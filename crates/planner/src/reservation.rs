@@ -9,6 +9,8 @@ use snic_domain::{
 
 use crate::PlanCatalogue;
 use crate::catalogue::whole_pages;
+use crate::form::PassCost;
+use crate::stay::{Stay, Transit};
 use crate::work::{Passage, Work};
 
 /// Rows of the card's tables, in rows.
@@ -95,7 +97,7 @@ pub(crate) struct PortShare {
 }
 
 /// Resources that a DAG takes: bandwidth, credits and memory by region and slot, ports by region, ingress,
-/// egress, table rows.
+/// egress, packet store, synchronisation buffer, table rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// By region and slot, each once.
@@ -108,6 +110,12 @@ pub struct Reservation {
     pub(crate) bandwidth: Bandwidth,
     pub(crate) ingress: Bandwidth,
     pub(crate) egress: Bandwidth,
+    /// Bytes of the packet store.
+    #[serde(default)]
+    pub(crate) store: u64,
+    /// Thousandths of an entry of the synchronisation buffer.
+    #[serde(default)]
+    pub(crate) sync: u64,
     pub(crate) rows: TableRows,
 }
 
@@ -121,12 +129,17 @@ impl Reservation {
         profile: &CardProfile,
     ) -> Self {
         let mut sum = ReservationSum::new(Work::of(profile, dag, catalogue));
-        for chain in mapping.chains() {
-            let nts = chain.nodes.iter().map(|node| nt_of(node, dag, catalogue));
-            let costs = nts.map(|nt| nt.map_or(NtCost::NONE, NtCost::of));
-            sum.add(&chain.instances, costs);
+        let mut transit = Transit::new(PassCost::of(profile));
+        for stage in &mapping.stages {
+            let latencies = stage.branches.iter().map(|chain| {
+                let nts = chain.nodes.iter().map(|node| nt_of(node, dag, catalogue));
+                let costs = nts.map(|nt| nt.map_or(NtCost::NONE, NtCost::of));
+                sum.add(&chain.instances, costs)
+            });
+            transit.stage(latencies);
         }
-        sum.finish(dag.bandwidth(), TableRows::of(mapping))
+        let stay = sum.work.stay(dag.bandwidth(), transit);
+        sum.finish(dag.bandwidth(), stay, TableRows::of(mapping))
     }
 
     /// The elementwise maximum of both. Held during an update, it covers the old and the new mapping,
@@ -156,6 +169,8 @@ impl Reservation {
             bandwidth: self.bandwidth.max(other.bandwidth),
             ingress: self.ingress.max(other.ingress),
             egress: self.egress.max(other.egress),
+            store: self.store.max(other.store),
+            sync: self.sync.max(other.sync),
             rows: self.rows.zip(other.rows, u32::max),
         }
     }
@@ -201,6 +216,16 @@ impl Reservation {
         self.egress
     }
 
+    /// Of the packet store, what its packets take while they are on the card; in bytes.
+    pub const fn store(&self) -> u64 {
+        self.store
+    }
+
+    /// Entries of the synchronisation buffer, in thousandths of one.
+    pub const fn sync_entries(&self) -> u64 {
+        self.sync
+    }
+
     /// On-board memory of all NT instances that it uses, in whole pages. DAGs of one tenant share the memory
     /// of an NT instance, so a ledger may count less.
     pub fn memory(&self) -> ByteSize {
@@ -242,14 +267,15 @@ impl ReservationSum {
         Self { work, shares: SmallVec::new(), ports: SmallVec::new() }
     }
 
-    /// Adds a virtual chain; `nts` are those of its nodes, in order.
+    /// Adds a virtual chain; `nts` are those of its nodes, in order. Returns their latency in cycles.
     pub(crate) fn add(
         &mut self,
         instances: &[Instance],
         nts: impl Iterator<Item = NtCost> + Clone,
-    ) {
+    ) -> u64 {
         let work = &self.work;
-        let round_trip = work.round_trip(Passage::through(nts.clone().map(|nt| nt.way)));
+        let way = Passage::through(nts.clone().map(|nt| nt.way));
+        let round_trip = work.round_trip(way);
         for instance in instances {
             let (region, bandwidth) = (instance.region, instance.bandwidth);
             let credits = work.credits(bandwidth, round_trip);
@@ -259,10 +285,11 @@ impl ReservationSum {
                 self.shares.push(SlotShare { region, slot, bandwidth, memory, credits });
             }
         }
+        way.latency
     }
 
     /// The sum, each place once.
-    pub(crate) fn finish(self, bandwidth: Bandwidth, rows: TableRows) -> Reservation {
+    pub(crate) fn finish(self, bandwidth: Bandwidth, stay: Stay, rows: TableRows) -> Reservation {
         let Self { work, mut shares, mut ports } = self;
         shares.sort_by_key(SlotShare::place);
         shares.dedup_by(|next, sum| {
@@ -280,7 +307,8 @@ impl ReservationSum {
             same
         });
         let (ingress, egress) = (work.ingress(bandwidth), work.egress(bandwidth));
-        Reservation { shares, ports, bandwidth, ingress, egress, rows }
+        let Stay { store, sync } = stay;
+        Reservation { shares, ports, bandwidth, ingress, egress, store, sync, rows }
     }
 }
 
@@ -320,6 +348,8 @@ mod tests {
             bandwidth: gbps(*gbit),
             ingress: gbps(gbit + 1),
             egress: gbps(gbit + 2),
+            store: gbit + 3,
+            sync: gbit + 4,
             rows: TableRows { dags, stages, chains, instances },
         }
     }
@@ -352,6 +382,7 @@ mod tests {
             let gbit = one.1.max(two.1);
             let whole = (max.bandwidth(), max.ingress(), max.egress());
             prop_assert_eq!(whole, (gbps(gbit), gbps(gbit + 1), gbps(gbit + 2)));
+            prop_assert_eq!((max.store(), max.sync_entries()), (gbit + 3, gbit + 4));
             let rows: Vec<u32> = one.2.iter().zip(two.2).map(|(a, b)| *a.max(&b)).collect();
             let found: Vec<u32> = max.rows().beside(TableRows::CARD).map(|row| row.1).into();
             prop_assert_eq!(found, rows);
@@ -383,7 +414,7 @@ mod tests {
         let costs = [NtCost::of(&nt), NtCost::NONE];
         sum.add(&[instance(1, &[0, 2], 4), instance(0, &[1, 3], 2)], costs.into_iter());
         sum.add(&[instance(1, &[2], 3)], costs.into_iter().take(1));
-        let made = sum.finish(gbps(6), TableRows::default());
+        let made = sum.finish(gbps(6), Stay::default(), TableRows::default());
         let bandwidths: Vec<_> = made.bandwidths().map(|(r, s, b)| (r.0, s.0, b)).collect();
         let expected = [(0, 1, 2), (0, 3, 2), (1, 0, 4), (1, 2, 7)];
         assert_eq!(bandwidths, expected.map(|(r, s, n)| (r, s, gbps(n))));

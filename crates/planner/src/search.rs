@@ -33,6 +33,7 @@ use crate::cover::CoverResult;
 use crate::form::Staging;
 use crate::objective::Order;
 use crate::shares;
+use crate::stay::{Stay, Transit};
 use crate::view::{NtSequence, RegionPath, View};
 
 /// Steps of one round until a first solution; after that, a solution with more cuts is accepted.
@@ -92,6 +93,8 @@ pub(crate) struct Solution<'a> {
     pub(crate) parts: Vec<ChainPart>,
     pub(crate) loads: Vec<PlannedLoad<'a>>,
     pub(crate) score: Score,
+    /// How long its packets are on the card.
+    pub(crate) transit: Transit,
 }
 
 /// What made placements fail besides bandwidth and regions, for the error.
@@ -102,6 +105,8 @@ pub(crate) struct Blocked {
     /// Rows of the first placement that was found but does not fit the tables: of those that were tried it
     /// has the fewest cuts.
     pub(crate) rows: Option<crate::TableRows>,
+    /// Packet store and synchronisation buffer of the first placement for which they are short.
+    pub(crate) stay: Option<Stay>,
 }
 
 /// One virtual chain to be placed.
@@ -109,6 +114,8 @@ pub(crate) struct Blocked {
 struct ChainTask {
     stage: usize,
     keys: SmallVec<[NtKey; 8]>,
+    /// By node: cycles in its NT.
+    latencies: SmallVec<[u64; 8]>,
     /// By node: the furthest end of a part that starts there and that one bitstream or region contains.
     reach: SmallVec<[u8; 8]>,
     /// By node: the fewest parts from there on.
@@ -188,8 +195,9 @@ impl<'a, 'v> Search<'a, 'v> {
         for (stage, branches) in staging.stages.iter().enumerate() {
             for nodes in branches {
                 let keys = nodes.iter().map(|n| job.keys[usize::from(*n)]).collect();
+                let latencies = nodes.iter().map(|n| job.latency(usize::from(*n))).collect();
                 let (reach, parts_min) = (SmallVec::new(), SmallVec::new());
-                search.chains.push(ChainTask { stage, keys, reach, parts_min });
+                search.chains.push(ChainTask { stage, keys, latencies, reach, parts_min });
             }
         }
         search
@@ -534,6 +542,23 @@ impl<'a, 'v> Search<'a, 'v> {
             .sum()
     }
 
+    /// The way of a packet through what is placed, which is everything.
+    fn transit(&self) -> Transit {
+        let mut transit = Transit::new(self.view.job.cost());
+        for stage in 0..self.stages {
+            let chains = || self.chains.iter().enumerate().filter(|(_, c)| c.stage == stage);
+            let parts_of = |chain| self.parts.iter().filter(move |part| part.chain == chain);
+            let passes = chains().map(|(chain, _)| parts_of(chain).count()).max().unwrap_or(0);
+            for pass in 0..passes {
+                transit.stage(chains().filter_map(|(chain, task)| {
+                    let part = parts_of(chain).nth(pass)?;
+                    Some(task.latencies[part.start..part.end].iter().sum())
+                }));
+            }
+        }
+        transit
+    }
+
     fn rows(&self, passes: usize) -> crate::TableRows {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         crate::TableRows {
@@ -553,13 +578,19 @@ impl<'a, 'v> Search<'a, 'v> {
             self.blocked.rows.get_or_insert(rows);
             return;
         }
-        let order = self.view.job.order;
+        let (job, transit) = (self.view.job, self.transit());
+        let stay = job.stay(transit);
+        if !job.has_room(stay) {
+            self.blocked.stay.get_or_insert(stay);
+            return;
+        }
+        let order = job.order;
         if self.best.as_ref().is_none_or(|best| score.is_less(&best.score, order)) {
             if self.best.is_none() {
                 self.steps = self.steps.min(STEPS_TO_IMPROVE);
             }
             let (parts, loads) = (self.parts.clone(), self.loads.clone());
-            self.best = Some(Solution { parts, loads, score });
+            self.best = Some(Solution { parts, loads, score, transit });
         }
     }
 }

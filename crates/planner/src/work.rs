@@ -5,18 +5,22 @@
 //! a pass through a region     max(beats + descriptor, pace of the scheduler) cycles of its port
 //! an NT on the way            rate of packets × round trip of the chain in the region, in credits (Little)
 //! ingress, egress             max(bits at the port's rate, beats), as bits of the port's rate
+//! packet store                rate of cells × time on an unloaded card (Little), in bytes
+//! synchronisation buffer      rate of packets × time of all stages that have branches (Little), in entries
 //! ```
 //!
 //! A packet has one beat in a region where no NT of its DAG reads payloads, else those of its bytes. The round
 //! trip is from where a packet enters the region to where the scheduler has the credit of its last NT again. It
 //! counts for all NTs of the chain, since a packet reserves all of its credits before it enters (SuperNIC, 4.2).
 //!
-//! Amounts are rounded down to thousandths of a credit and to cycles per second. So the parts of a DAG that fit
+//! Amounts are rounded down to thousandths of a credit or an entry, to bytes, and to cycles per second. So the parts of a DAG that fit
 //! together fit one after the other, too.
 
+use snic_domain::limits::SYNC_ROWS;
 use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, RegionPass, Traffic};
 
 use crate::PlanCatalogue;
+use crate::stay::{Stay, Transit};
 
 /// Part of a port that may be reserved, in thousandths: of the ingress, of the egress, and of each
 /// region's. A port that is used to 100 % never drains the queue of a burst, so that all later
@@ -25,6 +29,13 @@ const PORT_PERMILLE: u64 = 960;
 /// Part of a slot's credits that may be reserved, in thousandths of a credit for each credit; the
 /// rest is for packets that wait before an NT.
 const CREDIT_PERMILLE: u64 = 800;
+/// Sixteenths of the packet store that promises may take. A third of it is for packets at token buckets, a sixth
+/// for those beyond promises, and packets of a burst are accepted only while a quarter is free; so a quarter is
+/// left, and a part of that is for packets that wait.
+const STORE_SIXTEENTHS: u64 = 3;
+/// Part of the synchronisation buffer that may be reserved, in thousandths of an entry for each entry; the rest
+/// is for packets whose branches wait.
+const SYNC_PERMILLE: u64 = 800;
 /// Programmed credits for each reserved one, since packets do not arrive evenly.
 const CREDITS_MARGIN: u64 = 2;
 
@@ -48,6 +59,17 @@ fn promised(capacity: u64) -> u64 {
 pub(crate) fn credits_max(profile: &CardProfile) -> u64 {
     let credits = profile.region_pass.map(|pass| u64::from(pass.credits_max) * CREDIT_PERMILLE);
     credits.unwrap_or(u64::MAX)
+}
+
+/// Bytes of the packet store that may be reserved.
+pub(crate) fn store_max(profile: &CardProfile) -> u64 {
+    let part = ratio(profile.packet_store.get(), STORE_SIXTEENTHS, 16);
+    if profile.region_pass.is_some() { part } else { u64::MAX }
+}
+
+/// Thousandths of an entry of the synchronisation buffer that may be reserved.
+pub(crate) fn sync_max(profile: &CardProfile) -> u64 {
+    if profile.region_pass.is_some() { SYNC_ROWS as u64 * SYNC_PERMILLE } else { u64::MAX }
 }
 
 /// Credits to be programmed for a slot of which `milli` thousandths of a credit are reserved: twice
@@ -144,6 +166,8 @@ struct PassWork {
     around: u64,
     /// Bits of the largest packet.
     largest: u64,
+    /// Bits of the cells that one round of the mix takes of the packet store.
+    cells: u64,
 }
 
 impl Work {
@@ -168,6 +192,7 @@ impl Work {
                 parts_of_cycle: scale,
                 around: crossing(sizes.largest()) + pass.credit_return.get(),
                 largest: u64::from(sizes.largest()) * 8,
+                cells: sizes.sum(|bytes| beats(bytes) * beat * 8),
             }
         });
         // Bits that fit in the time a packet takes at a port.
@@ -253,6 +278,17 @@ impl Work {
             return kbps;
         }
         u64::try_from(u128::from(left) * down / up.max(1)).unwrap_or(u64::MAX)
+    }
+
+    /// What a bandwidth takes of the packet store and of the synchronisation buffer, with packets that are this
+    /// long on the card.
+    pub(crate) fn stay(&self, bandwidth: Bandwidth, transit: Transit) -> Stay {
+        let Some(pass) = self.pass else { return Stay::default() };
+        let cells = u128::from(bandwidth.get()) * u128::from(pass.cells) / 8;
+        let down = u128::from(self.bits) * u128::from(self.clock_hz);
+        let store = cells.saturating_mul(transit.latency.into()) / down;
+        let store = u64::try_from(store).unwrap_or(u64::MAX);
+        Stay { store, sync: self.credits(bandwidth, transit.forked) }
     }
 
     /// Thousandths of a credit for each bit/s, as a ratio.

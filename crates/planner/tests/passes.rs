@@ -1,4 +1,4 @@
-//! Ports and credits of regions: a second book, from the formulae and not from the ledger's code; which resource
+//! Ports and credits of regions, and the packet store: a second book, from the formulae and not from the ledger's code; which resource
 //! a refusal names; and promises that are older than the rule.
 
 mod support;
@@ -8,11 +8,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{
-    CardId, CardProfile, Cycles, Dag, DagName, DagSpec, Form, Instance, Mapping, PacketSizes,
-    RegionId, RegionPass, Resource, Slot, Stage, Traffic, VirtualChain,
+    ByteSize, CardId, CardProfile, Cycles, Dag, DagName, DagSpec, Form, Instance, Mapping,
+    PacketSizes, RegionId, RegionPass, Resource, Slot, Stage, Traffic, VirtualChain,
 };
 use snic_planner::{Ledger, Reservation};
 use support::{World, bitstream_id, chain, gbps, name, profile};
+
+/// Bytes of the packet store that may be promised.
+const STORE: u64 = 3_000;
 
 /// A card of 100 MHz whose scheduler hands one packet in four cycles to a region, with ten credits an NT.
 fn card(regions: usize) -> CardProfile {
@@ -23,7 +26,8 @@ fn card(regions: usize) -> CardProfile {
         credits_max: 10,
         ..RegionPass::SUPERNIC
     };
-    CardProfile { clock_hz: 100_000_000, region_pass: Some(pass), ..profile(regions) }
+    let packet_store = ByteSize::from_bytes(STORE * 16 / 3);
+    CardProfile { clock_hz: 100_000_000, region_pass: Some(pass), packet_store, ..profile(regions) }
 }
 
 /// `nat firewall` in both regions; an NT serves 10 Gbit/s and takes 10 cycles.
@@ -98,9 +102,20 @@ impl Book {
         self.passes(region).filter(|pass| pass.1.contains(&slot)).map(|pass| pass.2).sum()
     }
 
+    /// A cell for each packet of the fastest pass, for 33 cycles and 16 for each pass, and ten for each NT.
+    fn store(&self) -> u64 {
+        let of = |passes: &Passes| {
+            let mbps = passes.iter().map(|pass| pass.2).max().unwrap_or(0);
+            let cycles = passes.iter().map(|pass| 16 + 10 * pass.1.len() as u64);
+            mbps * 1_000_000 * 64 * (33 + cycles.sum::<u64>()) / 512 / 100_000_000
+        };
+        self.0.values().map(of).sum()
+    }
+
     /// 96 of a port's 100 million cycles and four fifths of ten credits are for promises.
     fn fits(&self) -> bool {
-        (0..2).all(|region| self.port(region) <= 96_000_000)
+        self.store() <= STORE
+            && (0..2).all(|region| self.port(region) <= 96_000_000)
             && (0..4).all(|i| {
                 let (region, slot) = (i / 2, i % 2);
                 self.credits(region, slot) <= 8_000 && self.mbps(region, slot) <= 10_000

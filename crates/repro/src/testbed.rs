@@ -84,6 +84,14 @@ impl Testbed {
     /// # Errors
     /// The card's profile is not valid, or the controller refuses an NT or a bitstream of the setup.
     pub fn new(setup: &Setup<'_>) -> Result<Self> {
+        Self::told(setup, setup.card.clone())
+    }
+
+    /// The same where the control plane is told another profile than the card's.
+    ///
+    /// # Errors
+    /// As [`Testbed::new`].
+    pub fn told(setup: &Setup<'_>, profile: CardProfile) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
         let now = Timestamp::from_nanos(1_000_000);
         let controller =
@@ -93,7 +101,7 @@ impl Testbed {
         let outbox = Outbox::new();
         let mut testbed =
             Self { controller, card, session, outbox, now, images, replies, calls: 0 };
-        let profile = Box::new(setup.card.clone());
+        let profile = Box::new(profile);
         testbed.handle(Event::CardAppeared { card: card_id()?, profile })?;
         testbed.tenant("lab", 1)?;
         for nt in &setup.nts {

@@ -10,7 +10,7 @@ use snic_controller::{
     DagView, DropCause, NtView, OperationView, OperationWork, RegionView, RuleView, StatePlace,
     StateView, TenantView,
 };
-use snic_domain::RegionState;
+use snic_domain::{Headroom, RegionState};
 
 use crate::{configurations, error};
 
@@ -130,12 +130,19 @@ fn mapping(view: &DagView, reader: DagReader<'_>) -> Option<v1::Mapping> {
     })
 }
 
-/// Why a DAG is mapped as it is; `None` while it is not mapped.
-pub(crate) fn explanation(view: &DagView, reader: DagReader<'_>) -> Option<v1::Explanation> {
+/// Why a DAG is mapped as it is, and what its card has left; `None` while it is not mapped.
+pub(crate) fn explanation(
+    view: &DagView,
+    headroom: &[Headroom],
+    reader: DagReader<'_>,
+) -> Option<v1::Explanation> {
     let why = view.explanation.as_ref()?;
     let card = view.mapping.as_ref().map(|mapping| &mapping.card);
     Some(v1::Explanation {
         dag: Some(dag(view, reader)),
+        headroom: card
+            .map(|card| explanation::headroom_to_wire(headroom, card, reader))
+            .unwrap_or_default(),
         ..explanation::explanation_to_wire(why, card, reader)
     })
 }

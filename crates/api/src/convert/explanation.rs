@@ -4,32 +4,56 @@
 //! what they share with others.
 
 use snic_domain::{
-    CardId, ChainExplanation, Embedding, EmbeddingCost, EmbeddingKind, Explanation, Rejection,
-    RejectionReason, Resource, Shortage,
+    CardId, ChainExplanation, Embedding, EmbeddingCost, EmbeddingKind, Explanation, Headroom,
+    Rejection, RejectionReason, Resource, Shortage,
 };
 
 use super::dag::{DagReader, form_to_wire};
 use super::name;
 use crate::v1;
 
-/// Converts a shortage.
-pub fn shortage_to_wire(shortage: &Shortage) -> v1::Shortage {
+fn resource_to_wire(resource: Resource) -> v1::shortage::Resource {
     use v1::shortage::Resource as Wire;
-    let resource = match shortage.resource {
+    match resource {
         Resource::IngressBandwidth => Wire::IngressBandwidth,
         Resource::EgressBandwidth => Wire::EgressBandwidth,
         Resource::NtBandwidth => Wire::NtBandwidth,
         Resource::RegionPort => Wire::RegionPort,
         Resource::Credits => Wire::Credits,
+        Resource::PacketStore => Wire::PacketStore,
+        Resource::SyncEntries => Wire::SyncEntries,
         Resource::Regions => Wire::Regions,
         Resource::Bitstreams => Wire::Bitstreams,
         Resource::Memory => Wire::Memory,
         Resource::TableRows => Wire::TableRows,
         Resource::Passes => Wire::Passes,
         Resource::SearchSteps => Wire::SearchSteps,
+    }
+}
+
+/// What is left of what a DAG holds on `card`; for tenants without what others share.
+pub fn headroom_to_wire(
+    headroom: &[Headroom],
+    card: &CardId,
+    reader: DagReader<'_>,
+) -> Vec<v1::Headroom> {
+    let shown = |left: &&Headroom| !left.of_others || reader == DagReader::Operator;
+    let entry = |left: &Headroom| v1::Headroom {
+        resource: resource_to_wire(left.resource).into(),
+        region: left.region.map(|region| name::of_region(card, region)).unwrap_or_default(),
+        nt_type: left.nt.as_ref().map(name::of_nt_type).unwrap_or_default(),
+        held: left.held,
+        available: left.available,
+        unit: left.resource.unit().to_owned(),
+        message: left.to_string(),
     };
+    headroom.iter().filter(shown).map(entry).collect()
+}
+
+/// Converts a shortage.
+pub fn shortage_to_wire(shortage: &Shortage) -> v1::Shortage {
     v1::Shortage {
-        resource: resource.into(),
+        resource: resource_to_wire(shortage.resource).into(),
         required: shortage.required,
         available: shortage.available,
         unit: shortage.resource.unit().to_owned(),
@@ -136,6 +160,7 @@ pub fn explanation_to_wire(
         form_reason: explanation.form.reason.clone(),
         chains: explanation.chains.iter().map(chain).collect(),
         lines: lines(explanation, card, reader),
+        headroom: Vec::new(),
     }
 }
 

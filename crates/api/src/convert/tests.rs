@@ -462,6 +462,33 @@ fn an_explanation_is_told_whole_to_operators() {
     );
 }
 
+#[test]
+fn what_is_left_of_a_shared_region_is_told_to_operators_only() {
+    let left = |resource, region, of_others| snic_domain::Headroom {
+        resource,
+        region,
+        nt: region.map(|_| NtTypeId::new("nat").expect("valid")),
+        held: 2_000,
+        available: 1_000,
+        of_others,
+    };
+    let headroom = [
+        left(snic_domain::Resource::EgressBandwidth, None, false),
+        left(snic_domain::Resource::NtBandwidth, Some(RegionId(3)), true),
+        left(snic_domain::Resource::Credits, Some(RegionId(4)), false),
+    ];
+    let (card, acme) = (CardId::new("c0").expect("valid"), tenant_id("acme"));
+    let told = |reader| explanation::headroom_to_wire(&headroom, &card, reader);
+    let all = told(DagReader::Operator);
+    assert_eq!(all.len(), 3);
+    assert_eq!(all[1].resource(), v1::shortage::Resource::NtBandwidth);
+    assert_eq!((&*all[1].region, &*all[1].nt_type), ("cards/c0/regions/3", "ntTypes/nat"));
+    assert_eq!((all[1].held, all[1].available, &*all[1].unit), (2_000, 1_000, "bit/s"));
+    assert_eq!(all[0].message, "egress bandwidth: 2 kbit/s held, 1 kbit/s left");
+    assert!(all[0].region.is_empty() && all[0].nt_type.is_empty());
+    assert_eq!(told(DagReader::Tenant(&acme)), [all[0].clone(), all[2].clone()]);
+}
+
 #[rstest]
 #[case(snic_domain::EmbeddingKind::Shared, "acme", "bitstreams/acme.x", 3)]
 #[case(snic_domain::EmbeddingKind::Shared, "globex", "", 3)]

@@ -15,7 +15,12 @@ use super::views::form_word;
 pub fn explanation(explanation: &Explanation, _: Style) -> String {
     let mut lines = Vec::new();
     let name = explanation.dag.as_ref().map(|found| {
-        format!("{}, {}, {}", dag(&found.name), rate(found.bandwidth_bps), found.state().word())
+        let unserved = match found.unserved_bps {
+            0 => String::new(),
+            bps => format!(", {} not served", rate(bps)),
+        };
+        let (name, state) = (dag(&found.name), found.state().word());
+        format!("{name}, {}, {state}{unserved}", rate(found.bandwidth_bps))
     });
     lines.extend(name);
     let parallel = explanation.parallel_latency_cycles;
@@ -34,6 +39,13 @@ pub fn explanation(explanation: &Explanation, _: Style) -> String {
         for line in &explanation.lines {
             push(&mut lines, 0, line);
         }
+    }
+    for (index, headroom) in explanation.headroom.iter().enumerate() {
+        if index == 0 {
+            lines.push(String::new());
+            push(&mut lines, 0, "Left for further promises, of what it holds:");
+        }
+        push(&mut lines, 2, &headroom.message);
     }
     let states = explanation.dag.iter().flat_map(|found| &found.states);
     for (index, state) in states.enumerate() {

@@ -5,8 +5,8 @@ use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_api::v1::shortage::Resource;
 use snic_api::v1::{
     Area, Bitstream, Card, CardCounters, ChainExplanation, ChainSlot, Condition, Dag, DagTraffic,
-    Embedding, EmbeddingWay, Explanation, Instance, Mapping, NtType, Operation, OperationMetadata,
-    PacketDrops, PacketMatch, Quota, Region, RegionKind, RegionSlot, RegionUser,
+    Embedding, EmbeddingWay, Explanation, Headroom, Instance, Mapping, NtType, Operation,
+    OperationMetadata, PacketDrops, PacketMatch, Quota, Region, RegionKind, RegionSlot, RegionUser,
     RejectedAlternative, Rule, ScoreTerm, Shortage, Stage, Tenant, Usage, VirtualChain, bitstream,
     card, condition, dag, nt_type, region,
 };
@@ -322,6 +322,18 @@ pub fn running() -> Operation {
     Operation { name, metadata: Some(metadata), ..Operation::default() }
 }
 
+fn headroom() -> Vec<Headroom> {
+    let left = |resource: Resource, message: &str| Headroom {
+        resource: resource.into(),
+        message: message.into(),
+        ..Headroom::default()
+    };
+    vec![
+        left(Resource::NtBandwidth, "NT bandwidth: 10 Gbit/s held, 0 bit/s left (aes in region 1)"),
+        left(Resource::PacketStore, "packet store: 831 bytes held, 146.4 KiB left"),
+    ]
+}
+
 /// The explanation of a DAG with a shared chain and rejected alternatives.
 pub fn explanation() -> Explanation {
     let term = |name: &str, value, unit: &str, more_is_better| ScoreTerm {
@@ -390,5 +402,6 @@ pub fn explanation() -> Explanation {
                 .into(),
         chains: vec![first, second],
         lines: vec![],
+        headroom: headroom(),
     }
 }

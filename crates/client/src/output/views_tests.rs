@@ -94,6 +94,7 @@ fn an_explanation_says_what_is_kept_and_where() {
 fn an_explanation_without_chains_shows_the_servers_lines() {
     let mut found = fixtures::explanation();
     found.chains.clear();
+    found.headroom.clear();
     found.lines = vec!["It is shared.".into()];
     assert!(explanation(&found, style()).ends_with("\nIt is shared.\n"));
 }

@@ -3,8 +3,8 @@
 
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
-    BitstreamId, CardId, DagName, DagState, DagUid, Digest, NtTypeId, OperationId, RegionId,
-    RegionState, RuleId, TenantId, Timestamp, VmId,
+    BitstreamId, CardId, DagName, DagState, DagUid, Digest, Headroom, NtTypeId, OperationId,
+    RegionId, RegionState, RuleId, TenantId, Timestamp, VmId,
 };
 
 use crate::batch::BatchSnapshot;
@@ -105,6 +105,14 @@ impl Controller {
         after: Option<&DagName>,
     ) -> impl Iterator<Item = DagView> {
         self.core.dags.after(tenant, after).map(|entry| views::view_of(&self.core, entry))
+    }
+
+    /// What is left of each resource that a DAG holds on its card; empty where it has no place.
+    pub fn dag_headroom(&self, name: &DagName) -> Vec<Headroom> {
+        let entry = self.core.dags.get(name);
+        let place = entry.and_then(|entry| entry.desired());
+        let card = place.and_then(|place| self.core.cards.get(&place.mapping.card));
+        card.map(|card| card.ledger().headroom(name)).unwrap_or_default()
     }
 
     /// What to plan a batch of DAGs on, elsewhere: see [`crate::Command::CreateDags`]. Time O(state of the cards).

@@ -3,6 +3,7 @@
 //! least 99 % of it leaves the card, and nothing is dropped, whatever others send beyond their promises.
 
 mod refusals;
+mod saturation;
 mod sets;
 mod smaller;
 mod ten_times;

@@ -7,7 +7,7 @@ use snic_api::v1;
 use snic_api::v1::dag_service_server::DagService;
 use snic_api::v1::operation_metadata::Verb;
 use snic_controller::{Caller, Command, Controller, DagView, Reply};
-use snic_domain::{DagName, TenantId};
+use snic_domain::{DagName, Headroom, TenantId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -165,8 +165,8 @@ impl DagService for Services {
     ) -> RpcResult<v1::ExplainDagResponse> {
         let caller = caller(&request)?;
         let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
-        let view = self.dag(&caller, name).await?;
-        let explanation = wire::explanation(&view, wire::reader(&caller));
+        let (view, headroom) = self.dag_with_headroom(&caller, name).await?;
+        let explanation = wire::explanation(&view, &headroom, wire::reader(&caller));
         Ok(Response::new(
             explanation
                 .unwrap_or_else(|| v1::Explanation {
@@ -187,10 +187,33 @@ impl DagService for Services {
 impl Services {
     /// One DAG that the caller may see.
     pub(super) async fn dag(&self, caller: &Caller, name: DagName) -> Result<DagView, ApiError> {
+        let query = |controller: &Controller, name: &DagName| controller.dag_view(name);
+        self.of_dag(caller, name, query).await
+    }
+
+    /// The same, with what its card has left of what it holds.
+    async fn dag_with_headroom(
+        &self,
+        caller: &Caller,
+        name: DagName,
+    ) -> Result<(DagView, Vec<Headroom>), ApiError> {
+        let query = |controller: &Controller, name: &DagName| {
+            Some((controller.dag_view(name)?, controller.dag_headroom(name)))
+        };
+        self.of_dag(caller, name, query).await
+    }
+
+    /// What a query finds of a DAG that the caller may see.
+    async fn of_dag<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        name: DagName,
+        query: impl FnOnce(&Controller, &DagName) -> Option<T> + Send + 'static,
+    ) -> Result<T, ApiError> {
         let text = name.to_string();
         let visible = caller.may_change(Some(&name.tenant));
-        let view = self.read(caller, move |controller, _| controller.dag_view(&name)).await?;
-        view.filter(|_| visible).ok_or_else(|| absent(&text))
+        let found = self.read(caller, move |controller, _| query(controller, &name)).await?;
+        found.filter(|_| visible).ok_or_else(|| absent(&text))
     }
 
     /// The tenant of a list or watch; for tenants always their own.

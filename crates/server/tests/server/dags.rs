@@ -254,6 +254,42 @@ async fn the_explanation_says_what_was_chosen_and_what_was_not() {
     rig.stop().await;
 }
 
+/// A DAG of another tenant in the same region: its bandwidth is missing from what the operator reads, and the tenant
+/// reads nothing of the region any more.
+#[tokio::test]
+async fn an_explanation_says_what_is_left_and_nothing_of_others() {
+    use v1::shortage::Resource;
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    let (mut operator, mut acme) =
+        (rig.client("operator/ops").await, rig.client("tenant/acme").await);
+    acme.ready_dag(WEB, chain(&["nat", "firewall"])).await;
+    let request = || v1::ExplainDagRequest { name: WEB.into() };
+    let left = |explanation: v1::Explanation| {
+        let all = explanation.headroom.into_iter();
+        let all =
+            all.map(|left| (left.resource(), left)).collect::<std::collections::BTreeMap<_, _>>();
+        assert!(all.values().all(|left| left.held > 0 && !left.message.is_empty()), "{all:?}");
+        all
+    };
+    let before = left(acme.dags.explain_dag(request()).await.item().expect("explained"));
+    let told = |resource: Resource| &before[&resource];
+    let nt = told(Resource::NtBandwidth);
+    assert!(nt.region.starts_with("cards/card0/regions/") && nt.nt_type.starts_with("ntTypes/"));
+    for resource in [Resource::IngressBandwidth, Resource::RegionPort, Resource::PacketStore] {
+        assert!(told(resource).available > 0, "{before:?}");
+    }
+    let mut globex = rig.client("tenant/globex").await;
+    globex.ready_dag("tenants/globex/dags/web", chain(&["nat", "firewall"])).await;
+    let after = left(operator.dags.explain_dag(request()).await.item().expect("explained"));
+    let nt_after = &after[&Resource::NtBandwidth];
+    assert_eq!(nt_after.available, nt.available - nt.held, "both hold as much");
+    let seen = left(acme.dags.explain_dag(request()).await.item().expect("explained"));
+    assert!(seen.values().all(|left| left.region.is_empty()), "{seen:?}");
+    assert!(seen.contains_key(&Resource::PacketStore), "{seen:?}");
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn lists_come_in_pages() {
     let rig = Rig::start().await;

@@ -1,0 +1,66 @@
+//! What packets take of a card while they are on it, whichever regions they pass.
+
+use crate::form::PassCost;
+use crate::plan::Job;
+
+/// How long a packet that never waits is on the card, in cycles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Transit {
+    /// From ingress to egress.
+    pub(crate) latency: u64,
+    /// Of that, in stages that have branches.
+    pub(crate) forked: u64,
+    /// One pass of the scheduler.
+    pass: u64,
+}
+
+impl Transit {
+    /// Of this latency, with no branches.
+    pub(crate) const fn straight(latency: u64) -> Self {
+        Self { latency, forked: 0, pass: 0 }
+    }
+
+    /// Without any stage.
+    pub(crate) const fn new(cost: PassCost) -> Self {
+        let PassCost { core, pass } = cost;
+        Self { latency: core.saturating_sub(pass), forked: 0, pass }
+    }
+
+    /// Adds a stage with branches of these latencies.
+    pub(crate) fn stage(&mut self, branches: impl Iterator<Item = u64>) {
+        let (count, longest) = branches.fold((0, 0), |(n, longest), b| (n + 1, b.max(longest)));
+        let stage = self.pass.saturating_add(longest);
+        self.latency = self.latency.saturating_add(stage);
+        if count > 1 {
+            self.forked = self.forked.saturating_add(stage);
+        }
+    }
+}
+
+/// What a DAG's packets take while they are on the card, whichever regions they pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Stay {
+    /// Bytes of the packet store.
+    pub(crate) store: u64,
+    /// Thousandths of an entry of the synchronisation buffer.
+    pub(crate) sync: u64,
+}
+
+impl Job<'_> {
+    /// Whether packet store and synchronisation buffer have room for what the DAG takes of them.
+    pub(crate) fn has_room(&self, stay: Stay) -> bool {
+        let Stay { store, sync } = self.stay_left();
+        stay.store <= store && stay.sync <= sync
+    }
+
+    /// What is left of both, including what the DAG holds.
+    pub(crate) fn stay_left(&self) -> Stay {
+        let (store, sync) = self.held.map_or((0, 0), |held| (held.store, held.sync));
+        Stay { store: self.ledger.store_left(store), sync: self.ledger.sync_left(sync) }
+    }
+
+    /// What the DAG takes of both if its packets are this long on the card.
+    pub(crate) fn stay(&self, transit: Transit) -> Stay {
+        self.work.stay(self.dag().bandwidth(), transit)
+    }
+}

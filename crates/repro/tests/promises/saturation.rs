@@ -1,0 +1,247 @@
+//! Each resource that admission counts, filled by itself on the card model: what is admitted up to its limit is
+//! served, the next DAG is refused with the resource named, and if it is let in all the same, promises break.
+
+use std::time::Duration;
+
+use snic_card_sim::{PlaneOptions, Sizes, TrafficSource};
+use snic_controller::{ControllerSettings, DagView};
+use snic_domain::{
+    Bandwidth, CardProfile, DagSpec, Edge, Form, FormPreference, PacketSizes, RegionPass, Resource,
+};
+use snic_repro::{NtSequence, Parameters, Setup, Testbed, nt};
+
+use super::{STEP, Seen, chain_of};
+
+const WARM_UP: Duration = Duration::from_millis(2);
+const COUNTS: Duration = Duration::from_millis(10);
+
+/// DAGs that fill one resource of a card and hardly any other.
+struct Case {
+    resource: Resource,
+    /// What the card has in place of the shipped profile's.
+    card: fn(&mut CardProfile),
+    regions: usize,
+    /// Name, latency in cycles and Gbit/s.
+    nts: &'static [(&'static str, u64, u64)],
+    chains: &'static [NtSequence<'static>],
+    /// Every tenant's DAG.
+    spec: fn() -> DagSpec,
+    /// How many fit.
+    fits: usize,
+    /// How many others, each promised 1 Gbit/s of NT `x`, send nine times as much.
+    greedy: usize,
+    /// How many more break promises.
+    more: usize,
+}
+
+fn of(nts: &[&str], gbps: u64, bytes: u32) -> DagSpec {
+    DagSpec { packet_sizes: PacketSizes::only(bytes), ..chain_of(nts, gbps) }
+}
+
+/// A node and two branches behind it, side by side.
+fn fork() -> DagSpec {
+    let mut spec = of(&["a", "b", "c"], 6, 64);
+    let id = |i: usize| spec.nodes[i].id.clone();
+    spec.edges = [1, 2].map(|to| Edge { from: id(0), to: id(to) }).to_vec();
+    DagSpec { form: FormPreference::Parallel, ..spec }
+}
+
+fn cases() -> [Case; 6] {
+    let as_it_is = |_: &mut CardProfile| {};
+    [
+        // 96 of 100 Gbit/s.
+        Case {
+            resource: Resource::IngressBandwidth,
+            card: as_it_is,
+            regions: 4,
+            nts: &[("a", 10, 40)],
+            chains: &[&["a"]],
+            spec: || of(&["a"], 32, 1_500),
+            fits: 3,
+            greedy: 0,
+            more: 1,
+        },
+        Case {
+            resource: Resource::EgressBandwidth,
+            card: |card| card.egress = Bandwidth::from_gbps(50),
+            regions: 4,
+            nts: &[("a", 10, 20)],
+            chains: &[&["a"]],
+            spec: || of(&["a"], 16, 1_500),
+            fits: 3,
+            greedy: 0,
+            more: 1,
+        },
+        // 31.25 million packets a second, 2.5 cycles each: 78.1 of 240 million cycles that may be promised of 250.
+        Case {
+            resource: Resource::RegionPort,
+            card: as_it_is,
+            regions: 1,
+            nts: &[("a", 10, 100)],
+            chains: &[&["a"]],
+            spec: || of(&["a"], 16, 64),
+            fits: 3,
+            greedy: 0,
+            more: 1,
+        },
+        // 9.8 million packets a second, 841 cycles each: 33 of 101.6 credits that may be promised of 127.
+        Case {
+            resource: Resource::Credits,
+            card: as_it_is,
+            regions: 1,
+            nts: &[("a", 835, 100)],
+            chains: &[&["a"]],
+            spec: || of(&["a"], 5, 64),
+            fits: 3,
+            greedy: 0,
+            more: 2,
+        },
+        // 4.9 million packets a second, 61 µs each, of 4 cells: 1,188 of 2,376 cells.
+        Case {
+            resource: Resource::PacketStore,
+            card: as_it_is,
+            regions: 16,
+            nts: &[("a", 5_030, 15), ("b", 5_030, 15), ("c", 5_030, 15), ("x", 10, 10)],
+            chains: &[&["a"], &["b"], &["c"], &["x"]],
+            spec: || of(&["a", "b", "c"], 10, 256),
+            fits: 2,
+            greedy: 8,
+            more: 3,
+        },
+        // 11.7 million packets a second, 1,450 cycles each: 68 of 204.8 entries that may be promised of 256.
+        Case {
+            resource: Resource::SyncEntries,
+            card: as_it_is,
+            regions: 12,
+            nts: &[("a", 10, 100), ("b", 1_434, 10), ("c", 1_434, 10)],
+            chains: &[&["a"], &["b"], &["c"]],
+            spec: fork,
+            fits: 3,
+            greedy: 0,
+            more: 1,
+        },
+    ]
+}
+
+impl Case {
+    fn card(&self) -> CardProfile {
+        let parameters = Parameters::load().expect("our own files");
+        let mut card = parameters.card;
+        card.region_pass = Some(RegionPass::SUPERNIC);
+        card.regions.truncate(self.regions);
+        (self.card)(&mut card);
+        card
+    }
+
+    fn setup(&self) -> Setup<'static> {
+        let nts = self.nts.iter().map(|(name, latency, gbps)| {
+            nt(name, *latency, Bandwidth::from_gbps(*gbps)).expect("a label")
+        });
+        let (nts, chains) = (nts.collect(), self.chains.to_vec());
+        Setup { card: self.card(), options: PlaneOptions::default(), nts, chains }
+    }
+
+    /// The control plane and a card, which is as it is told.
+    fn testbed(&self) -> Testbed {
+        Testbed::new(&self.setup()).expect("a bench")
+    }
+
+    /// A control plane that counts nothing but what NTs serve, and gives all credits that there are.
+    fn careless(&self) -> Testbed {
+        let most = Bandwidth::from_gbps(1_000);
+        let credits_initial = RegionPass::SUPERNIC.credits_max;
+        let told = CardProfile {
+            region_pass: None,
+            credits_initial,
+            ingress: most,
+            egress: most,
+            ..self.card()
+        };
+        Testbed::told(&self.setup(), told).expect("a bench")
+    }
+
+    /// Lets this many tenants in; each sends what it is promised: every second one evenly, the others nine
+    /// tenths of it at random times.
+    fn run(&self, mut testbed: Testbed, tenants: usize) -> Vec<Seen> {
+        testbed.policies(ControllerSettings::default()).expect("policies");
+        for number in 0..self.greedy {
+            let name = format!("greedy{number}");
+            testbed.tenant(&name, 1).expect("a tenant");
+            let dag = testbed.dag(&name, "web", of(&["x"], 1, 1_500)).expect("it fits");
+            let nine = Bandwidth::from_gbps(9);
+            testbed
+                .send(TrafficSource::of_dag(dag.uid, nine, Sizes::Fixed(1_500)))
+                .expect("a source");
+        }
+        let dags: Vec<(DagView, Bandwidth)> = (0..tenants)
+            .map(|number| {
+                let (name, spec) = (format!("t{number}"), (self.spec)());
+                let sizes = spec.packet_sizes.largest();
+                let promised = spec.bandwidth;
+                testbed.tenant(&name, 1).expect("a tenant");
+                let dag = testbed.dag(&name, "web", spec).expect("it fits");
+                let is_even = number % 2 == 0;
+                let percent = if is_even { 100 } else { 90 };
+                let rate = Bandwidth::from_bps(promised.get() / 100 * percent);
+                let source = TrafficSource::of_dag(dag.uid, rate, Sizes::Fixed(sizes));
+                let source = if is_even { source } else { source.poisson() };
+                testbed.send(source).expect("a source");
+                (dag, rate)
+            })
+            .collect();
+        testbed.live(WARM_UP, STEP).expect("time passes");
+        testbed.card.take_measurements();
+        testbed.live(COUNTS, STEP).expect("time passes");
+        testbed.card.check().expect("nothing is lost");
+        let measured = testbed.card.take_measurements();
+        let seen = |(dag, rate): &(DagView, Bandwidth)| {
+            Seen::of(*rate, measured.dag(dag.uid.row()).expect("its packets went through"))
+        };
+        dags.iter().map(seen).collect()
+    }
+
+    fn is_kept(&self, seen: &Seen) -> bool {
+        seen.is_kept(&(self.spec)().packet_sizes, COUNTS)
+    }
+
+    /// What becomes of the DAG after the last that fits.
+    fn one_more(&self) -> Result<DagView, String> {
+        let mut testbed = self.testbed();
+        let mut dag = |number: usize| {
+            let name = format!("t{number}");
+            testbed.tenant(&name, 1).expect("a tenant");
+            testbed.dag(&name, "web", (self.spec)()).map_err(|refused| refused.to_string())
+        };
+        for number in 0..self.fits {
+            dag(number).expect("it fits");
+        }
+        dag(self.fits)
+    }
+}
+
+#[test]
+fn each_resource_is_served_to_its_limit_and_not_beyond() {
+    for case in cases() {
+        let (resource, answer) = (case.resource, case.one_more());
+        println!("{resource}: {answer:?}");
+        match answer {
+            Ok(next) => {
+                // Branches one after the other wait for nobody.
+                let form = next.mapping.map(|mapping| mapping.form);
+                let is_spared = (resource, form) == (Resource::SyncEntries, Some(Form::Sequential));
+                assert!(is_spared, "{resource}: it is admitted as {form:?}");
+            }
+            Err(refusal) => {
+                let named = refusal.contains(&format!("placement: {resource}: "));
+                assert!(named, "{resource}: {refusal}");
+            }
+        }
+        let seen = case.run(case.testbed(), case.fits);
+        println!("{resource}, {} DAGs: {seen:?}", case.fits);
+        assert!(seen.iter().all(|seen| case.is_kept(seen)), "{resource}: {seen:?}");
+        let over = case.fits + case.more;
+        let seen = case.run(case.careless(), over);
+        println!("{resource}, {over} DAGs: {seen:?}");
+        assert!(!seen.iter().all(|seen| case.is_kept(seen)), "{resource}: {seen:?}");
+    }
+}
