@@ -2,6 +2,7 @@
 //! policies that ship. Every tenant sends what it was promised, at random times, and the card is the judge: at
 //! least 99 % of it leaves the card, and nothing is dropped, whatever others send beyond their promises.
 
+mod long;
 mod refusals;
 mod saturation;
 mod sets;

@@ -26,7 +26,7 @@ fn packet_nanos(parameters: &Parameters, spec: &DagSpec, bytes: u32) -> f64 {
 
 /// How a tenant that keeps to its promise fares beside greedy ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+pub enum Verdict {
     /// Its p99, from when its sender has a packet to when that leaves the card, is at most a tenth over that of
     /// the same set without greedy tenants, or by what its NTs take for a packet.
     Good,
@@ -48,12 +48,12 @@ fn verdict(calm: &Seen, seen: &Seen, packet_nanos: f64) -> Verdict {
 }
 
 /// What one set shows: how many kept to their promises, and whose verdict is not good.
-struct Judged {
-    polite: usize,
-    others: Vec<(Verdict, String)>,
+pub struct Judged {
+    pub polite: usize,
+    pub others: Vec<(Verdict, String)>,
 }
 
-fn judge(seed: u64) -> Judged {
+pub fn judge(seed: u64) -> Judged {
     let parameters = Parameters::load().expect("our own files");
     let mut set = Set::new(seed);
     let mut random = Random::new(!seed);
