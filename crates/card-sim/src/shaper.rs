@@ -6,7 +6,7 @@
 //! (SuperNIC, 4.5). The queues stand before a packet is bound to a table version, so that a full queue of
 //! a slow DAG does not delay a commit.
 
-use snic_tables::{PACKETS_MARGIN, RateLimiterRow};
+use snic_tables::{PACKETS_MARGIN, PROMISE_DEPTH, RateLimiterRow};
 
 use crate::plane::Claim;
 use crate::time::{Bucket, Clock, Rate};
@@ -34,10 +34,6 @@ impl Default for Limiter {
         Self { bucket, promise, taken, head: NIL, tail: NIL, bytes: 0, generation: 0 }
     }
 }
-
-/// How many times deeper the bucket of the promise is: packets of a sender that keeps to its promise
-/// on average are seldom beyond it, however random they come.
-const PROMISE_DEPTH: u32 = 4;
 
 /// What a DAG was promised, as a row says it.
 #[derive(Debug, Clone, Copy)]

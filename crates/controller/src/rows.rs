@@ -15,8 +15,9 @@ use crate::records::Placement;
 /// rate has more than that at once in one of ten thousand cases (e^(-2·43·(1-ρ)/ρ) at ρ = 0.9), so what
 /// was promised does not wait in its own bucket when a neighbour takes the spare.
 const BURST_BYTES_MIN: u32 = 65_536;
-/// How long a full bucket lasts at the DAG's rate: long enough for the bursts that a sender's own
-/// batching makes, short against the packet store.
+/// How long a full bucket lasts at the rate that was promised: long enough for the bursts that a sender's own
+/// batching makes, short against the packet store. It does not follow the current rate: what counts as a burst
+/// within the promise does not depend on what others leave.
 const BURST_MICROS: u64 = 10;
 
 /// What a DAG's rows say besides its placement.
@@ -70,7 +71,7 @@ pub(crate) fn keys(uid: DagUid, placement: &Placement) -> impl Iterator<Item = R
 /// The row of a token bucket.
 pub(crate) fn bucket(bucket: Bucket) -> RateLimiterRow {
     let Bucket { rate, promised, packet_bytes, weight } = bucket;
-    let bytes = rate.get() / 8 * BURST_MICROS / 1_000_000;
+    let bytes = promised.get() / 8 * BURST_MICROS / 1_000_000;
     let burst_bytes = u32::try_from(bytes).unwrap_or(u32::MAX).max(BURST_BYTES_MIN);
     let weight = u16::try_from(weight).unwrap_or(u16::MAX);
     let packet_bytes = u16::try_from(packet_bytes.unwrap_or(0)).unwrap_or(u16::MAX);
@@ -320,13 +321,17 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_holds_forty_packets_or_ten_microseconds() {
-        let promised = Bandwidth::from_mbps(1);
-        let of = |rate| bucket(Bucket { rate, promised, packet_bytes: Some(362), weight: 2 });
-        assert_eq!(of(Bandwidth::from_mbps(1)).burst_bytes, 65_536);
-        let fast = of(Bandwidth::from_gbps(100));
+    fn a_bucket_holds_forty_packets_or_ten_microseconds_of_the_promise() {
+        let (little, much) = (Bandwidth::from_mbps(1), Bandwidth::from_gbps(100));
+        let of =
+            |rate, promised| bucket(Bucket { rate, promised, packet_bytes: Some(362), weight: 2 });
+        for rate in [little, much] {
+            assert_eq!(of(rate, little).burst_bytes, 65_536);
+            assert_eq!(of(rate, much).burst_bytes, 125_000);
+        }
+        let fast = of(much, little);
         assert_eq!((fast.promised_kbps, fast.packet_bytes, fast.weight), (1_000, 362, 2));
-        assert_eq!((fast.rate_kbps, fast.burst_bytes), (100_000_000, 125_000));
+        assert_eq!(fast.rate_kbps, 100_000_000);
     }
 
     proptest! {

@@ -33,5 +33,6 @@ pub use image::{TableDelta, TableImage};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{
     ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow, InvalidRow, NONE,
-    PACKETS_MARGIN, PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering,
+    PACKETS_MARGIN, PROMISE_DEPTH, PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow,
+    Steering,
 };

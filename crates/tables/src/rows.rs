@@ -349,11 +349,19 @@ impl RowCodec for CreditRow {
 
 /// Word 0: valid, promised size of packets (bits 16 to 29), weight (low half). Word 1: rate in kbit/s.
 /// Word 2: burst in bytes. Word 3: what was promised, in kbit/s.
+///
+/// A card has up to three buckets for a row, full where the row was not valid before: one at the rate, which holds
+/// packets back; one at the promised rate, [`PROMISE_DEPTH`] times as deep; and, where packets are counted, one
+/// for these, as deep, in bits of packets of the promised size. When a commit changes a row, each bucket keeps what
+/// it lacks, as bits and not as time: what was taken out and has not come back is still missing, at most the new
+/// depth, and comes back at the new rate from then on. So a bucket that a low rate emptied passes packets at
+/// a higher one at once, and nobody gains a burst because a rate changes. Packets that wait for a bucket wait
+/// for what is missing at the new rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimiterRow {
-    /// Rate in kbit/s; zero lets nothing pass.
+    /// Rate in kbit/s; zero lets nothing pass, and drops what waits.
     pub rate_kbps: u32,
-    /// Depth of the bucket in bytes.
+    /// Depth of the bucket in bytes. It follows the promise, not the rate.
     pub burst_bytes: u32,
     /// What was promised, in kbit/s: where packets wait, those beyond it let others pass, and they enter
     /// a region only when its NTs are done with what was let in before.
@@ -365,6 +373,10 @@ pub struct RateLimiterRow {
     /// The tenant's weight, for cards that schedule packets by it; zero counts as one.
     pub weight: u16,
 }
+
+/// How many times deeper than the bucket of the rate that of the promise is: packets of a sender that keeps to its
+/// promise on average are seldom beyond it, however random they come.
+pub const PROMISE_DEPTH: u32 = 4;
 
 /// How many more packets than promised count as within the promise: one in this many. What comes in a mix
 /// of sizes has more packets for a while and fewer for another; ports keep 1/25 free of promises.
