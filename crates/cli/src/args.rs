@@ -326,9 +326,12 @@ pub enum TenantCommand {
     Delete {
         /// Id
         name: String,
-        /// Also delete everything it owns
+        /// Also delete everything it owns; DAGs of others that use its bitstreams move first
         #[arg(long)]
         force: bool,
+        /// Wait until it is deleted
+        #[arg(short, long)]
+        wait: bool,
         #[command(flatten)]
         guard: DeleteGuard,
     },

@@ -187,7 +187,9 @@ fn an_update_names_what_it_changes() {
     assert_eq!((dag.bandwidth_bps, dag.etag.as_str()), (20_000_000_000, "e1"));
     assert_eq!(asked[0].update_mask.clone().unwrap().paths, ["bandwidth_bps"]);
     let paths = asked[1].update_mask.clone().unwrap().paths;
-    assert_eq!(paths, ["nodes", "edges", "bandwidth_bps", "form"]);
+    let in_files = ["nodes", "edges", "bandwidth_bps", "form"];
+    assert_eq!(paths[..4], in_files);
+    assert_eq!(paths[4..], ["packet_sizes", "trusted_tenants", "card_affinity"]);
 }
 
 #[test]
@@ -615,6 +617,13 @@ fn every_verb_of_types_bitstreams_cards_and_regions_reaches_its_method() {
     fake.answer("GetBitstream", &fixtures::bitstream()).answer("DeleteBitstream", &());
     fine(&fake, "bitstream get dag-d-sim-16 -o yaml");
     fine(&fake, "bitstream delete dag-d-sim-16");
+    let operation = Some(fixtures::running());
+    fake.answer("DeleteBitstream", &DeleteBitstreamResponse { operation: operation.clone() });
+    let begun = fine(&fake, "bitstream delete dag-d-sim-16");
+    assert!(begun.contains("snicctl operation wait"), "DAGs move first: {begun}");
+    fake.answer("DeleteTenant", &DeleteTenantResponse { operation });
+    let begun = fine(&fake, "tenant delete acme --force");
+    assert!(begun.contains("snicctl operation wait"), "DAGs of others move first: {begun}");
     fake.answer(
         "ListCards",
         &ListCardsResponse { cards: vec![fixtures::card()], ..Default::default() },

@@ -16,8 +16,9 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource, Shortage};
-use snic_planner::{Effort, Ledger, Plan, PlanCatalogue, PlanRequest, plan_within};
+use snic_planner::{Effort, Ledger, PlanCatalogue, PlanRequest, plan_within};
 
+use crate::card_choice::{CardWishes, fill_rank, first_place};
 use crate::protocol::{Admission, AdmissionPolicy, CardOrder, Choice, ControlError, Preemption};
 use crate::records::Placement;
 use crate::rows::{RowPool, rows_short};
@@ -70,6 +71,8 @@ pub(crate) struct Candidate<'a> {
     pub serving: Option<&'a Placement>,
     /// What it gives back in the same step.
     pub withdrawn: Option<&'a Placement>,
+    /// Which cards it may go to.
+    pub wishes: &'a CardWishes,
 }
 
 /// Why a DAG is not admitted.
@@ -126,15 +129,20 @@ pub(crate) fn decide(
     }
     let is_eligible = |card: &&CardPlan<'_>| {
         candidate.serving.is_none_or(|serving| serving.mapping.card == *card.id)
+            && candidate.wishes.allow(card.id)
     };
     let mut eligible: Vec<&CardPlan<'_>> = cards.iter().filter(is_eligible).collect();
-    eligible.sort_by_cached_key(|card| (!card.is_ready, fill_rank(order, card.ledger)));
+    if eligible.is_empty() && !cards.is_empty() {
+        return Err(Rejection::NoPlace(candidate.wishes.no_card()));
+    }
+    let rank = |card: &CardPlan<'_>| (!card.is_ready, candidate.wishes.unmet(card.id));
+    eligible.sort_by_cached_key(|card| (rank(card), fill_rank(order, card.ledger)));
     let trials: Vec<Trial<'_>> = eligible
         .into_iter()
         .map(|card| Trial { card, catalogue, policy, candidate, effort: Effort::new() })
         .collect();
     let places =
-        trials.iter().map(|trial| (trial.card.is_ready, Scratch::new(trial).place(&Effort::new())));
+        trials.iter().map(|trial| (rank(trial.card), Scratch::new(trial).place(&Effort::new())));
     match first_place(order, places) {
         Ok(choice) => Ok(Admission { choice, preempt: Vec::new() }),
         Err(refusal) => {
@@ -142,39 +150,6 @@ pub(crate) fn decide(
             trials.iter().find_map(Trial::with_preemption).ok_or(rejection)
         }
     }
-}
-
-/// Which card comes first, the lowest first; cards of one rank come by id.
-pub(crate) fn fill_rank(order: CardOrder, ledger: &Ledger) -> u64 {
-    match order {
-        CardOrder::Pack => u64::MAX - ledger.promised_ppb(),
-        CardOrder::Spread | CardOrder::Headroom => ledger.promised_ppb(),
-    }
-}
-
-/// The first place of cards in their order, or the one that takes least of its card; places on cards that are
-/// ready before others. Else what the first card lacks, if there is one.
-pub(crate) fn first_place(
-    order: CardOrder,
-    mut places: impl Iterator<Item = (bool, Result<Choice, Infeasible>)>,
-) -> Result<Choice, Option<Infeasible>> {
-    let mut refusal = None;
-    let mut placed = places.by_ref().filter_map(|(is_ready, place)| match place {
-        Ok(choice) => Some((is_ready, choice)),
-        Err(refused) => {
-            refusal.get_or_insert(refused);
-            None
-        }
-    });
-    let chosen = match order {
-        CardOrder::Pack | CardOrder::Spread => placed.next(),
-        CardOrder::Headroom => placed.min_by_key(|(is_ready, choice)| {
-            let Plan { loads, mapping, .. } = &choice.plan;
-            let replaced = loads.iter().filter(|load| load.replaces.is_some()).count();
-            (!is_ready, loads.len(), replaced, mapping.stages.len())
-        }),
-    };
-    chosen.map(|(_, choice)| choice).ok_or(refusal)
 }
 
 /// The candidate on one card.
@@ -242,7 +217,7 @@ impl<'a> Scratch<'a> {
 
     /// A place for the candidate, its table rows included, within what the policy lets be guaranteed.
     fn place(&self, effort: &Effort) -> Result<Choice, Infeasible> {
-        let Candidate { name, dag, serving, withdrawn } = *self.trial.candidate;
+        let Candidate { name, dag, serving, withdrawn, .. } = *self.trial.candidate;
         let request = PlanRequest { name, dag, previous: serving.map(|serving| &serving.mapping) };
         let plan = plan_within(&self.ledger, self.trial.catalogue, &request, effort)?;
         check_guaranteed(self.trial.policy, self.trial.card, dag.bandwidth())?;
@@ -307,7 +282,7 @@ mod tests {
     use crate::fixtures::{catalogue, dag, gbps, name, nt_id, profile};
     use proptest::prelude::*;
     use snic_domain::{BitstreamId, RegionId};
-    use snic_planner::{RegionCondition, plan};
+    use snic_planner::{Plan, RegionCondition, plan};
 
     /// A card with what is planned on it.
     #[derive(Clone)]
@@ -375,7 +350,13 @@ mod tests {
         }
 
         fn decide(&self, name: &DagName, dag: &Dag) -> Result<Admission, Rejection> {
-            let candidate = Candidate { name, dag, serving: None, withdrawn: None };
+            let candidate = Candidate {
+                name,
+                dag,
+                serving: None,
+                withdrawn: None,
+                wishes: &CardWishes::default(),
+            };
             decide(&[self.plan()], &catalogue(), AdmissionRules::default(), &candidate)
         }
     }
@@ -466,7 +447,13 @@ mod tests {
     fn cards_that_do_not_answer_come_last() {
         let (first, second) = (Card::new("card0", 1), Card::new("card1", 1));
         let (name, dag) = (name("new"), dag("lb", gbps(1)));
-        let candidate = Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
+        let candidate = Candidate {
+            name: &name,
+            dag: &dag,
+            serving: None,
+            withdrawn: None,
+            wishes: &CardWishes::default(),
+        };
         for order in [CardOrder::Pack, CardOrder::Spread, CardOrder::Headroom] {
             let on = |cards: &[CardPlan<'_>]| {
                 let rules = AdmissionRules { order, ..AdmissionRules::default() };
@@ -491,8 +478,13 @@ mod tests {
             let mut counts = [0; 3];
             for number in 0..60 {
                 let (name, dag) = (name(&format!("d{number}")), dag("aes", gbps(1)));
-                let candidate =
-                    Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
+                let candidate = Candidate {
+                    name: &name,
+                    dag: &dag,
+                    serving: None,
+                    withdrawn: None,
+                    wishes: &CardWishes::default(),
+                };
                 let plans: Vec<CardPlan<'_>> = cards.iter().map(Card::plan).collect();
                 let rules = AdmissionRules { order, ..AdmissionRules::default() };
                 let chosen = decide(&plans, &catalogue(), rules, &candidate);
@@ -516,7 +508,13 @@ mod tests {
         let policy = AdmissionPolicy { ingress_percent: 20, dag_bandwidth_max: gbps(15) };
         let decide = |guaranteed, asked| {
             let (name, dag) = (name("new"), dag("lb", gbps(asked)));
-            let candidate = Candidate { name: &name, dag: &dag, serving: None, withdrawn: None };
+            let candidate = Candidate {
+                name: &name,
+                dag: &dag,
+                serving: None,
+                withdrawn: None,
+                wishes: &CardWishes::default(),
+            };
             let plan = CardPlan { guaranteed: gbps(guaranteed), ..card.plan() };
             let rules = AdmissionRules { policy, ..AdmissionRules::default() };
             decide(&[plan], &catalogue(), rules, &candidate).map(|_| ())

@@ -18,9 +18,8 @@ use std::cmp::Reverse;
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec};
 use snic_planner::{Ledger, PlanCatalogue, PlanRequest, RegionCondition, Reservation, plan_batch};
 
-use crate::admission::{
-    AdmissionRules, Borrower, Candidate, CardPlan, check_guaranteed, decide, fill_rank,
-};
+use crate::admission::{AdmissionRules, Borrower, Candidate, CardPlan, check_guaranteed, decide};
+use crate::card_choice::{Sites, fill_rank};
 use crate::protocol::{Admission, BatchPlan, CardOrder, Choice, ControlError, Preemption};
 use crate::records::Placement;
 use crate::rows::RowPool;
@@ -106,6 +105,8 @@ pub(crate) struct Board<'a> {
     cards: Vec<CardCopy>,
     catalogue: &'a PlanCatalogue,
     rules: AdmissionRules,
+    /// Where DAGs of the tenant are, as far as it matters for others.
+    sites: Sites,
 }
 
 impl<'a> Board<'a> {
@@ -114,8 +115,9 @@ impl<'a> Board<'a> {
         cards: Vec<CardCopy>,
         catalogue: &'a PlanCatalogue,
         rules: AdmissionRules,
+        sites: Sites,
     ) -> Self {
-        Self { cards, catalogue, rules }
+        Self { cards, catalogue, rules, sites }
     }
 
     /// Gives a new DAG its place, as the controller would.
@@ -132,12 +134,17 @@ impl<'a> Board<'a> {
             return Err(Outdated);
         }
         let at = self.card(&admission.choice.card)?;
+        let affinity = &dag.spec().card_affinity;
+        if !self.sites.wishes(name, affinity).allow(&admission.choice.card) {
+            return Err(Outdated);
+        }
         admission.preempt.iter().try_for_each(|preemption| self.preempt(preemption))?;
         let (catalogue, policy) = (self.catalogue, self.rules.policy);
         let card = &mut self.cards[at];
         check_guaranteed(policy, &card.plan(), dag.bandwidth()).map_err(|_| Outdated)?;
         hold(card, catalogue, name, dag, &admission.choice)?;
         card.guaranteed += dag.bandwidth();
+        self.sites.settle(name, affinity, &admission.choice.card);
         Ok(())
     }
 
@@ -178,9 +185,10 @@ fn hold(
         set.map_err(|_| Outdated)?;
     }
     for instance in plan.mapping.instances() {
-        let held = card.ledger.content(instance.region).map(|content| &content.id);
+        let held = card.ledger.content(instance.region);
+        let held = held.filter(|content| content.id == instance.bitstream).ok_or(Outdated)?;
         let is_usable = card.ledger.condition(instance.region) == RegionCondition::Usable;
-        if !is_usable || held != Some(&instance.bitstream) {
+        if !is_usable || !catalogue.lets_pass(held, &name.tenant, dag.spec()) {
             return Err(Outdated);
         }
     }
@@ -208,6 +216,7 @@ pub struct BatchSnapshot {
     pub(crate) catalogue: PlanCatalogue,
     pub(crate) rules: AdmissionRules,
     pub(crate) candidates: Vec<BatchCandidate>,
+    pub(crate) sites: Sites,
     /// Why there is no card, if there is none.
     pub(crate) why_no_card: String,
 }
@@ -217,7 +226,8 @@ impl BatchSnapshot {
     ///
     /// Time: O(DAGs × cards) plans, and for each card a search with a bounded number of steps.
     pub fn plan(&self) -> BatchPlan {
-        let board = Board::new(self.cards.clone(), &self.catalogue, self.rules);
+        let (cards, sites) = (self.cards.clone(), self.sites.clone());
+        let board = Board::new(cards, &self.catalogue, self.rules, sites);
         let mut planning = Planning { of: self, board, plan: BatchPlan::default() };
         let mut left = planning.together();
         left.sort_unstable();
@@ -234,10 +244,31 @@ struct Planning<'a> {
 }
 
 impl Planning<'_> {
-    /// Places on each card as many of its DAGs as go together; gives back the others.
+    /// Places on each card as many of its DAGs as go together; gives back the others, and those that may
+    /// not go to every card.
     fn together(&mut self) -> Vec<usize> {
+        let (bound, free): (Vec<usize>, Vec<usize>) =
+            (0..self.of.candidates.len()).partition(|at| self.is_bound(*at));
+        let mut left = self.anywhere(free);
+        left.extend(bound);
+        left
+    }
+
+    /// Whether it matters for a DAG, or for another one, where others are.
+    fn is_bound(&self, at: usize) -> bool {
+        let BatchCandidate { name, dag, .. } = &self.of.candidates[at];
+        let names_it =
+            |other: &BatchCandidate| other.dag.spec().card_affinity.apart_from.contains(name);
+        let affinity = &dag.spec().card_affinity;
+        !affinity.is_none()
+            || !self.board.sites.wishes(name, affinity).is_none()
+            || self.of.candidates.iter().any(names_it)
+    }
+
+    /// The same, of DAGs that may go to every card.
+    fn anywhere(&mut self, all: Vec<usize>) -> Vec<usize> {
         let mut left = Vec::new();
-        for (card, mut own) in self.divided() {
+        for (card, mut own) in self.divided(all) {
             own.append(&mut left);
             own.sort_unstable();
             left = self.on_card(card, own);
@@ -247,14 +278,13 @@ impl Planning<'_> {
 
     /// The cards in the order of the policy, each with the DAGs that are tried there first: all of them on the
     /// first card where the policy packs, else the widest first where least is promised.
-    fn divided(&self) -> Vec<(usize, Vec<usize>)> {
+    fn divided(&self, all: Vec<usize>) -> Vec<(usize, Vec<usize>)> {
         let cards = &self.board.cards;
         let order = self.of.rules.order;
         let mut ranked: Vec<usize> = (0..cards.len()).collect();
         ranked
             .sort_by_cached_key(|at| (!cards[*at].is_ready, fill_rank(order, &cards[*at].ledger)));
         let mut divided: Vec<_> = ranked.into_iter().map(|at| (at, Vec::new())).collect();
-        let all = 0..self.of.candidates.len();
         if order == CardOrder::Pack {
             if let Some((_, first)) = divided.first_mut() {
                 first.extend(all);
@@ -266,7 +296,7 @@ impl Planning<'_> {
             .map(|(at, _)| (!cards[*at].is_ready, cards[*at].ledger.promised_ppb()))
             .collect();
         let bandwidth = |at: usize| self.of.candidates[at].dag.bandwidth().get();
-        let mut widest: Vec<usize> = all.collect();
+        let mut widest = all;
         widest.sort_by_key(|at| (Reverse(bandwidth(*at)), *at));
         for at in widest {
             let Some(to) = (0..divided.len()).min_by_key(|to| (promised[*to], *to)) else { break };
@@ -315,7 +345,9 @@ impl Planning<'_> {
     /// Decides about a DAG as about a single request.
     fn alone(&mut self, at: usize) {
         let BatchCandidate { index, name, dag } = &self.of.candidates[at];
-        let candidate = Candidate { name, dag, serving: None, withdrawn: None };
+        let wishes = self.board.sites.wishes(name, &dag.spec().card_affinity);
+        let (serving, withdrawn) = (None, None);
+        let candidate = Candidate { name, dag, serving, withdrawn, wishes: &wishes };
         let cards: Vec<CardPlan<'_>> = self.board.cards.iter().map(CardCopy::plan).collect();
         let decided = decide(&cards, &self.of.catalogue, self.of.rules, &candidate)
             .map_err(|rejection| rejection.into_error(dag, || self.of.why_no_card.clone()))

@@ -7,6 +7,7 @@ use snic_domain::{CardId, Dag, DagId};
 
 use crate::admission::CardPlan;
 use crate::batch::{BatchCandidate, BatchSnapshot, Board, CardCopy, Configurations};
+use crate::card_choice::Sites;
 use crate::lifecycle;
 use crate::placement;
 use crate::protocol::{Admission, BatchPlan, ControlError, DagBatch, Reply};
@@ -17,18 +18,21 @@ use crate::work;
 
 /// What to plan a batch on. Time O(state of the cards).
 pub(crate) fn snapshot(core: &Core, batch: &DagBatch) -> BatchSnapshot {
-    let candidates = check_each(core, batch)
+    let candidates: Vec<BatchCandidate> = check_each(core, batch)
         .into_iter()
         .enumerate()
         .filter_map(|(index, checked)| {
             Some(BatchCandidate { index, name: batch.name(index), dag: checked.ok()? })
         })
         .collect();
+    let specs = candidates.iter().map(|candidate| candidate.dag.spec());
+    let sites = Sites::of(placement::sites(core, &batch.tenant), specs);
     BatchSnapshot {
         cards: copies(core, |_| true),
         catalogue: core.registry.catalogue().clone(),
         rules: placement::rules(core),
         candidates,
+        sites,
         why_no_card: placement::why_no_card(core),
     }
 }
@@ -123,7 +127,9 @@ fn check_plan(
 ) -> Result<(), ControlError> {
     let cards: BTreeSet<&CardId> = admitted.iter().map(|(_, of)| &of.choice.card).collect();
     let copies = copies(core, |id| cards.contains(id));
-    let mut board = Board::new(copies, core.registry.catalogue(), placement::rules(core));
+    let specs = batch.dags.iter().map(|new| &new.spec);
+    let sites = Sites::of(placement::sites(core, &batch.tenant), specs);
+    let mut board = Board::new(copies, core.registry.catalogue(), placement::rules(core), sites);
     for (index, admission) in admitted {
         let Ok(dag) = &checked[*index] else { return Err(ControlError::Outdated) };
         let fits = board.admit(&batch.name(*index), dag, admission);

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use snic_domain::CardId;
+use snic_domain::{Bitstream, BitstreamId, CardId};
 use snic_tables::{DagRow, RateLimiterRow};
 
 use crate::card::{CardMachine, PageNeed, SpaceKey};
 use crate::dags::DagEntry;
 use crate::protocol::OperationWork;
+use crate::records::Placement;
 use crate::rows::bucket;
 use crate::state::Core;
 use crate::{residency, serving, work};
@@ -106,6 +107,19 @@ fn check_rate(core: &Core, entry: &DagEntry, card: Option<&CardMachine>) -> Opti
     (row != desired).then(|| format!("its bucket is {row:?} and should be {desired:?}"))
 }
 
+/// A bitstream that a placement leads through though its owner does not share it, or the DAG does not trust it.
+fn stranger(core: &Core, entry: &DagEntry, placement: &Placement) -> Option<BitstreamId> {
+    let tenant = &entry.name().tenant;
+    let is_open = |bitstream: &Bitstream| {
+        let owner = bitstream.id.owner();
+        owner.is_none_or(|owner| owner == *tenant)
+            || bitstream.shareable && placement.spec.trusts(tenant, bitstream)
+    };
+    let mut instances = placement.mapping.instances().map(|instance| &instance.bitstream);
+    let wrong = |id: &&BitstreamId| !core.registry.bitstream(id).is_some_and(is_open);
+    instances.find(wrong).cloned()
+}
+
 fn check_dag(core: &Core, entry: &DagEntry) -> Result<(), String> {
     let name = entry.name();
     let served = entry.targeted();
@@ -123,6 +137,9 @@ fn check_dag(core: &Core, entry: &DagEntry) -> Result<(), String> {
         && *held != desired
     {
         return Err(format!("{name}: its reservation is not what its placement needs"));
+    }
+    if let Some(stranger) = entry.placements().find_map(|of| stranger(core, entry, of)) {
+        return Err(format!("{name}: it passes through {stranger}, which it may not"));
     }
     if let Some(broken) = check_rate(core, entry, card) {
         return Err(format!("{name}: {broken}"));

@@ -1,11 +1,8 @@
 //! Dispatches requests, each to the machine that it concerns or to the module that coordinates several
 //! machines.
 
-use snic_domain::{
-    Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, Tenant, TenantId, TenantPatch,
-};
+use snic_domain::{Bitstream, DagSpec, NtTypeId, OperationId, Tenant, TenantId, TenantPatch};
 
-use crate::dags::DagEntry;
 use crate::lifecycle::NothingServes;
 use crate::protocol::{Caller, Command, ControlError, OperationWork, Reply};
 use crate::records::Made;
@@ -13,7 +10,7 @@ use crate::registry::NtUsers;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
-    batch_create, classification, consolidation, contents, drains, lifecycle, retirement, roles,
+    batch_create, classification, consolidation, drains, lifecycle, removals, retirement, roles,
     serving, views, vm_bindings, work,
 };
 
@@ -58,13 +55,13 @@ pub(crate) fn carry_out(
             update_tenant(core, tx, &id, TenantPatch { weight, quota }, etag.as_deref())
         }
         Command::DeleteTenant { id, force, etag } => {
-            delete_tenant(core, tx, &id, force, etag.as_deref())
+            removals::delete_tenant(core, tx, &id, force, etag.as_deref())
         }
         Command::CreateNtType(nt) => core.registry.create_nt(tx, caller, nt).map(Reply::NtType),
         Command::DeleteNtType { id, etag } => delete_nt(core, tx, caller, &id, etag.as_deref()),
         Command::CreateBitstream(bitstream) => create_bitstream(core, tx, caller, bitstream),
         Command::DeleteBitstream { id, etag } => {
-            delete_bitstream(core, tx, caller, &id, etag.as_deref())
+            removals::delete_bitstream(core, tx, caller, &id, etag.as_deref())
         }
         Command::CreateDag { name, spec, validate_only } => {
             core.maintenance.check()?;
@@ -142,65 +139,6 @@ fn update_tenant(
     Ok(Reply::Tenant(view))
 }
 
-/// Rejected while the tenant owns anything, unless forced; rejected even then while others use
-/// what it owns.
-fn delete_tenant(
-    core: &mut Core,
-    tx: &mut Tx,
-    id: &TenantId,
-    force: bool,
-    etag: Option<&str>,
-) -> Result<Reply, ControlError> {
-    core.registry.check_tenant_etag(id, etag)?;
-    let dags: Vec<DagName> = core.dags.of_tenant(id).map(|entry| entry.name().clone()).collect();
-    let (nts, bitstreams) = core.registry.owned_by(id);
-    let resource = format!("tenants/{id}");
-    if !force && dags.len() + bitstreams.len() + nts.len() > 0 {
-        let owned = format!(
-            "it owns {} DAGs, {} bitstreams and {} NT types; delete them first, or use force",
-            dags.len(),
-            bitstreams.len(),
-            nts.len()
-        );
-        return Err(ControlError::precondition(resource, owned));
-    }
-    if others_use(core, id, &bitstreams, &nts) {
-        let shared = "others use bitstreams or NT types that it shares; they must move first";
-        return Err(ControlError::precondition(resource, shared));
-    }
-    for name in &dags {
-        // A machine's own DAG goes with its binding, which may be on one of the others.
-        let operation = core.dags.get(name).and_then(DagEntry::operation).cloned();
-        if let Some(operation) = operation {
-            let error = ControlError::Superseded { resource: resource.clone() };
-            work::end(core, tx, &operation, Err(error));
-        }
-        vm_bindings::remove_dag(core, tx, name);
-    }
-    for bitstream in &bitstreams {
-        remove_bitstream(core, tx, bitstream);
-    }
-    for nt in &nts {
-        core.registry.remove_nt(tx, nt);
-    }
-    core.refused.forget(tx, |name| name.tenant == *id);
-    core.registry.remove_tenant(tx, id);
-    Ok(Reply::Done)
-}
-
-/// Whether DAGs or bitstreams of other tenants use these.
-fn others_use(core: &Core, id: &TenantId, bitstreams: &[BitstreamId], nts: &[NtTypeId]) -> bool {
-    let mut dags = core.dags.iter().filter(|entry| entry.name().tenant != *id);
-    let dag_uses = |entry: &DagEntry| {
-        entry.placements().any(|p| {
-            p.spec.nodes.iter().any(|node| nts.contains(&node.nt))
-                || p.mapping.instances().any(|i| bitstreams.contains(&i.bitstream))
-        })
-    };
-    let mut others = core.registry.bitstreams().filter(|b| !b.id.is_owned_by(id));
-    dags.any(dag_uses) || others.any(|b| b.nts.iter().any(|nt| nts.contains(nt)))
-}
-
 fn delete_nt(
     core: &mut Core,
     tx: &mut Tx,
@@ -230,36 +168,6 @@ fn create_bitstream(
     Ok(Reply::Bitstream(view))
 }
 
-fn delete_bitstream(
-    core: &mut Core,
-    tx: &mut Tx,
-    caller: &Caller,
-    id: &BitstreamId,
-    etag: Option<&str>,
-) -> Result<Reply, ControlError> {
-    core.registry.check_bitstream_deletion(caller, id, etag)?;
-    let used = core
-        .dags
-        .iter()
-        .flat_map(|entry| entry.placements())
-        .any(|p| p.mapping.instances().any(|instance| instance.bitstream == *id));
-    if used {
-        let used = "DAGs use it; delete or change them first";
-        return Err(ControlError::precondition(format!("bitstreams/{id}"), used));
-    }
-    remove_bitstream(core, tx, id);
-    Ok(Reply::Done)
-}
-
-/// Removes a bitstream that no DAG uses; regions that hold it are free.
-fn remove_bitstream(core: &mut Core, tx: &mut Tx, id: &BitstreamId) {
-    for (card, region) in core.cards.regions_with(id) {
-        contents::set_content(core, tx, &card, region, None);
-        tx.emit_region(&card, region);
-    }
-    core.registry.remove_bitstream(tx, id);
-}
-
 fn cancel_operation(
     core: &mut Core,
     tx: &mut Tx,
@@ -287,7 +195,11 @@ fn cancel_operation(
             drains::cancel(core, tx, id, &card, Some(region));
         }
         OperationWork::DrainCard(card) => drains::cancel(core, tx, id, &card, None),
-        OperationWork::OptimizeCard(_) => work::end(core, tx, id, Err(ControlError::Cancelled)),
+        OperationWork::OptimizeCard(_)
+        | OperationWork::DeleteBitstream(_)
+        | OperationWork::DeleteTenant(_) => {
+            work::end(core, tx, id, Err(ControlError::Cancelled));
+        }
         _ => return Err(ControlError::precondition(resource, too_late)),
     }
     Ok(Reply::Done)

@@ -230,6 +230,12 @@ fn is_good(core: &Core, id: &CardId, next: &Move, serial: u64) -> bool {
     };
     let usable = |region| ledger.condition(region) == RegionCondition::Usable;
     let load = |region| next.plan.loads.iter().find(|load| load.region == region);
+    // One of the same name may be another owner's decision by now.
+    let is_open = |instance: &Instance| {
+        let (catalogue, tenant) = (core.registry.catalogue(), &next.name.tenant);
+        let bitstream = core.registry.bitstream(&instance.bitstream);
+        bitstream.is_some_and(|bitstream| catalogue.lets_pass(bitstream, tenant, entry.spec()))
+    };
     let holds = |instance: &Instance| match load(instance.region) {
         Some(load) => load.bitstream == instance.bitstream,
         None => ledger.content(instance.region).map(|b| &b.id) == Some(&instance.bitstream),
@@ -239,7 +245,7 @@ fn is_good(core: &Core, id: &CardId, next: &Move, serial: u64) -> bool {
         && next.plan.loads.iter().all(|load| {
             ledger.is_unused(load.region) && core.registry.bitstream(&load.bitstream).is_some()
         })
-        && next.plan.mapping.instances().all(|i| usable(i.region) && holds(i))
+        && next.plan.mapping.instances().all(|i| usable(i.region) && holds(i) && is_open(i))
 }
 
 /// Moves a DAG that is served: the old place serves until the new one does.

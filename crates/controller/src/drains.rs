@@ -1,9 +1,8 @@
 //! Operators' actions on regions and cards: cordon, drain, undrain, reset.
 
-use snic_domain::{CardId, Dag, DagName, OperationId, RegionId};
+use snic_domain::{CardId, DagName, OperationId, RegionId};
 
 use crate::card::Region;
-use crate::placement::Handover;
 use crate::protocol::{ControlError, OperationWork, Reply};
 use crate::residency::Residency;
 use crate::state::Core;
@@ -125,23 +124,14 @@ pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
 /// updated is left until the update is done.
 fn migrate(core: &mut Core, tx: &mut Tx, name: &DagName, region: RegionId) {
     let entry = core.dags.known(name);
-    let Some(placement) = entry.desired().cloned() else {
+    let Some(placement) = entry.desired() else {
         return; // It waits for a place as it is, and what serves meanwhile stays until it has one.
     };
     if entry.previous().is_some() || !placement.mapping.uses(region) {
         return;
     }
-    let serves = entry.active() == Some(placement.serial);
-    // Its burst capacity does not move with it: the loop gives it some again.
-    let dag = Dag::new(placement.spec.clone()).expect("it was checked when it was admitted");
-    let previous = serves.then_some(&placement);
-    let Ok(choice) = placement::choose(core, name, &dag, previous) else {
-        return; // It stays.
-    };
-    // Without rows for it the DAG stays.
-    if placement::assign(core, tx, name, choice, Handover::MakeBeforeBreak).is_ok() {
-        core.dags.store(tx, name);
-    }
+    // Without a place or rows for it the DAG stays.
+    let _ = placement::relocate(core, tx, name);
 }
 
 pub(crate) fn undrain_region(

@@ -1,7 +1,7 @@
 //! DAGs as callers change them: created, updated, reverted, deleted.
 
 use snic_domain::limits::{DAG_ROWS, TENANT_CONFIGURATIONS_MAX};
-use snic_domain::{CardId, Dag, DagName, DagSpec, DagState, OperationId, TenantId};
+use snic_domain::{CardAffinity, CardId, Dag, DagName, DagSpec, DagState, OperationId, TenantId};
 
 use crate::batch::no_configurations;
 use crate::dags::DagEntry;
@@ -301,8 +301,23 @@ pub(crate) fn check_spec(
             ),
         })
         .collect();
+    let strangers = strangers(tenant, &spec.card_affinity);
     let dag = Dag::new(spec)?;
-    if unknown.is_empty() { Ok(dag) } else { Err(ControlError::Invalid(unknown)) }
+    let wrong = [unknown, strangers].concat();
+    if wrong.is_empty() { Ok(dag) } else { Err(ControlError::Invalid(wrong)) }
+}
+
+/// The DAGs of other tenants that an affinity names.
+fn strangers(tenant: &TenantId, affinity: &CardAffinity) -> Vec<FieldViolation> {
+    let lists = [("together_with", &affinity.together_with), ("apart_from", &affinity.apart_from)];
+    let named = lists.iter().flat_map(|(list, dags)| dags.iter().map(move |dag| (list, dag)));
+    let wrong = named.filter(|(_, dag)| dag.tenant != *tenant);
+    wrong
+        .map(|(list, dag)| FieldViolation {
+            field: format!("dag.card_affinity.{list}"),
+            description: format!("{dag} is not of tenants/{tenant}; name DAGs of the same tenant"),
+        })
+        .collect()
 }
 
 /// Checks that a DAG, new or changed, is within its tenant's quota.

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use snic_domain::limits::{OPERATOR_HISTORY_MAX, TENANT_HISTORY_MAX};
-use snic_domain::{CardId, Digest, OperationId, RegionId, TenantId, Timestamp};
+use snic_domain::{BitstreamId, CardId, Digest, OperationId, RegionId, TenantId, Timestamp};
 use snic_tables::Ticket;
 
 use crate::history::History;
@@ -25,9 +25,25 @@ use crate::tx::Tx;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pending {
     /// Without a region, of all of the card.
-    Drain { card: CardId, region: Option<RegionId> },
+    Drain {
+        card: CardId,
+        region: Option<RegionId>,
+    },
     /// With the command to the card, where it was given since the daemon started.
-    RoleLoad { card: CardId, ticket: Option<Ticket> },
+    RoleLoad {
+        card: CardId,
+        ticket: Option<Ticket>,
+    },
+    Removal(Removal),
+}
+
+/// What is deleted once no DAG of others uses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// A bitstream.
+    Bitstream(BitstreamId),
+    /// A tenant with all that it owns.
+    Tenant(TenantId),
 }
 
 impl Pending {
@@ -42,6 +58,10 @@ impl Pending {
             OperationWork::LoadRole { card, .. } => {
                 Some(Self::RoleLoad { card: card.clone(), ticket: None })
             }
+            OperationWork::DeleteBitstream(id) => {
+                Some(Self::Removal(Removal::Bitstream(id.clone())))
+            }
+            OperationWork::DeleteTenant(id) => Some(Self::Removal(Removal::Tenant(id.clone()))),
             OperationWork::CreateDag(_)
             | OperationWork::UpdateDag(_)
             | OperationWork::DeleteDag(..)
@@ -188,7 +208,23 @@ impl Operations {
     pub fn drains(&self) -> impl Iterator<Item = (&OperationId, &CardId, Option<RegionId>)> {
         self.pending.iter().filter_map(|(id, pending)| match pending {
             Pending::Drain { card, region } => Some((id, card, *region)),
-            Pending::RoleLoad { .. } => None,
+            Pending::RoleLoad { .. } | Pending::Removal(_) => None,
+        })
+    }
+
+    /// What an operation deletes once no DAG of others uses it, while it has not ended.
+    pub fn removal(&self, id: &OperationId) -> Option<&Removal> {
+        match self.pending.get(id)? {
+            Pending::Removal(removal) => Some(removal),
+            Pending::Drain { .. } | Pending::RoleLoad { .. } => None,
+        }
+    }
+
+    /// What is to be deleted once no DAG of others uses it.
+    pub fn removals(&self) -> impl Iterator<Item = (&OperationId, &Removal)> {
+        self.pending.iter().filter_map(|(id, pending)| match pending {
+            Pending::Removal(removal) => Some((id, removal)),
+            Pending::Drain { .. } | Pending::RoleLoad { .. } => None,
         })
     }
 

@@ -1,10 +1,11 @@
 //! From plans to placements: assigns and releases regions, rows and reservations.
 
-use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionId};
-use snic_planner::{PlanRequest, Reservation, plan};
+use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionId, TenantId};
+use snic_planner::{PlanCatalogue, PlanRequest, Reservation, plan};
 
 use crate::admission::{AdmissionRules, Borrower, Candidate, CardPlan};
-use crate::card::Booking;
+use crate::card::{Booking, CardMachine};
+use crate::card_choice::{CardWishes, Site, fill_rank, first_place};
 use crate::dags::{DagEntry, ReplacedPlacement};
 use crate::protocol::{Admission, Choice, ControlError};
 use crate::records::{Placement, regions_of};
@@ -30,32 +31,72 @@ pub(crate) fn choose(
     dag: &Dag,
     previous: Option<&Placement>,
 ) -> Result<Choice, ControlError> {
+    choose_from(core, core.registry.catalogue(), name, dag, previous)
+}
+
+/// The same with another catalogue.
+pub(crate) fn choose_from(
+    core: &Core,
+    catalogue: &PlanCatalogue,
+    name: &DagName,
+    dag: &Dag,
+    previous: Option<&Placement>,
+) -> Result<Choice, ControlError> {
     let fixed = previous.map(|p| &p.mapping.card);
-    let mut cards: Vec<_> =
-        core.cards.iter().filter(|(id, _)| fixed.is_none_or(|f| f == *id)).collect();
+    let wishes = match fixed {
+        Some(_) => CardWishes::default(),
+        None => wishes(core, name, dag.spec()),
+    };
+    let is_allowed = |id: &CardId| fixed.is_none_or(|fixed| fixed == id) && wishes.allow(id);
+    let mut cards: Vec<_> = core.cards.iter().filter(|(id, _)| is_allowed(id)).collect();
+    if cards.is_empty() && core.cards.iter().next().is_some() {
+        return Err(wishes.no_card().into());
+    }
     let order = core.policies.current().placement.cards;
-    cards.sort_by_cached_key(|(_, card)| {
-        (!card.is_ready(), admission::fill_rank(order, card.ledger()))
-    });
+    let rank = |id: &CardId, card: &CardMachine| (!card.is_ready(), wishes.unmet(id));
+    cards.sort_by_cached_key(|(id, card)| (rank(id, card), fill_rank(order, card.ledger())));
     let places = cards.into_iter().map(|(id, card)| {
         let request = PlanRequest { name, dag, previous: previous.map(|p| &p.mapping) };
-        let place = plan(card.ledger(), core.registry.catalogue(), &request);
-        (card.is_ready(), place.map(|plan| Choice { card: id.clone(), plan }))
+        let place = plan(card.ledger(), catalogue, &request);
+        (rank(id, card), place.map(|plan| Choice { card: id.clone(), plan }))
     });
-    admission::first_place(order, places).map_err(|refusal| match refusal {
+    first_place(order, places).map_err(|refusal| match refusal {
         Some(refusal) => refusal.into(),
         None => ControlError::NoCard(why_no_card(core)),
+    })
+}
+
+/// What a DAG and the others of its tenant say of the cards that it may go to.
+/// Time O(DAGs of the tenant · log names).
+fn wishes(core: &Core, name: &DagName, spec: &DagSpec) -> CardWishes {
+    CardWishes::of(name, &spec.card_affinity, sites(core, &name.tenant))
+}
+
+/// The DAGs of a tenant that have a place.
+pub(crate) fn sites<'a>(core: &'a Core, tenant: &'a TenantId) -> impl Iterator<Item = Site<'a>> {
+    core.dags.of_tenant(tenant).filter_map(|entry| {
+        let (name, affinity) = (entry.name(), &entry.spec().card_affinity);
+        Some(Site { name, affinity, card: entry.card()? })
     })
 }
 
 /// Decides about a DAG that is new or changed, changing nothing.
 pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission, ControlError> {
     let entry = core.dags.get(name);
+    // What serves stays on its card, unless the change is about cards and is refused for it.
+    let stays = entry.filter(|entry| entry.serves_meanwhile().is_some());
+    let wishes = match stays {
+        Some(entry) if entry.spec().card_affinity == dag.spec().card_affinity => {
+            CardWishes::default()
+        }
+        _ => wishes(core, name, dag.spec()),
+    };
     let candidate = Candidate {
         name,
         dag,
         serving: entry.and_then(DagEntry::serves_meanwhile),
         withdrawn: entry.and_then(DagEntry::gives_way),
+        wishes: &wishes,
     };
     let cards = card_plans(core, Some(name));
     admission::decide(&cards, core.registry.catalogue(), rules(core), &candidate)
@@ -242,6 +283,22 @@ fn replace(core: &mut Core, tx: &mut Tx, name: &DagName, spec: DagSpec) {
     }
     core.dags.store(tx, name);
     core.dags.mark_dirty(name);
+}
+
+/// Moves a DAG that is not moving yet to another place than it has: what serves it does until the card has the
+/// new one. What it has borrowed does not move with it: the loop gives it some again.
+///
+/// # Errors
+/// There is no other place; it stays.
+pub(crate) fn relocate(core: &mut Core, tx: &mut Tx, name: &DagName) -> Result<(), ControlError> {
+    let entry = core.dags.known(name);
+    let placement = entry.desired().expect("who has no place is placed again instead").clone();
+    let serves = entry.active() == Some(placement.serial);
+    let dag = Dag::new(placement.spec.clone()).expect("it was checked when it was admitted");
+    let choice = choose(core, name, &dag, serves.then_some(&placement))?;
+    assign(core, tx, name, choice, Handover::MakeBeforeBreak)?;
+    core.dags.store(tx, name);
+    Ok(())
 }
 
 /// Looks for a place for a DAG that has none: see [`replace`].

@@ -10,11 +10,13 @@ use snic_domain::{CardId, DagName, RegionId};
 
 use crate::card::Due;
 use crate::freed::Capacity;
+use crate::removals::{MovesLeft, Step};
 use crate::residency::{Loadable, Residency};
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
-    arrivals, consolidation, contents, drains, placement, residency, sampling, serving, work,
+    arrivals, consolidation, contents, drains, placement, removals, residency, sampling, serving,
+    work,
 };
 
 /// Rounds of one event: what is freed is given to who waits, which may free more.
@@ -24,6 +26,7 @@ const ROUNDS_MAX: usize = 1_000;
 /// [`ROUNDS_MAX`] rounds is looked at again with the next event, so that nothing that moves to and fro holds
 /// everybody up.
 pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
+    let mut moves = MovesLeft::default();
     for _ in 0..ROUNDS_MAX {
         settle_regions(core, tx);
         while let Some(name) = core.dags.pop_dirty() {
@@ -40,6 +43,9 @@ pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
             }
         }
         if core.dags.is_settled() && core.freed.is_empty() {
+            if removals::go_on(core, tx, &mut moves) == Step::Made {
+                continue;
+            }
             consolidation::go_on(core, tx);
             if core.dags.is_settled() {
                 return;

@@ -23,7 +23,7 @@ use crate::registry::Registry;
 use crate::requests::Requests;
 use crate::rules::Rules;
 use crate::state::Core;
-use crate::{residency, work};
+use crate::{images, residency, work};
 
 /// The records by kind.
 #[derive(Default)]
@@ -349,11 +349,14 @@ fn restore_operations(core: &mut Core, records: Vec<OperationRecord>) -> Result<
             | OperationWork::DrainRegion(..)
             | OperationWork::DrainCard(_)
             | OperationWork::ResetRegion(..)
-            | OperationWork::LoadRole { .. } => {}
+            | OperationWork::LoadRole { .. }
+            | OperationWork::DeleteBitstream(_)
+            | OperationWork::DeleteTenant(_) => {}
         }
     }
     core.operations.restore(records);
     close_drained_regions(core);
+    images::withhold(core);
     Ok(())
 }
 

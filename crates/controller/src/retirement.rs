@@ -125,7 +125,9 @@ fn end_operations(core: &mut Core, tx: &mut Tx, id: &CardId) {
         | OperationWork::DrainCard(card) => card == id,
         OperationWork::CreateDag(_)
         | OperationWork::UpdateDag(_)
-        | OperationWork::DeleteDag(_, None) => false,
+        | OperationWork::DeleteDag(_, None)
+        | OperationWork::DeleteBitstream(_)
+        | OperationWork::DeleteTenant(_) => false,
     };
     let open = core.operations.all().filter(|operation| operation.ended.is_none());
     let ended: Vec<(OperationId, bool)> = open

@@ -17,9 +17,9 @@ use crate::protocol::{
     RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView,
 };
 use crate::records::{Phase, Placement, regions_of};
-use crate::rows;
 use crate::rules::Rules;
 use crate::state::Core;
+use crate::{images, rows};
 
 /// DAGs that a drain names at most: an answer is read by people.
 const LEFT_NAMED_MAX: usize = 8;
@@ -176,6 +176,11 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         OperationWork::DrainCard(card) => drained(core, card, None),
         _ => None,
     };
+    let users = core.operations.removal(&record.id).map(|of| images::users(core, of).len());
+    let leaving = users.map(|users| match users {
+        1 => "1 DAG still uses it".to_owned(),
+        users => format!("{users} DAGs still use it"),
+    });
     let region = match &record.work {
         OperationWork::DrainRegion(card, region) | OperationWork::ResetRegion(card, region) => {
             region_view(core, card, *region).map(Box::new)
@@ -191,7 +196,9 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
             }
             OperationWork::DrainRegion(..)
             | OperationWork::DrainCard(_)
-            | OperationWork::OptimizeCard(_) => true,
+            | OperationWork::OptimizeCard(_)
+            | OperationWork::DeleteBitstream(_)
+            | OperationWork::DeleteTenant(_) => true,
             OperationWork::DeleteDag(..)
             | OperationWork::ResetRegion(..)
             | OperationWork::LoadRole { .. } => false,
@@ -203,7 +210,9 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         regions: regions.or(drained.as_ref().map(|(regions, _)| *regions)).unwrap_or_default(),
         stage: entry
             .and_then(|entry| Some(entry.conditions().last()?.message.clone()))
-            .or(drained.map(|(_, left)| left)),
+            .or(drained.map(|(_, left)| left))
+            .or(leaving),
+        dags_left: users.unwrap_or_default() as u32,
         dag: entry.filter(|_| record.ended.is_some()).map(|entry| Box::new(view_of(core, entry))),
     }
 }

@@ -5,7 +5,7 @@ use snic_domain::{CardId, DagName, OperationId, RegionId};
 use crate::protocol::{ControlError, OperationWork, Reply};
 use crate::state::Core;
 use crate::tx::Tx;
-use crate::views;
+use crate::{images, views};
 
 /// A new operation.
 pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: OperationWork) -> OperationId {
@@ -14,6 +14,7 @@ pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: OperationWork) -> Operat
         _ => None,
     };
     let id = core.operations.begin(tx, work, core.now());
+    images::withhold(core);
     if let Some(card) = optimized {
         let most = core.policies.current().consolidation.reconfigurations_max;
         core.passes.begin(&id, &card, most);
@@ -49,6 +50,10 @@ pub(crate) fn end(
         | OperationWork::DrainCard(_)
         | OperationWork::ResetRegion(..)
         | OperationWork::LoadRole { .. } => {}
+        OperationWork::DeleteBitstream(_) | OperationWork::DeleteTenant(_) => {
+            images::withhold(core);
+            core.freed.capacity();
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! form: auto                   # optional: auto, sequential or parallel
 //! packet_sizes: imix           # optional: imix, one size (64), or a mix ({64: 7, 594: 4, 1518: 1})
 //! trusted_tenants: [acme]      # optional: tenants whose own images the packets may pass
+//! card_affinity: {with: [db], apart_from: [web-2], preferred: true}   # optional: DAGs on the same card, or not
 //! chain: nat -> [firewall, kv-cache] -> aes
 //! ```
 //!
@@ -33,6 +34,7 @@
 //! Everything that can be checked without the server is checked here, because only here an error has a
 //! line and a column.
 
+mod affinity;
 mod chain;
 mod object;
 mod problem;
@@ -70,7 +72,7 @@ const OUTPUT_ONLY: [&str; 12] = [
     "create_time",
     "update_time",
 ];
-const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, configuration, and chain or nodes and edges";
+const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +81,7 @@ pub struct DagFile {
     pub name: Option<String>,
     /// The tenant as written in the file.
     pub tenant: Option<String>,
-    /// The resource, without its name.
+    /// The resource, without its name; other DAGs are named as in the file: see [`Self::resource_of`].
     pub dag: snic_api::v1::Dag,
 }
 
@@ -174,6 +176,7 @@ impl Reader<'_> {
         // Without them, the server's default holds.
         let sizes = fields.packet_sizes.map(packet_sizes).transpose()?;
         let trusted = fields.trusted_tenants.map(trusted_tenants).transpose()?;
+        let affinity = fields.card_affinity.map(affinity::affinity).transpose()?;
         check(&graph, bandwidth, &bandwidth_span)?;
         let dag = snic_api::v1::Dag {
             packet_sizes: sizes
@@ -181,6 +184,7 @@ impl Reader<'_> {
                 .map(convert::dag::packet_sizes_to_wire)
                 .unwrap_or_default(),
             trusted_tenants: trusted.unwrap_or_default(),
+            card_affinity: affinity.flatten(),
             ..resource(&graph, bandwidth, form, etag)
         };
         Ok(DagFile { name, tenant, dag })
@@ -251,6 +255,7 @@ struct Fields<'a> {
     form: Option<&'a YamlNode>,
     packet_sizes: Option<&'a YamlNode>,
     trusted_tenants: Option<&'a YamlNode>,
+    card_affinity: Option<&'a YamlNode>,
     chain: Option<&'a YamlNode>,
     nodes: Option<&'a YamlNode>,
     edges: Option<&'a YamlNode>,
@@ -269,6 +274,7 @@ impl<'a> Fields<'a> {
                 "form" => &mut fields.form,
                 "packet_sizes" => &mut fields.packet_sizes,
                 "trusted_tenants" => &mut fields.trusted_tenants,
+                "card_affinity" => &mut fields.card_affinity,
                 "chain" => &mut fields.chain,
                 "nodes" => &mut fields.nodes,
                 "edges" => &mut fields.edges,
@@ -481,6 +487,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         form: FormPreference::Auto,
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     };
     let Err(error) = Dag::new(spec) else { return Ok(()) };
     let node = |id: &NodeId| {
@@ -491,6 +498,8 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
     Err(match &error {
         InvalidDag::Empty
         | InvalidDag::TooManyTrusted { .. }
+        | InvalidDag::TooManyNeighbours { .. }
+        | InvalidDag::ContradictoryAffinity { .. }
         | InvalidDag::TooManyNodes { .. }
         | InvalidDag::ConfigurationTooLong { .. } => DagFileProblem::new(graph.whole.clone(), message),
         InvalidDag::ConfiguredTwice { first, index, .. } => {

@@ -103,6 +103,23 @@ update_time: 2026-01-01T00:00:00Z
 }
 
 #[test]
+fn an_affinity_names_dags_by_id_or_full_name() {
+    let read = |text: &str| {
+        let file = format!("bandwidth: 1Gbps\nchain: nat\ncard_affinity: {text}\n");
+        parse("x", &file).expect(text).resource_of("tenants/acme").card_affinity
+    };
+    let full = read("{with: [db, tenants/acme/dags/log], apart_from: [web-2], preferred: true}");
+    let full = full.expect("it is given");
+    assert_eq!(full.together_with, ["tenants/acme/dags/db", "tenants/acme/dags/log"]);
+    assert_eq!(
+        (&full.apart_from[..], full.preferred),
+        (&["tenants/acme/dags/web-2".into()][..], true)
+    );
+    assert!(!read("{with: [db]}").expect("it is given").preferred);
+    assert_eq!(read("null"), None, "as output has it");
+}
+
+#[test]
 fn trusted_tenants_are_ids_or_names() {
     let read = |text: &str| {
         let file = format!("bandwidth: 1Gbps\nchain: nat\ntrusted_tenants: {text}\n");
@@ -131,6 +148,10 @@ fn trusted_tenants_are_ids_or_names() {
 #[case("bandwidth: 1Gbps\nchain: >\n  nat ->\n  Aes\n", "4:3", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: a\ntrusted_tenants: [Acme]\n", "3:19", "\"Acme\"")]
 #[case("bandwidth: 1Gbps\nchain: a\ntrusted_tenants: acme\n", "3:18", "must be a list")]
+#[case("bandwidth: 1Gbps\nchain: a\ncard_affinity: {on: [b]}\n", "3:17", "unknown key `on`")]
+#[case("bandwidth: 1Gbps\nchain: a\ncard_affinity: {with: b}\n", "3:23", "must be a list")]
+#[case("bandwidth: 1Gbps\nchain: a\ncard_affinity: {with: [B]}\n", "3:24", "\"B\"")]
+#[case("bandwidth: 1Gbps\nchain: a\ncard_affinity: {preferred: 2}\n", "3:28", "true or false")]
 #[case("größe: 1\n", "1:1", "`größe`")]
 #[case("{\"bandwidth\": \"1Gbps\", \"chain\": \"nat -> Aes\"}", "1:41", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: \"nat \\x2d> Aes\"\n", "2:8", "\"Aes\"")]

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_CONFIGURATION_BYTES_MAX, DAG_NODES_MAX,
-    FORK_BRANCHES_MAX, TRUSTED_TENANTS_MAX,
+    AFFINITY_DAGS_MAX, DAG_BANDWIDTH_MAX, DAG_BANDWIDTH_MIN, DAG_CONFIGURATION_BYTES_MAX,
+    DAG_NODES_MAX, FORK_BRANCHES_MAX, TRUSTED_TENANTS_MAX,
 };
 use crate::{
-    Bandwidth, Bitstream, InvalidPacketSizes, NodeId, NtConfiguration, NtTypeId, PacketSizes,
-    TenantId,
+    Bandwidth, Bitstream, CardAffinity, DagName, InvalidPacketSizes, NodeId, NtConfiguration,
+    NtTypeId, PacketSizes, TenantId,
 };
 
 /// How forks are to be executed.
@@ -74,6 +74,9 @@ pub struct DagSpec {
     /// signed ones and those of its own tenant need not be named.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub trusted_tenants: BTreeSet<TenantId>,
+    /// Which other DAGs of its tenant it shares a card with, and which it does not.
+    #[serde(default, skip_serializing_if = "CardAffinity::is_default")]
+    pub card_affinity: CardAffinity,
 }
 
 impl DagSpec {
@@ -95,7 +98,8 @@ impl DagSpec {
             .collect();
         let packet_sizes = PacketSizes::default();
         let (form, trusted_tenants) = (FormPreference::Auto, BTreeSet::new());
-        Self { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants }
+        let card_affinity = CardAffinity::default();
+        Self { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants, card_affinity }
     }
 
     /// Whether packets of this DAG of `tenant` may pass through a bitstream: the provider built or signed it,
@@ -127,6 +131,8 @@ pub struct DagPatch {
     pub packet_sizes: Option<PacketSizes>,
     /// Tenants through whose bitstreams its packets may pass.
     pub trusted_tenants: Option<BTreeSet<TenantId>>,
+    /// Which DAGs it shares a card with, and which it does not.
+    pub card_affinity: Option<CardAffinity>,
 }
 
 impl DagPatch {
@@ -139,6 +145,7 @@ impl DagPatch {
             form: self.form.unwrap_or(spec.form),
             packet_sizes: self.packet_sizes.unwrap_or_else(|| spec.packet_sizes.clone()),
             trusted_tenants: self.trusted_tenants.unwrap_or_else(|| spec.trusted_tenants.clone()),
+            card_affinity: self.card_affinity.unwrap_or_else(|| spec.card_affinity.clone()),
         }
     }
 }
@@ -152,6 +159,7 @@ impl From<DagSpec> for DagPatch {
             form: Some(spec.form),
             packet_sizes: Some(spec.packet_sizes),
             trusted_tenants: Some(spec.trusted_tenants),
+            card_affinity: Some(spec.card_affinity),
         }
     }
 }
@@ -264,6 +272,24 @@ pub enum InvalidDag {
         /// How many.
         tenants: usize,
     },
+    /// Too many DAGs are named that it shares a card with, or keeps apart from.
+    #[error(
+        "card_affinity.{list} names {dags} DAGs; at most {AFFINITY_DAGS_MAX} are allowed in a list"
+    )]
+    TooManyNeighbours {
+        /// `together_with` or `apart_from`.
+        list: &'static str,
+        /// How many.
+        dags: usize,
+    },
+    /// A DAG is to be with another one and apart from it.
+    #[error(
+        "card_affinity: {dag} is in `together_with` and in `apart_from`; leave it in one of them"
+    )]
+    ContradictoryAffinity {
+        /// Which.
+        dag: DagName,
+    },
 }
 
 impl InvalidDag {
@@ -283,6 +309,8 @@ impl InvalidDag {
             Self::Bandwidth { .. } => "bandwidth_bps".into(),
             Self::PacketSizes(why) => why.field(),
             Self::TooManyTrusted { .. } => "trusted_tenants".into(),
+            Self::TooManyNeighbours { list, .. } => format!("card_affinity.{list}"),
+            Self::ContradictoryAffinity { .. } => "card_affinity".into(),
         }
     }
 }
@@ -315,6 +343,7 @@ impl Dag {
         if tenants > TRUSTED_TENANTS_MAX {
             return Err(InvalidDag::TooManyTrusted { tenants });
         }
+        check_affinity(&spec.card_affinity)?;
         let index = index_nodes(&spec.nodes)?;
         check_configurations(&spec.nodes)?;
         let mut successors = vec![Vec::new(); spec.nodes.len()];
@@ -367,6 +396,20 @@ impl Dag {
     /// All nodes, each after its predecessors; among those that are ready, the lowest index first.
     pub fn topological_order(&self) -> &[usize] {
         &self.order
+    }
+}
+
+fn check_affinity(affinity: &CardAffinity) -> Result<(), InvalidDag> {
+    for (list, dags) in
+        [("together_with", &affinity.together_with), ("apart_from", &affinity.apart_from)]
+    {
+        if dags.len() > AFFINITY_DAGS_MAX {
+            return Err(InvalidDag::TooManyNeighbours { list, dags: dags.len() });
+        }
+    }
+    match affinity.together_with.intersection(&affinity.apart_from).next() {
+        Some(dag) => Err(InvalidDag::ContradictoryAffinity { dag: dag.clone() }),
+        None => Ok(()),
     }
 }
 
@@ -497,6 +540,7 @@ mod tests {
             form: FormPreference::Auto,
             packet_sizes: PacketSizes::default(),
             trusted_tenants: BTreeSet::new(),
+            card_affinity: CardAffinity::default(),
         }
     }
 

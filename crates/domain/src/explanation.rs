@@ -53,6 +53,8 @@ pub enum Resource {
     /// Steps of a search for a placement, in steps. Their number is limited, so a search may end without
     /// an answer.
     SearchSteps,
+    /// Cards that it may go to by its affinity, in cards.
+    Cards,
 }
 
 impl fmt::Display for Resource {
@@ -71,6 +73,7 @@ impl fmt::Display for Resource {
             Self::TableRows => "table rows",
             Self::Passes => "scheduler passes",
             Self::SearchSteps => "search steps",
+            Self::Cards => "cards by affinity",
         })
     }
 }
@@ -101,6 +104,7 @@ impl Resource {
             Self::TableRows => "rows",
             Self::Passes => "passes",
             Self::SearchSteps => "steps",
+            Self::Cards => "cards",
         }
     }
 }
@@ -149,7 +153,8 @@ impl fmt::Display for Amount {
             Resource::Regions
             | Resource::Bitstreams
             | Resource::TableRows
-            | Resource::SearchSteps => {
+            | Resource::SearchSteps
+            | Resource::Cards => {
                 let unit = resource.unit();
                 let unit = if number == 1 { unit.trim_end_matches('s') } else { unit };
                 write!(f, "{number} {unit}")

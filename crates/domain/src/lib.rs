@@ -5,6 +5,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod affinity;
 mod binding;
 mod card;
 mod condition;
@@ -22,6 +23,7 @@ mod rule;
 mod tenant;
 mod units;
 
+pub use affinity::CardAffinity;
 pub use binding::{BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidVmId, VmId};
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};

@@ -37,6 +37,8 @@ pub const CHAIN_SLOTS_MAX: usize = 8;
 pub const DAG_ROWS: usize = 1024;
 /// DAGs that one request may create.
 pub const DAG_BATCH_MAX: usize = 32;
+/// DAGs that one DAG may name in each list of its affinity.
+pub const AFFINITY_DAGS_MAX: usize = 16;
 /// Tenants that one DAG may trust.
 pub const TRUSTED_TENANTS_MAX: usize = 64;
 /// Rows of the stage table.

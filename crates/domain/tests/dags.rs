@@ -24,6 +24,7 @@ fn spec(nodes: usize, edges: &[(usize, usize)]) -> DagSpec {
         form: FormPreference::Auto,
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     }
 }
 

@@ -89,6 +89,7 @@ proptest! {
             form: FormPreference::Auto,
             packet_sizes: PacketSizes::default(),
             trusted_tenants: Default::default(),
+            card_affinity: Default::default(),
         };
         let Ok(dag) = Dag::new(spec) else { return Ok(()) }; // Too wide a fork.
         let order = dag.topological_order();

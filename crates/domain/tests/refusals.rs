@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use rstest::rstest;
 use snic_domain::limits::{DAG_CONFIGURATION_BYTES_MAX, DAG_NODES_MAX};
 use snic_domain::{
-    Bandwidth, CostsMore, Dag, DagSpec, Edge, EmbeddingCost, EmbeddingKind, FormPreference,
-    Infeasible, InvalidDag, Node, NodeId, NtConfiguration, NtTypeId, PacketSizes, Rejection,
-    RejectionReason, Resource, Shortage,
+    Bandwidth, CardAffinity, CostsMore, Dag, DagId, DagName, DagSpec, Edge, EmbeddingCost,
+    EmbeddingKind, FormPreference, Infeasible, InvalidDag, Node, NodeId, NtConfiguration, NtTypeId,
+    PacketSizes, Rejection, RejectionReason, Resource, Shortage, TenantId,
 };
 
 fn id(text: &str) -> NodeId {
@@ -37,6 +37,7 @@ fn spec(nodes: Vec<Node>, pairs: &[(&str, &str)]) -> DagSpec {
         form: FormPreference::Auto,
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     }
 }
 
@@ -118,6 +119,54 @@ fn a_dag_is_refused_by_field_and_text(
     assert_eq!((error.field().as_str(), error.to_string().as_str()), (field, text));
 }
 
+fn names(count: usize) -> BTreeSet<DagName> {
+    let name = |i: usize| DagName {
+        tenant: TenantId::new("acme").expect("a label"),
+        dag: DagId::new(&format!("d{i:02}")).expect("a label"),
+    };
+    (0..count).map(name).collect()
+}
+
+fn with_affinity(together: usize, apart: usize) -> DagSpec {
+    let apart_from = names(together + apart).into_iter().skip(together).collect();
+    let together_with = names(together);
+    let card_affinity = CardAffinity { together_with, apart_from, preferred: false };
+    DagSpec { card_affinity, ..spec(nodes(&["a"]), &[]) }
+}
+
+#[test]
+fn an_affinity_names_few_dags_and_none_in_both_lists() {
+    assert!(Dag::new(with_affinity(16, 16)).is_ok());
+    for (spec, field) in [
+        (with_affinity(17, 0), "card_affinity.together_with"),
+        (with_affinity(0, 17), "card_affinity.apart_from"),
+    ] {
+        let error = refused(spec);
+        assert_eq!(error.field(), field);
+        let text = format!("{field} names 17 DAGs; at most 16 are allowed in a list");
+        assert_eq!(error.to_string(), text);
+    }
+    let mut both = with_affinity(3, 1);
+    both.card_affinity.apart_from.extend(names(1));
+    let error = refused(both);
+    assert_eq!(error.field(), "card_affinity");
+    let told = "card_affinity: tenants/acme/dags/d00 is in `together_with` and in `apart_from`; \
+                leave it in one of them";
+    assert_eq!(error.to_string(), told);
+}
+
+/// Records of before there was an affinity are read as they were written, and written so again.
+#[test]
+fn a_spec_without_affinity_is_stored_as_before() {
+    let plain = spec(nodes(&["a"]), &[]);
+    let stored = serde_json::to_string(&plain).expect("it is stored");
+    assert!(!stored.contains("affinity"), "{stored}");
+    assert_eq!(serde_json::from_str::<DagSpec>(&stored).expect("it was stored"), plain);
+    let bound = with_affinity(1, 1);
+    let stored = serde_json::to_string(&bound).expect("it is stored");
+    assert_eq!(serde_json::from_str::<DagSpec>(&stored).expect("it was stored"), bound);
+}
+
 #[test]
 fn configurations_are_counted_together() {
     let half = format!(r#"{{"x": "{}"}}"#, "y".repeat(DAG_CONFIGURATION_BYTES_MAX / 2));
@@ -141,7 +190,7 @@ fn the_first_broken_rule_is_told() {
     assert_eq!(refused(unknown_and_cyclic).field(), "edges[2]", "before the cycle");
 }
 
-const RESOURCES: [Resource; 13] = [
+const RESOURCES: [Resource; 14] = [
     Resource::IngressBandwidth,
     Resource::EgressBandwidth,
     Resource::NtBandwidth,
@@ -155,6 +204,7 @@ const RESOURCES: [Resource; 13] = [
     Resource::TableRows,
     Resource::Passes,
     Resource::SearchSteps,
+    Resource::Cards,
 ];
 
 fn shortage(resource: Resource, required: u64, available: u64) -> Shortage {
@@ -178,6 +228,7 @@ fn shortage(resource: Resource, required: u64, available: u64) -> Shortage {
 #[case(Resource::TableRows, "table rows: 2000 rows needed, 1 row available")]
 #[case(Resource::Passes, "scheduler passes: 2000 passes needed, 1 pass available")]
 #[case(Resource::SearchSteps, "search steps: 2000 steps needed, 1 step available")]
+#[case(Resource::Cards, "cards by affinity: 2000 cards needed, 1 card available")]
 fn a_shortage_says_what_is_needed_and_what_there_is(
     #[case] resource: Resource,
     #[case] text: &str,

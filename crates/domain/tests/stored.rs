@@ -121,6 +121,7 @@ fn enums_are_stored_by_name<T: Serialize + DeserializeOwned + PartialEq + std::f
 #[case(Resource::SearchSteps, "search-steps", "steps")]
 #[case(Resource::PacketStore, "packet-store", "bytes")]
 #[case(Resource::SyncEntries, "sync-entries", "thousandths")]
+#[case(Resource::Cards, "cards", "cards")]
 fn shortages_name_their_resource(
     #[case] resource: Resource,
     #[case] name: &str,

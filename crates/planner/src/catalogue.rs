@@ -5,7 +5,7 @@
 //! index maps a key to its bitstreams. Memory: O(NTs + slots of all bitstreams). Inserting and removing
 //! take O(log n) plus, for each slot, the length of that NT's entry in the index.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -130,6 +130,8 @@ pub struct PlanCatalogue {
     bitstreams: BTreeMap<BitstreamId, Arc<PhysicalChain>>,
     /// By NT: the bitstreams that contain it, by id, each once.
     holders: BTreeMap<NtKey, Vec<Arc<PhysicalChain>>>,
+    /// Bitstreams that no plan uses for the time being; those that a plan may use otherwise are kept.
+    withheld: BTreeMap<BitstreamId, Option<Bitstream>>,
     changes: ChangeCounter,
 }
 
@@ -192,6 +194,9 @@ impl PlanCatalogue {
     /// Removes a bitstream. Regions that hold it are not changed.
     pub fn remove_bitstream(&mut self, id: &BitstreamId) -> Option<Bitstream> {
         self.changes.increment();
+        if let Some(withheld) = self.withheld.get_mut(id) {
+            return withheld.take();
+        }
         let chain = self.bitstreams.remove(id)?;
         for slot in &chain.slots {
             if let Some(list) = self.holders.get_mut(&slot.key) {
@@ -202,6 +207,42 @@ impl PlanCatalogue {
             }
         }
         Some(chain.bitstream.clone())
+    }
+
+    /// From now on these bitstreams are in no new plan, neither loaded nor where they are loaded already; all
+    /// others are as before. DAGs that use one of them have other plans only.
+    pub fn withhold(&mut self, ids: &BTreeSet<BitstreamId>) {
+        let again: Vec<BitstreamId> =
+            self.withheld.keys().filter(|id| !ids.contains(*id)).cloned().collect();
+        for id in again {
+            let kept = self.withheld.remove(&id).flatten();
+            kept.map(|bitstream| self.insert_bitstream(bitstream));
+            self.changes.increment();
+        }
+        for id in ids {
+            if !self.withheld.contains_key(id) {
+                let kept = self.remove_bitstream(id);
+                self.withheld.insert(id.clone(), kept);
+            }
+        }
+    }
+
+    /// The bitstreams that no plan uses for the time being.
+    pub fn withheld(&self) -> BTreeSet<BitstreamId> {
+        self.withheld.keys().cloned().collect()
+    }
+
+    /// Whether no plan uses a bitstream for the time being.
+    pub fn is_withheld(&self, id: &BitstreamId) -> bool {
+        self.withheld.contains_key(id)
+    }
+
+    /// Whether packets of a DAG of `tenant` may pass through a bitstream where it is loaded: its owner shares it,
+    /// the DAG trusts it, and it is not withheld.
+    pub fn lets_pass(&self, bitstream: &Bitstream, tenant: &TenantId, spec: &DagSpec) -> bool {
+        let is_open = bitstream.is_loadable_by(tenant)
+            || bitstream.shareable && spec.trusts(tenant, bitstream);
+        is_open && !self.is_withheld(&bitstream.id)
     }
 
     /// A bitstream.

@@ -202,7 +202,7 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
         Resource::Regions => 3,
         Resource::Memory => 4,
         Resource::TableRows | Resource::Passes => 5,
-        Resource::SearchSteps => 6,
+        Resource::SearchSteps | Resource::Cards => 6,
     });
     Infeasible { shortages }
 }

@@ -127,7 +127,8 @@ impl<'a> View<'a> {
             self.loadable |= 1 << region.0;
         }
         let Some(chain) = entry.chain() else { return };
-        if !chain.is_open_to(job.tenant(), job.dag().spec()) {
+        let is_open = chain.is_open_to(job.tenant(), job.dag().spec());
+        if !is_open || job.catalogue.is_withheld(&chain.bitstream.id) {
             return;
         }
         let view = &mut self.regions[region.index()];

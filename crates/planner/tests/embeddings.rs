@@ -187,6 +187,27 @@ fn consent_visibility_and_ownership_are_kept() {
     assert_eq!(resources, [Resource::Bitstreams, Resource::NtBandwidth]);
 }
 
+/// What is to be deleted is neither shared nor loaded, and the DAG in it finds another place beside it.
+#[test]
+fn what_is_withheld_is_in_no_plan_until_it_is_given_back() {
+    let mut world = World::with(2, "a", &[("a", "a"), ("a2", "a")]);
+    let first = world.add("t0/d0", &chain("a", gbps(4))).expect("a free region");
+    let used = first.loads[0].bitstream.clone();
+    world.catalogue.withhold(&[used.clone()].into());
+    assert!(world.catalogue.is_withheld(&used) && world.catalogue.bitstream(&used).is_none());
+    let dag = chain("a", gbps(4));
+    let moved = world.update(&name("t0/d0"), &dag, &first.mapping).expect("the other region");
+    assert_eq!(kinds(&moved), [EmbeddingKind::FreeRegion]);
+    assert_ne!(moved.loads[0].bitstream, used);
+    let beside = world.add("t1/d1", &chain("a", gbps(10))).expect("the other image");
+    assert_eq!(kinds(&beside), [EmbeddingKind::FreeRegion]);
+    world.plan(&name("t2/d2"), &dag).expect_err("what is left of the first is withheld");
+    world.catalogue.withhold(&[].into());
+    let shared = world.add("t2/d2", &dag).expect("as before");
+    assert_eq!(kinds(&shared), [EmbeddingKind::Shared]);
+    assert_eq!(world.catalogue.bitstream(&used).map(|b| &b.id), Some(&used));
+}
+
 #[test]
 fn kind_model_size_and_area_must_fit() {
     let fits = |change: &dyn Fn(&mut World)| {

@@ -67,7 +67,10 @@ pub(crate) fn of_operation(
     caller: &Caller,
 ) -> ApiError {
     let kind = match work {
-        OperationWork::DeleteDag(..) | OperationWork::ResetRegion(..) => OperationKind::Delete,
+        OperationWork::DeleteDag(..)
+        | OperationWork::ResetRegion(..)
+        | OperationWork::DeleteBitstream(_)
+        | OperationWork::DeleteTenant(_) => OperationKind::Delete,
         _ => OperationKind::Change,
     };
     of_control(error.clone(), kind, caller)

@@ -88,6 +88,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         form: dag::preference_to_wire(view.spec.form).into(),
         packet_sizes: dag::packet_sizes_to_wire(&view.spec.packet_sizes),
         trusted_tenants: view.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
+        card_affinity: dag::affinity_to_wire(&view.spec.card_affinity),
         state: dag::state_to_wire(view.state).into(),
         generation: view.generation,
         observed_generation: view.observed_generation,
@@ -325,6 +326,8 @@ fn target_of(work: &OperationWork) -> (String, Verb) {
         OperationWork::DrainCard(card) => (name::of_card(card), Verb::Drain),
         OperationWork::OptimizeCard(card) => (name::of_card(card), Verb::Optimize),
         OperationWork::LoadRole { card, .. } => (name::of_card(card), Verb::LoadRole),
+        OperationWork::DeleteBitstream(id) => (name::of_bitstream(id), Verb::Delete),
+        OperationWork::DeleteTenant(id) => (name::of_tenant(id), Verb::Delete),
     }
 }
 
@@ -353,7 +356,7 @@ pub(crate) fn operation(view: &OperationView, caller: &Caller) -> v1::Operation 
             start_time: record.started.map(timestamp),
             end_time: record.ended.as_ref().map(|(at, _)| timestamp(*at)),
             stage: stage(view),
-            progress: Some(Progress { regions_total, regions_done }),
+            progress: Some(Progress { regions_total, regions_done, dags_left: view.dags_left }),
             cancellable: view.cancellable,
         }),
         done: view.is_done(),
@@ -371,7 +374,9 @@ fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
         OperationWork::DeleteDag(..)
         | OperationWork::DrainCard(_)
         | OperationWork::OptimizeCard(_)
-        | OperationWork::LoadRole { .. } => nothing(),
+        | OperationWork::LoadRole { .. }
+        | OperationWork::DeleteBitstream(_)
+        | OperationWork::DeleteTenant(_) => nothing(),
         OperationWork::DrainRegion(card, number) | OperationWork::ResetRegion(card, number) => {
             let name = name::of_region(card, *number);
             let gone = || v1::Region { name, ..v1::Region::default() };

@@ -188,6 +188,7 @@ fn spec(rng: &mut ChaCha8Rng, shape: &Shape) -> DagSpec {
         form: FormPreference::Auto,
         packet_sizes,
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     }
 }
 

@@ -44,6 +44,7 @@ fn chains_pass_the_papers_latency() {
         form: snic_domain::FormPreference::Auto,
         packet_sizes: snic_domain::PacketSizes::default(),
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     };
     let (name, _) = workload(1).remove(0);
     let dag = Dag::new(spec.clone()).expect("valid");

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost_types::FieldMask;
 use snic_domain::{
-    Bandwidth, BitstreamId, Condition, ConditionStatus, ConditionType, DagPatch, DagSpec, DagState,
-    Edge, Form, FormPreference, Instance, Mapping, Node, NtConfiguration, NtTypeId, PacketSize,
-    PacketSizes, TenantId,
+    Bandwidth, BitstreamId, CardAffinity, Condition, ConditionStatus, ConditionType, DagName,
+    DagPatch, DagSpec, DagState, Edge, Form, FormPreference, Instance, Mapping, Node,
+    NtConfiguration, NtTypeId, PacketSize, PacketSizes, TenantId,
 };
 
 use super::mask::Mask;
@@ -15,8 +15,15 @@ use crate::error::ApiError;
 use crate::v1;
 
 /// The fields of a DAG that an update may set.
-const SETTABLE: &[&str] =
-    &["nodes", "edges", "bandwidth_bps", "form", "packet_sizes", "trusted_tenants"];
+const SETTABLE: &[&str] = &[
+    "nodes",
+    "edges",
+    "bandwidth_bps",
+    "form",
+    "packet_sizes",
+    "trusted_tenants",
+    "card_affinity",
+];
 
 /// Converts a new DAG. The domain checks its graph.
 ///
@@ -31,6 +38,7 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, ApiError> {
         form: problems.keep(form(dag.form)).unwrap_or_default(),
         packet_sizes: packet_sizes(&dag.packet_sizes),
         trusted_tenants: trusted(&mut problems, &dag.trusted_tenants),
+        card_affinity: affinity(&mut problems, dag.card_affinity.as_ref()),
     };
     problems.finish().map(|()| spec)
 }
@@ -57,6 +65,9 @@ pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, ApiErr
         trusted_tenants: mask
             .has("trusted_tenants", !dag.trusted_tenants.is_empty())
             .then(|| trusted(&mut problems, &dag.trusted_tenants)),
+        card_affinity: mask
+            .has("card_affinity", dag.card_affinity.is_some())
+            .then(|| affinity(&mut problems, dag.card_affinity.as_ref())),
     };
     problems.finish().map(|()| patch)
 }
@@ -93,6 +104,30 @@ fn trusted(problems: &mut Problems, tenants: &[String]) -> BTreeSet<TenantId> {
         problems.keep(name::tenant(&format!("dag.trusted_tenants[{i}]"), tenant))
     };
     tenants.iter().enumerate().filter_map(tenant).collect()
+}
+
+fn affinity(problems: &mut Problems, wire: Option<&v1::CardAffinity>) -> CardAffinity {
+    let Some(wire) = wire else { return CardAffinity::default() };
+    let mut names = |list: &str, names: &[String]| -> BTreeSet<DagName> {
+        let name = |(i, dag): (usize, &String)| {
+            problems.keep(name::dag(&format!("dag.card_affinity.{list}[{i}]"), dag))
+        };
+        names.iter().enumerate().filter_map(name).collect()
+    };
+    let together_with = names("together_with", &wire.together_with);
+    let apart_from = names("apart_from", &wire.apart_from);
+    CardAffinity { together_with, apart_from, preferred: wire.preferred }
+}
+
+/// Converts what a DAG says of the cards of other DAGs; nothing where it says nothing.
+pub fn affinity_to_wire(affinity: &CardAffinity) -> Option<v1::CardAffinity> {
+    let CardAffinity { together_with, apart_from, preferred } = affinity;
+    let names = |dags: &BTreeSet<DagName>| dags.iter().map(ToString::to_string).collect();
+    (!affinity.is_default()).then(|| v1::CardAffinity {
+        together_with: names(together_with),
+        apart_from: names(apart_from),
+        preferred: *preferred,
+    })
 }
 
 /// Converts the sizes of a DAG's packets. Without any, the default. The domain checks them.

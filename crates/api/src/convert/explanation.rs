@@ -28,6 +28,7 @@ fn resource_to_wire(resource: Resource) -> v1::shortage::Resource {
         Resource::TableRows => Wire::TableRows,
         Resource::Passes => Wire::Passes,
         Resource::SearchSteps => Wire::SearchSteps,
+        Resource::Cards => Wire::Cards,
     }
 }
 

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use prost_types::FieldMask;
 use rstest::rstest;
 use snic_domain::{
-    Area, Bandwidth, BitstreamId, ByteSize, CardId, Cycles, DagSpec, Edge, FormPreference,
-    Instance, Mapping, Match, Node, NodeId, NtType, NtTypeId, Prefix, Quota, RegionId, RegionKind,
-    Rule, RuleId, Slot, Stage, Tenant, TenantId, Traffic, VirtualChain,
+    Area, Bandwidth, BitstreamId, ByteSize, CardAffinity, CardId, Cycles, DagId, DagName, DagSpec,
+    Edge, FormPreference, Instance, Mapping, Match, Node, NodeId, NtType, NtTypeId, Prefix, Quota,
+    RegionId, RegionKind, Rule, RuleId, Slot, Stage, Tenant, TenantId, Traffic, VirtualChain,
 };
 use tonic_types::StatusExt as _;
 
@@ -30,6 +30,11 @@ fn tenant_id(text: &str) -> TenantId {
     TenantId::new(text).expect("valid")
 }
 
+fn dag_name(text: &str) -> DagName {
+    let (tenant, dag) = text.split_once('/').expect("tenant and DAG");
+    DagName { tenant: tenant_id(tenant), dag: DagId::new(dag).expect("a label") }
+}
+
 fn to_wire(spec: &DagSpec) -> v1::Dag {
     v1::Dag {
         nodes: dag::nodes_to_wire(spec, dag::whole),
@@ -38,6 +43,7 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
         form: dag::preference_to_wire(spec.form).into(),
         packet_sizes: dag::packet_sizes_to_wire(&spec.packet_sizes),
         trusted_tenants: spec.trusted_tenants.iter().map(name::of_tenant).collect(),
+        card_affinity: dag::affinity_to_wire(&spec.card_affinity),
         ..Default::default()
     }
 }
@@ -67,6 +73,11 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
             edges,
             bandwidth: Bandwidth::from_bps(bps),
             trusted_tenants: [TenantId::new("friend").expect("valid")].into(),
+            card_affinity: CardAffinity {
+                together_with: [dag_name("acme/a")].into(),
+                apart_from: [dag_name("acme/b"), dag_name("acme/c")].into(),
+                preferred: bps % 2 == 0,
+            },
             form,
             packet_sizes: snic_domain::PacketSizes::new(
                 sizes

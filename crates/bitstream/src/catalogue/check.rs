@@ -440,6 +440,7 @@ fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec 
         form: FormPreference::Auto,
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     }
 }
 

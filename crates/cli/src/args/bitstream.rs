@@ -80,10 +80,13 @@ pub enum BitstreamCommand {
         #[arg(long, value_name = "FOLDER")]
         manifests: Option<PathBuf>,
     },
-    /// Delete a bitstream that no DAG is mapped to
+    /// Delete a bitstream; for an operator, DAGs that use it move elsewhere first
     Delete {
         /// Id
         name: String,
+        /// Wait until it is deleted
+        #[arg(short, long)]
+        wait: bool,
         #[command(flatten)]
         guard: DeleteGuard,
     },

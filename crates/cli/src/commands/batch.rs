@@ -34,7 +34,7 @@ pub async fn create(
             ));
         }
         parent = Some(tenant.to_owned());
-        let dag = Some(Dag { etag: String::new(), ..file.dag });
+        let dag = Some(Dag { etag: String::new(), ..file.resource_of(tenant) });
         requests.push(CreateDagRequest { dag_id: id.to_owned(), dag, ..Default::default() });
         names.push(name);
     }

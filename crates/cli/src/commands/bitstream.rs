@@ -62,7 +62,7 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
             }
             session.output.one(&reply, consolidation::recommendations)
         }
-        BitstreamCommand::Delete { name, guard } => {
+        BitstreamCommand::Delete { name, wait, guard } => {
             let name = names::bitstream(&name)?;
             let request = DeleteBitstreamRequest {
                 name: name.clone(),
@@ -70,8 +70,11 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
                 etag: guard.guard.into_etag(),
                 request_id: request_id(),
             };
-            let _ = call!(session.client()?, bitstreams.delete_bitstream, request)?;
-            session.deleted(&name)
+            let client = session.client()?;
+            match call!(client, bitstreams.delete_bitstream, request)?.operation {
+                Some(operation) => session.finish(&client, operation, wait).await,
+                None => session.deleted(&name),
+            }
         }
     }
 }

@@ -23,6 +23,17 @@ use snic_client::output::{explain, views};
 use snic_client::{Client, Failure};
 use snic_dagfile::{self as dagfile, DagFile};
 
+/// What a DAG file says of a DAG: an update from a file sets all of it.
+const IN_FILES: &[&str] = &[
+    "nodes",
+    "edges",
+    "bandwidth_bps",
+    "form",
+    "packet_sizes",
+    "trusted_tenants",
+    "card_affinity",
+];
+
 pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Failure> {
     match command {
         DagCommand::Create { name, source, allow_partial, change } => match &source.file[..] {
@@ -38,10 +49,11 @@ pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Fa
         },
         DagCommand::Update { name, file: Some(file), guard, change, .. } => {
             let file = read(&file)?;
-            let (name, mut dag) = (session.file_name(name, &file)?, file.dag);
+            let name = session.file_name(name, &file)?;
+            let mut dag = file.resource_of(parent_of(&name));
             dag.name = name;
             dag.etag = guard.etag.unwrap_or(dag.etag);
-            update(session, dag, &["nodes", "edges", "bandwidth_bps", "form"], change).await
+            update(session, dag, IN_FILES, change).await
         }
         DagCommand::Update { name, bandwidth, form, guard, change, .. } => {
             let mut dag = Dag { etag: guard.into_etag(), ..Dag::default() };
@@ -164,6 +176,11 @@ fn read(path: &Path) -> Result<DagFile, Failure> {
     Ok(dagfile::parse(&name, &text)?)
 }
 
+/// The tenant of a DAG, as in its full name.
+fn parent_of(name: &str) -> &str {
+    name.split_once("/dags/").map_or(name, |(parent, _)| parent)
+}
+
 async fn create(
     session: &mut CliSession,
     name: Option<String>,
@@ -172,7 +189,7 @@ async fn create(
 ) -> Result<(), Failure> {
     let name = session.file_name(name, &file)?;
     let (parent, id) = name.split_once("/dags/").unwrap_or((&name, ""));
-    let dag = Dag { etag: String::new(), ..file.dag };
+    let dag = Dag { etag: String::new(), ..file.resource_of(parent) };
     let request = CreateDagRequest {
         parent: parent.to_owned(),
         dag_id: id.to_owned(),

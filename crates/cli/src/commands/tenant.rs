@@ -48,7 +48,7 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
             let tenant = call!(session.client()?, tenants.update_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)
         }
-        TenantCommand::Delete { name, force, guard } => {
+        TenantCommand::Delete { name, force, wait, guard } => {
             let name = names::tenant(&name)?;
             let request = DeleteTenantRequest {
                 name: name.clone(),
@@ -57,8 +57,11 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
                 etag: guard.guard.into_etag(),
                 request_id: request_id(),
             };
-            let _ = call!(session.client()?, tenants.delete_tenant, request)?;
-            session.deleted(&name)
+            let client = session.client()?;
+            match call!(client, tenants.delete_tenant, request)?.operation {
+                Some(operation) => session.finish(&client, operation, wait).await,
+                None => session.deleted(&name),
+            }
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use snic_api::convert::{self, object};
 use snic_api::render::cut;
-use snic_api::v1::{Dag, DagTraffic};
+use snic_api::v1::{CardAffinity, Dag, DagTraffic};
 
 use super::Style;
 use super::table::table;
-use super::text::rate;
+use super::text::{id, rate};
 
 /// How much of a configuration a table shows: a line of a terminal, with a task's id in front.
 const CONFIGURATION_CHARS_MAX: usize = 60;
@@ -42,6 +42,16 @@ pub(super) fn traffic(traffic: &DagTraffic) -> String {
 pub(super) fn drops(traffic: &DagTraffic) -> String {
     let drops = traffic.drops.iter().map(|drops| format!("{} {}", drops.packets, drops.cause));
     drops.collect::<Vec<_>>().join(", ")
+}
+
+/// Which DAGs it shares a card with, and which it does not.
+pub(super) fn affinity(affinity: &CardAffinity) -> String {
+    let names = |dags: &[String]| dags.iter().map(|name| id(name)).collect::<Vec<_>>().join(", ");
+    let parts = [("with", &affinity.together_with), ("apart from", &affinity.apart_from)];
+    let named = parts.iter().filter(|(_, dags)| !dags.is_empty());
+    let text: Vec<String> = named.map(|(word, dags)| format!("{word} {}", names(dags))).collect();
+    let preferred = if affinity.preferred { " (preferred)" } else { "" };
+    text.join("; ") + preferred
 }
 
 #[cfg(test)]

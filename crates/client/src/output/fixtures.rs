@@ -99,6 +99,7 @@ pub fn web() -> Dag {
             dag::PacketSize { bytes: 1_518, weight: 1 },
         ],
         trusted_tenants: Vec::new(),
+        card_affinity: None,
         form: dag::Form::Unspecified.into(),
         state: dag::State::Ready.into(),
         generation: 1,
@@ -315,7 +316,7 @@ pub fn running() -> Operation {
         create_time: made(),
         start_time: made(),
         stage: "loading regions".into(),
-        progress: Some(Progress { regions_total: 2, regions_done: 1 }),
+        progress: Some(Progress { regions_total: 2, regions_done: 1, ..Progress::default() }),
         ..OperationMetadata::default()
     };
     let name = "operations/0198c0de-0000-7000-8000-00000000000a".into();

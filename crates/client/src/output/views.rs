@@ -12,7 +12,7 @@ use snic_api::v1::{
 use snic_api::words::EnumWord as _;
 
 use super::Style;
-use super::dag_views::{configurations, drops, packet_sizes, traffic};
+use super::dag_views::{affinity, configurations, drops, packet_sizes, traffic};
 use super::state_views::states;
 use super::table::{properties, section, table};
 use super::text::{self, age, id, rate, size, yes};
@@ -63,6 +63,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
                 "Trusts",
                 dag.trusted_tenants.iter().map(|name| id(name)).collect::<Vec<_>>().join(", "),
             ),
+            ("Affinity", dag.card_affinity.as_ref().map(affinity).unwrap_or_default()),
             (
                 "Current rate",
                 if dag.rate_limit_bps == 0 { String::new() } else { rate(dag.rate_limit_bps) },

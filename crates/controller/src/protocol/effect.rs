@@ -1,6 +1,6 @@
 //! Effects: replies, commands to cards, events for watchers.
 
-use snic_domain::{CardId, DagName, DagUid, Digest, OperationId, RegionId};
+use snic_domain::{CardId, DagName, DagUid, Digest, OperationId, RegionId, TenantId};
 use snic_tables::CardCommand;
 
 use super::binding::BindingView;
@@ -49,6 +49,8 @@ pub enum Change {
     BindingForgotten(Box<BindingView>),
     /// An operation ended.
     Operation(OperationId),
+    /// A tenant is gone with all that it owned.
+    TenantDeleted(TenantId),
     /// The control plane decided something by itself.
     Logged(Box<LogEntry>),
 }

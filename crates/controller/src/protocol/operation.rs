@@ -1,7 +1,7 @@
 //! Operations: work that takes longer than a reply.
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{CardId, DagName, OperationId, RegionId, TenantId, Timestamp};
+use snic_domain::{BitstreamId, CardId, DagName, OperationId, RegionId, TenantId, Timestamp};
 
 use super::error::ControlError;
 
@@ -30,6 +30,10 @@ pub enum OperationWork {
     },
     /// Moves DAGs away from all regions of a card.
     DrainCard(CardId),
+    /// Moves DAGs away from a bitstream, and deletes it.
+    DeleteBitstream(BitstreamId),
+    /// Moves DAGs of others away from a tenant's bitstreams, and deletes it with all that it owns.
+    DeleteTenant(TenantId),
 }
 
 /// An operation.
@@ -58,7 +62,9 @@ impl OperationRecord {
             | OperationWork::DrainCard(_)
             | OperationWork::ResetRegion(..)
             | OperationWork::OptimizeCard(_)
-            | OperationWork::LoadRole { .. } => None,
+            | OperationWork::LoadRole { .. }
+            | OperationWork::DeleteBitstream(_)
+            | OperationWork::DeleteTenant(_) => None,
         }
     }
 }

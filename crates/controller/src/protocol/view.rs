@@ -266,6 +266,8 @@ pub struct OperationView {
     pub record: OperationRecord,
     /// Regions it waits for, in all and loaded; of a drain, in all and empty.
     pub regions: (u32, u32),
+    /// DAGs that still have to move before what they use is deleted.
+    pub dags_left: u32,
     /// Whether it can be cancelled now.
     pub cancellable: bool,
     /// What a DAG that it is about waits for: its last condition. Of a drain, what is left.

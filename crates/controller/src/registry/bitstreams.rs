@@ -1,5 +1,7 @@
 //! Bitstreams: registered once, immutable, removed when nothing uses them.
 
+use std::collections::BTreeSet;
+
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{Area, Bitstream, BitstreamId, Digest, NtTypeId, TenantId};
 
@@ -130,6 +132,11 @@ impl Registry {
         if !self.uses_digest(record.bitstream.digest) {
             tx.drop_blob(record.bitstream.digest);
         }
+    }
+
+    /// Nothing is planned with these for the time being, and with all others again.
+    pub fn withhold(&mut self, ids: &BTreeSet<BitstreamId>) {
+        self.catalogue.withhold(ids);
     }
 
     /// A bitstream cannot be loaded anywhere: nothing is planned with it any more.

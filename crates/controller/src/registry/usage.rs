@@ -279,9 +279,10 @@ impl Registry {
                 usage.bitstream_bytes += record.bitstream.size;
             }
             let is_planned = self.catalogue.bitstream(&record.bitstream.id).is_some();
-            if is_planned == record.rejected.is_some() {
+            let is_withheld = self.catalogue.is_withheld(&record.bitstream.id);
+            if is_planned == (record.rejected.is_some() || is_withheld) {
                 return Err(format!(
-                    "bitstream {}: rejected, or planned with",
+                    "bitstream {}: rejected or withheld, or planned with",
                     record.bitstream.id
                 ));
             }

@@ -54,16 +54,21 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
             list(("create-dags", tenant, dags, allow_partial, validate_only))
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
-            let DagPatch { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants } = patch;
+            let DagPatch { nodes, edges, bandwidth, form, .. } = patch;
+            let DagPatch { packet_sizes, trusted_tenants, card_affinity, .. } = patch;
             let fields = (nodes, edges, bandwidth, form);
             // Requests that are remembered keep the encoding from before a field was there.
-            match (packet_sizes, trusted_tenants) {
-                (None, None) => list(("update-dag", name, fields, etag, validate_only)),
-                (Some(sizes), None) => {
+            match (packet_sizes, trusted_tenants, card_affinity) {
+                (None, None, None) => list(("update-dag", name, fields, etag, validate_only)),
+                (Some(sizes), None, None) => {
                     list(("update-dag", name, (fields, sizes), etag, validate_only))
                 }
-                (sizes, Some(trusted)) => {
+                (sizes, Some(trusted), None) => {
                     list(("update-dag", name, (fields, sizes, trusted), etag, validate_only))
+                }
+                (sizes, trusted, Some(affinity)) => {
+                    let fields = (fields, sizes, trusted, affinity);
+                    list(("update-dag", name, fields, etag, validate_only))
                 }
             }
         }

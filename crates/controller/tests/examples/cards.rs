@@ -168,6 +168,7 @@ fn diamond(form: FormPreference, gbps: u64) -> DagSpec {
         form,
         packet_sizes,
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     }
 }
 

@@ -98,6 +98,7 @@ fn watchers_see_each_state_of_a_dag_until_it_is_gone() {
             Change::Region(..)
             | Change::Logged(_)
             | Change::Binding(_)
+            | Change::TenantDeleted(_)
             | Change::BindingForgotten(_) => {}
         }
     }

@@ -4,6 +4,7 @@
 
 mod admission;
 mod adversaries;
+mod affinity;
 mod bad_input;
 mod batches;
 mod bindings;
@@ -23,6 +24,7 @@ mod operators;
 mod properties;
 mod recovery;
 mod regions;
+mod removals;
 mod retirement;
 mod roles;
 mod rules;
@@ -31,4 +33,5 @@ mod states;
 mod support;
 mod tenants;
 mod transcripts;
+mod trust;
 mod updates;

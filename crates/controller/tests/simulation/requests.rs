@@ -71,5 +71,6 @@ pub fn random_spec(world: &mut World, of: &TenantId) -> DagSpec {
     let forms = [FormPreference::Auto, FormPreference::Parallel, FormPreference::Sequential];
     let form = *forms.choose(&mut world.rng).expect("three forms");
     let packet_sizes = snic_domain::PacketSizes::default();
-    DagSpec { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants: Default::default() }
+    let (trusted_tenants, card_affinity) = Default::default();
+    DagSpec { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants, card_affinity }
 }

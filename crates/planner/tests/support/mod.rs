@@ -76,6 +76,7 @@ pub fn graph_with(
         form,
         packet_sizes: snic_domain::PacketSizes::default(),
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     })
     .expect("a valid graph")
 }

@@ -174,6 +174,7 @@ impl RandomDag {
             form: self.form,
             packet_sizes: snic_domain::PacketSizes::default(),
             trusted_tenants: Default::default(),
+            card_affinity: Default::default(),
         })
         .expect("at most 5 nodes")
     }

@@ -122,5 +122,6 @@ pub(super) fn dag_a(form: FormPreference, bandwidth: Bandwidth) -> Result<DagSpe
         form,
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
+        card_affinity: Default::default(),
     })
 }

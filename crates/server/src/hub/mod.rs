@@ -160,6 +160,7 @@ impl Topic {
                 [Self::Page, Self::Regions(None), of_card].into_iter().for_each(tell);
             }
             Change::Operation(id) => tell(Self::Operation(id.clone())),
+            Change::TenantDeleted(_) => {} // It is not numbered.
             Change::Logged(entry) => {
                 // Events without a tenant are for operators.
                 let of_tenant = entry.tenant().map(|tenant| Self::Events(Some(tenant.clone())));
@@ -197,6 +198,7 @@ impl NumberedChange {
             Change::Binding(view) | Change::BindingForgotten(view) => {
                 ChangedResource::Binding(view.record.spec.vm.clone())
             }
+            Change::TenantDeleted(_) => unreachable!("it ends watches and gets no number"),
         }
     }
 }
@@ -249,7 +251,10 @@ impl Hub {
     async fn collect(self: Arc<Self>, mut changes: broadcast::Receiver<Arc<Change>>) {
         loop {
             match changes.recv().await {
-                Ok(change) => self.push(change, now()),
+                Ok(change) => match &*change {
+                    Change::TenantDeleted(id) => self.end_tenant(id.clone()),
+                    _ => self.push(change, now()),
+                },
                 Err(broadcast::error::RecvError::Lagged(lost)) => {
                     tracing::warn!(
                         lost,
@@ -279,7 +284,7 @@ impl Hub {
     }
 
     /// Ends the watches of a tenant that was deleted: another tenant may get its name.
-    pub fn end_tenant(&self, tenant: TenantId) {
+    fn end_tenant(&self, tenant: TenantId) {
         // Without watches there is nobody to notify.
         let _ = self.deleted.send(tenant);
     }
@@ -364,7 +369,7 @@ impl Hub {
                     as_of = change.revision;
                     Some(ResourceView::Binding(BindingView::clone(view)))
                 }
-                Change::Operation(_) => None,
+                Change::Operation(_) | Change::TenantDeleted(_) => None,
             };
             Ok(CachedView { as_of, view })
         };

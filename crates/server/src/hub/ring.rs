@@ -46,7 +46,7 @@ impl KnownResources {
                 self.bindings.remove(&view.record.spec.vm);
                 return ChangeKind::Deleted;
             }
-            Change::Operation(_) => false,
+            Change::Operation(_) | Change::TenantDeleted(_) => false,
         };
         if new { ChangeKind::Added } else { ChangeKind::Modified }
     }
@@ -81,6 +81,7 @@ impl Owner {
                 Self::Tenant(view.record.spec.tenant.clone())
             }
             Change::Operation(_) => Self::Operations,
+            Change::TenantDeleted(id) => Self::Tenant(id.clone()),
             Change::Region(..) => Self::Operators,
         }
     }

@@ -120,8 +120,8 @@ impl BitstreamService for Services {
             Ok(()) => self.ask(&caller, repeat, command, OperationKind::Delete).await,
             Err(failure) => Err(failure),
         };
-        Missing::from(request.allow_missing).or_done(reply)?;
-        Ok(Response::new(Default::default()))
+        let operation = Missing::from(request.allow_missing).or_begun(reply, &caller)?;
+        Ok(Response::new(v1::DeleteBitstreamResponse { operation }))
     }
 }
 

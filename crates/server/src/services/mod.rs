@@ -27,7 +27,7 @@ use prost::Message;
 use snic_api::convert::FieldProblem;
 use snic_api::error::ApiError;
 use snic_api::page::{Page, PageRequest, Query};
-use snic_api::v1::ErrorReason;
+use snic_api::v1::{self, ErrorReason};
 use snic_audit::AuditLog;
 use snic_controller::{Caller, Command, Controller, Reply, Request};
 use snic_domain::TenantId;
@@ -44,6 +44,7 @@ use crate::links::CardLinks;
 use crate::settings::{DiagnosticsSource, Limits, ServerSettings, UploadCheck};
 use crate::share::{Flow, Level, Places};
 use crate::shell::ControlPlane;
+use crate::wire;
 
 /// Most bytes of a list's items in one reply: well below the 4 MiB that clients accept.
 const PAGE_BYTES_MAX: usize = 2 << 20;
@@ -198,6 +199,19 @@ impl Missing {
     fn or_done(self, reply: Result<Reply, ApiError>) -> Result<(), ApiError> {
         match self.or_deleted(reply)? {
             None | Some(Reply::Done) => Ok(()),
+            Some(other) => Err(unexpected(&other)),
+        }
+    }
+
+    /// The same for requests that may begin an operation; without one it is done.
+    fn or_begun(
+        self,
+        reply: Result<Reply, ApiError>,
+        caller: &Caller,
+    ) -> Result<Option<v1::Operation>, ApiError> {
+        match self.or_deleted(reply)? {
+            None | Some(Reply::Done) => Ok(None),
+            Some(Reply::Operation(view)) => Ok(Some(wire::operation(&view, caller))),
             Some(other) => Err(unexpected(&other)),
         }
     }

@@ -87,15 +87,12 @@ impl TenantService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::tenant("name", &request.name).map_err(ApiError::from)?;
-        let (deleted, etag) = (id.clone(), etag(&request.etag));
+        let etag = etag(&request.etag);
         let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteTenant { id, force: request.force, etag };
         let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
-        if reply.is_ok() {
-            self.0.hub.end_tenant(deleted);
-        }
-        Missing::from(request.allow_missing).or_done(reply)?;
-        Ok(Response::new(Default::default()))
+        let operation = Missing::from(request.allow_missing).or_begun(reply, &caller)?;
+        Ok(Response::new(v1::DeleteTenantResponse { operation }))
     }
 }
 

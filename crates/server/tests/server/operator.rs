@@ -3,6 +3,8 @@
 use prost_types::FieldMask;
 use snic_api::error::reason_of;
 use snic_api::replies::ItemOf as _;
+use snic_api::v1::operation::Result as Ended;
+use snic_api::v1::operation_metadata::Verb;
 use snic_api::v1::{self, ErrorReason};
 use tonic::Code;
 
@@ -71,6 +73,30 @@ async fn resources_in_use_are_not_deleted() {
 }
 
 #[tokio::test]
+async fn dags_move_before_their_bitstream_is_deleted() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    operator.ready_dag(WEB, chain(&["nat"])).await;
+    operator.upload("nat-2", &["nat"]).await.expect("another image with it");
+    let name = "bitstreams/nat-firewall".to_owned();
+    let request = v1::DeleteBitstreamRequest { name: name.clone(), ..Default::default() };
+    let begun = operator.bitstreams.delete_bitstream(request).await.expect("it can move");
+    let begun = begun.into_inner().operation.expect("a DAG is in it");
+    let metadata = begun.metadata.expect("always there");
+    assert_eq!((&metadata.target, metadata.verb()), (&name, Verb::Delete));
+    assert_eq!(metadata.progress.expect("always there").dags_left, 1);
+    let ended = operator.wait(&begun.name).await;
+    assert!(matches!(ended.result, Some(Ended::Response(_))), "{ended:?}");
+    let status = operator.bitstreams.get_bitstream(v1::GetBitstreamRequest { name }).await;
+    assert_eq!(status.expect_err("deleted").code(), Code::NotFound);
+    let dag = operator.get_dag(WEB).await.expect("there");
+    let instance = &dag.mapping.as_ref().expect("mapped").stages[0].branches[0].instances[0];
+    assert_eq!(instance.bitstream, "bitstreams/nat-2");
+    assert_eq!(dag.state(), v1::dag::State::Ready);
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn a_region_is_drained_and_reset() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
@@ -120,7 +146,7 @@ async fn dags_are_moved_together_and_sequences_recommended() {
     let reply = operator.cards.optimize_card(request).await.expect("accepted").into_inner();
     let operation = reply.operation.expect("an operation");
     let metadata = operation.metadata.as_ref().expect("always there");
-    assert_eq!(metadata.verb(), v1::operation_metadata::Verb::Optimize);
+    assert_eq!(metadata.verb(), Verb::Optimize);
     assert_eq!(metadata.target, "cards/card0");
     assert!(operator.wait(&operation.name).await.done);
     let request = v1::RecommendBitstreamsRequest { card: name };

@@ -1,0 +1,177 @@
+//! Which card of the host a DAG goes to: by what the DAGs of its tenant say of each other, then by the policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use snic_domain::{CardAffinity, CardId, DagName, DagSpec, Infeasible, Resource, Shortage};
+use snic_planner::{Ledger, Plan};
+
+use crate::protocol::{CardOrder, Choice};
+
+/// A DAG that has a place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub name: &'a DagName,
+    pub affinity: &'a CardAffinity,
+    pub card: &'a CardId,
+}
+
+/// What a DAG and the others of its tenant say of the cards that it may go to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CardWishes {
+    /// It has to be with these.
+    with: BTreeMap<DagName, CardId>,
+    /// It has to be apart from these.
+    apart: BTreeMap<DagName, CardId>,
+    /// It would be with these.
+    rather_with: Vec<CardId>,
+    /// It would be apart from these.
+    rather_apart: Vec<CardId>,
+}
+
+impl CardWishes {
+    /// Time O(DAGs of the tenant · log names).
+    pub fn of<'a>(
+        name: &DagName,
+        affinity: &CardAffinity,
+        others: impl Iterator<Item = Site<'a>>,
+    ) -> Self {
+        let mut wishes = Self::default();
+        for site in others.filter(|site| site.name != name) {
+            if affinity.together_with.contains(site.name) {
+                wishes.wish_with(site, affinity.preferred);
+            }
+            if affinity.apart_from.contains(site.name) {
+                wishes.wish_apart(site, affinity.preferred);
+            }
+            if site.affinity.apart_from.contains(name) {
+                wishes.wish_apart(site, site.affinity.preferred);
+            }
+        }
+        wishes
+    }
+
+    fn wish_with(&mut self, site: Site<'_>, preferred: bool) {
+        if preferred {
+            self.rather_with.push(site.card.clone());
+        } else {
+            self.with.insert(site.name.clone(), site.card.clone());
+        }
+    }
+
+    fn wish_apart(&mut self, site: Site<'_>, preferred: bool) {
+        if preferred {
+            self.rather_apart.push(site.card.clone());
+        } else {
+            self.apart.insert(site.name.clone(), site.card.clone());
+        }
+    }
+
+    /// Whether any card is as good as another.
+    pub fn is_none(&self) -> bool {
+        let Self { with, apart, rather_with, rather_apart } = self;
+        with.is_empty() && apart.is_empty() && rather_with.is_empty() && rather_apart.is_empty()
+    }
+
+    /// Whether the DAG may go there.
+    pub fn allow(&self, card: &CardId) -> bool {
+        self.with.values().all(|with| with == card) && self.apart.values().all(|of| of != card)
+    }
+
+    /// How many preferences would not be met there.
+    pub fn unmet(&self, card: &CardId) -> usize {
+        let with = self.rather_with.iter().filter(|with| *with != card);
+        with.count() + self.rather_apart.iter().filter(|of| *of == card).count()
+    }
+
+    /// What is said where no card is allowed.
+    pub fn no_card(&self) -> Infeasible {
+        let named = |word: &str, dags: &BTreeMap<DagName, CardId>| {
+            dags.iter().map(|(dag, card)| format!("{word} {dag} on {card}")).collect::<Vec<_>>()
+        };
+        let rules = [named("with", &self.with), named("apart from", &self.apart)].concat();
+        let detail = format!("it has to be {}", rules.join(", "));
+        let (resource, nodes) = (Resource::Cards, Vec::new());
+        Infeasible {
+            shortages: vec![Shortage { resource, required: 1, available: 0, nodes, detail }],
+        }
+    }
+}
+
+/// Where those DAGs of a tenant are that have a say in where some others go.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sites {
+    by_name: BTreeMap<DagName, (CardAffinity, CardId)>,
+}
+
+impl Sites {
+    /// Of what is placed, that which says something of others, or which one of `candidates` says something of.
+    pub fn of<'a>(
+        placed: impl Iterator<Item = Site<'a>>,
+        candidates: impl Iterator<Item = &'a DagSpec>,
+    ) -> Self {
+        let mut named: BTreeSet<&DagName> = BTreeSet::new();
+        for CardAffinity { together_with, apart_from, .. } in
+            candidates.map(|spec| &spec.card_affinity)
+        {
+            named.extend(together_with.iter().chain(apart_from));
+        }
+        let counts =
+            |site: &Site<'_>| !site.affinity.apart_from.is_empty() || named.contains(site.name);
+        let mut sites = Self::default();
+        for Site { name, affinity, card } in placed.filter(counts) {
+            sites.by_name.insert(name.clone(), (affinity.clone(), card.clone()));
+        }
+        sites
+    }
+
+    /// A DAG has a place from now on.
+    pub fn settle(&mut self, name: &DagName, affinity: &CardAffinity, card: &CardId) {
+        self.by_name.insert(name.clone(), (affinity.clone(), card.clone()));
+    }
+
+    pub fn wishes(&self, name: &DagName, affinity: &CardAffinity) -> CardWishes {
+        let sites = self.by_name.iter();
+        CardWishes::of(
+            name,
+            affinity,
+            sites.map(|(name, (affinity, card))| Site { name, affinity, card }),
+        )
+    }
+}
+
+/// How good a card is before its content is looked at, the lowest first: whether it does not answer, and how
+/// many preferences it does not meet.
+pub(crate) type CardRank = (bool, usize);
+
+/// Which card comes first by the policy, the lowest first; cards of one rank come by id.
+pub(crate) fn fill_rank(order: CardOrder, ledger: &Ledger) -> u64 {
+    match order {
+        CardOrder::Pack => u64::MAX - ledger.promised_ppb(),
+        CardOrder::Spread | CardOrder::Headroom => ledger.promised_ppb(),
+    }
+}
+
+/// The first place of cards in their order, or among the best ranks the one that takes least of its card. Else
+/// what the first card lacks, if there is one.
+pub(crate) fn first_place(
+    order: CardOrder,
+    mut places: impl Iterator<Item = (CardRank, Result<Choice, Infeasible>)>,
+) -> Result<Choice, Option<Infeasible>> {
+    let mut refusal = None;
+    let mut placed = places.by_ref().filter_map(|(rank, place)| match place {
+        Ok(choice) => Some((rank, choice)),
+        Err(refused) => {
+            refusal.get_or_insert(refused);
+            None
+        }
+    });
+    let chosen = match order {
+        CardOrder::Pack | CardOrder::Spread => placed.next(),
+        CardOrder::Headroom => placed.min_by_key(|(rank, choice)| {
+            let Plan { loads, mapping, .. } = &choice.plan;
+            let replaced = loads.iter().filter(|load| load.replaces.is_some()).count();
+            (*rank, loads.len(), replaced, mapping.stages.len())
+        }),
+    };
+    chosen.map(|(_, choice)| choice).ok_or(refusal)
+}

@@ -1,0 +1,283 @@
+//! Bitstreams and tenants that an operator deletes while DAGs use them: these DAGs are moved first.
+//!
+//! ```text
+//!              nothing new is planned        at most MOVES_MAX begin        no DAG uses it any more
+//!  asked for ───────────────────────► withheld ────────────────► moving ───────────────────────► deleted
+//!                                        ▲                          │
+//!                as before ◄── ended ◄───┴── a DAG has no other place, or it is cancelled
+//! ```
+//!
+//! Only the operation is stored: after a crash the DAGs that still use it are looked for again.
+
+use snic_domain::{BitstreamId, Dag, DagName, NtTypeId, TenantId};
+
+use crate::dags::DagEntry;
+use crate::operations::Removal;
+use crate::protocol::{Caller, Change, ControlError, OperationWork, Reply};
+use crate::state::Core;
+use crate::tx::Tx;
+use crate::{contents, images, placement, vm_bindings, work};
+
+/// DAGs that begin to move at most with one event, so that a bitstream that a thousand use holds nobody up.
+const MOVES_MAX: usize = 8;
+
+/// Moves that may still begin with this event.
+#[derive(Debug)]
+pub(crate) struct MovesLeft(usize);
+
+impl Default for MovesLeft {
+    fn default() -> Self {
+        Self(MOVES_MAX)
+    }
+}
+
+/// Whether anything has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Made,
+    /// DAGs are on their way, or there is nothing to delete.
+    Waits,
+}
+
+/// Deletes a bitstream. If DAGs use it, only an operator can, and they are moved first.
+///
+/// # Errors
+/// It does not exist or is not as it was read; the caller may not; or one of the first DAGs has no other place.
+pub(crate) fn delete_bitstream(
+    core: &mut Core,
+    tx: &mut Tx,
+    caller: &Caller,
+    id: &BitstreamId,
+    etag: Option<&str>,
+) -> Result<Reply, ControlError> {
+    core.registry.check_bitstream_deletion(caller, id, etag)?;
+    let removal = Removal::Bitstream(id.clone());
+    if images::users(core, &removal).is_empty() {
+        remove_bitstream(core, tx, id);
+        return Ok(Reply::Done);
+    }
+    if !matches!(caller, Caller::Operator(_)) {
+        let used = "DAGs use it; delete or change them first";
+        return Err(ControlError::precondition(name_of(&removal), used));
+    }
+    begin(core, tx, &removal)
+}
+
+/// Deletes a tenant. Rejected while it owns anything, unless forced; rejected even then while others use NT types
+/// of it. DAGs of others that use its bitstreams are moved first.
+///
+/// # Errors
+/// It does not exist or is not as it was read; it owns something; its NT types are used; or one of the first DAGs
+/// has no other place.
+pub(crate) fn delete_tenant(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &TenantId,
+    force: bool,
+    etag: Option<&str>,
+) -> Result<Reply, ControlError> {
+    core.registry.check_tenant_etag(id, etag)?;
+    let removal = Removal::Tenant(id.clone());
+    let dags = core.dags.of_tenant(id).count();
+    let (nts, bitstreams) = core.registry.owned_by(id);
+    if !force && dags + bitstreams.len() + nts.len() > 0 {
+        let owned = format!(
+            "it owns {dags} DAGs, {} bitstreams and {} NT types; delete them first, or use force",
+            bitstreams.len(),
+            nts.len()
+        );
+        return Err(ControlError::precondition(name_of(&removal), owned));
+    }
+    check_nts(core, id, &nts)?;
+    if images::users(core, &removal).is_empty() {
+        remove_tenant(core, tx, id);
+        return Ok(Reply::Done);
+    }
+    begin(core, tx, &removal)
+}
+
+/// Begins to move the DAGs that use what is to be deleted.
+///
+/// # Errors
+/// One of the first has no other place; nothing has changed then.
+fn begin(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Reply, ControlError> {
+    let mut pending = core.operations.removals();
+    if let Some((operation, _)) = pending.find(|(_, of)| *of == removal) {
+        return Ok(work::reply(core, operation));
+    }
+    drop(pending);
+    check_first(core, removal)?;
+    let work = match removal {
+        Removal::Bitstream(id) => OperationWork::DeleteBitstream(id.clone()),
+        Removal::Tenant(id) => OperationWork::DeleteTenant(id.clone()),
+    };
+    let operation = work::begin(core, tx, work);
+    Ok(work::reply(core, &operation))
+}
+
+/// Whether each of the first DAGs would find another place, if it were alone.
+fn check_first(core: &Core, removal: &Removal) -> Result<(), ControlError> {
+    let mut catalogue = core.registry.catalogue().clone();
+    let mut ids = catalogue.withheld();
+    ids.extend(images::removed_with(core, removal));
+    catalogue.withhold(&ids);
+    for name in images::users(core, removal).iter().take(MOVES_MAX) {
+        let entry = core.dags.known(name);
+        let Some(placement) = entry.desired() else { continue };
+        let dag = Dag::new(placement.spec.clone()).expect("it was checked when it was admitted");
+        let serves = entry.active() == Some(placement.serial);
+        placement::choose_from(core, &catalogue, name, &dag, serves.then_some(placement))
+            .map_err(|error| no_other_place(removal, name, &error))?;
+    }
+    Ok(())
+}
+
+/// For operators, who may know whose DAG it is.
+fn no_other_place(removal: &Removal, name: &DagName, error: &ControlError) -> ControlError {
+    let text = format!(
+        "{name} uses it and has no other place ({error}); delete or change the DAG, or make room for it"
+    );
+    ControlError::precondition(name_of(removal), text)
+}
+
+/// Takes the next steps of all removals. Time O(removals × DAGs) and the plans of those that begin to move.
+pub(crate) fn go_on(core: &mut Core, tx: &mut Tx, moves: &mut MovesLeft) -> Step {
+    let pending: Vec<_> =
+        core.operations.removals().map(|(id, of)| (id.clone(), of.clone())).collect();
+    let mut made = Step::Waits;
+    if pending.iter().any(|(_, of)| matches!(of, Removal::Tenant(_))) {
+        images::withhold(core); // The tenant may have a new one.
+    }
+    for (operation, removal) in pending {
+        // One that ended with another has ended.
+        if core.operations.get(&operation).is_none_or(|record| record.ended.is_some()) {
+            continue;
+        }
+        match step(core, tx, &removal, moves) {
+            Ok(StepOf::Waits) => {}
+            Ok(StepOf::Moves) => {
+                core.operations.start(&operation, core.now());
+                made = Step::Made;
+            }
+            Ok(StepOf::Done) => {
+                work::end(core, tx, &operation, Ok(()));
+                made = Step::Made;
+            }
+            Err(error) => {
+                work::end(core, tx, &operation, Err(error));
+                made = Step::Made;
+            }
+        }
+    }
+    made
+}
+
+enum StepOf {
+    Waits,
+    Moves,
+    Done,
+}
+
+fn step(
+    core: &mut Core,
+    tx: &mut Tx,
+    removal: &Removal,
+    moves: &mut MovesLeft,
+) -> Result<StepOf, ControlError> {
+    let users = images::users(core, removal);
+    if users.is_empty() {
+        remove(core, tx, removal)?;
+        return Ok(StepOf::Done);
+    }
+    let mut result = StepOf::Waits;
+    for name in users {
+        let entry = core.dags.known(&name);
+        if entry.previous().is_some() && entry.desired().is_some() {
+            continue; // It is on its way.
+        }
+        if entry.desired().is_none() {
+            let text = format!("{name} uses it and waits for a place; delete or change the DAG");
+            return Err(ControlError::precondition(name_of(removal), text));
+        }
+        if moves.0 == 0 {
+            break;
+        }
+        moves.0 -= 1;
+        placement::relocate(core, tx, &name)
+            .map_err(|error| no_other_place(removal, &name, &error))?;
+        result = StepOf::Moves;
+    }
+    Ok(result)
+}
+
+/// Deletes what no DAG of others uses any more.
+fn remove(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<(), ControlError> {
+    match removal {
+        Removal::Bitstream(id) if core.registry.bitstream(id).is_some() => {
+            remove_bitstream(core, tx, id);
+        }
+        Removal::Tenant(id) if core.registry.tenant(id).is_some() => {
+            check_nts(core, id, &core.registry.owned_by(id).0)?;
+            remove_tenant(core, tx, id);
+        }
+        Removal::Bitstream(_) | Removal::Tenant(_) => {} // It was deleted with another.
+    }
+    Ok(())
+}
+
+/// Removes a bitstream that no DAG uses; regions that hold it are free.
+fn remove_bitstream(core: &mut Core, tx: &mut Tx, id: &BitstreamId) {
+    for (card, region) in core.cards.regions_with(id) {
+        contents::set_content(core, tx, &card, region, None);
+        tx.emit_region(&card, region);
+    }
+    core.registry.remove_bitstream(tx, id);
+}
+
+/// Removes a tenant, and all that it owns, of which no other tenant uses anything.
+fn remove_tenant(core: &mut Core, tx: &mut Tx, id: &TenantId) {
+    let resource = format!("tenants/{id}");
+    let dags: Vec<DagName> = core.dags.of_tenant(id).map(|entry| entry.name().clone()).collect();
+    for name in &dags {
+        // A machine's own DAG goes with its binding, which may be on one of the others.
+        let operation = core.dags.get(name).and_then(DagEntry::operation).cloned();
+        if let Some(operation) = operation {
+            let error = ControlError::Superseded { resource: resource.clone() };
+            work::end(core, tx, &operation, Err(error));
+        }
+        vm_bindings::remove_dag(core, tx, name);
+    }
+    let (nts, bitstreams) = core.registry.owned_by(id);
+    for bitstream in &bitstreams {
+        remove_bitstream(core, tx, bitstream);
+    }
+    for nt in &nts {
+        core.registry.remove_nt(tx, nt);
+    }
+    core.refused.forget(tx, |name| name.tenant == *id);
+    core.registry.remove_tenant(tx, id);
+    tx.emit(Change::TenantDeleted(id.clone()));
+}
+
+/// # Errors
+/// DAGs or bitstreams of other tenants use NT types of this one.
+fn check_nts(core: &Core, id: &TenantId, nts: &[NtTypeId]) -> Result<(), ControlError> {
+    let mut dags = core.dags.iter().filter(|entry| entry.name().tenant != *id);
+    let names_one = |entry: &DagEntry| {
+        let specs = entry.placements().map(|p| &p.spec).chain([entry.spec()]);
+        specs.flat_map(|spec| &spec.nodes).any(|node| nts.contains(&node.nt))
+    };
+    let mut others = core.registry.bitstreams().filter(|b| !b.id.is_owned_by(id));
+    if dags.any(names_one) || others.any(|b| b.nts.iter().any(|nt| nts.contains(nt))) {
+        let shared = "others use NT types that it shares; they must change first";
+        return Err(ControlError::precondition(format!("tenants/{id}"), shared));
+    }
+    Ok(())
+}
+
+fn name_of(removal: &Removal) -> String {
+    match removal {
+        Removal::Bitstream(id) => format!("bitstreams/{id}"),
+        Removal::Tenant(id) => format!("tenants/{id}"),
+    }
+}

@@ -1,0 +1,326 @@
+//! Packets pass only through images of the provider and of the DAG's own tenant, and through those that their
+//! owner shares and that are signed or whose owner the DAG names. Looked at on the card: where its tables lead
+//! and what the regions there hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use snic_controller::{Command, DagBatch, NewDag};
+use snic_domain::{
+    Bitstream, BitstreamId, CardId, DagId, DagName, DagSpec, DagUid, Digest, RegionId, TenantId,
+};
+use snic_tables::{ChainRow, DagRow, InstanceRow, NONE, RegionStatus, StageRow, TableImage};
+
+use crate::elastic::periods;
+use crate::support::things::{
+    bitstream, caller, card_id, create, dag, delete, delete_bitstream, drain, nt, spec, tenant,
+    tenant_id, undrain, update,
+};
+use crate::support::{World, settings};
+
+/// The regions that the packets of a DAG pass.
+fn regions_in(tables: &TableImage, dag: &DagRow) -> BTreeSet<RegionId> {
+    let mut regions = BTreeSet::new();
+    let mut next = dag.first_stage;
+    while next != NONE {
+        let stage: StageRow = tables.get(next).expect("a row leads there");
+        for chain in stage.chains.iter().filter(|chain| **chain != NONE) {
+            let chain: ChainRow = tables.get(*chain).expect("a row leads there");
+            for at in chain.first_instance..chain.first_instance + chain.instances {
+                let way: InstanceRow = tables.get(at).expect("a row leads there");
+                regions.insert(RegionId(way.region));
+            }
+        }
+        next = stage.next;
+    }
+    regions
+}
+
+/// What is known from outside: what was asked for, and which images there ever were.
+#[derive(Default)]
+struct Book {
+    /// Every spec of a DAG that was accepted, by its name and generation.
+    specs: BTreeMap<(DagName, u64), DagSpec>,
+    /// By digest, all that were registered with it; no two share one.
+    images: BTreeMap<Digest, Bitstream>,
+}
+
+impl Book {
+    fn note(&mut self, world: &World) {
+        for view in world.controller.dags(None) {
+            self.specs.insert((view.name, view.generation), view.spec);
+        }
+    }
+
+    /// The rule, written down once more.
+    fn may_pass(&self, tenant: &TenantId, spec: &DagSpec, image: &Bitstream) -> bool {
+        match image.id.as_str().split_once('.') {
+            None => true,
+            Some((owner, _)) if owner == tenant.as_str() => true,
+            Some((owner, _)) => {
+                let is_named = spec.trusted_tenants.iter().any(|t| t.as_str() == owner);
+                image.shareable && (image.signed_by.is_some() || is_named)
+            }
+        }
+    }
+
+    /// Looks at every way through every card. What serves while a change is under way is of an earlier spec.
+    fn check(&self, world: &World) -> Result<(), TestCaseError> {
+        for view in world.controller.dags(None) {
+            for card in world.cards.values() {
+                let Some(row) = card.tables.get::<DagRow>(view.uid.row()) else { continue };
+                if DagUid::from_raw(row.uid) != view.uid {
+                    continue;
+                }
+                for region in regions_in(&card.tables, &row) {
+                    let RegionStatus::Loaded(digest) = card.regions[region.index()] else {
+                        continue; // Power is gone: nothing passes there.
+                    };
+                    let image = &self.images[&digest];
+                    let mut specs = self
+                        .specs
+                        .range((view.name.clone(), 0)..=(view.name.clone(), view.generation));
+                    let is_good = specs.any(|((_, generation), spec)| {
+                        *generation >= view.observed_generation.max(1)
+                            && self.may_pass(&view.name.tenant, spec, image)
+                    });
+                    prop_assert!(
+                        is_good,
+                        "{} passes {} in region {region}; it trusts {:?}",
+                        view.name,
+                        image.id,
+                        view.spec.trusted_tenants
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const TENANTS: [&str; 3] = ["acme", "beta", "gamma"];
+
+#[derive(Debug, Clone)]
+enum Act {
+    Put(usize, usize, DagSpec),
+    Remove(usize, usize),
+    /// Planned, and carried out after some other acts.
+    Batch(usize, Vec<DagSpec>),
+    CarryOut,
+    Upload {
+        owner: usize,
+        number: usize,
+        nts: usize,
+        shareable: bool,
+        signed: bool,
+    },
+    DeleteImage {
+        owner: usize,
+        number: usize,
+        by_operator: bool,
+    },
+    Drain(u8),
+    Undrain(u8),
+    Optimize,
+    Load(Vec<u64>),
+    Answer(u8),
+    Settle,
+    PowerCycle,
+    Restart,
+}
+
+fn asked() -> impl Strategy<Value = DagSpec> {
+    let nts = prop::sample::select(vec!["gre", "mpls", "gre mpls", "lb", "gre lb"]);
+    (nts, 1u64..30, prop::collection::btree_set(0usize..3, 0..2)).prop_map(
+        |(nts, gbps, trusted)| {
+            let trusted_tenants = trusted.into_iter().map(|at| tenant_id(TENANTS[at])).collect();
+            DagSpec { trusted_tenants, ..spec(nts, gbps) }
+        },
+    )
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (0usize..3, 0usize..2, asked()).prop_map(|(t, d, s)| Act::Put(t, d, s)),
+        2 => (0usize..3, 0usize..2).prop_map(|(t, d)| Act::Remove(t, d)),
+        2 => (0usize..3, prop::collection::vec(asked(), 1..4)).prop_map(|(t, s)| Act::Batch(t, s)),
+        2 => Just(Act::CarryOut),
+        6 => (0usize..3, 0usize..2, 0usize..3, any::<bool>(), 0u8..4).prop_map(
+            |(owner, number, nts, shareable, signed)| Act::Upload {
+                owner, number, nts, shareable, signed: signed == 0,
+            }
+        ),
+        3 => (0usize..3, 0usize..2, any::<bool>()).prop_map(|(owner, number, by_operator)| {
+            Act::DeleteImage { owner, number, by_operator }
+        }),
+        1 => (0u8..4).prop_map(Act::Drain),
+        2 => (0u8..4).prop_map(Act::Undrain),
+        1 => Just(Act::Optimize),
+        2 => prop::collection::vec(0u64..60, 6).prop_map(Act::Load),
+        2 => (1u8..5).prop_map(Act::Answer),
+        6 => Just(Act::Settle),
+        1 => Just(Act::PowerCycle),
+        1 => Just(Act::Restart),
+    ]
+}
+
+/// A world with NTs that only tenants' images hold, and what is planned and not carried out yet.
+struct Run {
+    world: World,
+    book: Book,
+    planned: Vec<Command>,
+    uploads: u32,
+}
+
+impl Run {
+    fn new() -> Self {
+        let mut world = World::empty();
+        world.settings = settings();
+        world.fill();
+        world.add_card(card_id());
+        world.settle();
+        world.ask(Command::CreateTenant(tenant("gamma"))).expect("valid");
+        for id in ["gre", "mpls"] {
+            world.ask(Command::CreateNtType(nt(id, 20))).expect("the provider's");
+        }
+        let images = crate::support::things::bitstreams().into_iter().map(|b| (b.digest, b));
+        let book = Book { images: images.collect(), ..Book::default() };
+        Self { world, book, planned: Vec::new(), uploads: 0 }
+    }
+
+    fn carry_out(&mut self, act: &Act) -> Result<(), TestCaseError> {
+        let world = &mut self.world;
+        match act {
+            Act::Put(tenant, number, spec) => {
+                let name = format!("{}/d{number}", TENANTS[*tenant]);
+                let exists = world.controller.dag_view(&dag(&name)).is_some();
+                let put = if exists { update } else { create };
+                let _ = world.ask(put(&name, spec.clone()));
+            }
+            Act::Remove(tenant, number) => {
+                let _ = world.ask(delete(&format!("{}/d{number}", TENANTS[*tenant])));
+            }
+            Act::Batch(tenant, specs) => {
+                let new = |(i, spec): (usize, &DagSpec)| NewDag {
+                    id: DagId::new(&format!("b{i}")).expect("a label"),
+                    spec: spec.clone(),
+                };
+                let batch = DagBatch {
+                    tenant: tenant_id(TENANTS[*tenant]),
+                    dags: specs.iter().enumerate().map(new).collect(),
+                    allow_partial: true,
+                    validate_only: false,
+                };
+                let plan = world.controller.batch_snapshot(&batch).plan();
+                self.planned.push(Command::CreateDags { batch, plan });
+            }
+            Act::CarryOut => {
+                if let Some(command) = self.planned.pop() {
+                    let _ = world.ask(command);
+                }
+            }
+            Act::Upload { owner, number, nts, shareable, signed } => {
+                let nts: &[&str] = [&["gre"][..], &["gre", "mpls"], &["mpls", "lb"]][*nts];
+                let id = format!("{}.i{number}", TENANTS[*owner]);
+                self.uploads += 1;
+                let made = Bitstream {
+                    digest: Digest::of(format!("{id} {}", self.uploads).as_bytes()),
+                    shareable: *shareable,
+                    signed_by: signed.then(|| "vendor".into()),
+                    ..bitstream(&id, nts)
+                };
+                self.book.images.insert(made.digest, made.clone());
+                let _ = world.ask_as(caller(TENANTS[*owner]), Command::CreateBitstream(made));
+            }
+            Act::DeleteImage { owner, number, by_operator } => {
+                let command = delete_bitstream(&format!("{}.i{number}", TENANTS[*owner]));
+                let _ = match by_operator {
+                    true => world.ask(command),
+                    false => world.ask_as(caller(TENANTS[*owner]), command),
+                };
+            }
+            Act::Drain(region) => drop(world.ask(drain(*region))),
+            Act::Undrain(region) => drop(world.ask(undrain(*region))),
+            Act::Optimize => {
+                let command = Command::OptimizeCard { card: card_id(), validate_only: false };
+                let _ = world.ask(command);
+            }
+            Act::Load(gbps) => {
+                let names = world.controller.dags(None);
+                let names: Vec<String> = names.into_iter().map(|view| short(&view.name)).collect();
+                let loads: Vec<(&str, u64)> =
+                    names.iter().map(String::as_str).zip(gbps.iter().copied()).collect();
+                periods(world, 2, &loads);
+            }
+            Act::Answer(count) => (0..*count).for_each(|_| {
+                world.answer_one();
+            }),
+            Act::Settle => world.settle(),
+            Act::PowerCycle => {
+                world.card().power_cycle();
+                world.lose_card();
+                world.appear(&card_id());
+            }
+            Act::Restart => world.restart(),
+        }
+        self.book.note(&self.world);
+        self.book.check(&self.world)
+    }
+}
+
+fn short(name: &DagName) -> String {
+    format!("{}/{}", name.tenant, name.dag)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Whatever is asked in whatever order, by creates, updates, batches, drains, consolidation, the autoscaler,
+    /// removals and restarts.
+    #[test]
+    fn packets_pass_only_where_both_sides_agree(acts in prop::collection::vec(act(), 1..40)) {
+        let mut run = Run::new();
+        for act in &acts {
+            run.carry_out(act)?;
+        }
+        run.world.settle();
+        run.book.note(&run.world);
+        run.book.check(&run.world)?;
+    }
+}
+
+/// Between plan and creation the owner deletes the image that was planned with, and registers another one of the
+/// same name that it does not share.
+#[test]
+fn a_plan_does_not_lead_through_another_image_of_the_same_name() {
+    let mut run = Run::new();
+    let shared = Act::Upload { owner: 1, number: 0, nts: 0, shareable: true, signed: false };
+    let private = Act::Upload { owner: 1, number: 0, nts: 0, shareable: false, signed: false };
+    let own = Act::Put(1, 0, spec("gre", 1));
+    let trusting = DagSpec { trusted_tenants: [tenant_id("beta")].into(), ..spec("gre", 1) };
+    let again = Act::DeleteImage { owner: 1, number: 0, by_operator: false };
+    let acts = [
+        shared,
+        own.clone(),
+        Act::Settle,
+        Act::Batch(0, vec![trusting]),
+        Act::Remove(1, 0),
+        Act::Settle,
+        again,
+        Act::Settle,
+        private,
+        own,
+        Act::Settle,
+        Act::CarryOut,
+        Act::Settle,
+    ];
+    for act in &acts {
+        run.carry_out(act).expect("packets pass only where both sides agree");
+    }
+    let regions = run.world.controller.card_view(&CardId::new("card0").expect("a label"));
+    let held = regions.expect("it was seen").regions.len();
+    let image = BitstreamId::new("beta.i0").expect("an owned label");
+    let holds = |r: &u8| run.world.region(*r).bitstream.as_ref() == Some(&image);
+    assert_eq!((0..held as u8).filter(holds).count(), 1, "the scene is set: beta has it loaded");
+    assert!(run.world.controller.dag_view(&dag("acme/b0")).is_none(), "the plan is outdated");
+}

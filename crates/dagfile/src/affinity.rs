@@ -1,0 +1,61 @@
+//! Which DAGs a DAG shares a card with. A file may name DAGs of its own tenant by their ids alone.
+
+use snic_api::v1::{CardAffinity, Dag};
+use snic_domain::{DagId, TenantId};
+
+use super::problem::DagFileProblem;
+use super::yaml::YamlNode;
+use super::{DagFile, items, keyed, text};
+
+impl DagFile {
+    /// The resource of a DAG of `tenant` (`tenants/{tenant}`): other DAGs have their full names.
+    pub fn resource_of(&self, tenant: &str) -> Dag {
+        let mut dag = self.dag.clone();
+        if let Some(affinity) = &mut dag.card_affinity {
+            for name in affinity.together_with.iter_mut().chain(&mut affinity.apart_from) {
+                if !name.contains('/') {
+                    *name = format!("{tenant}/dags/{name}");
+                }
+            }
+        }
+        dag
+    }
+}
+
+/// `{with: [a], apart_from: [b], preferred: true}`.
+pub(crate) fn affinity(node: &YamlNode) -> Result<Option<CardAffinity>, DagFileProblem> {
+    if node.is_null() {
+        return Ok(None); // Output has it where none is set.
+    }
+    let [with, apart_from, preferred] =
+        keyed(node, [&["with", "together_with"], &["apart_from"], &["preferred"]])?;
+    let list = |node: Option<&YamlNode>, what: &str| match node {
+        Some(node) => items(node, what)?.iter().map(dag_name).collect(),
+        None => Ok(Vec::new()),
+    };
+    let preferred = preferred.map_or(Ok(false), |node| match text(node)?.as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(DagFileProblem::new(node.span.clone(), "expected true or false")),
+    })?;
+    let (together_with, apart_from) = (list(with, "with")?, list(apart_from, "apart_from")?);
+    Ok(Some(CardAffinity { together_with, apart_from, preferred }))
+}
+
+/// The id or the full name of a DAG.
+fn dag_name(item: &YamlNode) -> Result<String, DagFileProblem> {
+    let name = text(item)?;
+    let problem = |error: snic_domain::InvalidId| {
+        DagFileProblem::new(item.span.clone(), error.to_string())
+            .help("write the id of a DAG of the same tenant, or its full name")
+    };
+    let id = match name.strip_prefix("tenants/").and_then(|rest| rest.split_once("/dags/")) {
+        Some((tenant, id)) => {
+            TenantId::new(tenant).map_err(problem)?;
+            id
+        }
+        None => &name,
+    };
+    DagId::new(id).map_err(problem)?;
+    Ok(name)
+}

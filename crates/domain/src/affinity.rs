@@ -1,0 +1,34 @@
+//! Which DAGs share a card.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::DagName;
+
+/// Which other DAGs of its tenant a DAG shares a card with, and which it does not. It counts when a card is
+/// chosen; those that do not exist or have no place do not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardAffinity {
+    /// It goes to the card that all of these are on.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub together_with: BTreeSet<DagName>,
+    /// It goes to a card that none of these is on.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub apart_from: BTreeSet<DagName>,
+    /// It goes to another card if there is no such one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preferred: bool,
+}
+
+impl CardAffinity {
+    /// Whether any card is as good as another.
+    pub fn is_none(&self) -> bool {
+        self.together_with.is_empty() && self.apart_from.is_empty()
+    }
+
+    /// Whether it says nothing at all.
+    pub fn is_default(&self) -> bool {
+        self.is_none() && !self.preferred
+    }
+}
