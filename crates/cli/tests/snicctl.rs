@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // the helpers here are tests too
 
+#[path = "snicctl/hints.rs"]
+mod hints;
 mod support;
 
 use std::time::Duration;

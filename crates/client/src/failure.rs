@@ -82,6 +82,28 @@ pub enum Failure {
         /// The timeout.
         limit: humantime::Duration,
     },
+    /// The server refused what a file says.
+    #[error("{}", status.message())]
+    InFile {
+        /// The refusal.
+        status: Box<Status>,
+        /// The place in the file.
+        place: Box<InvalidFile>,
+    },
+    /// The server refused the request, and there is more to say than its error tells.
+    #[error("{}", status.message())]
+    Hinted {
+        /// The refusal.
+        status: Box<Status>,
+        /// What to do.
+        hint: String,
+    },
+    /// The user stopped waiting.
+    #[error("stopped waiting; {operation} goes on")]
+    Interrupted {
+        /// The operation.
+        operation: String,
+    },
     /// The server's reply is not valid.
     #[error("invalid reply from the server: {0}")]
     Reply(String),
@@ -107,10 +129,50 @@ impl Failure {
         Self::Reply(format!("the server's reply has no {field}"))
     }
 
+    /// The same refusal with the place in a file, if one of the fields that it names has one there: `place` gets
+    /// the field's path and what is wrong.
+    #[must_use]
+    pub fn in_file(self, place: impl Fn(&str, &str) -> Option<InvalidFile>) -> Self {
+        let Self::Api(status) = self else { return self };
+        let details = status.get_error_details();
+        let mut fields = details.bad_request().into_iter().flat_map(|bad| &bad.field_violations);
+        match fields.find_map(|field| place(&field.field, &field.description)) {
+            Some(place) => Self::InFile { status, place: Box::new(place) },
+            None => Self::Api(status),
+        }
+    }
+
+    /// Why the server refused the request, if it did.
+    pub fn reason(&self) -> Option<ErrorReason> {
+        match self {
+            Self::Api(status) => reason_of(status),
+            _ => None,
+        }
+    }
+
+    /// The name of the resource that does not exist, if that is what the server says.
+    pub fn missing(&self) -> Option<String> {
+        let Self::Api(status) = self else { return None };
+        let details = status.get_error_details();
+        let found = details.resource_info().map(|info| info.resource_name.clone());
+        found.filter(|_| reason_of(status) == Some(ErrorReason::ResourceNotFound))
+    }
+
+    /// The same refusal with another hint.
+    #[must_use]
+    pub fn hinted(self, hint: String) -> Self {
+        match self {
+            Self::Api(status) => Self::Hinted { status, hint },
+            other => other,
+        }
+    }
+
     /// The exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Api(status) => exit_code_of(status),
+            Self::Api(status) | Self::InFile { status, .. } | Self::Hinted { status, .. } => {
+                exit_code_of(status)
+            }
             Self::File(_)
             | Self::Contexts(_)
             | Self::Usage { .. }
@@ -118,6 +180,8 @@ impl Failure {
             | Self::Write { .. } => 2,
             Self::Connect { .. } | Self::StillRunning { .. } => 7,
             Self::Reply(_) | Self::Output(_) => 1,
+            // As shells say of a program that Ctrl-C ended.
+            Self::Interrupted { .. } => 130,
         }
     }
 
@@ -137,6 +201,11 @@ impl Failure {
         match (structured, self) {
             (Some(text), _) => text.trim_end().to_owned() + "\n",
             (None, Self::File(file)) => diagram(file, is_colour),
+            (None, Self::InFile { place, .. }) => {
+                let rest = report.text(is_colour);
+                let rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+                diagram(place, is_colour) + rest
+            }
             (None, _) => report.text(is_colour),
         }
     }
@@ -228,7 +297,9 @@ struct Position {
 impl Report {
     fn of(failure: &Failure) -> Self {
         let mut error = match failure {
-            Failure::Api(status) => ErrorReport::of(status),
+            Failure::Api(status)
+            | Failure::InFile { status, .. }
+            | Failure::Hinted { status, .. } => ErrorReport::of(status),
             _ => ErrorReport { message: failure.to_string(), ..ErrorReport::default() },
         };
         error.exit_code = failure.exit_code();
@@ -246,13 +317,22 @@ impl Report {
                 error.position = Some(Position { file: file.file().to_owned(), line, column });
                 error.hint = file.problem().help.clone().unwrap_or_default();
             }
-            Failure::Usage { hint, .. } => error.hint.clone_from(hint),
+            Failure::InFile { place, .. } => {
+                let (line, column) = place.position();
+                error.position = Some(Position { file: place.file().to_owned(), line, column });
+                if let Some(help) = &place.problem().help {
+                    error.hint.clone_from(help);
+                }
+            }
+            Failure::Usage { hint, .. } | Failure::Hinted { hint, .. } => {
+                error.hint.clone_from(hint);
+            }
             Failure::Connect { .. } => {
                 error.hint =
                     "check that snicd runs and that the context is right: `snicctl context show`"
                         .into();
             }
-            Failure::StillRunning { operation, .. } => {
+            Failure::StillRunning { operation, .. } | Failure::Interrupted { operation } => {
                 error.hint =
                     format!("keep waiting with `snicctl operation wait {}`", last_part(operation));
             }

@@ -37,6 +37,7 @@
 mod affinity;
 mod chain;
 mod object;
+mod places;
 mod problem;
 pub mod quantity;
 mod yaml;
@@ -51,6 +52,8 @@ use snic_domain::{
     PacketSizes, TenantId,
 };
 
+use self::places::Places;
+pub use self::places::nearest;
 pub use self::problem::{DagFileProblem, InvalidFile};
 use self::yaml::{Value, YamlKey, YamlNode};
 
@@ -83,6 +86,7 @@ pub struct DagFile {
     pub tenant: Option<String>,
     /// The resource, without its name; other DAGs are named as in the file: see [`Self::resource_of`].
     pub dag: snic_api::v1::Dag,
+    places: Places,
 }
 
 /// Parses the text of the file called `file`.
@@ -91,7 +95,7 @@ pub struct DagFile {
 /// [`InvalidFile`] with the position of the first error.
 pub fn parse(file: &str, text: &str) -> Result<DagFile, Box<InvalidFile>> {
     let root = yaml::parse(text).map_err(|problem| explain_scan_error(text, problem));
-    root.and_then(|root| Reader { text }.file(&root))
+    root.and_then(|root| Reader { file, text }.file(&root))
         .map_err(|problem| Box::new(InvalidFile::new(file, text, problem)))
 }
 
@@ -127,10 +131,12 @@ struct Graph {
     edge_spans: Vec<Range<usize>>,
     /// What nodes are told, by their place.
     configurations: BTreeMap<usize, prost_types::Struct>,
+    configuration_spans: BTreeMap<usize, Range<usize>>,
     whole: Range<usize>,
 }
 
 struct Reader<'a> {
+    file: &'a str,
     text: &'a str,
 }
 
@@ -187,7 +193,37 @@ impl Reader<'_> {
             card_affinity: affinity.flatten(),
             ..resource(&graph, bandwidth, form, etag)
         };
-        Ok(DagFile { name, tenant, dag })
+        let places = self.places(&fields, &graph);
+        Ok(DagFile { name, tenant, dag, places })
+    }
+
+    /// Where the fields of the request are.
+    fn places(&self, fields: &Fields<'_>, graph: &Graph) -> Places {
+        let plain = [
+            ("dag_id", fields.name),
+            ("parent", fields.tenant),
+            ("dag.bandwidth_bps", fields.bandwidth),
+            ("dag.form", fields.form),
+            ("dag.packet_sizes", fields.packet_sizes),
+            ("dag.trusted_tenants", fields.trusted_tenants),
+            ("dag.etag", fields.etag),
+            ("dag.nodes", fields.chain.or(fields.nodes)),
+            ("dag.edges", fields.chain.or(fields.edges)),
+        ];
+        let plain = plain
+            .into_iter()
+            .filter_map(|(path, node)| node.map(|node| (path.to_owned(), node.span.clone())));
+        let each = |path: &'static str, spans: &[Range<usize>]| -> Vec<(String, Range<usize>)> {
+            let of = |(i, span): (usize, &Range<usize>)| (format!("{path}[{i}]"), span.clone());
+            spans.iter().enumerate().map(of).collect()
+        };
+        let told = graph.configuration_spans.iter();
+        let told = told.map(|(i, span)| (format!("dag.nodes[{i}].configuration"), span.clone()));
+        let fields = plain
+            .chain(each("dag.nodes", &graph.node_spans))
+            .chain(each("dag.edges", &graph.edge_spans))
+            .chain(told);
+        Places { file: self.file.to_owned(), text: self.text.to_owned(), fields: fields.collect() }
     }
 
     fn chain(&self, node: &YamlNode, edges: Option<&YamlNode>) -> Result<Graph, DagFileProblem> {
@@ -218,6 +254,7 @@ impl Reader<'_> {
             node_spans: chain.tasks.iter().map(|task| task.span.clone()).collect(),
             edge_spans: edges.map(|(_, to)| chain.tasks[*to].span.clone()).collect(),
             configurations: BTreeMap::new(),
+            configuration_spans: BTreeMap::new(),
             whole: node.span.clone(),
         })
     }
@@ -295,7 +332,12 @@ impl<'a> Fields<'a> {
 
 fn unknown(key: &YamlKey, known: &str) -> DagFileProblem {
     let problem = DagFileProblem::new(key.span.clone(), format!("unknown key `{}`", key.text));
-    problem.label("unknown").help(format!("use {known}"))
+    let words = known.split([',', ' ']).filter(|word| !word.is_empty());
+    let help = match nearest(&key.text, words) {
+        Some(meant) => format!("did you mean `{meant}`? The keys are {known}"),
+        None => format!("use {known}"),
+    };
+    problem.label("unknown").help(help)
 }
 
 fn missing(node: &YamlNode, what: &str, help: &str) -> DagFileProblem {
@@ -459,6 +501,7 @@ fn configured(mut graph: Graph, node: &YamlNode) -> Result<Graph, DagFileProblem
             let problem = DagFileProblem::new(key.span.clone(), format!("no node `{}`", key.text));
             return Err(problem.label("unknown").help(format!("the nodes are {}", ids.join(", "))));
         };
+        graph.configuration_spans.insert(index, told.span.clone());
         if graph.configurations.insert(index, object::object(told)?).is_some() {
             let message = format!("node `{}` has a configuration already", key.text);
             return Err(DagFileProblem::new(key.span.clone(), message).label("second one"));

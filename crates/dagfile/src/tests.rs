@@ -138,6 +138,8 @@ fn trusted_tenants_are_ids_or_names() {
 #[case("bandwidth: 1GBps\nchain: nat\n", "1:12", "\"GBps\"")]
 #[case("bandwidth: 1kbps\nchain: nat\n", "1:12", "1 kbit/s is not allowed")]
 #[case("bandwidth: 1Gbps\nchian: nat\n", "2:1", "unknown key `chian`")]
+#[case("bandwidth: 1Gbps\nchian: nat\n", "2:1", "did you mean `chain`?")]
+#[case("bandwith: 1Gbps\nchain: nat\n", "1:1", "did you mean `bandwidth`?")]
 #[case("bandwidth: 1Gbps\nform: fast\nchain: nat\n", "2:7", "use auto, sequential")]
 #[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: 63\n", "3:15", "give 64 to 9216 bytes")]
 #[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: {64: x}\n", "3:20", "not a whole number")]

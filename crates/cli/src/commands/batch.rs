@@ -11,7 +11,7 @@ use snic_client::{Client, Failure};
 use snic_dagfile::DagFile;
 use tonic::Status;
 
-use super::{CliSession, request_id, wait};
+use super::{CliSession, hints, request_id, wait};
 use crate::args::ChangeOptions;
 
 /// Creates DAGs of one tenant: all or none, or those that can be created.
@@ -24,8 +24,8 @@ pub async fn create(
     let mut parent: Option<String> = None;
     let mut names = Vec::new();
     let mut requests = Vec::new();
-    for file in files {
-        let name = session.file_name(None, &file)?;
+    for file in &files {
+        let name = session.file_name(None, file)?;
         let (tenant, id) = name.split_once("/dags/").unwrap_or((&name, ""));
         if let Some(other) = parent.as_ref().filter(|parent| *parent != tenant) {
             return Err(Failure::usage(
@@ -46,7 +46,10 @@ pub async fn create(
         request_id: request_id(),
     };
     let client = session.client()?;
-    let results = call!(client, dags.batch_create_dags, request)?.results;
+    let results = match call!(client, dags.batch_create_dags, request) {
+        Ok(reply) => reply.results,
+        Err(failure) => return Err(hints::in_files(&client, &files, failure).await),
+    };
     let (begun, mut failed) = divide(names, results)?;
     if change.validate_only || change.wait {
         let mut dags = Vec::new();

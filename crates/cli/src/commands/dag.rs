@@ -13,7 +13,7 @@ use snic_api::v1::{
 };
 use tonic::Status;
 
-use super::{CliSession, batch, request_id, wait};
+use super::{CliSession, batch, hints, request_id, wait};
 use crate::args::{ChangeOptions, DagCommand, FormArg};
 use snic_client::call;
 use snic_client::follow;
@@ -35,6 +35,15 @@ const IN_FILES: &[&str] = &[
 ];
 
 pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Failure> {
+    match carry_out(session, command).await {
+        Err(failure) if failure.missing().is_some() => {
+            Err(hints::missing_dag(&session.client()?, failure).await)
+        }
+        result => result,
+    }
+}
+
+async fn carry_out(session: &mut CliSession, command: DagCommand) -> Result<(), Failure> {
     match command {
         DagCommand::Create { name, source, allow_partial, change } => match &source.file[..] {
             [one] if !allow_partial => create(session, name, read(one)?, change).await,
@@ -53,7 +62,10 @@ pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Fa
             let mut dag = file.resource_of(parent_of(&name));
             dag.name = name;
             dag.etag = guard.etag.unwrap_or(dag.etag);
-            update(session, dag, IN_FILES, change).await
+            match update(session, dag, IN_FILES, change).await {
+                Err(failure) => Err(hints::in_file(&session.client()?, &file, failure).await),
+                done => done,
+            }
         }
         DagCommand::Update { name, bandwidth, form, guard, change, .. } => {
             let mut dag = Dag { etag: guard.into_etag(), ..Dag::default() };
@@ -198,7 +210,10 @@ async fn create(
         request_id: request_id(),
     };
     let client = session.client()?;
-    let operation = call!(client, dags.create_dag => operation, request)?;
+    let operation = match call!(client, dags.create_dag => operation, request) {
+        Ok(operation) => operation,
+        Err(failure) => return Err(hints::in_file(&client, &file, failure).await),
+    };
     session.changed(&client, operation, change).await
 }
 

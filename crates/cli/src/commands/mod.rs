@@ -10,6 +10,7 @@ mod dag;
 mod events;
 mod fairness;
 mod floor_plan;
+mod hints;
 mod nt;
 mod operation;
 mod pcapng;

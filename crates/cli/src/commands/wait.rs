@@ -60,7 +60,12 @@ impl CliSession {
             let timeout = prost_types::Duration::try_from(step).ok();
             let request = WaitOperationRequest { name: operation.name.clone(), timeout };
             let client = client.clone().with_deadline(super::DEADLINE + step);
-            operation = call!(client, operations.wait_operation => operation, request)?;
+            let stopped = Failure::Interrupted { operation: operation.name.clone() };
+            operation = tokio::select! {
+                waited = async { call!(client, operations.wait_operation => operation, request) } => waited?,
+                // If signals cannot be had, the program ends by Ctrl-C itself.
+                Ok(()) = tokio::signal::ctrl_c() => return Err(stopped),
+            };
         }
         Ok(operation)
     }

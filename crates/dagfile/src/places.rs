@@ -1,0 +1,89 @@
+//! Where a file says what a request says: the server's errors name fields, people look at lines.
+
+use std::ops::Range;
+
+use crate::{DagFile, DagFileProblem, InvalidFile};
+
+/// The parts of a file, by the paths of the fields that they become.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub file: String,
+    pub text: String,
+    /// Paths such as `dag.nodes[2]`, and where they are in the text, in bytes.
+    pub fields: Vec<(String, Range<usize>)>,
+}
+
+/// Whether a path is that of a field, or of a part of it.
+fn is_within(path: &str, field: &str) -> bool {
+    path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+impl DagFile {
+    /// The server's error about a field of the request, at the place in this file that says it; `None` if
+    /// the file does not. The path is that of the API, such as `dag.nodes[2].nt_type`.
+    pub fn error_in(&self, path: &str, message: &str, help: Option<String>) -> Option<InvalidFile> {
+        let Places { file, text, fields } = &self.places;
+        let known = fields.iter().filter(|(field, _)| is_within(path, field));
+        let (_, span) = known.max_by_key(|(field, _)| field.len())?;
+        let problem = DagFileProblem { help, ..DagFileProblem::new(span.clone(), message) };
+        Some(InvalidFile::new(file, text, problem))
+    }
+}
+
+/// Of some words the one that is most likely meant: at most a third of its letters are wrong, missing, too
+/// many or swapped. `None` if there is none. Time O(letters of the word × letters of all others).
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let slips_max = (word.chars().count() / 3).max(1);
+    let rated = known.into_iter().map(|other| (strsim::osa_distance(word, other), other));
+    let similar = rated.filter(|(slips, _)| (1..=slips_max).contains(slips));
+    similar.min_by_key(|(slips, _)| *slips).map(|(_, other)| other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    const WEB: &str = "name: web\nbandwidth: 1Gbps\nchain: nat -> fierwall\n";
+
+    fn line(text: &str, path: &str) -> Option<(usize, usize)> {
+        let file = parse("web.yaml", text).expect("valid");
+        file.error_in(path, "no", None).map(|error| error.position())
+    }
+
+    #[test]
+    fn fields_of_the_server_are_found_in_the_file() {
+        assert_eq!(line(WEB, "dag.nodes[1].nt_type"), Some((3, 15)));
+        assert_eq!(line(WEB, "dag.nodes[0]"), Some((3, 8)));
+        assert_eq!(line(WEB, "dag.nodes"), Some((3, 8)));
+        assert_eq!(line(WEB, "dag.bandwidth_bps"), Some((2, 12)));
+        assert_eq!(line(WEB, "dag_id"), Some((1, 7)));
+        // Of nothing that the file says.
+        assert_eq!(line(WEB, "dag.form"), None);
+        assert_eq!(line(WEB, "request_id"), None);
+        assert_eq!(line(WEB, "dag.bandwidth"), None);
+    }
+
+    #[test]
+    fn a_configuration_and_an_edge_have_places_of_their_own() {
+        let text = "bandwidth: 1Gbps\nnodes:\n- {id: a, type: nat}\n- {id: b, type: aes}\n\
+                    edges:\n- {from: a, to: b}\nconfiguration:\n  b: {key: x}\nform: parallel\n\
+                    packet_sizes: 64\ntrusted_tenants: [acme]\n";
+        assert_eq!(line(text, "dag.nodes[1].nt_type"), Some((4, 8)));
+        assert_eq!(line(text, "dag.edges[0].to_node"), Some((6, 10)));
+        assert_eq!(line(text, "dag.nodes[1].configuration.key"), Some((8, 6)));
+        assert_eq!(line(text, "dag.form"), Some((9, 7)));
+        assert_eq!(line(text, "dag.packet_sizes[0].bytes"), Some((10, 15)));
+        assert_eq!(line(text, "dag.trusted_tenants[0]"), Some((11, 18)));
+    }
+
+    #[test]
+    fn a_slip_of_the_fingers_is_found_and_another_word_is_not() {
+        let known = ["nat", "firewall", "load-balancer", "aes"];
+        assert_eq!(nearest("fierwall", known), Some("firewall"));
+        assert_eq!(nearest("loadbalancer", known), Some("load-balancer"));
+        assert_eq!(nearest("compress", known), None);
+        assert_eq!(nearest("nta", known), Some("nat"));
+        assert_eq!(nearest("nat", ["nat"]), None);
+    }
+}
