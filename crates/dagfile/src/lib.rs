@@ -193,37 +193,8 @@ impl Reader<'_> {
             card_affinity: affinity.flatten(),
             ..resource(&graph, bandwidth, form, etag)
         };
-        let places = self.places(&fields, &graph);
+        let places = Places::of(self, &fields, &graph);
         Ok(DagFile { name, tenant, dag, places })
-    }
-
-    /// Where the fields of the request are.
-    fn places(&self, fields: &Fields<'_>, graph: &Graph) -> Places {
-        let plain = [
-            ("dag_id", fields.name),
-            ("parent", fields.tenant),
-            ("dag.bandwidth_bps", fields.bandwidth),
-            ("dag.form", fields.form),
-            ("dag.packet_sizes", fields.packet_sizes),
-            ("dag.trusted_tenants", fields.trusted_tenants),
-            ("dag.etag", fields.etag),
-            ("dag.nodes", fields.chain.or(fields.nodes)),
-            ("dag.edges", fields.chain.or(fields.edges)),
-        ];
-        let plain = plain
-            .into_iter()
-            .filter_map(|(path, node)| node.map(|node| (path.to_owned(), node.span.clone())));
-        let each = |path: &'static str, spans: &[Range<usize>]| -> Vec<(String, Range<usize>)> {
-            let of = |(i, span): (usize, &Range<usize>)| (format!("{path}[{i}]"), span.clone());
-            spans.iter().enumerate().map(of).collect()
-        };
-        let told = graph.configuration_spans.iter();
-        let told = told.map(|(i, span)| (format!("dag.nodes[{i}].configuration"), span.clone()));
-        let fields = plain
-            .chain(each("dag.nodes", &graph.node_spans))
-            .chain(each("dag.edges", &graph.edge_spans))
-            .chain(told);
-        Places { file: self.file.to_owned(), text: self.text.to_owned(), fields: fields.collect() }
     }
 
     fn chain(&self, node: &YamlNode, edges: Option<&YamlNode>) -> Result<Graph, DagFileProblem> {

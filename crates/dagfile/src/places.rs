@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{DagFile, DagFileProblem, InvalidFile};
+use crate::{DagFile, DagFileProblem, Fields, Graph, InvalidFile, Reader};
 
 /// The parts of a file, by the paths of the fields that they become.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,6 +11,38 @@ pub(crate) struct Places {
     pub text: String,
     /// Paths such as `dag.nodes[2]`, and where they are in the text, in bytes.
     pub fields: Vec<(String, Range<usize>)>,
+}
+
+impl Places {
+    pub fn of(reader: &Reader<'_>, fields: &Fields<'_>, graph: &Graph) -> Self {
+        let plain = [
+            ("dag_id", fields.name),
+            ("parent", fields.tenant),
+            ("dag.bandwidth_bps", fields.bandwidth),
+            ("dag.form", fields.form),
+            ("dag.packet_sizes", fields.packet_sizes),
+            ("dag.trusted_tenants", fields.trusted_tenants),
+            ("dag.card_affinity", fields.card_affinity),
+            ("dag.etag", fields.etag),
+            ("dag.nodes", fields.chain.or(fields.nodes)),
+            ("dag.edges", fields.chain.or(fields.edges)),
+        ];
+        let plain = plain
+            .into_iter()
+            .filter_map(|(path, node)| node.map(|node| (path.to_owned(), node.span.clone())));
+        let each = |path: &'static str, spans: &[Range<usize>]| -> Vec<(String, Range<usize>)> {
+            let of = |(i, span): (usize, &Range<usize>)| (format!("{path}[{i}]"), span.clone());
+            spans.iter().enumerate().map(of).collect()
+        };
+        let told = graph.configuration_spans.iter();
+        let told = told.map(|(i, span)| (format!("dag.nodes[{i}].configuration"), span.clone()));
+        let fields = plain
+            .chain(each("dag.nodes", &graph.node_spans))
+            .chain(each("dag.edges", &graph.edge_spans))
+            .chain(told);
+        let (file, text) = (reader.file.to_owned(), reader.text.to_owned());
+        Self { file, text, fields: fields.collect() }
+    }
 }
 
 /// Whether a path is that of a field, or of a part of it.
