@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snic_domain::{
-    Area, Bandwidth, BindingSpec, BindingState, BindingTarget, BitstreamId, ByteSize, CardId,
-    CardProfile, ChainExplanation, ConditionStatus, ConditionType, Cycles, DagName, DagSpec,
-    DagState, DagUid, Digest, Embedding, EmbeddingKind, Explanation, Form, FormChoice,
+    Area, Bandwidth, BindingSpec, BindingState, BindingTarget, BitstreamId, ByteSize, CardAffinity,
+    CardId, CardProfile, ChainExplanation, ConditionStatus, ConditionType, Cycles, DagName,
+    DagSpec, DagState, DagUid, Digest, Embedding, EmbeddingKind, Explanation, Form, FormChoice,
     FormPreference, Instance, MacAddress, Mapping, Match, NodeId, NtType, NtTypeId, PacketSizes,
     PciAddress, Prefix, Quota, RegionId, RegionKind, RegionPass, RegionState, Rejection,
     RejectionReason, Resource, Shortage, Slot, Stage, TenantId, Timestamp, Traffic, VirtualChain,
@@ -330,4 +330,25 @@ fn nt_types_from_before_saved_state_keep_none() {
 #[case::kind(serde_json::from_value::<EmbeddingKind>(json!("Shared")).is_err())]
 fn invalid_data_is_rejected(#[case] is_rejected: bool) {
     assert!(is_rejected);
+}
+
+#[test]
+fn an_affinity_is_stored_without_what_it_does_not_say() {
+    let other = json!({"tenant": "acme", "dag": "web"});
+    let with = CardAffinity { together_with: [dag_name()].into(), ..CardAffinity::default() };
+    assert!(!with.is_none() && !with.is_default());
+    check(with, json!({"together_with": [other]}));
+    let apart = CardAffinity {
+        apart_from: [dag_name()].into(),
+        preferred: true,
+        ..CardAffinity::default()
+    };
+    assert!(!apart.is_none() && !apart.is_default());
+    check(apart, json!({"apart_from": [other], "preferred": true}));
+    // It prefers nothing, which is worth keeping and means nothing.
+    let nothing = CardAffinity { preferred: true, ..CardAffinity::default() };
+    assert!(nothing.is_none() && !nothing.is_default());
+    check(nothing, json!({"preferred": true}));
+    assert!(CardAffinity::default().is_default());
+    check(CardAffinity::default(), json!({}));
 }

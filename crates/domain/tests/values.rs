@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use rstest::rstest;
 use snic_domain::{
-    Area, Bandwidth, BitstreamId, ByteSize, Cycles, DagUid, Digest, NtTypeId, PciAddress, TenantId,
-    Timestamp, VirtualFunctions, VmId,
+    Area, Bandwidth, BitstreamId, ByteSize, Cycles, DagUid, Digest, Headroom, NtTypeId, PciAddress,
+    RegionId, Resource, TenantId, Timestamp, VirtualFunctions, VmId,
 };
 
 /// A DNS label that begins with a letter (RFC 1035, 2.3.1), by looking at one character at a time.
@@ -165,4 +166,36 @@ proptest! {
         let never = Timestamp::from_nanos(start).since(later + Duration::from_nanos(1));
         prop_assert_eq!(never, Duration::ZERO);
     }
+}
+
+/// What is left, with the place where it is tightest.
+#[rstest]
+#[case(Resource::IngressBandwidth, None, None, "ingress bandwidth: 10 Gbit/s held, 90 Gbit/s left")]
+#[case(
+    Resource::NtBandwidth,
+    Some(3),
+    Some("aes"),
+    "NT bandwidth: 10 Gbit/s held, 90 Gbit/s left (aes in region 3)"
+)]
+#[case(
+    Resource::RegionPort,
+    Some(3),
+    None,
+    "region port: 10000000000 cycles/s held, 90000000000 cycles/s left (region 3)"
+)]
+fn headroom_names_the_resource_its_numbers_and_the_place(
+    #[case] resource: Resource,
+    #[case] region: Option<u8>,
+    #[case] nt: Option<&str>,
+    #[case] text: &str,
+) {
+    let headroom = Headroom {
+        resource,
+        region: region.map(RegionId),
+        nt: nt.map(|nt| NtTypeId::new(nt).expect("a label")),
+        held: 10_000_000_000,
+        available: 90_000_000_000,
+        of_others: false,
+    };
+    assert_eq!(headroom.to_string(), text);
 }
