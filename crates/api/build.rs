@@ -26,6 +26,7 @@ fn main() -> Result<()> {
     let mut descriptors = protox::compile(files, [&root])?;
     tonic_prost_build::configure()
         .bytes(".snic.control.v1.UploadBitstreamRequest.chunk")
+        .btree_map(".snic.control.v1")
         .compile_fds(descriptors.clone())?;
 
     // What the reflection service sends needs no comments.

@@ -1,13 +1,14 @@
 //! The gRPC API: code generated from proto/, conversions to domain types and back.
 //!
 //! Besides the generated code, it has what every client or server of the API needs: resource names,
-//! paging, errors with details, the text map of a card's regions.
+//! paging, filters, errors with details, the text map of a card's regions.
 
 #![warn(clippy::missing_errors_doc)]
 
 pub mod connect;
 pub mod convert;
 pub mod error;
+pub mod list;
 pub mod names;
 pub mod page;
 pub mod render;

@@ -59,7 +59,7 @@ macro_rules! replies {
 
 replies! {
     binding: VmBinding => BindVmResponse UnbindVmResponse GetBindingResponse;
-    bitstream: Bitstream => UploadBitstreamResponse GetBitstreamResponse;
+    bitstream: Bitstream => UploadBitstreamResponse GetBitstreamResponse RetryBitstreamResponse;
     card: Card => GetCardResponse CordonCardResponse UncordonCardResponse ReplaceCardResponse;
     dag: Dag => GetDagResponse;
     diagnostics: Diagnostics => GetDiagnosticsResponse;
@@ -70,6 +70,6 @@ replies! {
         DrainCardResponse ResetRegionResponse LoadRoleResponse GetOperationResponse
         WaitOperationResponse;
     region: Region => GetRegionResponse CordonRegionResponse UndrainRegionResponse;
-    rule: Rule => CreateRuleResponse GetRuleResponse;
+    rule: Rule => CreateRuleResponse GetRuleResponse UpdateRuleResponse;
     tenant: Tenant => CreateTenantResponse GetTenantResponse UpdateTenantResponse;
 }

@@ -51,6 +51,7 @@ words! {
     "SCHEME_" v1::fairness_policy::Scheme;
     "SIGNATURE_STATE_" v1::bitstream::SignatureState;
     "SPARE_" v1::fairness_policy::Spare;
+    "STATE_" v1::bitstream::State;
     "STATE_" v1::dag::State;
     "STATE_" v1::region::State;
     "STATE_" v1::vm_binding::State;

@@ -97,10 +97,13 @@ fn of_message(method: &str, message: &[u8]) -> Option<RequestSubject> {
         }
         "CreateRule" => {
             let request: v1::CreateRuleRequest = read(message)?;
-            let dag = request.rule.unwrap_or_default().dag;
-            let tenant = owner(&dag).unwrap_or_default();
+            let tenant = owner(&request.rule.unwrap_or_default().dag).unwrap_or_default();
             let name = format_args!("classificationRules/{}", request.rule_id);
             RequestSubject { tenant, ..of(name, &request.request_id) }
+        }
+        "UpdateRule" => {
+            let request: v1::UpdateRuleRequest = read(message)?;
+            of(request.rule.unwrap_or_default().name, &request.request_id)
         }
         "BindVm" => {
             let request: v1::BindVmRequest = read(message)?;
@@ -155,6 +158,7 @@ named! {
     "DrainRegion" DrainRegionRequest,
     "LoadRole" LoadRoleRequest,
     "ResetRegion" ResetRegionRequest,
+    "RetryBitstream" RetryBitstreamRequest,
     "UncordonCard" UncordonCardRequest,
     "RemoveCard" RemoveCardRequest,
     "ReplaceCard" ReplaceCardRequest,
@@ -166,7 +170,7 @@ fn owner(resource: &str) -> Option<String> {
     let (collection, rest) = resource.split_once('/')?;
     let tenant = match collection {
         "tenants" => rest.split('/').next()?,
-        "ntTypes" | "bitstreams" => rest.split_once('.')?.0,
+        "ntTypes" | "bitstreams" | "classificationRules" => rest.split_once('.')?.0,
         _ => return None,
     };
     Some(format!("tenants/{tenant}"))

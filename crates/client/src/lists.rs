@@ -61,7 +61,7 @@ where
 /// [`Failure`] of the request.
 pub async fn cards(client: &Client) -> Result<Vec<Card>, Failure> {
     pages(async |page_token| {
-        let request = ListCardsRequest { page_size: PAGE_SIZE, page_token };
+        let request = ListCardsRequest { page_size: PAGE_SIZE, page_token, ..Default::default() };
         let reply = call!(client, cards.list_cards, request)?;
         Ok((reply.cards, reply.next_page_token))
     })
@@ -75,7 +75,8 @@ pub async fn cards(client: &Client) -> Result<Vec<Card>, Failure> {
 pub async fn regions(client: &Client, parent: &str) -> Result<Vec<Region>, Failure> {
     pages(async |page_token| {
         let parent = parent.to_owned();
-        let request = ListRegionsRequest { parent, page_size: PAGE_SIZE, page_token };
+        let request =
+            ListRegionsRequest { parent, page_size: PAGE_SIZE, page_token, ..Default::default() };
         let reply = call!(client, cards.list_regions, request)?;
         Ok((reply.regions, reply.next_page_token))
     })

@@ -156,6 +156,15 @@ impl Bindings {
         live.find(|record| record.dags().contains(dag)).map(|record| &record.spec.vm)
     }
 
+    /// The functions of a tenant's machines, with the machine of each. Time O(bindings).
+    pub fn functions_of<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+    ) -> impl Iterator<Item = (&'a VmId, &'a BoundFunction)> {
+        let own = self.all().filter(move |record| record.spec.tenant == *tenant);
+        own.flat_map(|record| record.functions.iter().map(move |of| (&record.spec.vm, of)))
+    }
+
     fn set_alarm(&mut self, vm: &VmId, at: Option<Timestamp>) {
         if let Some(before) = self.alarm_of.remove(vm) {
             self.alarms.remove(&(before, vm.clone()));
@@ -237,14 +246,13 @@ impl Bindings {
         self.live_mut(vm).functions.push(function);
     }
 
-    /// Takes all functions back; gives them.
-    pub fn release(&mut self, vm: &VmId) -> Vec<BoundFunction> {
+    /// Takes all functions back.
+    pub fn release(&mut self, vm: &VmId) {
         let functions = std::mem::take(&mut self.live_mut(vm).functions);
         for function in &functions {
             let before = self.taken.remove(&(function.card.clone(), function.function));
             assert_eq!(before.as_ref(), Some(vm), "a machine has the functions of its record");
         }
-        functions
     }
 
     /// It has its functions, and their rules are on their way to the card.
@@ -505,7 +513,9 @@ mod tests {
         assert!(matches!(full, Err(ControlError::Exhausted { limit: 2, .. })), "{full:?}");
         let unknown = bindings.free_function(&CardId::new("card1").expect("a label"));
         assert!(matches!(unknown, Err(ControlError::Exhausted { limit: 0, .. })), "{unknown:?}");
-        let back: Vec<u16> = bindings.release(&vm(1)).iter().map(|f| f.function).collect();
+        let back: Vec<u16> =
+            bindings.get(&vm(1)).expect("bound").functions.iter().map(|f| f.function).collect();
+        bindings.release(&vm(1));
         assert_eq!(back, [0]);
         tx.pass_to(at(2));
         assert_eq!(bindings.end(&mut tx, &vm(1), BindingState::BindFailed, None), None);

@@ -9,7 +9,7 @@ use snic_tables::{DagRow, RateLimiterRow};
 use crate::card::{CardMachine, PageNeed, SpaceKey};
 use crate::dags::DagEntry;
 use crate::protocol::OperationWork;
-use crate::records::Placement;
+use crate::records::{Placement, RuleRecord};
 use crate::rows::bucket;
 use crate::state::Core;
 use crate::{residency, serving, work};
@@ -88,10 +88,27 @@ fn check_functions(core: &Core) -> Result<(), String> {
             rules += 1;
         }
     }
-    if rules != core.rules.all().filter(|rule| rule.binding.is_some()).count() {
+    if rules != core.rules.all().filter(|rule| rule.is_of_machine()).count() {
         return Err("a rule is of a machine that is not bound".into());
     }
-    Ok(())
+    let mut tenants = core.rules.all().filter(|record| record.rule.id.owner().is_some());
+    match tenants.find(|record| !is_about_own_packets(core, record)) {
+        Some(record) => Err(format!("rule {} is about others' packets", record.rule.id)),
+        None => Ok(()),
+    }
+}
+
+/// Whether a tenant's rule leads packets of a function of its machine to one of its DAGs.
+fn is_about_own_packets(core: &Core, record: &RuleRecord) -> bool {
+    let Some(owner) = record.rule.id.owner() else { return false };
+    let machine = record.binding.as_ref().and_then(|vm| core.bindings.live(vm));
+    let wanted = record.rule.matches.virtual_function;
+    record.rule.dag.tenant == owner
+        && machine.is_some_and(|machine| {
+            let mut functions = machine.functions.iter();
+            machine.spec.tenant == owner
+                && functions.any(|of| of.card == record.card && Some(of.function) == wanted)
+        })
 }
 
 /// The bucket in the target tables is the DAG's rate, and that is at least what was promised.

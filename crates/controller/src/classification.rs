@@ -2,15 +2,128 @@
 
 use std::collections::BTreeSet;
 
-use snic_domain::{DagName, Rule, RuleId, VmId};
+use snic_domain::{CardId, DagName, Rule, RuleId, RulePatch, TenantId, VmId};
 
-use crate::protocol::{ControlError, Reply};
+use crate::protocol::{Caller, ControlError, Reply};
 use crate::rules::VacatedRow;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{quotas, rows, views};
 
-/// A new rule, of an operator or of a machine.
+/// Where the priorities of tenants' rules begin: they end before those of machines, which they refine.
+/// Operators' rules may come before both.
+pub(crate) const TENANT_PRIORITY_MIN: u16 = 32_000;
+/// The priority of machines' rules, in the middle: an operator's own rules may come before them or behind
+/// them.
+pub(crate) const MACHINE_PRIORITY: u16 = 32_768;
+/// Functions that an error names at most.
+const FUNCTIONS_NAMED_MAX: usize = 32;
+
+/// A new rule of an operator or a tenant.
+pub(crate) fn create_rule(
+    core: &mut Core,
+    tx: &mut Tx,
+    caller: &Caller,
+    rule: Rule,
+) -> Result<Reply, ControlError> {
+    let binding = match (caller.tenant(), rule.id.owner()) {
+        (None, None) => None,
+        (None, Some(_)) => {
+            let text = format!("{} has a dot, as only tenants' rules have", rule.id);
+            return Err(ControlError::invalid("rule_id", text));
+        }
+        (Some(tenant), owner) if owner.as_ref() == Some(tenant) => {
+            core.rules.check_new(&rule)?;
+            Some(check_tenants_rule(core, tenant, &rule)?)
+        }
+        (Some(tenant), _) => {
+            let text = format!("the id of a rule of yours begins with \"{tenant}.\"");
+            return Err(ControlError::invalid("rule_id", text));
+        }
+    };
+    install_rule(core, tx, rule, binding)
+}
+
+/// The machine whose function a tenant's rule is about.
+///
+/// # Errors
+/// The rule would concern others: packets that are not its own, or a DAG that is not. Or it would come before
+/// operators' rules.
+fn check_tenants_rule(core: &Core, tenant: &TenantId, rule: &Rule) -> Result<VmId, ControlError> {
+    if !(TENANT_PRIORITY_MIN..MACHINE_PRIORITY).contains(&rule.priority) {
+        let most = MACHINE_PRIORITY - 1;
+        let text = format!("{} is not allowed: {TENANT_PRIORITY_MIN} to {most}", rule.priority);
+        return Err(ControlError::invalid("rule.priority", text));
+    }
+    if rule.dag.tenant != *tenant {
+        return Err(no_such_dag(&rule.dag));
+    }
+    let card = card_of(core, &rule.dag)?;
+    let functions = core.bindings.functions_of(tenant).filter(|(_, of)| of.card == card);
+    let mut own: Vec<(u16, &VmId)> = functions.map(|(vm, of)| (of.function, vm)).collect();
+    own.sort_unstable();
+    let wanted = rule.matches.virtual_function;
+    if let Some((_, vm)) = own.iter().find(|(number, _)| Some(*number) == wanted) {
+        return Ok(VmId::clone(vm));
+    }
+    let numbers: Vec<String> =
+        own.iter().take(FUNCTIONS_NAMED_MAX).map(|(number, _)| number.to_string()).collect();
+    let field = "rule.match.virtual_function";
+    let text = match numbers.is_empty() {
+        true => "none of your machines has a function on the DAG's card; bind one first".to_owned(),
+        false => format!(
+            "it is to be a function of one of your machines on the DAG's card: {}",
+            numbers.join(", ")
+        ),
+    };
+    Err(ControlError::invalid(field, text))
+}
+
+/// Another priority, match or DAG.
+pub(crate) fn update_rule(
+    core: &mut Core,
+    tx: &mut Tx,
+    caller: &Caller,
+    id: &RuleId,
+    (patch, etag): (RulePatch, Option<&str>),
+) -> Result<Reply, ControlError> {
+    check_visible(core, caller, id)?;
+    core.rules.check_change(id, etag)?;
+    let before = &core.rules.get(id).expect("it was just looked at").rule;
+    let rule = patch.apply(before);
+    let binding = match id.owner() {
+        // An operator keeps to the same limits: the rule stays the tenant's.
+        Some(tenant) => Some(check_tenants_rule(core, &tenant, &rule)?),
+        None => None,
+    };
+    if rule.dag.tenant != before.dag.tenant {
+        quotas::check_rules(core, &rule.dag.tenant, 1)?;
+    }
+    let card = card_of(core, &rule.dag)?;
+    let (vacated, moved) = core.rules.replace(tx, rule, card, binding)?;
+    clear_classifier_row(core, vacated);
+    retarget_rules_of(core, &moved);
+    Ok(Reply::Rule(views::rule_view(core, id).expect("it was just changed")))
+}
+
+/// A tenant cannot tell another's rule from one that does not exist.
+fn check_visible(core: &Core, caller: &Caller, id: &RuleId) -> Result<(), ControlError> {
+    match core.rules.get(id).filter(|_| caller.may_change(id.owner().as_ref())) {
+        Some(_) => Ok(()),
+        None => Err(ControlError::not_found(format!("classificationRules/{id}"))),
+    }
+}
+
+fn card_of(core: &Core, dag: &DagName) -> Result<CardId, ControlError> {
+    let card = core.dags.get(dag).and_then(|entry| entry.card().cloned());
+    card.ok_or_else(|| no_such_dag(dag))
+}
+
+fn no_such_dag(dag: &DagName) -> ControlError {
+    ControlError::invalid("rule.dag", format!("{dag} does not exist, or has no card yet"))
+}
+
+/// A new rule, of whomever.
 pub(crate) fn install_rule(
     core: &mut Core,
     tx: &mut Tx,
@@ -18,11 +131,7 @@ pub(crate) fn install_rule(
     binding: Option<VmId>,
 ) -> Result<Reply, ControlError> {
     core.rules.check_new(&rule)?;
-    let card = core.dags.get(&rule.dag).and_then(|entry| entry.card().cloned());
-    let card = card.ok_or_else(|| {
-        let rule = format!("{} does not exist, or has no card yet", rule.dag);
-        ControlError::invalid("rule.dag", rule)
-    })?;
+    let card = card_of(core, &rule.dag)?;
     quotas::check_rules(core, &rule.dag.tenant, 1)?;
     let id = rule.id.clone();
     let moved = core.rules.install(tx, rule, card, binding)?;
@@ -33,10 +142,12 @@ pub(crate) fn install_rule(
 pub(crate) fn delete_rule(
     core: &mut Core,
     tx: &mut Tx,
+    caller: &Caller,
     id: &RuleId,
     etag: Option<&str>,
 ) -> Result<Reply, ControlError> {
-    core.rules.check_deletion(id, etag)?;
+    check_visible(core, caller, id)?;
+    core.rules.check_change(id, etag)?;
     remove_rule(core, tx, id);
     Ok(Reply::Done)
 }
@@ -48,6 +159,15 @@ pub(crate) fn remove_rule(core: &mut Core, tx: &mut Tx, id: &RuleId) {
 
 fn clear_classifier_row(core: &mut Core, vacated: VacatedRow) {
     core.cards.known_mut(&vacated.card).clear_rule(vacated.row.row);
+}
+
+/// The rules that were made for functions of a machine go with its binding: another tenant may get the
+/// functions.
+pub(crate) fn remove_rules_of_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) {
+    let ids: Vec<RuleId> = core.rules.of_binding(vm).cloned().collect();
+    for id in ids {
+        remove_rule(core, tx, &id);
+    }
 }
 
 /// A DAG's rules go with it.

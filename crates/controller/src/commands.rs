@@ -1,8 +1,12 @@
 //! Dispatches requests, each to the machine that it concerns or to the module that coordinates several
 //! machines.
 
-use snic_domain::{Bitstream, DagSpec, NtTypeId, OperationId, Tenant, TenantId, TenantPatch};
+use snic_domain::{
+    BindingSpec, Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, Tenant, TenantId,
+    TenantPatch,
+};
 
+use crate::dags::DagEntry;
 use crate::lifecycle::NothingServes;
 use crate::protocol::{Caller, Command, ControlError, OperationWork, Reply};
 use crate::records::Made;
@@ -10,8 +14,8 @@ use crate::registry::NtUsers;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
-    batch_create, classification, consolidation, drains, lifecycle, removals, retirement, roles,
-    serving, views, vm_bindings, work,
+    batch_create, classification, consolidation, drains, guards, lifecycle, removals, retirement,
+    roles, serving, views, vm_bindings, work,
 };
 
 pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, ControlError> {
@@ -51,8 +55,8 @@ pub(crate) fn carry_out(
 ) -> Result<Reply, ControlError> {
     match command {
         Command::CreateTenant(tenant) => create_tenant(core, tx, tenant),
-        Command::UpdateTenant { id, weight, quota, etag } => {
-            update_tenant(core, tx, &id, TenantPatch { weight, quota }, etag.as_deref())
+        Command::UpdateTenant { id, weight, quota, notes, etag } => {
+            update_tenant(core, tx, &id, TenantPatch { weight, quota, notes }, etag.as_deref())
         }
         Command::DeleteTenant { id, force, etag } => {
             removals::delete_tenant(core, tx, &id, force, etag.as_deref())
@@ -62,6 +66,9 @@ pub(crate) fn carry_out(
         Command::CreateBitstream(bitstream) => create_bitstream(core, tx, caller, bitstream),
         Command::DeleteBitstream { id, etag } => {
             removals::delete_bitstream(core, tx, caller, &id, etag.as_deref())
+        }
+        Command::RetryBitstream { id, etag } => {
+            retry_bitstream(core, tx, caller, &id, etag.as_deref())
         }
         Command::CreateDag { name, spec, validate_only } => {
             core.maintenance.check()?;
@@ -74,19 +81,24 @@ pub(crate) fn carry_out(
             batch_create::create_dags(core, tx, &batch, plan)
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
-            let spec = patch.apply(lifecycle::visible_dag(core, caller, &name)?.spec());
-            lifecycle::check_dag_etag(core, &name, etag.as_deref())?;
+            let spec = patch.apply(visible_dag(core, caller, &name, etag.as_deref())?.spec());
             lifecycle::update_dag(core, tx, &name, spec, validate_only)
         }
         Command::DeleteDag { name, etag } => {
-            lifecycle::visible_dag(core, caller, &name)?;
-            lifecycle::check_dag_etag(core, &name, etag.as_deref())?;
+            visible_dag(core, caller, &name, etag.as_deref())?;
             vm_bindings::check_unbound(core, &name)?;
             Ok(vm_bindings::delete_dag(core, tx, &name))
         }
-        Command::CreateRule(rule) => classification::install_rule(core, tx, rule, None),
+        Command::CreateRule(rule) => classification::create_rule(core, tx, caller, rule),
+        Command::UpdateRule { id, patch, etag } => {
+            classification::update_rule(core, tx, caller, &id, (patch, etag.as_deref()))
+        }
         Command::DeleteRule { id, etag } => {
-            classification::delete_rule(core, tx, &id, etag.as_deref())
+            classification::delete_rule(core, tx, caller, &id, etag.as_deref())
+        }
+        Command::Guarded { etag, command } => {
+            guards::check(core, &command, &etag)?;
+            carry_out(core, tx, caller, *command)
         }
         Command::DrainRegion { card, region } => drains::drain_region(core, tx, &card, region),
         Command::DrainCard { card } => drains::drain_card(core, tx, &card),
@@ -96,13 +108,7 @@ pub(crate) fn carry_out(
         }
         Command::UndrainRegion { card, region } => drains::undrain_region(core, tx, &card, region),
         Command::ResetRegion { card, region } => drains::reset_region(core, tx, &card, region),
-        Command::BindVm(spec) => {
-            // One that is bound already is only told so.
-            if core.bindings.live(&spec.vm).is_none() {
-                core.maintenance.check()?;
-            }
-            vm_bindings::bind_vm(core, tx, spec)
-        }
+        Command::BindVm(spec) => bind_vm(core, tx, spec),
         Command::UnbindVm { vm, tenant } => vm_bindings::unbind_vm(core, tx, &vm, tenant.as_ref()),
         Command::Heartbeat { vms } => Ok(vm_bindings::heartbeat(core, tx, vms)),
         Command::OptimizeCard { card, validate_only } => {
@@ -116,6 +122,39 @@ pub(crate) fn carry_out(
             core.operations.delete(tx, caller, &id).map(|()| Reply::Done)
         }
     }
+}
+
+/// A DAG that the caller may know of and that is as it was read.
+fn visible_dag<'a>(
+    core: &'a Core,
+    caller: &Caller,
+    name: &DagName,
+    etag: Option<&str>,
+) -> Result<&'a DagEntry, ControlError> {
+    let entry = lifecycle::visible_dag(core, caller, name)?;
+    lifecycle::check_dag_etag(core, name, etag)?;
+    Ok(entry)
+}
+
+fn bind_vm(core: &mut Core, tx: &mut Tx, spec: BindingSpec) -> Result<Reply, ControlError> {
+    // One that is bound already is only told so.
+    if core.bindings.live(&spec.vm).is_none() {
+        core.maintenance.check()?;
+    }
+    vm_bindings::bind_vm(core, tx, spec)
+}
+
+/// Takes a rejected bitstream back; DAGs that wait for a place are tried with it.
+fn retry_bitstream(
+    core: &mut Core,
+    tx: &mut Tx,
+    caller: &Caller,
+    id: &BitstreamId,
+    etag: Option<&str>,
+) -> Result<Reply, ControlError> {
+    let view = core.registry.retry_bitstream(tx, caller, id, etag)?;
+    core.freed.capacity();
+    Ok(Reply::Bitstream(view))
 }
 
 /// What is remembered of a deleted tenant of this name is not for the new one.

@@ -41,6 +41,7 @@ mod etag;
 #[cfg(test)]
 mod fixtures;
 mod freed;
+mod guards;
 mod history;
 mod images;
 mod inspection;

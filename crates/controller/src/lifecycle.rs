@@ -1,7 +1,9 @@
 //! DAGs as callers change them: created, updated, reverted, deleted.
 
 use snic_domain::limits::{DAG_ROWS, TENANT_CONFIGURATIONS_MAX};
-use snic_domain::{CardAffinity, CardId, Dag, DagName, DagSpec, DagState, OperationId, TenantId};
+use snic_domain::{
+    CardAffinity, CardId, Dag, DagName, DagSpec, DagState, Notes, OperationId, TenantId,
+};
 
 use crate::batch::no_configurations;
 use crate::dags::DagEntry;
@@ -158,10 +160,18 @@ pub(crate) fn update_dag(
     let dag = check_spec(core, &name.tenant, spec)?;
     check_quota(core, name, dag.spec())?;
     let entry = core.dags.known(name);
-    if dag.spec() == entry.spec() && entry.desired().is_some() {
+    let notes = &dag.spec().notes;
+    if *dag.spec() == entry.spec().with_notes(notes.clone()) && entry.desired().is_some() {
         return Ok(match validate_only {
-            true => Reply::WouldBe(Box::new(views::view_of(core, entry))),
-            false => nothing_to_update(core, tx, name),
+            true => {
+                let mut entry = entry.clone();
+                entry.annotate(notes.clone(), core.now());
+                Reply::WouldBe(Box::new(views::view_of(core, &entry)))
+            }
+            false => {
+                annotate(core, tx, name, notes);
+                nothing_to_update(core, tx, name)
+            }
         });
     }
     if entry.operation().is_none() {
@@ -204,6 +214,19 @@ fn set_spec(core: &mut Core, name: &DagName, spec: &DagSpec) {
     core.registry.charge_dag(&name.tenant, spec);
 }
 
+/// Notes something about a DAG: nothing is placed again.
+fn annotate(core: &mut Core, tx: &mut Tx, name: &DagName, notes: &Notes) {
+    let now = core.now();
+    let entry = core.dags.known_mut(name);
+    if entry.spec().notes == *notes {
+        return;
+    }
+    entry.annotate(notes.clone(), now);
+    let uid = entry.uid();
+    core.dags.store(tx, name);
+    tx.emit(Change::Dag(name.clone(), uid));
+}
+
 /// An update to what is there already: the operation under way, or one that has ended.
 fn nothing_to_update(core: &mut Core, tx: &mut Tx, name: &DagName) -> Reply {
     let pending = core.dags.get(name).and_then(|e| e.operation().cloned());
@@ -240,7 +263,9 @@ pub(crate) fn revert_update(
     tx: &mut Tx,
     name: &DagName,
 ) -> Result<(), NothingServes> {
-    let spec = core.dags.known(name).previous().ok_or(NothingServes)?.spec.clone();
+    let entry = core.dags.known(name);
+    let serving = &entry.previous().ok_or(NothingServes)?.spec;
+    let spec = serving.with_notes(entry.spec().notes.clone());
     placement::uninstall(core, name);
     set_spec(core, name, &spec);
     core.dags.known_mut(name).abort();

@@ -1,6 +1,8 @@
 //! From plans to placements: assigns and releases regions, rows and reservations.
 
-use snic_domain::{Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, RegionId, TenantId};
+use snic_domain::{
+    Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, Notes, RegionId, TenantId,
+};
 use snic_planner::{PlanCatalogue, PlanRequest, Reservation, plan};
 
 use crate::admission::{AdmissionRules, Borrower, Candidate, CardPlan};
@@ -176,7 +178,9 @@ pub(crate) fn assign(
     let card = core.cards.known_mut(&id);
     let rows = card.book(booking, core.registry.catalogue())?;
     // A DAG may be given a place for more than it asks for.
-    let (spec, holds) = (entry.spec().clone(), plan.reservation.bandwidth());
+    // Notes are the DAG's, wherever it is placed.
+    let spec = entry.spec().with_notes(Notes::default());
+    let holds = plan.reservation.bandwidth();
     let placement = Placement {
         serial: entry.next_serial(),
         generation: entry.generation(),

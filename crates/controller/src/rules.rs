@@ -76,7 +76,11 @@ impl Rules {
 
     /// What guards deletes of a rule.
     pub fn etag(record: &RuleRecord) -> String {
-        etag(&[&record.rule.id, &record.created.as_nanos()])
+        let (id, created) = (&record.rule.id, record.created.as_nanos());
+        match record.updates {
+            0 => etag(&[id, &created]),
+            updates => etag(&[id, &created, &updates]),
+        }
     }
 
     fn take_row(&mut self, card: &CardId) -> Option<u16> {
@@ -110,13 +114,52 @@ impl Rules {
         self.check_new(&rule)?;
         let row = self.take_row(&card).ok_or_else(no_row)?;
         let (id, dag) = (rule.id.clone(), rule.dag.clone());
-        let record = RuleRecord { rule, card, row, binding, created: tx.now() };
+        let (created, updates, updated) = (tx.now(), 0, None);
+        let record = RuleRecord { rule, card, row, binding, created, updates, updated };
         tx.put(Record::Rule(record.clone()));
         self.of_tenants.add(&dag.tenant);
         self.records.insert(id.clone(), record);
         let mut moved = self.order_rows(tx, &id);
         moved.insert(dag);
         Ok(moved)
+    }
+
+    /// Another rule in the place of the one of its id, which gives its row back. Gives that row, and the DAGs
+    /// whose rows are to be written.
+    ///
+    /// # Errors
+    /// It matches nothing that can be matched, or the classifier of another card is full; then nothing has
+    /// changed.
+    pub fn replace(
+        &mut self,
+        tx: &mut Tx,
+        rule: Rule,
+        card: CardId,
+        binding: Option<VmId>,
+    ) -> Result<(VacatedRow, BTreeSet<DagName>), ControlError> {
+        check_match(&rule)?;
+        let before = self.records.get(&rule.id).expect("it was looked at before").clone();
+        if card != before.card {
+            self.check_free_rows(&card, 1)?;
+        }
+        self.of_tenants.remove(&before.rule.dag.tenant);
+        self.give_row(&before.card, before.row);
+        let row = self.take_row(&card).expect("there is one, or it was just given back");
+        self.of_tenants.add(&rule.dag.tenant);
+        let (id, dag) = (rule.id.clone(), rule.dag.clone());
+        let (updates, updated) = (before.updates.saturating_add(1), Some(tx.now()));
+        let created = before.created;
+        let record = RuleRecord { rule, card, row, binding, created, updates, updated };
+        tx.put(Record::Rule(record.clone()));
+        self.records.insert(id.clone(), record);
+        let mut moved = self.order_rows(tx, &id);
+        moved.insert(dag);
+        Ok((VacatedRow::new(before.card, before.row), moved))
+    }
+
+    /// The rules that end with a machine's binding, by id. Time O(rules).
+    pub fn of_binding<'a>(&'a self, vm: &'a VmId) -> impl Iterator<Item = &'a RuleId> {
+        self.all().filter(move |r| r.binding.as_ref() == Some(vm)).map(|record| &record.rule.id)
     }
 
     /// How many rules lead to a tenant's DAGs.
@@ -162,16 +205,16 @@ impl Rules {
 
     /// # Errors
     /// It does not exist, it is not as it was read, or a machine has it.
-    pub fn check_deletion(&self, id: &RuleId, etag: Option<&str>) -> Result<(), ControlError> {
+    pub fn check_change(&self, id: &RuleId, etag: Option<&str>) -> Result<(), ControlError> {
         let resource = format!("classificationRules/{id}");
         let record = self.get(id).ok_or_else(|| ControlError::not_found(&resource))?;
         check_etag(&resource, etag, Self::etag(record))?;
         match &record.binding {
-            Some(vm) => {
+            Some(vm) if record.is_of_machine() => {
                 let text = format!("it belongs to vmBindings/{vm}; unbind the machine instead");
                 Err(ControlError::precondition(resource, text))
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -370,14 +413,14 @@ mod tests {
         let own = rule("own", 3, &dag("web"));
         rules.install(&mut Tx::default(), own, card(0), Some(machine())).expect("room");
         install(&mut rules, "web", 3);
-        let unknown = rules.check_deletion(&id("none"), None);
+        let unknown = rules.check_change(&id("none"), None);
         assert!(matches!(unknown, Err(ControlError::NotFound { .. })), "{unknown:?}");
-        let own = rules.check_deletion(&id("own"), None);
+        let own = rules.check_change(&id("own"), None);
         assert!(matches!(own, Err(ControlError::Precondition { .. })), "{own:?}");
-        let old = rules.check_deletion(&id("web"), Some("old"));
+        let old = rules.check_change(&id("web"), Some("old"));
         assert!(matches!(old, Err(ControlError::EtagMismatch { .. })), "{old:?}");
         let now = Rules::etag(rules.get(&id("web")).expect("it is there"));
-        assert_eq!(rules.check_deletion(&id("web"), Some(&now)), Ok(()));
+        assert_eq!(rules.check_change(&id("web"), Some(&now)), Ok(()));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{
-    Bandwidth, BitstreamId, BoundFunction, ByteSize, CardId, Cycles, DagName, DagState, NtTypeId,
-    RegionId, RuleId, Slot, VmId,
+    Bandwidth, BitstreamId, BoundFunction, ByteSize, CardId, Cycles, DagName, DagState, Digest,
+    NtTypeId, RegionId, RuleId, Slot, VmId,
 };
 use snic_planner::Ledger;
 use snic_tables::ClassifierRow;
@@ -12,6 +12,7 @@ use snic_tables::ClassifierRow;
 use crate::card::CardMachine;
 use crate::dags::DagEntry;
 use crate::etag::etag;
+use crate::guards;
 use crate::protocol::{
     BindingRecord, BindingView, BoundDag, DagView, OperationRecord, OperationView, OperationWork,
     RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView,
@@ -25,7 +26,13 @@ use crate::{images, rows};
 const LEFT_NAMED_MAX: usize = 8;
 
 pub(crate) fn dag_etag(entry: &DagEntry) -> String {
-    etag(&[entry.name(), &entry.uid(), &entry.generation()])
+    let notes = &entry.spec().notes;
+    let (name, uid, generation) = (entry.name(), entry.uid(), entry.generation());
+    if notes.is_empty() {
+        return etag(&[name, &uid, &generation]);
+    }
+    let notes = serde_json::to_vec(notes).expect("they are stored as JSON");
+    etag(&[name, &uid, &generation, &Digest::of(&notes)])
 }
 
 pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
@@ -88,6 +95,7 @@ pub(crate) fn region_view(core: &Core, id: &CardId, region: RegionId) -> Option<
         last_error: entry.fault().or(entry.last_error()).map(ToOwned::to_owned),
         last_error_at: entry.last_error_at(),
         states: contexts_in(core, id, region),
+        etag: guards::region_etag(core, id, region)?,
     })
 }
 
@@ -134,7 +142,9 @@ pub(crate) fn rule_view(core: &Core, id: &RuleId) -> Option<RuleView> {
         rule: record.rule.clone(),
         programmed: observed.is_some() && observed == desired,
         etag: Rules::etag(record),
+        binding: record.binding.clone(),
         created: record.created,
+        updated: record.updated.unwrap_or(record.created),
     })
 }
 
@@ -250,6 +260,7 @@ pub(crate) fn view_of_binding(core: &Core, record: &BindingRecord) -> BindingVie
         dags: record.dags().iter().map(dag).collect(),
         programmed: record.functions.iter().map(programmed).collect(),
         expires: core.bindings.expires(&record.spec.vm),
+        etag: guards::binding_etag(record),
         record: record.clone(),
     }
 }

@@ -11,14 +11,11 @@ use snic_domain::{
 };
 
 use crate::bindings::Renewal;
+use crate::classification::MACHINE_PRIORITY;
 use crate::protocol::{Change, ControlError, Reply};
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{classification, lifecycle, placement, quotas, views};
-
-/// The rules of machines stand in the middle: an operator's own rules may come before them or
-/// behind them.
-const RULE_PRIORITY: u16 = 32_768;
 
 /// Where a function is to lead, and by which card.
 struct FunctionPlace {
@@ -364,7 +361,7 @@ fn bind_function(
     let FunctionPlace { card, dag } = place;
     let (function, pci_address) = core.bindings.free_function(&card)?;
     let matches = Match { virtual_function: Some(function), ..Match::default() };
-    let wanted = Rule { id: rule.clone(), priority: RULE_PRIORITY, matches, dag: dag.clone() };
+    let wanted = Rule { id: rule.clone(), priority: MACHINE_PRIORITY, matches, dag: dag.clone() };
     classification::install_rule(core, tx, wanted, Some(vm.clone()))?;
     let scope = format!("{}/{card}", core.secret());
     let mac_address = MacAddress::of_function(&scope, function);
@@ -374,9 +371,8 @@ fn bind_function(
 }
 
 fn release_functions(core: &mut Core, tx: &mut Tx, vm: &VmId) {
-    for function in core.bindings.release(vm) {
-        classification::remove_rule(core, tx, &function.rule);
-    }
+    core.bindings.release(vm);
+    classification::remove_rules_of_binding(core, tx, vm);
 }
 
 /// Ends a binding: all that it had is given back.

@@ -8,6 +8,8 @@
 //! packet_sizes: imix           # optional: imix, one size (64), or a mix ({64: 7, 594: 4, 1518: 1})
 //! trusted_tenants: [acme]      # optional: tenants whose own images the packets may pass
 //! card_affinity: {with: [db], apart_from: [web-2], preferred: true}   # optional: DAGs on the same card, or not
+//! labels: {app: web}           # optional: for filters of lists
+//! description: shop front      # optional: for people
 //! chain: nat -> [firewall, kv-cache] -> aes
 //! ```
 //!
@@ -48,8 +50,8 @@ use std::ops::Range;
 use snic_api::convert;
 use snic_api::v1::dag::{self, Form};
 use snic_domain::{
-    Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, NtConfiguration, PacketSize,
-    PacketSizes, TenantId,
+    Bandwidth, Dag, DagSpec, Description, FormPreference, InvalidDag, InvalidLabels, Labels,
+    NodeId, NtConfiguration, PacketSize, PacketSizes, TenantId,
 };
 
 use self::places::Places;
@@ -75,7 +77,7 @@ const OUTPUT_ONLY: [&str; 12] = [
     "create_time",
     "update_time",
 ];
-const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, configuration, and chain or nodes and edges";
+const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, labels, description, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -191,6 +193,8 @@ impl Reader<'_> {
                 .unwrap_or_default(),
             trusted_tenants: trusted.unwrap_or_default(),
             card_affinity: affinity.flatten(),
+            labels: fields.labels.map(labels).transpose()?.unwrap_or_default(),
+            description: fields.description.map(description).transpose()?.unwrap_or_default(),
             ..resource(&graph, bandwidth, form, etag)
         };
         let places = Places::of(self, &fields, &graph);
@@ -264,6 +268,8 @@ struct Fields<'a> {
     packet_sizes: Option<&'a YamlNode>,
     trusted_tenants: Option<&'a YamlNode>,
     card_affinity: Option<&'a YamlNode>,
+    labels: Option<&'a YamlNode>,
+    description: Option<&'a YamlNode>,
     chain: Option<&'a YamlNode>,
     nodes: Option<&'a YamlNode>,
     edges: Option<&'a YamlNode>,
@@ -283,6 +289,8 @@ impl<'a> Fields<'a> {
                 "packet_sizes" => &mut fields.packet_sizes,
                 "trusted_tenants" => &mut fields.trusted_tenants,
                 "card_affinity" => &mut fields.card_affinity,
+                "labels" => &mut fields.labels,
+                "description" => &mut fields.description,
                 "chain" => &mut fields.chain,
                 "nodes" => &mut fields.nodes,
                 "edges" => &mut fields.edges,
@@ -344,6 +352,31 @@ fn form(node: &YamlNode) -> Result<Form, DagFileProblem> {
             Err(problem.help("use auto, sequential or parallel"))
         }
     }
+}
+
+fn labels(node: &YamlNode) -> Result<BTreeMap<String, String>, DagFileProblem> {
+    let Value::Map(entries) = &node.value else {
+        let problem = DagFileProblem::new(node.span.clone(), "labels must be a mapping");
+        return Err(problem.help("write `labels: {app: web}`"));
+    };
+    let mut labels = BTreeMap::new();
+    for (key, value) in entries {
+        let one = BTreeMap::from([(key.text.clone(), text(value)?)]);
+        let wrong = |error: InvalidLabels| {
+            let span = if matches!(error, InvalidLabels::Key(_)) { &key.span } else { &value.span };
+            DagFileProblem::new(span.clone(), error.to_string())
+        };
+        labels.extend(BTreeMap::from(Labels::new(one).map_err(wrong)?));
+    }
+    let wrong = |error: InvalidLabels| DagFileProblem::new(node.span.clone(), error.to_string());
+    Labels::new(labels).map(BTreeMap::from).map_err(wrong)
+}
+
+fn description(node: &YamlNode) -> Result<String, DagFileProblem> {
+    let checked = Description::new(&text(node)?);
+    checked
+        .map(String::from)
+        .map_err(|error| DagFileProblem::new(node.span.clone(), error.to_string()))
 }
 
 /// Ids of tenants, or their full names; as full names.
@@ -502,6 +535,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        notes: Default::default(),
     };
     let Err(error) = Dag::new(spec) else { return Ok(()) };
     let node = |id: &NodeId| {

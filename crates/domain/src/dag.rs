@@ -9,8 +9,8 @@ use crate::limits::{
     DAG_NODES_MAX, FORK_BRANCHES_MAX, TRUSTED_TENANTS_MAX,
 };
 use crate::{
-    Bandwidth, Bitstream, CardAffinity, DagName, InvalidPacketSizes, NodeId, NtConfiguration,
-    NtTypeId, PacketSizes, TenantId,
+    Bandwidth, Bitstream, CardAffinity, DagName, InvalidPacketSizes, NodeId, Notes, NotesPatch,
+    NtConfiguration, NtTypeId, PacketSizes, TenantId,
 };
 
 /// How forks are to be executed.
@@ -77,6 +77,9 @@ pub struct DagSpec {
     /// Which other DAGs of its tenant it shares a card with, and which it does not.
     #[serde(default, skip_serializing_if = "CardAffinity::is_default")]
     pub card_affinity: CardAffinity,
+    /// What its tenant notes about it. Changes of it alone place nothing again.
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    pub notes: Notes,
 }
 
 impl DagSpec {
@@ -98,8 +101,8 @@ impl DagSpec {
             .collect();
         let packet_sizes = PacketSizes::default();
         let (form, trusted_tenants) = (FormPreference::Auto, BTreeSet::new());
-        let card_affinity = CardAffinity::default();
-        Self { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants, card_affinity }
+        let (card_affinity, notes) = (CardAffinity::default(), Notes::default());
+        Self { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, notes }
     }
 
     /// Whether packets of this DAG of `tenant` may pass through a bitstream: the provider built or signed it,
@@ -108,6 +111,12 @@ impl DagSpec {
         bitstream.signed_by.is_some()
             || bitstream.is_loadable_by(tenant)
             || self.trusted_tenants.iter().any(|owner| bitstream.id.is_owned_by(owner))
+    }
+
+    /// The same with other notes.
+    #[must_use]
+    pub fn with_notes(&self, notes: Notes) -> Self {
+        Self { notes, ..self.clone() }
     }
 
     /// How many of its NTs have a configuration.
@@ -133,6 +142,8 @@ pub struct DagPatch {
     pub trusted_tenants: Option<BTreeSet<TenantId>>,
     /// Which DAGs it shares a card with, and which it does not.
     pub card_affinity: Option<CardAffinity>,
+    /// What its tenant notes about it.
+    pub notes: NotesPatch,
 }
 
 impl DagPatch {
@@ -146,6 +157,7 @@ impl DagPatch {
             packet_sizes: self.packet_sizes.unwrap_or_else(|| spec.packet_sizes.clone()),
             trusted_tenants: self.trusted_tenants.unwrap_or_else(|| spec.trusted_tenants.clone()),
             card_affinity: self.card_affinity.unwrap_or_else(|| spec.card_affinity.clone()),
+            notes: self.notes.apply(&spec.notes),
         }
     }
 }
@@ -160,6 +172,7 @@ impl From<DagSpec> for DagPatch {
             packet_sizes: Some(spec.packet_sizes),
             trusted_tenants: Some(spec.trusted_tenants),
             card_affinity: Some(spec.card_affinity),
+            notes: spec.notes.into(),
         }
     }
 }
@@ -541,6 +554,7 @@ mod tests {
             packet_sizes: PacketSizes::default(),
             trusted_tenants: BTreeSet::new(),
             card_affinity: CardAffinity::default(),
+            notes: Notes::default(),
         }
     }
 

@@ -128,8 +128,8 @@ text_id!(
     CardModel, "card model", is_label, LABEL_RULE
 );
 text_id!(
-    /// A classification rule.
-    RuleId, "rule", is_label, LABEL_RULE
+    /// A classification rule. The owner is part of the id, as for [`NtTypeId`].
+    RuleId, "rule", is_owned, OWNED_RULE
 );
 text_id!(
     /// An operation (AIP-151).
@@ -162,6 +162,7 @@ macro_rules! owned_id {
 }
 owned_id!(NtTypeId);
 owned_id!(BitstreamId);
+owned_id!(RuleId);
 
 impl NtTypeId {
     /// What stands in a bitstream for this NT: the first four bytes of the SHA-256 digest of the id, so

@@ -17,6 +17,7 @@ mod function;
 mod ids;
 pub mod limits;
 mod mapping;
+mod notes;
 mod nt;
 mod packets;
 mod rule;
@@ -40,8 +41,9 @@ pub use ids::{
     NtCode, NtNumber, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,
 };
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
+pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};
 pub use nt::{Bitstream, NtType, RegionKind, Traffic};
 pub use packets::{InvalidPacketSizes, PacketSize, PacketSizes};
-pub use rule::{Match, Prefix, Rule};
+pub use rule::{Match, Prefix, Rule, RulePatch};
 pub use tenant::{Quota, QuotaPatch, Tenant, TenantPatch};
 pub use units::{Area, Bandwidth, ByteSize, Cycles, Timestamp};

@@ -65,6 +65,11 @@ pub const NT_STATE_MAX: ByteSize = ByteSize::from_mib(16);
 pub const BITSTREAM_BYTES_MAX: ByteSize = ByteSize::from_mib(16);
 /// Heaviest tenant: weights are ratios, and exact arithmetic on them must not overflow.
 pub const TENANT_WEIGHT_MAX: u32 = 1_000;
+/// Most labels of a resource: each filter of a list may look at all of them.
+pub const LABELS_MAX: usize = 32;
+/// Longest key and longest value of a label, in characters: as DNS labels, so that the labels of other
+/// systems fit. All of a resource's labels are at most 4 KB of its record.
+pub const LABEL_CHARS_MAX: usize = 63;
 /// Longest description, in bytes: records of the store stay small.
 pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// How long the result of a finished operation and a request id are remembered.

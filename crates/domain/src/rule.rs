@@ -57,3 +57,63 @@ pub struct Rule {
     /// Their DAG.
     pub dag: DagName,
 }
+
+/// Other values for some fields of a [`Rule`]; what is `None` stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RulePatch {
+    /// Its priority.
+    pub priority: Option<u16>,
+    /// Which packets.
+    pub matches: Option<Match>,
+    /// Their DAG.
+    pub dag: Option<DagName>,
+}
+
+impl RulePatch {
+    /// The rule with these values.
+    pub fn apply(self, rule: &Rule) -> Rule {
+        Rule {
+            id: rule.id.clone(),
+            priority: self.priority.unwrap_or(rule.priority),
+            matches: self.matches.unwrap_or_else(|| rule.matches.clone()),
+            dag: self.dag.unwrap_or_else(|| rule.dag.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DagId, TenantId};
+
+    fn dag(name: &str) -> DagName {
+        let tenant = TenantId::new("acme").expect("a label");
+        DagName { tenant, dag: DagId::new(name).expect("a label") }
+    }
+
+    fn vni(vni: u32) -> Match {
+        Match { vni: Some(vni), ..Match::default() }
+    }
+
+    #[test]
+    fn a_patch_sets_what_it_names_and_leaves_the_rest() {
+        let id = RuleId::new("acme.r").expect("an id");
+        let rule = Rule { id, priority: 7, matches: vni(1), dag: dag("web") };
+        assert_eq!(RulePatch::default().apply(&rule), rule);
+        let patch = RulePatch { priority: Some(0), ..RulePatch::default() };
+        assert_eq!(patch.apply(&rule), Rule { priority: 0, ..rule.clone() });
+        let patch = RulePatch { matches: Some(vni(2)), ..RulePatch::default() };
+        assert_eq!(patch.apply(&rule), Rule { matches: vni(2), ..rule.clone() });
+        let patch = RulePatch { dag: Some(dag("mail")), ..RulePatch::default() };
+        assert_eq!(patch.apply(&rule), Rule { dag: dag("mail"), ..rule });
+    }
+
+    #[test]
+    fn a_mask_has_as_many_ones_as_the_prefix_is_long() {
+        for length in 0..=32u8 {
+            let prefix = Prefix { address: Ipv4Addr::UNSPECIFIED, length };
+            assert_eq!(prefix.mask().count_ones(), u32::from(length));
+            assert_eq!(prefix.mask().leading_ones(), u32::from(length));
+        }
+    }
+}

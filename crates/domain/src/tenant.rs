@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bandwidth, ByteSize, TenantId};
+use crate::{Bandwidth, ByteSize, Notes, NotesPatch, TenantId};
 
 /// What a tenant may have at most. The defaults are generous: a quota is for the tenant that
 /// takes all, not for the one that grows.
@@ -124,15 +124,20 @@ pub struct Tenant {
     pub weight: u32,
     /// What it may have.
     pub quota: Quota,
+    /// What operators note about it.
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    pub notes: Notes,
 }
 
 /// What an update of a tenant sets; the rest stays.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantPatch {
     /// The new weight.
     pub weight: Option<u32>,
     /// New bounds of its quota.
     pub quota: Option<QuotaPatch>,
+    /// What operators note about it.
+    pub notes: NotesPatch,
 }
 
 #[cfg(test)]

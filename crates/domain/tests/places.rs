@@ -90,6 +90,7 @@ proptest! {
             packet_sizes: PacketSizes::default(),
             trusted_tenants: Default::default(),
             card_affinity: Default::default(),
+            notes: Default::default(),
         };
         let Ok(dag) = Dag::new(spec) else { return Ok(()) }; // Too wide a fork.
         let order = dag.topological_order();

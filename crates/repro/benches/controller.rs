@@ -197,7 +197,12 @@ impl Bench {
             let id = TenantId::new(&format!("t{tenant}")).expect("a label");
             let quota = Quota { bandwidth_max: Bandwidth::from_gbps(1_000), ..Quota::default() };
             let weight = rng.random_range(1..=4);
-            self.ask(Command::CreateTenant(Tenant { id: id.clone(), weight, quota }));
+            self.ask(Command::CreateTenant(Tenant {
+                id: id.clone(),
+                weight,
+                quota,
+                notes: Default::default(),
+            }));
             for number in 0..2 {
                 // The first DAGs are spread over all regions, so that every region is loaded.
                 let region = (2 * tenant + number) % (CARDS * REGIONS);

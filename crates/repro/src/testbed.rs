@@ -141,7 +141,12 @@ impl Testbed {
     /// The id is not a label, or the controller refuses the tenant.
     pub fn tenant(&mut self, id: &str, weight: u32) -> Result<()> {
         let quota = Quota { bandwidth_max: Bandwidth::from_gbps(4_000), ..Quota::default() };
-        self.ask(Command::CreateTenant(Tenant { id: TenantId::new(id)?, weight, quota }))
+        self.ask(Command::CreateTenant(Tenant {
+            id: TenantId::new(id)?,
+            weight,
+            quota,
+            notes: Default::default(),
+        }))
     }
 
     /// Sends the controller a request, as an operator.

@@ -1,7 +1,9 @@
 //! What callers see, on the wire: the controller's views as messages.
 
 use snic_api::convert::dag::{self, Content, DagReader};
-use snic_api::convert::{bitstream, card, explanation, name, nt_type, rule, tenant, timestamp};
+use snic_api::convert::{
+    binding, bitstream, card, explanation, name, nt_type, rule, tenant, timestamp,
+};
 use snic_api::v1;
 use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
@@ -48,6 +50,8 @@ pub(crate) fn tenant(view: &TenantView) -> v1::Tenant {
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         update_time: Some(timestamp(view.updated)),
+        labels: view.tenant.notes.labels.as_map().clone(),
+        description: view.tenant.notes.description.as_str().to_owned(),
     }
 }
 
@@ -64,14 +68,25 @@ pub(crate) fn bitstream(view: &BitstreamView) -> v1::Bitstream {
     v1::Bitstream {
         area: Some(card::area_to_wire(view.area)),
         loaded_regions: view.regions.iter().map(region).collect(),
+        state: match view.rejection {
+            None => v1::bitstream::State::Available.into(),
+            Some(_) => v1::bitstream::State::Rejected.into(),
+        },
+        rejection: view.rejection.as_ref().map(|of| of.reason.clone()).unwrap_or_default(),
+        reject_time: view.rejection.as_ref().map(|of| timestamp(of.since)),
+        retry_time: view.rejection.as_ref().map(|of| timestamp(of.retry_from)),
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         ..bitstream::bitstream_to_wire(&view.bitstream)
     }
 }
 
-pub(crate) fn rule(view: &RuleView) -> v1::Rule {
+/// Which machine a rule ends with is for operators: a tenant does not know machines by their UUIDs.
+pub(crate) fn rule(view: &RuleView, reader: &Caller) -> v1::Rule {
+    let binding = view.binding.as_ref().filter(|_| reader.tenant().is_none());
     v1::Rule {
+        binding: binding.map(binding::of_binding).unwrap_or_default(),
+        update_time: Some(timestamp(view.updated)),
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         ..rule::rule_to_wire(&view.rule)
@@ -89,6 +104,8 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         packet_sizes: dag::packet_sizes_to_wire(&view.spec.packet_sizes),
         trusted_tenants: view.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&view.spec.card_affinity),
+        labels: view.spec.notes.labels.as_map().clone(),
+        description: view.spec.notes.description.as_str().to_owned(),
         state: dag::state_to_wire(view.state).into(),
         generation: view.generation,
         observed_generation: view.observed_generation,
@@ -186,6 +203,7 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         counters: Some(counters(&view.counters)),
         lost_since: view.loss.map(|loss| timestamp(loss.since)),
         open_attempts: view.loss.map(|loss| loss.attempts).unwrap_or_default(),
+        etag: view.etag.clone(),
         // How it is reached is no part of the plan: see `links`.
         ..v1::Card::default()
     }
@@ -278,6 +296,7 @@ pub(crate) fn region(view: &RegionView) -> v1::Region {
         last_error: view.last_error.clone().unwrap_or_default(),
         last_error_time: error_at.map(timestamp),
         states: view.states.iter().map(|state| chain_state(state, DagReader::Operator)).collect(),
+        etag: view.etag.clone(),
     }
 }
 

@@ -26,13 +26,22 @@ pub async fn read(client: &Client, interval: Duration, feeds: mpsc::Sender<Feed>
 pub async fn snapshot(client: &Client) -> Result<PolledState, Failure> {
     let all = pages(async |page_token| {
         let parent = "tenants/-".to_owned();
-        let request = ListDagsRequest { parent, page_size: PAGE_SIZE, page_token };
+        let request = ListDagsRequest {
+            parent,
+            page_size: PAGE_SIZE,
+            page_token,
+            ..ListDagsRequest::default()
+        };
         let reply = call!(client, dags.list_dags, request)?;
         Ok((reply.dags, reply.next_page_token))
     });
     let dags = all.await?;
     let bitstreams = pages(async |page_token| {
-        let request = ListBitstreamsRequest { page_size: PAGE_SIZE, page_token };
+        let request = ListBitstreamsRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            ..ListBitstreamsRequest::default()
+        };
         let reply = call!(client, bitstreams.list_bitstreams, request)?;
         Ok((reply.bitstreams, reply.next_page_token))
     });

@@ -288,6 +288,7 @@ impl TestClient {
                 parent: "tenants/-".into(),
                 page_size: 100,
                 page_token: page_token.clone(),
+                ..Default::default()
             };
             let reply = self.dags().list_dags(request).await.expect("a list").into_inner();
             all.extend(reply.dags);

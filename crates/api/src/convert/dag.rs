@@ -10,7 +10,7 @@ use snic_domain::{
 };
 
 use super::mask::Mask;
-use super::{FieldProblem, Problems, id, name, object, timestamp};
+use super::{FieldProblem, Problems, id, name, notes, object, timestamp};
 use crate::error::ApiError;
 use crate::v1;
 
@@ -23,6 +23,8 @@ const SETTABLE: &[&str] = &[
     "packet_sizes",
     "trusted_tenants",
     "card_affinity",
+    "labels",
+    "description",
 ];
 
 /// Converts a new DAG. The domain checks its graph.
@@ -39,6 +41,7 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, ApiError> {
         packet_sizes: packet_sizes(&dag.packet_sizes),
         trusted_tenants: trusted(&mut problems, &dag.trusted_tenants),
         card_affinity: affinity(&mut problems, dag.card_affinity.as_ref()),
+        notes: notes::notes(&mut problems, "dag", &dag.labels, &dag.description),
     };
     problems.finish().map(|()| spec)
 }
@@ -68,6 +71,7 @@ pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, ApiErr
         card_affinity: mask
             .has("card_affinity", dag.card_affinity.is_some())
             .then(|| affinity(&mut problems, dag.card_affinity.as_ref())),
+        notes: notes::patch(&mut problems, "dag", &mask, (&dag.labels, &dag.description)),
     };
     problems.finish().map(|()| patch)
 }

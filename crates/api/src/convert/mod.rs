@@ -11,6 +11,7 @@ pub mod dag;
 pub mod explanation;
 pub mod mask;
 pub mod name;
+mod notes;
 pub mod nt_type;
 pub mod object;
 pub mod rule;

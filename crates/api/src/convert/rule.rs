@@ -2,8 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use snic_domain::{Match, Prefix, Rule};
+use prost_types::FieldMask;
+use snic_domain::{Match, Prefix, Rule, RulePatch};
 
+use super::mask::Mask;
 use super::{FieldProblem, Problems, id, name, number};
 use crate::error::ApiError;
 use crate::v1;
@@ -29,6 +31,33 @@ pub fn rule(rule_id: &str, rule: Option<&v1::Rule>) -> Result<Rule, ApiError> {
     problems.finish()?;
     let rule = || Some(Rule { id: id?, priority: priority?, matches: matches?, dag: dag? });
     rule().ok_or_else(missing)
+}
+
+/// The fields of a rule that an update may set.
+const SETTABLE: &[&str] = &["priority", "match", "dag"];
+
+/// Converts an update.
+///
+/// # Errors
+/// [`ApiError`] with all invalid fields.
+pub fn patch(rule: &v1::Rule, mask: Option<&FieldMask>) -> Result<RulePatch, ApiError> {
+    let mask = Mask::read(mask, SETTABLE)?;
+    let mut problems = Problems::default();
+    let missing = || FieldProblem::required("rule.match");
+    let set = mask.has("match", rule.r#match.is_some());
+    let wanted = set.then(|| problems.keep(rule.r#match.as_ref().ok_or_else(missing))).flatten();
+    let patch = RulePatch {
+        priority: mask
+            .has("priority", rule.priority != 0)
+            .then(|| problems.keep(number("rule.priority", rule.priority, U16_MAX)))
+            .flatten(),
+        matches: wanted.map(|wanted| packet_match(&mut problems, wanted)),
+        dag: mask
+            .has("dag", !rule.dag.is_empty())
+            .then(|| problems.keep(name::dag("rule.dag", &rule.dag)))
+            .flatten(),
+    };
+    problems.finish().map(|()| patch)
 }
 
 fn packet_match(problems: &mut Problems, wire: &v1::PacketMatch) -> Match {
@@ -99,7 +128,6 @@ pub fn rule_to_wire(rule: &Rule) -> v1::Rule {
             destination_port: matches.destination_port.map(u32::from),
         }),
         dag: rule.dag.to_string(),
-        etag: String::new(),
-        create_time: None,
+        ..v1::Rule::default()
     }
 }

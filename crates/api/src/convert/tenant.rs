@@ -1,13 +1,18 @@
 //! Tenants and their quotas.
 
+use std::collections::BTreeMap;
+
 use prost_types::FieldMask;
 use snic_domain::limits::TENANT_WEIGHT_MAX;
 use snic_domain::{Bandwidth, ByteSize, Quota, QuotaPatch, Tenant, TenantId, TenantPatch};
 
-use super::FieldProblem;
 use super::mask::Mask;
+use super::{FieldProblem, Problems, notes};
 use crate::error::ApiError;
 use crate::v1;
+
+/// Of a tenant that is not described.
+static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
 /// The fields of a tenant that an update may set.
 const SETTABLE: &[&str] = &[
@@ -22,16 +27,23 @@ const SETTABLE: &[&str] = &[
     "quota.rules_max",
     "quota.machines_max",
     "quota.operations_max",
+    "labels",
+    "description",
 ];
 
 /// Converts a new tenant.
 ///
 /// # Errors
-/// [`FieldProblem`] for a weight out of range.
+/// An [`ApiError`] for a weight out of range, and for labels or a description that are not allowed.
 pub fn tenant(id: TenantId, tenant: Option<&v1::Tenant>) -> Result<Tenant, ApiError> {
     let weight = weight(tenant.map_or(0, |tenant| tenant.weight))?;
     let quota = tenant.and_then(|tenant| tenant.quota).unwrap_or_default();
-    Ok(Tenant { id, weight, quota: bounds(quota, Quota::default()) })
+    let (labels, description) =
+        tenant.map_or((&NO_LABELS, ""), |tenant| (&tenant.labels, &tenant.description));
+    let mut problems = Problems::default();
+    let notes = notes::notes(&mut problems, "tenant", labels, description);
+    problems.finish()?;
+    Ok(Tenant { id, weight, quota: bounds(quota, Quota::default()), notes })
 }
 
 /// Zero stands for 1.
@@ -63,7 +75,8 @@ fn bounds(quota: v1::Quota, rest: Quota) -> Quota {
 /// Converts an update. A bound that the mask names and the message does not set takes its default.
 ///
 /// # Errors
-/// [`FieldProblem`] for an unknown path or a weight out of range.
+/// An [`ApiError`] for an unknown path, a weight out of range, and for labels or a description that are not
+/// allowed.
 pub fn patch(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<TenantPatch, ApiError> {
     let mask = Mask::read(mask, SETTABLE)?;
     let sets_weight = mask.has("weight", tenant.weight != 0);
@@ -88,7 +101,11 @@ pub fn patch(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<TenantPatc
         machines_max: machines_max,
         operations_max: operations_max
     );
-    Ok(TenantPatch { weight, quota: (quota != QuotaPatch::default()).then_some(quota) })
+    let mut problems = Problems::default();
+    let noted = (&tenant.labels, tenant.description.as_str());
+    let notes = notes::patch(&mut problems, "tenant", &mask, noted);
+    problems.finish()?;
+    Ok(TenantPatch { weight, quota: (quota != QuotaPatch::default()).then_some(quota), notes })
 }
 
 /// Converts a quota; every limit is set.

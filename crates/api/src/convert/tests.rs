@@ -44,6 +44,8 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
         packet_sizes: dag::packet_sizes_to_wire(&spec.packet_sizes),
         trusted_tenants: spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&spec.card_affinity),
+        labels: spec.notes.labels.as_map().clone(),
+        description: spec.notes.description.as_str().to_owned(),
         ..Default::default()
     }
 }
@@ -77,6 +79,11 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
                 together_with: [dag_name("acme/a")].into(),
                 apart_from: [dag_name("acme/b"), dag_name("acme/c")].into(),
                 preferred: bps % 2 == 0,
+            },
+            notes: snic_domain::Notes {
+                labels: snic_domain::Labels::new([("app".into(), "web".into())].into())
+                    .expect("valid"),
+                description: snic_domain::Description::new("shop").expect("short"),
             },
             form,
             packet_sizes: snic_domain::PacketSizes::new(
@@ -276,7 +283,15 @@ fn a_mask_names_known_paths() {
 #[test]
 fn a_tenant_has_defaults() {
     let made = tenant::tenant(tenant_id("acme"), None).expect("valid");
-    assert_eq!(made, Tenant { id: tenant_id("acme"), weight: 1, quota: Quota::default() });
+    assert_eq!(
+        made,
+        Tenant {
+            id: tenant_id("acme"),
+            weight: 1,
+            quota: Quota::default(),
+            notes: Default::default()
+        }
+    );
     let heavy = v1::Tenant { weight: 1_001, ..Default::default() };
     let failure = tenant::tenant(tenant_id("acme"), Some(&heavy)).expect_err("too heavy");
     assert_eq!(fields(failure), ["tenant.weight"]);

@@ -402,7 +402,12 @@ fn tenant(at: &At<'_>, raw: &RawTenant) -> Checked<Tenant> {
     let weight = *raw.weight.get_ref();
     let allowed = format_args!("1 to {TENANT_WEIGHT_MAX} are");
     at.ensure("weight", &raw.weight, (1..=TENANT_WEIGHT_MAX).contains(&weight), allowed)?;
-    Ok(Tenant { id: raw.id.get_ref().clone(), weight, quota: Quota::default() })
+    Ok(Tenant {
+        id: raw.id.get_ref().clone(),
+        weight,
+        quota: Quota::default(),
+        notes: Default::default(),
+    })
 }
 
 fn dag_spec(at: &At<'_>, raw: &RawDag, nts: &[NtType]) -> Checked<DagSpec> {
@@ -441,6 +446,7 @@ fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec 
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        notes: Default::default(),
     }
 }
 

@@ -39,7 +39,11 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
         BitstreamCommand::List => {
             let client = session.client()?;
             let bitstreams = pages(async |page_token| {
-                let request = ListBitstreamsRequest { page_size: PAGE_SIZE, page_token };
+                let request = ListBitstreamsRequest {
+                    page_size: PAGE_SIZE,
+                    page_token,
+                    ..Default::default()
+                };
                 let reply = call!(client, bitstreams.list_bitstreams, request)?;
                 Ok((reply.bitstreams, reply.next_page_token))
             });

@@ -37,22 +37,31 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
         }
         CardCommand::Cordon { name } => {
-            let request =
-                CordonCardRequest { name: named(&client, name).await?, request_id: request_id() };
+            let request = CordonCardRequest {
+                name: named(&client, name).await?,
+                request_id: request_id(),
+                ..Default::default()
+            };
             let card = call!(client, cards.cordon_card => card, request)?;
             session.output.one(&card, row)
         }
         CardCommand::Uncordon { name } => {
-            let request =
-                UncordonCardRequest { name: named(&client, name).await?, request_id: request_id() };
+            let request = UncordonCardRequest {
+                name: named(&client, name).await?,
+                request_id: request_id(),
+                ..Default::default()
+            };
             let card = call!(client, cards.uncordon_card => card, request)?;
             session.output.one(&card, row)
         }
         CardCommand::Remove { name } => remove(session, &client, &name).await,
         CardCommand::Replace { name } => replace(session, &client, &name).await,
         CardCommand::Drain { name, wait } => {
-            let request =
-                DrainCardRequest { name: named(&client, name).await?, request_id: request_id() };
+            let request = DrainCardRequest {
+                name: named(&client, name).await?,
+                request_id: request_id(),
+                ..Default::default()
+            };
             let operation = call!(client, cards.drain_card => operation, request)?;
             session.finish(&client, operation, wait).await
         }
@@ -72,6 +81,7 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
                 name: named(&client, name).await?,
                 force,
                 request_id: request_id(),
+                ..Default::default()
             };
             let operation = call!(client, cards.load_role => operation, request)?;
             session.finish(&client, operation, wait).await
@@ -81,13 +91,18 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
 
 async fn remove(session: &mut CliSession, client: &Client, name: &str) -> Result<(), Failure> {
     let name = names::card(name)?;
-    let request = RemoveCardRequest { name: name.clone(), request_id: request_id() };
+    let request =
+        RemoveCardRequest { name: name.clone(), request_id: request_id(), ..Default::default() };
     let _ = call!(client, cards.remove_card, request)?;
     session.deleted(&name)
 }
 
 async fn replace(session: &mut CliSession, client: &Client, name: &str) -> Result<(), Failure> {
-    let request = ReplaceCardRequest { name: names::card(name)?, request_id: request_id() };
+    let request = ReplaceCardRequest {
+        name: names::card(name)?,
+        request_id: request_id(),
+        ..Default::default()
+    };
     let card = call!(client, cards.replace_card => card, request)?;
     session.output.one(&card, row)
 }

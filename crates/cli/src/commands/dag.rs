@@ -239,7 +239,12 @@ async fn list(session: &mut CliSession, is_all: bool) -> Result<(), Failure> {
     let parent = session.dags_parent(is_all)?;
     let client = session.client()?;
     let dags = pages(async |page_token| {
-        let request = ListDagsRequest { parent: parent.clone(), page_size: PAGE_SIZE, page_token };
+        let request = ListDagsRequest {
+            parent: parent.clone(),
+            page_size: PAGE_SIZE,
+            page_token,
+            ..Default::default()
+        };
         let reply = call!(client, dags.list_dags, request)?;
         Ok((reply.dags, reply.next_page_token))
     });

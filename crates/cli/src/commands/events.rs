@@ -31,7 +31,7 @@ pub async fn run(session: &mut CliSession, go_on: bool) -> Result<(), Failure> {
 
 async fn all(client: &Client) -> Result<Vec<Event>, Failure> {
     pages(|page_token| async move {
-        let request = ListEventsRequest { page_size: PAGE_SIZE, page_token };
+        let request = ListEventsRequest { page_size: PAGE_SIZE, page_token, ..Default::default() };
         let reply = call!(client, events.list_events, request)?;
         Ok((reply.events, reply.next_page_token))
     })

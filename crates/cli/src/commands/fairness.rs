@@ -25,7 +25,8 @@ pub async fn run(session: &mut CliSession, command: FairnessCommand) -> Result<(
 
 async fn all(client: &Client) -> Result<Vec<Fairness>, Failure> {
     pages(|page_token| async move {
-        let request = ListFairnessRequest { page_size: PAGE_SIZE, page_token };
+        let request =
+            ListFairnessRequest { page_size: PAGE_SIZE, page_token, ..Default::default() };
         let reply = call!(client, fairness.list_fairness, request)?;
         Ok((reply.fairness, reply.next_page_token))
     })

@@ -25,7 +25,8 @@ pub async fn run(session: &mut CliSession, command: NtCommand) -> Result<(), Fai
         NtCommand::List => {
             let client = session.client()?;
             let types = pages(async |page_token| {
-                let request = ListNtTypesRequest { page_size: PAGE_SIZE, page_token };
+                let request =
+                    ListNtTypesRequest { page_size: PAGE_SIZE, page_token, ..Default::default() };
                 let reply = call!(client, nts.list_nt_types, request)?;
                 Ok((reply.nt_types, reply.next_page_token))
             });

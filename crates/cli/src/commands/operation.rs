@@ -24,6 +24,7 @@ pub async fn run(session: &mut CliSession, command: OperationCommand) -> Result<
                     running_only: running,
                     page_size: PAGE_SIZE,
                     page_token,
+                    ..Default::default()
                 };
                 let reply = call!(client, operations.list_operations, request)?;
                 Ok((reply.operations, reply.next_page_token))

@@ -30,6 +30,7 @@ pub async fn run(session: &mut CliSession, command: RegionCommand) -> Result<(),
             let request = DrainRegionRequest {
                 name: region(&client, &name).await?,
                 request_id: request_id(),
+                ..Default::default()
             };
             let operation = call!(client, cards.drain_region => operation, request)?;
             session.finish(&client, operation, wait).await
@@ -38,6 +39,7 @@ pub async fn run(session: &mut CliSession, command: RegionCommand) -> Result<(),
             let request = CordonRegionRequest {
                 name: region(&client, &name).await?,
                 request_id: request_id(),
+                ..Default::default()
             };
             let region = call!(client, cards.cordon_region => region, request)?;
             session.output.one(&region, views::region)
@@ -46,6 +48,7 @@ pub async fn run(session: &mut CliSession, command: RegionCommand) -> Result<(),
             let request = UndrainRegionRequest {
                 name: region(&client, &name).await?,
                 request_id: request_id(),
+                ..Default::default()
             };
             let region = call!(client, cards.undrain_region => region, request)?;
             session.output.one(&region, views::region)
@@ -54,6 +57,7 @@ pub async fn run(session: &mut CliSession, command: RegionCommand) -> Result<(),
             let request = ResetRegionRequest {
                 name: region(&client, &name).await?,
                 request_id: request_id(),
+                ..Default::default()
             };
             let operation = call!(client, cards.reset_region => operation, request)?;
             session.finish(&client, operation, wait).await

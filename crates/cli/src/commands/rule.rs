@@ -26,8 +26,12 @@ pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), F
             let dag = dag.map_or_else(|| Ok(String::new()), |dag| session.dag_name(&dag))?;
             let client = session.client()?;
             let rules = pages(async |page_token| {
-                let request =
-                    ListRulesRequest { dag: dag.clone(), page_size: PAGE_SIZE, page_token };
+                let request = ListRulesRequest {
+                    dag: dag.clone(),
+                    page_size: PAGE_SIZE,
+                    page_token,
+                    ..Default::default()
+                };
                 let reply = call!(client, rules.list_rules, request)?;
                 Ok((reply.rules, reply.next_page_token))
             });

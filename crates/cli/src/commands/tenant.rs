@@ -73,7 +73,7 @@ fn no_tenant() -> Failure {
 async fn list(session: &mut CliSession) -> Result<(), Failure> {
     let client = session.client()?;
     let tenants = pages(async |page_token| {
-        let request = ListTenantsRequest { page_size: PAGE_SIZE, page_token };
+        let request = ListTenantsRequest { page_size: PAGE_SIZE, page_token, ..Default::default() };
         let reply = call!(client, tenants.list_tenants, request)?;
         Ok((reply.tenants, reply.next_page_token))
     });

@@ -31,7 +31,12 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
             session.output.one(&binding, views::binding)
         }
         VmCommand::Unbind { vm } => {
-            let request = UnbindVmRequest { vm, tenant: String::new(), request_id: request_id() };
+            let request = UnbindVmRequest {
+                vm,
+                tenant: String::new(),
+                request_id: request_id(),
+                ..Default::default()
+            };
             let binding = call!(session.client()?, machines.unbind_vm => binding, request)?;
             session.output.one(&binding, views::binding)
         }
@@ -45,7 +50,12 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
             let client = session.client()?;
             let bindings = pages(async |page_token| {
                 let parent = parent.clone();
-                let request = ListBindingsRequest { parent, page_size: PAGE_SIZE, page_token };
+                let request = ListBindingsRequest {
+                    parent,
+                    page_size: PAGE_SIZE,
+                    page_token,
+                    ..Default::default()
+                };
                 let reply = call!(client, machines.list_bindings, request)?;
                 Ok((reply.bindings, reply.next_page_token))
             });

@@ -304,6 +304,7 @@ impl ClassificationService for Services {
         create_rule "CreateRule" CreateRuleRequest => Rule as CreateRuleResponse;
         get_rule "GetRule" GetRuleRequest => Rule as GetRuleResponse;
         list_rules "ListRules" ListRulesRequest => ListRulesResponse;
+        update_rule "UpdateRule" UpdateRuleRequest => Rule as UpdateRuleResponse;
         delete_rule "DeleteRule" DeleteRuleRequest => DeleteRuleResponse;
     }
 }
@@ -339,6 +340,7 @@ impl BitstreamService for Services {
         get_bitstream "GetBitstream" GetBitstreamRequest => Bitstream as GetBitstreamResponse;
         list_bitstreams "ListBitstreams" ListBitstreamsRequest => ListBitstreamsResponse;
         delete_bitstream "DeleteBitstream" DeleteBitstreamRequest => DeleteBitstreamResponse;
+        retry_bitstream "RetryBitstream" RetryBitstreamRequest => Bitstream as RetryBitstreamResponse;
         recommend_bitstreams "RecommendBitstreams" RecommendBitstreamsRequest => RecommendBitstreamsResponse;
     }
 }

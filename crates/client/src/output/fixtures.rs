@@ -100,6 +100,8 @@ pub fn web() -> Dag {
         ],
         trusted_tenants: Vec::new(),
         card_affinity: None,
+        labels: Default::default(),
+        description: String::new(),
         form: dag::Form::Unspecified.into(),
         state: dag::State::Ready.into(),
         generation: 1,
@@ -183,6 +185,8 @@ pub fn tenant() -> Tenant {
         etag: "e7".into(),
         create_time: made(),
         update_time: made(),
+        labels: Default::default(),
+        description: String::new(),
     }
 }
 
@@ -305,6 +309,8 @@ pub fn rule() -> Rule {
         dag: "tenants/acme/dags/web".into(),
         etag: "e4".into(),
         create_time: made(),
+        update_time: None,
+        binding: String::new(),
     }
 }
 

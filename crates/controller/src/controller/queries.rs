@@ -16,7 +16,7 @@ use crate::protocol::{
 };
 use crate::records::Maintenance;
 use crate::state::Core;
-use crate::{batch_create, consolidation, quotas, views};
+use crate::{batch_create, consolidation, guards, quotas, views};
 
 use super::Controller;
 
@@ -149,6 +149,7 @@ impl Controller {
             counters: card.counters().clone(),
             ingress_reserved: card.ledger().ingress_reserved(),
             regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
+            etag: guards::card_etag(&self.core, id)?,
         })
     }
 

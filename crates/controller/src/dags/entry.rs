@@ -2,7 +2,7 @@
 
 use snic_domain::{
     Bandwidth, CardId, Condition, ConditionStatus, ConditionType, DagName, DagSpec, DagUid,
-    Explanation, Infeasible, OperationId, Timestamp,
+    Explanation, Infeasible, Notes, OperationId, Timestamp,
 };
 
 use super::place::Place;
@@ -128,6 +128,12 @@ impl DagEntry {
         self.generation += 1;
         self.updated = now;
         std::mem::replace(&mut self.spec, spec)
+    }
+
+    /// Notes something else about it; its generation stays.
+    pub fn annotate(&mut self, notes: Notes, now: Timestamp) {
+        self.updated = now;
+        self.spec.notes = notes;
     }
 
     /// The operation that waits for it.

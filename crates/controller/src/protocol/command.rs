@@ -1,8 +1,8 @@
 //! Commands, and the callers who send them.
 
 use snic_domain::{
-    BindingSpec, Bitstream, BitstreamId, CardId, DagName, DagPatch, DagSpec, NtType, NtTypeId,
-    OperationId, QuotaPatch, RegionId, Rule, RuleId, Tenant, TenantId, VmId,
+    BindingSpec, Bitstream, BitstreamId, CardId, DagName, DagPatch, DagSpec, NotesPatch, NtType,
+    NtTypeId, OperationId, QuotaPatch, RegionId, Rule, RuleId, RulePatch, Tenant, TenantId, VmId,
 };
 
 use super::batch::{BatchPlan, DagBatch};
@@ -74,6 +74,8 @@ pub enum Command {
         weight: Option<u32>,
         /// New bounds of its quota.
         quota: Option<QuotaPatch>,
+        /// What operators note about it.
+        notes: NotesPatch,
         /// What the caller read.
         etag: Option<String>,
     },
@@ -99,6 +101,13 @@ pub enum Command {
     CreateBitstream(Bitstream),
     /// Removes a bitstream that no DAG uses.
     DeleteBitstream {
+        /// Which.
+        id: BitstreamId,
+        /// What the caller read.
+        etag: Option<String>,
+    },
+    /// Takes a rejected bitstream back.
+    RetryBitstream {
         /// Which.
         id: BitstreamId,
         /// What the caller read.
@@ -140,12 +149,28 @@ pub enum Command {
     },
     /// A new classification rule.
     CreateRule(Rule),
+    /// Another priority, match or DAG of a rule.
+    UpdateRule {
+        /// Which.
+        id: RuleId,
+        /// The new values.
+        patch: RulePatch,
+        /// What the caller read.
+        etag: Option<String>,
+    },
     /// Removes a rule.
     DeleteRule {
         /// Which.
         id: RuleId,
         /// What the caller read.
         etag: Option<String>,
+    },
+    /// A change of a card, a region or a binding, if that is still as the caller read it.
+    Guarded {
+        /// What the caller read.
+        etag: String,
+        /// The change.
+        command: Box<Self>,
     },
     /// Places nothing new in a region and moves away what is there.
     DrainRegion {

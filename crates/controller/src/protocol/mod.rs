@@ -27,7 +27,7 @@ pub use policy::{
 };
 pub use reply::Reply;
 pub use view::{
-    BitstreamAdvice, BitstreamView, CardHealth, CardLoss, CardView, ConsolidationView, DagTraffic,
-    DagView, MoveView, NtView, OperationView, RecommendationView, RegionUser, RegionView, RuleView,
-    SlotView, StatePlace, StateView, TenantUsage, TenantView,
+    BitstreamAdvice, BitstreamRejection, BitstreamView, CardHealth, CardLoss, CardView,
+    ConsolidationView, DagTraffic, DagView, MoveView, NtView, OperationView, RecommendationView,
+    RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView, TenantUsage, TenantView,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Condition, Cycles,
     DagName, DagSpec, DagState, DagUid, Explanation, Mapping, NtCode, NtType, NtTypeId, RegionId,
-    RegionKind, RegionState, Rule, Slot, Tenant, Timestamp,
+    RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
 };
 use snic_planner::{Recommendation, Underfilled};
 use snic_tables::{CardCounters, DropCause};
@@ -75,11 +75,22 @@ pub struct BitstreamView {
     /// Regions that hold it or are to hold it; empty for tenants.
     pub regions: Vec<(CardId, RegionId)>,
     /// Why it is not used any more, if loading it failed wherever it was tried.
-    pub rejected: Option<String>,
+    pub rejection: Option<BitstreamRejection>,
     /// For guarded deletes.
     pub etag: String,
     /// When it was uploaded.
     pub created: Timestamp,
+}
+
+/// Why nothing is planned with a bitstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BitstreamRejection {
+    /// Why its last load failed.
+    pub reason: String,
+    /// Since when it is rejected.
+    pub since: Timestamp,
+    /// From when on its owner can have it retried.
+    pub retry_from: Timestamp,
 }
 
 /// A DAG with its status.
@@ -196,6 +207,8 @@ pub struct RegionView {
     pub last_error_at: Option<Timestamp>,
     /// What it keeps for DAGs, or is being saved from it.
     pub states: Vec<StateView>,
+    /// For guarded changes.
+    pub etag: String,
 }
 
 /// How a card is.
@@ -244,6 +257,8 @@ pub struct CardView {
     pub counters: CardCounters,
     /// Regions by state, for a summary.
     pub regions: Vec<(RegionId, RegionState)>,
+    /// For guarded changes.
+    pub etag: String,
 }
 
 /// A rule with whether the card has it.
@@ -251,6 +266,10 @@ pub struct CardView {
 pub struct RuleView {
     /// The rule.
     pub rule: Rule,
+    /// The machine with which it ends.
+    pub binding: Option<VmId>,
+    /// When it was last changed.
+    pub updated: Timestamp,
     /// Whether the card, read back, has it.
     pub programmed: bool,
     /// For guarded deletes.

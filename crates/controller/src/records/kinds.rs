@@ -67,8 +67,18 @@ pub struct BitstreamRecord {
     /// Why it is not used any more, if loading it failed wherever it was tried.
     #[serde(default)]
     pub rejected: Option<String>,
+    /// When that was last found; `None` in records from before it was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected_at: Option<Timestamp>,
+    /// How often that was found.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rejections: u32,
     /// When it was uploaded.
     pub created: Timestamp,
+}
+
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A DAG.
@@ -148,11 +158,25 @@ pub struct RuleRecord {
     pub card: CardId,
     /// Its row in the classifier.
     pub row: u16,
-    /// The machine that it is of; `None` where an operator made it.
+    /// The machine with which it ends: it made the rule, or its tenant made it for a function of the machine.
+    /// `None` where an operator made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<VmId>,
     /// When it was made.
     pub created: Timestamp,
+    /// How often it was changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub updates: u32,
+    /// When it was last changed, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated: Option<Timestamp>,
+}
+
+impl RuleRecord {
+    /// Whether a machine's binding made it, which alone changes and removes it.
+    pub fn is_of_machine(&self) -> bool {
+        self.binding.is_some() && self.rule.id.owner().is_none()
+    }
 }
 
 /// A request that was carried out, so that its repetition is not.

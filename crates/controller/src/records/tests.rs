@@ -75,11 +75,20 @@ fn binding() -> BindingRecord {
 
 /// One of each kind that can be made without a catalogue.
 fn all() -> Vec<Record> {
-    let tenant = Tenant { id: name().tenant, weight: 2, quota: Quota::default() };
+    let tenant =
+        Tenant { id: name().tenant, weight: 2, quota: Quota::default(), notes: Default::default() };
     let tenant = TenantRecord { tenant, number: 1, generation: 1, created: at(1), updated: at(2) };
     let id = RuleId::new("first").expect("a label");
     let rule = Rule { id, priority: 3, matches: Default::default(), dag: name() };
-    let rule = RuleRecord { rule, card: card(), row: 4, binding: None, created: at(1) };
+    let rule = RuleRecord {
+        rule,
+        card: card(),
+        row: 4,
+        binding: None,
+        created: at(1),
+        updates: 0,
+        updated: None,
+    };
     let operation = OperationRecord {
         id: OperationId::new("op-1").expect("a label"),
         work: OperationWork::DeleteDag(name(), Some(card())),

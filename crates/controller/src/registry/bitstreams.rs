@@ -1,15 +1,24 @@
 //! Bitstreams: registered once, immutable, removed when nothing uses them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{Area, Bitstream, BitstreamId, Digest, NtTypeId, TenantId};
 
 use super::Registry;
 use crate::etag::{check_etag, etag};
-use crate::protocol::{BitstreamView, Caller, ControlError};
+use crate::protocol::{BitstreamRejection, BitstreamView, Caller, ControlError};
 use crate::records::{BitstreamRecord, Record, RecordKey};
 use crate::tx::Tx;
+
+/// How long the owner of a bitstream waits before the first retry.
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(60);
+/// The longest such wait: a tenant that retries a broken bitstream for ever costs two regions a few loads a
+/// day.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Beyond as many doublings the wait is the longest in any case.
+const RETRY_DOUBLINGS_MAX: u32 = 11;
 
 impl Registry {
     /// A bitstream, if there is one.
@@ -48,8 +57,8 @@ impl Registry {
             bitstream: bitstream.clone(),
             area: bitstream.nts.iter().map(area).sum(),
             regions: Vec::new(),
-            rejected: record.rejected.clone(),
-            etag: etag(&[&bitstream.id, &record.created.as_nanos()]),
+            rejection: rejection(record),
+            etag: etag_of(record),
             created: record.created,
         }
     }
@@ -70,7 +79,13 @@ impl Registry {
             self.check_bitstream_quota(owner, &bitstream)?;
         }
         bitstream.shareable |= owner.is_none();
-        let record = BitstreamRecord { bitstream, rejected: None, created: tx.now() };
+        let record = BitstreamRecord {
+            bitstream,
+            rejected: None,
+            rejected_at: None,
+            rejections: 0,
+            created: tx.now(),
+        };
         tx.put(Record::Bitstream(record.clone()));
         let view = self.view_of_bitstream(&record);
         self.charge_bitstream(&record.bitstream);
@@ -112,14 +127,25 @@ impl Registry {
         id: &BitstreamId,
         etag: Option<&str>,
     ) -> Result<(), ControlError> {
+        self.check_bitstream_change(caller, id, etag, "delete")
+    }
+
+    fn check_bitstream_change(
+        &self,
+        caller: &Caller,
+        id: &BitstreamId,
+        etag: Option<&str>,
+        verb: &str,
+    ) -> Result<(), ControlError> {
         let resource = format!("bitstreams/{id}");
         let record =
             self.bitstreams.get(id).filter(|record| is_readable(&record.bitstream, caller));
         let record = record.ok_or_else(|| ControlError::not_found(&resource))?;
         if !caller.may_change(id.owner().as_ref()) {
-            return Err(ControlError::precondition(resource, "only its owner can delete it"));
+            let text = format!("only its owner can {verb} it");
+            return Err(ControlError::precondition(resource, text));
         }
-        check_etag(&resource, etag, self.view_of_bitstream(record).etag)
+        check_etag(&resource, etag, etag_of(record))
     }
 
     /// Removes a bitstream that no region is to hold any more, and its bytes with the last one that
@@ -139,14 +165,66 @@ impl Registry {
         self.catalogue.withhold(ids);
     }
 
+    /// Takes a rejected bitstream back.
+    ///
+    /// # Errors
+    /// `caller` may not, it is not as it was read, it is not rejected, or it is too early for its owner: each
+    /// retry may cost two regions several loads.
+    pub fn retry_bitstream(
+        &mut self,
+        tx: &mut Tx,
+        caller: &Caller,
+        id: &BitstreamId,
+        etag: Option<&str>,
+    ) -> Result<BitstreamView, ControlError> {
+        self.check_bitstream_change(caller, id, etag, "retry")?;
+        let record = self.bitstreams.get_mut(id).expect("it was just looked at");
+        let resource = format!("bitstreams/{id}");
+        let Some(rejection) = rejection(record) else {
+            return Err(ControlError::precondition(resource, "it is not rejected"));
+        };
+        let wait = rejection.retry_from.since(tx.now());
+        if caller.tenant().is_some() && !wait.is_zero() {
+            let (times, seconds) = (record.rejections, wait.as_secs() + 1);
+            let text = format!("rejections so far: {times}; it can be retried in {seconds} s");
+            return Err(ControlError::precondition(resource, text));
+        }
+        record.rejected = None;
+        record.rejected_at = None;
+        tx.put(Record::Bitstream(record.clone()));
+        let record = &self.bitstreams[id];
+        self.catalogue.insert_bitstream(record.bitstream.clone());
+        Ok(self.view_of_bitstream(record))
+    }
+
     /// A bitstream cannot be loaded anywhere: nothing is planned with it any more.
     pub fn reject_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId, reason: String) {
         // It may have been deleted while a load of it was under way.
         if let Some(record) = self.bitstreams.get_mut(id) {
             record.rejected = Some(reason);
+            record.rejected_at = Some(tx.now());
+            record.rejections = record.rejections.saturating_add(1);
             tx.put(Record::Bitstream(record.clone()));
             self.catalogue.remove_bitstream(id);
         }
+    }
+}
+
+/// Why nothing is planned with a bitstream, if it is rejected.
+fn rejection(record: &BitstreamRecord) -> Option<BitstreamRejection> {
+    let reason = record.rejected.clone()?;
+    let since = record.rejected_at.unwrap_or(record.created);
+    let doublings = record.rejections.saturating_sub(1).min(RETRY_DOUBLINGS_MAX);
+    let pause = (RETRY_PAUSE_MIN * (1 << doublings)).min(RETRY_PAUSE_MAX);
+    Some(BitstreamRejection { reason, since, retry_from: since + pause })
+}
+
+/// One that was never rejected has the same as ever.
+fn etag_of(record: &BitstreamRecord) -> String {
+    let (id, created) = (&record.bitstream.id, record.created.as_nanos());
+    match record.rejections {
+        0 => etag(&[id, &created]),
+        times => etag(&[id, &created, &times, &record.rejected.is_some()]),
     }
 }
 

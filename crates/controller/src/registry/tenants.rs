@@ -106,6 +106,7 @@ impl Registry {
         let record = self.tenants.get_mut(id).expect("it has an etag, so it exists");
         record.tenant.weight = patch.weight.unwrap_or(record.tenant.weight);
         record.tenant.quota = patch.quota.unwrap_or_default().apply(record.tenant.quota);
+        record.tenant.notes = patch.notes.apply(&record.tenant.notes);
         record.generation += 1;
         record.updated = tx.now();
         tx.put(Record::Tenant(record.clone()));

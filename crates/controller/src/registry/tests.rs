@@ -62,7 +62,8 @@ fn registry() -> Registry {
     let mut registry = Registry::default();
     let mut tx = Tx::at(NOW);
     for name in ["acme", "beta"] {
-        let tenant = Tenant { id: id(name), weight: 1, quota: Quota::default() };
+        let tenant =
+            Tenant { id: id(name), weight: 1, quota: Quota::default(), notes: Default::default() };
         registry.create_tenant(&mut tx, tenant).expect("a new one");
     }
     let shared = NtType { shareable: true, ..nt("nat") };
@@ -162,7 +163,7 @@ fn quotas_count_what_is_owned_and_what_is_asked_for() {
         nt_types_max: 2,
         ..Quota::default()
     };
-    let patch = TenantPatch { quota: Some(quota.into()), weight: None };
+    let patch = TenantPatch { quota: Some(quota.into()), ..TenantPatch::default() };
     let view = registry.update_tenant(&mut tx, &id("acme"), patch, None).expect("it exists");
     assert_eq!((view.tenant.weight, view.tenant.quota), (1, quota));
     let over = |error: Result<(), ControlError>| match error {
@@ -223,7 +224,7 @@ fn a_rejected_bitstream_stays_and_is_not_planned_with() {
         .expect("a new one");
     registry.reject_bitstream(&mut tx, &name, "CRC".into());
     let view = registry.bitstream_view(&operator(), &name).expect("it is still there");
-    assert_eq!(view.rejected.as_deref(), Some("CRC"));
+    assert_eq!(view.rejection.as_ref().map(|of| of.reason.as_str()), Some("CRC"));
     assert!(registry.catalogue().bitstream(&name).is_none());
     check(&registry);
     let gone = BitstreamId::new("gone").expect("a label");
@@ -240,7 +241,8 @@ fn a_deleted_tenants_number_is_given_out_again_and_no_other_twice() {
     assert_eq!((number(&registry, "acme"), number(&registry, "beta")), (Some(1), Some(2)));
     registry.remove_tenant(&mut tx, &id("acme"));
     for name in ["gamma", "delta"] {
-        let tenant = Tenant { id: id(name), weight: 1, quota: Quota::default() };
+        let tenant =
+            Tenant { id: id(name), weight: 1, quota: Quota::default(), notes: Default::default() };
         registry.create_tenant(&mut tx, tenant).expect("a new one");
     }
     assert_eq!((number(&registry, "gamma"), number(&registry, "delta")), (Some(1), Some(3)));
@@ -257,7 +259,7 @@ proptest! {
         let mut registry = Registry::default();
         let mut tx = Tx::at(NOW);
         for name in ["acme", "beta"] {
-            let tenant = Tenant { id: id(name), weight: 1, quota: Quota::default() };
+            let tenant = Tenant { id: id(name), weight: 1, quota: Quota::default(), notes: Default::default() };
             registry.create_tenant(&mut tx, tenant).expect("a new one");
         }
         let shared = NtType { shareable: true, ..nt("nat") };

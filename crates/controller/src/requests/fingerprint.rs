@@ -6,7 +6,7 @@
 //! match nothing.
 
 use serde::Serialize;
-use snic_domain::{DagPatch, Digest};
+use snic_domain::{DagPatch, Description, Digest, Labels, NotesPatch, RulePatch};
 
 use crate::protocol::{Command, DagBatch, NewDag};
 
@@ -36,14 +36,16 @@ impl Fingerprint {
 fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
     match command {
         Command::CreateTenant(tenant) => list(("create-tenant", tenant)),
-        Command::UpdateTenant { id, weight, quota, etag } => {
-            list(("update-tenant", id, weight, quota, etag))
-        }
+        Command::UpdateTenant { id, weight, quota, notes, etag } => match noted(notes) {
+            None => list(("update-tenant", id, weight, quota, etag)),
+            Some(notes) => list(("update-tenant", id, (weight, notes), quota, etag)),
+        },
         Command::DeleteTenant { id, force, etag } => list(("delete-tenant", id, force, etag)),
         Command::CreateNtType(nt) => list(("create-nt-type", nt)),
         Command::DeleteNtType { id, etag } => list(("delete-nt-type", id, etag)),
         Command::CreateBitstream(bitstream) => list(("create-bitstream", bitstream)),
         Command::DeleteBitstream { id, etag } => list(("delete-bitstream", id, etag)),
+        Command::RetryBitstream { id, etag } => list(("retry-bitstream", id, etag)),
         Command::CreateDag { name, spec, validate_only } => {
             list(("create-dag", name, spec, validate_only))
         }
@@ -55,9 +57,13 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
             let DagPatch { nodes, edges, bandwidth, form, .. } = patch;
-            let DagPatch { packet_sizes, trusted_tenants, card_affinity, .. } = patch;
+            let DagPatch { packet_sizes, trusted_tenants, card_affinity, notes, .. } = patch;
             let fields = (nodes, edges, bandwidth, form);
             // Requests that are remembered keep the encoding from before a field was there.
+            if let Some(notes) = noted(notes) {
+                let fields = (fields, packet_sizes, trusted_tenants, card_affinity, notes);
+                return list(("update-dag", name, fields, etag, validate_only));
+            }
             match (packet_sizes, trusted_tenants, card_affinity) {
                 (None, None, None) => list(("update-dag", name, fields, etag, validate_only)),
                 (Some(sizes), None, None) => {
@@ -74,7 +80,15 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         }
         Command::DeleteDag { name, etag } => list(("delete-dag", name, etag)),
         Command::CreateRule(rule) => list(("create-rule", rule)),
+        Command::UpdateRule { id, patch, etag } => {
+            let RulePatch { priority, matches, dag } = patch;
+            list(("update-rule", id, priority, matches, dag, etag))
+        }
         Command::DeleteRule { id, etag } => list(("delete-rule", id, etag)),
+        Command::Guarded { etag, command } => {
+            let command = serde_json::from_slice::<serde_json::Value>(&encode(command)?)?;
+            list(("guarded", etag, command))
+        }
         Command::DrainRegion { card, region } => list(("drain-region", card, region)),
         Command::DrainCard { card } => list(("drain-card", card)),
         Command::Cordon { card, region, on } => list(("cordon", card, region, on)),
@@ -95,6 +109,12 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
     }
 }
 
+/// What a patch sets of the notes; `None` where it leaves them, as requests did before there were notes.
+fn noted(notes: &NotesPatch) -> Option<(&Option<Labels>, &Option<Description>)> {
+    let NotesPatch { labels, description } = notes;
+    (labels.is_some() || description.is_some()).then_some((labels, description))
+}
+
 fn list(values: impl Serialize) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&values)
 }
@@ -109,7 +129,12 @@ mod tests {
 
     fn tenant(weight: u32) -> Command {
         let id = TenantId::new("acme").expect("a label");
-        Command::CreateTenant(Tenant { id, weight, quota: Quota::default() })
+        Command::CreateTenant(Tenant {
+            id,
+            weight,
+            quota: Quota::default(),
+            notes: Default::default(),
+        })
     }
 
     fn dag(gbps: u64, validate_only: bool) -> Command {

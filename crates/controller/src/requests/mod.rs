@@ -129,7 +129,12 @@ mod tests {
 
     fn create(tenant: &str) -> Fingerprint {
         let id = TenantId::new(tenant).expect("a label");
-        Fingerprint::of(&Command::CreateTenant(Tenant { id, weight: 1, quota: Quota::default() }))
+        Fingerprint::of(&Command::CreateTenant(Tenant {
+            id,
+            weight: 1,
+            quota: Quota::default(),
+            notes: Default::default(),
+        }))
     }
 
     fn made(tenant: &str) -> Made {

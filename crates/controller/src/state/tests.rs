@@ -50,7 +50,12 @@ impl Rig {
         let operations = Operations::new(meta, true);
         let mut core = Core::new(ControllerSettings::default(), operations, 7, NOW);
         let mut tx = Tx::at(NOW);
-        let acme = Tenant { id: tenant("acme"), weight: 1, quota: Quota::default() };
+        let acme = Tenant {
+            id: tenant("acme"),
+            weight: 1,
+            quota: Quota::default(),
+            notes: Default::default(),
+        };
         core.registry.create_tenant(&mut tx, acme).expect("a new one");
         let operator = Caller::Operator("ada".into());
         for id in ["aes", "lb"] {
@@ -423,7 +428,7 @@ fn quotas_name_the_limit_and_what_was_asked() {
     let mut rig = Rig::new(1);
     rig.create("web", "aes", gbps(5)).expect("there is room");
     let quota = Quota { rules_max: 1, machines_max: 0, operations_max: 1, ..Quota::default() };
-    let few = Tenant { id: tenant("few"), weight: 1, quota };
+    let few = Tenant { id: tenant("few"), weight: 1, quota, notes: Default::default() };
     rig.core.registry.create_tenant(&mut rig.tx, few).expect("a new one");
     let few = tenant("few");
     let told = |error: Result<(), ControlError>| error.expect_err("over its quota").to_string();

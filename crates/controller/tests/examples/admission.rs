@@ -202,6 +202,7 @@ fn command() -> impl Strategy<Value = Command> {
     let region = || 0u8..6;
     let owned = || prop::sample::select(vec!["nat", "lb", "gre", "acme.own", "nix"]);
     let quota = (0u32..3, 0u64..60).prop_map(|(dags, gbps)| Command::UpdateTenant {
+        notes: Default::default(),
         id: tenant_id("beta"),
         weight: Some(dags),
         quota: Some(

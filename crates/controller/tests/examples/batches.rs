@@ -273,7 +273,13 @@ fn quotas_count_what_comes_before_in_the_batch() {
     let quota = QuotaPatch { dags_max: Some(2), ..QuotaPatch::default() };
     let id = tenant_id("acme");
     world
-        .ask(Command::UpdateTenant { id, weight: None, quota: Some(quota), etag: None })
+        .ask(Command::UpdateTenant {
+            notes: Default::default(),
+            id,
+            weight: None,
+            quota: Some(quota),
+            etag: None,
+        })
         .expect("it exists");
     let three = [("a", "nat", 1), ("b", "nat", 1), ("c", "nat", 1)];
     let (index, failed, error) = failure(world.ask_batch(&batch(&three)));
@@ -292,7 +298,13 @@ fn memory_of_an_nt_counts_once_and_operations_each() {
         QuotaPatch { memory_max: Some(mib(2)), operations_max: Some(3), ..QuotaPatch::default() };
     let id = tenant_id("acme");
     world
-        .ask(Command::UpdateTenant { id, weight: None, quota: Some(quota), etag: None })
+        .ask(Command::UpdateTenant {
+            notes: Default::default(),
+            id,
+            weight: None,
+            quota: Some(quota),
+            etag: None,
+        })
         .expect("it exists");
     // `nat` takes 2 MiB, however many DAGs of the tenant have it.
     let asked = partial(&[

@@ -435,7 +435,13 @@ fn a_tenant_has_no_more_machines_than_its_quota() {
     let mut world = deployed();
     let quota = Quota { machines_max: 1, ..tenant("acme").quota };
     let id = tenant_id("acme");
-    let set = Command::UpdateTenant { id, weight: None, quota: Some(quota.into()), etag: None };
+    let set = Command::UpdateTenant {
+        notes: Default::default(),
+        id,
+        weight: None,
+        quota: Some(quota.into()),
+        etag: None,
+    };
     world.ask(set).expect("valid");
     world.ask(bind(wish(1))).expect("the first");
     let over = over_quota(world.ask(bind(wish(2))));

@@ -169,6 +169,7 @@ fn diamond(form: FormPreference, gbps: u64) -> DagSpec {
         packet_sizes,
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        notes: Default::default(),
     }
 }
 

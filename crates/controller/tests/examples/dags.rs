@@ -23,7 +23,13 @@ fn would_be(answer: Answer) -> snic_controller::DagView {
 
 fn set_quota(world: &mut World, quota: Quota) {
     let id = tenant_id("acme");
-    let command = Command::UpdateTenant { id, weight: None, quota: Some(quota.into()), etag: None };
+    let command = Command::UpdateTenant {
+        notes: Default::default(),
+        id,
+        weight: None,
+        quota: Some(quota.into()),
+        etag: None,
+    };
     world.ask(command).expect("valid");
 }
 

@@ -215,7 +215,15 @@ fn capacity_follows_the_weights() {
     let names = ["acme/web", "beta/web"];
     let mut world = deployed(&names);
     let (id, weight) = (tenant_id("acme"), Some(3));
-    world.ask(Command::UpdateTenant { id, weight, quota: None, etag: None }).expect("an operator");
+    world
+        .ask(Command::UpdateTenant {
+            notes: Default::default(),
+            id,
+            weight,
+            quota: None,
+            etag: None,
+        })
+        .expect("an operator");
     periods(&mut world, 6, &[("acme/web", 40), ("beta/web", 40)]);
     assert_eq!(names.map(|name| holds(&world, name)), [30, 10], "{:?}", kinds(&world));
     let shares = ["acme", "beta"].map(|id| world.controller.fairness(&tenant_id(id))[0].space_ppm);

@@ -108,7 +108,7 @@ fn a_bitstream_that_fails_in_two_regions_is_rejected_and_they_are_cleared() {
         let who = operator();
         let mut all = world.controller.bitstreams(&who);
         let view = all.find(|view| view.bitstream.id == bitstream_id("lb"));
-        view.expect("it is still listed").rejected
+        view.expect("it is still listed").rejection.map(|of| of.reason)
     };
     assert!(rejected(&world).expect("rejected").contains("error 9"));
     world.ask(create("acme/b", spec("lb", 1))).expect_err("nothing else holds lb");
@@ -132,7 +132,7 @@ fn a_success_in_between_clears_the_bitstreams_name() {
     assert_eq!(world.region_states().iter().filter(faulty).count(), 2);
     let who = operator();
     let mut all = world.controller.bitstreams(&who);
-    assert!(all.all(|view| view.rejected.is_none()));
+    assert!(all.all(|view| view.rejection.is_none()));
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 
 use snic_controller::{Command, ControlError, Reply, RuleView};
-use snic_domain::{Match, Prefix, Quota, Rule, RuleId};
+use snic_domain::{Match, Prefix, Quota, Rule, RuleId, RulePatch};
 use snic_tables::{ClassifierRow, Table};
 
-use crate::support::things::{create, dag, delete, spec, tenant, tenant_id, update};
+use crate::support::things::{card_id, create, dag, delete, spec, tenant, tenant_id, update};
 use crate::support::{Answer, World, absent, wrong_field};
 
 fn rule_id(id: &str) -> RuleId {
@@ -173,7 +173,13 @@ fn the_classifier_is_full_at_its_rows() {
     world.deploy("acme/web", "nat", 1);
     let quota = Quota { rules_max: u32::MAX, ..tenant("acme").quota };
     let id = tenant_id("acme");
-    let all = Command::UpdateTenant { id, weight: None, quota: Some(quota.into()), etag: None };
+    let all = Command::UpdateTenant {
+        notes: Default::default(),
+        id,
+        weight: None,
+        quota: Some(quota.into()),
+        etag: None,
+    };
     world.ask(all).expect("valid");
     for i in 0..Table::Classifier.rows() as u32 {
         world.ask(rule(&format!("r{i}"), (i % 1_000) as u16, vni(i))).expect("a free row");
@@ -200,7 +206,55 @@ fn rules_outlive_a_restart_and_a_power_failure() {
     assert_eq!((on_card(&mut world), world.card().words_written), (rows.clone(), words));
     world.card().power_cycle();
     world.lose_card();
-    world.appear(&crate::support::things::card_id());
+    world.appear(&card_id());
     world.settle();
     assert_eq!(on_card(&mut world), rows);
+}
+
+#[test]
+fn a_rule_is_changed_where_it_is() {
+    let mut world = World::new();
+    world.deploy("acme/web", "nat", 1);
+    world.deploy("acme/mail", "nat", 1);
+    for (id, priority) in [("a", 3), ("b", 9), ("c", 9)] {
+        world.ask(rule(id, priority, vni(7))).expect("there is room");
+    }
+    world.settle();
+    let change = |patch: RulePatch, etag: Option<&str>| Command::UpdateRule {
+        id: rule_id("c"),
+        patch,
+        etag: etag.map(str::to_owned),
+    };
+    let seen = |world: &World| world.controller.rule_view(&rule_id("c")).expect("it is there");
+    let before = seen(&world);
+    let to_none = RulePatch { dag: Some(dag("acme/none")), ..RulePatch::default() };
+    assert_eq!(wrong_field(world.ask(change(to_none, None))), "rule.dag");
+    let all = RulePatch { matches: Some(Match::default()), ..RulePatch::default() };
+    assert_eq!(wrong_field(world.ask(change(all, None))), "rule.match");
+    assert_eq!(seen(&world), before, "what is refused changes nothing");
+    let patch = RulePatch { priority: Some(1), matches: Some(vni(8)), dag: Some(dag("acme/mail")) };
+    let version =
+        |world: &World| world.controller.card_view(&card_id()).expect("there").table_version;
+    let before_it = version(&world);
+    let changed = view(world.ask(change(patch.clone(), Some(&before.etag))));
+    assert_eq!(changed.rule, patch.apply(&before.rule));
+    world.settle();
+    assert_eq!(version(&world), before_it + 1, "one commit");
+    let uid = |name: &str| world.controller.dag_view(&dag(name)).expect("there").uid.raw();
+    let (web, mail) = (uid("acme/web"), uid("acme/mail"));
+    let rows: Vec<_> = on_card(&mut world).iter().map(|row| (row.priority, row.dag_uid)).collect();
+    assert_eq!(rows, [(1, mail), (3, web), (9, web)]);
+    assert!(seen(&world).programmed);
+    world.ask(change(RulePatch::default(), Some(&before.etag))).expect_err("it has changed since");
+    world.restart();
+    world.settle();
+    assert_eq!(seen(&world).etag, changed.etag);
+    assert_eq!(
+        absent(world.ask(Command::UpdateRule {
+            id: rule_id("d"),
+            patch: RulePatch::default(),
+            etag: None
+        })),
+        "classificationRules/d"
+    );
 }

@@ -18,7 +18,13 @@ fn view(answer: Answer) -> TenantView {
 }
 
 fn update(id: &str, weight: Option<u32>, etag: Option<String>) -> Command {
-    Command::UpdateTenant { id: tenant_id(id), weight, quota: None, etag }
+    Command::UpdateTenant {
+        notes: Default::default(),
+        id: tenant_id(id),
+        weight,
+        quota: None,
+        etag,
+    }
 }
 
 #[test]
@@ -56,6 +62,7 @@ fn an_update_changes_what_it_names_and_the_etag() {
     assert_eq!(after.uid, before.uid);
     let quota = Quota { dags_max: 1, ..before.tenant.quota };
     let only_quota = Command::UpdateTenant {
+        notes: Default::default(),
         id: tenant_id("acme"),
         weight: None,
         quota: Some(quota.into()),
@@ -202,6 +209,7 @@ fn rule(id: &str, dag_name: &str) -> Rule {
 fn everything_that_a_tenant_can_make_more_of_has_a_quota() {
     let mut world = World::new();
     let set = |quota: Quota| Command::UpdateTenant {
+        notes: Default::default(),
         id: tenant_id("acme"),
         weight: None,
         quota: Some(quota.into()),
@@ -246,6 +254,7 @@ fn memory_is_counted_once_for_all_dags_of_a_tenant() {
     assert_eq!(world.tenant("acme").usage.memory, page);
     let quota = Quota { memory_max: page, ..tenant("acme").quota };
     let set = Command::UpdateTenant {
+        notes: Default::default(),
         id: tenant_id("acme"),
         weight: None,
         quota: Some(quota.into()),

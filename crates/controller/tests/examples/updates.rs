@@ -245,7 +245,13 @@ fn an_update_is_not_taken_back_beyond_the_quota() {
     world.deploy("acme/web", "nat", 5);
     let quota = Quota { bandwidth_max: Bandwidth::from_gbps(6), ..Quota::default() };
     let (id, weight, etag) = (tenant_id("acme"), None, None);
-    let lower = Command::UpdateTenant { id, weight, quota: Some(quota.into()), etag };
+    let lower = Command::UpdateTenant {
+        notes: Default::default(),
+        id,
+        weight,
+        quota: Some(quota.into()),
+        etag,
+    };
     world.ask(lower).expect("what it has is within it");
     // Another load keeps the port busy, so that the update cannot start.
     world.ask(create("beta/web", spec("vpn", 1))).expect("there is room");

@@ -131,7 +131,8 @@ impl Churn {
             assert!(churn.ask(Command::CreateTenant(Tenant {
                 id,
                 weight,
-                quota: Quota::default()
+                quota: Quota::default(),
+                notes: Default::default()
             })));
             let until = now + exponential(&mut churn.rng, 5.0);
             churn.members.push(Member {

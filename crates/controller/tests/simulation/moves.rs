@@ -41,7 +41,7 @@ fn go_on(world: &mut World, time: Duration) {
 fn fill(world: &mut World) {
     let quota = Quota { bandwidth_max: Bandwidth::from_gbps(1_000), ..Quota::default() };
     let id = TenantId::new("t0").expect("a label");
-    ask(world, Command::CreateTenant(Tenant { id, weight: 1, quota }));
+    ask(world, Command::CreateTenant(Tenant { id, weight: 1, quota, notes: Default::default() }));
     for nt in CATALOGUE.nts.iter().cloned() {
         ask(world, Command::CreateNtType(nt));
     }

@@ -71,6 +71,6 @@ pub fn random_spec(world: &mut World, of: &TenantId) -> DagSpec {
     let forms = [FormPreference::Auto, FormPreference::Parallel, FormPreference::Sequential];
     let form = *forms.choose(&mut world.rng).expect("three forms");
     let packet_sizes = snic_domain::PacketSizes::default();
-    let (trusted_tenants, card_affinity) = Default::default();
-    DagSpec { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants, card_affinity }
+    let (trusted_tenants, card_affinity, notes) = Default::default();
+    DagSpec { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, notes }
 }

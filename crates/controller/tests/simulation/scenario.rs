@@ -183,7 +183,12 @@ impl Run {
         for id in (0..TENANTS).map(tenant) {
             let weight = self.world.rng.random_range(1..=8);
             let quota = random_quota(&mut self.world);
-            self.order(Command::CreateTenant(Tenant { id: id.clone(), weight, quota }));
+            self.order(Command::CreateTenant(Tenant {
+                id: id.clone(),
+                weight,
+                quota,
+                notes: Default::default(),
+            }));
             self.weights.set(&self.world.controller, &id, weight);
         }
         let nts = CATALOGUE.nts.iter().cloned().map(Command::CreateNtType);
@@ -366,7 +371,13 @@ impl Run {
         let quota = self.world.chance(70).then(|| random_quota(&mut self.world));
         self.book.keeps(&self.world.controller, &id);
         let quota = quota.map(QuotaPatch::from);
-        let command = Command::UpdateTenant { id: id.clone(), weight, quota, etag: None };
+        let command = Command::UpdateTenant {
+            notes: Default::default(),
+            id: id.clone(),
+            weight,
+            quota,
+            etag: None,
+        };
         self.world.note(format_args!("{command:?}"));
         self.order(command);
         if let Some(weight) = weight {

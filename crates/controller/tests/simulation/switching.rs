@@ -43,7 +43,15 @@ fn set_up(world: &mut World) {
     }
     for (number, (nt, gbps)) in DAGS.into_iter().enumerate() {
         let name = name(number);
-        ask(world, Command::CreateTenant(Tenant { id: name.tenant.clone(), weight: 1, quota }));
+        ask(
+            world,
+            Command::CreateTenant(Tenant {
+                id: name.tenant.clone(),
+                weight: 1,
+                quota,
+                notes: Default::default(),
+            }),
+        );
         let nt = NtTypeId::new(nt).expect("a label");
         let spec = DagSpec::chain(&[nt], Bandwidth::from_gbps(gbps));
         ask(world, Command::CreateDag { name, spec, validate_only: false });

@@ -175,6 +175,7 @@ impl RandomDag {
             packet_sizes: snic_domain::PacketSizes::default(),
             trusted_tenants: Default::default(),
             card_affinity: Default::default(),
+            notes: Default::default(),
         })
         .expect("at most 5 nodes")
     }

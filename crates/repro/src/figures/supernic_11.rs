@@ -123,5 +123,6 @@ pub(super) fn dag_a(form: FormPreference, bandwidth: Bandwidth) -> Result<DagSpe
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        notes: Default::default(),
     })
 }

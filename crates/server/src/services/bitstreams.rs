@@ -16,7 +16,7 @@ use snic_domain::{Bitstream, BitstreamId, Digest, NtType, NtTypeId, TenantId};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    Missing, RpcResult, Services, absent, check_owner, consolidation, etag, page, repeat_of,
+    Missing, RpcResult, Services, absent, check_owner, consolidation, etag, listing, repeat_of,
     reply_as, request_id,
 };
 use crate::error::{OperationKind, failure};
@@ -68,6 +68,20 @@ impl BitstreamService for Services {
         Ok(Response::new(wire::bitstream(&view).into()))
     }
 
+    async fn retry_bitstream(
+        &self,
+        request: Request<v1::RetryBitstreamRequest>,
+    ) -> RpcResult<v1::RetryBitstreamResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = name::bitstream("name", &request.name).map_err(ApiError::from)?;
+        let repeat = repeat_of(&request.request_id)?;
+        self.check_may_change_bitstream(&caller, &id, &request.name).await?;
+        let command = Command::RetryBitstream { id, etag: etag(&request.etag) };
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Bitstream(view) => Response::new(wire::bitstream(&view).into()))
+    }
+
     async fn recommend_bitstreams(
         &self,
         request: Request<v1::RecommendBitstreamsRequest>,
@@ -87,13 +101,13 @@ impl BitstreamService for Services {
     ) -> RpcResult<v1::ListBitstreamsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let page = page(Query::of("ListBitstreams"), request.page_size, &request.page_token)?;
-        let after = page.after().and_then(|key| BitstreamId::new(key).ok());
+        let listing = listing!(v1::Bitstream, Query::of("ListBitstreams"), request)?;
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, caller, limit| {
+                &listing,
+                move |controller, caller, after, limit| {
+                    let after = after.and_then(|key| BitstreamId::new(key).ok());
                     let all = controller.bitstreams(caller);
                     let rest = all.skip_while(|view| Some(&view.bitstream.id) <= after.as_ref());
                     rest.take(limit).collect()
@@ -116,7 +130,7 @@ impl BitstreamService for Services {
         let id = name::bitstream("name", &request.name).map_err(ApiError::from)?;
         let repeat = repeat_of(&request.request_id)?;
         let command = Command::DeleteBitstream { id: id.clone(), etag: etag(&request.etag) };
-        let reply = match self.check_may_delete_bitstream(&caller, &id, &request.name).await {
+        let reply = match self.check_may_change_bitstream(&caller, &id, &request.name).await {
             Ok(()) => self.ask(&caller, repeat, command, OperationKind::Delete).await,
             Err(failure) => Err(failure),
         };
@@ -126,7 +140,7 @@ impl BitstreamService for Services {
 }
 
 impl Services {
-    async fn check_may_delete_bitstream(
+    async fn check_may_change_bitstream(
         &self,
         caller: &Caller,
         id: &BitstreamId,

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{RpcResult, Services, absent, consolidation, page, repeat_of, reply_as};
+use super::{RpcResult, Services, absent, consolidation, guarded, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::hub::Topic;
@@ -54,16 +54,15 @@ impl CardService for Services {
     ) -> RpcResult<v1::ListCardsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let page = page(Query::of("ListCards"), request.page_size, &request.page_token)?;
-        let after = page.after().map(str::to_owned);
+        let listing = listing!(v1::Card, Query::of("ListCards"), request)?;
         let links = self.0.card_links.clone();
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, _, limit| {
+                &listing,
+                move |controller, _, after, limit| {
                     let all = cards(controller, &links).into_iter();
-                    let rest = all.skip_while(|card| Some(&card.name) <= after.as_ref());
+                    let rest = all.skip_while(|card| Some(card.name.as_str()) <= after);
                     rest.take(limit).collect()
                 },
                 |card: &v1::Card| (card.name.clone(), card.clone()),
@@ -92,14 +91,14 @@ impl CardService for Services {
         let request = request.into_inner();
         let card = self.regions_of(&caller, &request.parent).await?;
         let query = Query::of("ListRegions").with("parent", &request.parent);
-        let page = page(query, request.page_size, &request.page_token)?;
-        let after = page.after().and_then(|key| name::region("page_token", key).ok());
+        let listing = listing!(v1::Region, query, request)?;
         let revision = self.0.hub.revision_now();
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, _, limit| {
+                &listing,
+                move |controller, _, after, limit| {
+                    let after = after.and_then(|key| name::region("page_token", key).ok());
                     regions(controller, card.as_ref(), after.as_ref(), limit)
                 },
                 |view: &RegionView| (name::of_region(&view.card, view.region), wire::region(view)),
@@ -130,9 +129,9 @@ impl CardService for Services {
     ) -> RpcResult<v1::DrainRegionResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
-        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
-        let command = Command::DrainRegion { card, region };
+        let (name, repeat) = (&request.name, repeat_of(&request.request_id)?);
+        let (card, region) = name::region("name", name).map_err(ApiError::from)?;
+        let command = guarded(&request.etag, Command::DrainRegion { card, region });
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
@@ -143,9 +142,9 @@ impl CardService for Services {
     ) -> RpcResult<v1::DrainCardResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
-        let card = name::card("name", &name).map_err(ApiError::from)?;
-        let command = Command::DrainCard { card };
+        let (name, repeat) = (&request.name, repeat_of(&request.request_id)?);
+        let card = name::card("name", name).map_err(ApiError::from)?;
+        let command = guarded(&request.etag, Command::DrainCard { card });
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
@@ -156,12 +155,13 @@ impl CardService for Services {
     ) -> RpcResult<v1::CordonRegionResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
-        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
+        let (name, repeat) = (&request.name, repeat_of(&request.request_id)?);
+        let (card, region) = name::region("name", name).map_err(ApiError::from)?;
         let command = Command::Cordon { card: card.clone(), region: Some(region), on: true };
+        let command = guarded(&request.etag, command);
         self.ask(&caller, repeat, command, OperationKind::Change).await?;
         let view = self.read(&caller, move |controller, _| controller.region_view(&card, region));
-        let view = view.await?.ok_or_else(|| absent(&name))?;
+        let view = view.await?.ok_or_else(|| absent(name))?;
         Ok(Response::new(wire::region(&view).into()))
     }
 
@@ -171,8 +171,9 @@ impl CardService for Services {
     ) -> RpcResult<v1::CordonCardResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
+        let (name, etag) = (&request.name, &request.etag);
         let repeat = repeat_of(&request.request_id)?;
-        let card = self.cordon(&caller, request.name, repeat, true).await?;
+        let card = self.cordon(&caller, (name, etag), repeat, true).await?;
         Ok(Response::new(card.into()))
     }
 
@@ -182,8 +183,9 @@ impl CardService for Services {
     ) -> RpcResult<v1::UncordonCardResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
+        let (name, etag) = (&request.name, &request.etag);
         let repeat = repeat_of(&request.request_id)?;
-        let card = self.cordon(&caller, request.name, repeat, false).await?;
+        let card = self.cordon(&caller, (name, etag), repeat, false).await?;
         Ok(Response::new(card.into()))
     }
 
@@ -195,7 +197,7 @@ impl CardService for Services {
         let request = request.into_inner();
         let repeat = repeat_of(&request.request_id)?;
         let card = name::card("name", &request.name).map_err(ApiError::from)?;
-        let command = Command::RemoveCard { card };
+        let command = guarded(&request.etag, Command::RemoveCard { card });
         self.ask(&caller, repeat, command, OperationKind::Delete).await?;
         Ok(Response::new(v1::RemoveCardResponse {}))
     }
@@ -208,7 +210,7 @@ impl CardService for Services {
         let request = request.into_inner();
         let repeat = repeat_of(&request.request_id)?;
         let card = name::card("name", &request.name).map_err(ApiError::from)?;
-        let command = Command::ReplaceCard { card };
+        let command = guarded(&request.etag, Command::ReplaceCard { card });
         self.ask(&caller, repeat, command, OperationKind::Change).await?;
         Ok(Response::new(self.card(&caller, &request.name).await?.into()))
     }
@@ -219,9 +221,9 @@ impl CardService for Services {
     ) -> RpcResult<v1::UndrainRegionResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
-        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
-        let command = Command::UndrainRegion { card, region };
+        let (name, repeat) = (&request.name, repeat_of(&request.request_id)?);
+        let (card, region) = name::region("name", name).map_err(ApiError::from)?;
+        let command = guarded(&request.etag, Command::UndrainRegion { card, region });
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Region(view) => Response::new(wire::region(&view).into()))
     }
@@ -232,9 +234,9 @@ impl CardService for Services {
     ) -> RpcResult<v1::ResetRegionResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let (name, repeat) = (request.name, repeat_of(&request.request_id)?);
-        let (card, region) = name::region("name", &name).map_err(ApiError::from)?;
-        let command = Command::ResetRegion { card, region };
+        let (name, repeat) = (&request.name, repeat_of(&request.request_id)?);
+        let (card, region) = name::region("name", name).map_err(ApiError::from)?;
+        let command = guarded(&request.etag, Command::ResetRegion { card, region });
         let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
@@ -262,10 +264,10 @@ impl CardService for Services {
         request: Request<v1::LoadRoleRequest>,
     ) -> RpcResult<v1::LoadRoleResponse> {
         let caller = caller(&request)?;
-        let v1::LoadRoleRequest { name, force, request_id } = request.into_inner();
+        let v1::LoadRoleRequest { name, force, request_id, etag } = request.into_inner();
         let repeat = repeat_of(&request_id)?;
         let card = name::card("name", &name).map_err(ApiError::from)?;
-        let command = Command::LoadRole { card, force };
+        let command = guarded(&etag, Command::LoadRole { card, force });
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
@@ -304,14 +306,14 @@ impl Services {
     async fn cordon(
         &self,
         caller: &Caller,
-        name: String,
+        (name, etag): (&str, &str),
         repeat: Option<String>,
         on: bool,
     ) -> Result<v1::Card, ApiError> {
-        let card = name::card("name", &name)?;
-        let command = Command::Cordon { card, region: None, on };
+        let card = name::card("name", name)?;
+        let command = guarded(etag, Command::Cordon { card, region: None, on });
         self.ask(caller, repeat, command, OperationKind::Change).await?;
-        self.card(caller, &name).await
+        self.card(caller, name).await
     }
 
     /// Which card's regions a list or a watch is about.

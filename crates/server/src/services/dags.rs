@@ -12,7 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{Missing, RpcResult, Services, absent, etag, page, repeat_of, unexpected};
+use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, unexpected};
 use crate::configurations;
 use crate::error::OperationKind;
 use crate::gate::caller;
@@ -77,15 +77,15 @@ impl DagService for Services {
         let request = request.into_inner();
         let tenant = self.tenants_dags(&caller, &request.parent).await?;
         let query = Query::of("ListDags").with("parent", &request.parent);
-        let page = page(query, request.page_size, &request.page_token)?;
-        let after = page.after().and_then(|key| name::dag("page_token", key).ok());
+        let listing = listing!(v1::Dag, query, request)?;
         // Before the state is read, so that a watch from here misses no change.
         let revision = self.0.hub.revision_now();
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, _, limit| {
+                &listing,
+                move |controller, _, after, limit| {
+                    let after = after.and_then(|key| name::dag("page_token", key).ok());
                     controller.dags_after(tenant.as_ref(), after.as_ref()).take(limit).collect()
                 },
                 |view: &DagView| (view.name.to_string(), wire::dag(view, wire::reader(&caller))),

@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{RpcResult, Services, page};
+use super::{RpcResult, Services, listing};
 use crate::gate::caller;
 use crate::hub::Topic;
 use crate::wire;
@@ -21,13 +21,13 @@ impl EventService for Services {
     ) -> RpcResult<v1::ListEventsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let page = page(Query::of("ListEvents"), request.page_size, &request.page_token)?;
-        let before = page.after().and_then(|key| key.parse().ok());
+        let listing = listing!(v1::Event, Query::of("ListEvents"), request)?;
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, caller, limit| {
+                &listing,
+                move |controller, caller, after, limit| {
+                    let before = after.and_then(|key| key.parse().ok());
                     controller.log_before(caller, before).take(limit).cloned().collect()
                 },
                 |entry: &LogEntry| (entry.number.to_string(), wire::event(entry)),

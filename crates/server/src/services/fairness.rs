@@ -8,7 +8,7 @@ use snic_api::v1::fairness_service_server::FairnessService;
 use snic_controller::FairnessView;
 use tonic::{Request, Response};
 
-use super::{RpcResult, Services, page};
+use super::{RpcResult, Services, listing};
 use crate::gate::caller;
 use crate::wire;
 
@@ -25,14 +25,13 @@ impl FairnessService for Services {
     ) -> RpcResult<v1::ListFairnessResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let page = page(Query::of("ListFairness"), request.page_size, &request.page_token)?;
-        let after = page.after().map(str::to_owned);
+        let listing = listing!(v1::Fairness, Query::of("ListFairness"), request)?;
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, caller, limit| {
-                    let first = after.as_deref().and_then(|key| key.split_once('/'));
+                &listing,
+                move |controller, caller, after, limit| {
+                    let first = after.and_then(|key| key.split_once('/'));
                     let views = controller
                         .tenants()
                         .map(|view| view.tenant.id)

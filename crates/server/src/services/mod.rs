@@ -23,9 +23,9 @@ mod watching;
 
 use std::sync::Arc;
 
-use prost::Message;
 use snic_api::convert::FieldProblem;
 use snic_api::error::ApiError;
+use snic_api::list::{Keyed, Listed, Listing};
 use snic_api::page::{Page, PageRequest, Query};
 use snic_api::v1::{self, ErrorReason};
 use snic_audit::AuditLog;
@@ -122,35 +122,52 @@ impl Services {
         read.await.map_err(|error| failure(error, OperationKind::Change, caller))
     }
 
-    /// One page: `query` returns at most the given number of items, `item` the key and message of each.
+    /// One page: `query` returns at most the given number of items behind the one with the given key, `item`
+    /// the key and message of each. Reads piece by piece, so that nobody else waits for a long list.
     async fn page<T, M, F>(
         &self,
         caller: &Caller,
-        page: &PageRequest,
+        listing: &Listing,
         query: F,
-        item: impl Fn(&T) -> (String, M),
+        item: impl Fn(&T) -> Keyed<M>,
     ) -> Result<Page<M>, ApiError>
     where
         T: Send + 'static,
-        M: Message,
-        F: FnOnce(&Controller, &Caller, usize) -> Vec<T> + Send + 'static,
+        M: Listed,
+        F: Fn(&Controller, &Caller, Option<&str>, usize) -> Vec<T> + Send + Sync + 'static,
     {
-        // One item more tells whether there is another page.
-        let items_max = page.limit() + 1;
-        let items = self
-            .read(caller, move |controller, caller| query(controller, caller, items_max))
-            .await?;
-        let items = items.iter().map(item);
-        let page = page.take_within(
-            items,
-            |(key, _)| key.clone(),
-            |(_, message)| message.encoded_len(),
-            PAGE_BYTES_MAX,
-        );
-        let items = page.items.into_iter().map(|(_, message)| message).collect();
-        Ok(Page { items, next_page_token: page.next_page_token })
+        let query = Arc::new(query);
+        let mut pieces = listing.begin::<M>(PAGE_BYTES_MAX)?;
+        loop {
+            let (after, most) = pieces.next();
+            let (query, after) = (Arc::clone(&query), after.map(str::to_owned));
+            let piece = self
+                .read(caller, move |controller, caller| {
+                    query(controller, caller, after.as_deref(), most)
+                })
+                .await?;
+            if let Some(page) = pieces.add(piece.iter().map(&item).collect())? {
+                return Ok(page);
+            }
+        }
     }
 }
+
+/// Parses the fields that list requests have in common.
+macro_rules! listing {
+    ($resource:ty, $query:expr, $request:expr) => {
+        snic_api::list::Listing::parse::<$resource>(
+            $query,
+            snic_api::list::ListFields {
+                page_size: $request.page_size,
+                page_token: &$request.page_token,
+                filter: &$request.filter,
+                order_by: &$request.order_by,
+            },
+        )
+    };
+}
+use listing;
 
 /// Parses the paging fields of a list request.
 fn page(query: Query, size: i32, token: &str) -> Result<PageRequest, ApiError> {
@@ -166,6 +183,14 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
 /// The etag, if there is one.
 fn etag(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// A change that is made only if the resource has this etag; without one in any case.
+fn guarded(etag: &str, command: Command) -> Command {
+    match etag {
+        "" => command,
+        etag => Command::Guarded { etag: etag.to_owned(), command: Box::new(command) },
+    }
 }
 
 /// Whether the resource that a request deletes may be missing: its `allow_missing`.

@@ -9,7 +9,9 @@ use snic_controller::{Caller, Command, NtView, Reply};
 use snic_domain::NtTypeId;
 use tonic::{Request, Response};
 
-use super::{Missing, RpcResult, Services, absent, check_owner, etag, page, repeat_of, reply_as};
+use super::{
+    Missing, RpcResult, Services, absent, check_owner, etag, listing, repeat_of, reply_as,
+};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::wire;
@@ -47,13 +49,13 @@ impl NetworkTaskService for Services {
     ) -> RpcResult<v1::ListNtTypesResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let page = page(Query::of("ListNtTypes"), request.page_size, &request.page_token)?;
-        let after = page.after().and_then(|key| NtTypeId::new(key).ok());
+        let listing = listing!(v1::NtType, Query::of("ListNtTypes"), request)?;
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, caller, limit| {
+                &listing,
+                move |controller, caller, after, limit| {
+                    let after = after.and_then(|key| NtTypeId::new(key).ok());
                     let all = controller.nt_types(caller);
                     let rest = all.skip_while(|view| Some(&view.nt.id) <= after.as_ref());
                     rest.take(limit).collect()

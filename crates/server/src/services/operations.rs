@@ -12,7 +12,7 @@ use snic_controller::{Caller, Command, OperationView, Reply};
 use snic_domain::{OperationId, Timestamp};
 use tonic::{Request, Response};
 
-use super::{Missing, RpcResult, Services, absent, page, repeat_of, reply_as, stopped};
+use super::{Missing, RpcResult, Services, absent, listing, repeat_of, reply_as, stopped};
 use crate::error::{OperationKind, shutting_down};
 use crate::gate::{Deadline, caller};
 use crate::hub::Topic;
@@ -51,14 +51,14 @@ impl OperationService for Services {
         let query = Query::of("ListOperations")
             .with("target", &request.target)
             .with("running_only", if request.running_only { "true" } else { "false" });
-        let page = page(query, request.page_size, &request.page_token)?;
-        let after = page.after().and_then(read_key);
+        let listing = listing!(v1::Operation, query, request)?;
         let (target, running_only) = (request.target, request.running_only);
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, caller, limit| {
+                &listing,
+                move |controller, caller, after, limit| {
+                    let after = after.and_then(read_key);
                     let wanted = |record: &snic_controller::OperationRecord| {
                         let running = !running_only || record.ended.is_none();
                         running && (target.is_empty() || wire::target(&record.work) == target)

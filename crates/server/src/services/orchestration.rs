@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{RpcResult, Services, absent, page, repeat_of, reply_as, stopped};
+use super::{RpcResult, Services, absent, guarded, listing, repeat_of, reply_as, stopped};
 use crate::error::{OperationKind, shutting_down};
 use crate::gate::{Deadline, caller, out_of_time};
 use crate::hub::Topic;
@@ -54,7 +54,7 @@ impl OrchestrationService for Services {
             text => Some(name::tenant("tenant", text).map_err(ApiError::from)?),
         };
         let repeat = repeat_of(&request.request_id)?;
-        let command = Command::UnbindVm { vm, tenant };
+        let command = guarded(&request.etag, Command::UnbindVm { vm, tenant });
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view).into()))
     }
@@ -78,15 +78,15 @@ impl OrchestrationService for Services {
         let request = request.into_inner();
         let tenant = name::tenant_or_all("parent", &request.parent).map_err(ApiError::from)?;
         let query = Query::of("ListBindings").with("parent", &request.parent);
-        let page = page(query, request.page_size, &request.page_token)?;
-        let after = page.after().and_then(|key| VmId::new(key).ok());
+        let listing = listing!(v1::VmBinding, query, request)?;
         // Before the state is read, so that a watch from here misses no change.
         let revision = self.0.hub.revision_now();
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, _, limit| {
+                &listing,
+                move |controller, _, after, limit| {
+                    let after = after.and_then(|key| VmId::new(key).ok());
                     let behind = controller.bindings_after(tenant.as_ref(), after.as_ref());
                     behind.take(limit).collect()
                 },
@@ -225,5 +225,6 @@ fn binding_to_wire(view: &BindingView) -> v1::VmBinding {
         deadline_time: Some(timestamp(record.deadline)),
         create_time: Some(timestamp(record.created)),
         update_time: Some(timestamp(record.changed)),
+        etag: view.etag.clone(),
     }
 }

@@ -5,11 +5,11 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::classification_service_server::ClassificationService;
-use snic_controller::{Command, Reply, RuleView};
+use snic_controller::{Caller, Command, Reply, RuleView};
 use snic_domain::RuleId;
 use tonic::{Request, Response};
 
-use super::{Missing, RpcResult, Services, absent, etag, page, repeat_of, reply_as};
+use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::wire;
@@ -26,7 +26,7 @@ impl ClassificationService for Services {
         let repeat = repeat_of(&request.request_id)?;
         let reply =
             self.ask(&caller, repeat, Command::CreateRule(rule), OperationKind::Change).await?;
-        reply_as!(reply, Reply::Rule(view) => Response::new(wire::rule(&view).into()))
+        reply_as!(reply, Reply::Rule(view) => Response::new(wire::rule(&view, &caller).into()))
     }
 
     async fn get_rule(
@@ -37,7 +37,8 @@ impl ClassificationService for Services {
         let name = request.into_inner().name;
         let id = name::rule("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, _| controller.rule_view(&id)).await?;
-        Ok(Response::new(wire::rule(&view.ok_or_else(|| absent(&name))?).into()))
+        let view = view.filter(|view| is_visible(&caller, view)).ok_or_else(|| absent(&name))?;
+        Ok(Response::new(wire::rule(&view, &caller).into()))
     }
 
     async fn list_rules(
@@ -51,25 +52,41 @@ impl ClassificationService for Services {
             text => Some(name::dag("dag", text).map_err(ApiError::from)?),
         };
         let query = Query::of("ListRules").with("dag", &request.dag);
-        let page = page(query, request.page_size, &request.page_token)?;
-        let after = page.after().and_then(|key| RuleId::new(key).ok());
+        let listing = listing!(v1::Rule, query, request)?;
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, _, limit| {
+                &listing,
+                move |controller, caller, after, limit| {
+                    let after = after.and_then(|key| RuleId::new(key).ok());
                     let behind =
                         controller.rules().skip_while(|view| Some(&view.rule.id) <= after.as_ref());
                     let leads = |view: &RuleView| dag.as_ref().is_none_or(|d| view.rule.dag == *d);
-                    behind.filter(leads).take(limit).collect()
+                    let seen = |view: &RuleView| is_visible(caller, view);
+                    behind.filter(seen).filter(leads).take(limit).collect()
                 },
-                |view: &RuleView| (view.rule.id.to_string(), wire::rule(view)),
+                |view: &RuleView| (view.rule.id.to_string(), wire::rule(view, &caller)),
             )
             .await?;
         Ok(Response::new(v1::ListRulesResponse {
             rules: page.items,
             next_page_token: page.next_page_token,
         }))
+    }
+
+    async fn update_rule(
+        &self,
+        request: Request<v1::UpdateRuleRequest>,
+    ) -> RpcResult<v1::UpdateRuleResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let wanted = request.rule.ok_or_else(|| ApiError::required("rule"))?;
+        let id = name::rule("rule.name", &wanted.name).map_err(ApiError::from)?;
+        let patch = rule::patch(&wanted, request.update_mask.as_ref())?;
+        let repeat = repeat_of(&request.request_id)?;
+        let command = Command::UpdateRule { id, patch, etag: etag(&wanted.etag) };
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Rule(view) => Response::new(wire::rule(&view, &caller).into()))
     }
 
     async fn delete_rule(
@@ -85,4 +102,9 @@ impl ClassificationService for Services {
         Missing::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(Default::default()))
     }
+}
+
+/// A tenant sees its own rules and no others.
+fn is_visible(caller: &Caller, view: &RuleView) -> bool {
+    caller.may_change(view.rule.id.owner().as_ref())
 }

@@ -9,7 +9,7 @@ use snic_controller::{Caller, Command, Reply, TenantView};
 use snic_domain::{TenantId, TenantPatch};
 use tonic::{Request, Response};
 
-use super::{Missing, RpcResult, Services, absent, etag, page, repeat_of, reply_as};
+use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::wire;
@@ -47,13 +47,13 @@ impl TenantService for Services {
     ) -> RpcResult<v1::ListTenantsResponse> {
         let caller = caller(&request)?;
         let request = request.into_inner();
-        let page = page(Query::of("ListTenants"), request.page_size, &request.page_token)?;
-        let after = page.after().and_then(|key| TenantId::new(key).ok());
+        let listing = listing!(v1::Tenant, Query::of("ListTenants"), request)?;
         let page = self
             .page(
                 &caller,
-                &page,
-                move |controller, _, limit| {
+                &listing,
+                move |controller, _, after, limit| {
+                    let after = after.and_then(|key| TenantId::new(key).ok());
                     controller.tenants_after(after.as_ref()).take(limit).collect()
                 },
                 |view: &TenantView| (view.tenant.id.to_string(), wire::tenant(view)),
@@ -73,8 +73,9 @@ impl TenantService for Services {
         let request = request.into_inner();
         let tenant = request.tenant.ok_or_else(|| ApiError::required("tenant"))?;
         let id = name::tenant("tenant.name", &tenant.name).map_err(ApiError::from)?;
-        let TenantPatch { weight, quota } = tenant::patch(&tenant, request.update_mask.as_ref())?;
-        let command = Command::UpdateTenant { id, weight, quota, etag: etag(&tenant.etag) };
+        let TenantPatch { weight, quota, notes } =
+            tenant::patch(&tenant, request.update_mask.as_ref())?;
+        let command = Command::UpdateTenant { id, weight, quota, notes, etag: etag(&tenant.etag) };
         let repeat = repeat_of(&request.request_id)?;
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Tenant(view) => Response::new(wire::tenant(&view).into()))

@@ -15,6 +15,7 @@ use tonic::{Code, Status};
 use crate::matrix::{Expected, KINDS, Kind, MATRIX};
 use crate::raw::call;
 use crate::rig::{Client, DOMAIN, Rig, chain, header, image, in_time};
+use crate::rules::{bind, rule_of_function_0};
 
 fn methods(descriptors: &[u8]) -> Vec<String> {
     let set = prost_types::FileDescriptorSet::decode(descriptors).expect("descriptors");
@@ -197,7 +198,7 @@ struct Secrets {
     operation: String,
 }
 
-/// acme's private NT type, bitstream and DAG, each called `secret`.
+/// acme's private NT type, bitstream, DAG and rule, each called `secret`.
 async fn secrets(rig: &Rig) -> Secrets {
     let mut operator = rig.furnished().await;
     let mut acme = rig.client("tenant/acme").await;
@@ -208,6 +209,13 @@ async fn secrets(rig: &Rig) -> Secrets {
     let dag = v1::Dag { bandwidth_bps: 2_000_000_000, ..chain(&["acme.secret"]) };
     let operation = acme.create_dag("tenants/acme/dags/secret", dag).await.expect("a DAG");
     operator.wait(&operation.name).await;
+    bind(rig, "tenants/acme", DAG.0, 1).await;
+    let request = v1::CreateRuleRequest {
+        rule_id: OWNED.0.into(),
+        rule: Some(v1::Rule { dag: DAG.0.into(), ..rule_of_function_0() }),
+        request_id: String::new(),
+    };
+    acme.rules.create_rule(request).await.expect("a rule for its own function");
     Secrets { operation: operation.name }
 }
 
@@ -232,6 +240,7 @@ fn probes(method: &str, secrets: &Secrets) -> Vec<Probe> {
     let probes = of_dags(method)
         .or_else(|| of_bitstreams(method))
         .or_else(|| of_nt_types(method))
+        .or_else(|| of_rules(method))
         .or_else(|| of_the_rest(method, &secrets.operation));
     probes.unwrap_or_else(|| {
         panic!("{method} is for tenants: say here how one could ask after another's")
@@ -310,6 +319,10 @@ fn of_bitstreams(method: &str) -> Option<Vec<Probe>> {
             let request = v1::DeleteBitstreamRequest { name, ..Default::default() };
             vec![probe(OWNED.0, OWNED.1, request)]
         }
+        "RetryBitstream" => {
+            let request = v1::RetryBitstreamRequest { name, ..Default::default() };
+            vec![probe(OWNED.0, OWNED.1, request)]
+        }
         "GetBitstream" => vec![probe(OWNED.0, OWNED.1, v1::GetBitstreamRequest { name })],
         "UploadBitstream" => {
             let named = header(image(OWNED.0, &["nat"]).0);
@@ -344,6 +357,43 @@ fn of_nt_types(method: &str) -> Option<Vec<Probe>> {
         }
         "GetNtType" => vec![probe(OWNED.0, OWNED.1, v1::GetNtTypeRequest { name })],
         "ListNtTypes" => vec![probe("", "", v1::ListNtTypesRequest::default())],
+        _ => return None,
+    })
+}
+
+fn of_rules(method: &str) -> Option<Vec<Probe>> {
+    let name = format!("classificationRules/{}", OWNED.0);
+    let rule = |dag: &str| v1::Rule { name: name.clone(), dag: dag.into(), ..rule_of_function_0() };
+    Some(match method {
+        "CreateRule" => {
+            let of = |rule_id: &str, dag: &str| v1::CreateRuleRequest {
+                rule_id: rule_id.into(),
+                rule: Some(rule(dag)),
+                request_id: String::new(),
+            };
+            vec![
+                probe(OWNED.0, OWNED.1, of(OWNED.0, "tenants/globex/dags/x")),
+                // A rule of its own that leads to another's DAG.
+                probe(DAG.0, DAG.1, of("globex.mine", DAG.0)),
+            ]
+        }
+        "UpdateRule" => {
+            let of =
+                |dag: &str| v1::UpdateRuleRequest { rule: Some(rule(dag)), ..Default::default() };
+            vec![
+                probe(OWNED.0, OWNED.1, of("tenants/globex/dags/x")),
+                probe(OWNED.0, OWNED.1, of(DAG.0)),
+            ]
+        }
+        "DeleteRule" => {
+            let request = v1::DeleteRuleRequest { name, ..Default::default() };
+            vec![probe(OWNED.0, OWNED.1, request)]
+        }
+        "GetRule" => vec![probe(OWNED.0, OWNED.1, v1::GetRuleRequest { name })],
+        "ListRules" => {
+            let of = |dag: &str| v1::ListRulesRequest { dag: dag.into(), ..Default::default() };
+            vec![probe("", "", of("")), probe(DAG.0, DAG.1, of(DAG.0))]
+        }
         _ => return None,
     })
 }
@@ -447,8 +497,15 @@ async fn absent_and_not_yours_are_the_same() {
                 shape(&nothing, name, absent),
                 "{method}: {foreign:?} is not {nothing:?}"
             );
-            let lists =
-                ["AuditEntries", "Bitstreams", "NtTypes", "Operations", "Events", "Fairness"];
+            let lists = [
+                "AuditEntries",
+                "Bitstreams",
+                "NtTypes",
+                "Operations",
+                "Events",
+                "Fairness",
+                "Rules",
+            ];
             let is_list = method.strip_prefix("List").is_some_and(|what| lists.contains(&what));
             assert_eq!(foreign.is_ok(), is_list, "{method}: {foreign:?}");
             if let Ok(message) = foreign {
@@ -468,6 +525,10 @@ async fn still_there(rig: &Rig) {
     let name = "bitstreams/acme.secret".to_owned();
     let request = v1::GetBitstreamRequest { name };
     assert!(acme.bitstreams.get_bitstream(request).await.is_ok());
+    let name = "classificationRules/acme.secret".to_owned();
+    let rule = acme.rules.get_rule(v1::GetRuleRequest { name }).await.item().expect("still there");
+    assert_eq!((&*rule.dag, rule.update_time), (DAG.0, rule.create_time));
+    assert_eq!(rule.binding, "", "machines are not for tenants");
 }
 
 #[tokio::test]

@@ -306,7 +306,7 @@ async fn lists_come_in_pages() {
     for page in 0.. {
         assert!(page < 4, "three pages of two: {names:?}");
         let (parent, page_size) = ("tenants/-".to_owned(), 2);
-        let request = v1::ListDagsRequest { parent, page_size, page_token };
+        let request = v1::ListDagsRequest { parent, page_size, page_token, ..Default::default() };
         let page = operator.dags.list_dags(request).await.expect("a page").into_inner();
         assert!(page.dags.len() <= 2);
         names.extend(page.dags.into_iter().map(|dag| dag.name));
@@ -319,8 +319,11 @@ async fn lists_come_in_pages() {
         ["a", "b", "c"].iter().map(move |id| format!("tenants/{tenant}/dags/{id}"))
     });
     assert_eq!(names, expected.collect::<Vec<_>>());
-    let request =
-        v1::ListDagsRequest { parent: "tenants/-".into(), page_token: "x".into(), page_size: 0 };
+    let request = v1::ListDagsRequest {
+        parent: "tenants/-".into(),
+        page_token: "x".into(),
+        ..Default::default()
+    };
     let status = operator.dags.list_dags(request).await.expect_err("no token");
     assert_eq!(reason_of(&status), Some(ErrorReason::InvalidPageToken));
     rig.stop().await;

@@ -21,6 +21,7 @@ mod paging;
 mod raw;
 mod repeats;
 mod rig;
+mod rules;
 mod traffic;
 mod watching;
 mod web;

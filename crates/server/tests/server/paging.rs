@@ -76,10 +76,17 @@ async fn next_page(client: &Client, list: List, page_token: &str) -> Result<Stri
     let channel = client.channel.clone();
     let mut client = client.clone();
     macro_rules! ask {
-        ($client:expr, $method:ident, $request:ident { $($field:tt)* }) => {
-            $client.$method(v1::$request { page_size, page_token, $($field)* }).await?
-                .into_inner().next_page_token
-        };
+        ($client:expr, $method:ident,
+         $request:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {{
+            #[allow(clippy::needless_update, reason = "some requests have no other fields")]
+            let request = v1::$request {
+                page_size,
+                page_token,
+                $($field $(: $value)?,)*
+                ..Default::default()
+            };
+            $client.$method(request).await?.into_inner().next_page_token
+        }};
     }
     let mut machines = OrchestrationServiceClient::new(channel.clone());
     let mut audit = AuditServiceClient::new(channel.clone());
@@ -106,17 +113,12 @@ async fn next_page(client: &Client, list: List, page_token: &str) -> Result<Stri
                 tenant: tenant.into(),
                 caller: caller.into(),
                 method: method.into(),
-                ..Default::default()
             }
         ),
         List::AuditTimes(start, end) => ask!(
             audit,
             list_audit_entries,
-            ListAuditEntriesRequest {
-                start_time: time(start),
-                end_time: time(end),
-                ..Default::default()
-            }
+            ListAuditEntriesRequest { start_time: time(start), end_time: time(end) }
         ),
         List::Events => {
             ask!(EventServiceClient::new(channel), list_events, ListEventsRequest {})

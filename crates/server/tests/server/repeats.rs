@@ -78,10 +78,15 @@ async fn repeated_maintenance_of_a_card_is_done_once() {
     let rig = Rig::start().await;
     let mut operator = rig.furnished().await;
     let name = "cards/card0/regions/0".to_owned();
-    let cordon = v1::CordonRegionRequest { name: name.clone(), request_id: FIRST.into() };
+    let cordon = v1::CordonRegionRequest {
+        name: name.clone(),
+        request_id: FIRST.into(),
+        ..Default::default()
+    };
     let region = operator.cards.cordon_region(cordon.clone()).await.item().expect("cordoned");
     assert!(region.cordoned);
-    let undrain = v1::UndrainRegionRequest { name, request_id: SECOND.into() };
+    let undrain =
+        v1::UndrainRegionRequest { name, request_id: SECOND.into(), ..Default::default() };
     operator.cards.undrain_region(undrain).await.expect("back in service");
     let region = operator.cards.cordon_region(cordon).await.item().expect("repeated");
     assert!(!region.cordoned, "the first request was answered; it is not carried out again");

@@ -77,7 +77,14 @@ const MODULES: &[(&str, &[&str])] = &[
     ("connection", &["protocol", "tx", "card", "state"]),
     ("contents", &["tx", "card", "state"]),
     ("images", &["dags", "operations", "state"]),
-    ("views", &["protocol", "etag", "records", "rows", "card", "dags", "rules", "state", "images"]),
+    ("guards", &["protocol", "etag", "state"]),
+    (
+        "views",
+        &[
+            "protocol", "etag", "records", "rows", "card", "dags", "rules", "state", "images",
+            "guards",
+        ],
+    ),
     ("work", &["protocol", "tx", "state", "images", "views"]),
     ("quotas", &["protocol", "registry", "state"]),
     ("classification", &["protocol", "rows", "tx", "quotas", "rules", "state", "views"]),
@@ -225,6 +232,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "consolidation",
             "contents",
             "drains",
+            "guards",
             "lifecycle",
             "removals",
             "retirement",

@@ -136,7 +136,7 @@ pub fn bitstreams() -> Vec<Bitstream> {
 
 pub fn tenant(id: &str) -> Tenant {
     let quota = Quota { bandwidth_max: Bandwidth::from_gbps(1_000), ..Quota::default() };
-    Tenant { id: tenant_id(id), weight: 1, quota }
+    Tenant { id: tenant_id(id), weight: 1, quota, notes: Default::default() }
 }
 
 /// A chain: `nat firewall`.

@@ -115,7 +115,12 @@ fn script() -> Vec<fn() -> Message> {
     }
     fn tenant(id: &str) -> Message {
         let id = TenantId::new(id).expect("a label");
-        request(Command::CreateTenant(Tenant { id, weight: 1, quota: Quota::default() }))
+        request(Command::CreateTenant(Tenant {
+            id,
+            weight: 1,
+            quota: Quota::default(),
+            notes: Default::default(),
+        }))
     }
     fn dag() -> DagName {
         let tenant = TenantId::new("acme").expect("a label");
@@ -403,7 +408,12 @@ async fn a_store_that_fails_ends_the_thread_without_an_answer() {
     let shared = Arc::clone(&store) as Arc<dyn Store>;
     let (plane, running) = start(controller(), shared, Vec::new()).expect("threads");
     let id = TenantId::new("acme").expect("a label");
-    let command = Command::CreateTenant(Tenant { id, weight: 1, quota: Quota::default() });
+    let command = Command::CreateTenant(Tenant {
+        id,
+        weight: 1,
+        quota: Quota::default(),
+        notes: Default::default(),
+    });
     let caller = Caller::Operator("ada".into());
     let request = plane.request(Request { caller, request_id: None, command });
     let fail = async {

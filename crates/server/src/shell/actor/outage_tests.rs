@@ -33,7 +33,12 @@ fn card() -> CardSlot {
 
 fn tenant(id: &str) -> Request {
     let id = TenantId::new(id).expect("a label");
-    let command = Command::CreateTenant(Tenant { id, weight: 1, quota: Quota::default() });
+    let command = Command::CreateTenant(Tenant {
+        id,
+        weight: 1,
+        quota: Quota::default(),
+        notes: Default::default(),
+    });
     Request { caller: Caller::Operator("ada".into()), request_id: None, command }
 }
 

@@ -1,0 +1,85 @@
+//! Rejected bitstreams that are tried again.
+
+use std::time::Duration;
+
+use snic_controller::{BitstreamView, Caller, Command};
+use snic_domain::Bitstream;
+use snic_tables::LoadFailure;
+
+use crate::support::things::{bitstream, bitstream_id, caller, create, digest, spec};
+use crate::support::{World, absent, operator, precondition};
+
+const REFUSED: LoadFailure = LoadFailure::Controller { code: 9 };
+
+fn retry(etag: Option<&str>) -> Command {
+    Command::RetryBitstream { id: bitstream_id("lb"), etag: etag.map(str::to_owned) }
+}
+
+fn lb(world: &World, who: &Caller) -> BitstreamView {
+    world.controller.bitstream(who, &bitstream_id("lb")).expect("it is there")
+}
+
+#[test]
+fn a_rejected_bitstream_can_be_retried() {
+    let mut world = World::new();
+    let who = operator();
+    let fresh = lb(&world, &who);
+    let error = world.ask(retry(None)).expect_err("it is not rejected");
+    assert!(error.to_string().ends_with("it is not rejected"), "{error}");
+    world.card().bad_digests.insert(digest("lb"), REFUSED);
+    world.ask(create("acme/web", spec("lb", 5))).expect("there is room");
+    world.settle();
+    let rejected = lb(&world, &who);
+    let rejection = rejected.rejection.expect("rejected");
+    assert!(rejection.reason.contains("error 9"), "{}", rejection.reason);
+    assert_eq!(rejection.retry_from.since(rejection.since), Duration::from_secs(60));
+    assert_ne!(rejected.etag, fresh.etag);
+    world.ask(retry(Some(&fresh.etag))).expect_err("it has changed since");
+    // An operator does not wait. It is rejected again, for a longer time.
+    world.ask(retry(Some(&rejected.etag))).expect("an operator");
+    assert_eq!(lb(&world, &who).rejection, None);
+    world.ask(create("acme/b", spec("lb", 1))).expect("it is planned with again");
+    world.settle();
+    let again = lb(&world, &who).rejection.expect("it is as broken as before");
+    assert_eq!(again.retry_from.since(again.since), Duration::from_secs(120));
+    assert!(again.since > rejection.since);
+    world.restart();
+    world.settle();
+    assert_eq!(lb(&world, &who).rejection, Some(again));
+    // It was the card after all.
+    world.card().bad_digests.clear();
+    world.ask(retry(None)).expect("an operator");
+    world.deploy("acme/c", "lb", 1);
+    assert_eq!(lb(&world, &who).rejection, None);
+}
+
+/// Each retry may cost others two regions for a while, so a tenant's come ever more slowly.
+#[test]
+fn a_tenant_waits_longer_with_each_rejection() {
+    let mut world = World::new();
+    let id = bitstream_id("acme.own");
+    let own = Bitstream { shareable: false, ..bitstream("acme.own", &["lb"]) };
+    world.ask_as(caller("acme"), Command::CreateBitstream(own)).expect("its own");
+    let retry = || Command::RetryBitstream { id: id.clone(), etag: None };
+    let foreign = Command::RetryBitstream { id: bitstream_id("lb"), etag: None };
+    let error = precondition(world.ask_as(caller("acme"), foreign)).1;
+    assert_eq!(error, "only its owner can retry it");
+    assert_eq!(absent(world.ask_as(caller("globex"), retry())), "bitstreams/acme.own");
+    for name in ["lb", "acme.own"] {
+        world.card().bad_digests.insert(digest(name), REFUSED);
+    }
+    for (round, seconds) in [(0, 60), (1, 120), (2, 240)] {
+        let name = format!("acme/web{round}");
+        world.ask(create(&name, spec("lb", 5))).expect("there is room");
+        world.settle();
+        let view = world.controller.bitstream(&caller("acme"), &id).expect("its own");
+        let rejection = view.rejection.expect("it is as broken as before");
+        assert_eq!(rejection.retry_from.since(rejection.since), Duration::from_secs(seconds));
+        let left = rejection.retry_from.since(world.now);
+        let error = precondition(world.ask_as(caller("acme"), retry())).1;
+        let said = format!("it can be retried in {} s", left.as_secs() + 1);
+        assert!(error.ends_with(&said), "{error}: {said}");
+        world.pass(left);
+        world.ask_as(caller("acme"), retry()).expect("it has waited");
+    }
+}
