@@ -136,7 +136,7 @@ fn trusted_tenants_are_ids_or_names() {
 #[case("name: web\nchain: nat\n", "1:1", "missing key `bandwidth`")]
 #[case("name: web\nbandwidth: 1Gbps\n", "1:1", "missing key `chain`")]
 #[case("bandwidth: 1GBps\nchain: nat\n", "1:12", "\"GBps\"")]
-#[case("bandwidth: 1kbps\nchain: nat\n", "1:12", "1 kbit/s is not allowed")]
+#[case("bandwidth: 1kbps\nchain: nat\n", "1:12", "bandwidth 1000 bit/s is not allowed")]
 #[case("bandwidth: 1Gbps\nchian: nat\n", "2:1", "unknown key `chian`")]
 #[case("bandwidth: 1Gbps\nchian: nat\n", "2:1", "did you mean `chain`?")]
 #[case("bandwith: 1Gbps\nchain: nat\n", "1:1", "did you mean `bandwidth`?")]

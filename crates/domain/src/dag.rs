@@ -269,8 +269,9 @@ pub enum InvalidDag {
     },
     /// A bandwidth out of range, or not a multiple of 1 kbit/s.
     #[error(
-        "bandwidth {asked} is not allowed: {DAG_BANDWIDTH_MIN} to {DAG_BANDWIDTH_MAX}, \
-         in whole kbit/s"
+        "bandwidth {} bit/s is not allowed: {DAG_BANDWIDTH_MIN} to {DAG_BANDWIDTH_MAX}, \
+         in whole kbit/s",
+        asked.get()
     )]
     Bandwidth {
         /// What was asked.

@@ -104,7 +104,7 @@ fn refused(spec: DagSpec) -> InvalidDag {
 #[case(
     DagSpec { bandwidth: Bandwidth::from_bps(1_000_500), ..spec(nodes(&["a"]), &[]) },
     "bandwidth_bps",
-    "bandwidth 1 Mbit/s is not allowed: 1 Mbit/s to 4000 Gbit/s, in whole kbit/s"
+    "bandwidth 1000500 bit/s is not allowed: 1 Mbit/s to 4000 Gbit/s, in whole kbit/s"
 )]
 #[case(
     DagSpec { packet_sizes: PacketSizes::only(63), ..spec(nodes(&["a"]), &[]) },
