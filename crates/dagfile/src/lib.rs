@@ -38,6 +38,7 @@
 
 mod affinity;
 mod chain;
+mod notes;
 mod object;
 mod places;
 mod problem;
@@ -50,8 +51,8 @@ use std::ops::Range;
 use snic_api::convert;
 use snic_api::v1::dag::{self, Form};
 use snic_domain::{
-    Bandwidth, Dag, DagSpec, Description, FormPreference, InvalidDag, InvalidLabels, Labels,
-    NodeId, NtConfiguration, PacketSize, PacketSizes, TenantId,
+    Bandwidth, Dag, DagSpec, FormPreference, InvalidDag, NodeId, NtConfiguration, PacketSize,
+    PacketSizes, TenantId,
 };
 
 use self::places::Places;
@@ -193,8 +194,12 @@ impl Reader<'_> {
                 .unwrap_or_default(),
             trusted_tenants: trusted.unwrap_or_default(),
             card_affinity: affinity.flatten(),
-            labels: fields.labels.map(labels).transpose()?.unwrap_or_default(),
-            description: fields.description.map(description).transpose()?.unwrap_or_default(),
+            labels: fields.labels.map(notes::labels).transpose()?.unwrap_or_default(),
+            description: fields
+                .description
+                .map(notes::description)
+                .transpose()?
+                .unwrap_or_default(),
             ..resource(&graph, bandwidth, form, etag)
         };
         let places = Places::of(self, &fields, &graph);
@@ -352,31 +357,6 @@ fn form(node: &YamlNode) -> Result<Form, DagFileProblem> {
             Err(problem.help("use auto, sequential or parallel"))
         }
     }
-}
-
-fn labels(node: &YamlNode) -> Result<BTreeMap<String, String>, DagFileProblem> {
-    let Value::Map(entries) = &node.value else {
-        let problem = DagFileProblem::new(node.span.clone(), "labels must be a mapping");
-        return Err(problem.help("write `labels: {app: web}`"));
-    };
-    let mut labels = BTreeMap::new();
-    for (key, value) in entries {
-        let one = BTreeMap::from([(key.text.clone(), text(value)?)]);
-        let wrong = |error: InvalidLabels| {
-            let span = if matches!(error, InvalidLabels::Key(_)) { &key.span } else { &value.span };
-            DagFileProblem::new(span.clone(), error.to_string())
-        };
-        labels.extend(BTreeMap::from(Labels::new(one).map_err(wrong)?));
-    }
-    let wrong = |error: InvalidLabels| DagFileProblem::new(node.span.clone(), error.to_string());
-    Labels::new(labels).map(BTreeMap::from).map_err(wrong)
-}
-
-fn description(node: &YamlNode) -> Result<String, DagFileProblem> {
-    let checked = Description::new(&text(node)?);
-    checked
-        .map(String::from)
-        .map_err(|error| DagFileProblem::new(node.span.clone(), error.to_string()))
 }
 
 /// Ids of tenants, or their full names; as full names.

@@ -145,6 +145,9 @@ fn trusted_tenants_are_ids_or_names() {
 #[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: {64: x}\n", "3:20", "not a whole number")]
 #[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: small\n", "3:15", "write `imix`")]
 #[case("bandwidth: 1Gbps\nchain: a\npacket_sizes: []\n", "3:15", "0 packet sizes; give 1 to 16")]
+#[case("bandwidth: 1Gbps\nchain: a\nlabels: web\n", "3:9", "labels must be a mapping")]
+#[case("bandwidth: 1Gbps\nchain: a\nlabels: {App: web}\n", "3:10", "\"App\" is not a key")]
+#[case("bandwidth: 1Gbps\nchain: a\nlabels: {app: a b}\n", "3:15", "of app is not allowed")]
 #[case("bandwidth: 1Gbps\nchain: nat -> Aes\n", "2:15", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: \"nat -> Aes\"\n", "2:16", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: >\n  nat ->\n  Aes\n", "4:3", "\"Aes\"")]
@@ -243,4 +246,14 @@ proptest! {
         let error = parse("x", &text).expect_err("an upper-case type");
         prop_assert_eq!(&text[error.problem().span.clone()], "Aes", "{}", text);
     }
+}
+
+#[test]
+fn labels_and_descriptions_are_taken_over() {
+    let file =
+        "bandwidth: 1Gbps\nchain: nat\nlabels: {app: web, tier: 1}\ndescription: shop front\n";
+    let dag = parse("x", file).expect("valid").dag;
+    let labels = [("app", "web"), ("tier", "1")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(dag.labels, labels.into());
+    assert_eq!(dag.description, "shop front");
 }
