@@ -138,7 +138,7 @@ pub enum Command {
         /// Shell
         shell: clap_complete::Shell,
     },
-    /// Print the version
+    /// Print the versions of this program and of the server
     Version,
 }
 

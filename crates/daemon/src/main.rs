@@ -1,6 +1,7 @@
 //! The daemon that owns a host's SmartNIC cards.
 
 mod doctor;
+mod host;
 mod metrics;
 mod pki;
 mod policies;

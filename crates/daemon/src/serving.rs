@@ -22,11 +22,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::metrics;
 use crate::secrets::{hex, random, write};
 use crate::settings::{Settings, Signatures};
 use crate::systemd::Systemd;
 use crate::wiring::Daemon;
+use crate::{host, metrics};
 
 /// A running server.
 pub struct Serving {
@@ -114,6 +114,9 @@ fn diagnostics(settings: &Settings, telemetry: &Arc<Telemetry>) -> DiagnosticsSo
         settings: settings.clone(),
         metrics: telemetry.upgrade().map_or(String::new(), |found| found.exposition()),
         log_lines: snic_telemetry::last_lines(),
+        commit: host::COMMIT.to_owned(),
+        operating_system: host::operating_system(),
+        kernel: host::kernel(),
     })
 }
 

@@ -168,6 +168,7 @@ fn support(home: &Home) -> BTreeMap<String, String> {
     let parts = parts(home, &bundle);
     for (part, says) in [
         ("versions.txt", "snicd 0"),
+        ("versions.txt", "\nLinux "),
         ("settings.toml", "data_dir"),
         ("metrics.txt", "snic_card_up"),
         ("log.txt", "changed state"),

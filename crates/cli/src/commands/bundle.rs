@@ -17,7 +17,7 @@ use snic_api::v1::{
 };
 
 use super::CliSession;
-use super::system::PartialFile;
+use super::system::{self, PartialFile};
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
@@ -115,7 +115,8 @@ async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     match found {
         Ok(found) => {
             let started = snic_client::output::text::time(found.start_time.as_ref());
-            versions += &format!("snicd {}, up since {started}\n", found.version);
+            versions += &format!("snicd {}, up since {started}\n", system::build(&found));
+            versions += &format!("{}\n{}\n", found.operating_system, found.kernel);
             bundle.add("settings.toml", &found.settings)?;
             bundle.add("metrics.txt", &found.metrics)?;
             bundle.add("log.txt", &(found.log_lines.join("\n") + "\n"))?;

@@ -81,11 +81,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "snicctl", &mut script);
             session.output.raw(&script)
         }
-        Command::Version => {
-            let version = env!("CARGO_PKG_VERSION");
-            let text = format!("snicctl {version}\n");
-            session.output.plain(&json!({ "version": version }), &text)
-        }
+        Command::Version => system::version(session).await,
     }
 }
 

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use snic_api::v1::{
-    DownloadBackupRequest, GetMaintenanceRequest, Maintenance, SetMaintenanceRequest,
+    Diagnostics, DownloadBackupRequest, GetDiagnosticsRequest, GetMaintenanceRequest, Maintenance,
+    SetMaintenanceRequest,
 };
 
 use super::{CliSession, request_id};
@@ -45,6 +46,36 @@ fn line(state: &Maintenance, _: Style) -> String {
     let because = if state.reason.is_empty() { "" } else { ": " };
     let since = text::time(state.since.as_ref());
     format!("on since {since} by {}{because}{}\n", state.by, state.reason)
+}
+
+/// The versions of this program and of the server. A server that does not say its version is no error: it is
+/// what people ask for when something is wrong.
+pub async fn version(session: &mut CliSession) -> Result<(), Failure> {
+    let own = env!("CARGO_PKG_VERSION");
+    let client = session.client();
+    let found = match &client {
+        Ok(client) => {
+            call!(client, system.get_diagnostics => diagnostics, GetDiagnosticsRequest {})
+        }
+        Err(failure) => Err(Failure::usage(failure.to_string(), "")),
+    };
+    let (server, told) = match found {
+        Ok(found) => {
+            let data = json!({ "version": found.version, "commit": found.commit });
+            (data, format!("snicd {}\n", build(&found)))
+        }
+        Err(failure) => (json!(null), format!("snicd: not known ({failure})\n")),
+    };
+    let data = json!({ "version": own, "server": server });
+    session.output.plain(&data, &format!("snicctl {own}\n{told}"))
+}
+
+/// The server's version, with its commit if that is known.
+pub(super) fn build(found: &Diagnostics) -> String {
+    match found.commit.as_str() {
+        "" => found.version.clone(),
+        commit => format!("{} ({commit})", found.version),
+    }
 }
 
 /// Writes the backup to a temporary file, and renames it once it is complete and synced.

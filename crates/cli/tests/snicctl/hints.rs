@@ -1,10 +1,11 @@
-//! What is said besides a refusal: the line of the file, what was probably meant, how to go on.
+//! What is said besides a refusal: the line of the file, what was probably meant, how to go on, versions.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use snic_api::v1::{
-    CreateDagRequest, ListDagsResponse, ListNtTypesResponse, NtType, WaitOperationRequest,
+    CreateDagRequest, Diagnostics, ListDagsResponse, ListNtTypesResponse, NtType,
+    WaitOperationRequest,
 };
 
 use super::*;
@@ -109,4 +110,34 @@ fn an_interrupted_wait_says_how_to_go_on() {
     assert!(stderr.contains("stopped waiting; operations/0198c0de-"), "{stderr}");
     assert!(stderr.contains("snicctl operation wait 0198c0de-"), "{stderr}");
     assert_eq!(fake.asked::<CreateDagRequest>("CreateDag").len(), 1);
+}
+
+#[test]
+fn the_versions_of_program_and_server_are_shown() {
+    let fake = Fake::start();
+    let server =
+        Diagnostics { version: "7.8.9".into(), commit: "0123abcd".into(), ..Default::default() };
+    fake.answer("GetDiagnostics", &server).answer("GetDiagnostics", &server);
+    let text = run(fake.endpoint(), "version").stdout;
+    assert!(text.starts_with("snicctl ") && text.ends_with("\nsnicd 7.8.9 (0123abcd)\n"), "{text}");
+    let json = run(fake.endpoint(), "version -o json").json();
+    assert_eq!(json["server"], serde_json::json!({"version": "7.8.9", "commit": "0123abcd"}));
+    fake.refuse(
+        "GetDiagnostics",
+        ApiError::new(ErrorReason::PermissionDenied, "for operators only"),
+    );
+    let denied = run(fake.endpoint(), "version");
+    assert_eq!(denied.code, 0, "{}", denied.stderr);
+    assert!(
+        denied.stdout.ends_with("snicd: not known (for operators only)\n"),
+        "{}",
+        denied.stdout
+    );
+    let gone = run("unix:/nonexistent/snicd.sock", "version");
+    assert_eq!(gone.code, 0, "{}", gone.stderr);
+    assert!(
+        gone.stdout.contains("cannot connect to unix:/nonexistent/snicd.sock"),
+        "{}",
+        gone.stdout
+    );
 }

@@ -16,6 +16,7 @@ use snic_api::v1::classification_service_server::{
 use snic_api::v1::dag_service_server::{DagService, DagServiceServer};
 use snic_api::v1::network_task_service_server::{NetworkTaskService, NetworkTaskServiceServer};
 use snic_api::v1::operation_service_server::{OperationService, OperationServiceServer};
+use snic_api::v1::system_service_server::{SystemService, SystemServiceServer};
 use snic_api::v1::tenant_service_server::{TenantService, TenantServiceServer};
 use snic_api::v1::*;
 use tokio_stream::Stream;
@@ -152,6 +153,7 @@ impl Services {
             .add_service(DagServiceServer::new(self.clone()))
             .add_service(NetworkTaskServiceServer::new(self.clone()))
             .add_service(OperationServiceServer::new(self.clone()))
+            .add_service(SystemServiceServer::new(self.clone()))
             .add_service(TenantServiceServer::new(self))
     }
 
@@ -275,6 +277,18 @@ impl CardService for Services {
         optimize_card "OptimizeCard" OptimizeCardRequest => OptimizeCardResponse;
     }
     streams! { watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream; }
+}
+
+#[tonic::async_trait]
+impl SystemService for Services {
+    type DownloadBackupStream = Elements<DownloadBackupResponse>;
+
+    unary! {
+        get_maintenance "GetMaintenance" GetMaintenanceRequest => Maintenance as GetMaintenanceResponse;
+        set_maintenance "SetMaintenance" SetMaintenanceRequest => Maintenance as SetMaintenanceResponse;
+        get_diagnostics "GetDiagnostics" GetDiagnosticsRequest => Diagnostics as GetDiagnosticsResponse;
+    }
+    streams! { download_backup "DownloadBackup" DownloadBackupRequest => DownloadBackupStream; }
 }
 
 #[tonic::async_trait]
