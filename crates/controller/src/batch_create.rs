@@ -92,7 +92,8 @@ pub(crate) fn create_dags(
     }
     for (index, admission) in admitted {
         let dag = dags[index].take().expect("what is planned passed its checks");
-        let entry = lifecycle::new_entry(core, &batch.name(index), &dag)?;
+        let card = &admission.choice.card;
+        let entry = lifecycle::new_entry(core, &batch.name(index), &dag, card);
         results[index] = Some(Ok(if batch.validate_only {
             let view = lifecycle::preview(core, entry, admission.choice);
             Reply::WouldBe(Box::new(view))
@@ -160,9 +161,6 @@ fn check_each(core: &Core, batch: &DagBatch) -> Vec<Result<Dag, ControlError>> {
             lifecycle::check_configured(&name, configured + configurations)?;
         }
         quotas::check_operations(core, tenant, added + 1)?;
-        if core.dags.uids_left() <= added as usize {
-            return Err(lifecycle::too_many_dags());
-        }
         usage.add(dag.spec())?;
         configured += configurations;
         added += 1;

@@ -40,6 +40,7 @@ mod epoch;
 mod etag;
 #[cfg(test)]
 mod fixtures;
+mod forgotten;
 mod freed;
 mod guards;
 mod history;

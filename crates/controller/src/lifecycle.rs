@@ -1,6 +1,6 @@
 //! DAGs as callers change them: created, updated, reverted, deleted.
 
-use snic_domain::limits::{DAG_ROWS, TENANT_CONFIGURATIONS_MAX};
+use snic_domain::limits::TENANT_CONFIGURATIONS_MAX;
 use snic_domain::{
     CardAffinity, CardId, Dag, DagName, DagSpec, DagState, Notes, OperationId, TenantId,
 };
@@ -14,7 +14,7 @@ use crate::protocol::{
 use crate::records::Placement;
 use crate::state::Core;
 use crate::tx::Tx;
-use crate::{classification, placement, quotas, residency, scaling, views, work};
+use crate::{classification, forgotten, placement, quotas, scaling, views, work};
 
 /// No placement serves a DAG: there is nothing to go back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) fn create_dag(
         }
     };
     check_card(core, &name, dag.spec(), &admission.choice.card)?;
-    let entry = new_entry(core, &name, &dag)?;
+    let entry = new_entry(core, &name, &dag, &admission.choice.card);
     if validate_only {
         return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
     }
@@ -83,20 +83,10 @@ pub(crate) fn create_dag(
     Ok(work::reply(core, &operation))
 }
 
-/// # Errors
-/// There are as many DAGs as the tables of the cards have rows.
-pub(crate) fn new_entry(core: &Core, name: &DagName, dag: &Dag) -> Result<DagEntry, ControlError> {
-    let uid = core.dags.next_uid().ok_or_else(too_many_dags)?;
-    Ok(DagEntry::new(name.clone(), uid, dag.spec().clone(), core.now()))
-}
-
-/// Every UID is taken.
-pub(crate) fn too_many_dags() -> ControlError {
-    ControlError::Exhausted {
-        what: "DAGs of this daemon".into(),
-        limit: DAG_ROWS as u64,
-        hint: "delete one first".into(),
-    }
+/// A new DAG that was admitted on a card.
+pub(crate) fn new_entry(core: &Core, name: &DagName, dag: &Dag, card: &CardId) -> DagEntry {
+    let uid = core.dags.next_uid(card).expect("the card's ledger counts the rows of its DAG table");
+    DagEntry::new(name.clone(), uid, dag.spec().clone(), core.now())
 }
 
 /// Adds a DAG that is admitted; the operation ends when it is ready.
@@ -293,7 +283,7 @@ pub(crate) fn remove_dag(core: &mut Core, tx: &mut Tx, name: &DagName) -> Option
     classification::remove_rules_of(core, tx, name);
     let mut last = views::view_of(core, core.dags.known(name));
     last.state = DagState::Deleting;
-    residency::forget_dag(core, tx, name);
+    forgotten::forget_dag(core, tx, name);
     let served = core.dags.known(name).targeted().map(|placement| placement.mapping.card.clone());
     let card = placement::evict(core, tx, name);
     let entry = core.dags.remove(tx, name);

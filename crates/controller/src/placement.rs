@@ -13,7 +13,7 @@ use crate::protocol::{Admission, Choice, ControlError};
 use crate::records::{Placement, regions_of};
 use crate::state::Core;
 use crate::tx::Tx;
-use crate::{admission, classification, contents, work};
+use crate::{admission, classification, contents, forgotten, work};
 
 /// What becomes of the placement that a new one replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,6 +177,11 @@ pub(crate) fn assign(
     let booking = Booking { name, plan: &plan, reservation, withdrawn };
     let card = core.cards.known_mut(&id);
     let rows = card.book(booking, core.registry.catalogue())?;
+    let gives_way = withdrawn.is_some();
+    if core.dags.known(name).card().is_none() && !core.dags.keeps_uid(name, &id) {
+        renumber(core, tx, name, &id);
+    }
+    let entry = core.dags.known(name);
     // A DAG may be given a place for more than it asks for.
     // Notes are the DAG's, wherever it is placed.
     let spec = entry.spec().with_notes(Notes::default());
@@ -191,7 +196,7 @@ pub(crate) fn assign(
         chain_row: rows.chain,
         instance_row: rows.instance,
     };
-    if withdrawn.is_some() {
+    if gives_way {
         take_away(core, name, Some(&id));
     }
     for load in &plan.loads {
@@ -206,6 +211,14 @@ pub(crate) fn assign(
         tx.emit_region(&id, load.region);
     }
     Ok(())
+}
+
+/// Gives a DAG without a place a UID in a row that is free on a card, where its own is not. What is kept for it
+/// on other cards has the UID that it had, and is not its own any more.
+fn renumber(core: &mut Core, tx: &mut Tx, name: &DagName, card: &CardId) {
+    forgotten::forget_dag(core, tx, name);
+    let uid = core.dags.next_uid(card).expect("the card's ledger counts the rows of its DAG table");
+    core.dags.change_uid(tx, name, uid);
 }
 
 /// What a placement takes of its card.

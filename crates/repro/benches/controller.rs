@@ -2,7 +2,7 @@
 //! the engine's step, a decision for each DAG whose period has ended, plans for what was decided,
 //! rates that differ into the tables, history. [`epoch`](../epoch.rs) measures the engine alone.
 //!
-//! 512 tenants have two DAGs each on 32 regions: as many DAGs as a daemon accepts. Every region
+//! 512 tenants have two DAGs each on 32 regions: as many DAGs as a card has rows for. Every region
 //! holds a chain of 8 NTs that no other has, so that DAGs stay where they are. The card does at
 //! once what it is told. Loads
 //!
@@ -21,7 +21,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
     CallId, Caller, CardCommand, CardCounters, CardReport, Command, Controller, ControllerSettings,
-    Effect, Event, Outbox, Request, Tx,
+    DagBatch, Effect, Event, NewDag, Outbox, Request, Tx,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, DagId, DagName,
@@ -279,6 +279,22 @@ impl Bench {
         self.handle(Event::Request { call: CallId(self.calls), request });
     }
 
+    /// How long the controller takes to answer a command so many times.
+    fn asked(&mut self, times: u64, command: &Command) -> Duration {
+        let mut took = Duration::ZERO;
+        for _ in 0..times {
+            self.calls += 1;
+            let caller = Caller::Operator("bench".into());
+            let request = Request { caller, request_id: None, command: command.clone() };
+            let event = Event::Request { call: CallId(self.calls), request: Box::new(request) };
+            let begin = Instant::now();
+            let tx = black_box(self.controller.handle(event, self.now));
+            took += begin.elapsed();
+            self.carry_out(tx);
+        }
+        took
+    }
+
     /// Answers every command but samples.
     fn answer(&mut self) {
         while let Some((card, command)) = self.asked.pop_front() {
@@ -348,5 +364,29 @@ fn epoch(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, epoch);
+/// What a batch of 24 DAGs costs the controller's thread beside 1,000 others: the copy that it is planned on, and
+/// the check of its plan, of a dry run, which changes nothing. Then a single DAG beside them, for comparison.
+fn batch(c: &mut Criterion) {
+    let mut bench = Bench::new(500, Loads::Steady);
+    let tenant = TenantId::new("t0").expect("a label");
+    let spec = |at: usize| DagSpec::chain(&[nt_id(at, 0)], Bandwidth::from_mbps(1));
+    let new =
+        |at: usize| NewDag { id: DagId::new(&format!("b{at}")).expect("a label"), spec: spec(at) };
+    let dags = (0..24).map(new).collect();
+    let batch =
+        DagBatch { tenant: tenant.clone(), dags, allow_partial: false, validate_only: true };
+    let mut group = c.benchmark_group("24 DAGs together beside 1,000");
+    group.bench_function("copy", |b| {
+        b.iter(|| black_box(bench.controller.batch_snapshot(&batch)));
+    });
+    let plan = bench.controller.batch_snapshot(&batch).plan();
+    let check = Command::CreateDags { batch, plan };
+    group.bench_function("check", |b| b.iter_custom(|times| bench.asked(times, &check)));
+    let name = DagName { tenant, dag: DagId::new("one").expect("a label") };
+    let one = Command::CreateDag { name, spec: spec(0), validate_only: true };
+    group.bench_function("one alone", |b| b.iter_custom(|times| bench.asked(times, &one)));
+    group.finish();
+}
+
+criterion_group!(benches, epoch, batch);
 criterion_main!(benches);

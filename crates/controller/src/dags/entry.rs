@@ -100,6 +100,12 @@ impl DagEntry {
         self.uid
     }
 
+    /// Packets carry this from now on. Only while it has no place.
+    pub(super) fn set_uid(&mut self, uid: DagUid) {
+        debug_assert!(self.placements().next().is_none(), "{}: its rows have its UID", self.name);
+        self.uid = uid;
+    }
+
     /// What is asked for now.
     pub const fn spec(&self) -> &DagSpec {
         &self.spec

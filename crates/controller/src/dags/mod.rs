@@ -21,7 +21,7 @@ use crate::records::{DagRecord, InvalidRecord, Record, RecordKey, storable};
 use crate::tx::Tx;
 
 pub(crate) use entry::{DagEntry, ReplacedPlacement};
-use uids::Uids;
+use uids::{TakenRows, Uids};
 
 /// Explanations have records of their own; a larger one is cut to what a record takes.
 const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
@@ -59,7 +59,6 @@ impl Dags {
         snic_domain::Dag::new(record.spec.clone()).map_err(|error| {
             InvalidRecord::contradiction(RecordKey::Dag(name.clone()), error.to_string())
         })?;
-        self.uids.restore_taken(record.uid);
         if record.placement.is_none() {
             self.unscheduled.insert(name.clone());
         }
@@ -68,29 +67,48 @@ impl Dags {
         Ok(self.entries.entry(name).insert_entry(entry).into_mut())
     }
 
-    /// The UID that the next DAG gets, if a row is free.
-    pub fn next_uid(&self) -> Option<DagUid> {
-        self.uids.peek()
+    /// The UID that the next DAG gets on a card: in a row that no other DAG has there, and if possible nowhere,
+    /// so that it can keep it on other cards. `None` where the card's table is full. Time O(DAGs).
+    pub fn next_uid(&self, card: &CardId) -> Option<DagUid> {
+        let (mut anywhere, mut here) = (TakenRows::none(), TakenRows::none());
+        for entry in self.iter() {
+            anywhere.insert(entry.uid().row());
+            if entry.card() == Some(card) {
+                here.insert(entry.uid().row());
+            }
+        }
+        let row = anywhere.first_free().or_else(|| here.first_free())?;
+        self.uids.next(row)
     }
 
-    /// How many DAGs may be added.
-    pub fn uids_left(&self) -> usize {
-        self.uids.left()
+    /// Whether a DAG without a place keeps its UID on a card: no other DAG has its row there. Time O(DAGs).
+    pub fn keeps_uid(&self, name: &DagName, card: &CardId) -> bool {
+        let row = self.known(name).uid().row();
+        let mut others = self.on_card(card).filter(|entry| entry.name() != name);
+        !others.any(|entry| entry.uid().row() == row)
     }
 
-    /// A new DAG, with the UID that is next.
-    pub fn add(&mut self, tx: &mut Tx, entry: DagEntry) {
-        let uid = entry.uid();
+    /// A DAG without a place gets another UID, for a card.
+    pub fn change_uid(&mut self, tx: &mut Tx, name: &DagName, uid: DagUid) {
+        self.take_uid(tx, uid);
+        self.known_mut(name).set_uid(uid);
+    }
+
+    fn take_uid(&mut self, tx: &mut Tx, uid: DagUid) {
         self.uids.take(uid);
         tx.put(Record::Uid(uid.row(), uid.incarnation()));
+    }
+
+    /// A new DAG, with the UID that is next on its card.
+    pub fn add(&mut self, tx: &mut Tx, entry: DagEntry) {
+        self.take_uid(tx, entry.uid());
         let before = self.entries.insert(entry.name().clone(), entry);
         assert!(before.is_none(), "a name that is taken was refused");
     }
 
-    /// A DAG goes; its UID's row is free.
+    /// A DAG goes.
     pub fn remove(&mut self, tx: &mut Tx, name: &DagName) -> DagEntry {
         let entry = self.entries.remove(name).expect("only a DAG that exists is removed");
-        self.uids.give(entry.uid());
         self.unscheduled.remove(name);
         self.dirty.remove(name);
         tx.delete(RecordKey::Dag(name.clone()));
@@ -238,12 +256,17 @@ impl Dags {
 
     /// Every invariant that concerns DAGs alone, recomputed from scratch; says which is broken.
     pub fn check(&self) -> Result<(), String> {
+        let mut rows: BTreeSet<(&CardId, u16)> = BTreeSet::new();
+        let mut uids: BTreeSet<DagUid> = BTreeSet::new();
         for (name, entry) in &self.entries {
             if entry.desired().is_none() && !self.unscheduled.contains(name) {
                 return Err(format!("{name}: it has no place and does not wait for one"));
             }
-            if self.uids.is_free(entry.uid()) {
-                return Err(format!("{name}: its UID's row is free"));
+            if entry.card().is_some_and(|card| !rows.insert((card, entry.uid().row()))) {
+                return Err(format!("{name}: another DAG has its row on its card"));
+            }
+            if !uids.insert(entry.uid()) {
+                return Err(format!("{name}: another DAG has its UID"));
             }
             if let Some(serial) = entry.target()
                 && entry.placement(serial).is_none()

@@ -13,7 +13,8 @@ fn spec() -> DagSpec {
 }
 
 fn add(dags: &mut Dags, tx: &mut Tx, of: &str) -> DagUid {
-    let uid = dags.next_uid().expect("few have one");
+    let card = CardId::new("card0").expect("a label");
+    let uid = dags.next_uid(&card).expect("few have one");
     dags.add(tx, DagEntry::new(name(of), uid, spec(), NOW));
     uid
 }
@@ -108,7 +109,8 @@ fn a_store_gives_back_what_was_stored() {
     let entry = again.restore(dags.known(&name("a")).record(), None).expect("it is a DAG");
     assert_eq!((entry.uid(), entry.desired()), (uid, Some(&placement("card0"))));
     assert_eq!((entry.target(), entry.active()), (None, None), "the card is asked");
-    assert_ne!(again.next_uid().map(DagUid::row), Some(uid.row()));
+    let card = CardId::new("card0").expect("a label");
+    assert_ne!(again.next_uid(&card).map(DagUid::row), Some(uid.row()));
     assert_eq!(again.pop_dirty(), Some(name("a")), "its rows are to be looked at");
     assert_eq!((again.unscheduled().count(), again.check()), (0, Ok(())));
 }

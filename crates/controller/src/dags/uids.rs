@@ -1,6 +1,4 @@
-//! Free rows of the DAG table, and how often each was allocated.
-
-use std::collections::BTreeSet;
+//! How often each row of the DAG table was given out.
 
 use snic_domain::DagUid;
 use snic_domain::limits::DAG_ROWS;
@@ -8,17 +6,16 @@ use snic_domain::limits::DAG_ROWS;
 use crate::records::{InvalidRecord, RecordKey};
 
 /// The UIDs of DAGs: a row and how often it was given out, so that a packet of a DAG that is gone is
-/// not taken for one of the next.
+/// not taken for one of the next. Rows are counted over all cards, so no two DAGs have one UID, wherever they
+/// are; which rows are free is a card's matter.
 #[derive(Debug, Clone)]
 pub(super) struct Uids {
     incarnations: Vec<u32>,
-    free: BTreeSet<u16>,
 }
 
 impl Default for Uids {
     fn default() -> Self {
-        let rows = u16::try_from(DAG_ROWS).unwrap_or(u16::MAX);
-        Self { incarnations: vec![0; DAG_ROWS], free: (0..rows).collect() }
+        Self { incarnations: vec![0; DAG_ROWS] }
     }
 }
 
@@ -33,35 +30,35 @@ impl Uids {
         Ok(())
     }
 
-    /// A DAG of the store has this one.
-    pub fn restore_taken(&mut self, uid: DagUid) {
-        self.free.remove(&uid.row());
-    }
-
-    /// The UID that the next DAG gets, if a row is free.
-    pub fn peek(&self) -> Option<DagUid> {
-        let row = *self.free.first()?;
-        let next = self.incarnations[usize::from(row)] + 1;
+    /// The UID that the next DAG gets in a row.
+    pub fn next(&self, row: u16) -> Option<DagUid> {
+        let next = self.incarnations.get(usize::from(row))? + 1;
         DagUid::new(row, next).or_else(|| DagUid::new(row, 1))
     }
 
-    /// How many DAGs may be added.
-    pub fn left(&self) -> usize {
-        self.free.len()
-    }
-
+    /// A UID is given out.
     pub fn take(&mut self, uid: DagUid) {
-        let was_free = self.free.remove(&uid.row());
-        debug_assert!(was_free, "{uid:?} is given out once");
         self.incarnations[usize::from(uid.row())] = uid.incarnation();
     }
+}
 
-    pub fn give(&mut self, uid: DagUid) {
-        self.free.insert(uid.row());
+/// Which rows of the DAG table are taken, one bit each.
+#[derive(Debug, Clone)]
+pub(super) struct TakenRows([u64; DAG_ROWS / 64]);
+
+impl TakenRows {
+    pub const fn none() -> Self {
+        Self([0; DAG_ROWS / 64])
     }
 
-    pub fn is_free(&self, uid: DagUid) -> bool {
-        self.free.contains(&uid.row())
+    pub fn insert(&mut self, row: u16) {
+        self.0[usize::from(row) / 64] |= 1 << (row % 64);
+    }
+
+    /// The lowest row that is free.
+    pub fn first_free(&self) -> Option<u16> {
+        let at = self.0.iter().position(|word| *word != u64::MAX)?;
+        u16::try_from(at * 64 + self.0[at].trailing_ones() as usize).ok()
     }
 }
 
@@ -70,26 +67,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_that_is_given_back_comes_again_as_another_uid() {
+    fn a_row_comes_again_as_another_uid() {
         let mut uids = Uids::default();
-        let first = uids.peek().expect("all are free");
+        let first = uids.next(5).expect("there is such a row");
         uids.take(first);
-        assert_ne!(uids.peek().map(DagUid::row), Some(first.row()));
-        uids.give(first);
-        let second = uids.peek().expect("it is free again");
-        assert_eq!((second.row(), second.incarnation()), (first.row(), first.incarnation() + 1));
+        let second = uids.next(5).expect("there is such a row");
+        assert_eq!((second.row(), second.incarnation()), (5, first.incarnation() + 1));
+        let rows = u16::try_from(DAG_ROWS).expect("few");
+        assert_eq!(uids.next(rows), None);
     }
 
     #[test]
-    fn uids_found_in_the_store_are_not_reused() {
+    fn what_the_store_has_is_not_given_out_again() {
         let mut uids = Uids::default();
-        let uid = uids.peek().expect("all are free");
-        uids.restore(uid.row(), 7).expect("there is such a row");
-        uids.restore_taken(uid);
-        assert!(!uids.is_free(uid));
-        uids.give(uid);
-        assert_eq!(uids.peek().map(DagUid::incarnation), Some(8));
+        uids.restore(3, 7).expect("there is such a row");
+        assert_eq!(uids.next(3).map(DagUid::incarnation), Some(8));
         let row = u16::try_from(DAG_ROWS).expect("few");
         assert!(uids.restore(row, 1).is_err(), "there is no such row");
+    }
+
+    #[test]
+    fn the_lowest_free_row_is_found_until_all_are_taken() {
+        let mut taken = TakenRows::none();
+        for row in 0..DAG_ROWS as u16 {
+            assert_eq!(taken.first_free(), Some(row));
+            taken.insert(row);
+        }
+        assert_eq!(taken.first_free(), None);
     }
 }

@@ -15,13 +15,13 @@ mod steps;
 
 use snic_domain::{BitstreamId, CardId, DagName, RegionId};
 
-use crate::card::{CardMachine, Kept, ObservedContent};
+use crate::card::{CardMachine, ObservedContent};
 use crate::dags::DagEntry;
 use crate::records::{Phase, Placement, ResidentContext};
 use crate::state::Core;
 use crate::tx::Tx;
 
-pub(crate) use pending_erases::forget_dag;
+use crate::forgotten::refresh_kept_in;
 
 /// A chain in words for whose DAG it is: another tenant's has no name there.
 fn as_told(bitstream: &BitstreamId, dag: &DagName) -> String {
@@ -119,16 +119,6 @@ pub(crate) fn enqueue_restore(core: &mut Core, name: &DagName) {
 pub(crate) fn refresh_kept(core: &mut Core, id: &CardId) {
     for region in core.cards.known(id).region_ids() {
         refresh_kept_in(core, id, region);
-    }
-}
-
-/// The same for one region. Time O(contexts in the save area + residents).
-fn refresh_kept_in(core: &mut Core, id: &CardId, region: RegionId) {
-    let registry = &core.registry;
-    let card = core.cards.known_mut(id);
-    match card.refresh_kept(region, |bitstream| registry.context_length(bitstream)) {
-        Kept::NoMore => core.freed.capacity(),
-        Kept::AsBefore => {}
     }
 }
 

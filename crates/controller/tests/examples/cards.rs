@@ -1,14 +1,18 @@
 //! Several cards, and DAGs that are more than a chain.
 
-use snic_controller::{CardHealth, CardOrder, Command, ControlError};
+use std::collections::BTreeSet;
+
+use snic_controller::{CardHealth, CardOrder, Command, ControlError, DagBatch, NewDag};
 use snic_domain::{
-    Bandwidth, CardId, DagSpec, DagState, Edge, Form, FormPreference, Match, Node, NodeId,
-    RegionId, Rule, RuleId,
+    Bandwidth, CardId, DagId, DagSpec, DagState, Edge, Form, FormPreference, Match, Node, NodeId,
+    Quota, RegionId, Rule, RuleId,
 };
 use snic_tables::{ClassifierRow, DagRow, LoadFailure, NONE, StageRow, Table};
 
 use crate::support::World;
-use crate::support::things::{card_id, create, dag, delete, nt_id, spec, update};
+use crate::support::things::{
+    card_id, create, dag, delete, nt_id, spec, tenant, tenant_id, update,
+};
 
 fn second() -> CardId {
     CardId::new("card1").expect("a label")
@@ -224,4 +228,83 @@ fn more_than_one_nt_serves_is_spread_over_instances() {
     world.ask(update("acme/web", spec("aes", 5))).expect("less is always there");
     world.settle();
     assert_eq!(world.reserved().0.iter().flatten().sum::<u64>(), 5_000_000_000);
+}
+
+/// How many DAGs the tables of a card have.
+fn dags_in_table(world: &World, card: &CardId) -> usize {
+    let tables = &world.cards[card].tables;
+    (0..1_024).filter(|row| tables.get::<DagRow>(*row).is_some()).count()
+}
+
+/// UIDs are a card's: two cards hold 2,000 DAGs. When one is lost for good, as many as have a row on the other go
+/// there, each with a row of its own.
+#[test]
+fn two_cards_hold_two_thousand_dags() {
+    let mut world = two_cards();
+    world.settings.placement.cards = CardOrder::Spread;
+    world.restart();
+    world.settle();
+    let quota = Quota { dags_max: 4_000, operations_max: 4_000, ..tenant("acme").quota };
+    let quota = Command::UpdateTenant {
+        id: tenant_id("acme"),
+        weight: None,
+        quota: Some(quota.into()),
+        etag: None,
+    };
+    world.ask(quota).expect("valid");
+    let small = |nt: &str| DagSpec { bandwidth: Bandwidth::from_mbps(1), ..spec(nt, 1) };
+    let mut number = 0;
+    let mut create_some = |world: &mut World, count: usize| {
+        let new = |at: usize| NewDag {
+            id: DagId::new(&format!("d{at}")).expect("a label"),
+            spec: small(["lb", "vpn"][at % 2]),
+        };
+        let batch = DagBatch {
+            tenant: tenant_id("acme"),
+            dags: (number..number + count).map(new).collect(),
+            allow_partial: false,
+            validate_only: false,
+        };
+        number += count;
+        let plan = world.controller.batch_snapshot(&batch).plan();
+        world.ask(Command::CreateDags { batch, plan })
+    };
+    for _ in 0..80 {
+        create_some(&mut world, 25).expect("there are rows on both cards");
+    }
+    world.settle();
+    let on = |world: &World, card: &CardId| {
+        let views = world.controller.dags(None).into_iter();
+        let here = views.filter(|view| view.mapping.as_ref().is_some_and(|m| m.card == *card));
+        here.map(|view| view.uid.row()).collect::<Vec<_>>()
+    };
+    let distinct = |rows: &[u16]| rows.iter().collect::<BTreeSet<_>>().len();
+    for card in [card_id(), second()] {
+        let rows = on(&world, &card);
+        assert_eq!((rows.len(), distinct(&rows)), (1_000, 1_000), "{card}");
+        assert_eq!(dags_in_table(&world, &card), 1_000);
+    }
+    let uids: BTreeSet<_> = world.controller.dags(None).iter().map(|view| view.uid).collect();
+    assert_eq!(uids.len(), 2_000, "no two packets' DAGs are confused, wherever they are");
+    // 24 are left on each card.
+    create_some(&mut world, 24).expect("there are 48 rows");
+    create_some(&mut world, 24).expect("there are 24 rows");
+    let full = create_some(&mut world, 1).expect_err("each card has 1,024").to_string();
+    assert!(full.contains("table rows") && full.contains("DAG"), "{full}");
+    world.settle();
+    for name in (0..10).map(|at| format!("acme/d{at}")) {
+        world.ask(delete(&name)).expect("it exists");
+    }
+    world.settle();
+    let report = snic_controller::CardReport::Lost { reason: "gone".into() };
+    world.handle(snic_controller::Event::Card { card: second(), report });
+    world.asked.clear();
+    world.cards.remove(&second());
+    world.ask(Command::RemoveCard { card: second() }).expect("it is lost");
+    world.settle();
+    let rows = on(&world, &card_id());
+    assert_eq!((rows.len(), distinct(&rows)), (1_024, 1_024));
+    let ready = world.controller.dags(None);
+    let ready = ready.iter().filter(|view| view.state == DagState::Ready).count();
+    assert_eq!((ready, dags_in_table(&world, &card_id())), (1_024, 1_024));
 }

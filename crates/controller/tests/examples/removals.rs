@@ -154,6 +154,9 @@ fn a_cancelled_removal_leaves_the_bitstream_as_it_was() {
     assert!(world.dropped.is_empty());
     assert!(exists(&world, "lb"));
     assert_eq!(world.state("acme/web"), DagState::Ready);
+    let back = operation_id(world.ask(delete_bitstream("lb-2")));
+    world.settle();
+    assert_eq!((world.ended(&back), images(&world, "acme/web")), (Some(Ok(())), vec!["lb".into()]));
 }
 
 /// Whenever the daemon dies, the removal goes on, and the DAGs are served.

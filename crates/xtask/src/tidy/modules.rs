@@ -88,6 +88,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("work", &["protocol", "tx", "state", "images", "views"]),
     ("quotas", &["protocol", "registry", "state"]),
     ("classification", &["protocol", "rows", "tx", "quotas", "rules", "state", "views"]),
+    ("forgotten", &["records", "tx", "card", "state"]),
     (
         "placement",
         &[
@@ -95,6 +96,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "records",
             "tx",
             "admission",
+            "forgotten",
             "card_choice",
             "card",
             "dags",
