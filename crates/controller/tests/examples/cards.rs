@@ -249,6 +249,7 @@ fn two_cards_hold_two_thousand_dags() {
         id: tenant_id("acme"),
         weight: None,
         quota: Some(quota.into()),
+        notes: Default::default(),
         etag: None,
     };
     world.ask(quota).expect("valid");
