@@ -169,6 +169,17 @@ pub struct Guard {
     pub etag: Option<String>,
 }
 
+/// Which resources a list has, and in which order.
+#[derive(Debug, Args)]
+pub struct Selected {
+    /// Only resources for which this holds, such as 'state = READY AND labels.app = web'
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    pub filter: String,
+    /// Order, such as 'create_time desc'; up to three fields, separated by commas
+    #[arg(long, value_name = "FIELDS", default_value = "", hide_default_value = true)]
+    pub order_by: String,
+}
+
 /// When to delete.
 #[derive(Debug, Args)]
 pub struct DeleteGuard {
@@ -230,6 +241,8 @@ pub enum DagCommand {
         /// Include all tenants
         #[arg(short = 'A', long)]
         all_tenants: bool,
+        #[command(flatten)]
+        selected: Selected,
     },
     /// Show a DAG: state, conditions and mapping
     Get {
@@ -307,7 +320,7 @@ pub enum TenantCommand {
         limits: TenantLimits,
     },
     /// List all tenants
-    List,
+    List(Selected),
     /// Show a tenant: its usage and quota
     Get {
         /// Id; defaults to your own

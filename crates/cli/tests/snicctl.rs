@@ -322,6 +322,7 @@ fn every_change_is_sent_again_with_the_same_request_id() {
         "tenant delete acme" "DeleteTenant" DeleteTenantRequest;
         "nt delete nat" "DeleteNtType" DeleteNtTypeRequest;
         "bitstream delete nat" "DeleteBitstream" DeleteBitstreamRequest;
+        "bitstream retry nat" "RetryBitstream" RetryBitstreamRequest;
         "rule delete r1" "DeleteRule" DeleteRuleRequest;
         "operation cancel x" "CancelOperation" CancelOperationRequest;
         "operation delete x" "DeleteOperation" DeleteOperationRequest;

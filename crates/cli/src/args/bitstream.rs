@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use uuid::Uuid;
 
-use super::{DeleteGuard, KindArg};
+use super::{DeleteGuard, Guard, KindArg, Selected};
 
 /// A bitstream to upload.
 #[derive(Debug, Args)]
@@ -66,7 +66,14 @@ pub enum BitstreamCommand {
     /// Upload a bitstream
     Upload(NewBitstream),
     /// List the bitstreams you may use
-    List,
+    List(Selected),
+    /// Take a rejected bitstream back, so that DAGs may be mapped to it again
+    Retry {
+        /// Id
+        name: String,
+        #[command(flatten)]
+        guard: Guard,
+    },
     /// Show a bitstream
     Get {
         /// Id

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{
     BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, ListBitstreamsRequest,
-    RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, UploadBitstreamRequest,
+    RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, RetryBitstreamRequest,
+    UploadBitstreamRequest,
 };
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_bitstream::xclbin::TestRole;
@@ -36,13 +37,14 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
     match command {
         BitstreamCommand::BuildTest(image) => build_test(&image),
         BitstreamCommand::Upload(new) => upload(session, new).await,
-        BitstreamCommand::List => {
+        BitstreamCommand::List(selected) => {
             let client = session.client()?;
             let bitstreams = pages(async |page_token| {
                 let request = ListBitstreamsRequest {
                     page_size: PAGE_SIZE,
                     page_token,
-                    ..Default::default()
+                    filter: selected.filter.clone(),
+                    order_by: selected.order_by.clone(),
                 };
                 let reply = call!(client, bitstreams.list_bitstreams, request)?;
                 Ok((reply.bitstreams, reply.next_page_token))
@@ -54,6 +56,16 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
             let request = GetBitstreamRequest { name: names::bitstream(&name)? };
             let bitstream =
                 call!(session.client()?, bitstreams.get_bitstream => bitstream, request)?;
+            session.output.one(&bitstream, views::bitstream)
+        }
+        BitstreamCommand::Retry { name, guard } => {
+            let request = RetryBitstreamRequest {
+                name: names::bitstream(&name)?,
+                etag: guard.into_etag(),
+                request_id: request_id(),
+            };
+            let bitstream =
+                call!(session.client()?, bitstreams.retry_bitstream => bitstream, request)?;
             session.output.one(&bitstream, views::bitstream)
         }
         BitstreamCommand::Recommend { card, manifests } => {

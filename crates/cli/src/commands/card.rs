@@ -36,24 +36,8 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             let regions = lists::regions(&client, &name).await?;
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
         }
-        CardCommand::Cordon { name } => {
-            let request = CordonCardRequest {
-                name: named(&client, name).await?,
-                request_id: request_id(),
-                ..Default::default()
-            };
-            let card = call!(client, cards.cordon_card => card, request)?;
-            session.output.one(&card, row)
-        }
-        CardCommand::Uncordon { name } => {
-            let request = UncordonCardRequest {
-                name: named(&client, name).await?,
-                request_id: request_id(),
-                ..Default::default()
-            };
-            let card = call!(client, cards.uncordon_card => card, request)?;
-            session.output.one(&card, row)
-        }
+        CardCommand::Cordon { name } => cordon(session, &client, name).await,
+        CardCommand::Uncordon { name } => uncordon(session, &client, name).await,
         CardCommand::Remove { name } => remove(session, &client, &name).await,
         CardCommand::Replace { name } => replace(session, &client, &name).await,
         CardCommand::Drain { name, wait } => {
@@ -87,6 +71,28 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             session.finish(&client, operation, wait).await
         }
     }
+}
+
+async fn cordon(
+    session: &mut CliSession,
+    client: &Client,
+    name: Option<String>,
+) -> Result<(), Failure> {
+    let name = named(client, name).await?;
+    let request = CordonCardRequest { name, request_id: request_id(), ..Default::default() };
+    let card = call!(client, cards.cordon_card => card, request)?;
+    session.output.one(&card, row)
+}
+
+async fn uncordon(
+    session: &mut CliSession,
+    client: &Client,
+    name: Option<String>,
+) -> Result<(), Failure> {
+    let name = named(client, name).await?;
+    let request = UncordonCardRequest { name, request_id: request_id(), ..Default::default() };
+    let card = call!(client, cards.uncordon_card => card, request)?;
+    session.output.one(&card, row)
 }
 
 async fn remove(session: &mut CliSession, client: &Client, name: &str) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use snic_api::v1::{
 use tonic::Status;
 
 use super::{CliSession, batch, hints, request_id, wait};
-use crate::args::{ChangeOptions, DagCommand, FormArg};
+use crate::args::{ChangeOptions, DagCommand, FormArg, Selected};
 use snic_client::call;
 use snic_client::follow;
 use snic_client::lists::{PAGE_SIZE, pages};
@@ -81,7 +81,7 @@ async fn carry_out(session: &mut CliSession, command: DagCommand) -> Result<(), 
             }
             update(session, dag, &paths, change).await
         }
-        DagCommand::List { all_tenants } => list(session, all_tenants).await,
+        DagCommand::List { all_tenants, selected } => list(session, all_tenants, selected).await,
         DagCommand::Get { name } => {
             let request = GetDagRequest { name: session.dag_name(&name)? };
             let dag = call!(session.client()?, dags.get_dag => dag, request)?;
@@ -235,7 +235,7 @@ async fn update(
     session.changed(&client, operation, change).await
 }
 
-async fn list(session: &mut CliSession, is_all: bool) -> Result<(), Failure> {
+async fn list(session: &mut CliSession, is_all: bool, selected: Selected) -> Result<(), Failure> {
     let parent = session.dags_parent(is_all)?;
     let client = session.client()?;
     let dags = pages(async |page_token| {
@@ -243,7 +243,8 @@ async fn list(session: &mut CliSession, is_all: bool) -> Result<(), Failure> {
             parent: parent.clone(),
             page_size: PAGE_SIZE,
             page_token,
-            ..Default::default()
+            filter: selected.filter.clone(),
+            order_by: selected.order_by.clone(),
         };
         let reply = call!(client, dags.list_dags, request)?;
         Ok((reply.dags, reply.next_page_token))

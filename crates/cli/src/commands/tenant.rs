@@ -7,7 +7,7 @@ use snic_api::v1::{
 };
 
 use super::{CliSession, request_id};
-use crate::args::{TenantCommand, TenantLimits};
+use crate::args::{Selected, TenantCommand, TenantLimits};
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{PAGE_SIZE, pages};
@@ -25,7 +25,7 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
             let tenant = call!(session.client()?, tenants.create_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)
         }
-        TenantCommand::List => list(session).await,
+        TenantCommand::List(selected) => list(session, selected).await,
         TenantCommand::Get { name } => {
             let own = || session.tenant()?.ok_or_else(no_tenant);
             let name = names::tenant(&name.map_or_else(own, Ok)?)?;
@@ -70,10 +70,15 @@ fn no_tenant() -> Failure {
     Failure::usage("no tenant given", "add its id, or set the tenant of the context")
 }
 
-async fn list(session: &mut CliSession) -> Result<(), Failure> {
+async fn list(session: &mut CliSession, selected: Selected) -> Result<(), Failure> {
     let client = session.client()?;
     let tenants = pages(async |page_token| {
-        let request = ListTenantsRequest { page_size: PAGE_SIZE, page_token, ..Default::default() };
+        let request = ListTenantsRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            filter: selected.filter.clone(),
+            order_by: selected.order_by.clone(),
+        };
         let reply = call!(client, tenants.list_tenants, request)?;
         Ok((reply.tenants, reply.next_page_token))
     });

@@ -211,6 +211,7 @@ pub fn nt_type() -> NtType {
 pub fn bitstream() -> Bitstream {
     let nts = ["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
     Bitstream {
+        state: bitstream::State::Available.into(),
         name: "bitstreams/dag-d-sim-16".into(),
         digest: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
         size_bytes: 4 << 20,

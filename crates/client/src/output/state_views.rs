@@ -1,7 +1,8 @@
 //! The state (contexts) that chains keep for DAGs, as text.
 
-use snic_api::v1::ChainState;
+use snic_api::v1::bitstream::SignatureState;
 use snic_api::v1::chain_state::Place;
+use snic_api::v1::{Bitstream, ChainState};
 
 use super::Style;
 use super::table::{section, table};
@@ -52,6 +53,24 @@ pub fn sentence(state: &ChainState) -> String {
         ),
         Place::Unspecified => kept,
     }
+}
+
+/// Who signed a bitstream, or `UNSIGNED`.
+pub(super) fn signer(bitstream: &Bitstream) -> String {
+    match bitstream.signature_state() {
+        SignatureState::Verified => bitstream.signed_by.clone(),
+        SignatureState::Unspecified | SignatureState::Unsigned => "UNSIGNED".to_owned(),
+    }
+}
+
+/// Since when a bitstream is rejected, why, and when its owner can have it retried.
+pub(super) fn rejected(bitstream: &Bitstream) -> String {
+    if bitstream.rejection.is_empty() {
+        return String::new();
+    }
+    let since = text::time(bitstream.reject_time.as_ref());
+    let retry = text::time(bitstream.retry_time.as_ref());
+    format!("{since}: {}; its owner can retry it from {retry}", bitstream.rejection)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Resources as tables.
 
 use snic_api::render::{HEIGHT, WIDTH, cut, load_percent, region_map_within, state_word};
-use snic_api::v1::bitstream::SignatureState;
 use snic_api::v1::card::Health;
 use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
@@ -13,7 +12,7 @@ use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::dag_views::{affinity, configurations, drops, packet_sizes, traffic};
-use super::state_views::states;
+use super::state_views::{self, states};
 use super::table::{properties, section, table};
 use super::text::{self, age, id, rate, size, yes};
 
@@ -313,19 +312,12 @@ pub fn bitstreams(bitstreams: &[Bitstream], style: Style) -> String {
             bitstream.card_model.clone(),
             kind_word(bitstream.region_kind()).to_owned(),
             sequence(&bitstream.nts),
-            signer(bitstream),
+            state_views::signer(bitstream),
+            bitstream.state().word().to_owned(),
         ]
     });
-    let columns = ["BITSTREAM", "SIZE", "MODEL", "KIND", "TASKS", "SIGNED BY"];
+    let columns = ["BITSTREAM", "SIZE", "MODEL", "KIND", "TASKS", "SIGNED BY", "STATE"];
     table(style, &columns, rows.collect())
-}
-
-/// Who signed a bitstream, or `UNSIGNED`.
-fn signer(bitstream: &Bitstream) -> String {
-    match bitstream.signature_state() {
-        SignatureState::Verified => bitstream.signed_by.clone(),
-        SignatureState::Unspecified | SignatureState::Unsigned => "UNSIGNED".to_owned(),
-    }
 }
 
 /// One bitstream.
@@ -343,7 +335,9 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
             ("Region kind", kind_word(bitstream.region_kind()).to_owned()),
             ("Shareable", yes(bitstream.shareable).to_owned()),
             ("Area", area(bitstream.area)),
-            ("Signed by", signer(bitstream)),
+            ("Signed by", state_views::signer(bitstream)),
+            ("State", bitstream.state().word().to_owned()),
+            ("Rejected", state_views::rejected(bitstream)),
             ("Loaded in", regions.collect::<Vec<_>>().join(", ")),
             ("Etag", bitstream.etag.clone()),
             ("Created", text::time(bitstream.create_time.as_ref())),
