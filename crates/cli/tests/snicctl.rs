@@ -191,7 +191,8 @@ fn an_update_names_what_it_changes() {
     let paths = asked[1].update_mask.clone().unwrap().paths;
     let in_files = ["nodes", "edges", "bandwidth_bps", "form"];
     assert_eq!(paths[..4], in_files);
-    assert_eq!(paths[4..], ["packet_sizes", "trusted_tenants", "card_affinity"]);
+    let rest = ["packet_sizes", "trusted_tenants", "card_affinity", "labels", "description"];
+    assert_eq!(paths[4..], rest);
 }
 
 #[test]

@@ -32,6 +32,8 @@ const IN_FILES: &[&str] = &[
     "packet_sizes",
     "trusted_tenants",
     "card_affinity",
+    "labels",
+    "description",
 ];
 
 pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Failure> {
