@@ -8,7 +8,6 @@ use tonic::Status;
 
 /// A resource that the page shows as it changes.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "it is converted and sent at once")]
 pub enum PageResource {
     /// A region.
     Region(v1::Region),

@@ -20,7 +20,6 @@ use crate::records::Placement;
 
 /// Where a DAG is placed and where it is going.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "each DAG has one, and nearly all are placed")]
 pub(crate) enum Place {
     /// Nowhere. If one was looked for, why none was found.
     Unplaced(Option<Infeasible>),

@@ -6,7 +6,7 @@
 //! match nothing.
 
 use serde::Serialize;
-use snic_domain::{DagPatch, Description, Digest, Labels, NotesPatch, RulePatch};
+use snic_domain::{DagName, DagPatch, Description, Digest, Labels, NotesPatch, RulePatch};
 
 use crate::protocol::{Command, DagBatch, NewDag};
 
@@ -56,27 +56,7 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
             list(("create-dags", tenant, dags, allow_partial, validate_only))
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
-            let DagPatch { nodes, edges, bandwidth, form, .. } = patch;
-            let DagPatch { packet_sizes, trusted_tenants, card_affinity, notes, .. } = patch;
-            let fields = (nodes, edges, bandwidth, form);
-            // Requests that are remembered keep the encoding from before a field was there.
-            if let Some(notes) = noted(notes) {
-                let fields = (fields, packet_sizes, trusted_tenants, card_affinity, notes);
-                return list(("update-dag", name, fields, etag, validate_only));
-            }
-            match (packet_sizes, trusted_tenants, card_affinity) {
-                (None, None, None) => list(("update-dag", name, fields, etag, validate_only)),
-                (Some(sizes), None, None) => {
-                    list(("update-dag", name, (fields, sizes), etag, validate_only))
-                }
-                (sizes, Some(trusted), None) => {
-                    list(("update-dag", name, (fields, sizes, trusted), etag, validate_only))
-                }
-                (sizes, trusted, Some(affinity)) => {
-                    let fields = (fields, sizes, trusted, affinity);
-                    list(("update-dag", name, fields, etag, validate_only))
-                }
-            }
+            update_dag(name, patch, etag.as_deref(), *validate_only)
         }
         Command::DeleteDag { name, etag } => list(("delete-dag", name, etag)),
         Command::CreateRule(rule) => list(("create-rule", rule)),
@@ -106,6 +86,43 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         Command::ReplaceCard { card } => list(("replace-card", card)),
         Command::CancelOperation { id } => list(("cancel-operation", id)),
         Command::DeleteOperation { id } => list(("delete-operation", id)),
+    }
+}
+
+/// Requests that are remembered keep the encoding from before a field was there.
+fn update_dag(
+    name: &DagName,
+    patch: &DagPatch,
+    etag: Option<&str>,
+    validate_only: bool,
+) -> serde_json::Result<Vec<u8>> {
+    let DagPatch {
+        nodes,
+        edges,
+        bandwidth,
+        form,
+        packet_sizes: sizes,
+        trusted_tenants: trusted,
+        card_affinity,
+        notes,
+    } = patch;
+    let fields = (nodes, edges, bandwidth, form);
+    if let Some(notes) = noted(notes) {
+        let fields = (fields, sizes, trusted, card_affinity, notes);
+        return list(("update-dag", name, fields, etag, validate_only));
+    }
+    match (sizes, trusted, card_affinity) {
+        (None, None, None) => list(("update-dag", name, fields, etag, validate_only)),
+        (Some(sizes), None, None) => {
+            list(("update-dag", name, (fields, sizes), etag, validate_only))
+        }
+        (sizes, Some(trusted), None) => {
+            list(("update-dag", name, (fields, sizes, trusted), etag, validate_only))
+        }
+        (sizes, trusted, Some(affinity)) => {
+            let fields = (fields, sizes, trusted, affinity);
+            list(("update-dag", name, fields, etag, validate_only))
+        }
     }
 }
 

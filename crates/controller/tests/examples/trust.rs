@@ -188,6 +188,31 @@ impl Run {
         Self { world, book, planned: Vec::new(), uploads: 0 }
     }
 
+    /// Each upload has bytes of its own.
+    fn upload(&mut self, owner: &str, made: Bitstream) {
+        self.uploads += 1;
+        let digest = Digest::of(format!("{} {}", made.id, self.uploads).as_bytes());
+        let made = Bitstream { digest, ..made };
+        self.book.images.insert(digest, made.clone());
+        let _ = self.world.ask_as(caller(owner), Command::CreateBitstream(made));
+    }
+
+    /// Plans a batch, to be carried out later.
+    fn plan(&mut self, tenant: &str, specs: &[DagSpec]) {
+        let new = |(i, spec): (usize, &DagSpec)| NewDag {
+            id: DagId::new(&format!("b{i}")).expect("a label"),
+            spec: spec.clone(),
+        };
+        let batch = DagBatch {
+            tenant: tenant_id(tenant),
+            dags: specs.iter().enumerate().map(new).collect(),
+            allow_partial: true,
+            validate_only: false,
+        };
+        let plan = self.world.controller.batch_snapshot(&batch).plan();
+        self.planned.push(Command::CreateDags { batch, plan });
+    }
+
     fn carry_out(&mut self, act: &Act) -> Result<(), TestCaseError> {
         let world = &mut self.world;
         match act {
@@ -200,20 +225,7 @@ impl Run {
             Act::Remove(tenant, number) => {
                 let _ = world.ask(delete(&format!("{}/d{number}", TENANTS[*tenant])));
             }
-            Act::Batch(tenant, specs) => {
-                let new = |(i, spec): (usize, &DagSpec)| NewDag {
-                    id: DagId::new(&format!("b{i}")).expect("a label"),
-                    spec: spec.clone(),
-                };
-                let batch = DagBatch {
-                    tenant: tenant_id(TENANTS[*tenant]),
-                    dags: specs.iter().enumerate().map(new).collect(),
-                    allow_partial: true,
-                    validate_only: false,
-                };
-                let plan = world.controller.batch_snapshot(&batch).plan();
-                self.planned.push(Command::CreateDags { batch, plan });
-            }
+            Act::Batch(tenant, specs) => self.plan(TENANTS[*tenant], specs),
             Act::CarryOut => {
                 if let Some(command) = self.planned.pop() {
                     let _ = world.ask(command);
@@ -222,15 +234,12 @@ impl Run {
             Act::Upload { owner, number, nts, shareable, signed } => {
                 let nts: &[&str] = [&["gre"][..], &["gre", "mpls"], &["mpls", "lb"]][*nts];
                 let id = format!("{}.i{number}", TENANTS[*owner]);
-                self.uploads += 1;
                 let made = Bitstream {
-                    digest: Digest::of(format!("{id} {}", self.uploads).as_bytes()),
                     shareable: *shareable,
                     signed_by: signed.then(|| "vendor".into()),
                     ..bitstream(&id, nts)
                 };
-                self.book.images.insert(made.digest, made.clone());
-                let _ = world.ask_as(caller(TENANTS[*owner]), Command::CreateBitstream(made));
+                self.upload(TENANTS[*owner], made);
             }
             Act::DeleteImage { owner, number, by_operator } => {
                 let command = delete_bitstream(&format!("{}.i{number}", TENANTS[*owner]));

@@ -66,7 +66,6 @@ pub(crate) struct CachedView {
 
 /// The state of a resource.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "one for each change that is read, and most are DAGs")]
 pub(crate) enum ResourceView {
     Dag(DagView),
     Region(RegionView),
