@@ -3,6 +3,7 @@
 use prost_types::FieldMask;
 
 use super::FieldProblem;
+use crate::names::excerpt;
 use crate::v1::ErrorReason;
 
 /// The paths to set.
@@ -34,7 +35,11 @@ impl Mask {
             known.iter().copied().find(|known| known == path).ok_or_else(|| FieldProblem {
                 reason: ErrorReason::InvalidUpdateMask,
                 field: "update_mask".to_owned(),
-                what: format!("path {path:.80?} cannot be set (allowed: {})", known.join(", ")),
+                what: format!(
+                    "path {:?} cannot be set (allowed: {})",
+                    excerpt(path),
+                    known.join(", ")
+                ),
             })
         };
         mask.paths.iter().map(find).collect::<Result<_, _>>().map(Self::Paths)

@@ -12,7 +12,7 @@ use snic_domain::{
 use super::FieldProblem;
 use crate::names::{
     self, BitstreamName, CardName, NtTypeName, OperationName, Parent, RegionName, ResourceName,
-    RuleName, TenantName,
+    RuleName, TenantName, excerpt,
 };
 
 type Result<T> = std::result::Result<T, FieldProblem>;
@@ -74,7 +74,8 @@ pub fn region(field: &str, text: &str) -> Result<(CardId, RegionId)> {
         Some(number) => Ok((card, RegionId(number))),
         None => {
             let last = limits::REGIONS_MAX - 1;
-            let rule = format!("{:.80?} is not a valid region number (0 to {last})", name.region);
+            let rule =
+                format!("{:?} is not a valid region number (0 to {last})", excerpt(name.region));
             Err(FieldProblem::name(field, rule))
         }
     }

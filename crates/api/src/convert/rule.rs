@@ -8,6 +8,7 @@ use snic_domain::{Match, Prefix, Rule, RulePatch};
 use super::mask::Mask;
 use super::{FieldProblem, Problems, id, name, number};
 use crate::error::ApiError;
+use crate::names::excerpt;
 use crate::v1;
 
 /// VNIs have 24 bits.
@@ -94,7 +95,7 @@ fn packet_match(problems: &mut Problems, wire: &v1::PacketMatch) -> Match {
 
 fn prefix(field: &str, text: &str) -> Result<Prefix, FieldProblem> {
     let invalid = |what: &str| {
-        let rule = format!("{text:.80?} {what} (expected e.g. 10.1.0.0/16, or an address)");
+        let rule = format!("{:?} {what} (expected e.g. 10.1.0.0/16, or an address)", excerpt(text));
         FieldProblem::invalid(field, rule)
     };
     let (address, digits) = text.split_once('/').unwrap_or((text, "32"));

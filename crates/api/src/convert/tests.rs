@@ -532,3 +532,21 @@ fn an_explanation_leaves_out_for_tenants_what_tells_of_others(
     let named = wire.lines.iter().any(|line| line.contains("acme"));
     assert_eq!(named, !bitstream.is_empty(), "{:?}", wire.lines);
 }
+
+#[test]
+fn a_long_value_is_cut_so_that_what_is_allowed_fits_behind_it() {
+    let long = "9".repeat(10_000);
+    let mask = Mask::read(Some(&paths(&[&long])), &["bandwidth_bps"]).expect_err("no such path");
+    let region = name::region("name", &format!("cards/card0/regions/{long}"));
+    let matches = v1::PacketMatch { source_prefix: long.clone(), ..Default::default() };
+    let rule =
+        v1::Rule { r#match: Some(matches), dag: "tenants/a/dags/b".into(), ..Default::default() };
+    let rule = rule::rule("r", Some(&rule)).expect_err("no prefix");
+    let rule = tonic::Status::from(rule);
+    let told = [mask.what, region.expect_err("no region").what, rule.message().to_owned()];
+    for (text, allowed) in
+        told.iter().zip(["(allowed: bandwidth_bps)", "(0 to ", "(expected e.g. "])
+    {
+        assert!(text.len() < 400 && text.contains(allowed), "{text}");
+    }
+}

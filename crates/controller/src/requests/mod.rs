@@ -104,8 +104,9 @@ impl RequestKey {
     pub fn new(caller: &Caller, id: String) -> Result<Self, ControlError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if id.is_empty() || id.len() > REQUEST_ID_CHARS_MAX || !id.chars().all(plain) {
+            let shown: String = id.chars().take(REQUEST_ID_CHARS_MAX).collect();
             let rule = format!(
-                "{id:.64?} is not a request id: 1 to {REQUEST_ID_CHARS_MAX} letters, digits and '-' \
+                "{shown:?} is not a request id: 1 to {REQUEST_ID_CHARS_MAX} letters, digits and '-' \
                  are allowed"
             );
             return Err(ControlError::invalid("request_id", rule));

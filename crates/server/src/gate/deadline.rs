@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use snic_api::error::ApiError;
+use snic_api::names::excerpt;
 use snic_api::v1::ErrorReason;
 
 /// How much earlier than the caller's deadline the server replies, so that its error, which says more
@@ -26,8 +27,9 @@ impl Deadline {
 pub(super) fn requested(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let invalid = || {
+        let given = excerpt(&String::from_utf8_lossy(value.as_bytes()));
         let rule = format_args!(
-            "{value:.40?} is not a timeout (expected 1 to 8 digits and one of H, M, S, m, u, n)"
+            "{given:?} is not a timeout (expected 1 to 8 digits and one of H, M, S, m, u, n)"
         );
         ApiError::in_field(ErrorReason::InvalidField, "grpc-timeout", rule)
     };

@@ -2,6 +2,7 @@
 
 use snic_api::convert::{dag, id, name};
 use snic_api::error::ApiError;
+use snic_api::names::excerpt;
 use snic_api::v1;
 use snic_api::v1::batch_create_dags_result::Result as Wire;
 use snic_api::v1::operation_metadata::Verb;
@@ -138,7 +139,7 @@ async fn read(parent: &str, request: v1::CreateDagRequest) -> Result<NewDag, Api
     let wrong =
         |field, text: &str| Err(ApiError::in_field(v1::ErrorReason::InvalidField, field, text));
     if !own.is_empty() && own != parent {
-        return wrong("parent", &format!("{own:.80?} is not {parent}; leave it empty"));
+        return wrong("parent", &format!("{:?} is not {parent}; leave it empty", excerpt(&own)));
     }
     if validate_only {
         return wrong("validate_only", "set it for the whole batch instead");

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use snic_api::convert::FieldProblem;
 use snic_api::error::ApiError;
 use snic_api::list::{Keyed, Listed, Listing};
+use snic_api::names::excerpt;
 use snic_api::page::{Page, PageRequest, Query};
 use snic_api::v1::{self, ErrorReason};
 use snic_audit::AuditLog;
@@ -256,7 +257,8 @@ fn request_id(field: &str, text: &str) -> Result<Option<String>, FieldProblem> {
     let uuid = Uuid::try_parse(text).ok().filter(|_| text.len() == Hyphenated::LENGTH);
     uuid.map(|uuid| Some(uuid.hyphenated().to_string())).ok_or_else(|| {
         let rule = format_args!(
-            "{text:.80?} is not a valid UUID (expected e.g. 123e4567-e89b-42d3-a456-426614174000)"
+            "{:?} is not a valid UUID (expected e.g. 123e4567-e89b-42d3-a456-426614174000)",
+            excerpt(text)
         );
         FieldProblem::invalid(field, rule)
     })
