@@ -93,7 +93,7 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     if settings.telemetry.otlp.is_some() {
         readers.push(metrics::keep_fresh(daemon.plane.clone()));
     }
-    let result = serve(settings, daemon, diagnostics(settings, &telemetry)).await;
+    let result = serve(settings, daemon, diagnostics(settings, Some(&telemetry))).await;
     for reader in readers {
         reader.abort();
         // It was aborted on purpose.
@@ -102,10 +102,10 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     result
 }
 
-/// What support bundles contain about this daemon.
-fn diagnostics(settings: &Settings, telemetry: &Arc<Telemetry>) -> DiagnosticsSource {
+/// What support bundles contain about this daemon; metrics only with telemetry.
+pub fn diagnostics(settings: &Settings, telemetry: Option<&Arc<Telemetry>>) -> DiagnosticsSource {
     // A weak reference: the owner stops telemetry once the server has stopped.
-    let telemetry = Arc::downgrade(telemetry);
+    let telemetry = telemetry.map(Arc::downgrade).unwrap_or_default();
     let settings = settings.without_secrets().to_toml();
     let started = snic_api::convert::timestamp(snic_server::shell::wall_clock());
     DiagnosticsSource::new(move || v1::Diagnostics {

@@ -101,6 +101,8 @@ fn term(term: &ScoreTerm) -> String {
     let name = term.name.replace('_', " ");
     match term.unit.as_str() {
         "bit/s" => format!("{name} {}{better}", rate(term.value)),
+        // "new regions 1" says it already.
+        unit if name.ends_with(unit) => format!("{name} {}{better}", term.value),
         unit => format!("{name} {} {unit}{better}", term.value),
     }
 }

@@ -310,13 +310,12 @@ pub fn bitstreams(bitstreams: &[Bitstream], style: Style) -> String {
             id(&bitstream.name).to_owned(),
             size(bitstream.size_bytes),
             bitstream.card_model.clone(),
-            kind_word(bitstream.region_kind()).to_owned(),
             sequence(&bitstream.nts),
             state_views::signer(bitstream),
             bitstream.state().word().to_owned(),
         ]
     });
-    let columns = ["BITSTREAM", "SIZE", "MODEL", "KIND", "TASKS", "SIGNED BY", "STATE"];
+    let columns = ["BITSTREAM", "SIZE", "MODEL", "TASKS", "SIGNED BY", "STATE"];
     table(style, &columns, rows.collect())
 }
 

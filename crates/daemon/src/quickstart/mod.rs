@@ -107,7 +107,7 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
     let net = options.net.then(|| net::Net::prepare(&settings)).transpose()?;
     let daemon = Daemon::start(&settings)?;
     let identities = identities(&dir, &mut settings, &catalogue)?;
-    let server = serving::start(&settings, &daemon, Default::default()).await?;
+    let server = serving::start(&settings, &daemon, serving::diagnostics(&settings, None)).await?;
     let port = server.port().context("the daemon listens on TCP")?;
     say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
     if let Some(page) = server.page() {
