@@ -187,7 +187,7 @@ fn next_segment<'a>(rest: &mut Option<&'a str>) -> Option<&'a str> {
     Some(segment)
 }
 
-/// The beginning of a text for an error, at most [`EXCERPT_CHARS_MAX`] characters: what is allowed must still fit
+/// The beginning of a text for an error, at most 160 characters: what is allowed must still fit
 /// behind it.
 pub fn excerpt(text: &str) -> String {
     text.chars().take(EXCERPT_CHARS_MAX).collect()
