@@ -202,9 +202,12 @@ impl Failure {
             (Some(text), _) => text.trim_end().to_owned() + "\n",
             (None, Self::File(file)) => diagram(file, is_colour),
             (None, Self::InFile { place, .. }) => {
-                let rest = report.text(is_colour);
-                let rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
-                diagram(place, is_colour) + rest
+                // The diagram has the message, and the hint if the place has one.
+                let has_hint = place.problem().help.is_some();
+                let text = report.text(is_colour);
+                let rest = text.split_inclusive('\n').skip(1);
+                let rest = rest.filter(|line| !(has_hint && line.starts_with("  next:")));
+                diagram(place, is_colour) + &rest.collect::<String>()
             }
             (None, _) => report.text(is_colour),
         }

@@ -33,7 +33,8 @@ fn a_refused_field_is_shown_at_its_line_with_what_was_meant() {
     assert_eq!(run.code, 2, "{}", run.stderr);
     assert!(run.stderr.contains("<standard input>:3:15"), "{}", run.stderr);
     assert!(run.stderr.contains("no NT type ntTypes/fierwall"), "{}", run.stderr);
-    assert!(run.stderr.contains("did you mean `firewall`?"), "{}", run.stderr);
+    assert_eq!(run.stderr.matches("did you mean `firewall`?").count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("reason:   UNKNOWN_NT_TYPE"), "{}", run.stderr);
     let line = "dag create -f - --tenant acme -o json";
     let run = with_input(fake.endpoint(), line, MISTYPED);
     let value: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
