@@ -90,7 +90,7 @@ pub enum Failure {
         /// The place in the file.
         place: Box<InvalidFile>,
     },
-    /// The server refused the request, and there is more to say than its error tells.
+    /// The server refused the request, and the client has a better hint.
     #[error("{}", status.message())]
     Hinted {
         /// The refusal.

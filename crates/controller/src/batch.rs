@@ -105,7 +105,7 @@ pub(crate) struct Board<'a> {
     cards: Vec<CardCopy>,
     catalogue: &'a PlanCatalogue,
     rules: AdmissionRules,
-    /// Where DAGs of the tenant are, as far as it matters for others.
+    /// The cards of the tenant's DAGs that affinities refer to.
     sites: Sites,
 }
 
@@ -254,7 +254,7 @@ impl Planning<'_> {
         left
     }
 
-    /// Whether it matters for a DAG, or for another one, where others are.
+    /// Whether a DAG has an affinity, or another DAG's affinity names it.
     fn is_bound(&self, at: usize) -> bool {
         let BatchCandidate { name, dag, .. } = &self.of.candidates[at];
         let names_it =
@@ -265,7 +265,7 @@ impl Planning<'_> {
             || self.of.candidates.iter().any(names_it)
     }
 
-    /// The same, of DAGs that may go to every card.
+    /// The same, for DAGs that may go to every card.
     fn anywhere(&mut self, all: Vec<usize>) -> Vec<usize> {
         let mut left = Vec::new();
         for (card, mut own) in self.divided(all) {

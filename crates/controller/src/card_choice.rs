@@ -1,4 +1,4 @@
-//! Which card of the host a DAG goes to: by what the DAGs of its tenant say of each other, then by the policy.
+//! Which card of the host a DAG goes to: first by the affinities of its tenant's DAGs, then by the policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,16 +15,16 @@ pub(crate) struct Site<'a> {
     pub card: &'a CardId,
 }
 
-/// What a DAG and the others of its tenant say of the cards that it may go to.
+/// Which cards a DAG may go to, by its affinity and those of its tenant's other DAGs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CardWishes {
-    /// It has to be with these.
+    /// Required: on the card of these DAGs.
     with: BTreeMap<DagName, CardId>,
-    /// It has to be apart from these.
+    /// Required: not on the card of these DAGs.
     apart: BTreeMap<DagName, CardId>,
-    /// It would be with these.
+    /// Preferred: one of these cards.
     rather_with: Vec<CardId>,
-    /// It would be apart from these.
+    /// Preferred: none of these cards.
     rather_apart: Vec<CardId>,
 }
 
@@ -66,7 +66,7 @@ impl CardWishes {
         }
     }
 
-    /// Whether any card is as good as another.
+    /// Whether there is no rule and no preference.
     pub fn is_none(&self) -> bool {
         let Self { with, apart, rather_with, rather_apart } = self;
         with.is_empty() && apart.is_empty() && rather_with.is_empty() && rather_apart.is_empty()
@@ -83,7 +83,7 @@ impl CardWishes {
         with.count() + self.rather_apart.iter().filter(|of| *of == card).count()
     }
 
-    /// What is said where no card is allowed.
+    /// The refusal if no card is allowed.
     pub fn no_card(&self) -> Infeasible {
         let named = |word: &str, dags: &BTreeMap<DagName, CardId>| {
             dags.iter().map(|(dag, card)| format!("{word} {dag} on {card}")).collect::<Vec<_>>()
@@ -97,14 +97,14 @@ impl CardWishes {
     }
 }
 
-/// Where those DAGs of a tenant are that have a say in where some others go.
+/// The cards of those DAGs of a tenant that affinities refer to, or that have one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sites {
     by_name: BTreeMap<DagName, (CardAffinity, CardId)>,
 }
 
 impl Sites {
-    /// Of what is placed, that which says something of others, or which one of `candidates` says something of.
+    /// Of the placed DAGs, those that keep apart from others, or that an affinity of `candidates` names.
     pub fn of<'a>(
         placed: impl Iterator<Item = Site<'a>>,
         candidates: impl Iterator<Item = &'a DagSpec>,
@@ -124,7 +124,7 @@ impl Sites {
         sites
     }
 
-    /// A DAG has a place from now on.
+    /// Notes the card of a newly placed DAG.
     pub fn settle(&mut self, name: &DagName, affinity: &CardAffinity, card: &CardId) {
         self.by_name.insert(name.clone(), (affinity.clone(), card.clone()));
     }

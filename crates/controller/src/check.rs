@@ -124,7 +124,7 @@ fn check_rate(core: &Core, entry: &DagEntry, card: Option<&CardMachine>) -> Opti
     (row != desired).then(|| format!("its bucket is {row:?} and should be {desired:?}"))
 }
 
-/// A bitstream that a placement leads through though its owner does not share it, or the DAG does not trust it.
+/// A bitstream in a placement that its owner does not share with the DAG, or that the DAG does not trust.
 fn stranger(core: &Core, entry: &DagEntry, placement: &Placement) -> Option<BitstreamId> {
     let tenant = &entry.name().tenant;
     let is_open = |bitstream: &Bitstream| {

@@ -123,7 +123,7 @@ fn no_such_dag(dag: &DagName) -> ControlError {
     ControlError::invalid("rule.dag", format!("{dag} does not exist, or has no card yet"))
 }
 
-/// A new rule, of whomever.
+/// Installs a new rule; the caller has checked who may make it.
 pub(crate) fn install_rule(
     core: &mut Core,
     tx: &mut Tx,

@@ -137,7 +137,7 @@ fn visible_dag<'a>(
 }
 
 fn bind_vm(core: &mut Core, tx: &mut Tx, spec: BindingSpec) -> Result<Reply, ControlError> {
-    // One that is bound already is only told so.
+    // A machine that is bound already gets its binding, also under maintenance.
     if core.bindings.live(&spec.vm).is_none() {
         core.maintenance.check()?;
     }

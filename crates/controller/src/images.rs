@@ -8,7 +8,7 @@ use crate::dags::DagEntry;
 use crate::operations::Removal;
 use crate::state::Core;
 
-/// What is to be deleted is in no plan from now on; what is not to be deleted any more is again.
+/// Keeps bitstreams that are to be deleted out of new plans, and allows those again that are not.
 pub(crate) fn withhold(core: &mut Core) {
     let removals = core.operations.removals();
     let ids: BTreeSet<BitstreamId> =

@@ -204,7 +204,7 @@ fn set_spec(core: &mut Core, name: &DagName, spec: &DagSpec) {
     core.registry.charge_dag(&name.tenant, spec);
 }
 
-/// Notes something about a DAG: nothing is placed again.
+/// Changes the labels or the description of a DAG: nothing is placed again.
 fn annotate(core: &mut Core, tx: &mut Tx, name: &DagName, notes: &Notes) {
     let now = core.now();
     let entry = core.dags.known_mut(name);

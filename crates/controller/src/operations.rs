@@ -220,7 +220,7 @@ impl Operations {
         }
     }
 
-    /// What is to be deleted once no DAG of others uses it.
+    /// What is deleted once no other tenant's DAG uses it.
     pub fn removals(&self) -> impl Iterator<Item = (&OperationId, &Removal)> {
         self.pending.iter().filter_map(|(id, pending)| match pending {
             Pending::Removal(removal) => Some((id, removal)),

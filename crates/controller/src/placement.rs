@@ -68,7 +68,7 @@ pub(crate) fn choose_from(
     })
 }
 
-/// What a DAG and the others of its tenant say of the cards that it may go to.
+/// Which cards a DAG may go to, by its affinity and those of its tenant's other DAGs.
 /// Time O(DAGs of the tenant · log names).
 fn wishes(core: &Core, name: &DagName, spec: &DagSpec) -> CardWishes {
     CardWishes::of(name, &spec.card_affinity, sites(core, &name.tenant))
@@ -183,7 +183,7 @@ pub(crate) fn assign(
     }
     let entry = core.dags.known(name);
     // A DAG may be given a place for more than it asks for.
-    // Notes are the DAG's, wherever it is placed.
+    // Labels and description do not depend on the place.
     let spec = entry.spec().with_notes(Notes::default());
     let holds = plan.reservation.bandwidth();
     let placement = Placement {

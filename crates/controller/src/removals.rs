@@ -149,7 +149,7 @@ pub(crate) fn go_on(core: &mut Core, tx: &mut Tx, moves: &mut MovesLeft) -> Step
         images::withhold(core); // The tenant may have a new one.
     }
     for (operation, removal) in pending {
-        // One that ended with another has ended.
+        // It may have ended with an earlier one of this loop.
         if core.operations.get(&operation).is_none_or(|record| record.ended.is_some()) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Where a file says what a request says: the server's errors name fields, people look at lines.
+//! From the fields of a request to lines of its file: the server's errors name fields, people look at lines.
 
 use std::ops::Range;
 
@@ -62,7 +62,7 @@ impl DagFile {
     }
 }
 
-/// Of some words the one that is most likely meant: at most a third of its letters are wrong, missing, too
+/// The word that was most likely meant: at most a third of the letters are wrong, missing, too
 /// many or swapped. `None` if there is none. Time O(letters of the word × letters of all others).
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let slips_max = (word.chars().count() / 3).max(1);
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(line(WEB, "dag.nodes"), Some((3, 8)));
         assert_eq!(line(WEB, "dag.bandwidth_bps"), Some((2, 12)));
         assert_eq!(line(WEB, "dag_id"), Some((1, 7)));
-        // Of nothing that the file says.
+        // Fields that the file does not have.
         assert_eq!(line(WEB, "dag.form"), None);
         assert_eq!(line(WEB, "request_id"), None);
         assert_eq!(line(WEB, "dag.bandwidth"), None);

@@ -16,18 +16,18 @@ pub struct CardAffinity {
     /// It goes to a card that none of these is on.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub apart_from: BTreeSet<DagName>,
-    /// It goes to another card if there is no such one.
+    /// Both lists are preferences: without such a card, another one is used.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preferred: bool,
 }
 
 impl CardAffinity {
-    /// Whether any card is as good as another.
+    /// Whether there is no rule and no preference.
     pub fn is_none(&self) -> bool {
         self.together_with.is_empty() && self.apart_from.is_empty()
     }
 
-    /// Whether it says nothing at all.
+    /// Whether it is as if it had not been given.
     pub fn is_default(&self) -> bool {
         self.is_none() && !self.preferred
     }

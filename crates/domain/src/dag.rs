@@ -296,7 +296,7 @@ pub enum InvalidDag {
         /// How many.
         dags: usize,
     },
-    /// A DAG is to be with another one and apart from it.
+    /// A DAG is named in both lists.
     #[error(
         "card_affinity: {dag} is in `together_with` and in `apart_from`; leave it in one of them"
     )]

@@ -18,13 +18,13 @@ pub enum InvalidLabels {
     /// Too many.
     #[error("{0} labels; at most {LABELS_MAX} are allowed")]
     TooMany(usize),
-    /// A key that is none.
+    /// An invalid key.
     #[error(
         "{0:?} is not a key: 1 to {LABEL_CHARS_MAX} lower-case letters, digits, '-', '_', '.' and '/', \
          beginning and ending with a letter or digit"
     )]
     Key(String),
-    /// A value that is none.
+    /// An invalid value.
     #[error(
         "the value {value:?} of {key} is not allowed: at most {LABEL_CHARS_MAX} letters, digits, '-', \
          '_' and '.'"

@@ -279,7 +279,7 @@ impl Bench {
         self.handle(Event::Request { call: CallId(self.calls), request });
     }
 
-    /// How long the controller takes to answer a command so many times.
+    /// The time that the controller takes to answer a command this many times.
     fn asked(&mut self, times: u64, command: &Command) -> Duration {
         let mut took = Duration::ZERO;
         for _ in 0..times {

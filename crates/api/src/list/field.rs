@@ -245,7 +245,7 @@ impl End {
     /// A value to compare with.
     ///
     /// # Errors
-    /// It is none of this kind: what is.
+    /// The text is not a value of this kind; the error says what is allowed.
     pub fn literal(&self, field: &str, text: &str) -> Result<Scalar, String> {
         let wrong = |allowed: &str| format!("{field} is {allowed}, not {text:?}");
         match self {

@@ -12,7 +12,7 @@ const FILTER_BYTES_MAX: usize = 1_024;
 /// Most comparisons of a filter: each is made with every resource of the list.
 const COMPARISONS_MAX: usize = 16;
 
-/// What holds for each resource of a list.
+/// A filter: a resource is listed if all of its comparisons hold.
 #[derive(Debug, Clone)]
 pub(super) struct Filter(Vec<Comparison>);
 
@@ -132,7 +132,7 @@ impl Comparison {
                 Scalar::Text(text) => text.contains(part.as_str()),
                 _ => false,
             }),
-            // What is not there is not equal to anything.
+            // An absent value equals nothing.
             Test::Any(Operator::NotEqual, wanted) => !any(&|value| value == wanted),
             Test::Any(operator, wanted) => any(&|value| operator.holds(value.compare(wanted))),
         };

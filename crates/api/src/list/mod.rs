@@ -78,12 +78,12 @@ impl ListSelection {
         Ok(Self { resource, filter, order })
     }
 
-    /// Whether it is everything, in the list's own order.
+    /// Whether every resource is listed, in the list's own order.
     pub fn is_all(&self) -> bool {
         self.filter.is_empty() && !self.is_ordered()
     }
 
-    /// Whether it has an order of its own.
+    /// Whether the request gave an order.
     pub fn is_ordered(&self) -> bool {
         !self.order.is_empty()
     }

@@ -149,7 +149,7 @@ impl<M: Listed> Pieces<'_, M> {
         !self.found.is_empty() && (self.found.len() == self.most() || over)
     }
 
-    /// What was found; the next page begins behind the last resource that was looked at.
+    /// The page; the next one begins after the last resource that was looked at.
     fn page(&mut self) -> Page<M> {
         let token = |key: String| self.listing.page.token_after(&key);
         let next_page_token = self.after.take().map(token).unwrap_or_default();
@@ -175,7 +175,7 @@ impl<M: Listed> Pieces<'_, M> {
                 self.found.push(found);
             }
         }
-        // Of what was found no more is kept than a page may have.
+        // At most two pages of resources are kept.
         if self.found.len() > 2 * self.most() {
             self.sort();
             self.found.truncate(self.most() + 1);

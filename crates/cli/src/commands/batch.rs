@@ -68,7 +68,7 @@ pub async fn create(
     all_created(failed)
 }
 
-/// A value for each of some DAGs, with the DAG's name.
+/// Values of DAGs, each with the DAG's name.
 type Named<T> = Vec<(String, T)>;
 
 /// The DAGs whose creation has begun, and those that are not created.

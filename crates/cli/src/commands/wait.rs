@@ -63,7 +63,7 @@ impl CliSession {
             let stopped = Failure::Interrupted { operation: operation.name.clone() };
             operation = tokio::select! {
                 waited = async { call!(client, operations.wait_operation => operation, request) } => waited?,
-                // If signals cannot be had, the program ends by Ctrl-C itself.
+                // Without a signal handler, Ctrl-C ends the program at once.
                 Ok(()) = tokio::signal::ctrl_c() => return Err(stopped),
             };
         }

@@ -1,4 +1,4 @@
-//! What is said besides a refusal: the line of the file, what was probably meant, how to go on, versions.
+//! Hints: the line of the file, what was probably meant, how to go on; and the versions.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

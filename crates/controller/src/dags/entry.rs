@@ -100,7 +100,7 @@ impl DagEntry {
         self.uid
     }
 
-    /// Packets carry this from now on. Only while it has no place.
+    /// Sets the UID that its packets carry. Only while it has no place.
     pub(super) fn set_uid(&mut self, uid: DagUid) {
         debug_assert!(self.placements().next().is_none(), "{}: its rows have its UID", self.name);
         self.uid = uid;
@@ -136,7 +136,7 @@ impl DagEntry {
         std::mem::replace(&mut self.spec, spec)
     }
 
-    /// Notes something else about it; its generation stays.
+    /// Changes its labels or description; its generation stays.
     pub fn annotate(&mut self, notes: Notes, now: Timestamp) {
         self.updated = now;
         self.spec.notes = notes;

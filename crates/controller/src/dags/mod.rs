@@ -106,7 +106,7 @@ impl Dags {
         assert!(before.is_none(), "a name that is taken was refused");
     }
 
-    /// A DAG goes.
+    /// Forgets a deleted DAG.
     pub fn remove(&mut self, tx: &mut Tx, name: &DagName) -> DagEntry {
         let entry = self.entries.remove(name).expect("only a DAG that exists is removed");
         self.unscheduled.remove(name);

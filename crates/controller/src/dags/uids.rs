@@ -36,7 +36,7 @@ impl Uids {
         DagUid::new(row, next).or_else(|| DagUid::new(row, 1))
     }
 
-    /// A UID is given out.
+    /// Notes that a UID was given out.
     pub fn take(&mut self, uid: DagUid) {
         self.incarnations[usize::from(uid.row())] = uid.incarnation();
     }

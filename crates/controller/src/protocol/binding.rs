@@ -71,6 +71,6 @@ pub struct BindingView {
     pub programmed: Vec<bool>,
     /// When it is given back unless a heartbeat comes.
     pub expires: Option<Timestamp>,
-    /// For a guarded end.
+    /// The etag, for requests that are guarded by it.
     pub etag: String,
 }

@@ -49,7 +49,7 @@ pub enum Change {
     BindingForgotten(Box<BindingView>),
     /// An operation ended.
     Operation(OperationId),
-    /// A tenant is gone with all that it owned.
+    /// A tenant was deleted with all that it owned.
     TenantDeleted(TenantId),
     /// The control plane decided something by itself.
     Logged(Box<LogEntry>),

@@ -160,7 +160,7 @@ impl Registry {
         }
     }
 
-    /// Nothing is planned with these for the time being, and with all others again.
+    /// Sets the bitstreams that no plan uses for the time being.
     pub fn withhold(&mut self, ids: &BTreeSet<BitstreamId>) {
         self.catalogue.withhold(ids);
     }
@@ -219,7 +219,7 @@ fn rejection(record: &BitstreamRecord) -> Option<BitstreamRejection> {
     Some(BitstreamRejection { reason, since, retry_from: since + pause })
 }
 
-/// One that was never rejected has the same as ever.
+/// A bitstream that was never rejected keeps the record that it had.
 fn etag_of(record: &BitstreamRecord) -> String {
     let (id, created) = (&record.bitstream.id, record.created.as_nanos());
     match record.rejections {

@@ -67,7 +67,7 @@ fn dags_go_together_or_apart_whatever_the_policy_says() {
             let name = format!("acme/apart{i}");
             assert_eq!(put(&mut world, &name, apart(&["acme/a"], "lb", 1)), other, "{order:?}");
         }
-        // It is on the side of both: with some, apart from others.
+        // A DAG with both kinds: with some, apart from others.
         let mut both = with(&["acme/apart0"], "lb", 1);
         both.card_affinity.apart_from = [dag("acme/with0")].into();
         assert_eq!(put(&mut world, "acme/both", both), other);
@@ -104,7 +104,7 @@ fn a_third_that_is_apart_from_both_is_refused_with_the_reason_and_placed_if_it_o
     assert_eq!(torn.shortages[0].resource, Resource::Cards, "they are on different cards");
 }
 
-/// What is preferred costs nobody a place: the other card is full.
+/// A preference refuses nobody: the other card is full.
 #[test]
 fn a_preference_yields_to_room_and_a_rule_does_not() {
     let mut world = two_cards(CardOrder::Spread);
@@ -127,7 +127,7 @@ fn an_update_of_the_affinity_is_refused_where_its_card_is_the_wrong_one() {
     world.ask(update("acme/b", with(&["acme/a"], "lb", 2))).expect("nothing of it changes");
 }
 
-/// A card is lost for good: its DAGs are placed again, by what they say.
+/// A card is lost for good: its DAGs are placed again by their affinities.
 #[test]
 fn a_lost_place_is_chosen_again_by_the_same_rules() {
     let mut world = two_cards(CardOrder::Spread);
@@ -174,7 +174,7 @@ fn dags_of_a_batch_keep_to_each_other_too() {
     assert_ne!(card("acme/d"), card("acme/old"));
 }
 
-/// Others said only after it was planned that they keep apart.
+/// Another DAG got its affinity only after the batch was planned.
 #[test]
 fn a_plan_against_what_others_say_by_now_is_outdated() {
     let mut world = two_cards(CardOrder::Spread);

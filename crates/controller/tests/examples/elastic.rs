@@ -230,7 +230,7 @@ fn capacity_follows_the_weights() {
     assert_eq!(shares.map(|ppm| (ppm + 500) / 1_000), [750, 250]);
 }
 
-/// Rates of one epoch are all of one policy, whenever in it another one arrives.
+/// All rates of an epoch follow one policy, even if another arrives in the middle of it.
 #[test]
 fn policies_wait_for_the_edge_of_the_epoch() {
     const PERIODS: u32 = 4;

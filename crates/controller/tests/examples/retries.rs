@@ -53,7 +53,7 @@ fn a_rejected_bitstream_can_be_retried() {
     assert_eq!(lb(&world, &who).rejection, None);
 }
 
-/// Each retry may cost others two regions for a while, so a tenant's come ever more slowly.
+/// Each retry may cost others two regions for a while, so a tenant waits longer before each one.
 #[test]
 fn a_tenant_waits_longer_with_each_rejection() {
     let mut world = World::new();

@@ -39,9 +39,9 @@ fn regions_in(tables: &TableImage, dag: &DagRow) -> BTreeSet<RegionId> {
 /// What is known from outside: what was asked for, and which images there ever were.
 #[derive(Default)]
 struct Book {
-    /// Every spec of a DAG that was accepted, by its name and generation.
+    /// The accepted specs of all DAGs, by name and generation.
     specs: BTreeMap<(DagName, u64), DagSpec>,
-    /// By digest, all that were registered with it; no two share one.
+    /// All registered images by digest; no two share one.
     images: BTreeMap<Digest, Bitstream>,
 }
 
@@ -52,7 +52,7 @@ impl Book {
         }
     }
 
-    /// The rule, written down once more.
+    /// The rule of trust, written independently of the product.
     fn may_pass(&self, tenant: &TenantId, spec: &DagSpec, image: &Bitstream) -> bool {
         match image.id.as_str().split_once('.') {
             None => true,
@@ -284,7 +284,7 @@ fn short(name: &DagName) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever is asked in whatever order, by creates, updates, batches, drains, consolidation, the autoscaler,
+    /// In any order of creates, updates, batches, drains, consolidation, autoscaling,
     /// removals and restarts.
     #[test]
     fn packets_pass_only_where_both_sides_agree(acts in prop::collection::vec(act(), 1..40)) {

@@ -141,7 +141,7 @@ impl Case {
         Setup { card: self.card(), options: PlaneOptions::default(), nts, chains }
     }
 
-    /// The control plane and a card, which is as it is told.
+    /// The control plane, and a card of the given profile.
     fn testbed(&self) -> Testbed {
         Testbed::new(&self.setup()).expect("a bench")
     }

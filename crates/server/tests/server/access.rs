@@ -373,7 +373,7 @@ fn of_rules(method: &str) -> Option<Vec<Probe>> {
             };
             vec![
                 probe(OWNED.0, OWNED.1, of(OWNED.0, "tenants/globex/dags/x")),
-                // A rule of its own that leads to another's DAG.
+                // A rule of the tenant that leads to another tenant's DAG.
                 probe(DAG.0, DAG.1, of("globex.mine", DAG.0)),
             ]
         }
