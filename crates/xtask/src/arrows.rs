@@ -18,6 +18,7 @@ enum To {
 const ARROWS: &[(&str, To)] = &[
     ("domain", To::Only(&[])),
     ("planner", To::Only(&["domain"])),
+    ("processors", To::Only(&["domain"])), // implementations of NTs outside of regions
     ("fairness", To::Only(&["domain"])),
     ("autoscaler", To::Only(&["domain"])),
     ("admission", To::Only(&[])),

@@ -1,0 +1,39 @@
+//! Where an NT runs if a card has more than an FPGA: regions, datapath threads (DPA), Arm cores, the
+//! host's cores.
+//!
+//! ```text
+//!  bitstreams/models/*.toml ──► NicModel: processors, the memories they reach, implementations   file.rs
+//!                                    │
+//!              NtDemand, Free ──► choose ──► Choice: implementation, threads, buffers, reasons     choose.rs
+//!                                    │       and every other option with its objections
+//!                                    └── estimate: bandwidth and latency of one Setting           estimate.rs
+//! ```
+//!
+//! Everything here is pure. A [`NicModel`] holds what somebody measured or printed, with the source in its
+//! file; what nobody measured is `None` and stays unknown: no promise rests on it ([`Objection::Unmeasured`]).
+//!
+//! The choice follows the three guidelines of *Demystifying Datapath Accelerator Enhanced Off-path
+//! SmartNIC* (ICNP '24, VI), in [`Guideline`]'s words:
+//!
+//! 1. Simple NTs that need low latency go to the DPA, their packets to DPA memory.
+//! 2. Parallel NTs with a small working set may go to the DPA, since it has many slow threads.
+//! 3. Buffers are chosen by use: DPA memory takes a quarter of the line at best, host memory is slow to read.
+//!
+//! A guideline is advice: an option against it is taken only where no other option serves the demand. What
+//! is impossible (too slow, too late, no thread left, unmeasured) is an [`Objection`] that excludes an option.
+
+mod choose;
+mod estimate;
+mod file;
+mod model;
+
+pub use choose::{
+    Choice, Free, Guideline, NoChoice, NtDemand, Objection, Offer, PlacementOption, RegionOffer,
+    choose, options,
+};
+pub use estimate::{Estimate, Setting, ThroughputLimit, estimate, settings};
+pub use file::{InvalidModel, UnusableModels, builtin, parse, with_folder};
+pub use model::{
+    Architecture, ByteRate, Implementation, Intensity, MeasuredPoint, MemoryKind, MemoryPath,
+    NicModel, PacketWork, Processor, ProcessorKind,
+};

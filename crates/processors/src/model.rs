@@ -1,0 +1,315 @@
+//! Card models with processors, as their files state them. `None` is "nobody measured it".
+
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use snic_domain::{Bandwidth, ByteSize, CardModel, NtTypeId};
+
+/// A rate in bytes per second: what a memory or a cache moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteRate(u64);
+
+impl ByteRate {
+    /// From bytes per second.
+    pub const fn new(bytes_per_second: u64) -> Self {
+        Self(bytes_per_second)
+    }
+
+    /// Bytes per second.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// What `bytes` take, in nanoseconds.
+    pub(crate) fn nanos(self, bytes: f64) -> f64 {
+        bytes * 1e9 / self.0.max(1) as f64
+    }
+}
+
+impl fmt::Display for ByteRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} GB/s", self.0 as f64 / 1e9)
+    }
+}
+
+/// What a card is built from (tutorial, Table 2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Architecture {
+    /// An FPGA.
+    Fpga,
+    /// Processors.
+    Soc,
+    /// Both.
+    SocFpga,
+    /// A network processor.
+    Asic,
+}
+
+impl Architecture {
+    /// As in the table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fpga => "FPGA",
+            Self::Soc => "SoC",
+            Self::SocFpga => "SoC + FPGA",
+            Self::Asic => "ASIC",
+        }
+    }
+}
+
+/// Kinds of processors, the one nearest to the network first (BlueField-3 study, Fig. 10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessorKind {
+    /// Threads in the card's data path.
+    Dpa,
+    /// Arm cores of the card, behind its switch.
+    Arm,
+    /// Cores of the card of another kind.
+    Other,
+    /// The host's cores, behind PCIe.
+    Host,
+}
+
+impl ProcessorKind {
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dpa => "DPA",
+            Self::Arm => "Arm",
+            Self::Other => "other cores",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// Memories, the one nearest to the network first (BlueField-3 study, Figs. 4 and 10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryKind {
+    /// The part of the card's memory that only the DPA has.
+    Dpa,
+    /// The card's memory.
+    Arm,
+    /// The host's memory.
+    Host,
+}
+
+impl MemoryKind {
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dpa => "DPA memory",
+            Self::Arm => "Arm memory",
+            Self::Host => "host memory",
+        }
+    }
+}
+
+/// One way from a processor to a memory.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryPath {
+    /// Which memory.
+    pub memory: MemoryKind,
+    /// How much of it the processor can use.
+    #[serde(default, rename = "size_bytes", deserialize_with = "size")]
+    pub size: Option<ByteSize>,
+    /// What all threads together read from it.
+    #[serde(default, rename = "read_bytes_per_second", deserialize_with = "rate")]
+    pub read: Option<ByteRate>,
+    /// What all threads together write to it.
+    #[serde(default, rename = "write_bytes_per_second", deserialize_with = "rate")]
+    pub write: Option<ByteRate>,
+    /// The processor's shared cache on this way: larger working sets reach the memory.
+    #[serde(default, rename = "cache_bytes", deserialize_with = "size")]
+    pub cache: Option<ByteSize>,
+    /// How many times faster what the cache holds is read and written.
+    pub cache_gain: Option<NonZeroU32>,
+    /// Packets received with buffers in it.
+    #[serde(default, rename = "receive_bps", deserialize_with = "bandwidth")]
+    pub receive: Option<Bandwidth>,
+    /// Packets sent with buffers in it.
+    #[serde(default, rename = "send_bps", deserialize_with = "bandwidth")]
+    pub send: Option<Bandwidth>,
+    /// What a packet takes from the port to the processor and back, with buffers in it.
+    #[serde(default, rename = "network_nanos", deserialize_with = "nanos")]
+    pub network: Option<Duration>,
+}
+
+/// A processor of a card, or of its host.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// Its kind; a model has each at most once.
+    pub kind: ProcessorKind,
+    /// Its name, for people.
+    pub name: String,
+    /// Cores.
+    pub cores: Option<NonZeroU32>,
+    /// Hardware threads.
+    pub threads: Option<NonZeroU32>,
+    /// Threads that its driver lets run at a time, where these are fewer.
+    pub threads_usable: Option<NonZeroU32>,
+    /// Its clock.
+    pub clock_hz: Option<NonZeroU64>,
+    /// What one thread reads from its first cache.
+    #[serde(default, rename = "thread_read_bytes_per_second", deserialize_with = "rate")]
+    pub thread_read: Option<ByteRate>,
+    /// Memories that it reaches.
+    #[serde(default)]
+    pub memories: Vec<MemoryPath>,
+    /// Memories of which only one at a time can be used beside its own.
+    #[serde(default)]
+    pub exclusive: Vec<MemoryKind>,
+}
+
+impl Processor {
+    /// Threads that can run at a time, if known.
+    pub fn usable(&self) -> Option<u32> {
+        self.threads_usable.or(self.threads).or(self.cores).map(NonZeroU32::get)
+    }
+
+    /// Its way to a memory.
+    pub fn path(&self, memory: MemoryKind) -> Option<&MemoryPath> {
+        self.memories.iter().find(|path| path.memory == memory)
+    }
+}
+
+/// What an NT asks of a processor beyond the movement of packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Intensity {
+    /// A few instructions and a few bytes of a packet.
+    #[default]
+    Simple,
+    /// Its instructions take the time.
+    Compute,
+    /// Its memory accesses take the time.
+    Memory,
+}
+
+/// What one packet costs, as counted in a program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacketWork {
+    /// The time of a thread for one packet, without what it reads of the payload.
+    #[serde(default, rename = "thread_nanos", deserialize_with = "nanos")]
+    pub thread: Option<Duration>,
+    /// Bytes read from the packet's buffer, in thousandths of the packet.
+    #[serde(default)]
+    pub payload_permille: u32,
+    /// Bytes read from the working set, in thousandths of the packet.
+    #[serde(default)]
+    pub working_read_permille: u32,
+    /// Bytes written to the working set, in thousandths of the packet.
+    #[serde(default)]
+    pub working_write_permille: u32,
+}
+
+/// One measured point: so many threads served this much, with buffers there.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredPoint {
+    /// Size of the packets.
+    #[serde(rename = "packet_bytes", deserialize_with = "packet")]
+    pub packet: ByteSize,
+    /// Threads.
+    pub threads: NonZeroU32,
+    /// Where packets were received.
+    pub network: MemoryKind,
+    /// What was served.
+    #[serde(rename = "bandwidth_bps", deserialize_with = "served")]
+    pub bandwidth: Bandwidth,
+    /// What a packet took, if that was measured.
+    #[serde(default, rename = "latency_nanos", deserialize_with = "nanos")]
+    pub latency: Option<Duration>,
+}
+
+/// An NT as a program on one processor.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Implementation {
+    /// Which NT.
+    pub nt: NtTypeId,
+    /// On which processor.
+    pub on: ProcessorKind,
+    /// Whether packets may be spread over any number of threads.
+    #[serde(default)]
+    pub parallel: bool,
+    /// What takes its time.
+    #[serde(default)]
+    pub intensity: Intensity,
+    /// What a packet costs.
+    pub work: Option<PacketWork>,
+    /// What was measured.
+    #[serde(default, rename = "measured")]
+    pub points: Vec<MeasuredPoint>,
+}
+
+/// A model of card, with what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicModel {
+    /// Its id.
+    pub model: CardModel,
+    /// Who makes it.
+    pub vendor: String,
+    /// Its name, as its vendor writes it.
+    pub name: String,
+    /// When it was released.
+    pub released: Option<u16>,
+    /// What it is built from.
+    pub architecture: Architecture,
+    /// All ports together.
+    pub line: Bandwidth,
+    /// Its bus.
+    pub pcie: String,
+    /// What it is programmed with.
+    pub programming: Option<String>,
+    /// Look-up tables of its FPGA.
+    pub luts: Option<NonZeroU32>,
+    /// What else is known.
+    pub features: String,
+    /// Its processors and, in a measured server, the host's.
+    pub processors: Vec<Processor>,
+    /// NTs that somebody measured on it.
+    pub implementations: Vec<Implementation>,
+}
+
+impl NicModel {
+    /// A processor by its kind.
+    pub fn processor(&self, kind: ProcessorKind) -> Option<&Processor> {
+        self.processors.iter().find(|processor| processor.kind == kind)
+    }
+}
+
+fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    NonZeroU64::deserialize(from).map(NonZeroU64::get)
+}
+
+fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ByteRate>, D::Error> {
+    positive(from).map(|value| Some(ByteRate::new(value)))
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ByteSize>, D::Error> {
+    packet(from).map(Some)
+}
+
+fn packet<'de, D: Deserializer<'de>>(from: D) -> Result<ByteSize, D::Error> {
+    positive(from).map(ByteSize::from_bytes)
+}
+
+fn bandwidth<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bandwidth>, D::Error> {
+    served(from).map(Some)
+}
+
+pub(crate) fn served<'de, D: Deserializer<'de>>(from: D) -> Result<Bandwidth, D::Error> {
+    positive(from).map(Bandwidth::from_bps)
+}
+
+fn nanos<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    positive(from).map(|value| Some(Duration::from_nanos(value)))
+}

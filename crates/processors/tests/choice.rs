@@ -1,0 +1,314 @@
+//! Which implementation an NT gets on BlueField-3, by the study's guidelines, and why.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use snic_domain::{Bandwidth, ByteSize, NtTypeId};
+use snic_processors::{
+    ByteRate, Choice, Free, Guideline, Implementation, Intensity, MemoryKind, NicModel, NoChoice,
+    NtDemand, Objection, Offer, PacketWork, PlacementOption, ProcessorKind, RegionOffer, Setting,
+    ThroughputLimit, builtin, choose, estimate, options,
+};
+
+fn bluefield3() -> NicModel {
+    let models = builtin().expect("our own files");
+    models.into_iter().find(|model| model.model.as_str() == "bluefield-3").expect("a model")
+}
+
+fn demand(nt: &str, gbps: u64) -> NtDemand {
+    NtDemand {
+        nt: NtTypeId::new(nt).expect("an id"),
+        bandwidth: Bandwidth::from_gbps(gbps),
+        packet: ByteSize::from_bytes(1_024),
+        working_set: ByteSize::ZERO,
+        is_latency_sensitive: false,
+        latency_max: None,
+    }
+}
+
+fn on(model: &NicModel, demand: &NtDemand) -> Result<Choice, NoChoice> {
+    choose(demand, &Offer::of_model(model, &demand.nt), &Free::all(model))
+}
+
+fn setting(option: &PlacementOption) -> (ProcessorKind, Setting) {
+    option.setting.expect("a processor")
+}
+
+/// The same program on all three processors.
+fn everywhere(model: &mut NicModel, work: PacketWork, intensity: Intensity) {
+    model.implementations.clear();
+    for on in [ProcessorKind::Dpa, ProcessorKind::Arm, ProcessorKind::Host] {
+        let nt = NtTypeId::new("it").expect("an id");
+        let (work, points) = (Some(work), Vec::new());
+        model.implementations.push(Implementation {
+            nt,
+            on,
+            parallel: true,
+            intensity,
+            work,
+            points,
+        });
+    }
+}
+
+fn quick() -> PacketWork {
+    PacketWork { thread: Some(Duration::from_nanos(500)), ..PacketWork::default() }
+}
+
+/// Guidelines 2 and 3: 100 of 400 Gbit/s, measured with 190 threads, need 48 (47.5) of them, and packets
+/// not in DPA memory, which stops at 50.
+#[test]
+fn a_parallel_nt_goes_to_the_dpa_with_packets_in_arm_memory() {
+    let choice = on(&bluefield3(), &demand("l2-reflector", 100)).expect("it is possible");
+    let (kind, at) = setting(&choice.taken);
+    assert_eq!((kind, at.threads, at.network), (ProcessorKind::Dpa, 48, MemoryKind::Arm));
+    let both = [Guideline::ParallelAndSmall, Guideline::BuffersByUse];
+    assert_eq!(choice.taken.follows, both);
+    let in_dpa = choice.others.iter().find(|other| {
+        let (kind, at) = setting(other);
+        kind == ProcessorKind::Dpa && at.network == MemoryKind::Dpa
+    });
+    let (bandwidth, limit) = (Bandwidth::from_gbps(50), ThroughputLimit::Threads);
+    let objections = &in_dpa.expect("listed").objections;
+    assert_eq!(*objections, [Objection::TooSlow { bandwidth, limit }]);
+    let arm = choice.others.iter().find(|other| setting(other).0 == ProcessorKind::Arm);
+    assert_eq!(setting(arm.expect("listed")).1.threads, 4, "400 with 16");
+    let text = choice.taken.to_string();
+    assert!(text.starts_with("DPA, 48 threads, packets in Arm memory"), "{text}");
+    assert!(text.contains("guideline 2") && text.contains("latency unknown"), "{text}");
+}
+
+#[test]
+fn what_nobody_measured_is_not_promised() {
+    let model = bluefield3();
+    let none = on(&model, &demand("firewall", 1)).expect_err("nobody measured it");
+    assert_eq!(none.options, []);
+    assert!(none.to_string().contains("nobody measured one here"), "{none}");
+    let none = on(&model, &demand("kv-aggregation", 1)).expect_err("rates are missing");
+    let is_unmeasured = |option: &PlacementOption| {
+        option.objections.iter().any(|o| matches!(o, Objection::Unmeasured(_)))
+    };
+    assert!(none.options.iter().all(is_unmeasured));
+    // Packets smaller than any that were measured.
+    let small = NtDemand { packet: ByteSize::from_bytes(64), ..demand("l2-reflector", 1) };
+    let none = on(&model, &small).expect_err("64 bytes were not printed");
+    assert!(none.options.iter().all(is_unmeasured));
+    let late = NtDemand { latency_max: Some(Duration::from_secs(1)), ..demand("l2-reflector", 1) };
+    let none = on(&model, &late).expect_err("no latency was printed");
+    assert!(none.options[0].objections.contains(&Objection::UnmeasuredLatency));
+}
+
+#[test]
+fn more_than_the_line_is_refused_with_the_nearest() {
+    let none = on(&bluefield3(), &demand("l2-reflector", 401)).expect_err("over the line");
+    let text = none.to_string();
+    assert!(
+        text.contains("401 Gbit/s") && text.contains("400 Gbit/s at most (the line)"),
+        "{text}"
+    );
+}
+
+/// Guideline 1: simple and near.
+#[test]
+fn a_latency_sensitive_nt_goes_to_the_dpa_with_packets_in_dpa_memory() {
+    let mut model = bluefield3();
+    everywhere(&mut model, quick(), Intensity::Simple);
+    let sensitive = NtDemand { is_latency_sensitive: true, ..demand("it", 1) };
+    let choice = on(&model, &sensitive).expect("it is possible");
+    let (kind, at) = setting(&choice.taken);
+    let near = (ProcessorKind::Dpa, MemoryKind::Dpa, MemoryKind::Dpa);
+    assert_eq!((kind, at.network, at.working), near);
+    assert_eq!(choice.taken.follows, [Guideline::NearTheNetwork]);
+    // Where latencies are known, they decide.
+    for (processor, nanos) in model.processors.iter_mut().zip([9_000, 2_000, 3_000]) {
+        for path in &mut processor.memories {
+            path.network = Some(Duration::from_nanos(nanos));
+        }
+    }
+    let choice = on(&model, &sensitive).expect("it is possible");
+    assert_eq!(setting(&choice.taken).0, ProcessorKind::Dpa, "a guideline speaks for it");
+    let limited = NtDemand { latency_max: Some(Duration::from_micros(5)), ..sensitive };
+    let choice = on(&model, &limited).expect("Arm takes 2.5 µs");
+    assert_eq!(setting(&choice.taken).0, ProcessorKind::Arm);
+}
+
+#[test]
+fn heavy_or_large_nts_stay_off_the_dpa_while_others_serve_them() {
+    let mut model = bluefield3();
+    everywhere(&mut model, quick(), Intensity::Compute);
+    let kind = |model: &NicModel, demand: &NtDemand| {
+        setting(&on(model, demand).expect("it is possible").taken).0
+    };
+    assert_ne!(kind(&model, &demand("it", 10)), ProcessorKind::Dpa);
+    everywhere(&mut model, quick(), Intensity::Simple);
+    assert_eq!(kind(&model, &demand("it", 10)), ProcessorKind::Dpa);
+    let large = NtDemand { working_set: ByteSize::from_mib(2), ..demand("it", 10) };
+    assert_ne!(kind(&model, &large), ProcessorKind::Dpa);
+    model.implementations.retain(|one| one.on == ProcessorKind::Dpa);
+    assert_eq!(kind(&model, &large), ProcessorKind::Dpa, "a guideline is advice");
+    let huge = NtDemand { working_set: ByteSize::from_mib(2_048), ..demand("it", 10) };
+    let choice = on(&model, &huge).expect("other memories have room");
+    assert_ne!(setting(&choice.taken).1.working, MemoryKind::Dpa, "it has 1 GiB");
+}
+
+#[test]
+fn what_cannot_be_spread_has_one_thread() {
+    let mut model = bluefield3();
+    everywhere(&mut model, quick(), Intensity::Simple);
+    model.implementations.iter_mut().for_each(|one| one.parallel = false);
+    // 1,024 bytes in 500 ns: 16.4 Gbit/s.
+    assert_eq!(setting(&on(&model, &demand("it", 16)).expect("just").taken).1.threads, 1);
+    let none = on(&model, &demand("it", 17)).expect_err("one thread is too slow");
+    let slow = Objection::TooSlow {
+        bandwidth: Bandwidth::from_bps(16_384_000_000),
+        limit: ThroughputLimit::Threads,
+    };
+    assert!(none.options.iter().all(|option| option.objections.contains(&slow)));
+}
+
+#[test]
+fn only_what_is_free_is_given() {
+    let model = bluefield3();
+    let wanted = demand("l2-reflector", 100);
+    let offers = Offer::of_model(&model, &wanted.nt);
+    let mut free = Free::all(&model);
+    free.threads.insert(ProcessorKind::Dpa, 47);
+    let choice = choose(&wanted, &offers, &free).expect("Arm or host");
+    assert_ne!(setting(&choice.taken).0, ProcessorKind::Dpa);
+    free.threads.clear();
+    let none = choose(&wanted, &offers, &free).expect_err("nothing is free");
+    assert!(none.options.iter().all(|option| option.objections.contains(&Objection::NoThreads)));
+    // An FPGA beside it.
+    let region =
+        RegionOffer { bandwidth: wanted.bandwidth, latency: Duration::from_nanos(200), regions: 1 };
+    free.regions = 2;
+    let with_region = [&offers[..], &[Offer::Region(region)]].concat();
+    let choice = choose(&wanted, &with_region, &free).expect("a region");
+    assert_eq!((choice.taken.place().as_str(), choice.taken.share_permille), ("1 region", 500));
+    free.regions = 0;
+    let none = choose(&wanted, &with_region, &free).expect_err("no region");
+    let missing = Objection::NoRegions { needed: 1, free: 0 };
+    assert!(none.options.iter().any(|option| option.objections == [missing.clone()]));
+}
+
+/// Aggregation with everything in host memory, by hand: 576 and 512 bytes are read at 7.2 GB/s and 512
+/// written at 14, so 187.7 ns for 4,608 bits.
+#[test]
+fn memories_limit_by_what_is_read_and_written() {
+    let mut model = bluefield3();
+    let one = model.implementations.iter_mut().find(|one| one.nt.as_str() == "kv-aggregation");
+    let work = one.and_then(|one| one.work.as_mut()).expect("its work is counted");
+    work.thread = Some(Duration::from_nanos(1));
+    let dpa = model.processor(ProcessorKind::Dpa).expect("it has one");
+    let one = model.implementations.iter().find(|one| one.nt.as_str() == "kv-aggregation");
+    let at = Setting { threads: 10_000, network: MemoryKind::Host, working: MemoryKind::Host };
+    let sizes = (ByteSize::from_bytes(576), ByteSize::ZERO);
+    let ours = estimate(dpa, one.expect("listed"), model.line, sizes, at);
+    assert_eq!(ours.limit, ThroughputLimit::MemoryBandwidth(MemoryKind::Host));
+    let by_hand = 4_608.0 / (1_088.0 / 7.2 + 512.0 / 14.0);
+    assert!((ours.bandwidth.gbps_f64() / by_hand - 1.0).abs() < 1e-3, "{}", ours.bandwidth);
+    assert_eq!(ours.unmeasured, []);
+    // Not host and Arm memory at once: seven pairs of nine (study, V-C).
+    assert_eq!(snic_processors::settings(dpa, 1).len(), 7);
+}
+
+/// A random program on a random copy of the card.
+fn worlds() -> impl Strategy<Value = (NicModel, NtDemand, Free)> {
+    let work = (1u64..5_000, 0u32..1_001, 0u32..1_001, 0u32..1_001, any::<bool>(), 0usize..3);
+    let card = (1u64..60, 1u64..60, 1u64..60, 1u64..400);
+    let wanted = (1u64..450, 64u64..9_000, 0u64..4_000_000, any::<bool>(), 0u32..191, 0u32..33);
+    (work, card, wanted).prop_map(|(work, card, wanted)| {
+        let mut model = bluefield3();
+        let (thread, payload, read, write, parallel, intensity) = work;
+        let program = PacketWork {
+            thread: Some(Duration::from_nanos(thread)),
+            payload_permille: payload,
+            working_read_permille: read,
+            working_write_permille: write,
+        };
+        let intensity = [Intensity::Simple, Intensity::Compute, Intensity::Memory][intensity];
+        everywhere(&mut model, program, intensity);
+        model.implementations.iter_mut().for_each(|one| one.parallel = parallel);
+        for processor in &mut model.processors {
+            processor.thread_read.get_or_insert(ByteRate::new(card.3 * 100_000_000));
+            for (path, rate) in processor.memories.iter_mut().zip([card.0, card.1, card.2]) {
+                path.read.get_or_insert(ByteRate::new(rate * 1_000_000_000));
+                path.write.get_or_insert(ByteRate::new(rate * 1_500_000_000));
+            }
+        }
+        let (gbps, packet, set, is_latency_sensitive, dpa, host) = wanted;
+        let demand = NtDemand {
+            packet: ByteSize::from_bytes(packet),
+            working_set: ByteSize::from_bytes(set),
+            is_latency_sensitive,
+            ..demand("it", gbps)
+        };
+        let mut free = Free::all(&model);
+        free.threads.insert(ProcessorKind::Dpa, dpa);
+        free.threads.insert(ProcessorKind::Host, host);
+        (model, demand, free)
+    })
+}
+
+proptest! {
+    /// Held against a search through every number of threads.
+    #[test]
+    fn the_fewest_threads_are_taken_and_something_possible_is_found((model, demand, free) in worlds()) {
+        let offers = Offer::of_model(&model, &demand.nt);
+        let mut can_any = false;
+        for option in options(&demand, &offers, &free) {
+            let (kind, at) = setting(&option);
+            let processor = model.processor(kind).expect("listed");
+            let one = model.implementations.iter().find(|one| one.on == kind).expect("listed");
+            let serves = |threads: u32| {
+                let at = Setting { threads, ..at };
+                let sizes = (demand.packet, demand.working_set);
+                estimate(processor, one, model.line, sizes, at).bandwidth >= demand.bandwidth
+            };
+            let most = if one.parallel { free.threads[&kind] } else { free.threads[&kind].min(1) };
+            let fewest = (1..=most).find(|&threads| serves(threads));
+            let room = processor.path(at.working).and_then(|path| path.size);
+            let has_room = room.is_none_or(|room| demand.working_set <= room);
+            prop_assert_eq!(option.is_possible(), fewest.is_some() && has_room);
+            prop_assert_eq!(at.threads, fewest.unwrap_or(most));
+            can_any |= option.is_possible();
+        }
+        prop_assert_eq!(choose(&demand, &offers, &free).is_ok(), can_any);
+    }
+
+    /// A guideline never costs the demand, and nothing is taken against one while something else serves.
+    #[test]
+    fn nothing_goes_against_a_guideline_without_need((model, demand, free) in worlds()) {
+        let offers = Offer::of_model(&model, &demand.nt);
+        if let Ok(Choice { taken, others }) = choose(&demand, &offers, &free) {
+            prop_assert!(taken.bandwidth >= demand.bandwidth);
+            for other in others.iter().filter(|other| other.is_possible()) {
+                prop_assert!(other.against.len() >= taken.against.len());
+            }
+        }
+    }
+}
+
+/// Points: linear up to the first, flat beyond the last.
+#[test]
+fn measured_points_are_joined_by_straight_lines() {
+    let model = bluefield3();
+    let dpa = model.processor(ProcessorKind::Dpa).expect("it has one");
+    let mut one = model.implementations[0].clone();
+    one.points.retain(|point| point.network == MemoryKind::Arm);
+    let mut middle = one.points[0].clone();
+    middle.threads = NonZeroU32::new(100).expect("not zero");
+    middle.bandwidth = Bandwidth::from_gbps(300);
+    one.points.push(middle);
+    let at = |threads, packet| {
+        let setting = Setting { threads, network: MemoryKind::Arm, working: MemoryKind::Arm };
+        let sizes = (ByteSize::from_bytes(packet), ByteSize::ZERO);
+        estimate(dpa, &one, Bandwidth::from_gbps(1_000), sizes, setting)
+    };
+    for (threads, gbps) in [(50, 150), (100, 300), (145, 350), (190, 400), (200, 400)] {
+        assert_eq!(at(threads, 1_024).bandwidth, Bandwidth::from_gbps(gbps), "{threads} threads");
+    }
+    assert_eq!(at(200, 9_000).limit, ThroughputLimit::Measured);
+    assert_ne!(at(100, 1_023).unmeasured, [], "smaller packets were not measured");
+}
