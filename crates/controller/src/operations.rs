@@ -17,7 +17,7 @@ use snic_tables::Ticket;
 
 use crate::history::History;
 use crate::protocol::{Caller, Change, ControlError, OperationRecord, OperationWork};
-use crate::records::{Meta, Record, RecordKey};
+use crate::records::{Audience, Meta, Record, RecordKey};
 use crate::tally::Tally;
 use crate::tx::Tx;
 
@@ -267,8 +267,8 @@ impl Operations {
     }
 
     fn forget(&mut self, tx: &mut Tx, id: &OperationId) {
-        self.records.remove(id);
-        tx.delete(RecordKey::Operation(id.clone()));
+        let Some(record) = self.records.remove(id) else { return };
+        tx.delete_of(Audience::of_owner(record.tenant()), RecordKey::Operation(id.clone()));
     }
 
     /// Forgets what ended long ago, and of those who have too many their oldest. Amortised O(log

@@ -9,6 +9,11 @@
 //! The effects are of the shell's own type: it also queues replies to reads, log lines and whatever
 //! else must not reveal a change that a crash could still undo.
 //!
+//! What a tenant reads waits for less: for the last batch with a record that shows in its reads, and all
+//! before that. Others' batches, of which a busy neighbour may have hundreds on their way, do not hold
+//! it back. What is computed from all tenants' DAGs, such as a rate, may then tell of one that a crash
+//! undoes; that it changes at any time is part of what it is.
+//!
 //! Commands that read counters or set the loop's rates depend on no record and wait for none: a loop that
 //! waited for every batch would miss epochs when somebody writes much.
 //!
@@ -16,11 +21,13 @@
 //! more than once. Once a batch has failed, what is durable beyond it is unknown, so nothing that
 //! waits for it or for a later batch ever leaves.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use snic_domain::TenantId;
 
 use crate::protocol::Effect;
 use crate::records::RecordWrite;
-use crate::tx::Tx;
+use crate::tx::{Tx, TxAudience};
 
 /// Numbers the batches of one outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,8 +53,11 @@ pub struct Outbox<W> {
     early: BTreeSet<u64>,
     /// The first batch that failed.
     failed: Option<u64>,
-    /// Each with the last batch that was handed out before it.
-    waiting: VecDeque<(u64, W)>,
+    /// By the batch that each waits for, and all before, and in the order in which they were queued.
+    waiting: BTreeMap<(u64, u64), W>,
+    /// How many have been queued.
+    queued: u64,
+    latest: Latest,
     /// What waits for no batch.
     at_once: VecDeque<W>,
 }
@@ -66,7 +76,9 @@ impl<W> Outbox<W> {
             durable: 0,
             early: BTreeSet::new(),
             failed: None,
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            queued: 0,
+            latest: Latest::NONE,
             at_once: VecDeque::new(),
         }
     }
@@ -75,23 +87,45 @@ impl<W> Outbox<W> {
     /// the batch that the store is to be handed; `None` where nothing has to be stored.
     #[must_use = "what waits for the batch never leaves unless the store is handed it"]
     pub fn submit(&mut self, tx: Tx, mut waiter: impl FnMut(Effect) -> W) -> Option<NumberedBatch> {
-        let (writes, effects) = tx.into_parts();
-        let batch = (!writes.is_empty()).then(|| {
+        let parts = tx.into_parts();
+        let (asker, stores) = (parts.asker, !parts.writes.is_empty());
+        let batch = stores.then(|| {
             self.submitted += 1;
-            NumberedBatch { number: BatchNo(self.submitted), writes }
+            self.latest.note(self.submitted, self.durable, parts.audience);
+            NumberedBatch { number: BatchNo(self.submitted), writes: parts.writes }
         });
-        for effect in effects {
-            match needs_no_record(&effect) {
-                true => self.at_once.push_back(waiter(effect)),
-                false => self.waiting.push_back((self.submitted, waiter(effect))),
-            }
+        for effect in parts.effects {
+            let behind = match &effect {
+                Effect::Card { command, .. } if command.needs_no_record() => {
+                    self.at_once.push_back(waiter(effect));
+                    continue;
+                }
+                // It changed nothing, so it tells its caller no more than a read.
+                Effect::Reply { call, .. } if !stores => {
+                    let asker = asker.as_ref().filter(|(asked, _)| asked == call);
+                    self.latest.of(asker.map(|(_, tenant)| tenant), self.submitted)
+                }
+                _ => self.submitted,
+            };
+            self.wait(behind, waiter(effect));
         }
         batch
     }
 
     /// Queues something else that must not be told before all that was decided so far is durable.
     pub fn defer(&mut self, waiter: W) {
-        self.waiting.push_back((self.submitted, waiter));
+        self.wait(self.submitted, waiter);
+    }
+
+    /// Queues what this tenant has read: it must not be told before all that shows in the tenant's
+    /// reads is durable.
+    pub fn defer_read_of(&mut self, tenant: &TenantId, waiter: W) {
+        self.wait(self.latest.of(Some(tenant), self.submitted), waiter);
+    }
+
+    fn wait(&mut self, behind: u64, waiter: W) {
+        self.queued += 1;
+        self.waiting.insert((behind, self.queued), waiter);
     }
 
     /// The store has made a batch durable. Told again, it changes nothing.
@@ -126,25 +160,18 @@ impl<W> Outbox<W> {
         if let Some(waiter) = self.at_once.pop_front() {
             return Some(waiter);
         }
-        let (behind, _) = self.waiting.front()?;
-        if *behind > self.durable {
-            return None;
-        }
-        self.waiting.pop_front().map(|(_, waiter)| waiter)
+        let first = self.waiting.first_entry()?;
+        let (behind, _) = *first.key();
+        (behind <= self.durable).then(|| first.remove())
     }
 
     /// Takes out what is not to wait after all, wherever it stands, in its order: where the store
     /// cannot be written for a while, what tells of nothing that has to be stored need not wait for it.
     pub fn take_where(&mut self, mut is_taken: impl FnMut(&W) -> bool) -> Vec<W> {
-        let (mut taken, mut rest) = (Vec::new(), VecDeque::new());
-        for (behind, waiter) in std::mem::take(&mut self.waiting) {
-            match is_taken(&waiter) {
-                true => taken.push(waiter),
-                false => rest.push_back((behind, waiter)),
-            }
-        }
-        self.waiting = rest;
-        taken
+        self.waiting
+            .extract_if(.., |_, waiter| is_taken(waiter))
+            .map(|(_, waiter)| waiter)
+            .collect()
     }
 
     /// Whether every batch that was handed out is durable.
@@ -163,24 +190,61 @@ impl<W> Outbox<W> {
     }
 }
 
-/// Whether a crash could undo nothing of what an effect tells.
-const fn needs_no_record(effect: &Effect) -> bool {
-    matches!(effect, Effect::Card { command, .. } if command.needs_no_record())
+/// The last batch that shows in whose reads.
+#[derive(Debug)]
+struct Latest {
+    everybody: u64,
+    /// Of tenants with a batch that was not durable when they were last looked through.
+    tenants: BTreeMap<TenantId, u64>,
+    /// With more tenants than this they are looked through.
+    most: usize,
+}
+
+impl Latest {
+    /// Fewer are not looked through.
+    const FEW: usize = 64;
+    const NONE: Self = Self { everybody: 0, tenants: BTreeMap::new(), most: Self::FEW };
+
+    /// Amortised O(log tenants) for each tenant of the batch.
+    fn note(&mut self, batch: u64, durable: u64, audience: TxAudience) {
+        if audience.everybody {
+            self.everybody = batch;
+        }
+        self.tenants.extend(audience.tenants.into_iter().map(|tenant| (tenant, batch)));
+        if self.tenants.len() > self.most {
+            self.tenants.retain(|_, batch| *batch > durable);
+            self.most = (2 * self.tenants.len()).max(Self::FEW);
+        }
+    }
+
+    /// What a read of this tenant waits for; for others all that was `submitted`.
+    fn of(&self, tenant: Option<&TenantId>, submitted: u64) -> u64 {
+        tenant.map_or(submitted, |tenant| {
+            self.tenants.get(tenant).map_or(self.everybody, |own| self.everybody.max(*own))
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use snic_domain::Digest;
+    use snic_domain::{Digest, Timestamp};
     use snic_tables::CardCommand;
 
     use super::*;
+    use crate::protocol::{CallId, ControlError};
+    use crate::records::RecordKey;
 
     /// A transaction that stores something or does not, and has this many effects.
     fn tx(stores: bool, effects: usize) -> Tx {
-        let writes = if stores { vec![("meta".to_owned(), None)] } else { Vec::new() };
-        let effect = |number: usize| Effect::DropBlob(Digest::of(&number.to_le_bytes()));
-        Tx::from_parts(writes, (0..effects).map(effect).collect())
+        let mut tx = Tx::at(Timestamp::ZERO);
+        if stores {
+            tx.delete(RecordKey::Maintenance);
+        }
+        for number in 0..effects {
+            tx.drop_blob(Digest::of(&number.to_le_bytes()));
+        }
+        tx
     }
 
     fn ready(outbox: &mut Outbox<u32>) -> Vec<u32> {
@@ -246,11 +310,12 @@ mod tests {
         };
         let commands = [program(false), CardCommand::Sample { ticket }, program(true)];
         let card: snic_domain::CardId = "card0".parse().expect("a label");
-        let effects = commands.map(|command| Effect::Card { card: card.clone(), command });
+        let mut tx = tx(false, 0);
+        commands.into_iter().for_each(|command| tx.card(card.clone(), command));
         let mut outbox = Outbox::new();
         let before = store(&mut outbox, 0);
         let mut number = 0;
-        let batch = outbox.submit(Tx::from_parts(Vec::new(), effects.into()), |_| {
+        let batch = outbox.submit(tx, |_| {
             number += 1;
             number
         });
@@ -261,6 +326,64 @@ mod tests {
         assert!(outbox.is_empty());
     }
 
+    fn tenant(name: &str) -> TenantId {
+        name.parse().expect("a label")
+    }
+
+    /// A transaction that stores this record.
+    fn storing(key: RecordKey) -> Tx {
+        let mut tx = Tx::at(Timestamp::ZERO);
+        tx.delete(key);
+        tx
+    }
+
+    #[test]
+    fn a_tenants_reads_and_refusals_wait_for_its_own_records_and_for_shared_ones() {
+        let [acme, beta] = ["acme", "beta"].map(tenant);
+        let mut outbox = Outbox::<u32>::new();
+        let submit = |outbox: &mut Outbox<u32>, key| {
+            outbox.submit(storing(key), |_| 0).expect("it stores something").number
+        };
+        let refused = |call: u64, of: &TenantId| {
+            let mut tx = tx(false, 0);
+            tx.asked_by(CallId(call), of.clone());
+            tx.reply(CallId(call), Err(ControlError::not_found("dags/web")));
+            tx
+        };
+        let first = submit(&mut outbox, RecordKey::Maintenance);
+        let second = submit(&mut outbox, RecordKey::Tenant(beta.clone()));
+        outbox.defer_read_of(&acme, 1);
+        outbox.defer_read_of(&beta, 2);
+        assert_eq!(outbox.submit(refused(3, &acme), |_| 3), None);
+        outbox.defer(4);
+        assert_eq!(ready(&mut outbox), [0; 0]);
+        outbox.durable(first);
+        assert_eq!(ready(&mut outbox), [1, 3]);
+        outbox.durable(second);
+        assert_eq!(ready(&mut outbox), [2, 4]);
+        // An answer to another call than the tenant's own may be for anybody.
+        submit(&mut outbox, RecordKey::Meta);
+        let mut foreign = refused(5, &acme);
+        foreign.reply(CallId(6), Err(ControlError::not_found("dags/web")));
+        let mut number = 4;
+        let none = outbox.submit(foreign, |_| {
+            number += 1;
+            number
+        });
+        assert_eq!((none, ready(&mut outbox), outbox.len()), (None, vec![5], 1));
+    }
+
+    #[test]
+    fn tenants_whose_batches_are_durable_are_forgotten() {
+        let mut outbox = Outbox::<u32>::new();
+        for number in 0..10_000 {
+            let key = RecordKey::Tenant(tenant(&format!("t{number}")));
+            let batch = outbox.submit(storing(key), |_| 0).expect("it stores something");
+            outbox.durable(batch.number);
+        }
+        assert!(outbox.latest.tenants.len() <= Latest::FEW, "{}", outbox.latest.tenants.len());
+    }
+
     #[test]
     #[should_panic(expected = "only this outbox numbers its batches")]
     fn a_number_of_another_outbox_is_a_bug() {
@@ -268,13 +391,42 @@ mod tests {
         Outbox::<u32>::new().durable(foreign);
     }
 
+    const TENANTS: [&str; 3] = ["acme", "beta", "core"];
+
+    #[derive(Debug, Clone, Copy)]
+    enum Shows {
+        Nowhere,
+        ToOne(usize),
+        ToAll,
+    }
+
+    impl Shows {
+        fn key(self) -> RecordKey {
+            match self {
+                Self::Nowhere => RecordKey::Meta,
+                Self::ToOne(one) => RecordKey::Tenant(tenant(TENANTS[one])),
+                Self::ToAll => RecordKey::Maintenance,
+            }
+        }
+    }
+
+    fn shows() -> impl Strategy<Value = Shows> {
+        prop_oneof![
+            Just(Shows::Nowhere),
+            (0..TENANTS.len()).prop_map(Shows::ToOne),
+            Just(Shows::ToAll),
+        ]
+    }
+
     #[derive(Debug, Clone)]
     enum Act {
         Submit {
-            stores: bool,
+            /// In whose reads what it stores shows, if it stores something.
+            stores: Option<Shows>,
             effects: usize,
         },
-        Defer,
+        /// Of everybody, or of one of the tenants.
+        Defer(Option<usize>),
         /// Of the batch at this place among those handed out.
         Durable(prop::sample::Index),
         Failed(prop::sample::Index),
@@ -284,9 +436,9 @@ mod tests {
 
     fn act() -> impl Strategy<Value = Act> {
         prop_oneof![
-            4 => (any::<bool>(), 0usize..4)
+            4 => (prop::option::of(shows()), 0usize..4)
                 .prop_map(|(stores, effects)| Act::Submit { stores, effects }),
-            1 => Just(Act::Defer),
+            2 => prop::option::of(0..TENANTS.len()).prop_map(Act::Defer),
             8 => any::<prop::sample::Index>().prop_map(Act::Durable),
             1 => any::<prop::sample::Index>().prop_map(Act::Failed),
             3 => (0usize..6).prop_map(Act::Pop),
@@ -298,15 +450,26 @@ mod tests {
     #[derive(Default)]
     struct Told {
         batches: Vec<Option<bool>>,
-        /// How many batches were handed out before each waiter that is still there.
-        waiting: VecDeque<(usize, u32)>,
+        shows: Vec<Shows>,
+        /// The batches that each waiter needs, as their count from the first on, and the waiter.
+        waiting: Vec<(usize, u32)>,
     }
 
     impl Told {
+        /// The one that may leave next: of those that need the fewest batches the oldest.
         fn may_leave(&self) -> Option<u32> {
-            let (batches, waiter) = self.waiting.front()?;
+            let (batches, waiter) = self.waiting.iter().min()?;
             let durable = |batch: &Option<bool>| *batch == Some(true);
             self.batches[..*batches].iter().all(durable).then_some(*waiter)
+        }
+
+        fn needed_by(&self, reader: Option<usize>) -> usize {
+            let shows = |shows: &Shows| match (shows, reader) {
+                (_, None) | (Shows::ToAll, _) => true,
+                (Shows::Nowhere, Some(_)) => false,
+                (Shows::ToOne(one), Some(reader)) => *one == reader,
+            };
+            self.shows.iter().rposition(shows).map_or(0, |last| last + 1)
         }
 
         fn tell(&mut self, batch: usize, is_durable: bool) {
@@ -333,21 +496,27 @@ mod tests {
                 match act {
                     Act::Submit { stores, effects } => {
                         let from = next;
-                        let batch = outbox.submit(tx(stores, effects), |_| {
+                        let mut tx = tx(false, effects);
+                        stores.into_iter().for_each(|shows| tx.delete(shows.key()));
+                        let batch = outbox.submit(tx, |_| {
                             next += 1;
                             next
                         });
-                        prop_assert_eq!(batch.is_some(), stores);
-                        if let Some(batch) = batch {
+                        prop_assert_eq!(batch.is_some(), stores.is_some());
+                        if let (Some(batch), Some(shows)) = (batch, stores) {
                             numbers.push(batch.number);
                             told.batches.push(None);
+                            told.shows.push(shows);
                         }
                         told.waiting.extend((from..next).map(|n| (told.batches.len(), n + 1)));
                     }
-                    Act::Defer => {
+                    Act::Defer(reader) => {
                         next += 1;
-                        outbox.defer(next);
-                        told.waiting.push_back((told.batches.len(), next));
+                        match reader {
+                            Some(one) => outbox.defer_read_of(&tenant(TENANTS[one]), next),
+                            None => outbox.defer(next),
+                        }
+                        told.waiting.push((told.needed_by(reader), next));
                     }
                     Act::Durable(which) if !numbers.is_empty() => {
                         let which = which.index(numbers.len());
@@ -364,9 +533,7 @@ mod tests {
                         for _ in 0..count {
                             let expected = told.may_leave();
                             prop_assert_eq!(outbox.pop_ready(), expected);
-                            if expected.is_some() {
-                                told.waiting.pop_front();
-                            }
+                            told.waiting.retain(|(_, waiter)| Some(*waiter) != expected);
                         }
                     }
                 }

@@ -1,22 +1,62 @@
 //! A transaction: the changes and effects of one event.
 
-use snic_domain::{CardId, DagName, Digest, RegionId, Timestamp};
+use std::collections::BTreeSet;
+
+use snic_domain::{CardId, DagName, Digest, RegionId, TenantId, Timestamp};
 use snic_tables::CardCommand;
 
 use crate::protocol::{CallId, Change, ControlError, Effect, LogEntry, LogKind, Reply};
-use crate::records::{Record, RecordKey, RecordWrite};
+use crate::records::{Audience, Record, RecordKey, RecordWrite};
 
 /// Changes of the store, and what is to be done once they are durable: see [`crate::Outbox`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tx {
     now: Timestamp,
     writes: Vec<RecordWrite>,
+    audience: TxAudience,
+    asker: Option<(CallId, TenantId)>,
     effects: Vec<Effect>,
+}
+
+/// What a transaction consists of.
+pub(crate) struct TxParts {
+    pub writes: Vec<RecordWrite>,
+    pub audience: TxAudience,
+    /// The call that it answers, and its tenant.
+    pub asker: Option<(CallId, TenantId)>,
+    pub effects: Vec<Effect>,
+}
+
+/// Whose reads the changes of a transaction show in, besides operators'.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TxAudience {
+    /// Perhaps in every tenant's.
+    pub everybody: bool,
+    /// In those of these.
+    pub tenants: BTreeSet<TenantId>,
+}
+
+impl TxAudience {
+    const NONE: Self = Self { everybody: false, tenants: BTreeSet::new() };
+
+    fn add(&mut self, audience: Audience) {
+        match audience {
+            Audience::Operators => {}
+            Audience::Tenant(tenant) => drop(self.tenants.insert(tenant)),
+            Audience::Everybody => self.everybody = true,
+        }
+    }
 }
 
 impl Tx {
     pub(crate) const fn at(now: Timestamp) -> Self {
-        Self { now, writes: Vec::new(), effects: Vec::new() }
+        Self {
+            now,
+            writes: Vec::new(),
+            audience: TxAudience::NONE,
+            asker: None,
+            effects: Vec::new(),
+        }
     }
 
     /// When the event came.
@@ -40,22 +80,30 @@ impl Tx {
         &self.effects
     }
 
-    pub(crate) fn into_parts(self) -> (Vec<RecordWrite>, Vec<Effect>) {
-        (self.writes, self.effects)
+    /// A tenant asks with this call: an answer of the transaction to it is for that tenant alone.
+    pub(crate) fn asked_by(&mut self, call: CallId, tenant: TenantId) {
+        self.asker = Some((call, tenant));
     }
 
-    #[cfg(test)]
-    pub(crate) const fn from_parts(writes: Vec<RecordWrite>, effects: Vec<Effect>) -> Self {
-        Self { now: Timestamp::ZERO, writes, effects }
+    pub(crate) fn into_parts(self) -> TxParts {
+        let Self { now: _, writes, audience, asker, effects } = self;
+        TxParts { writes, audience, asker, effects }
     }
 
     /// A record is new, or different.
     pub(crate) fn put(&mut self, record: Record) {
+        self.audience.add(record.audience());
         self.writes.push((record.key().to_string(), Some(record.encode())));
     }
 
     /// A record is gone.
     pub(crate) fn delete(&mut self, key: RecordKey) {
+        self.delete_of(key.audience(), key);
+    }
+
+    /// A record is gone whose key alone does not tell whose reads it was in.
+    pub(crate) fn delete_of(&mut self, audience: Audience, key: RecordKey) {
+        self.audience.add(audience);
         self.writes.push((key.to_string(), None));
     }
 

@@ -82,6 +82,9 @@ impl Controller {
         let core = &mut self.core;
         match event {
             Event::Request { call, request } => {
+                if let Caller::Tenant(tenant) = &request.caller {
+                    tx.asked_by(call, tenant.clone());
+                }
                 reply = Some((call, self.request(&mut tx, *request)));
             }
             Event::CardAppeared { card, profile } => {

@@ -48,6 +48,11 @@ impl Caller {
             Self::Orchestrator(name) => format!("orchestrator:{}", name.replace('/', "_")),
         }
     }
+
+    /// The tenant that has this [`Caller::key`], if it is a tenant's.
+    pub(crate) fn tenant_of_key(key: &str) -> Option<TenantId> {
+        key.strip_prefix("tenant:").and_then(|tenant| TenantId::new(tenant).ok())
+    }
 }
 
 /// A request for a change.

@@ -8,6 +8,7 @@ use snic_domain::{
 };
 
 use super::{InvalidRecord, ResidentContext};
+use crate::protocol::Caller;
 
 /// Whose request, and its id: unique together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +39,52 @@ pub(crate) enum RecordKey {
     Request(RequestKey),
     Refused(DagName),
     Uid(u16),
+}
+
+/// Whose reads a record shows in, and therefore who waits until a change of it is durable. Operators and
+/// orchestrators see everything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// It is in no tenant's reads.
+    Operators,
+    /// It is in no other tenant's.
+    Tenant(TenantId),
+    /// It may be in every tenant's, or nobody has looked closer.
+    Everybody,
+}
+
+impl Audience {
+    /// Of what only this tenant may see; `None`: operators only.
+    pub fn of_owner(tenant: Option<&TenantId>) -> Self {
+        tenant.map_or(Self::Operators, |tenant| Self::Tenant(tenant.clone()))
+    }
+}
+
+impl RecordKey {
+    /// Whose reads the record shows in, as far as its key tells.
+    pub fn audience(&self) -> Audience {
+        match self {
+            Self::Meta | Self::Uid(_) => Audience::Operators,
+            Self::Tenant(tenant)
+            | Self::Dag(DagName { tenant, .. })
+            | Self::Explanation(DagName { tenant, .. })
+            | Self::Refused(DagName { tenant, .. }) => Audience::Tenant(tenant.clone()),
+            Self::ResidentContext(_, _, context) => Audience::Tenant(context.dag.tenant.clone()),
+            Self::Request(RequestKey { caller, .. }) => {
+                Audience::of_owner(Caller::tenant_of_key(caller).as_ref())
+            }
+            Self::Maintenance
+            | Self::NtType(_)
+            | Self::Bitstream(_)
+            | Self::Card(_)
+            | Self::Region(..)
+            | Self::PendingErase(..)
+            | Self::SavedContext(..)
+            | Self::Rule(_)
+            | Self::Binding(_)
+            | Self::Operation(_) => Audience::Everybody,
+        }
+    }
 }
 
 impl fmt::Display for RecordKey {

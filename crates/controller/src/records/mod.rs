@@ -35,7 +35,7 @@ mod tests;
 use serde::de::DeserializeOwned;
 use snic_domain::{CardId, DagName, Explanation, RegionId};
 
-pub(crate) use key::{RecordKey, RequestKey};
+pub(crate) use key::{Audience, RecordKey, RequestKey};
 pub(crate) use kinds::{
     BitstreamRecord, CardRecord, DagRecord, Made, Meta, NtRecord, Placement, RegionRecord,
     RequestRecord, RuleRecord, TenantRecord, regions_of,
@@ -101,6 +101,14 @@ impl Record {
             Self::Request(key, _) => RecordKey::Request(key.clone()),
             Self::Refused(record) => RecordKey::Refused(record.name.clone()),
             Self::Uid(row, _) => RecordKey::Uid(*row),
+        }
+    }
+
+    /// Whose reads it shows in.
+    pub fn audience(&self) -> Audience {
+        match self {
+            Self::Operation(record) => Audience::of_owner(record.tenant()),
+            record => record.key().audience(),
         }
     }
 

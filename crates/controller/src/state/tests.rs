@@ -95,7 +95,7 @@ impl Rig {
 
     /// The steps that the card was asked for and has not been seen to do.
     fn asked(&mut self) -> Vec<CardCommand> {
-        let (_, effects) = std::mem::take(&mut self.tx).into_parts();
+        let effects = std::mem::take(&mut self.tx).into_parts().effects;
         self.tx = Tx::at(self.core.now());
         let command = |effect| match effect {
             Effect::Card { command, .. } => Some(command),

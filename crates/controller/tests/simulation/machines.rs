@@ -6,10 +6,20 @@ use std::time::Duration;
 
 use rand::Rng;
 use snic_controller::{BindingView, CallId, Command, ControlError, Reply};
-use snic_domain::{BindingSpec, BindingState, BindingTarget, DagName, DagState, VmId};
+use snic_domain::{
+    BindingSpec, BindingState, BindingTarget, DagName, DagState, PciAddress, VirtualFunctions, VmId,
+};
 use snic_tables::{ClassifierRow, Table};
 
 use crate::world::World;
+
+/// Few functions: machines have to wait for each other.
+pub const FUNCTIONS: VirtualFunctions = VirtualFunctions {
+    physical_function: PciAddress { domain: 0, routing_id: 0x3B00 },
+    count: 5,
+    first_offset: 1,
+    stride: 1,
+};
 
 /// Calls about machines are numbered from here, apart from those about DAGs.
 pub const CALLS: u64 = 1 << 32;

@@ -16,6 +16,7 @@ mod machines;
 mod model;
 mod moves;
 mod operators;
+mod reads;
 mod requests;
 mod residency;
 mod scenario;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::callers::check_entry;
 use crate::loads::Loads;
+use crate::machines::FUNCTIONS;
+use crate::reads::{OwnRecords, READ_AFTER};
 use crate::residency::{Residency, contents};
 use crate::states::States;
 use rand::{Rng, SeedableRng};
@@ -20,8 +22,8 @@ use snic_controller::{
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
-    DagUid, Digest, NtType, NtTypeId, PciAddress, RegionId, RegionKind, RegionProfile, SaveArea,
-    TenantId, Timestamp, Traffic, VirtualFunctions,
+    DagUid, Digest, NtType, NtTypeId, RegionId, RegionKind, RegionProfile, SaveArea, TenantId,
+    Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_tables::{DropCause, InstanceRow, Table, TableImage};
@@ -42,14 +44,6 @@ const CHAINS: [&[&str]; 9] = [
     &["aes"],
     &["lb"],
 ];
-
-/// Few functions: machines have to wait for each other.
-const FUNCTIONS: VirtualFunctions = VirtualFunctions {
-    physical_function: PciAddress { domain: 0, routing_id: 0x3B00 },
-    count: 5,
-    first_offset: 1,
-    stride: 1,
-};
 
 /// Tenants that there are.
 pub const TENANTS: u32 = 3;
@@ -176,6 +170,7 @@ enum Waiting {
     /// With the DAG that it is about, as it was when it was decided.
     Logged(Box<LogEntry>, Option<DagUid>),
     Dag(DagUid),
+    Read(OwnRecords),
     /// Nobody here looks at it.
     Unobserved,
 }
@@ -315,16 +310,27 @@ impl World {
             Effect::Emit(_) | Effect::DropBlob(_) => Waiting::Unobserved,
         });
         self.pending.extend(batch);
+        if self.steps.is_multiple_of(READ_AFTER) {
+            let turn = u32::try_from(self.steps / READ_AFTER).expect("few steps");
+            let reader = tenant(turn % TENANTS);
+            let own = OwnRecords::read(&self.controller, reader.clone());
+            self.outbox.defer_read_of(&reader, Waiting::Read(own));
+        }
         self.controller.check().expect("the controller's invariants");
     }
 
     /// Makes the oldest `count` batches durable, and carries out what waited for them.
     pub fn commit(&mut self, count: usize) {
+        self.release();
         for _ in 0..count {
             let Some(batch) = self.pending.pop_front() else { break };
             self.outbox.durable(batch.number);
             self.apply(batch.writes);
+            self.release();
         }
+    }
+
+    fn release(&mut self) {
         while let Some(waiting) = self.outbox.pop_ready() {
             match waiting {
                 Waiting::Card(command) => self.submit(command),
@@ -337,6 +343,7 @@ impl World {
                 Waiting::Dag(uid) => {
                     self.states.seen.insert(uid);
                 }
+                Waiting::Read(own) => own.check(&recover(self.settings, &self.durable, self.now)),
                 Waiting::Unobserved => {}
             }
         }

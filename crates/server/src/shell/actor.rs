@@ -8,7 +8,7 @@ use snic_controller::{
     BatchNo, CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, Effect,
     Event, NumberedBatch, Outbox, Reply, Request,
 };
-use snic_domain::{CardId, Digest};
+use snic_domain::{CardId, Digest, TenantId};
 use snic_ports::store::{Batch, Store, StoreError, Write};
 use snic_telemetry::metrics::{QUEUES, instruments};
 use snic_telemetry::trace::{TARGET, Trace};
@@ -23,7 +23,7 @@ use super::{Pins, traced, wall_clock};
 /// The longest sleep of the thread, which bounds how late it notices that the clock was set back.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// Answers a read. Run once all preceding batches are durable.
+/// Answers a read. Run once all that shows in the reader's reads is durable.
 pub(super) type DeferredReply = Box<dyn FnOnce() + Send>;
 
 /// A read of the state; its answer waits until the state that it saw is durable.
@@ -32,7 +32,8 @@ pub(super) type Query = Box<dyn FnOnce(&Controller) -> DeferredReply + Send>;
 /// Messages to the thread.
 pub(super) enum Message {
     Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>, Trace),
-    Read(Query),
+    /// Of a tenant, or of somebody who sees everything.
+    Read(Query, Option<TenantId>),
     Event(Event),
     /// The batch with this number is durable, or the store failed.
     Durable(BatchNo, Result<(), StoreError>),
@@ -213,9 +214,12 @@ impl Actor {
                     instruments().sampled(begun.elapsed().as_secs_f64());
                 }
             }
-            Message::Read(query) => {
-                let reply = query(&self.controller);
-                self.outbox.defer(Waiting::Read(reply));
+            Message::Read(query, reader) => {
+                let reply = Waiting::Read(query(&self.controller));
+                match reader {
+                    Some(tenant) => self.outbox.defer_read_of(&tenant, reply),
+                    None => self.outbox.defer(reply),
+                }
             }
             Message::DropIfUnused(digest) => self.outbox.defer(Waiting::DropBlob(digest)),
             Message::Durable(..) | Message::Stop => {}

@@ -124,7 +124,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
 
     fn read() -> Message {
-        Message::Read(Box::new(|_| Box::new(|| ())))
+        Message::Read(Box::new(|_| Box::new(|| ())), None)
     }
 
     fn tenant(id: &str) -> Flow {
@@ -137,7 +137,7 @@ mod tests {
         inbox.call(Level::Tenants, &tenant("acme"), read()).expect("room");
         inbox.send(Message::Stop);
         assert!(matches!(inbox.receive(SOON), Some((Message::Stop, None))));
-        assert!(matches!(inbox.receive(SOON), Some((Message::Read(_), Some(_)))));
+        assert!(matches!(inbox.receive(SOON), Some((Message::Read(..), Some(_)))));
         assert!(inbox.receive(Duration::ZERO).is_none());
     }
 

@@ -287,7 +287,11 @@ impl ControlPlane {
             // If the caller has given up, nobody needs the answer.
             Box::new(move || drop(answer.send(value)))
         });
-        self.messages.call(level, &flow, Message::Read(query))?;
+        let reader = match &flow {
+            Flow::Tenant(tenant) => Some(tenant.clone()),
+            _ => None,
+        };
+        self.messages.call(level, &flow, Message::Read(query, reader))?;
         answered.await.map_err(|_| ShellError::Stopped)
     }
 

@@ -213,13 +213,19 @@ impl World {
             other => other,
         };
         self.actor.take(message);
-        let reads = Arc::clone(&self.reads);
-        self.actor.take(Message::Read(Box::new(move |controller| {
-            let tenants = controller.tenants().count();
-            Box::new(move || reads.lock().push(format!("read {number}: {tenants} tenants")))
-        })));
+        self.read(number, None);
         self.actor.release();
         self.hear();
+    }
+
+    /// The thread takes a read, of a tenant or of somebody who sees everything.
+    fn read(&mut self, number: usize, reader: Option<TenantId>) {
+        let reads = Arc::clone(&self.reads);
+        let query: Query = Box::new(move |controller| {
+            let tenants = controller.tenants().count();
+            Box::new(move || reads.lock().push(format!("read {number}: {tenants} tenants")))
+        });
+        self.actor.take(Message::Read(query, reader));
     }
 
     /// The store completes a batch; returns how the thread reacted.
@@ -338,6 +344,20 @@ fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
         state ^= state << 17;
         usize::try_from(state % below as u64).expect("below a usize")
     }
+}
+
+#[test]
+fn a_tenants_read_waits_for_its_own_records_and_not_for_others() {
+    let mut world = World::new();
+    let [acme, beta] = ["acme", "beta"].map(|id| TenantId::new(id).expect("a label"));
+    world.take(script()[0]());
+    world.read(1, Some(acme));
+    world.read(2, Some(beta));
+    world.actor.release();
+    world.hear();
+    assert_eq!(world.told, ["read 2: 1 tenants"]);
+    world.complete(0, Ok(())).expect("it did not fail");
+    assert!(world.told.iter().any(|told| told == "read 1: 1 tenants"), "{:?}", world.told);
 }
 
 #[test]
