@@ -4,7 +4,8 @@
 //! controller, which plans them and has the card's driver load regions and program tables through
 //! registers; then traffic goes through the simulated card, and the measurements are compared with
 //! the published numbers. FlexPipe's figures run on models of its designs (`snic-offloads`), Fig.
-//! 18's on areas alone.
+//! 18's on areas alone, those of the BlueField-3 study on the card model's file and the estimate that
+//! places NTs on processors (`snic-processors`).
 //!
 //! ```text
 //!  figures/*.rs ──► Testbed: controller ─► driver session ─► simulated card ◄─ traffic     testbed.rs
@@ -15,9 +16,12 @@
 //!  CSV, SVG, report.html                                                     plot.rs, report.rs
 //! ```
 //!
+//! One crate, although it has more than 4,000 lines: all figures share the parameters, the kinds of numbers
+//! and the page, and no figure is used by another crate.
+//!
 //! [`Parameters`] has every input of a run once, with its source, and each can be set for a run: a
 //! figure itself only names NTs and orders them. The results are compared with the paper's numbers,
-//! each of which has a kind ([`NumberKind`]): predicted, derived or fitted. Every figure names
+//! each of which has a kind ([`NumberKind`]): predicted, derived, fitted or entered. Every figure names
 //! parameters that take its cause away, and a test expects it to fail with them
 //! ([`figures::Break`]).
 

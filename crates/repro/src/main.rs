@@ -10,7 +10,7 @@ use snic_repro::{
     regenerate, report, svg, sweep,
 };
 
-/// Regenerates the figures of the SuperNIC and FlexPipe papers through the product's own planner,
+/// Regenerates the figures of the SuperNIC, FlexPipe and BlueField papers through the product's own planner,
 /// controller and tables, on the simulated card.
 #[derive(Debug, Parser)]
 #[command(name = "snic-repro", version, args_conflicts_with_subcommands = true)]
@@ -158,9 +158,10 @@ fn regenerate_all(arguments: &Arguments) -> Result<usize> {
     let page = folder.join("report.html");
     std::fs::write(&page, report::html(&done, &parameters.list()))
         .with_context(|| format!("cannot write {}", page.display()))?;
-    let [predicted, derived, fitted] = NumberKind::ALL.map(|kind| report::score(&done, kind));
+    let [predicted, derived, fitted, entered] =
+        NumberKind::ALL.map(|kind| report::score(&done, kind));
     println!(
-        "{predicted} predicted numbers inside (derived {derived}, fitted {fitted}): {}",
+        "{predicted} predicted numbers inside (derived {derived}, fitted {fitted}, entered {entered}): {}",
         page.display()
     );
     Ok(done.iter().map(|one| one.outcome.outside()).sum())

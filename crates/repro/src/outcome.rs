@@ -35,11 +35,13 @@ pub enum NumberKind {
     Derived,
     /// An input was fitted to it: it says nothing.
     Fitted,
+    /// It was typed in and is printed for completeness.
+    Entered,
 }
 
 impl NumberKind {
     /// All of them, the one that says most first.
-    pub const ALL: [Self; 3] = [Self::Predicted, Self::Derived, Self::Fitted];
+    pub const ALL: [Self; 4] = [Self::Predicted, Self::Derived, Self::Fitted, Self::Entered];
 
     /// In a word.
     pub const fn name(self) -> &'static str {
@@ -47,6 +49,7 @@ impl NumberKind {
             Self::Predicted => "predicted",
             Self::Derived => "derived",
             Self::Fitted => "fitted",
+            Self::Entered => "entered",
         }
     }
 }
@@ -76,6 +79,12 @@ impl Expected {
     /// A number to which an input was fitted.
     pub const fn fitted(origin: Origin, bound: ExpectedBound) -> Self {
         Self { kind: NumberKind::Fitted, origin, bound }
+    }
+
+    /// A number that is an input.
+    pub const fn entered(value: f64) -> Self {
+        let (kind, origin) = (NumberKind::Entered, Origin::Published);
+        Self { kind, origin, bound: ExpectedBound::Exact(value) }
     }
 }
 
@@ -373,7 +382,7 @@ mod tests {
         outcome.check("b", "", Expected::predicted(Origin::Published, one), 2.0);
         outcome.check("c", "", Expected::fitted(Origin::Plot, one), 1.0);
         let scores = NumberKind::ALL.map(|kind| outcome.score(kind).to_string());
-        assert_eq!(scores, ["1 of 2", "0 of 0", "1 of 1"]);
+        assert_eq!(scores, ["1 of 2", "0 of 0", "1 of 1", "0 of 0"]);
         assert_eq!(outcome.outside(), 1);
     }
 

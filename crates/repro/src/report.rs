@@ -43,11 +43,12 @@ pub fn html(done: &[RegeneratedFigure], parameters: &[Parameter]) -> String {
 
 fn summary(page: &mut String, done: &[RegeneratedFigure]) -> std::fmt::Result {
     let scores = NumberKind::ALL.map(|kind| score(done, kind));
-    let [predicted, derived, fitted] = scores;
+    let [predicted, derived, fitted, entered] = scores;
     write!(page, "<p><b>{predicted} predicted numbers are inside their tolerance.</b> ")?;
     write!(page, "Beside them, {derived} that follow from what was put in by arithmetic, and ")?;
-    write!(page, "{fitted} that something was fitted to, which say nothing about the model.</p>")?;
-    write!(page, "<table><tr><th>Figure<th>Predicted<th>Derived<th>Fitted<th>Outside")?;
+    write!(page, "{fitted} that something was fitted to, which say nothing about the model; ")?;
+    write!(page, "{entered} are inputs.</p>")?;
+    write!(page, "<table><tr><th>Figure<th>Predicted<th>Derived<th>Fitted<th>Entered<th>Outside")?;
     for RegeneratedFigure { figure, outcome, .. } in done {
         let outside = outcome.outside();
         let class = if outside == 0 { "inside" } else { "outside" };

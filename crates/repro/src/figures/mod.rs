@@ -1,6 +1,8 @@
 //! The figures, in the order of the page.
 
 mod bluefield2;
+mod bluefield3;
+mod bluefield3_buffers;
 mod flexpipe;
 mod supernic_10;
 mod supernic_11;
@@ -265,6 +267,94 @@ pub const ALL: &[Figure] = &[
         claim: "With offload more than half of every mix arrives and next to all jumbo frames; without, mostly less than 1 %.",
         breaks: &[broken("bluefield2.kernel_mbps", "5000", "a kernel that handles 5 Gbit/s")],
         run: bluefield2::run,
+    },
+    Figure {
+        id: "bf3-compute",
+        title: "BlueField-3 study, Fig. 3: what the processors compute",
+        source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Fig. 3 and III-A",
+        claim: "Arm and host are comparable, and a DPA thread is up to 26 times slower than a core.",
+        breaks: &[broken("bf3.gops_host", "20", "a host that computes 20 times what the DPA does")],
+        run: bluefield3::compute,
+    },
+    Figure {
+        id: "bf3-memory",
+        title: "BlueField-3 study, Figs. 4 to 8: memories and caches",
+        source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Figs. 4 to 8 and III-B",
+        claim: "The DPA reads memory far below line rate, faster with two memories, and much faster what its cache holds.",
+        breaks: &[
+            broken("nic.dpa.dpa.cache_bytes", "4194304", "a cache of 4 MiB"),
+            broken("nic.dpa.host.read_bytes_per_second", "40000000000", "host memory at 40 GB/s"),
+        ],
+        run: bluefield3::memory,
+    },
+    Figure {
+        id: "bf3-latency",
+        title: "BlueField-3 study, Figs. 10 and 11a: latency of a reflector",
+        source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Figs. 10, 11a and IV-B",
+        claim: "The DPA has the lowest latency and the host the highest, and reading a packet costs the DPA its lead.",
+        breaks: &[
+            broken("bf3.switch_nanos", "1500", "a switch that is three times slower"),
+            broken(
+                "nic.dpa.thread_read_bytes_per_second",
+                "5300000000",
+                "a first cache ten times faster",
+            ),
+        ],
+        run: bluefield3::reflector,
+    },
+    Figure {
+        id: "bf3-threads",
+        title: "BlueField-3 study, Figs. 12 and 14: throughput by threads and buffers",
+        source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Figs. 12, 14, IV-C and V-B",
+        claim: "With 1 KB all processors reach the line, the DPA with more threads and not with packets in its own memory.",
+        breaks: &[
+            broken(
+                "nic.dpa.dpa.receive_bps",
+                "400000000000",
+                "DPA memory that receives at line rate",
+            ),
+            broken("nic.dpa.threads_usable", "16", "a DPA with 16 threads"),
+        ],
+        run: bluefield3_buffers::threads,
+    },
+    Figure {
+        id: "bf3-clock",
+        title: "BlueField-3 study, Fig. 13: clock synchronisation",
+        source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Fig. 13 and V-A",
+        claim: "On the DPA the bound on a clock's error is up to half of what it is elsewhere.",
+        breaks: &[broken("bf3.switch_nanos", "0", "a switch that takes no time")],
+        run: bluefield3::clock,
+    },
+    Figure {
+        id: "bf3-aggregation",
+        title: "BlueField-3 study, Figs. 15 and 16: key-value aggregation",
+        source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Figs. 15, 16 and V-C",
+        claim: "Packets in Arm memory and aggregates in DPA memory serve most, 4.3 times what host memory for both does.",
+        breaks: &[
+            broken("nic.dpa.host.read_bytes_per_second", "40000000000", "host memory at 40 GB/s"),
+            broken("nic.dpa.dpa.cache_bytes", "1000000000", "a cache that holds all keys"),
+            broken(
+                "nic.dpa.dpa.receive_bps",
+                "400000000000",
+                "DPA memory that receives at line rate",
+            ),
+        ],
+        run: bluefield3_buffers::aggregate,
+    },
+    Figure {
+        id: "bf3-guidelines",
+        title: "BlueField-3 study, Fig. 17 and VI: where the case studies run",
+        source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Fig. 17, V and VI",
+        claim: "The choice places each of the study's cases where the study places it.",
+        breaks: &[
+            broken(
+                "nic.dpa.dpa.receive_bps",
+                "400000000000",
+                "DPA memory that receives at line rate",
+            ),
+            broken("nic.dpa.dpa.cache_bytes", "1000000000", "a cache that holds everything"),
+        ],
+        run: bluefield3_buffers::guidelines,
     },
 ];
 

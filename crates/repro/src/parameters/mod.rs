@@ -1,7 +1,8 @@
-//! The inputs of the figures: the card profile, the catalogue, the options of the data plane and
-//! the [`TABLE`], each with its source. There are no others, and each can be set for a run.
+//! The inputs of the figures: the card profile, the catalogue, the options of the data plane, the
+//! BlueField-3's card model and the [`TABLE`], each with its source. There are no others, and each can be set for a run.
 
 mod keys;
+mod nic;
 mod table;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use snic_bitstream::catalogue::{BUILTIN, Catalogue, builtin};
 use snic_card_sim::PlaneOptions;
 use snic_domain::{Bandwidth, CardModel, CardProfile, Cycles, NtType};
 use snic_offloads::Panic;
+use snic_processors::NicModel;
 
 pub(crate) use table::*;
 pub use table::{ParameterEntry, ParameterSource, TABLE};
@@ -91,6 +93,8 @@ pub struct Parameters {
     pub card: CardProfile,
     /// The provider's NTs and chains.
     pub catalogue: Catalogue,
+    /// The BlueField-3 as its study measured it.
+    nic: NicModel,
     options: PlaneOptions,
     values: BTreeMap<&'static str, Vec<f64>>,
     changed: Vec<String>,
@@ -110,7 +114,8 @@ impl Parameters {
         let card = CardProfile { region_pass: None, ..card };
         let values = TABLE.iter().map(|entry| (entry.key, entry.default.to_vec())).collect();
         let (options, changed) = (PlaneOptions::default(), Vec::new());
-        Ok(Self { card, catalogue, options, values, changed })
+        let nic = nic::load()?;
+        Ok(Self { card, catalogue, nic, options, values, changed })
     }
 
     /// Sets one for a run. A list that has one value for each point of a figure may have any length; one
@@ -157,6 +162,11 @@ impl Parameters {
             ["card", name] => {
                 if let Some(field) = keys::CARD.iter().find(|field| field.key == name) {
                     return apply(field, key, &mut self.card, value);
+                }
+            }
+            ["nic", processor, ..] => {
+                if let Some(set) = nic::set(&mut self.nic, processor, &parts[2..], (key, value)) {
+                    return set;
                 }
             }
             ["plane", name] => {
@@ -287,6 +297,9 @@ impl Parameters {
                 list.push(line(name, text(&[(field.get)(nt)]), source));
             }
         }
+        list.extend(
+            nic::list(&self.nic).into_iter().map(|(name, value, source)| line(name, value, source)),
+        );
         for entry in TABLE {
             let value = format!("{} {}", text(self.all(entry)), entry.unit);
             let source = format!("{}. {}", entry.what, entry.source.text());

@@ -48,13 +48,14 @@ pub struct ParameterEntry {
 impl ParameterEntry {
     /// Whether its values belong to things by their order, so that there must be as many.
     pub(super) fn is_by_name(&self) -> bool {
-        let by_name: [&ParameterEntry; 6] = [
+        let by_name: [&ParameterEntry; 7] = [
             &FIG8_CYCLES,
             &FLEXPIPE_MEASURED,
             &FLEXPIPE_DELAYS,
             &FLEXPIPE_WIDTHS,
             &FLEXPIPE_MHZ,
             &FIG5_EPOCHS,
+            &BF3_THREAD_NANOS,
         ];
         by_name.iter().any(|entry| entry.key == self.key)
     }
@@ -260,4 +261,59 @@ table! {
     BLUEFIELD2_KERNEL_MBPS = "bluefield2.kernel_mbps", [336.0], "Mbit/s", 1.0..=1e5,
         Paper("BlueField-2 study, 6: 0.042 GB/s without offload"),
         "what the card's own kernel handles";
+
+    BF3_GOPS_HOST = "bf3.gops_host", [7.5], "times the DPA's", 1.0..=1e3,
+        Paper("BlueField-3 study, III-A"), "integer multiplications of all host cores";
+    BF3_GOPS_ARM = "bf3.gops_arm", [4.7], "times the DPA's", 1.0..=1e3,
+        Paper("BlueField-3 study, III-A"), "integer multiplications of all Arm cores";
+    BF3_SWITCH_NANOS = "bf3.switch_nanos", [500.0], "ns", 0.0..=1e6,
+        Paper("BlueField-3 study, II-A: about 500 ns"), "a crossing of the NIC's switch";
+    BF3_PCIE_NANOS = "bf3.pcie_nanos", [500.0], "ns", 0.0..=1e6,
+        Fitted("BlueField-3 study, Fig. 13: the host's bound is twice the DPA's"), "a crossing of the host's PCIe";
+    BF3_ROUND_TRIP_NANOS = "bf3.round_trip_nanos", [2_000.0], "ns", 0.0..=1e6,
+        Assumption("the study prints no time; two microseconds are usual between neighbours"),
+        "round trip between two DPAs";
+    BF3_SYNC_SECONDS = "bf3.sync_seconds", [0.1], "s", 1e-6..=1e3,
+        Paper("BlueField-3 study, V-A"), "time between two synchronisations";
+    BF3_DRIFT_PPM = "bf3.drift_ppm", [10.0], "µs/s", 0.0..=1e4,
+        Paper("BlueField-3 study, V-A"), "drift of a clock";
+    BF3_MEMORY_ARM = "bf3.memory_arm", [7.6], "times the DPA's", 1.0..=1e3,
+        Paper("BlueField-3 study, III-B3: up to 7.6"), "what all Arm cores read, of what the DPA reads of host memory";
+    BF3_MEMORY_HOST = "bf3.memory_host", [2.7], "times the Arm's", 1.0..=1e3,
+        Paper("BlueField-3 study, III-B3"), "what all host cores read";
+    BF3_CHANNEL_BYTES = "bf3.channel_bytes_per_second", [38.4e9], "B/s", 1e6..=1e12,
+        Derived("DDR5-4800 (Table I): 4,800 MT/s of 8 bytes"), "what a channel of the host's memory moves at most";
+    BF3_HOST_CHANNELS = "bf3.host_channels", [8.0], "channels", 1.0..=64.0,
+        Paper("BlueField-3 study, Table I"), "channels of the host's memory";
+    BF3_DPA_READ = "bf3.dpa_read_bytes_per_second", [10.1e9], "B/s", 1e6..=1e12,
+        Fitted("BlueField-3 study, Fig. 8: with host memory beside it up to 2.4 times as fast"), "what the DPA reads of DPA memory";
+    BF3_DPA_WRITE = "bf3.dpa_write_bytes_per_second", [19.6e9], "B/s", 1e6..=1e12,
+        Fitted("BlueField-3 study, Fig. 8: as for reading"), "what the DPA writes to DPA memory";
+    BF3_ARM_READ = "bf3.arm_read_bytes_per_second", [13.2e9], "B/s", 1e6..=1e12,
+        Fitted("BlueField-3 study, Fig. 16: the best buffers give 4.3 times the worst"), "what the DPA reads of Arm memory";
+    BF3_ARM_WRITE = "bf3.arm_write_bytes_per_second", [25.7e9], "B/s", 1e6..=1e12,
+        Assumption("as much more than it reads as with host memory"), "what the DPA writes to Arm memory";
+    BF3_SETS_KIB = "bf3.sets_kib", [256.0, 512.0, 1_024.0, 1_536.0, 2_048.0, 4_096.0, 8_192.0], "KiB", 1.0..=1e7,
+        Assumption("around the caches; the study's axis is in the plot"), "working sets of Fig. 6";
+    BF3_BYTES = "bf3.bytes", [1_024.0], "B", 64.0..=9_216.0,
+        Paper("BlueField-3 study, IV-B and IV-C: 1 KB"), "large packets";
+    BF3_SMALL_BYTES = "bf3.small_bytes", [64.0], "B", 64.0..=9_216.0,
+        Paper("BlueField-3 study, IV-C"), "small packets";
+    BF3_READ_PERCENT = "bf3.read_percent", [0.0, 12.5, 25.0, 50.0, 75.0, 100.0], "%", 0.0..=100.0,
+        Assumption("the whole range; the study's axis is in the plot"), "shares of a packet that are read, in Fig. 11a";
+    BF3_THREAD_NANOS = "bf3.thread_nanos", [973.0, 82.0, 164.0], "ns", 1.0..=1e6,
+        Fitted("BlueField-3 study, IV-C: the middle of what lets all reach the line at 1 KB and none at 64 B"),
+        "what a thread takes for a packet: DPA, Arm, host";
+    BF3_NFV_GBPS = "bf3.nfv_gbps", [200.0], "Gbit/s", 1.0..=400.0,
+        Assumption("more than DPA memory takes, less than the line"), "what the network function of V-B is to serve";
+    BF3_TUPLE_BYTES = "bf3.tuple_bytes", [16.0], "B", 1.0..=1e3,
+        Paper("BlueField-3 study, V-C"), "a key with its value";
+    BF3_HEADER_BYTES = "bf3.header_bytes", [64.0], "B", 1.0..=1e3,
+        Paper("BlueField-3 study, V-C"), "the header of a packet of tuples";
+    BF3_TUPLES = "bf3.tuples", [32.0], "tuples", 1.0..=512.0,
+        Paper("BlueField-3 study, V-C: Fig. 15b"), "tuples of a packet";
+    BF3_TUPLE_COUNTS = "bf3.tuple_counts", [4.0, 8.0, 16.0, 32.0, 64.0], "tuples", 1.0..=512.0,
+        Assumption("around the 32 of Fig. 15b; the study's axis is in the plot"), "tuples of a packet in Fig. 15a";
+    BF3_KEYS = "bf3.keys", [1e4, 5e4, 9.8e4, 2e5, 1e6, 4e6], "keys", 1.0..=6e7,
+        Assumption("around the caches; the study's axis is in the plot"), "different keys in Fig. 15b";
 }
