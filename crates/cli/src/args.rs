@@ -15,7 +15,7 @@ use snic_domain::{Bandwidth, ByteSize};
 
 pub use audit::{AuditQuery, Moment};
 pub use bitstream::*;
-pub use card::{CardCommand, FairnessCommand, FloorPlanSources, RegionCommand};
+pub use card::{CardCommand, FairnessCommand, FloorPlanSources, ModelSources, RegionCommand};
 pub use rule::{NewRule, RuleCommand};
 use snic_client::output::Format;
 use snic_dagfile::quantity;

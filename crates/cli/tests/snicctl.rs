@@ -4,6 +4,8 @@
 
 #[path = "snicctl/hints.rs"]
 mod hints;
+#[path = "snicctl/models.rs"]
+mod models;
 mod support;
 
 use std::time::Duration;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use snic_domain::{Bandwidth, ByteSize, NtTypeId};
 
 use crate::estimate::{Estimate, Setting, ThroughputLimit, estimate, settings};
-use crate::model::{Implementation, Intensity, MemoryKind, NicModel, Processor, ProcessorKind};
+use crate::model::{
+    Implementation, Intensity, MemoryKind, NicModel, PacketWork, Processor, ProcessorKind,
+};
 
 /// What an NT needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,21 @@ pub struct NtDemand {
     pub latency_max: Option<Duration>,
 }
 
+/// The settings to look at. Without a working set, where it would be makes no difference.
+fn distinct(
+    demand: &NtDemand,
+    processor: &Processor,
+    implementation: &Implementation,
+) -> Vec<Setting> {
+    let moves = |work: &PacketWork| work.working_read_permille + work.working_write_permille > 0;
+    let has_set = implementation.working_set.unwrap_or_default().max(demand.working_set)
+        > ByteSize::ZERO
+        || implementation.work.as_ref().is_some_and(moves);
+    let mut settings = settings(processor, 0);
+    settings.retain(|setting| has_set || setting.working == setting.network);
+    settings
+}
+
 /// What is free on a card and its host. What is not listed is not free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Free {
@@ -36,6 +53,8 @@ pub struct Free {
     pub threads: BTreeMap<ProcessorKind, u32>,
     /// Bytes of memories.
     pub memory: BTreeMap<MemoryKind, ByteSize>,
+    /// What processors receive already, by the memory of their buffers.
+    pub received: BTreeMap<(ProcessorKind, MemoryKind), Bandwidth>,
 }
 
 impl Free {
@@ -50,7 +69,20 @@ impl Free {
             let size = path.size.unwrap_or(largest);
             memory.entry(path.memory).and_modify(|old| *old = size.min(*old)).or_insert(size);
         }
-        Self { regions: 0, threads, memory }
+        Self { regions: 0, threads, memory, received: BTreeMap::new() }
+    }
+
+    /// Takes what an option needs.
+    pub fn take(&mut self, demand: &NtDemand, option: &PlacementOption) {
+        self.regions = self.regions.saturating_sub(option.regions);
+        let Some((kind, setting)) = option.setting else { return };
+        if let Some(threads) = self.threads.get_mut(&kind) {
+            *threads = threads.saturating_sub(setting.threads);
+        }
+        if let Some(memory) = self.memory.get_mut(&setting.working) {
+            *memory = memory.saturating_sub(option.working_set);
+        }
+        *self.received.entry((kind, setting.network)).or_default() += demand.bandwidth;
     }
 }
 
@@ -189,6 +221,8 @@ pub struct PlacementOption {
     pub limit: ThroughputLimit,
     /// What a packet takes, if known.
     pub latency: Option<Duration>,
+    /// What it keeps in the memory of its working set.
+    pub working_set: ByteSize,
     /// What it takes of what is free, in thousandths.
     pub share_permille: u32,
     /// Why it is impossible. Empty: it serves the demand.
@@ -220,8 +254,11 @@ impl PlacementOption {
             return plural(self.regions, "region");
         };
         let threads = plural(setting.threads, "thread");
-        let (network, working) = (setting.network.name(), setting.working.name());
-        format!("{}, {threads}, packets in {network}, working set in {working}", kind.name())
+        let place = format!("{}, {threads}, packets in {}", kind.name(), setting.network.name());
+        if setting.working == setting.network {
+            return place;
+        }
+        format!("{place}, working set in {}", setting.working.name())
     }
 }
 
@@ -299,7 +336,7 @@ pub fn options(demand: &NtDemand, offers: &[Offer<'_>], free: &Free) -> Vec<Plac
             Offer::Region(region) => options.push(in_regions(demand, *region, free)),
             Offer::Processor { processor, implementation, line } => {
                 let first = options.len();
-                for setting in settings(processor, 0) {
+                for setting in distinct(demand, processor, implementation) {
                     let offer = (*processor, *implementation, *line);
                     options.push(on_processor(demand, offer, setting, free));
                 }
@@ -348,6 +385,7 @@ fn in_regions(demand: &NtDemand, offer: RegionOffer, free: &Free) -> PlacementOp
         bandwidth,
         limit: ThroughputLimit::Measured,
         latency: Some(latency),
+        working_set: ByteSize::ZERO,
         share_permille: share(regions, free.regions),
         objections,
         follows: Vec::new(),
@@ -363,7 +401,8 @@ fn on_processor(
 ) -> PlacementOption {
     let all = free.threads.get(&processor.kind).copied().unwrap_or_default();
     let most = if implementation.parallel { all } else { all.min(1) };
-    let sizes = (demand.packet, demand.working_set);
+    let working_set = implementation.working_set.unwrap_or_default().max(demand.working_set);
+    let sizes = (demand.packet, working_set);
     let with = |threads: u32| {
         let setting = Setting { threads, ..setting };
         estimate(processor, implementation, line, sizes, setting)
@@ -383,17 +422,28 @@ fn on_processor(
     let room = free.memory.get(&setting.working).copied().unwrap_or_default();
     let size = processor.path(setting.working).and_then(|path| path.size);
     let room = size.map_or(room, |size| size.min(room));
-    if room < demand.working_set {
-        let (memory, needed) = (setting.working, demand.working_set);
+    if room < working_set {
+        let (memory, needed) = (setting.working, working_set);
         objections.push(Objection::NoMemory { memory, needed, free: room });
     }
-    let (follows, against) = guidelines(demand, processor, implementation, setting);
+    let taken = free.received.get(&(processor.kind, setting.network)).copied().unwrap_or_default();
+    let most = processor.path(setting.network).and_then(|path| path.receive);
+    if let Some(left) = most.map(|most| most.saturating_sub(taken))
+        && taken > Bandwidth::ZERO
+        && left < demand.bandwidth
+    {
+        let limit = ThroughputLimit::Receive(setting.network);
+        objections.push(Objection::TooSlow { bandwidth: left, limit });
+    }
+    let sized = NtDemand { working_set, ..demand.clone() };
+    let (follows, against) = guidelines(&sized, processor, implementation, setting);
     PlacementOption {
         setting: Some((processor.kind, setting)),
         regions: 0,
         bandwidth,
         limit,
         latency,
+        working_set,
         share_permille: share(threads, all),
         objections,
         follows,

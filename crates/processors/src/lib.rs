@@ -23,6 +23,7 @@
 //! is impossible (too slow, too late, no thread left, unmeasured) is an [`Objection`] that excludes an option.
 
 mod choose;
+mod dag;
 mod estimate;
 mod file;
 mod model;
@@ -31,6 +32,7 @@ pub use choose::{
     Choice, Free, Guideline, NoChoice, NtDemand, Objection, Offer, PlacementOption, RegionOffer,
     choose, options,
 };
+pub use dag::{Fit, NodePlacement, fit, place};
 pub use estimate::{Estimate, Setting, ThroughputLimit, estimate, settings};
 pub use file::{InvalidModel, UnusableModels, builtin, parse, with_folder};
 pub use model::{

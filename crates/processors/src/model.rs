@@ -243,6 +243,9 @@ pub struct Implementation {
     /// What takes its time.
     #[serde(default)]
     pub intensity: Intensity,
+    /// What it keeps and looks at again, if it needs memory.
+    #[serde(default, rename = "working_set_bytes", deserialize_with = "size")]
+    pub working_set: Option<ByteSize>,
     /// What a packet costs.
     pub work: Option<PacketWork>,
     /// What was measured.

@@ -4,11 +4,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use snic_domain::{Bandwidth, ByteSize, NtTypeId};
+use snic_domain::{Bandwidth, ByteSize, Dag, DagSpec, NtTypeId, PacketSizes};
 use snic_processors::{
-    ByteRate, Choice, Free, Guideline, Implementation, Intensity, MemoryKind, NicModel, NoChoice,
-    NtDemand, Objection, Offer, PacketWork, PlacementOption, ProcessorKind, RegionOffer, Setting,
-    ThroughputLimit, builtin, choose, estimate, options,
+    ByteRate, Choice, Fit, Free, Guideline, Implementation, Intensity, MemoryKind, NicModel,
+    NoChoice, NodePlacement, NtDemand, Objection, Offer, PacketWork, PlacementOption,
+    ProcessorKind, RegionOffer, Setting, ThroughputLimit, builtin, choose, estimate, fit, options,
+    place,
 };
 
 fn bluefield3() -> NicModel {
@@ -46,6 +47,7 @@ fn everywhere(model: &mut NicModel, work: PacketWork, intensity: Intensity) {
             on,
             parallel: true,
             intensity,
+            working_set: None,
             work,
             points,
         });
@@ -311,4 +313,68 @@ fn measured_points_are_joined_by_straight_lines() {
     }
     assert_eq!(at(200, 9_000).limit, ThroughputLimit::Measured);
     assert_ne!(at(100, 1_023).unmeasured, [], "smaller packets were not measured");
+}
+
+fn chain(nts: &[&str], gbps: u64) -> Dag {
+    let nts: Vec<NtTypeId> = nts.iter().map(|nt| NtTypeId::new(nt).expect("an id")).collect();
+    let spec = DagSpec::chain(&nts, Bandwidth::from_gbps(gbps));
+    Dag::new(DagSpec { packet_sizes: PacketSizes::only(1_024), ..spec }).expect("a DAG")
+}
+
+/// 250 of 400 Gbit/s need 119 of 190 DPA threads, so the second NT gets 10 of 16 Arm cores, the third 20 of 32
+/// host threads, and the fourth nothing.
+#[test]
+fn the_nts_of_a_dag_do_not_share_threads() {
+    let model = bluefield3();
+    let four = ["l2-reflector", "check-ip-header", "l2-reflector", "check-ip-header"];
+    let nodes = place(&model, &chain(&four, 250), Free::all(&model));
+    let taken = nodes.iter().map(|node| node.choice.as_ref().ok().map(|one| setting(&one.taken)));
+    let taken: Vec<_> = taken.map(|one| one.map(|(kind, at)| (kind, at.threads))).collect();
+    let expected = [(ProcessorKind::Dpa, 119), (ProcessorKind::Arm, 10), (ProcessorKind::Host, 20)];
+    assert_eq!(taken, [expected.map(Some).to_vec(), vec![None]].concat());
+    assert_eq!(nodes.iter().map(NodePlacement::fit).collect::<Vec<_>>()[3], Fit::No);
+    assert_eq!(fit(&nodes), Fit::No);
+    assert_eq!(fit(&nodes[..3]), Fit::Yes);
+    let unmeasured = place(&model, &chain(&["l2-reflector", "nat"], 1), Free::all(&model));
+    assert_eq!(fit(&unmeasured), Fit::Unknown);
+}
+
+/// DPA memory receives 50 Gbit/s for all NTs together.
+#[test]
+fn the_nts_of_a_dag_share_what_a_memory_receives() {
+    let mut model = bluefield3();
+    model.implementations.retain(|one| one.on == ProcessorKind::Dpa);
+    model.implementations.iter_mut().for_each(|one| {
+        one.points.retain(|point| point.network == MemoryKind::Dpa);
+        // Enough threads for both.
+        for point in &mut one.points {
+            point.threads = NonZeroU32::new(90).expect("not zero");
+        }
+    });
+    let two = ["l2-reflector", "check-ip-header"];
+    assert_eq!(fit(&place(&model, &chain(&two, 25), Free::all(&model))), Fit::Yes);
+    let nodes = place(&model, &chain(&two, 26), Free::all(&model));
+    assert!(nodes[0].choice.is_ok());
+    let none = nodes[1].choice.as_ref().expect_err("24 Gbit/s are left");
+    let (bandwidth, limit) = (Bandwidth::from_gbps(24), ThroughputLimit::Receive(MemoryKind::Dpa));
+    let short = Objection::TooSlow { bandwidth, limit };
+    assert!(none.options.iter().any(|option| option.objections.contains(&short)), "{none}");
+}
+
+#[test]
+fn a_working_set_that_a_program_states_takes_memory() {
+    let mut model = bluefield3();
+    everywhere(&mut model, quick(), Intensity::Simple);
+    model.implementations.retain(|one| one.on == ProcessorKind::Dpa);
+    for one in &mut model.implementations {
+        one.working_set = Some(ByteSize::from_mib(1));
+    }
+    let mut free = Free::all(&model);
+    free.memory.clear();
+    free.memory.insert(MemoryKind::Dpa, ByteSize::from_mib(3) - ByteSize::from_bytes(1));
+    let fits: Vec<Fit> = place(&model, &chain(&["it", "it", "it"], 1), free)
+        .iter()
+        .map(NodePlacement::fit)
+        .collect();
+    assert_eq!(fits, [Fit::Yes, Fit::Yes, Fit::No]);
 }

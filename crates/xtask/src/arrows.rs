@@ -56,8 +56,20 @@ const ARROWS: &[(&str, To)] = &[
     ("dagfile", To::Only(&["api", "domain"])),
     ("client", To::Only(&["api", "dagfile", "domain"])),
     ("top", To::Only(&["api", "client"])),
-    // bitstream: test images, built without a server
-    ("cli", To::Only(&["api", "bitstream", "client", "dagfile", "domain", "top"])),
+    // bitstream: test images; planner and processors: what a DAG would get on a model. All without a server.
+    (
+        "cli",
+        To::Only(&[
+            "api",
+            "bitstream",
+            "client",
+            "dagfile",
+            "domain",
+            "planner",
+            "processors",
+            "top",
+        ]),
+    ),
     ("repro", To::AnyBut(&["cli", "client", "dagfile", "top", "xtask", "daemon", "api", "server"])),
     ("daemon", To::AnyBut(&["cli", "client", "dagfile", "nts", "top", "xtask"])),
     ("integration", To::AnyBut(&[])),

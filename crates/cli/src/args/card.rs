@@ -27,11 +27,29 @@ pub struct FloorPlanSources {
     pub group: Option<usize>,
 }
 
+/// Which card models, and for which DAG.
+#[derive(Debug, clap::Args)]
+pub struct ModelSources {
+    /// Model to show in full; without it, all in a table
+    pub model: Option<String>,
+    /// DAG file (- is standard input): shows what this DAG would get on a card that nobody uses
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Folder with more card models, as in bitstreams/models
+    #[arg(long, value_name = "FOLDER")]
+    pub models: Option<PathBuf>,
+    /// Folder with more card profiles, as in bitstreams/cards
+    #[arg(long, value_name = "FOLDER")]
+    pub profiles: Option<PathBuf>,
+}
+
 /// Verbs of `snicctl card`.
 #[derive(Debug, Subcommand)]
 pub enum CardCommand {
     /// Take a region's floor plan from the reports of Vivado, without a server
     ImportFloorplan(FloorPlanSources),
+    /// Show known card models, and what a DAG would get on each, without a server
+    Models(ModelSources),
     /// List cards
     List,
     /// Show a card and the map of its regions

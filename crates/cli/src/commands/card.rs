@@ -5,7 +5,7 @@ use snic_api::v1::{
     OptimizeCardRequest, RemoveCardRequest, ReplaceCardRequest, UncordonCardRequest,
 };
 
-use super::{CliSession, floor_plan, request_id};
+use super::{CliSession, floor_plan, models, request_id};
 use crate::args::CardCommand;
 use snic_client::Client;
 use snic_client::Failure;
@@ -17,11 +17,14 @@ use snic_client::output::{Format, Style, consolidation, text, views};
 pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), Failure> {
     let command = match command {
         CardCommand::ImportFloorplan(sources) => return floor_plan::import(&sources),
+        CardCommand::Models(arguments) => return models::run(session, &arguments),
         command => command,
     };
     let client = session.client()?;
     match command {
-        CardCommand::ImportFloorplan(_) => unreachable!("it needs no server"),
+        CardCommand::ImportFloorplan(_) | CardCommand::Models(_) => {
+            unreachable!("it needs no server")
+        }
         CardCommand::List => {
             let cards = lists::cards(&client).await?;
             session.output.many(&cards, views::cards)

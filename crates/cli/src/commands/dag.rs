@@ -167,7 +167,7 @@ impl CliSession {
 }
 
 /// Reads a DAG file, or standard input for `-`.
-fn read(path: &Path) -> Result<DagFile, Failure> {
+pub(super) fn read(path: &Path) -> Result<DagFile, Failure> {
     let failed = |source| Failure::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let limit = dagfile::FILE_BYTES_MAX;

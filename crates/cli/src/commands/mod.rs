@@ -11,6 +11,7 @@ mod events;
 mod fairness;
 mod floor_plan;
 mod hints;
+mod models;
 mod nt;
 mod operation;
 mod pcapng;

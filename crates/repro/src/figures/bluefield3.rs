@@ -37,8 +37,9 @@ pub(super) fn processor(nic: &NicModel, kind: ProcessorKind) -> Result<&Processo
 
 /// A parallel program of this work.
 pub(super) fn program(on: ProcessorKind, work: PacketWork) -> Result<Implementation> {
-    let (work, points, intensity) = (Some(work), Vec::new(), Intensity::Simple);
-    Ok(Implementation { nt: NtTypeId::new("it")?, on, parallel: true, intensity, work, points })
+    let (nt, intensity) = (NtTypeId::new("it")?, Intensity::Simple);
+    let (work, points) = (Some(work), Vec::new());
+    Ok(Implementation { nt, on, parallel: true, intensity, working_set: None, work, points })
 }
 
 /// Fig. 3: what processors compute.
