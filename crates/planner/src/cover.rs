@@ -1,8 +1,10 @@
 //! Finds sets of loads that suffice if every node may be a part of its own: see the head of `search`.
 
+use std::rc::Rc;
+
 use smallvec::SmallVec;
 
-use crate::candidates::{Candidate, candidates};
+use crate::candidates::Candidate;
 use crate::catalogue::NtKey;
 use crate::search::{PlannedLoad, Search};
 
@@ -22,7 +24,7 @@ struct NtNeed<'a> {
     key: NtKey,
     /// Demand of all nodes that run it together, in kbit/s.
     demand: u64,
-    candidates: Vec<Candidate<'a>>,
+    candidates: Rc<[Candidate<'a>]>,
     /// Most that one load serves, in kbit/s.
     best: u64,
 }
@@ -35,15 +37,15 @@ struct NtNeeds<'a> {
 }
 
 impl<'a> NtNeeds<'a> {
-    fn of(search: &Search<'a, '_>) -> Self {
+    fn of(search: &mut Search<'a, '_>) -> Self {
         let job = search.view.job;
         let mut widest = 0;
         let needs = job
             .totals
             .iter()
             .map(|total| {
-                let candidates = candidates(search.view, &[total.key]);
-                for candidate in &candidates {
+                let candidates = search.candidates(&[total.key]);
+                for candidate in candidates.iter() {
                     let covered =
                         job.totals.iter().filter(|of| candidate.chain.has(of.key)).count();
                     widest = widest.max(covered as u64);

@@ -112,9 +112,10 @@ fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>
     if let Some(stay) = blocked.stay {
         shortages.extend(stay_shortages(view.job, stay));
     }
-    if let Some(rows) = blocked.rows {
+    if let Some(rows) = blocked.rows.or(blocked.rows_min) {
+        let least = if blocked.rows.is_some() { "" } else { "; the number is a lower bound" };
         for (table, needed, left) in rows.beside(view.job.rows_left) {
-            let detail = format!("rows left in the {table} table");
+            let detail = format!("rows left in the {table} table{least}");
             shortages.extend(whole_dag_shortage(
                 Resource::TableRows,
                 needed.into(),

@@ -296,7 +296,7 @@ pub(crate) fn plan_silently(
     catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
 ) -> Option<Plan> {
-    let effort = Effort::new();
+    let effort = Effort::elsewhere();
     let job = Job::new(ledger, catalogue, request, &effort).ok()?;
     effort.spend(LOOKS_OF_A_PLAN);
     let mut view = View::new(&job);
@@ -323,7 +323,7 @@ fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
     if !job.work.counts_packets() {
         return None;
     }
-    let effort = Effort::new();
+    let effort = Effort::of_a_reason();
     let unlimited = job.bandwidth_only(&effort);
     let mut view = View::new(&unlimited);
     let (placed, form) = find(graph, &mut view, None).ok()?;
@@ -341,7 +341,7 @@ pub(crate) fn plan_on(
     loads: &[PendingLoad<'_>],
     is_thrifty: bool,
 ) -> Option<Plan> {
-    let effort = Effort::new();
+    let effort = Effort::elsewhere();
     let job = Job { is_thrifty, ..Job::new(ledger, catalogue, request, &effort).ok()? };
     let mut view = View::new(&job);
     let before: SmallVec<[_; 4]> =
@@ -413,6 +413,7 @@ fn place<'a>(
     };
     blocked.memory = blocked.memory.or(why.memory);
     blocked.rows = blocked.rows.or(why.rows);
+    blocked.rows_min = blocked.rows_min.or(why.rows_min);
     blocked.stay = blocked.stay.or(why.stay);
     let mut chains = Vec::new();
     let mut stages = Vec::new();

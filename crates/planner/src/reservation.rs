@@ -68,6 +68,11 @@ impl TableRows {
             ("instance", self.instances, other.instances),
         ]
     }
+
+    /// Whether each table has them, with these rows left.
+    pub(crate) fn fits(self, left: Self) -> bool {
+        self.beside(left).iter().all(|(_, needed, left)| needed <= left)
+    }
 }
 
 /// Bandwidth, credits and memory that a DAG takes of one NT instance.

@@ -105,6 +105,8 @@ pub(crate) struct Blocked {
     /// Rows of the first placement that was found but does not fit the tables: of those that were tried it
     /// has the fewest cuts.
     pub(crate) rows: Option<crate::TableRows>,
+    /// Rows that every placement takes, where the tables have fewer: nothing was tried.
+    pub(crate) rows_min: Option<crate::TableRows>,
     /// Packet store and synchronisation buffer of the first placement for which they are short.
     pub(crate) stay: Option<Stay>,
 }
@@ -153,8 +155,8 @@ pub(crate) struct Search<'a, 'v> {
     pub(crate) cover_most: usize,
     /// Whether parts may have loads of their own.
     may_load: bool,
-    /// Cache of the possible loads for a part (chain, start, end).
-    candidates: BTreeMap<(usize, usize, usize), Rc<[Candidate<'a>]>>,
+    /// The possible loads for the NTs of a part, which many parts of a large DAG have.
+    candidates: BTreeMap<SmallVec<[NtKey; 8]>, Rc<[Candidate<'a>]>>,
     pub(crate) blocked: Blocked,
 }
 
@@ -261,6 +263,7 @@ impl<'a, 'v> Search<'a, 'v> {
         // A load is needed or may save cuts, or memory or rows do not suffice without one.
         let (fewest, most) = self.cuts();
         if fewest > most
+            || !self.has_rows_min()
             || self.cover(STEPS_TO_COVER, usize::MAX, &mut |_| true) == CoverResult::None
         {
             return (None, self.blocked);
@@ -299,10 +302,29 @@ impl<'a, 'v> Search<'a, 'v> {
         (self.best, self.blocked)
     }
 
-    /// Fewest and most cuts of all chains together.
+    /// Fewest cuts of all chains together, and the most for which the tables have rows.
     fn cuts(&self) -> (usize, usize) {
         let fewest = self.chains.iter().map(|c| usize::from(c.parts_min[0]).saturating_sub(1));
-        (fewest.sum(), self.chains.iter().map(|c| c.keys.len() - 1).sum())
+        let most = self.chains.iter().map(|c| c.keys.len() - 1).sum::<usize>();
+        let rows = self.view.job.rows_left;
+        let rows = rows.chains.min(rows.instances) as usize;
+        let fewest = fewest.sum();
+        (fewest, most.min(rows.saturating_sub(self.chains.len()).max(fewest)))
+    }
+
+    /// Whether the tables have the rows that every placement takes: those of the fewest parts that may be
+    /// used now.
+    fn has_rows_min(&mut self) -> bool {
+        let parts = |chain: &ChainTask| usize::from(chain.parts_min[0]);
+        let in_stage = |stage| self.chains.iter().filter(move |chain| chain.stage == stage);
+        let passes = (0..self.stages).map(|stage| in_stage(stage).map(parts).max().unwrap_or(1));
+        let chains: usize = self.chains.iter().map(parts).sum();
+        let rows = rows_of(passes.sum(), chains, chains);
+        let has_rows = rows.fits(self.view.job.rows_left);
+        if !has_rows && self.may_load {
+            self.blocked.rows_min.get_or_insert(rows);
+        }
+        has_rows
     }
 
     /// Rounds with more and more cuts on the chains that the view has loaded. If no NT is short, the last
@@ -314,14 +336,18 @@ impl<'a, 'v> Search<'a, 'v> {
         let planned = self.chains.clone();
         self.set_reach();
         let (fewest, most) = self.cuts();
-        for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
+        let all = self.chains.iter().map(|chain| chain.keys.len() - 1).sum();
+        let is_possible = fewest <= all && self.has_rows_min();
+        for cuts in (fewest..=most.min(fewest + ROUNDS_MAX)).take_while(|_| is_possible) {
             self.round(cuts);
             if is_better(self) {
                 break;
             }
         }
-        if !is_better(self) && fewest <= most {
-            self.chains.iter_mut().for_each(ChainTask::cut_everywhere);
+        if !is_better(self) && is_possible {
+            if most == all {
+                self.chains.iter_mut().for_each(ChainTask::cut_everywhere);
+            }
             self.round(most);
         }
         self.chains = planned;
@@ -402,14 +428,18 @@ impl<'a, 'v> Search<'a, 'v> {
         if self.is_settled() || self.steps == 0 || !self.may_load {
             return;
         }
-        let part = (at.chain, at.start, at.end);
-        let known = self.candidates.get(&part).cloned();
-        let all = known.unwrap_or_else(|| {
-            let found: Rc<[_]> = candidates(self.view, &keys).into();
-            self.candidates.insert(part, Rc::clone(&found));
-            found
-        });
+        let all = self.candidates(&keys);
         self.load(at, &all);
+    }
+
+    /// The possible loads for these NTs.
+    pub(crate) fn candidates(&mut self, keys: &[NtKey]) -> Rc<[Candidate<'a>]> {
+        if let Some(known) = self.candidates.get(keys) {
+            return Rc::clone(known);
+        }
+        let found: Rc<[_]> = candidates(self.view, keys).into();
+        self.candidates.insert(SmallVec::from_slice(keys), Rc::clone(&found));
+        found
     }
 
     /// Serves a part by chains that are loaded or planned to be.
@@ -432,6 +462,11 @@ impl<'a, 'v> Search<'a, 'v> {
         // If one region suffices, several only help if it takes too much memory, or is a victim that
         // another part of the DAG needs for a load.
         if one_does && !takes_victim && self.memory_short == short_before {
+            return;
+        }
+        // All paths through all regions take about as long as the widest of each.
+        if !job.effort.spend(job.ledger.region_count() * (1 + of.keys.len())) {
+            self.steps = 0;
             return;
         }
         for paths in shares::several(self.view, of, job.kbps, at.forced) {
@@ -527,8 +562,7 @@ impl<'a, 'v> Search<'a, 'v> {
 
     /// Whether what is placed so far fits the tables.
     fn has_rows(&self) -> bool {
-        let rows = self.rows(self.passes());
-        rows.beside(self.view.job.rows_left).iter().all(|(_, needed, left)| needed <= left)
+        self.rows(self.passes()).fits(self.view.job.rows_left)
     }
 
     /// Scheduler passes: each part of a branch is a stage of its own, in parallel with the other branches.
@@ -560,13 +594,8 @@ impl<'a, 'v> Search<'a, 'v> {
     }
 
     fn rows(&self, passes: usize) -> crate::TableRows {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        crate::TableRows {
-            dags: 1,
-            stages: count(passes),
-            chains: count(self.parts.len()),
-            instances: count(self.parts.iter().map(|part| part.paths.len()).sum()),
-        }
+        let instances = self.parts.iter().map(|part| part.paths.len()).sum();
+        rows_of(passes, self.parts.len(), instances)
     }
 
     fn solved(&mut self) {
@@ -592,6 +621,17 @@ impl<'a, 'v> Search<'a, 'v> {
             let (parts, loads) = (self.parts.clone(), self.loads.clone());
             self.best = Some(Solution { parts, loads, score, transit });
         }
+    }
+}
+
+/// Rows of one DAG.
+fn rows_of(stages: usize, chains: usize, instances: usize) -> crate::TableRows {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    crate::TableRows {
+        dags: 1,
+        stages: count(stages),
+        chains: count(chains),
+        instances: count(instances),
     }
 }
 

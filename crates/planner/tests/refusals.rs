@@ -305,11 +305,38 @@ fn a_search_that_may_not_go_on_says_so() {
     let short = &refused.shortages[0];
     assert_eq!(short.resource, Resource::SearchSteps);
     assert_eq!(short.required, short.available + 1);
-    assert!(short.available <= 100_000, "{short}");
+    assert!(short.available <= 36_000, "{short}");
     let again = plan_within(&world.ledger, &world.catalogue, &request, &effort);
     assert!(again.is_err(), "nothing is left of it");
     let fresh = plan_within(&world.ledger, &world.catalogue, &request, &Effort::default());
     assert!(fresh.is_ok());
+}
+
+/// A DAG of 64 NTs in an order that no bitstream has needs a row for each of them. Where the tables have fewer
+/// it is refused before anything is tried, however many regions could be loaded.
+#[test]
+fn a_dag_without_rows_is_refused_without_a_search() {
+    let nts = ["a"; 64].join(" ");
+    for objective in [Objective::Regions, Objective::Passes, Objective::Balanced] {
+        let looks = |chains, needed: Option<u64>| {
+            let rows = TableRows { chains, ..TableRows::CARD };
+            let mut world = on(World::with(32, "a b", &[("ab", "a b")]), profile(32), rows);
+            world.ledger.set_objective(objective);
+            world.load(0, "ab");
+            let (dag, id) = (chain(&nts, Bandwidth::from_mbps(1)), name("t0/d"));
+            let request = PlanRequest { name: &id, dag: &dag, previous: None };
+            let effort = Effort::new();
+            let planned = plan_within(&world.ledger, &world.catalogue, &request, &effort);
+            let short = planned.err().map(|refused| {
+                assert!(refused.shortages[0].detail.contains("a lower bound"), "{refused}");
+                numbers(&refused)
+            });
+            assert_eq!(short, needed.map(|n| vec![(Resource::TableRows, n, u64::from(chains))]));
+            effort.spent()
+        };
+        let (refused, placed) = (looks(63, Some(64)), looks(64, None));
+        assert!(refused * 5 < placed, "{refused} looks for a refusal, {placed} for a plan");
+    }
 }
 
 /// What waiting does not resolve is told first.
