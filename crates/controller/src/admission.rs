@@ -27,7 +27,7 @@ use crate::rows::{RowPool, rows_short};
 /// costs two plans on the controller's thread. All of them together, and those that spare somebody, have the
 /// [`Effort`] of one request; without a limit, who has a thousand small DAGs would hold everybody up with each
 /// create that finds no place.
-const BORROWERS_TRIED_MAX: usize = 64;
+const BORROWERS_TRIED_MAX: usize = 32;
 
 /// If at most this many DAGs give capacity back, it is tried to spare each of them, as long as there is effort
 /// left.
@@ -122,6 +122,7 @@ pub(crate) fn decide(
     catalogue: &PlanCatalogue,
     rules: AdmissionRules,
     candidate: &Candidate<'_>,
+    effort: &Effort,
 ) -> Result<Admission, Rejection> {
     let AdmissionRules { policy, order } = rules;
     if candidate.dag.bandwidth() > policy.dag_bandwidth_max {
@@ -139,10 +140,13 @@ pub(crate) fn decide(
     eligible.sort_by_cached_key(|card| (rank(card), fill_rank(order, card.ledger)));
     let trials: Vec<Trial<'_>> = eligible
         .into_iter()
-        .map(|card| Trial { card, catalogue, policy, candidate, effort: Effort::new() })
+        .map(|card| Trial { card, catalogue, policy, candidate, effort })
         .collect();
-    let places =
-        trials.iter().map(|trial| (rank(trial.card), Scratch::new(trial).place(&Effort::new())));
+    let count = trials.len();
+    let places = trials.iter().enumerate().map(|(at, trial)| {
+        let place = effort.share(count - at, |part| Scratch::new(trial).place(part));
+        (rank(trial.card), place)
+    });
     match first_place(order, places) {
         Ok(choice) => Ok(Admission { choice, preempt: Vec::new() }),
         Err(refusal) => {
@@ -159,8 +163,8 @@ struct Trial<'a> {
     catalogue: &'a PlanCatalogue,
     policy: AdmissionPolicy,
     candidate: &'a Candidate<'a>,
-    /// What taking capacity back may cost.
-    effort: Effort,
+    /// What all of the decision may cost.
+    effort: &'a Effort,
 }
 
 impl<'a> Trial<'a> {
@@ -193,7 +197,7 @@ impl<'a> Trial<'a> {
             let Some(preemption) = scratch.shrink(borrower) else { continue };
             giving.push(*borrower);
             preempt.push(preemption);
-            if let Ok(choice) = scratch.place(&self.effort) {
+            if let Ok(choice) = scratch.place(self.effort) {
                 return Some((Admission { choice, preempt }, giving));
             }
         }
@@ -236,7 +240,7 @@ impl<'a> Scratch<'a> {
         let Borrower { name, spec, placement } = *borrower;
         let dag = Dag::new(spec.clone()).ok()?;
         let request = PlanRequest { name, dag: &dag, previous: Some(&placement.mapping) };
-        let effort = &self.trial.effort;
+        let effort = self.trial.effort;
         let plan = plan_within(&self.ledger, self.trial.catalogue, &request, effort).ok()?;
         let mut rows = RowPool::clone(&self.rows);
         rows.give(placement);
@@ -357,7 +361,13 @@ mod tests {
                 withdrawn: None,
                 wishes: &CardWishes::default(),
             };
-            decide(&[self.plan()], &catalogue(), AdmissionRules::default(), &candidate)
+            decide(
+                &[self.plan()],
+                &catalogue(),
+                AdmissionRules::default(),
+                &candidate,
+                &Effort::new(),
+            )
         }
     }
 
@@ -426,7 +436,8 @@ mod tests {
         }
         assert_eq!(card.placed.len(), 80, "each has a place");
         let (limit, step) = (mbps(100 * BORROWERS_TRIED_MAX as u64), mbps(100));
-        let admission = card.decide(&name("new"), &dag("aes", limit)).expect("64 are asked");
+        let admission =
+            card.decide(&name("new"), &dag("aes", limit)).expect("all that are asked give");
         assert_eq!(admission.preempt.len(), BORROWERS_TRIED_MAX);
         let more = card.decide(&name("new"), &dag("aes", limit + step));
         assert!(matches!(more, Err(Rejection::NoPlace(_))), "the next one is not: {more:?}");
@@ -457,7 +468,7 @@ mod tests {
         for order in [CardOrder::Pack, CardOrder::Spread, CardOrder::Headroom] {
             let on = |cards: &[CardPlan<'_>]| {
                 let rules = AdmissionRules { order, ..AdmissionRules::default() };
-                decide(cards, &catalogue(), rules, &candidate)
+                decide(cards, &catalogue(), rules, &candidate, &Effort::new())
                     .map(|admission| admission.choice.card)
             };
             assert_eq!(on(&[first.plan(), second.plan()]), Ok(first.id.clone()), "by id");
@@ -487,7 +498,7 @@ mod tests {
                 };
                 let plans: Vec<CardPlan<'_>> = cards.iter().map(Card::plan).collect();
                 let rules = AdmissionRules { order, ..AdmissionRules::default() };
-                let chosen = decide(&plans, &catalogue(), rules, &candidate);
+                let chosen = decide(&plans, &catalogue(), rules, &candidate, &Effort::new());
                 let Choice { card, plan } = chosen.expect("room for all").choice;
                 let at = cards.iter().position(|c| c.id == card).expect("one of them");
                 cards[at].book(&name, &plan);
@@ -517,7 +528,7 @@ mod tests {
             };
             let plan = CardPlan { guaranteed: gbps(guaranteed), ..card.plan() };
             let rules = AdmissionRules { policy, ..AdmissionRules::default() };
-            decide(&[plan], &catalogue(), rules, &candidate).map(|_| ())
+            decide(&[plan], &catalogue(), rules, &candidate, &Effort::new()).map(|_| ())
         };
         assert_eq!(decide(0, 16), Err(Rejection::OverLimit(gbps(15))));
         assert_eq!(decide(5, 15), Ok(()));

@@ -16,7 +16,9 @@
 use std::cmp::Reverse;
 
 use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec};
-use snic_planner::{Ledger, PlanCatalogue, PlanRequest, RegionCondition, Reservation, plan_batch};
+use snic_planner::{
+    Effort, Ledger, PlanCatalogue, PlanRequest, RegionCondition, Reservation, plan_batch,
+};
 
 use crate::admission::{AdmissionRules, Borrower, Candidate, CardPlan, check_guaranteed, decide};
 use crate::card_choice::{Sites, fill_rank};
@@ -349,7 +351,7 @@ impl Planning<'_> {
         let (serving, withdrawn) = (None, None);
         let candidate = Candidate { name, dag, serving, withdrawn, wishes: &wishes };
         let cards: Vec<CardPlan<'_>> = self.board.cards.iter().map(CardCopy::plan).collect();
-        let decided = decide(&cards, &self.of.catalogue, self.of.rules, &candidate)
+        let decided = decide(&cards, &self.of.catalogue, self.of.rules, &candidate, &Effort::new())
             .map_err(|rejection| rejection.into_error(dag, || self.of.why_no_card.clone()))
             .and_then(|admission| self.check_configurations(name, dag, admission));
         match decided {

@@ -12,7 +12,7 @@ use crate::protocol::OperationWork;
 use crate::records::{Placement, RuleRecord};
 use crate::rows::bucket;
 use crate::state::Core;
-use crate::{residency, serving, work};
+use crate::{images, residency, serving, work};
 
 /// Every invariant, recomputed from scratch; says which is broken.
 /// Time O(state · log state).
@@ -37,6 +37,7 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
     let charged = core.dags.iter().map(|entry| (&entry.name().tenant, entry.spec()));
     core.registry.check(charged)?;
     core.operations.check()?;
+    images::check(core)?;
     let is_open =
         |id, region| core.cards.known(id).region(region).is_some_and(|r| !r.is_cordoned());
     if let Some((operation, id, region)) =

@@ -14,8 +14,8 @@ use crate::registry::NtUsers;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
-    batch_create, classification, consolidation, drains, guards, lifecycle, removals, retirement,
-    roles, serving, views, vm_bindings, work,
+    batch_create, classification, consolidation, drains, guards, images, lifecycle, removals,
+    retirement, roles, serving, views, vm_bindings, work,
 };
 
 pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, ControlError> {
@@ -203,6 +203,7 @@ fn create_bitstream(
     bitstream: Bitstream,
 ) -> Result<Reply, ControlError> {
     let view = core.registry.create_bitstream(tx, caller, bitstream)?;
+    images::withhold(core); // Its owner may be being deleted.
     core.freed.capacity();
     Ok(Reply::Bitstream(view))
 }

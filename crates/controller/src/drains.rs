@@ -46,7 +46,7 @@ pub(crate) fn drain_region(
     cordon(core, tx, id, region, true);
     let work = OperationWork::DrainRegion(id.clone(), region);
     let operation = work::begin(core, tx, work);
-    move_away(core, tx, id, region);
+    retry(core);
     tx.emit_region(id, region);
     Ok(work::reply(core, &operation))
 }
@@ -71,8 +71,8 @@ pub(crate) fn drain_card(core: &mut Core, tx: &mut Tx, id: &CardId) -> Result<Re
         cordon(core, tx, id, *region, true);
     }
     let operation = work::begin(core, tx, OperationWork::DrainCard(id.clone()));
+    retry(core);
     for region in regions {
-        move_away(core, tx, id, region);
         tx.emit_region(id, region);
     }
     Ok(work::reply(core, &operation))
@@ -102,28 +102,35 @@ pub(crate) fn cordon_regions(
     Ok(Reply::Done)
 }
 
-/// Moves the DAGs of a region elsewhere, where there is room.
-fn move_away(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
-    let users: Vec<DagName> = core.cards.known(id).ledger().users(region).cloned().collect();
-    for name in users {
-        migrate(core, tx, &name, region);
+/// A drain begins, something was freed, or an update is done: DAGs may leave the regions that are drained.
+/// Time O(drains + DAGs still there).
+pub(crate) fn retry(core: &mut Core) {
+    let mut all = Vec::new();
+    for (_, id, region) in work::pending_drains(core) {
+        let users = core.cards.known(id).ledger().users(region);
+        all.extend(users.map(|name| (id.clone(), region, name.clone())));
     }
+    core.planning.leaving.fill(all.into_iter());
 }
 
-/// Something was freed, or an update is done: more DAGs may leave the regions that are drained.
-/// Time O(drains + plans for the DAGs still there).
+/// Moves DAGs out of regions that are drained, as many as one event may.
 pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
-    let drains: Vec<(CardId, RegionId)> =
-        work::pending_drains(core).map(|(_, id, region)| (id.clone(), region)).collect();
-    for (id, region) in drains {
-        move_away(core, tx, &id, region);
+    while !core.planning.leaving.is_empty() && core.planning.may_begin() {
+        let Some((id, region, name)) = core.planning.leaving.pop() else { break };
+        // The drain may have ended, and the DAG may be gone.
+        if drains_of(core, &id, region).next().is_some() {
+            migrate(core, tx, &name, region);
+        }
+    }
+    if core.planning.leaving.is_due_again() {
+        core.freed.capacity();
     }
 }
 
 /// Moves one DAG out of a region; without a place elsewhere it stays. A DAG that is being
 /// updated is left until the update is done.
 fn migrate(core: &mut Core, tx: &mut Tx, name: &DagName, region: RegionId) {
-    let entry = core.dags.known(name);
+    let Some(entry) = core.dags.get(name) else { return };
     let Some(placement) = entry.desired() else {
         return; // It waits for a place as it is, and what serves meanwhile stays until it has one.
     };

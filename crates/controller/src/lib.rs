@@ -56,6 +56,7 @@ mod operations;
 mod outbox;
 mod passes;
 mod placement;
+mod planning;
 mod policies;
 mod protocol;
 mod quotas;
@@ -96,6 +97,7 @@ pub use inspection::{Inspection, shown};
 pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use migration::{Migrated, migrate};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
+pub use planning::LOOKS_OF_AN_EVENT;
 pub use protocol::{
     AdmissionPolicy, BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView,
     BoundDag, CallId, Caller, CardHealth, CardLoss, CardOrder, CardView, Change, Command,

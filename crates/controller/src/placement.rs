@@ -3,7 +3,7 @@
 use snic_domain::{
     Bandwidth, BitstreamId, CardId, Dag, DagName, DagSpec, Notes, RegionId, TenantId,
 };
-use snic_planner::{PlanCatalogue, PlanRequest, Reservation, plan};
+use snic_planner::{Effort, PlanCatalogue, PlanRequest, Reservation, plan_within};
 
 use crate::admission::{AdmissionRules, Borrower, Candidate, CardPlan};
 use crate::card::{Booking, CardMachine};
@@ -57,12 +57,16 @@ pub(crate) fn choose_from(
     let order = core.policies.current().placement.cards;
     let rank = |id: &CardId, card: &CardMachine| (!card.is_ready(), wishes.unmet(id));
     cards.sort_by_cached_key(|(id, card)| (rank(id, card), fill_rank(order, card.ledger())));
-    let places = cards.into_iter().map(|(id, card)| {
+    let (effort, count) = (Effort::new(), cards.len());
+    let places = (0..).zip(cards).map(|(at, (id, card))| {
         let request = PlanRequest { name, dag, previous: previous.map(|p| &p.mapping) };
-        let place = plan(card.ledger(), catalogue, &request);
+        let place =
+            effort.share(count - at, |part| plan_within(card.ledger(), catalogue, &request, part));
         (rank(id, card), place.map(|plan| Choice { card: id.clone(), plan }))
     });
-    first_place(order, places).map_err(|refusal| match refusal {
+    let found = first_place(order, places);
+    core.planning.planned(&effort);
+    found.map_err(|refusal| match refusal {
         Some(refusal) => refusal.into(),
         None => ControlError::NoCard(why_no_card(core)),
     })
@@ -101,8 +105,11 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
         wishes: &wishes,
     };
     let cards = card_plans(core, Some(name));
-    admission::decide(&cards, core.registry.catalogue(), rules(core), &candidate)
-        .map_err(|rejection| rejection.into_error(dag, || why_no_card(core)))
+    let effort = Effort::new();
+    let decided =
+        admission::decide(&cards, core.registry.catalogue(), rules(core), &candidate, &effort);
+    core.planning.planned(&effort);
+    decided.map_err(|rejection| rejection.into_error(dag, || why_no_card(core)))
 }
 
 /// What operators say of admission.
@@ -324,11 +331,37 @@ pub(crate) fn place_again(core: &mut Core, tx: &mut Tx, name: &DagName) {
     replace(core, tx, name, spec);
 }
 
-/// Tries again to place the DAGs that have no place, by name. Time O(DAGs without a place).
+/// The DAGs that have no place may find one now: they are tried again, by name. Time O(DAGs without a place).
+pub(crate) fn retry_unscheduled(core: &mut Core) {
+    let Core { dags, planning, .. } = core;
+    planning.waiting.fill(dags.unscheduled().map(|entry| entry.name().clone()));
+}
+
+/// Tries DAGs that have no place again, as many as one event may.
 pub(crate) fn place_unscheduled(core: &mut Core, tx: &mut Tx) {
-    let waiting = core.dags.unscheduled().map(|entry| entry.name().clone());
-    for name in waiting.collect::<Vec<_>>() {
-        place_again(core, tx, &name);
+    while !core.planning.waiting.is_empty() && core.planning.may_begin() {
+        let Some(name) = core.planning.waiting.pop() else { break };
+        // It may have been placed or deleted since.
+        if core.dags.is_unscheduled(&name) {
+            place_again(core, tx, &name);
+        }
+    }
+    if core.planning.waiting.is_due_again() {
+        core.freed.capacity();
+    }
+}
+
+/// DAGs have lost their place: they are placed again, those that are too many for one event with the next ones.
+pub(crate) fn place_homeless(core: &mut Core, tx: &mut Tx, names: &[DagName]) {
+    for name in names {
+        if core.planning.may_begin() {
+            place_again(core, tx, name);
+        } else {
+            core.dags.set_unscheduled(name);
+            core.dags.store(tx, name);
+            core.dags.mark_dirty(name);
+            core.freed.capacity();
+        }
     }
 }
 
@@ -350,9 +383,7 @@ pub(crate) fn abandon_content(core: &mut Core, tx: &mut Tx, id: &CardId, region:
     }
     contents::set_content(core, tx, id, region, None);
     core.cards.known(id).store_region(tx, region);
-    for name in homeless {
-        place_again(core, tx, &name);
-    }
+    place_homeless(core, tx, &homeless);
 }
 
 /// The card has a DAG's desired placement: gives back what served until now.

@@ -10,7 +10,7 @@ use snic_domain::{CardId, DagName, RegionId};
 
 use crate::card::Due;
 use crate::freed::Capacity;
-use crate::removals::{MovesLeft, Step};
+use crate::removals::Step;
 use crate::residency::{Loadable, Residency};
 use crate::state::Core;
 use crate::tx::Tx;
@@ -26,7 +26,6 @@ const ROUNDS_MAX: usize = 1_000;
 /// [`ROUNDS_MAX`] rounds is looked at again with the next event, so that nothing that moves to and fro holds
 /// everybody up.
 pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
-    let mut moves = MovesLeft::default();
     for _ in 0..ROUNDS_MAX {
         settle_regions(core, tx);
         while let Some(name) = core.dags.pop_dirty() {
@@ -43,7 +42,7 @@ pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
             }
         }
         if core.dags.is_settled() && core.freed.is_empty() {
-            if removals::go_on(core, tx, &mut moves) == Step::Made {
+            if removals::go_on(core, tx) != Step::Waits {
                 continue;
             }
             consolidation::go_on(core, tx);
@@ -58,10 +57,12 @@ pub(crate) fn reconcile(core: &mut Core, tx: &mut Tx) {
 /// Gives what was freed to those who wait, then lets go of what nobody needs.
 fn settle_regions(core: &mut Core, tx: &mut Tx) {
     if core.freed.take_capacity() == Capacity::Freed {
-        placement::place_unscheduled(core, tx);
-        drains::go_on(core, tx);
+        placement::retry_unscheduled(core);
+        drains::retry(core);
         consolidation::begin_later(core);
     }
+    placement::place_unscheduled(core, tx);
+    drains::go_on(core, tx);
     while let Some((card, region)) = core.freed.pop_region() {
         contents::keep_as_victim(core, tx, &card, region);
         // While others are in it nothing about its state has changed, and a view of all of

@@ -18,25 +18,15 @@ use crate::state::Core;
 use crate::tx::Tx;
 use crate::{contents, images, placement, vm_bindings, work};
 
-/// DAGs that begin to move at most with one event, so that a bitstream that a thousand use holds nobody up.
-const MOVES_MAX: usize = 8;
-
-/// Moves that may still begin with this event.
-#[derive(Debug)]
-pub(crate) struct MovesLeft(usize);
-
-impl Default for MovesLeft {
-    fn default() -> Self {
-        Self(MOVES_MAX)
-    }
-}
-
-/// Whether anything has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a removal came to with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    Made,
     /// DAGs are on their way, or there is nothing to delete.
     Waits,
+    /// DAGs begin to move.
+    Moves,
+    /// It has ended.
+    Ended,
 }
 
 /// Deletes a bitstream. If DAGs use it, only an operator can, and they are moved first.
@@ -121,7 +111,7 @@ fn check_first(core: &Core, removal: &Removal) -> Result<(), ControlError> {
     let mut ids = catalogue.withheld();
     ids.extend(images::removed_with(core, removal));
     catalogue.withhold(&ids);
-    for name in images::users(core, removal).iter().take(MOVES_MAX) {
+    for name in images::users(core, removal).iter().take_while(|_| core.planning.may_begin()) {
         let entry = core.dags.known(name);
         let Some(placement) = entry.desired() else { continue };
         let dag = Dag::new(placement.spec.clone()).expect("it was checked when it was admitted");
@@ -140,56 +130,36 @@ fn no_other_place(removal: &Removal, name: &DagName, error: &ControlError) -> Co
     ControlError::precondition(name_of(removal), text)
 }
 
-/// Takes the next steps of all removals. Time O(removals × DAGs) and the plans of those that begin to move.
-pub(crate) fn go_on(core: &mut Core, tx: &mut Tx, moves: &mut MovesLeft) -> Step {
+/// Takes the next steps of all removals, with as many moves as one event may begin. Time
+/// O(removals × (regions + DAGs that use what is removed)).
+pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) -> Step {
     let pending: Vec<_> =
         core.operations.removals().map(|(id, of)| (id.clone(), of.clone())).collect();
     let mut made = Step::Waits;
-    if pending.iter().any(|(_, of)| matches!(of, Removal::Tenant(_))) {
-        images::withhold(core); // The tenant may have a new one.
-    }
     for (operation, removal) in pending {
         // It may have ended with an earlier one of this loop.
         if core.operations.get(&operation).is_none_or(|record| record.ended.is_some()) {
             continue;
         }
-        match step(core, tx, &removal, moves) {
-            Ok(StepOf::Waits) => {}
-            Ok(StepOf::Moves) => {
-                core.operations.start(&operation, core.now());
-                made = Step::Made;
-            }
-            Ok(StepOf::Done) => {
-                work::end(core, tx, &operation, Ok(()));
-                made = Step::Made;
-            }
-            Err(error) => {
-                work::end(core, tx, &operation, Err(error));
-                made = Step::Made;
-            }
+        let step = step(core, tx, &removal);
+        match &step {
+            Ok(Step::Waits) => {}
+            Ok(Step::Moves) => core.operations.start(&operation, core.now()),
+            Ok(Step::Ended) => work::end(core, tx, &operation, Ok(())),
+            Err(error) => work::end(core, tx, &operation, Err(error.clone())),
         }
+        made = made.max(step.unwrap_or(Step::Ended));
     }
     made
 }
 
-enum StepOf {
-    Waits,
-    Moves,
-    Done,
-}
-
-fn step(
-    core: &mut Core,
-    tx: &mut Tx,
-    removal: &Removal,
-    moves: &mut MovesLeft,
-) -> Result<StepOf, ControlError> {
+fn step(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, ControlError> {
     let users = images::users(core, removal);
     if users.is_empty() {
         remove(core, tx, removal)?;
-        return Ok(StepOf::Done);
+        return Ok(Step::Ended);
     }
-    let mut result = StepOf::Waits;
+    let mut result = Step::Waits;
     for name in users {
         let entry = core.dags.known(&name);
         if entry.previous().is_some() && entry.desired().is_some() {
@@ -199,13 +169,12 @@ fn step(
             let text = format!("{name} uses it and waits for a place; delete or change the DAG");
             return Err(ControlError::precondition(name_of(removal), text));
         }
-        if moves.0 == 0 {
+        if !core.planning.may_begin() {
             break;
         }
-        moves.0 -= 1;
         placement::relocate(core, tx, &name)
             .map_err(|error| no_other_place(removal, &name, &error))?;
-        result = StepOf::Moves;
+        result = Step::Moves;
     }
     Ok(result)
 }

@@ -29,7 +29,7 @@ pub(crate) fn remove_card(
     core.cards.set_removed(id.clone());
     let text = format!("card {id} was removed; {} DAGs had a place on it", moved.len());
     tx.note(LogKind::CardRemoved, About::card(id), text);
-    moved.iter().for_each(|name| placement::place_again(core, tx, name));
+    placement::place_homeless(core, tx, &moved);
     Ok(Reply::Done)
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn replace_card(
     );
     tx.note(LogKind::CardReplaced, About::card(id), text);
     install(core, tx, id, profile);
-    moved.iter().for_each(|name| placement::place_again(core, tx, name));
+    placement::place_homeless(core, tx, &moved);
     Ok(Reply::Done)
 }
 

@@ -200,7 +200,11 @@ fn first_place(core: &mut Core, name: &DagName, sizes: &[Bandwidth]) -> Option<(
     if entry.meter().has_no_place(changes, least) {
         return None;
     }
-    let found = sizes.iter().find_map(|to| plan_for(core, name, *to).ok());
+    let mut tried = sizes.iter().take_while(|_| core.planning.may_begin());
+    let found = tried.by_ref().find_map(|to| plan_for(core, name, *to).ok());
+    if found.is_none() && !core.planning.may_begin() {
+        return None; // The others were not tried.
+    }
     let meter = core.dags.known_mut(name).meter_mut();
     meter.searched(found.is_none().then_some(NoPlace { changes, least }));
     found

@@ -14,6 +14,7 @@ use crate::freed::Freed;
 use crate::maintenance::MaintenanceMode;
 use crate::operations::Operations;
 use crate::passes::Passes;
+use crate::planning::Planning;
 use crate::policies::Policies;
 use crate::protocol::ControllerSettings;
 use crate::refused::RefusedDags;
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub freed: Freed,
     /// Bitstreams of which loads failed.
     pub suspects: Suspects,
+    /// What the event that is being handled has planned, and what is put off.
+    pub planning: Planning,
     tickets: Tickets,
 }
 
@@ -87,6 +90,7 @@ impl Core {
             refused: RefusedDags::default(),
             freed: Freed::default(),
             suspects: Suspects::default(),
+            planning: Planning::default(),
             tickets: Tickets::default(),
         }
     }
@@ -98,6 +102,7 @@ impl Core {
 
     /// An event came; returns when. Time never goes backwards.
     pub fn advance(&mut self, to: Timestamp) -> Timestamp {
+        self.planning.begin();
         self.now = self.now.max(to);
         self.now
     }

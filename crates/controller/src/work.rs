@@ -13,8 +13,12 @@ pub(crate) fn begin(core: &mut Core, tx: &mut Tx, work: OperationWork) -> Operat
         OperationWork::OptimizeCard(card) => Some(card.clone()),
         _ => None,
     };
+    let removes =
+        matches!(work, OperationWork::DeleteBitstream(_) | OperationWork::DeleteTenant(_));
     let id = core.operations.begin(tx, work, core.now());
-    images::withhold(core);
+    if removes {
+        images::withhold(core);
+    }
     if let Some(card) = optimized {
         let most = core.policies.current().consolidation.reconfigurations_max;
         core.passes.begin(&id, &card, most);

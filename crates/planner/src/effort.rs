@@ -8,11 +8,12 @@ use std::cell::Cell;
 const LOOKS_MAX: u32 = 36_000;
 /// The same for a plan that nobody waits for on that thread.
 const LOOKS_ELSEWHERE: u32 = 100_000;
-/// Most looks for each of the reasons of a refusal.
+/// Most looks for the reasons of all refusals of a request, and for each reason.
+const LOOKS_OF_REASONS: u32 = 10_000;
 const LOOKS_OF_A_REASON: u32 = 5_000;
 
 /// Looks that a plan costs besides its search: reading the ledger, and explaining.
-pub(crate) const LOOKS_OF_A_PLAN: usize = 700;
+pub(crate) const LOOKS_OF_A_PLAN: usize = 300;
 
 /// What is left of the work that a request may cause: enough for a search, or for more than forty plans
 /// without one. It is counted in looks at one NT of one region.
@@ -20,6 +21,8 @@ pub(crate) const LOOKS_OF_A_PLAN: usize = 700;
 pub struct Effort {
     max: u32,
     left: Cell<u32>,
+    /// Looks so far for the reasons of refusals, which do not count to what is left.
+    reasons: Cell<u32>,
 }
 
 impl Default for Effort {
@@ -29,6 +32,9 @@ impl Default for Effort {
 }
 
 impl Effort {
+    /// Most looks that one request causes, those for the reasons of refusals included.
+    pub const MAX: u32 = LOOKS_MAX + LOOKS_OF_REASONS;
+
     /// What one request may cause.
     pub const fn new() -> Self {
         Self::of(LOOKS_MAX)
@@ -39,13 +45,8 @@ impl Effort {
         Self::of(LOOKS_ELSEWHERE)
     }
 
-    /// What it may cost to find out one of the reasons of a refusal.
-    pub(crate) const fn of_a_reason() -> Self {
-        Self::of(LOOKS_OF_A_REASON)
-    }
-
     const fn of(looks: u32) -> Self {
-        Self { max: looks, left: Cell::new(looks) }
+        Self { max: looks, left: Cell::new(looks), reasons: Cell::new(0) }
     }
 
     /// Takes `looks` of what is left; `false` if there are fewer.
@@ -56,9 +57,31 @@ impl Effort {
         left.is_some()
     }
 
-    /// Looks so far.
+    /// Has something done within one of this many equal parts of what is left; what it leaves of its part stays.
+    /// So the first of several cards cannot use up what the others need.
+    pub fn share<T>(&self, parts: usize, work: impl FnOnce(&Self) -> T) -> T {
+        let parts = u32::try_from(parts).unwrap_or(u32::MAX).max(1);
+        let part = Self { reasons: self.reasons.clone(), ..Self::of(self.left.get() / parts) };
+        let done = work(&part);
+        self.left.set(self.left.get() - (part.max - part.left.get()));
+        self.reasons.set(part.reasons.get());
+        done
+    }
+
+    /// What it may cost to find out one of the reasons of a refusal.
+    pub(crate) fn for_a_reason(&self) -> Self {
+        let left = LOOKS_OF_REASONS.saturating_sub(self.reasons.get());
+        Self::of(left.min(LOOKS_OF_A_REASON))
+    }
+
+    /// A reason was looked for within what [`Self::for_a_reason`] gave.
+    pub(crate) fn found_a_reason(&self, reason: &Self) {
+        self.reasons.set(self.reasons.get() + reason.spent());
+    }
+
+    /// Looks so far, those for the reasons of refusals included.
     pub const fn spent(&self) -> u32 {
-        self.max - self.left.get()
+        self.max - self.left.get() + self.reasons.get()
     }
 }
 

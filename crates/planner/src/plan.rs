@@ -323,10 +323,12 @@ fn plan_bandwidth_only(job: &Job<'_>, graph: &Graph) -> Option<Plan> {
     if !job.work.counts_packets() {
         return None;
     }
-    let effort = Effort::of_a_reason();
+    let effort = job.effort.for_a_reason();
     let unlimited = job.bandwidth_only(&effort);
     let mut view = View::new(&unlimited);
-    let (placed, form) = find(graph, &mut view, None).ok()?;
+    let found = find(graph, &mut view, None).ok();
+    job.effort.found_a_reason(&effort);
+    let (placed, form) = found?;
     let plan = finish(view, placed, form);
     let profile = job.ledger.profile();
     let reservation = Reservation::of(&plan.mapping, job.dag(), job.catalogue, profile);

@@ -20,6 +20,8 @@
 //! loads must contain it. So it finds a set of loads if one exists; if none exists, no further search
 //! starts. All budgets count steps, never time: the same input gives the same plan everywhere.
 
+mod rows;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -312,21 +314,6 @@ impl<'a, 'v> Search<'a, 'v> {
         (fewest, most.min(rows.saturating_sub(self.chains.len()).max(fewest)))
     }
 
-    /// Whether the tables have the rows that every placement takes: those of the fewest parts that may be
-    /// used now.
-    fn has_rows_min(&mut self) -> bool {
-        let parts = |chain: &ChainTask| usize::from(chain.parts_min[0]);
-        let in_stage = |stage| self.chains.iter().filter(move |chain| chain.stage == stage);
-        let passes = (0..self.stages).map(|stage| in_stage(stage).map(parts).max().unwrap_or(1));
-        let chains: usize = self.chains.iter().map(parts).sum();
-        let rows = rows_of(passes.sum(), chains, chains);
-        let has_rows = rows.fits(self.view.job.rows_left);
-        if !has_rows && self.may_load {
-            self.blocked.rows_min.get_or_insert(rows);
-        }
-        has_rows
-    }
-
     /// Rounds with more and more cuts on the chains that the view has loaded. If no NT is short, the last
     /// round finds a placement unless memory or rows are short.
     fn search_loaded_chains(&mut self) {
@@ -560,22 +547,6 @@ impl<'a, 'v> Search<'a, 'v> {
             && (self.blocked.rows.is_none() || self.has_rows())
     }
 
-    /// Whether what is placed so far fits the tables.
-    fn has_rows(&self) -> bool {
-        self.rows(self.passes()).fits(self.view.job.rows_left)
-    }
-
-    /// Scheduler passes: each part of a branch is a stage of its own, in parallel with the other branches.
-    fn passes(&self) -> usize {
-        let parts_of = |chain| self.parts.iter().filter(|part| part.chain == chain).count();
-        (0..self.stages)
-            .map(|stage| {
-                let chains = self.chains.iter().enumerate().filter(|(_, c)| c.stage == stage);
-                chains.map(|(chain, _)| parts_of(chain)).max().unwrap_or(1)
-            })
-            .sum()
-    }
-
     /// The way of a packet through what is placed, which is everything.
     fn transit(&self) -> Transit {
         let mut transit = Transit::new(self.view.job.cost());
@@ -591,11 +562,6 @@ impl<'a, 'v> Search<'a, 'v> {
             }
         }
         transit
-    }
-
-    fn rows(&self, passes: usize) -> crate::TableRows {
-        let instances = self.parts.iter().map(|part| part.paths.len()).sum();
-        rows_of(passes, self.parts.len(), instances)
     }
 
     fn solved(&mut self) {
@@ -621,17 +587,6 @@ impl<'a, 'v> Search<'a, 'v> {
             let (parts, loads) = (self.parts.clone(), self.loads.clone());
             self.best = Some(Solution { parts, loads, score, transit });
         }
-    }
-}
-
-/// Rows of one DAG.
-fn rows_of(stages: usize, chains: usize, instances: usize) -> crate::TableRows {
-    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    crate::TableRows {
-        dags: 1,
-        stages: count(stages),
-        chains: count(chains),
-        instances: count(instances),
     }
 }
 

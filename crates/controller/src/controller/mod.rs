@@ -192,7 +192,9 @@ impl Controller {
     pub fn next_wake_up(&self) -> Option<Timestamp> {
         let cards =
             self.core.cards.iter().filter_map(|(_, card)| card.next_wake_up(self.core.now()));
-        cards.chain(self.core.bindings.next_alarm()).chain(self.core.passes.begins()).min()
+        let put_off = self.core.planning.is_put_off().then(|| self.core.now());
+        let alarms = [self.core.bindings.next_alarm(), self.core.passes.begins(), put_off];
+        cards.chain(alarms.into_iter().flatten()).min()
     }
 
     /// When [`Event::Sample`] is due next.

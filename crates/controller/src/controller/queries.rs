@@ -120,6 +120,12 @@ impl Controller {
         batch_create::snapshot(&self.core, batch)
     }
 
+    /// How much was planned with the last event, in looks of the planner: at most
+    /// [`crate::LOOKS_OF_AN_EVENT`].
+    pub const fn looks(&self) -> u32 {
+        self.core.planning.looks()
+    }
+
     /// All cards, by id.
     pub fn cards(&self) -> impl Iterator<Item = CardView> {
         self.core.cards.ids().filter_map(|id| self.card_view(id))

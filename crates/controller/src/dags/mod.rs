@@ -226,6 +226,11 @@ impl Dags {
         self.unscheduled.remove(name);
     }
 
+    /// Whether a DAG is there and has no place.
+    pub fn is_unscheduled(&self, name: &DagName) -> bool {
+        self.unscheduled.contains(name)
+    }
+
     /// The DAGs that have no place, by name.
     pub fn unscheduled(&self) -> impl Iterator<Item = &DagEntry> {
         self.unscheduled.iter().map(|name| self.known(name))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use snic_controller::{
-    AdmissionPolicy, Command, ControlError, ControllerSettings, Effect, LogKind, Reply,
+    AdmissionPolicy, Command, ControlError, ControllerSettings, Effect, Event, LogKind, Reply,
 };
 use snic_domain::{
     Bandwidth, BindingSpec, BindingTarget, DagName, DagSpec, Match, OperationId, Quota, RegionId,
@@ -280,8 +280,12 @@ fn state(world: &World) -> (BTreeMap<String, Vec<u8>>, String) {
     (stored, format!("{before}{after}"))
 }
 
-/// Asks, and holds a refusal against the rule that it changes nothing.
+/// Asks, and holds a refusal against the rule that it changes nothing. What earlier commands put off is done
+/// before.
 fn ask(world: &mut World, command: Command) -> Result<Answer, TestCaseError> {
+    while world.controller.next_wake_up().is_some_and(|at| at <= world.now) {
+        world.handle(Event::Tick);
+    }
     let before = state(world);
     let answer = world.ask(command.clone());
     if answer.is_err() {

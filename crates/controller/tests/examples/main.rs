@@ -8,6 +8,7 @@ mod affinity;
 mod bad_input;
 mod batches;
 mod bindings;
+mod bounded;
 mod cards;
 mod catalogue;
 mod configurations;

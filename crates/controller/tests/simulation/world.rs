@@ -17,8 +17,8 @@ use snic_bitstream::build_test;
 use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSource};
 use snic_controller::{
     CallId, CardCommand, CardReport, Change, ConsolidationSettings, ControlError, Controller,
-    ControllerSettings, Effect, Event, LogEntry, LogKind, NumberedBatch, Outbox, RecordWrite,
-    Reply,
+    ControllerSettings, Effect, Event, LOOKS_OF_AN_EVENT, LogEntry, LogKind, NumberedBatch, Outbox,
+    RecordWrite, Reply,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -287,6 +287,8 @@ impl World {
             self.residency.asked(settings);
         }
         let tx = self.controller.handle(event, self.now);
+        let looks = self.controller.looks();
+        assert!(looks <= LOOKS_OF_AN_EVENT, "{looks} looks of the planner with one event");
         // What the regions are to hold is looked at right after each sample, so the policies that
         // count are those that are in force by then, told or not.
         let applies = |effect: &Effect| matches!(effect, Effect::Emit(Change::Logged(entry)) if entry.kind == LogKind::PoliciesApplied);

@@ -45,6 +45,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("dags", &["meter", "protocol", "records", "tx"]), // each DAG has a meter
     ("operations", &["protocol", "records", "tx", "history", "tally"]),
     ("passes", &[]),
+    ("planning", &[]),
     ("policies", &["protocol"]),
     ("refused", &["records", "tx"]),
     ("registry", &["nt_numbers", "protocol", "etag", "records", "tx"]),
@@ -67,6 +68,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "maintenance",
             "operations",
             "passes",
+            "planning",
             "policies",
             "refused",
             "registry",
@@ -211,7 +213,18 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     (
         "check",
-        &["protocol", "records", "rows", "card", "dags", "state", "residency", "serving", "work"],
+        &[
+            "protocol",
+            "records",
+            "rows",
+            "card",
+            "dags",
+            "state",
+            "images",
+            "residency",
+            "serving",
+            "work",
+        ],
     ),
     (
         "recovery",
@@ -248,6 +261,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "contents",
             "drains",
             "guards",
+            "images",
             "lifecycle",
             "removals",
             "retirement",

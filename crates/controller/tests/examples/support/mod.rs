@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use snic_controller::{
     CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller,
-    ControllerSettings, DagView, Effect, Event, InvalidRecord, NumberedBatch, OperationView,
-    Outbox, Reply, Request, Tx,
+    ControllerSettings, DagView, Effect, Event, InvalidRecord, LOOKS_OF_AN_EVENT, NumberedBatch,
+    OperationView, Outbox, Reply, Request, Tx,
 };
 use snic_domain::{
     CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
@@ -153,6 +153,8 @@ impl World {
     /// Gives an event to the controller and carries out what follows, up to commands to cards.
     pub fn handle(&mut self, event: Event) {
         let tx = self.controller.handle(event, self.now);
+        let looks = self.controller.looks();
+        assert!(looks <= LOOKS_OF_AN_EVENT, "{looks} looks of the planner with one event");
         self.controller.check().expect("the controller's invariants");
         self.tx = tx.clone();
         let batch = self.outbox.submit(tx, |effect| effect);
@@ -294,7 +296,7 @@ impl World {
             self.run();
             match self.controller.next_wake_up() {
                 Some(at) => {
-                    assert!(at > self.now, "a wake-up in the past");
+                    assert!(at >= self.now, "a wake-up in the past");
                     self.pass(at.since(self.now));
                 }
                 None if self.asked.is_empty() => return,
