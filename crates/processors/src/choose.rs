@@ -501,7 +501,7 @@ fn guidelines(
         follows.push(Guideline::NearTheNetwork);
     }
     let cache = processor.memories.iter().filter_map(|path| path.cache).max();
-    let is_small = cache.is_some_and(|cache| demand.working_set <= cache);
+    let is_small = demand.working_set <= cache.unwrap_or_default();
     if !is_small {
         against.push(Guideline::ParallelAndSmall);
     } else if implementation.parallel && !demand.is_latency_sensitive {

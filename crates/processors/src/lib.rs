@@ -17,7 +17,7 @@
 //!
 //! 1. Simple NTs that need low latency go to the DPA, their packets to DPA memory.
 //! 2. Parallel NTs with a small working set may go to the DPA, since it has many slow threads.
-//! 3. Buffers are chosen by use: DPA memory takes a quarter of the line at best, host memory is slow to read.
+//! 3. Buffers are chosen by use: DPA memory receives an eighth of the line, host memory is slow to read.
 //!
 //! A guideline is advice: an option against it is taken only where no other option serves the demand. What
 //! is impossible (too slow, too late, no thread left, unmeasured) is an [`Objection`] that excludes an option.

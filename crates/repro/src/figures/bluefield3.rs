@@ -14,9 +14,9 @@ use snic_processors::{
 
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
-    BF3_BYTES, BF3_CHANNEL_BYTES, BF3_DRIFT_PPM, BF3_GOPS_ARM, BF3_GOPS_HOST, BF3_HOST_CHANNELS,
-    BF3_MEMORY_ARM, BF3_MEMORY_HOST, BF3_READ_PERCENT, BF3_ROUND_TRIP_NANOS, BF3_SETS_KIB,
-    BF3_SYNC_SECONDS, Parameters,
+    BF3_BYTES, BF3_CHANNEL_BYTES, BF3_DRIFT_PPM, BF3_ENOUGH_THREADS, BF3_GOPS_ARM, BF3_GOPS_HOST,
+    BF3_HOST_CHANNELS, BF3_MEMORY_ARM, BF3_MEMORY_HOST, BF3_READ_PERCENT, BF3_ROUND_TRIP_NANOS,
+    BF3_SETS_KIB, BF3_SYNC_SECONDS, Parameters,
 };
 
 pub(super) const ALL: [ProcessorKind; 3] =
@@ -109,6 +109,7 @@ pub(super) fn memory(parameters: &Parameters) -> Result<FigureOutcome> {
         let label = format!("DPA and host memory together, {what}: over the slower alone");
         outcome.check(label, "times", fitted, both / of(own).min(of(host)));
     }
+    split(parameters, (read(own), read(host)), &mut outcome)?;
     let sets = parameters.all(&BF3_SETS_KIB);
     let points = by_working_set(&nic, sets)?;
     let full = points.first().map_or(f64::NAN, |point| point.1);
@@ -128,6 +129,43 @@ pub(super) fn memory(parameters: &Parameters) -> Result<FigureOutcome> {
          the 2.7 between host and Arm only if 7.6 is the Arm's.",
     );
     Ok(outcome)
+}
+
+/// Fig. 8: so many threads read DPA memory and the others host memory. Each memory grows with its threads to
+/// what it gives at most.
+fn split(
+    parameters: &Parameters,
+    (own, host): (f64, f64),
+    outcome: &mut FigureOutcome,
+) -> Result<()> {
+    let nic = parameters.bluefield3();
+    let threads = processor(&nic, ProcessorKind::Dpa)?.usable().context("they are printed")?;
+    let enough = parameters.value(&BF3_ENOUGH_THREADS);
+    let of = |most: f64, threads: u32| most * (f64::from(threads) / enough).min(1.0);
+    let mut rows = Vec::new();
+    let mut better = 0;
+    for near in 0..=threads {
+        let both = of(own, near) + of(host, threads - near);
+        better += u32::from(both > own.max(host));
+        if near % 19 == 0 {
+            rows.push(
+                [f64::from(near), f64::from(threads - near), both / 1e9].map(number).to_vec(),
+            );
+        }
+    }
+    // A single memory leaves the threads idle that it does not need.
+    let most = Expected::derived(Origin::Shape, ExpectedBound::AtLeast(50.0));
+    let share = f64::from(better) / f64::from(threads + 1) * 100.0;
+    outcome.check(
+        "Splits of the threads that read more than either memory alone",
+        "%",
+        most,
+        share,
+    );
+    outcome.table.columns =
+        ["Threads on DPA memory", "On host memory", "Read (GB/s)"].map(str::to_owned).to_vec();
+    outcome.table.rows = rows;
+    Ok(())
 }
 
 /// What all threads read of DPA memory, for each working set in KiB: a program that reads nothing else.

@@ -235,6 +235,8 @@ table! {
         Paper("FlexPipe, III: FIFO queues of 16 kB"), "what each queue of a pipeline holds";
     FLEXPIPE_HOP_CYCLES = "flexpipe.hop_cycles", [2.0], "cycles", 0.0..=1e4,
         Assumption("a register in the splitter, one in the arbiter"), "from one offload to the next";
+    FLEXPIPE_STAGE_CYCLES = "flexpipe.stage_cycles", [1.0], "cycles", 1.0..=1e4,
+        Paper("FlexPipe, II-A: each stage must be done in one clock cycle"), "what a match-action stage takes for a header";
     FLEXPIPE_DELAYS = "flexpipe.delays", [0.0, 21.0, 25.0, 0.0, 0.0, 0.0], "cycles", 0.0..=1e6,
         Fitted("FlexPipe, Table II: what its results leave of Eq. 1"),
         "delays of CRC, firewall, SHA-3, AES, JPEG decoder, RSS";
@@ -293,6 +295,9 @@ table! {
         Fitted("BlueField-3 study, Fig. 16: the best buffers give 4.3 times the worst"), "what the DPA reads of Arm memory";
     BF3_ARM_WRITE = "bf3.arm_write_bytes_per_second", [25.7e9], "B/s", 1e6..=1e12,
         Assumption("as much more than it reads as with host memory"), "what the DPA writes to Arm memory";
+    BF3_ENOUGH_THREADS = "bf3.enough_threads", [64.0], "threads", 1.0..=190.0,
+        Assumption("a third of all: the study says that one memory needs far fewer than there are"),
+        "threads that get all that a memory gives";
     BF3_SETS_KIB = "bf3.sets_kib", [256.0, 512.0, 1_024.0, 1_536.0, 2_048.0, 4_096.0, 8_192.0], "KiB", 1.0..=1e7,
         Assumption("around the caches; the study's axis is in the plot"), "working sets of Fig. 6";
     BF3_BYTES = "bf3.bytes", [1_024.0], "B", 64.0..=9_216.0,
