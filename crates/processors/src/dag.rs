@@ -2,7 +2,7 @@
 
 use snic_domain::{ByteSize, Dag, NodeId, NtTypeId};
 
-use crate::choose::{Choice, Free, NoChoice, NtDemand, Objection, Offer, choose};
+use crate::choose::{Choice, Free, NoChoice, NtDemand, Objection, Offer, RegionOffer, choose};
 use crate::model::NicModel;
 
 /// Whether a DAG can be served.
@@ -57,9 +57,15 @@ impl NodePlacement {
     }
 }
 
-/// Places the NTs of a DAG in the order that packets pass, on what is free. NTs do not share threads, and
-/// each receives the packets of the one before.
-pub fn place(model: &NicModel, dag: &Dag, mut free: Free) -> Vec<NodePlacement> {
+/// Places the NTs of a DAG in the order that packets pass, on what is free: on the model's processors, or in
+/// regions of a card beside it, where `regions` says what an NT takes there. NTs do not share threads or
+/// regions, and each receives the packets of the one before.
+pub fn place(
+    model: &NicModel,
+    regions: impl Fn(&NtTypeId) -> Option<RegionOffer>,
+    dag: &Dag,
+    mut free: Free,
+) -> Vec<NodePlacement> {
     let packet = ByteSize::from_bytes(u64::from(dag.spec().packet_sizes.mean_bytes()));
     let mut nodes = Vec::with_capacity(dag.nodes().len());
     for &at in dag.topological_order() {
@@ -72,7 +78,9 @@ pub fn place(model: &NicModel, dag: &Dag, mut free: Free) -> Vec<NodePlacement> 
             is_latency_sensitive: false,
             latency_max: None,
         };
-        let choice = choose(&demand, &Offer::of_model(model, &node.nt), &free);
+        let mut offers = Offer::of_model(model, &node.nt);
+        offers.extend(regions(&node.nt).map(Offer::Region));
+        let choice = choose(&demand, &offers, &free);
         if let Ok(choice) = &choice {
             free.take(&demand, &choice.taken);
         }

@@ -35,6 +35,9 @@ pub struct ModelSources {
     /// DAG file (- is standard input): shows what this DAG would get on a card that nobody uses
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// Card with regions in the same host: NTs go to its regions or to the model's processors
+    #[arg(long, value_name = "MODEL", requires = "file", requires = "model")]
+    pub beside: Option<String>,
     /// Folder with more card models, as in bitstreams/models
     #[arg(long, value_name = "FOLDER")]
     pub models: Option<PathBuf>,

@@ -15,7 +15,9 @@ use snic_domain::{
     Digest, Mapping, NtTypeId, RegionKind, TenantId,
 };
 use snic_planner::{Ledger, PlanCatalogue, PlanRequest, plan};
-use snic_processors::{Fit, Free, NicModel, NodePlacement, Processor, fit, place, with_folder};
+use snic_processors::{
+    Fit, Free, NicModel, NodePlacement, Processor, RegionOffer, fit, place, with_folder,
+};
 
 use super::{CliSession, dag};
 use crate::args::ModelSources;
@@ -68,9 +70,18 @@ pub(super) fn run(session: &mut CliSession, sources: &ModelSources) -> Result<()
         Dag::new(spec).map_err(|error| wrong(&error))
     });
     let dag = dag.transpose()?;
+    let beside = sources.beside.as_deref().map(|name| {
+        let card = catalogue.cards.iter().find(|card| card.model.as_str() == name);
+        card.ok_or_else(|| {
+            let known: Vec<&str> = catalogue.cards.iter().map(|card| card.model.as_str()).collect();
+            let hint = format!("known card profiles: {}", known.join(", "));
+            Failure::usage(format!("no card profile {name}"), &hint)
+        })
+    });
+    let beside = beside.transpose()?;
     let mut rows: Vec<ModelRow> = all(&models, &catalogue)
         .iter()
-        .map(|known| row(known, &catalogue, dag.as_ref()))
+        .map(|known| row(known, &catalogue, dag.as_ref().map(|dag| (dag, beside))))
         .collect::<Result<_, _>>()?;
     let style = session.output.style();
     let text = match &sources.model {
@@ -101,11 +112,17 @@ fn all<'a>(models: &'a [NicModel], catalogue: &'a Catalogue) -> Vec<Known<'a>> {
     catalogue.cards.iter().map(of_card).chain(others).collect()
 }
 
-fn row(known: &Known<'_>, catalogue: &Catalogue, dag: Option<&Dag>) -> Result<ModelRow, Failure> {
+fn row(
+    known: &Known<'_>,
+    catalogue: &Catalogue,
+    dag: Option<(&Dag, Option<&CardProfile>)>,
+) -> Result<ModelRow, Failure> {
     let Known { nic, profile } = *known;
-    let dag = dag.map(|dag| match (profile, nic) {
+    let dag = dag.map(|(dag, beside)| match (profile, nic) {
         (Some(profile), _) => in_regions(profile, catalogue, dag),
-        (None, Some(nic)) if !nic.processors.is_empty() => Ok(on_processors(nic, dag)),
+        (None, Some(nic)) if !nic.processors.is_empty() => {
+            Ok(on_processors(nic, dag, beside.map(|card| (card, catalogue))))
+        }
         (None, _) => Ok(DagRow::unknown("no card profile: its regions are unknown".into())),
     });
     let name = profile.map(|one| &one.model).or(nic.map(|one| &one.model));
@@ -291,9 +308,34 @@ fn latency(mapping: &Mapping, profile: &CardProfile, catalogue: &Catalogue, dag:
     u64::try_from(all.duration(profile.clock_hz).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What was measured on the processors gives the DAG on an idle card.
-fn on_processors(nic: &NicModel, dag: &Dag) -> DagRow {
-    let nodes = place(nic, dag, Free::all(nic));
+/// What an NT takes of a card for the DAG's bandwidth: regions of its own, with one pass of the scheduler.
+fn regions_of(
+    profile: &CardProfile,
+    catalogue: &Catalogue,
+    (nt, wanted): (&NtTypeId, Bandwidth),
+) -> Option<RegionOffer> {
+    let nt = catalogue.nt_type(nt)?;
+    let room = |region: &&snic_domain::RegionProfile| region.area.fits(nt.area);
+    profile.regions.iter().find(room)?;
+    let count = wanted.get().div_ceil(nt.bandwidth_max.get().max(1));
+    let served = Bandwidth::from_bps(nt.bandwidth_max.get().saturating_mul(count));
+    Some(RegionOffer {
+        bandwidth: served.min(profile.ingress).min(profile.egress),
+        latency: (profile.core + nt.latency).duration(profile.clock_hz),
+        regions: u32::try_from(count).unwrap_or(u32::MAX),
+    })
+}
+
+/// What was measured on the processors gives the DAG on an idle card, with another card's regions beside it.
+fn on_processors(nic: &NicModel, dag: &Dag, beside: Option<(&CardProfile, &Catalogue)>) -> DagRow {
+    let mut free = Free::all(nic);
+    let count = beside.map_or(0, |(card, _)| card.regions.len());
+    free.regions = u32::try_from(count).unwrap_or(u32::MAX);
+    let wanted = dag.bandwidth();
+    let of_nt = |nt: &NtTypeId| {
+        beside.and_then(|(card, catalogue)| regions_of(card, catalogue, (nt, wanted)))
+    };
+    let nodes = place(nic, of_nt, dag, free);
     let taken = || nodes.iter().filter_map(|node| node.choice.as_ref().ok()).map(|one| &one.taken);
     let fit = fit(&nodes);
     let takes = match fit {

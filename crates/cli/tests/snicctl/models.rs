@@ -83,6 +83,26 @@ fn a_dag_that_was_measured_on_processors_gets_threads_and_buffers_with_reasons()
     assert_eq!(sim["takes"], "not in the catalogue: check-ip-header, l2-reflector");
 }
 
+/// NAT was measured on no processor and the header check is in no catalogue: only a host with both cards
+/// has a place for the DAG. AES of 30 Gbit/s needs two regions for 60.
+#[test]
+fn a_host_with_two_cards_places_each_nt_where_it_was_built_or_measured() {
+    let mixed = "name: m\nbandwidth: 60Gbps\npacket_sizes: [{bytes: 1024}]\nchain: check-ip-header -> nat -> aes\n";
+    let alone = rows("card models bluefield-3 -f -", mixed);
+    assert_eq!(alone[0]["dag"]["fits"], "unknown");
+    let both = rows("card models bluefield-3 --beside u250 -f -", mixed);
+    let dag = &both[0]["dag"];
+    assert_eq!(dag["fits"], "yes", "{dag}");
+    assert_eq!(dag["takes"], "DPA, 29 threads, packets in Arm memory; 1 region; 2 regions");
+    let much =
+        mixed.replace("aes", "aes -> aes -> aes -> aes -> aes -> aes -> aes -> aes -> aes -> aes");
+    let full = rows("card models bluefield-3 --beside u250 -f -", &much);
+    assert_eq!(full[0]["dag"]["fits"], "no", "20 regions are there, 21 are needed");
+    let run = with_input(NOBODY, "card models bluefield-3 --beside u251 -f -", mixed);
+    assert_eq!(run.code, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("no card profile u251"), "{}", run.stderr);
+}
+
 #[test]
 fn mistakes_are_explained() {
     let run = with_input(NOBODY, "card models bluefield-9", "");
