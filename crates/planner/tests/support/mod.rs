@@ -2,7 +2,9 @@
 
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
+pub mod book;
 pub mod brute;
+pub mod exact;
 pub mod parts;
 pub mod random;
 pub mod validate;
