@@ -9,7 +9,7 @@ use snic_api::v1::tenant_service_server::{TenantService, TenantServiceServer};
 use snic_api::v1::{
     CreateTenantRequest, CreateTenantResponse, DeleteTenantRequest, DeleteTenantResponse,
     ErrorReason, GetTenantRequest, GetTenantResponse, ListTenantsRequest, ListTenantsResponse,
-    UpdateTenantRequest, UpdateTenantResponse,
+    UpdateTenantRequest, UpdateTenantResponse, WatchTenantsRequest, WatchTenantsResponse,
 };
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -49,6 +49,15 @@ impl TenantService for Failing {
     }
 
     async fn delete_tenant(&self, _: Request<DeleteTenantRequest>) -> Result<DeleteTenantResponse> {
+        Err(ApiError::internal("t").into())
+    }
+
+    type WatchTenantsStream = tonic::codegen::BoxStream<WatchTenantsResponse>;
+
+    async fn watch_tenants(
+        &self,
+        _: Request<WatchTenantsRequest>,
+    ) -> Result<Self::WatchTenantsStream> {
         Err(ApiError::internal("t").into())
     }
 }
@@ -100,17 +109,17 @@ fn the_services_are_these() {
     methods.sort();
     let expected = [
         ("AuditService", 1),
-        ("BitstreamService", 6),
-        ("CardService", 16),
-        ("ClassificationService", 5),
+        ("BitstreamService", 7),
+        ("CardService", 17),
+        ("ClassificationService", 6),
         ("DagService", 8),
         ("EventService", 2),
         ("FairnessService", 2),
-        ("NetworkTaskService", 4),
-        ("OperationService", 5),
+        ("NetworkTaskService", 5),
+        ("OperationService", 6),
         ("OrchestrationService", 6),
         ("SystemService", 4),
-        ("TenantService", 5),
+        ("TenantService", 6),
         ("TrafficService", 1),
     ];
     assert_eq!(methods, expected.map(|(name, count)| (name.to_owned(), count)));
@@ -149,6 +158,13 @@ fn requests_have_the_standard_fields() {
             _ if name.starts_with("List") => &["page_size", "page_token", "filter", "order_by"],
             // There is one log of events, and nothing to choose from.
             "WatchEventsRequest" => &["resume_revision"],
+            // Neither have their lists.
+            "WatchBitstreamsRequest"
+            | "WatchCardsRequest"
+            | "WatchNtTypesRequest"
+            | "WatchOperationsRequest"
+            | "WatchRulesRequest"
+            | "WatchTenantsRequest" => &["resume_revision"],
             // Packets are not kept, so there is nothing to resume from.
             "WatchPacketsRequest" => &["name"],
             _ if name.starts_with("Watch") => &["parent", "resume_revision"],

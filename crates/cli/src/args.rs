@@ -321,6 +321,8 @@ pub enum TenantCommand {
     },
     /// List all tenants
     List(Selected),
+    /// Print changes as they happen
+    Watch,
     /// Show a tenant: its usage and quota
     Get {
         /// Id; defaults to your own
@@ -403,6 +405,8 @@ pub enum NtCommand {
     Create(NewNt),
     /// List the types you may use
     List,
+    /// Print changes as they happen
+    Watch,
     /// Show a type
     Get {
         /// Id
@@ -438,6 +442,8 @@ pub enum OperationCommand {
         #[arg(long)]
         target: Option<String>,
     },
+    /// Print changes as they happen
+    Watch,
     /// Show an operation
     Get {
         /// Id

@@ -834,11 +834,16 @@ fn one_screen_of_top_shows_the_map_and_the_dags() {
         &ListBitstreamsResponse {
             bitstreams: vec![fixtures::bitstream()],
             next_page_token: page(),
+            ..Default::default()
         },
     )
     .answer(
         "ListCards",
-        &ListCardsResponse { cards: vec![fixtures::card()], next_page_token: page() },
+        &ListCardsResponse {
+            cards: vec![fixtures::card()],
+            next_page_token: page(),
+            ..Default::default()
+        },
     )
     .answer(
         "ListRegions",

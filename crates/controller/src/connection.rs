@@ -12,6 +12,7 @@ use crate::tx::{About, Tx};
 pub(crate) fn read_back(core: &mut Core, tx: &mut Tx, id: &CardId) {
     let ticket = core.ticket();
     core.cards.known_mut(id).read_back(tx, ticket);
+    tx.emit_card(id);
     forget(core, id);
 }
 
@@ -22,6 +23,7 @@ pub(crate) fn lose(core: &mut Core, tx: &mut Tx, id: &CardId, reason: String) {
     if core.cards.known_mut(id).lose(now, reason) == Lost::Now {
         tx.note(LogKind::CardLost, About::card(id), text);
     }
+    tx.emit_card(id);
     forget(core, id);
     emit_regions(core, tx, id);
 }
@@ -29,6 +31,7 @@ pub(crate) fn lose(core: &mut Core, tx: &mut Tx, id: &CardId, reason: String) {
 /// What a card holds is known; where it was lost, that is over.
 pub(crate) fn regain(core: &mut Core, tx: &mut Tx, id: &CardId) {
     let now = core.now();
+    tx.emit_card(id);
     if let Some(loss) = core.cards.known_mut(id).take_loss() {
         let seconds = now.since(loss.since).as_secs();
         let attempts = loss.attempts;

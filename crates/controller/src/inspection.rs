@@ -80,7 +80,7 @@ fn rest(
     faults: &mut Vec<InvalidRecord>,
 ) -> Option<Recovered> {
     for _ in 0..CONTRADICTIONS_MAX {
-        match recovery::restore(settings, records.iter().cloned(), 0, now) {
+        match recovery::restore(settings, records.iter().cloned(), true, 0, now) {
             Ok(recovered) => return Some(recovered),
             Err(fault) => {
                 let at = recovery::expendable(&records, &fault);

@@ -70,6 +70,7 @@ mod reports;
 mod requests;
 mod residency;
 mod retirement;
+mod revisions;
 mod roles;
 mod rows;
 mod rules;
@@ -104,14 +105,16 @@ pub use protocol::{
     ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, DagBatch,
     DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, LogEntry,
     LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
-    PlacementPolicy, RecommendationView, RegionUser, RegionView, Reply, Request, RuleView,
-    Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage, TenantView,
+    PlacementPolicy, RecommendationView, RegionUser, RegionView, Reply, Request, ResourceKey,
+    ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
+    TenantView,
 };
 pub use records::{
-    InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, RecordWrite, RefusedRecord,
-    ResidentContext, StateRecord,
+    InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, REVISIONS_KEY, RecordWrite,
+    RefusedRecord, ResidentContext, Stamp, StateRecord,
 };
 pub use recovery::{SetAside, is_set_aside};
+pub use revisions::RevisionTooOld;
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
 pub use snic_planner::{Objective, Underfilled};

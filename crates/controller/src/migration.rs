@@ -10,7 +10,7 @@ use snic_domain::NtTypeId;
 use crate::records::{InvalidRecord, LAYOUT, RecordKey, RecordWrite};
 
 /// From layout 1 on, what becomes of a record on the way to the next layout; `None` where it stays.
-const STEPS: [Step; LAYOUT as usize - 1] = [number_nt_types];
+const STEPS: [Step; LAYOUT as usize - 1] = [number_nt_types, begin_revisions];
 
 type Step = fn(key: &str, value: &Value) -> Option<Value>;
 
@@ -88,6 +88,12 @@ fn number_nt_types(key: &str, value: &Value) -> Option<Value> {
     let mut numbered = value.clone();
     numbered.as_object_mut()?.insert("number".to_owned(), code.0.into());
     Some(numbered)
+}
+
+/// 2 to 3: records of what can be watched are stored with revisions from now on. Those without are
+/// from before the revisions that are known.
+const fn begin_revisions(_: &str, _: &Value) -> Option<Value> {
+    None
 }
 
 #[cfg(test)]

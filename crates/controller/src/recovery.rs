@@ -21,9 +21,10 @@ use crate::records::{
 use crate::refused::RefusedDags;
 use crate::registry::Registry;
 use crate::requests::Requests;
+use crate::revisions::{Revisions, StoredRevisions};
 use crate::rules::Rules;
 use crate::state::Core;
-use crate::{images, residency, work};
+use crate::{images, records, residency, work};
 
 /// The records by kind.
 #[derive(Default)]
@@ -46,6 +47,7 @@ struct Sorted {
     requests: Vec<(RequestKey, RequestRecord)>,
     refused: Vec<RefusedRecord>,
     uids: Vec<(u16, u32)>,
+    revisions: StoredRevisions,
 }
 
 impl Sorted {
@@ -73,6 +75,8 @@ impl Sorted {
             Record::Request(key, record) => self.requests.push((key, record)),
             Record::Refused(record) => self.refused.push(record),
             Record::Uid(row, incarnation) => self.uids.push((row, incarnation)),
+            Record::Revisions(floor) => self.revisions.floor = Some(floor),
+            Record::Deletion(name, record) => self.revisions.deletions.push((name, record)),
         }
     }
 }
@@ -83,7 +87,7 @@ const QUARANTINE: &str = "quarantine/";
 const SET_ASIDE_MAX: usize = 32;
 /// Kinds of records without which the rest stands. Tenants, cards and regions, what was given out and
 /// the head of the store are not among them: who is served would change.
-const EXPENDABLE: [&str; 12] = [
+const EXPENDABLE: [&str; 13] = [
     "nt-types/",
     "bitstreams/",
     "dags/",
@@ -96,6 +100,7 @@ const EXPENDABLE: [&str; 12] = [
     "operations/",
     "requests/",
     "refused/",
+    "deleted/",
 ];
 
 /// A record that cannot be read, or contradicts the others, and was left out.
@@ -110,10 +115,12 @@ pub struct SetAside {
 }
 
 impl SetAside {
-    /// Moves it out of the way, and keeps it: what the store is to be told.
-    pub fn writes(&self) -> [RecordWrite; 2] {
+    /// Moves it out of the way, and keeps it: what the store is to be told. Watches are not told that it
+    /// is gone, so they start over.
+    pub fn writes(&self) -> [RecordWrite; 3] {
         let kept = format!("{QUARANTINE}{}", self.key);
-        [(kept, Some(self.value.clone())), (self.key.clone(), None)]
+        let revisions = RecordKey::Revisions.to_string();
+        [(kept, Some(self.value.clone())), (self.key.clone(), None), (revisions, None)]
     }
 }
 
@@ -133,10 +140,11 @@ pub(crate) fn recover_rest(
     let mut records = migrate(records)?.records;
     let mut set_aside = Vec::new();
     loop {
-        let reason = match restore(settings, records.iter().cloned(), secret, now) {
-            Ok(recovered) => return Ok((recovered, set_aside)),
-            Err(reason) => reason,
-        };
+        let reason =
+            match restore(settings, records.iter().cloned(), set_aside.is_empty(), secret, now) {
+                Ok(recovered) => return Ok((recovered, set_aside)),
+                Err(reason) => reason,
+            };
         match expendable(&records, &reason).filter(|_| set_aside.len() < SET_ASIDE_MAX) {
             Some(at) => {
                 let (key, value) = records.remove(at);
@@ -162,6 +170,7 @@ pub(crate) fn is_expendable(key: &str) -> bool {
 pub(crate) struct Recovered {
     pub core: Core,
     pub requests: Requests,
+    pub revisions: Revisions,
 }
 
 /// The machines that wrote these records, as far as they became durable. `secret` is used
@@ -172,20 +181,25 @@ pub(crate) fn recover(
     secret: u64,
     now: Timestamp,
 ) -> Result<Recovered, InvalidRecord> {
-    restore(settings, migrate(records.into_iter().collect())?.records, secret, now)
+    restore(settings, migrate(records.into_iter().collect())?.records, true, secret, now)
 }
 
-/// As [`recover`], of records in the present layout.
+/// As [`recover`], of records in the present layout; `is_whole` where none was left out.
 pub(crate) fn restore(
     settings: ControllerSettings,
     records: impl IntoIterator<Item = (String, Vec<u8>)>,
+    is_whole: bool,
     secret: u64,
     now: Timestamp,
 ) -> Result<Recovered, InvalidRecord> {
     let mut sorted = Sorted::default();
     for (key, value) in records {
         if !key.starts_with(QUARANTINE) {
-            sorted.add(Record::parse(&key, &value)?);
+            let record = Record::parse(&key, &value)?;
+            if let Some((name, owner)) = record.resource() {
+                sorted.revisions.stamps.push((name, owner, records::stamp_of(&value)));
+            }
+            sorted.add(record);
         }
     }
     let meta_stored = sorted.meta.is_some();
@@ -221,7 +235,8 @@ pub(crate) fn restore(
     restore_operations(&mut core, sorted.operations)?;
     core.refused = RefusedDags::restore(sorted.refused);
     core.maintenance = MaintenanceMode::restore(sorted.maintenance);
-    Ok(Recovered { core, requests: Requests::restore(sorted.requests) })
+    let revisions = Revisions::restore(sorted.revisions, is_whole, now);
+    Ok(Recovered { core, requests: Requests::restore(sorted.requests), revisions })
 }
 
 fn restore_region(

@@ -61,6 +61,7 @@ pub(crate) fn card_absent(core: &mut Core, tx: &mut Tx, id: CardId, reason: Stri
         connection::lose(core, tx, &id, reason);
         core.cards.known_mut(&id).count_attempt();
     } else {
+        tx.emit_card(&id);
         core.cards.set_absent(id, reason);
     }
 }

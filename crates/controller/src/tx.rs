@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use snic_domain::{CardId, DagName, Digest, RegionId, TenantId, Timestamp};
 use snic_tables::CardCommand;
 
-use crate::protocol::{CallId, Change, ControlError, Effect, LogEntry, LogKind, Reply};
-use crate::records::{Audience, Record, RecordKey, RecordWrite};
+use crate::protocol::{
+    CallId, Change, ControlError, Effect, LogEntry, LogKind, Reply, ResourceKey,
+};
+use crate::records::{self, Audience, Record, RecordKey, RecordWrite, Stamp};
 
 /// Changes of the store, and what is to be done once they are durable: see [`crate::Outbox`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,6 +18,19 @@ pub struct Tx {
     audience: TxAudience,
     asker: Option<(CallId, TenantId)>,
     effects: Vec<Effect>,
+    touched: Vec<Touched>,
+    revision: u64,
+}
+
+/// A resource whose record is stored or removed, or of which cards say something else.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Touched {
+    /// Which of the writes it is, if one.
+    pub write: Option<usize>,
+    pub name: ResourceKey,
+    /// Whose it is; not known where it is deleted.
+    pub owner: Option<TenantId>,
+    pub is_deleted: bool,
 }
 
 /// What a transaction consists of.
@@ -37,8 +52,6 @@ pub(crate) struct TxAudience {
 }
 
 impl TxAudience {
-    const NONE: Self = Self { everybody: false, tenants: BTreeSet::new() };
-
     fn add(&mut self, audience: Audience) {
         match audience {
             Audience::Operators => {}
@@ -49,14 +62,8 @@ impl TxAudience {
 }
 
 impl Tx {
-    pub(crate) const fn at(now: Timestamp) -> Self {
-        Self {
-            now,
-            writes: Vec::new(),
-            audience: TxAudience::NONE,
-            asker: None,
-            effects: Vec::new(),
-        }
+    pub(crate) fn at(now: Timestamp) -> Self {
+        Self { now, ..Self::default() }
     }
 
     /// When the event came.
@@ -86,13 +93,52 @@ impl Tx {
     }
 
     pub(crate) fn into_parts(self) -> TxParts {
-        let Self { now: _, writes, audience, asker, effects } = self;
+        let Self { writes, audience, asker, effects, .. } = self;
         TxParts { writes, audience, asker, effects }
+    }
+
+    /// The revision of the first change that is told; each further one has the next.
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(crate) const fn set_revision(&mut self, revision: u64) {
+        self.revision = revision;
+    }
+
+    /// The changes that are told, in order.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::Emit(change) => Some(change),
+            Effect::Card { .. } | Effect::Reply { .. } | Effect::DropBlob(_) => None,
+        })
+    }
+
+    /// The resources whose records were stored or removed.
+    pub(crate) fn take_touched(&mut self) -> Vec<Touched> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Stores with a record when it was made and last changed.
+    pub(crate) fn stamp(&mut self, write: usize, stamp: Stamp) {
+        if let Some((_, Some(value))) = self.writes.get_mut(write) {
+            records::stamp(value, stamp);
+        }
+    }
+
+    /// Those who watch are told that what is seen of a card has changed.
+    pub(crate) fn emit_card(&mut self, card: &CardId) {
+        let name = ResourceKey::Card(card.clone());
+        self.touched.push(Touched { write: None, name, owner: None, is_deleted: false });
     }
 
     /// A record is new, or different.
     pub(crate) fn put(&mut self, record: Record) {
         self.audience.add(record.audience());
+        if let Some((name, owner)) = record.resource() {
+            let write = Some(self.writes.len());
+            self.touched.push(Touched { write, name, owner, is_deleted: false });
+        }
         self.writes.push((record.key().to_string(), Some(record.encode())));
     }
 
@@ -104,6 +150,10 @@ impl Tx {
     /// A record is gone whose key alone does not tell whose reads it was in.
     pub(crate) fn delete_of(&mut self, audience: Audience, key: RecordKey) {
         self.audience.add(audience);
+        if let Some(name) = key.resource() {
+            let write = Some(self.writes.len());
+            self.touched.push(Touched { write, name, owner: None, is_deleted: true });
+        }
         self.writes.push((key.to_string(), None));
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use snic_controller::Controller;
+use snic_controller::{Controller, REVISIONS_KEY};
 use snic_domain::Digest;
 use snic_ports::store::Store;
 use snic_ports::store::backup::Backup;
@@ -21,7 +21,7 @@ use crate::settings::Settings;
 /// Restores the store that the settings name.
 pub fn run(settings: &Settings, file: &Path, replace: bool) -> Result<()> {
     let bytes = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
-    let backup = Backup::decode(&bytes)
+    let mut backup = Backup::decode(&bytes)
         .map_err(|reason| anyhow::anyhow!("{} is not a valid backup: {reason}", file.display()))?;
     check(settings, &backup).with_context(|| format!("{} cannot be restored", file.display()))?;
     let folder = &settings.data_dir;
@@ -40,13 +40,16 @@ pub fn run(settings: &Settings, file: &Path, replace: bool) -> Result<()> {
     for (digest, bytes) in &backup.blobs {
         store.put_blob(*digest, bytes).context("store a bitstream")?;
     }
+    let records = backup.snapshot.records.len();
+    // Watches know of what was changed after the backup: they start over.
+    backup.snapshot.records.retain(|(key, _)| key != REVISIONS_KEY);
     let folder = tempfile::tempdir_in(folder).context("create a folder for the snapshot")?;
     let snapshot = folder.path().join("snapshot");
     backup.snapshot.write(&snapshot).context("write the snapshot")?;
     store.restore(&snapshot).context("restore the records")?;
     println!(
         "restored {} records and {} bitstreams from a backup made {} ago",
-        backup.snapshot.records.len(),
+        records,
         backup.blobs.len(),
         age(&backup)
     );

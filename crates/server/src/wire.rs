@@ -9,8 +9,8 @@ use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
     BitstreamView, Caller, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagTraffic,
-    DagView, DropCause, NtView, OperationView, OperationWork, RegionView, RuleView, StatePlace,
-    StateView, TenantView,
+    DagView, DropCause, NtView, OperationView, OperationWork, RegionView, ResourceKey, RuleView,
+    StatePlace, StateView, TenantView,
 };
 use snic_domain::{Headroom, RegionState};
 
@@ -26,6 +26,21 @@ pub(crate) const fn reader(caller: &Caller) -> DagReader<'_> {
         // Orchestrators see bindings only; no method that reads DAGs is open to them.
         Caller::Operator(_) | Caller::Orchestrator(_) => DagReader::Operator,
         Caller::Tenant(tenant) => DagReader::Tenant(tenant),
+    }
+}
+
+/// The name of a resource.
+pub(crate) fn name(resource: &ResourceKey) -> String {
+    match resource {
+        ResourceKey::Tenant(id) => name::of_tenant(id),
+        ResourceKey::NtType(id) => name::of_nt_type(id),
+        ResourceKey::Bitstream(id) => name::of_bitstream(id),
+        ResourceKey::Dag(dag) => dag.to_string(),
+        ResourceKey::Card(id) => name::of_card(id),
+        ResourceKey::Region(card, region) => name::of_region(card, *region),
+        ResourceKey::Rule(id) => name::of_rule(id),
+        ResourceKey::Binding(vm) => binding::of_binding(vm),
+        ResourceKey::Operation(id) => name::of_operation(id),
     }
 }
 

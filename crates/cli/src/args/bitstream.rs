@@ -67,6 +67,8 @@ pub enum BitstreamCommand {
     Upload(NewBitstream),
     /// List the bitstreams you may use
     List(Selected),
+    /// Print changes as they happen
+    Watch,
     /// Take a rejected bitstream back, so that DAGs may be mapped to it again
     Retry {
         /// Id

@@ -55,6 +55,8 @@ pub enum CardCommand {
     Models(ModelSources),
     /// List cards
     List,
+    /// Print changes as they happen
+    Watch,
     /// Show a card and the map of its regions
     Get {
         /// Id; optional if there is only one card

@@ -61,6 +61,8 @@ pub enum RuleCommand {
         #[arg(long)]
         dag: Option<String>,
     },
+    /// Print changes as they happen
+    Watch,
     /// Show a rule
     Get {
         /// Id

@@ -17,13 +17,13 @@ use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest};
 use uuid::Uuid;
 
-use super::{CliSession, request_id};
+use super::{CliSession, request_id, watch};
 use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
-use snic_client::output::{consolidation, text, views};
+use snic_client::output::{changes, consolidation, text, views};
 
 /// Size of a chunk, in bytes: a quarter of a message's limit, so that the server sees progress often enough
 /// on a slow link.
@@ -51,6 +51,13 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
             });
             let bitstreams = bitstreams.await?;
             session.output.many(&bitstreams, views::bitstreams)
+        }
+        BitstreamCommand::Watch => {
+            watch!(
+                session,
+                bitstreams.watch_bitstreams(WatchBitstreamsRequest),
+                changes::bitstream_event
+            )
         }
         BitstreamCommand::Get { name } => {
             let request = GetBitstreamRequest { name: names::bitstream(&name)? };

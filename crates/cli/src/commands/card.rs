@@ -5,14 +5,14 @@ use snic_api::v1::{
     OptimizeCardRequest, RemoveCardRequest, ReplaceCardRequest, UncordonCardRequest,
 };
 
-use super::{CliSession, floor_plan, models, request_id};
+use super::{CliSession, floor_plan, models, request_id, watch};
 use crate::args::CardCommand;
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists;
 use snic_client::names;
-use snic_client::output::{Format, Style, consolidation, text, views};
+use snic_client::output::{Format, Style, changes, consolidation, text, views};
 
 pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), Failure> {
     let command = match command {
@@ -28,6 +28,9 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
         CardCommand::List => {
             let cards = lists::cards(&client).await?;
             session.output.many(&cards, views::cards)
+        }
+        CardCommand::Watch => {
+            watch!(session, cards.watch_cards(WatchCardsRequest), changes::card_event)
         }
         CardCommand::Get { name } => {
             let name = named(&client, name).await?;

@@ -36,6 +36,23 @@ use snic_client::names;
 use snic_client::output::Output;
 use snic_client::{ClientContext, ContextsError, ContextsFile};
 
+/// Prints the changes of a kind of resource until the server ends the stream.
+macro_rules! watch {
+    ($session:expr, $service:ident . $method:ident($request:ident), $view:path) => {{
+        let client = $session.client()?;
+        let open = async |resume_revision| {
+            let request = snic_api::v1::$request { resume_revision };
+            Ok(client.$service().$method(request).await?.into_inner())
+        };
+        let print = |event| {
+            $session.output.event(&event, $view)?;
+            Ok(event.revision)
+        };
+        snic_client::follow(&client, open, print).await
+    }};
+}
+use watch;
+
 /// Default timeout of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Default timeout of waiting for an operation.

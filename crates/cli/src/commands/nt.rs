@@ -5,13 +5,13 @@ use snic_api::v1::{
     Area, CreateNtTypeRequest, DeleteNtTypeRequest, GetNtTypeRequest, ListNtTypesRequest, NtType,
 };
 
-use super::{CliSession, request_id};
+use super::{CliSession, request_id, watch};
 use crate::args::{NewNt, NtCommand, TrafficArg};
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
-use snic_client::output::{text, views};
+use snic_client::output::{changes, text, views};
 
 pub async fn run(session: &mut CliSession, command: NtCommand) -> Result<(), Failure> {
     match command {
@@ -32,6 +32,9 @@ pub async fn run(session: &mut CliSession, command: NtCommand) -> Result<(), Fai
             });
             let types = types.await?;
             session.output.many(&types, views::nt_types)
+        }
+        NtCommand::Watch => {
+            watch!(session, nts.watch_nt_types(WatchNtTypesRequest), changes::nt_type_event)
         }
         NtCommand::Get { name } => {
             let request = GetNtTypeRequest { name: names::nt_type(&name)? };

@@ -5,13 +5,13 @@ use snic_api::v1::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
 };
 
-use super::{CliSession, request_id};
+use super::{CliSession, request_id, watch};
 use crate::args::OperationCommand;
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
-use snic_client::output::views;
+use snic_client::output::{changes, views};
 
 pub async fn run(session: &mut CliSession, command: OperationCommand) -> Result<(), Failure> {
     let client = session.client()?;
@@ -31,6 +31,13 @@ pub async fn run(session: &mut CliSession, command: OperationCommand) -> Result<
             });
             let operations = operations.await?;
             session.output.many(&operations, views::operations)
+        }
+        OperationCommand::Watch => {
+            watch!(
+                session,
+                operations.watch_operations(WatchOperationsRequest),
+                changes::operation_event
+            )
         }
         OperationCommand::Get { name } => {
             let request = GetOperationRequest { name: names::operation(&name)? };

@@ -4,13 +4,13 @@ use snic_api::v1::{
     CreateRuleRequest, DeleteRuleRequest, GetRuleRequest, ListRulesRequest, PacketMatch, Rule,
 };
 
-use super::{CliSession, request_id};
+use super::{CliSession, request_id, watch};
 use crate::args::{NewRule, RuleCommand};
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
-use snic_client::output::{text, views};
+use snic_client::output::{changes, text, views};
 
 pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), Failure> {
     match command {
@@ -37,6 +37,9 @@ pub async fn run(session: &mut CliSession, command: RuleCommand) -> Result<(), F
             });
             let rules = rules.await?;
             session.output.many(&rules, views::rules)
+        }
+        RuleCommand::Watch => {
+            watch!(session, rules.watch_rules(WatchRulesRequest), changes::rule_event)
         }
         RuleCommand::Get { name } => {
             let request = GetRuleRequest { name: names::rule(&name)? };

@@ -6,13 +6,13 @@ use snic_api::v1::{
     UpdateTenantRequest,
 };
 
-use super::{CliSession, request_id};
+use super::{CliSession, request_id, watch};
 use crate::args::{Selected, TenantCommand, TenantLimits};
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
-use snic_client::output::{text, views};
+use snic_client::output::{changes, text, views};
 
 pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(), Failure> {
     match command {
@@ -26,6 +26,9 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
             session.output.one(&tenant, views::tenant)
         }
         TenantCommand::List(selected) => list(session, selected).await,
+        TenantCommand::Watch => {
+            watch!(session, tenants.watch_tenants(WatchTenantsRequest), changes::tenant_event)
+        }
         TenantCommand::Get { name } => {
             let own = || session.tenant()?.ok_or_else(no_tenant);
             let name = names::tenant(&name.map_or_else(own, Ok)?)?;

@@ -258,6 +258,7 @@ impl DagService for Services {
 #[tonic::async_trait]
 impl CardService for Services {
     type WatchRegionsStream = Elements<WatchRegionsResponse>;
+    type WatchCardsStream = Elements<WatchCardsResponse>;
 
     unary! {
         list_cards "ListCards" ListCardsRequest => ListCardsResponse;
@@ -276,7 +277,10 @@ impl CardService for Services {
         replace_card "ReplaceCard" ReplaceCardRequest => Card as ReplaceCardResponse;
         optimize_card "OptimizeCard" OptimizeCardRequest => OptimizeCardResponse;
     }
-    streams! { watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream; }
+    streams! {
+        watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream;
+        watch_cards "WatchCards" WatchCardsRequest => WatchCardsStream;
+    }
 }
 
 #[tonic::async_trait]
@@ -293,6 +297,8 @@ impl SystemService for Services {
 
 #[tonic::async_trait]
 impl TenantService for Services {
+    type WatchTenantsStream = Elements<WatchTenantsResponse>;
+
     unary! {
         create_tenant "CreateTenant" CreateTenantRequest => Tenant as CreateTenantResponse;
         get_tenant "GetTenant" GetTenantRequest => Tenant as GetTenantResponse;
@@ -300,20 +306,26 @@ impl TenantService for Services {
         update_tenant "UpdateTenant" UpdateTenantRequest => Tenant as UpdateTenantResponse;
         delete_tenant "DeleteTenant" DeleteTenantRequest => DeleteTenantResponse;
     }
+    streams! { watch_tenants "WatchTenants" WatchTenantsRequest => WatchTenantsStream; }
 }
 
 #[tonic::async_trait]
 impl NetworkTaskService for Services {
+    type WatchNtTypesStream = Elements<WatchNtTypesResponse>;
+
     unary! {
         create_nt_type "CreateNtType" CreateNtTypeRequest => NtType as CreateNtTypeResponse;
         get_nt_type "GetNtType" GetNtTypeRequest => NtType as GetNtTypeResponse;
         list_nt_types "ListNtTypes" ListNtTypesRequest => ListNtTypesResponse;
         delete_nt_type "DeleteNtType" DeleteNtTypeRequest => DeleteNtTypeResponse;
     }
+    streams! { watch_nt_types "WatchNtTypes" WatchNtTypesRequest => WatchNtTypesStream; }
 }
 
 #[tonic::async_trait]
 impl ClassificationService for Services {
+    type WatchRulesStream = Elements<WatchRulesResponse>;
+
     unary! {
         create_rule "CreateRule" CreateRuleRequest => Rule as CreateRuleResponse;
         get_rule "GetRule" GetRuleRequest => Rule as GetRuleResponse;
@@ -321,10 +333,13 @@ impl ClassificationService for Services {
         update_rule "UpdateRule" UpdateRuleRequest => Rule as UpdateRuleResponse;
         delete_rule "DeleteRule" DeleteRuleRequest => DeleteRuleResponse;
     }
+    streams! { watch_rules "WatchRules" WatchRulesRequest => WatchRulesStream; }
 }
 
 #[tonic::async_trait]
 impl OperationService for Services {
+    type WatchOperationsStream = Elements<WatchOperationsResponse>;
+
     unary! {
         get_operation "GetOperation" GetOperationRequest => Operation as GetOperationResponse;
         list_operations "ListOperations" ListOperationsRequest => ListOperationsResponse;
@@ -332,10 +347,15 @@ impl OperationService for Services {
         cancel_operation "CancelOperation" CancelOperationRequest => CancelOperationResponse;
         delete_operation "DeleteOperation" DeleteOperationRequest => DeleteOperationResponse;
     }
+    streams! { watch_operations "WatchOperations" WatchOperationsRequest => WatchOperationsStream; }
 }
 
 #[tonic::async_trait]
 impl BitstreamService for Services {
+    type WatchBitstreamsStream = Elements<WatchBitstreamsResponse>;
+
+    streams! { watch_bitstreams "WatchBitstreams" WatchBitstreamsRequest => WatchBitstreamsStream; }
+
     async fn upload_bitstream(
         &self,
         request: Request<Streaming<UploadBitstreamRequest>>,

@@ -44,7 +44,13 @@ resources!(
     Rule,
     Tenant,
     VmBinding,
-    WatchBindingsResponse
+    WatchBindingsResponse,
+    WatchBitstreamsResponse,
+    WatchCardsResponse,
+    WatchNtTypesResponse,
+    WatchOperationsResponse,
+    WatchRulesResponse,
+    WatchTenantsResponse
 );
 
 /// The API's descriptors, and those of the error details that operations carry.

@@ -4,6 +4,7 @@
 //! numbers. A list is an array; a stream is one document per line (JSON) or after each `---` (YAML).
 
 pub mod audit;
+pub mod changes;
 pub mod consolidation;
 mod dag_views;
 pub mod explain;

@@ -347,7 +347,7 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
 /// Digits of a shell's UUID in lists.
 const SHELL_DIGITS: usize = 8;
 
-const fn health_word(health: Health) -> &'static str {
+pub(super) const fn health_word(health: Health) -> &'static str {
     match health {
         Health::Unspecified => "UNKNOWN",
         Health::Ok => "OK",

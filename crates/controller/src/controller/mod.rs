@@ -12,6 +12,7 @@ use crate::protocol::{
 use crate::records::{InvalidRecord, RequestKey};
 use crate::recovery::{Recovered, SetAside};
 use crate::requests::{Fingerprint, Requests};
+use crate::revisions::Revisions;
 use crate::state::Core;
 use crate::tx::{About, Tx};
 use crate::vm_bindings::Progress;
@@ -30,6 +31,8 @@ pub struct Controller {
     requests: Requests,
     /// What was decided, and why.
     log: Log,
+    /// What was changed and deleted, and when.
+    revisions: Revisions,
 }
 
 impl Controller {
@@ -44,8 +47,8 @@ impl Controller {
         secret: u64,
         now: Timestamp,
     ) -> Result<Self, InvalidRecord> {
-        let Recovered { core, requests } = recovery::recover(settings, records, secret, now)?;
-        Ok(Self { core, requests, log: Log::default() })
+        let recovered = recovery::recover(settings, records, secret, now)?;
+        Ok(Self::of(recovered))
     }
 
     /// As [`Controller::recover`]; but records that cannot be read, or contradict others, are left out and
@@ -60,8 +63,11 @@ impl Controller {
         now: Timestamp,
     ) -> Result<(Self, Vec<SetAside>), InvalidRecord> {
         let (recovered, set_aside) = recovery::recover_rest(settings, records, secret, now)?;
-        let Recovered { core, requests } = recovered;
-        Ok((Self { core, requests, log: Log::default() }, set_aside))
+        Ok((Self::of(recovered), set_aside))
+    }
+
+    fn of(Recovered { core, requests, revisions }: Recovered) -> Self {
+        Self { core, requests, log: Log::default(), revisions }
     }
 
     /// Everything that is wrong with the records of a store, for those who look at one that no daemon has
@@ -114,6 +120,7 @@ impl Controller {
             panic!("an invariant of the controller is broken: {broken}");
         }
         self.log.keep(&mut tx);
+        self.revisions.finish(&mut tx);
         tx
     }
 

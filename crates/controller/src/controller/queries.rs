@@ -12,9 +12,11 @@ use crate::card::{ConnectionState, StateFigures};
 use crate::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
 use crate::protocol::{
     BindingView, BitstreamAdvice, BitstreamView, Caller, CardHealth, CardView, DagBatch, DagView,
-    LogEntry, NtView, OperationRecord, OperationView, RegionView, RuleView, StateView, TenantView,
+    LogEntry, NtView, OperationRecord, OperationView, RegionView, ResourceKey, ResourceKind,
+    RuleView, StateView, TenantView,
 };
-use crate::records::Maintenance;
+use crate::records::{Maintenance, Stamp};
+use crate::revisions::RevisionTooOld;
 use crate::state::Core;
 use crate::{batch_create, consolidation, guards, quotas, views};
 
@@ -32,6 +34,30 @@ pub struct RegionGlance {
 }
 
 impl Controller {
+    /// A revision that all that was decided so far has, or a lower one; later changes have higher ones.
+    pub fn revision(&self, now: Timestamp) -> u64 {
+        self.revisions.at(now)
+    }
+
+    /// When a resource was made and last changed.
+    pub fn stamp(&self, name: &ResourceKey) -> Stamp {
+        self.revisions.stamp(name)
+    }
+
+    /// What was deleted after a revision, the oldest first: of a tenant with what it sees of the
+    /// provider's, or of all. Time O(deletions that are kept).
+    ///
+    /// # Errors
+    /// Not all deletions after it are known.
+    pub fn deleted_since(
+        &self,
+        kind: ResourceKind,
+        tenant: Option<&TenantId>,
+        revision: u64,
+    ) -> Result<Vec<ResourceKey>, RevisionTooOld> {
+        self.revisions.deleted_since(kind, tenant, revision)
+    }
+
     /// All tenants, by id.
     pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
         self.tenants_after(None)

@@ -8,6 +8,7 @@ use super::command::CallId;
 use super::error::ControlError;
 use super::log::LogEntry;
 use super::reply::Reply;
+use super::resource::ResourceKey;
 use super::view::DagView;
 
 /// Something to be done once what it follows from is durable: see [`crate::Outbox`].
@@ -49,8 +50,40 @@ pub enum Change {
     BindingForgotten(Box<BindingView>),
     /// An operation ended.
     Operation(OperationId),
+    /// A resource is new or different; of the kinds that have no change of their own here.
+    Resource {
+        /// Which.
+        name: ResourceKey,
+        /// Whose it is; without one the provider's or operators'.
+        tenant: Option<TenantId>,
+        /// Whether it is new.
+        is_new: bool,
+    },
+    /// A resource is gone; of the kinds that have no change of their own here.
+    ResourceDeleted {
+        /// Which.
+        name: ResourceKey,
+        /// Whose it was.
+        tenant: Option<TenantId>,
+    },
     /// A tenant was deleted with all that it owned.
     TenantDeleted(TenantId),
     /// The control plane decided something by itself.
     Logged(Box<LogEntry>),
+}
+
+impl Change {
+    /// The resource that it is about, if it is one that can be watched.
+    pub fn resource(&self) -> Option<ResourceKey> {
+        match self {
+            Self::Dag(name, _) => Some(ResourceKey::Dag(name.clone())),
+            Self::DagDeleted(view) => Some(ResourceKey::Dag(view.name.clone())),
+            Self::Region(card, region) => Some(ResourceKey::Region(card.clone(), *region)),
+            Self::Binding(view) | Self::BindingForgotten(view) => {
+                Some(ResourceKey::Binding(view.record.spec.vm.clone()))
+            }
+            Self::Resource { name, .. } | Self::ResourceDeleted { name, .. } => Some(name.clone()),
+            Self::Operation(_) | Self::TenantDeleted(_) | Self::Logged(_) => None,
+        }
+    }
 }

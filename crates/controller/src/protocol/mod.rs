@@ -10,6 +10,7 @@ mod log;
 mod operation;
 mod policy;
 mod reply;
+mod resource;
 mod view;
 
 pub(crate) use batch::{Admission, Choice, Preemption};
@@ -26,6 +27,7 @@ pub use policy::{
     Fairness, PlacementPolicy, Scheduling, Scheme,
 };
 pub use reply::Reply;
+pub use resource::{ResourceKey, ResourceKind};
 pub use view::{
     BitstreamAdvice, BitstreamRejection, BitstreamView, CardHealth, CardLoss, CardView,
     ConsolidationView, DagTraffic, DagView, MoveView, NtView, OperationView, RecommendationView,

@@ -7,8 +7,8 @@ use snic_domain::{
     VmId,
 };
 
-use super::{InvalidRecord, ResidentContext};
-use crate::protocol::Caller;
+use super::{InvalidRecord, REVISIONS_KEY, ResidentContext};
+use crate::protocol::{Caller, ResourceKey};
 
 /// Whose request, and its id: unique together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +39,36 @@ pub(crate) enum RecordKey {
     Request(RequestKey),
     Refused(DagName),
     Uid(u16),
+    Revisions,
+    Deletion(ResourceKey),
+}
+
+impl RecordKey {
+    /// The resource that it is the record of, if it can be watched.
+    pub fn resource(&self) -> Option<ResourceKey> {
+        Some(match self {
+            Self::Tenant(id) => ResourceKey::Tenant(id.clone()),
+            Self::NtType(id) => ResourceKey::NtType(id.clone()),
+            Self::Bitstream(id) => ResourceKey::Bitstream(id.clone()),
+            Self::Dag(name) => ResourceKey::Dag(name.clone()),
+            Self::Card(id) => ResourceKey::Card(id.clone()),
+            Self::Region(card, region) => ResourceKey::Region(card.clone(), *region),
+            Self::Rule(id) => ResourceKey::Rule(id.clone()),
+            Self::Binding(vm) => ResourceKey::Binding(vm.clone()),
+            Self::Operation(id) => ResourceKey::Operation(id.clone()),
+            Self::Meta
+            | Self::Maintenance
+            | Self::Explanation(_)
+            | Self::ResidentContext(..)
+            | Self::PendingErase(..)
+            | Self::SavedContext(..)
+            | Self::Request(_)
+            | Self::Refused(_)
+            | Self::Uid(_)
+            | Self::Revisions
+            | Self::Deletion(_) => return None,
+        })
+    }
 }
 
 /// Whose reads a record shows in, and therefore who waits until a change of it is durable. Operators and
@@ -64,7 +94,8 @@ impl RecordKey {
     /// Whose reads the record shows in, as far as its key tells.
     pub fn audience(&self) -> Audience {
         match self {
-            Self::Meta | Self::Uid(_) => Audience::Operators,
+            // A deletion is in the reads of whoever saw what was deleted, whose record says so.
+            Self::Meta | Self::Uid(_) | Self::Revisions | Self::Deletion(_) => Audience::Operators,
             Self::Tenant(tenant)
             | Self::Dag(DagName { tenant, .. })
             | Self::Explanation(DagName { tenant, .. })
@@ -113,6 +144,8 @@ impl fmt::Display for RecordKey {
             Self::Request(RequestKey { caller, id }) => write!(f, "requests/{caller}/{id}"),
             Self::Refused(DagName { tenant, dag }) => write!(f, "refused/{tenant}/{dag}"),
             Self::Uid(row) => write!(f, "uids/{row:04}"),
+            Self::Revisions => f.write_str(REVISIONS_KEY),
+            Self::Deletion(name) => write!(f, "deleted/{name}"),
         }
     }
 }
@@ -156,6 +189,27 @@ impl<'a> Path<'a> {
         let (caller, id) =
             self.rest.rsplit_once('/').ok_or_else(|| self.wrong("no caller in its key"))?;
         Ok(RequestKey { caller: caller.to_owned(), id: id.to_owned() })
+    }
+
+    /// The resource whose record's key it is.
+    pub fn resource(self) -> Result<ResourceKey, InvalidRecord> {
+        let (kind, rest) = self.rest.split_once('/').unwrap_or((self.rest, ""));
+        let path = Path { key: self.key, rest };
+        let name = match kind {
+            "tenants" => TenantId::new(rest).ok().map(ResourceKey::Tenant),
+            "nt-types" => NtTypeId::new(rest).ok().map(ResourceKey::NtType),
+            "bitstreams" => BitstreamId::new(rest).ok().map(ResourceKey::Bitstream),
+            "dags" => Some(ResourceKey::Dag(path.dag()?)),
+            "cards" => Some(ResourceKey::Card(path.card()?.0)),
+            "regions" => {
+                let (card, region) = path.region()?;
+                Some(ResourceKey::Region(card, region))
+            }
+            "rules" => RuleId::new(rest).ok().map(ResourceKey::Rule),
+            "bindings" => VmId::new(rest).ok().map(ResourceKey::Binding),
+            _ => None,
+        };
+        name.ok_or_else(|| self.wrong("no resource in its key"))
     }
 
     pub fn row(self) -> Result<u16, InvalidRecord> {

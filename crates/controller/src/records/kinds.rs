@@ -288,3 +288,23 @@ pub(crate) fn regions_of(placement: &Placement) -> Vec<RegionId> {
     regions.dedup();
     regions
 }
+
+/// The revisions of a resource's first and last change; 0 where it is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Of the first.
+    pub created: u64,
+    /// Of the last.
+    pub changed: u64,
+}
+
+/// A resource was deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletionRecord {
+    /// Whose it was; `None`: the provider's or operators'.
+    pub tenant: Option<TenantId>,
+    /// The revision of the deletion.
+    pub revision: u64,
+    /// That of the last deletion of the same owner that is not kept any more; 0 if none.
+    pub lost: u64,
+}

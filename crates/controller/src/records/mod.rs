@@ -23,6 +23,10 @@
 //! | `requests/CALLER/ID` | [`RequestRecord`] |
 //! | `refused/T/D` | [`RefusedRecord`] |
 //! | `uids/ROW` | incarnation last given out for that row |
+//! | `revisions` | the revision since which changes are known |
+//! | `deleted/KEY` | [`DeletionRecord`], by the key of the record that was there |
+//!
+//! Records of what can be watched have a [`Stamp`] beside their fields: `revisions`.
 //!
 //! [`Record`] and [`RecordKey`] are the one place where records and keys are written and read.
 
@@ -32,20 +36,27 @@ mod kinds;
 #[cfg(test)]
 mod tests;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use snic_domain::{CardId, DagName, Explanation, RegionId};
+use snic_domain::{CardId, DagName, Explanation, RegionId, TenantId};
 
 pub(crate) use key::{Audience, RecordKey, RequestKey};
 pub(crate) use kinds::{
-    BitstreamRecord, CardRecord, DagRecord, Made, Meta, NtRecord, Placement, RegionRecord,
-    RequestRecord, RuleRecord, TenantRecord, regions_of,
+    BitstreamRecord, CardRecord, DagRecord, DeletionRecord, Made, Meta, NtRecord, Placement,
+    RegionRecord, RequestRecord, RuleRecord, TenantRecord, regions_of,
 };
-pub use kinds::{Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, StateRecord};
+pub use kinds::{
+    Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, Stamp, StateRecord,
+};
 
-use crate::protocol::{BindingRecord, OperationRecord};
+use crate::protocol::{BindingRecord, OperationRecord, ResourceKey};
 
 /// The layout of the records that is written. Older ones are migrated, newer ones refused.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
+
+/// Key of the record that says since when changes are known. A store in which something is changed
+/// without the controller goes without it: then watches from before start over.
+pub const REVISIONS_KEY: &str = "revisions";
 
 /// A change of the store: a key and its new value, or `None` to remove it.
 pub type RecordWrite = (String, Option<Vec<u8>>);
@@ -72,6 +83,9 @@ pub(crate) enum Record {
     Refused(RefusedRecord),
     /// The incarnation that was last given out for a row.
     Uid(u16, u32),
+    /// The revision since which changes are known.
+    Revisions(u64),
+    Deletion(ResourceKey, DeletionRecord),
 }
 
 impl Record {
@@ -101,6 +115,8 @@ impl Record {
             Self::Request(key, _) => RecordKey::Request(key.clone()),
             Self::Refused(record) => RecordKey::Refused(record.name.clone()),
             Self::Uid(row, _) => RecordKey::Uid(*row),
+            Self::Revisions(_) => RecordKey::Revisions,
+            Self::Deletion(name, _) => RecordKey::Deletion(name.clone()),
         }
     }
 
@@ -110,6 +126,22 @@ impl Record {
             Self::Operation(record) => Audience::of_owner(record.tenant()),
             record => record.key().audience(),
         }
+    }
+
+    /// The resource that it is of, if it can be watched, and its owner; `None` is the provider, or
+    /// operators.
+    pub fn resource(&self) -> Option<(ResourceKey, Option<TenantId>)> {
+        let name = self.key().resource()?;
+        let owner = match self {
+            Self::NtType(record) => record.nt.id.owner(),
+            Self::Bitstream(record) => record.bitstream.id.owner(),
+            Self::Dag(record) => Some(record.name.tenant.clone()),
+            Self::Rule(record) => record.rule.id.owner(),
+            Self::Binding(record) => Some(record.spec.tenant.clone()),
+            Self::Operation(record) => record.tenant().cloned(),
+            _ => None,
+        };
+        Some((name, owner))
     }
 
     /// The bytes of its value.
@@ -133,6 +165,8 @@ impl Record {
             Self::Request(_, record) => serde_json::to_vec(record),
             Self::Refused(record) => serde_json::to_vec(record),
             Self::Uid(_, incarnation) => serde_json::to_vec(incarnation),
+            Self::Revisions(floor) => serde_json::to_vec(floor),
+            Self::Deletion(_, record) => serde_json::to_vec(record),
         };
         bytes.expect("records have text keys and no type that JSON cannot say")
     }
@@ -172,6 +206,8 @@ impl Record {
             "requests" => Self::Request(path.request()?, read(key, value)?),
             "refused" => Self::Refused(read(key, value)?),
             "uids" => Self::Uid(path.row()?, read(key, value)?),
+            REVISIONS_KEY => Self::Revisions(read(key, value)?),
+            "deleted" => Self::Deletion(path.resource()?, read(key, value)?),
             _ => return Err(InvalidRecord::contradiction(key, "no record has such a key")),
         };
         let own = record.key();
@@ -181,6 +217,27 @@ impl Record {
         let reason = format!("what it holds belongs under {own}");
         Err(InvalidRecord::contradiction(key, reason))
     }
+}
+
+/// Adds a stamp to the value of a record that is a JSON object.
+pub(crate) fn stamp(value: &mut Vec<u8>, Stamp { created, changed }: Stamp) {
+    if value.last() == Some(&b'}') && value.len() > 2 {
+        value.pop();
+        value.extend_from_slice(format!(",\"revisions\":[{created},{changed}]}}").as_bytes());
+    }
+}
+
+/// The stamp of a record's value; zeros where it has none.
+pub(crate) fn stamp_of(value: &[u8]) -> Stamp {
+    #[derive(Deserialize)]
+    struct Stamped {
+        revisions: (u64, u64),
+    }
+    let stamped = serde_json::from_slice(value);
+    stamped.map_or_else(
+        |_| Stamp::default(),
+        |Stamped { revisions: (created, changed) }| Stamp { created, changed },
+    )
 }
 
 fn read<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, InvalidRecord> {

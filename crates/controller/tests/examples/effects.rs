@@ -99,7 +99,9 @@ fn watchers_see_each_state_of_a_dag_until_it_is_gone() {
             | Change::Logged(_)
             | Change::Binding(_)
             | Change::TenantDeleted(_)
-            | Change::BindingForgotten(_) => {}
+            | Change::BindingForgotten(_)
+            | Change::Resource { .. }
+            | Change::ResourceDeleted { .. } => {}
         }
     }
     states.dedup();

@@ -29,6 +29,7 @@ mod regions;
 mod removals;
 mod retirement;
 mod retries;
+mod revisions;
 mod roles;
 mod rules;
 mod scheduling;

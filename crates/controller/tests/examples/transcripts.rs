@@ -128,6 +128,8 @@ impl Teller {
                     let what = self.reply(result);
                     self.say("reply", &what);
                 }
+                // The record that is stored says it, too.
+                Effect::Emit(Change::Resource { .. } | Change::ResourceDeleted { .. }) => {}
                 Effect::Emit(change) => {
                     let what = self.change(change);
                     self.say("event", &what);

@@ -18,8 +18,10 @@
 //! A change only names the resource. The first watch that needs its new state reads it for all others;
 //! several changes of one resource may thus be seen as one.
 //!
-//! Revisions are microseconds since 1970, forced to increase: they keep increasing across restarts, and
-//! the difference of two does not reveal how much happened to other tenants.
+//! Revisions come from the controller, which stores them with what was changed. They are microseconds
+//! since 1970, forced to increase: they keep increasing across restarts, and the difference of two does
+//! not reveal how much happened to other tenants. What was changed before this run of the server is
+//! not here: a watch that resumes from before asks the controller.
 
 mod ring;
 
@@ -27,12 +29,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use snic_controller::{BindingView, Change, Controller, DagView, LogEntry, RegionView};
+use snic_controller::{
+    BindingView, BitstreamView, Caller, CardView, Change, Controller, DagView, LogEntry, NtView,
+    OperationView, RegionView, ResourceKey, ResourceKind, RuleView, TenantView,
+};
 use snic_domain::{CardId, DagName, DagUid, OperationId, RegionId, TenantId, VmId};
 use tokio::sync::{OnceCell, broadcast, watch};
 
 use crate::share::{Flow, Level};
-use crate::shell::{ControlPlane, ShellError, wall_clock};
+use crate::shell::{ControlPlane, Notice, ShellError, wall_clock};
 
 use ring::{KnownResources, Ring};
 
@@ -71,6 +76,12 @@ pub(crate) enum ResourceView {
     Region(RegionView),
     Entry(LogEntry),
     Binding(BindingView),
+    Tenant(TenantView),
+    NtType(NtView),
+    Bitstream(BitstreamView),
+    Card(CardView),
+    Rule(RuleView),
+    Operation(OperationView),
 }
 
 /// Deleted tenants that a watch may lag behind before it has to start over.
@@ -83,30 +94,29 @@ pub(crate) enum ChangedResource {
     Region(CardId, RegionId),
     Operation(OperationId),
     Entry(u64),
-    Binding(VmId),
+    /// Of a kind whose resources are known by name.
+    Named(ResourceKey),
 }
 
 /// A kind of view that a watch can be of.
 pub(crate) trait FromView: Send + Sync + 'static {
     /// The view, if it is of this kind.
     fn of(view: &ResourceView) -> Option<&Self>;
+    /// The resource's name, if its changes are known over a restart.
+    fn name(&self) -> Option<ResourceKey>;
+    /// Its identity.
+    fn resource(&self) -> Option<ChangedResource> {
+        self.name().map(ChangedResource::Named)
+    }
 }
 
 impl FromView for ResourceView {
     fn of(seen: &ResourceView) -> Option<&Self> {
         Some(seen)
     }
-}
 
-impl FromView for DagView {
-    fn of(seen: &ResourceView) -> Option<&Self> {
-        if let ResourceView::Dag(view) = seen { Some(view) } else { None }
-    }
-}
-
-impl FromView for RegionView {
-    fn of(seen: &ResourceView) -> Option<&Self> {
-        if let ResourceView::Region(view) = seen { Some(view) } else { None }
+    fn name(&self) -> Option<ResourceKey> {
+        None
     }
 }
 
@@ -114,12 +124,64 @@ impl FromView for LogEntry {
     fn of(seen: &ResourceView) -> Option<&Self> {
         if let ResourceView::Entry(entry) = seen { Some(entry) } else { None }
     }
+
+    fn name(&self) -> Option<ResourceKey> {
+        None
+    }
 }
 
-impl FromView for BindingView {
+impl FromView for DagView {
     fn of(seen: &ResourceView) -> Option<&Self> {
-        if let ResourceView::Binding(view) = seen { Some(view) } else { None }
+        if let ResourceView::Dag(view) = seen { Some(view) } else { None }
     }
+
+    fn name(&self) -> Option<ResourceKey> {
+        Some(ResourceKey::Dag(self.name.clone()))
+    }
+
+    fn resource(&self) -> Option<ChangedResource> {
+        Some(ChangedResource::Dag(self.uid))
+    }
+}
+
+impl FromView for RegionView {
+    fn of(seen: &ResourceView) -> Option<&Self> {
+        if let ResourceView::Region(view) = seen { Some(view) } else { None }
+    }
+
+    fn name(&self) -> Option<ResourceKey> {
+        Some(ResourceKey::Region(self.card.clone(), self.region))
+    }
+
+    fn resource(&self) -> Option<ChangedResource> {
+        Some(ChangedResource::Region(self.card.clone(), self.region))
+    }
+}
+
+/// Views of resources that are known by name.
+macro_rules! named {
+    ($($view:ty, $variant:ident, $this:ident => $id:expr;)*) => {$(
+        impl FromView for $view {
+            fn of(seen: &ResourceView) -> Option<&Self> {
+                if let ResourceView::$variant(view) = seen { Some(view) } else { None }
+            }
+
+            fn name(&self) -> Option<ResourceKey> {
+                let $this = self;
+                Some(ResourceKey::$variant($id.clone()))
+            }
+        }
+    )*};
+}
+
+named! {
+    BindingView, Binding, this => this.record.spec.vm;
+    TenantView, Tenant, this => this.tenant.id;
+    NtView, NtType, this => this.nt.id;
+    BitstreamView, Bitstream, this => this.bitstream.id;
+    CardView, Card, this => this.card;
+    RuleView, Rule, this => this.rule.id;
+    OperationView, Operation, this => this.record.id;
 }
 
 /// The subject of a watch.
@@ -137,6 +199,8 @@ pub(crate) enum Topic {
     Events(Option<TenantId>),
     /// One operation.
     Operation(OperationId),
+    /// Resources of another kind: of a tenant with what it sees of the provider's, or all.
+    Resources(ResourceKind, Option<TenantId>),
     /// Everything on the page for browsers.
     Page,
 }
@@ -145,9 +209,42 @@ impl Topic {
     /// The tenant that it is about, if it is about one.
     pub const fn tenant(&self) -> Option<&TenantId> {
         match self {
-            Self::Dags(tenant) | Self::Bindings(tenant) | Self::Events(tenant) => tenant.as_ref(),
+            Self::Dags(tenant)
+            | Self::Bindings(tenant)
+            | Self::Events(tenant)
+            | Self::Resources(_, tenant) => tenant.as_ref(),
             Self::Regions(_) | Self::Binding(_) | Self::Operation(_) | Self::Page => None,
         }
+    }
+
+    /// The kind of its resources, if their changes are known over a restart.
+    pub const fn kind(&self) -> Option<ResourceKind> {
+        match self {
+            Self::Dags(_) => Some(ResourceKind::Dag),
+            Self::Bindings(_) => Some(ResourceKind::Binding),
+            Self::Regions(_) => Some(ResourceKind::Region),
+            Self::Resources(kind, _) => Some(*kind),
+            Self::Events(_) | Self::Binding(_) | Self::Operation(_) | Self::Page => None,
+        }
+    }
+
+    /// Whether a resource of its kind and tenant is of it.
+    pub fn has(&self, name: &ResourceKey) -> bool {
+        match (self, name) {
+            (Self::Regions(Some(card)), ResourceKey::Region(of, _)) => card == of,
+            _ => true,
+        }
+    }
+
+    /// Whether every tenant that watches this kind is told of a change.
+    fn is_for_all(&self, change: &Change) -> bool {
+        let (Change::Resource { name, tenant: None, .. }
+        | Change::ResourceDeleted { name, tenant: None }) = change
+        else {
+            return false;
+        };
+        name.kind().is_shared()
+            && matches!(self, Self::Resources(kind, Some(_)) if *kind == name.kind())
     }
 
     /// Calls `visit` with each topic of a change.
@@ -160,6 +257,22 @@ impl Topic {
                 [Self::Page, Self::Regions(None), of_card].into_iter().for_each(tell);
             }
             Change::Operation(id) => tell(Self::Operation(id.clone())),
+            Change::Resource { name, tenant, .. } | Change::ResourceDeleted { name, tenant } => {
+                let kind = name.kind();
+                match kind {
+                    // Regions have a topic of their own.
+                    ResourceKind::Region => {
+                        if let ResourceKey::Region(card, _) = name {
+                            let of_card = Self::Regions(Some(card.clone()));
+                            [Self::Regions(None), of_card].into_iter().for_each(tell);
+                        }
+                    }
+                    _ => {
+                        let own = tenant.clone().map(|own| Self::Resources(kind, Some(own)));
+                        [Self::Resources(kind, None)].into_iter().chain(own).for_each(tell);
+                    }
+                }
+            }
             Change::TenantDeleted(_) => {} // It is not numbered.
             Change::Logged(entry) => {
                 // Events without a tenant are for operators.
@@ -181,7 +294,7 @@ impl Topic {
     }
 
     fn is_of(&self, change: &Change) -> bool {
-        let mut found = false;
+        let mut found = self.is_for_all(change);
         Self::each(change, &mut |topic| found |= topic == *self);
         found
     }
@@ -196,8 +309,12 @@ impl NumberedChange {
             Change::Operation(id) => ChangedResource::Operation(id.clone()),
             Change::Logged(entry) => ChangedResource::Entry(entry.number),
             Change::Binding(view) | Change::BindingForgotten(view) => {
-                ChangedResource::Binding(view.record.spec.vm.clone())
+                ChangedResource::Named(ResourceKey::Binding(view.record.spec.vm.clone()))
             }
+            Change::Resource { name, .. } | Change::ResourceDeleted { name, .. } => match name {
+                ResourceKey::Region(card, region) => ChangedResource::Region(card.clone(), *region),
+                name => ChangedResource::Named(name.clone()),
+            },
             Change::TenantDeleted(_) => unreachable!("it ends watches and gets no number"),
         }
     }
@@ -207,15 +324,26 @@ impl NumberedChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RevisionExpired;
 
+/// Why a watch cannot resume from what the hub keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotKept {
+    /// The revision is of an earlier run of the server.
+    EarlierRun,
+    /// Changes after it were dropped, or nobody was given it.
+    Expired,
+}
+
+/// Most by which a revision may be ahead of the clock, in microseconds: one of many changes at once.
+const AHEAD_MAX: u64 = 1_000_000;
+
 /// The recent changes, for all watches of the server.
 #[derive(Debug)]
 pub(crate) struct Hub {
     ring: Mutex<Ring>,
-    /// The latest revision: of the last change, or the last one given to a caller.
+    /// The state that the hub began with has all changes up to this revision.
+    start: u64,
+    /// All changes up to this revision are here.
     latest: AtomicU64,
-    /// Source of the revisions that are given to callers: the time in microseconds, so that a
-    /// revision does not reveal when other tenants changed something.
-    clock: fn() -> u64,
     /// Tenants that were deleted: their watches end.
     deleted: broadcast::Sender<TenantId>,
 }
@@ -236,8 +364,9 @@ impl Hub {
     /// The control plane has ended.
     pub async fn start(plane: &ControlPlane, kept: Kept) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
-        let known = plane.read(Level::Watches, Flow::Server, KnownResources::of).await?;
-        let hub = Arc::new(Self { clock: now, ..Self::new(known, now(), kept) });
+        let (known, floor) =
+            plane.read_at(Level::Watches, Flow::Server, KnownResources::of).await?;
+        let hub = Arc::new(Self::new(known, floor, kept));
         tokio::spawn(Arc::clone(&hub).collect(changes));
         Ok(hub)
     }
@@ -245,41 +374,59 @@ impl Hub {
     fn new(known: KnownResources, floor: u64, kept: Kept) -> Self {
         let ring = Ring::new(known, floor, kept);
         let deleted = broadcast::Sender::new(DELETED_KEPT);
-        Self { ring: Mutex::new(ring), latest: AtomicU64::new(floor), clock: || 0, deleted }
+        Self { ring: Mutex::new(ring), start: floor, latest: AtomicU64::new(floor), deleted }
     }
 
-    async fn collect(self: Arc<Self>, mut changes: broadcast::Receiver<Arc<Change>>) {
+    async fn collect(self: Arc<Self>, mut changes: broadcast::Receiver<Notice>) {
+        let mut is_missing = false;
         loop {
             match changes.recv().await {
-                Ok(change) => match &*change {
-                    Change::TenantDeleted(id) => self.end_tenant(id.clone()),
-                    _ => self.push(change, now()),
-                },
+                Ok(notice) => {
+                    let (Notice::Change(revision, _) | Notice::Complete(revision)) = &notice;
+                    if std::mem::take(&mut is_missing) {
+                        self.clear(revision.saturating_sub(1));
+                    }
+                    self.take(notice);
+                }
                 Err(broadcast::error::RecvError::Lagged(lost)) => {
                     tracing::warn!(
                         lost,
-                        "changes were lost: they came faster than the hub could number them"
+                        "changes were lost: they came faster than the hub could take them in"
                     );
-                    self.clear(now());
+                    is_missing = true;
                 }
                 Err(broadcast::error::RecvError::Closed) => return,
             }
         }
     }
 
-    fn push(&self, change: Arc<Change>, now: u64) {
+    fn take(&self, notice: Notice) {
+        match notice {
+            Notice::Change(revision, change) => match &*change {
+                Change::TenantDeleted(id) => self.end_tenant(id.clone()),
+                _ => self.push(change, revision),
+            },
+            Notice::Complete(revision) => {
+                let _ring = self.ring.lock();
+                self.advance(revision);
+            }
+        }
+    }
+
+    fn push(&self, change: Arc<Change>, revision: u64) {
         let mut ring = self.ring.lock();
-        let revision = now.max(self.revision() + 1);
+        if revision <= self.start {
+            return;
+        }
         ring.push(&change, revision);
-        self.latest.store(revision, Ordering::Release);
+        self.advance(revision);
         ring.wake(&change, revision);
     }
 
-    /// After lost changes: every watch must start over.
-    fn clear(&self, now: u64) {
+    /// After lost changes, the last of which may have this revision: every watch must start over.
+    fn clear(&self, revision: u64) {
         let mut ring = self.ring.lock();
-        let revision = now.max(self.revision() + 1);
-        self.latest.store(revision, Ordering::Release);
+        self.advance(revision);
         ring.clear(revision);
     }
 
@@ -294,34 +441,28 @@ impl Hub {
         self.deleted.subscribe()
     }
 
-    /// The revision of the last change. State read from the control plane afterwards is at least as new.
+    /// All changes up to this revision are here. Only while the ring is locked it stays so.
     fn revision(&self) -> u64 {
         self.latest.load(Ordering::Acquire)
     }
 
-    /// A revision for a caller: the present time, not the last change, which may be another
-    /// tenant's. State read from the control plane afterwards is at least as new.
-    pub fn revision_now(&self) -> u64 {
-        let _ring = self.ring.lock();
-        self.advance()
-    }
-
-    /// A revision that no change has or will have. Only while the ring is locked: otherwise a
-    /// change that is being numbered would count as seen.
-    fn advance(&self) -> u64 {
-        let revision = self.revision().max((self.clock)());
-        self.latest.store(revision, Ordering::Release);
-        revision
+    /// All changes up to this revision are here. Only while the ring is locked: otherwise a change
+    /// that is being taken in would count as seen.
+    fn advance(&self, revision: u64) {
+        self.latest.fetch_max(revision, Ordering::AcqRel);
     }
 
     /// Follows a topic from a revision on.
     ///
     /// # Errors
-    /// [`RevisionExpired`].
-    pub fn follow(self: &Arc<Self>, topic: Topic, from: u64) -> Result<Follower, RevisionExpired> {
+    /// [`NotKept`].
+    pub fn follow(self: &Arc<Self>, topic: Topic, from: u64) -> Result<Follower, NotKept> {
         let mut ring = self.ring.lock();
-        if !ring.keeps(&topic, from) || from > self.revision() {
-            return Err(RevisionExpired);
+        if from < self.start {
+            return Err(NotKept::EarlierRun);
+        }
+        if !ring.keeps(&topic, from) || from > self.revision().max(now()) + AHEAD_MAX {
+            return Err(NotKept::Expired);
         }
         let latest = ring.subscribe(&topic);
         Ok(Follower { hub: Arc::clone(self), topic, seen: from, latest })
@@ -331,7 +472,7 @@ impl Hub {
     pub fn follow_from_now(self: &Arc<Self>, topic: Topic) -> Follower {
         let mut ring = self.ring.lock();
         let latest = ring.subscribe(&topic);
-        Follower { hub: Arc::clone(self), topic, seen: self.advance(), latest }
+        Follower { hub: Arc::clone(self), topic, seen: self.revision(), latest }
     }
 
     /// The state of a changed resource, read at most once per change.
@@ -344,36 +485,64 @@ impl Hub {
         plane: &ControlPlane,
     ) -> Result<&'a CachedView, ShellError> {
         let read = || async {
-            let mut as_of = self.revision();
-            let view = match &*change.change {
-                Change::Dag(name, uid) => {
-                    let (name, uid) = (name.clone(), *uid);
-                    // A tenant with many changes delays only the changes of that tenant.
-                    let flow = Flow::Tenant(name.tenant.clone());
-                    let query = move |controller: &Controller| controller.dag_view(&name);
-                    let dag = plane.read(Level::Watches, flow, query);
-                    let dag = dag.await?;
-                    dag.filter(|dag| dag.uid == uid).map(ResourceView::Dag)
+            let wanted = Arc::clone(&change.change);
+            let query = move |controller: &Controller| view_of(controller, &wanted);
+            // A tenant with many changes delays only the changes of that tenant.
+            let flow = match &*change.change {
+                Change::Dag(DagName { tenant, .. }, _)
+                | Change::Resource { tenant: Some(tenant), .. } => Flow::Tenant(tenant.clone()),
+                Change::Region(..) | Change::Resource { tenant: None, .. } => Flow::Server,
+                told => {
+                    let view = told_with(told);
+                    return Ok(CachedView { as_of: change.revision, view });
                 }
-                Change::DagDeleted(dag) => Some(ResourceView::Dag(DagView::clone(dag))),
-                Change::Region(card, region) => {
-                    let (card, region) = (card.clone(), *region);
-                    let query =
-                        move |controller: &Controller| controller.region_view(&card, region);
-                    let read = plane.read(Level::Watches, Flow::Server, query);
-                    read.await?.map(ResourceView::Region)
-                }
-                Change::Logged(entry) => Some(ResourceView::Entry(LogEntry::clone(entry))),
-                // A binding has few states, and each is reported.
-                Change::Binding(view) | Change::BindingForgotten(view) => {
-                    as_of = change.revision;
-                    Some(ResourceView::Binding(BindingView::clone(view)))
-                }
-                Change::Operation(_) | Change::TenantDeleted(_) => None,
             };
+            let (view, as_of) = plane.read_at(Level::Watches, flow, query).await?;
             Ok(CachedView { as_of, view })
         };
         change.cached.get_or_try_init(read).await
+    }
+}
+
+/// What a change itself tells: a resource as it was or, where it has few states and each is
+/// reported, as it is.
+fn told_with(change: &Change) -> Option<ResourceView> {
+    match change {
+        Change::DagDeleted(dag) => Some(ResourceView::Dag(DagView::clone(dag))),
+        Change::Logged(entry) => Some(ResourceView::Entry(LogEntry::clone(entry))),
+        Change::Binding(view) | Change::BindingForgotten(view) => {
+            Some(ResourceView::Binding(BindingView::clone(view)))
+        }
+        _ => None,
+    }
+}
+
+/// The resource of a change as it is now, as an operator sees it.
+fn view_of(controller: &Controller, change: &Change) -> Option<ResourceView> {
+    let reader = Caller::Operator("watches".into());
+    match change {
+        Change::Dag(name, uid) => {
+            let dag = controller.dag_view(name).filter(|dag| dag.uid == *uid);
+            dag.map(ResourceView::Dag)
+        }
+        Change::Region(card, region) => {
+            controller.region_view(card, *region).map(ResourceView::Region)
+        }
+        Change::Resource { name, .. } => match name {
+            ResourceKey::Tenant(id) => controller.tenant_view(id).map(ResourceView::Tenant),
+            ResourceKey::NtType(id) => controller.nt_type(&reader, id).map(ResourceView::NtType),
+            ResourceKey::Bitstream(id) => {
+                controller.bitstream(&reader, id).map(ResourceView::Bitstream)
+            }
+            ResourceKey::Card(id) => controller.card_view(id).map(ResourceView::Card),
+            ResourceKey::Rule(id) => controller.rule_view(id).map(ResourceView::Rule),
+            ResourceKey::Operation(id) => {
+                controller.operation(&reader, id).map(ResourceView::Operation)
+            }
+            // They have changes of their own.
+            ResourceKey::Dag(_) | ResourceKey::Region(..) | ResourceKey::Binding(_) => None,
+        },
+        _ => None,
     }
 }
 
@@ -381,6 +550,11 @@ impl Follower {
     /// All changes up to this revision were returned.
     pub const fn seen(&self) -> u64 {
         self.seen
+    }
+
+    /// All changes up to this revision were seen elsewhere.
+    pub fn skip_to(&mut self, revision: u64) {
+        self.seen = self.seen.max(revision);
     }
 
     /// The next changes of the topic, oldest first, at most `limit` (at least 1). Afterwards they count
@@ -392,7 +566,8 @@ impl Follower {
         // Until `seen` is set: otherwise a change in between would count as seen.
         let ring = self.hub.ring.lock();
         let next = ring.after(&self.topic, self.seen, limit)?;
-        self.seen = next.last().map_or_else(|| self.hub.advance(), |change| change.revision);
+        let all = self.seen.max(self.hub.revision());
+        self.seen = next.last().map_or(all, |change| change.revision);
         Ok(next)
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use snic_controller::{Change, Controller};
+use snic_controller::{Change, Controller, ResourceKey, ResourceKind};
 use snic_domain::{CardId, DagUid, RegionId, TenantId, VmId};
 use tokio::sync::watch;
 
@@ -46,6 +46,13 @@ impl KnownResources {
                 self.bindings.remove(&view.record.spec.vm);
                 return ChangeKind::Deleted;
             }
+            Change::Resource { is_new, .. } => *is_new,
+            Change::ResourceDeleted { name, .. } => {
+                if let ResourceKey::Region(card, region) = name {
+                    self.regions.remove(&(card.clone(), *region));
+                }
+                return ChangeKind::Deleted;
+            }
             Change::Operation(_) | Change::TenantDeleted(_) => false,
         };
         if new { ChangeKind::Added } else { ChangeKind::Modified }
@@ -67,6 +74,8 @@ enum Owner {
     Tenant(TenantId),
     /// All operations: a caller that waits for one reads it again after lost changes.
     Operations,
+    /// What of the provider's all tenants see.
+    Provider,
     /// Changes that only operators may see.
     Operators,
 }
@@ -82,6 +91,13 @@ impl Owner {
             }
             Change::Operation(_) => Self::Operations,
             Change::TenantDeleted(id) => Self::Tenant(id.clone()),
+            Change::Resource { name, tenant, .. } | Change::ResourceDeleted { name, tenant } => {
+                match tenant {
+                    Some(tenant) => Self::Tenant(tenant.clone()),
+                    None if name.kind().is_shared() => Self::Provider,
+                    None => Self::Operators,
+                }
+            }
             Change::Region(..) => Self::Operators,
         }
     }
@@ -230,6 +246,11 @@ impl Ring {
                 act(index);
             }
         });
+        // The provider's resources change rarely.
+        if Owner::of(change) == Owner::Provider {
+            let of_all = self.topics.iter_mut().filter(|(topic, _)| topic.is_for_all(change));
+            of_all.for_each(|(_, index)| act(index));
+        }
     }
 
     /// The index of a topic; a new one is built from the changes.
@@ -245,19 +266,27 @@ impl Ring {
 
     /// The last dropped change that may have had the topic.
     fn lost_of(&self, topic: &Topic) -> u64 {
+        let of =
+            |owner: &Owner| self.lanes.get(owner).map_or(self.lost_of_absent, |lane| lane.lost);
         let owner = match topic {
+            Topic::Resources(kind, Some(tenant)) if kind.is_shared() => {
+                return of(&Owner::Tenant(tenant.clone())).max(of(&Owner::Provider));
+            }
             Topic::Dags(Some(tenant))
             | Topic::Bindings(Some(tenant))
+            | Topic::Resources(_, Some(tenant))
             | Topic::Events(Some(tenant)) => Owner::Tenant(tenant.clone()),
-            Topic::Regions(_) => Owner::Operators,
+            Topic::Regions(_)
+            | Topic::Resources(ResourceKind::Card | ResourceKind::Tenant, None) => Owner::Operators,
             Topic::Operation(_) => Owner::Operations,
             Topic::Dags(None)
             | Topic::Bindings(None)
             | Topic::Binding(_)
+            | Topic::Resources(_, None)
             | Topic::Events(None)
             | Topic::Page => return self.lost,
         };
-        self.lanes.get(&owner).map_or(self.lost_of_absent, |lane| lane.lost)
+        of(&owner)
     }
 
     /// Updates the changes of an owner.

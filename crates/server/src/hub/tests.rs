@@ -20,8 +20,8 @@ fn of(id: &str) -> Topic {
     Topic::Operation(operation(id))
 }
 
-fn revisions(hub: &Arc<Hub>, after: u64) -> Result<Vec<u64>, RevisionExpired> {
-    seen(&mut hub.follow(of("op"), after)?)
+fn revisions(hub: &Arc<Hub>, after: u64) -> Result<Vec<u64>, NotKept> {
+    resumed(hub, of("op"), after)
 }
 
 fn seen(follower: &mut Follower) -> Result<Vec<u64>, RevisionExpired> {
@@ -29,10 +29,10 @@ fn seen(follower: &mut Follower) -> Result<Vec<u64>, RevisionExpired> {
 }
 
 #[test]
-fn revisions_increase_even_if_the_clock_does_not() {
+fn a_watch_resumes_at_any_revision_since_the_start() {
     let hub = hub(1_000, 8);
-    for now in [1_000, 900, 5_000, 5_000] {
-        hub.push(change("op"), now);
+    for revision in [1_001, 1_002, 5_000, 5_001] {
+        hub.push(change("op"), revision);
     }
     assert_eq!(revisions(&hub, 1_000), Ok(vec![1_001, 1_002, 5_000, 5_001]));
     assert_eq!(revisions(&hub, 1_002), Ok(vec![5_000, 5_001]));
@@ -45,18 +45,35 @@ fn revisions_increase_even_if_the_clock_does_not() {
     assert_eq!(seen(&mut follower), Ok(vec![5_000, 5_001]), "the rest");
 }
 
+/// What is said to be complete counts as seen, and no change that comes after it.
+#[test]
+fn a_watch_without_changes_advances_with_what_is_complete() {
+    let hub = hub(10, 8);
+    let mut follower = hub.follow_from_now(of("op"));
+    hub.take(Notice::Complete(50));
+    assert_eq!((seen(&mut follower), follower.seen()), (Ok(vec![]), 50));
+    hub.take(Notice::Change(51, change("op")));
+    assert_eq!(seen(&mut follower), Ok(vec![51]));
+    // A list may give out a revision before the hub has heard of it.
+    let mut ahead = hub.follow(of("op"), 60).expect("a list gave it");
+    hub.take(Notice::Change(60, change("op")));
+    assert_eq!((seen(&mut ahead), ahead.seen()), (Ok(vec![]), 60), "the list had it");
+    hub.take(Notice::Change(61, change("op")));
+    assert_eq!(seen(&mut ahead), Ok(vec![61]));
+}
+
 #[test]
 fn revisions_outside_the_ring_have_expired() {
     let hub = hub(10, 2);
-    assert_eq!(revisions(&hub, 9), Err(RevisionExpired), "of an earlier run");
-    assert_eq!(revisions(&hub, 11), Err(RevisionExpired), "of nobody");
+    assert_eq!(revisions(&hub, 9), Err(NotKept::EarlierRun));
+    assert_eq!(revisions(&hub, u64::MAX), Err(NotKept::Expired), "of nobody");
     for now in [20, 30, 40] {
         hub.push(change("op"), now);
     }
-    assert_eq!(revisions(&hub, 10), Err(RevisionExpired));
+    assert_eq!(revisions(&hub, 10), Err(NotKept::Expired));
     assert_eq!(revisions(&hub, 20), Ok(vec![30, 40]), "nothing after it is lost");
     hub.clear(50);
-    assert_eq!(revisions(&hub, 40), Err(RevisionExpired));
+    assert_eq!(revisions(&hub, 40), Err(NotKept::Expired));
     assert_eq!(revisions(&hub, 50), Ok(vec![]));
     hub.push(change("op"), 60);
     assert_eq!(revisions(&hub, 50), Ok(vec![60]));
@@ -106,8 +123,41 @@ fn tenant_id(tenant: &str) -> TenantId {
     tenant.parse().expect("a label")
 }
 
-fn resumed(hub: &Arc<Hub>, topic: Topic, from: u64) -> Result<Vec<u64>, RevisionExpired> {
-    seen(&mut hub.follow(topic, from)?)
+fn resumed(hub: &Arc<Hub>, topic: Topic, from: u64) -> Result<Vec<u64>, NotKept> {
+    seen(&mut hub.follow(topic, from)?).map_err(|RevisionExpired| NotKept::Expired)
+}
+
+/// A change of an NT type.
+fn of_nt_type(id: &str) -> Arc<Change> {
+    let id: snic_domain::NtTypeId = id.parse().expect("an id");
+    let (tenant, name) = (id.owner(), ResourceKey::NtType(id));
+    Arc::new(Change::Resource { name, tenant, is_new: true })
+}
+
+/// Tenants hear of the provider's types and of their own, and of no other.
+#[test]
+fn what_the_provider_changes_is_told_to_all_tenants() {
+    let hub = hub(10, 3);
+    let of = |tenant: Option<&str>| Topic::Resources(ResourceKind::NtType, tenant.map(tenant_id));
+    let mut acme = hub.follow_from_now(of(Some("acme")));
+    for (revision, id) in [(20, "nat"), (21, "acme.nat"), (22, "beta.nat"), (23, "aes")] {
+        hub.push(of_nt_type(id), revision);
+    }
+    assert_eq!(seen(&mut acme), Ok(vec![20, 21, 23]));
+    assert_eq!(resumed(&hub, of(Some("beta")), 10), Ok(vec![20, 22, 23]));
+    assert_eq!(resumed(&hub, of(None), 10), Ok(vec![20, 21, 22, 23]));
+    for revision in 30..40 {
+        hub.push(of_nt_type("beta.nat"), revision);
+    }
+    assert_eq!(
+        resumed(&hub, of(Some("acme")), 10),
+        Ok(vec![20, 21, 23]),
+        "beta pushes out its own"
+    );
+    for revision in 40..50 {
+        hub.push(of_nt_type("nat"), revision);
+    }
+    assert_eq!(resumed(&hub, of(Some("acme")), 10), Err(NotKept::Expired), "not all are kept");
 }
 
 #[test]
@@ -121,9 +171,9 @@ fn a_tenant_expires_only_its_own_revisions() {
     }
     assert_eq!(resumed(&hub, of("beta"), 10), Ok(vec![20]));
     assert_eq!(revisions(&hub, 10), Ok(vec![30]));
-    assert_eq!(resumed(&hub, of("acme"), 95), Err(RevisionExpired));
+    assert_eq!(resumed(&hub, of("acme"), 95), Err(NotKept::Expired));
     assert_eq!(resumed(&hub, of("acme"), 96), Ok(vec![97, 98, 99]));
-    assert_eq!(resumed(&hub, Topic::Dags(None), 10), Err(RevisionExpired), "not all are kept");
+    assert_eq!(resumed(&hub, Topic::Dags(None), 10), Err(NotKept::Expired), "not all are kept");
     assert_eq!(resumed(&hub, Topic::Dags(None), 96), Ok(vec![97, 98, 99]));
 }
 
@@ -135,12 +185,12 @@ fn over_the_total_the_one_with_most_loses_its_oldest() {
         hub.push(of_dag(tenant), now);
     }
     hub.push(of_dag("e"), 26);
-    assert_eq!(resumed(&hub, of("b"), 10), Err(RevisionExpired));
+    assert_eq!(resumed(&hub, of("b"), 10), Err(NotKept::Expired));
     assert_eq!(resumed(&hub, of("b"), 21), Ok(vec![22, 23]));
     hub.push(of_dag("f"), 27);
     hub.push(of_dag("g"), 28);
     assert_eq!(resumed(&hub, of("a"), 20), Ok(vec![]), "of equals, the oldest goes");
-    assert_eq!(resumed(&hub, of("a"), 10), Err(RevisionExpired));
+    assert_eq!(resumed(&hub, of("a"), 10), Err(NotKept::Expired));
     for (tenant, last) in [("c", 24), ("d", 25), ("e", 26), ("f", 27), ("g", 28)] {
         assert_eq!(resumed(&hub, of(tenant), 23), Ok(vec![last]));
     }

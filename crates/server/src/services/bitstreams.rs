@@ -11,16 +11,18 @@ use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::bitstream_service_server::BitstreamService;
 use snic_api::v1::upload_bitstream_request::Part;
-use snic_controller::{BitstreamView, Caller, Command, Reply};
+use snic_controller::{BitstreamView, Caller, Command, Controller, Reply, ResourceKind};
 use snic_domain::{Bitstream, BitstreamId, Digest, NtType, NtTypeId, TenantId};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::watching::{Event, Events, WatchSpec};
 use super::{
     Missing, RpcResult, Services, absent, check_owner, consolidation, etag, listing, repeat_of,
     reply_as, request_id,
 };
 use crate::error::{OperationKind, failure};
 use crate::gate::{caller, of_transport};
+use crate::hub::Topic;
 use crate::settings::Upload;
 use crate::share::{Flow, Level, overloaded};
 use crate::wire;
@@ -102,7 +104,7 @@ impl BitstreamService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let listing = listing!(v1::Bitstream, Query::of("ListBitstreams"), request)?;
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -118,6 +120,7 @@ impl BitstreamService for Services {
         Ok(Response::new(v1::ListBitstreamsResponse {
             bitstreams: page.items,
             next_page_token: page.next_page_token,
+            revision,
         }))
     }
 
@@ -136,6 +139,34 @@ impl BitstreamService for Services {
         };
         let operation = Missing::from(request.allow_missing).or_begun(reply, &caller)?;
         Ok(Response::new(v1::DeleteBitstreamResponse { operation }))
+    }
+
+    type WatchBitstreamsStream = Events<v1::WatchBitstreamsResponse>;
+
+    async fn watch_bitstreams(
+        &self,
+        request: Request<v1::WatchBitstreamsRequest>,
+    ) -> RpcResult<Self::WatchBitstreamsStream> {
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let topic = Topic::Resources(ResourceKind::Bitstream, caller.tenant().cloned());
+        let reader = caller.clone();
+        let piece =
+            |controller: &Controller, caller: &Caller, after: Option<&BitstreamView>, most| {
+                let after = after.map(|view| &view.bitstream.id);
+                let all = controller.bitstreams(caller);
+                all.skip_while(|view| Some(&view.bitstream.id) <= after).take(most).collect()
+            };
+        let event = move |event: Event<'_, BitstreamView>| v1::WatchBitstreamsResponse {
+            r#type: event.kind().into(),
+            bitstream: event.message(
+                |view| seen_by(view, &reader),
+                |name| v1::Bitstream { name, ..Default::default() },
+            ),
+            revision: event.revision,
+        };
+        let subject = WatchSpec { topic, caller, piece, event };
+        Ok(Response::new(self.watch(subject, resume).await?))
     }
 }
 
@@ -156,6 +187,15 @@ impl Services {
         let readable = view.await?.is_some();
         check_owner(caller, owner.as_ref(), name, readable)
     }
+}
+
+/// Which regions hold a bitstream is not for tenants.
+fn seen_by(view: &BitstreamView, reader: &Caller) -> v1::Bitstream {
+    let mut shown = wire::bitstream(view);
+    if reader.tenant().is_some() {
+        shown.loaded_regions.clear();
+    }
+    shown
 }
 
 fn invalid_stream(what: &str) -> ApiError {

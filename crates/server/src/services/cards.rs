@@ -5,12 +5,12 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::card_service_server::CardService;
-use snic_controller::{Caller, Command, Controller, RegionView, Reply};
+use snic_controller::{Caller, CardView, Command, Controller, RegionView, Reply, ResourceKind};
 use snic_domain::{CardId, RegionId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::watching::{Event, WatchSpec};
+use super::watching::{Event, Events, WatchSpec};
 use super::{RpcResult, Services, absent, consolidation, guarded, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
@@ -56,7 +56,7 @@ impl CardService for Services {
         let request = request.into_inner();
         let listing = listing!(v1::Card, Query::of("ListCards"), request)?;
         let links = self.0.card_links.clone();
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -71,6 +71,7 @@ impl CardService for Services {
         Ok(Response::new(v1::ListCardsResponse {
             cards: page.items,
             next_page_token: page.next_page_token,
+            revision,
         }))
     }
 
@@ -92,8 +93,7 @@ impl CardService for Services {
         let card = self.regions_of(&caller, &request.parent).await?;
         let query = Query::of("ListRegions").with("parent", &request.parent);
         let listing = listing!(v1::Region, query, request)?;
-        let revision = self.0.hub.revision_now();
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -282,15 +282,45 @@ impl CardService for Services {
         let request = request.into_inner();
         let card = self.regions_of(&caller, &request.parent).await?;
         let topic = Topic::Regions(card.clone());
-        let all =
-            move |controller: &Controller| regions(controller, card.as_ref(), None, usize::MAX);
+        let piece = move |controller: &Controller, _: &Caller, after: Option<&RegionView>, most| {
+            let after = after.map(|view| (view.card.clone(), view.region));
+            regions(controller, card.as_ref(), after.as_ref(), most)
+        };
         let event = |event: Event<'_, RegionView>| v1::WatchRegionsResponse {
             r#type: event.kind().into(),
-            region: event.view.map(wire::region),
+            region: event.message(wire::region, |name| v1::Region { name, ..Default::default() }),
             revision: event.revision,
         };
-        let subject = WatchSpec { topic, caller, all, event };
+        let subject = WatchSpec { topic, caller, piece, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
+    }
+
+    type WatchCardsStream = Events<v1::WatchCardsResponse>;
+
+    async fn watch_cards(
+        &self,
+        request: Request<v1::WatchCardsRequest>,
+    ) -> RpcResult<Self::WatchCardsStream> {
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let topic = Topic::Resources(ResourceKind::Card, None);
+        let piece = |controller: &Controller, _: &Caller, after: Option<&CardView>, most| {
+            let after = after.map(|view| &view.card);
+            controller.cards().skip_while(|view| Some(&view.card) <= after).take(most).collect()
+        };
+        let links = self.0.card_links.clone();
+        let shown = move |view: &CardView| {
+            let mut card = wire::card(view);
+            links.fill(&mut card);
+            card
+        };
+        let event = move |event: Event<'_, CardView>| v1::WatchCardsResponse {
+            r#type: event.kind().into(),
+            card: event.message(&shown, |name| v1::Card { name, ..Default::default() }),
+            revision: event.revision,
+        };
+        let subject = WatchSpec { topic, caller, piece, event };
+        Ok(Response::new(self.watch(subject, resume).await?))
     }
 }
 

@@ -78,9 +78,7 @@ impl DagService for Services {
         let tenant = self.tenants_dags(&caller, &request.parent).await?;
         let query = Query::of("ListDags").with("parent", &request.parent);
         let listing = listing!(v1::Dag, query, request)?;
-        // Before the state is read, so that a watch from here misses no change.
-        let revision = self.0.hub.revision_now();
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -148,14 +146,19 @@ impl DagService for Services {
         let request = request.into_inner();
         let tenant = self.tenants_dags(&caller, &request.parent).await?;
         let (topic, reader) = (Topic::Dags(tenant.clone()), caller.clone());
-        let all =
-            move |controller: &Controller| controller.dags_after(tenant.as_ref(), None).collect();
+        let piece = move |controller: &Controller, _: &Caller, after: Option<&DagView>, most| {
+            let after = after.map(|view| &view.name);
+            controller.dags_after(tenant.as_ref(), after).take(most).collect()
+        };
         let event = move |event: Event<'_, DagView>| v1::WatchDagsResponse {
             r#type: event.kind().into(),
-            dag: event.view.map(|view| wire::dag(view, wire::reader(&reader))),
+            dag: event.message(
+                |view| wire::dag(view, wire::reader(&reader)),
+                |name| v1::Dag { name, ..Default::default() },
+            ),
             revision: event.revision,
         };
-        let subject = WatchSpec { topic, caller, all, event };
+        let subject = WatchSpec { topic, caller, piece, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 

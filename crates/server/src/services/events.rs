@@ -3,7 +3,7 @@
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::event_service_server::EventService;
-use snic_controller::{Controller, LogEntry};
+use snic_controller::{Caller, Controller, LogEntry};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -22,7 +22,7 @@ impl EventService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let listing = listing!(v1::Event, Query::of("ListEvents"), request)?;
-        let page = self
+        let (page, _) = self
             .page(
                 &caller,
                 &listing,
@@ -47,17 +47,22 @@ impl EventService for Services {
     ) -> RpcResult<Self::WatchEventsStream> {
         let caller = caller(&request)?;
         let resume = request.into_inner().resume_revision;
-        let (topic, reader) = (Topic::Events(caller.tenant().cloned()), caller.clone());
-        let all = move |controller: &Controller| {
-            let mut all: Vec<LogEntry> = controller.log_before(&reader, None).cloned().collect();
-            all.reverse();
+        let topic = Topic::Events(caller.tenant().cloned());
+        // All at once: what is read later may have pushed out what was not.
+        let piece = |controller: &Controller, caller: &Caller, after: Option<&LogEntry>, _| {
+            let mut all = Vec::new();
+            if after.is_none() {
+                all.extend(controller.log_before(caller, None).cloned());
+                all.reverse();
+            }
             all
         };
         let event = |event: Event<'_, LogEntry>| v1::WatchEventsResponse {
             r#type: event.kind().into(),
-            event: event.view.map(wire::event),
+            // An event is never deleted.
+            event: event.message(wire::event, |_| v1::Event::default()),
             revision: event.revision,
         };
-        Ok(Response::new(self.watch(WatchSpec { topic, caller, all, event }, resume).await?))
+        Ok(Response::new(self.watch(WatchSpec { topic, caller, piece, event }, resume).await?))
     }
 }

@@ -26,7 +26,7 @@ impl FairnessService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let listing = listing!(v1::Fairness, Query::of("ListFairness"), request)?;
-        let page = self
+        let (page, _) = self
             .page(
                 &caller,
                 &listing,

@@ -117,21 +117,31 @@ impl Services {
         T: Send + 'static,
         F: FnOnce(&Controller, &Caller) -> T + Send + 'static,
     {
+        self.read_at(caller, query).await.map(|(value, _)| value)
+    }
+
+    /// Reads the state, with the revision of its last change or a later one.
+    async fn read_at<T, F>(&self, caller: &Caller, query: F) -> Result<(T, u64), ApiError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Controller, &Caller) -> T + Send + 'static,
+    {
         let reader = caller.clone();
         let query = move |controller: &Controller| query(controller, &reader);
-        let read = self.0.plane.read(Level::of(caller), Flow::from(caller), query);
+        let read = self.0.plane.read_at(Level::of(caller), Flow::from(caller), query);
         read.await.map_err(|error| failure(error, OperationKind::Change, caller))
     }
 
     /// One page: `query` returns at most the given number of items behind the one with the given key, `item`
-    /// the key and message of each. Reads piece by piece, so that nobody else waits for a long list.
+    /// the key and message of each. Reads piece by piece, so that nobody else waits for a long list. A
+    /// watch from the revision that comes with it misses no change.
     async fn page<T, M, F>(
         &self,
         caller: &Caller,
         listing: &Listing,
         query: F,
         item: impl Fn(&T) -> Keyed<M>,
-    ) -> Result<Page<M>, ApiError>
+    ) -> Result<(Page<M>, u64), ApiError>
     where
         T: Send + 'static,
         M: Listed,
@@ -139,16 +149,18 @@ impl Services {
     {
         let query = Arc::new(query);
         let mut pieces = listing.begin::<M>(PAGE_BYTES_MAX)?;
+        let mut begun = None;
         loop {
             let (after, most) = pieces.next();
             let (query, after) = (Arc::clone(&query), after.map(str::to_owned));
-            let piece = self
-                .read(caller, move |controller, caller| {
+            let (piece, revision) = self
+                .read_at(caller, move |controller, caller| {
                     query(controller, caller, after.as_deref(), most)
                 })
                 .await?;
+            let revision = *begun.get_or_insert(revision);
             if let Some(page) = pieces.add(piece.iter().map(&item).collect())? {
-                return Ok(page);
+                return Ok((page, revision));
             }
         }
     }

@@ -5,15 +5,17 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::network_task_service_server::NetworkTaskService;
-use snic_controller::{Caller, Command, NtView, Reply};
+use snic_controller::{Caller, Command, Controller, NtView, Reply, ResourceKind};
 use snic_domain::NtTypeId;
 use tonic::{Request, Response};
 
+use super::watching::{Event, Events, WatchSpec};
 use super::{
     Missing, RpcResult, Services, absent, check_owner, etag, listing, repeat_of, reply_as,
 };
 use crate::error::OperationKind;
 use crate::gate::caller;
+use crate::hub::Topic;
 use crate::wire;
 
 #[tonic::async_trait]
@@ -50,7 +52,7 @@ impl NetworkTaskService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let listing = listing!(v1::NtType, Query::of("ListNtTypes"), request)?;
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -66,6 +68,7 @@ impl NetworkTaskService for Services {
         Ok(Response::new(v1::ListNtTypesResponse {
             nt_types: page.items,
             next_page_token: page.next_page_token,
+            revision,
         }))
     }
 
@@ -84,6 +87,29 @@ impl NetworkTaskService for Services {
         };
         Missing::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(Default::default()))
+    }
+
+    type WatchNtTypesStream = Events<v1::WatchNtTypesResponse>;
+
+    async fn watch_nt_types(
+        &self,
+        request: Request<v1::WatchNtTypesRequest>,
+    ) -> RpcResult<Self::WatchNtTypesStream> {
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let topic = Topic::Resources(ResourceKind::NtType, caller.tenant().cloned());
+        let piece = |controller: &Controller, caller: &Caller, after: Option<&NtView>, most| {
+            let after = after.map(|view| &view.nt.id);
+            let all = controller.nt_types(caller);
+            all.skip_while(|view| Some(&view.nt.id) <= after).take(most).collect()
+        };
+        let event = move |event: Event<'_, NtView>| v1::WatchNtTypesResponse {
+            r#type: event.kind().into(),
+            nt_type: event.message(wire::nt_type, |name| v1::NtType { name, ..Default::default() }),
+            revision: event.revision,
+        };
+        let subject = WatchSpec { topic, caller, piece, event };
+        Ok(Response::new(self.watch(subject, resume).await?))
     }
 }
 

@@ -8,10 +8,11 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::operation_service_server::OperationService;
-use snic_controller::{Caller, Command, OperationView, Reply};
+use snic_controller::{Caller, Command, Controller, OperationView, Reply, ResourceKind};
 use snic_domain::{OperationId, Timestamp};
 use tonic::{Request, Response};
 
+use super::watching::{Event, Events, WatchSpec};
 use super::{Missing, RpcResult, Services, absent, listing, repeat_of, reply_as, stopped};
 use crate::error::{OperationKind, shutting_down};
 use crate::gate::{Deadline, caller};
@@ -53,7 +54,7 @@ impl OperationService for Services {
             .with("running_only", if request.running_only { "true" } else { "false" });
         let listing = listing!(v1::Operation, query, request)?;
         let (target, running_only) = (request.target, request.running_only);
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -71,6 +72,7 @@ impl OperationService for Services {
         Ok(Response::new(v1::ListOperationsResponse {
             operations: page.items,
             next_page_token: page.next_page_token,
+            revision,
         }))
     }
 
@@ -114,6 +116,33 @@ impl OperationService for Services {
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await;
         Missing::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(Default::default()))
+    }
+
+    type WatchOperationsStream = Events<v1::WatchOperationsResponse>;
+
+    async fn watch_operations(
+        &self,
+        request: Request<v1::WatchOperationsRequest>,
+    ) -> RpcResult<Self::WatchOperationsStream> {
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let topic = Topic::Resources(ResourceKind::Operation, caller.tenant().cloned());
+        let reader = caller.clone();
+        let piece =
+            |controller: &Controller, caller: &Caller, after: Option<&OperationView>, most| {
+                let after = after.map(|view| (view.record.created, view.record.id.clone()));
+                controller.operations_after(caller, |_| true, after).take(most).collect()
+            };
+        let event = move |event: Event<'_, OperationView>| v1::WatchOperationsResponse {
+            r#type: event.kind().into(),
+            operation: event.message(
+                |view| wire::operation(view, &reader),
+                |name| v1::Operation { name, ..Default::default() },
+            ),
+            revision: event.revision,
+        };
+        let subject = WatchSpec { topic, caller, piece, event };
+        Ok(Response::new(self.watch(subject, resume).await?))
     }
 }
 

@@ -79,9 +79,7 @@ impl OrchestrationService for Services {
         let tenant = name::tenant_or_all("parent", &request.parent).map_err(ApiError::from)?;
         let query = Query::of("ListBindings").with("parent", &request.parent);
         let listing = listing!(v1::VmBinding, query, request)?;
-        // Before the state is read, so that a watch from here misses no change.
-        let revision = self.0.hub.revision_now();
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -110,15 +108,18 @@ impl OrchestrationService for Services {
         let request = request.into_inner();
         let tenant = name::tenant_or_all("parent", &request.parent).map_err(ApiError::from)?;
         let topic = Topic::Bindings(tenant.clone());
-        let all = move |controller: &Controller| {
-            controller.bindings_after(tenant.as_ref(), None).collect()
-        };
+        let piece =
+            move |controller: &Controller, _: &Caller, after: Option<&BindingView>, most| {
+                let after = after.map(|view| &view.record.spec.vm);
+                controller.bindings_after(tenant.as_ref(), after).take(most).collect()
+            };
         let event = |event: Event<'_, BindingView>| v1::WatchBindingsResponse {
             r#type: event.kind().into(),
-            binding: event.view.map(binding_to_wire),
+            binding: event
+                .message(binding_to_wire, |name| v1::VmBinding { name, ..Default::default() }),
             revision: event.revision,
         };
-        let subject = WatchSpec { topic, caller, all, event };
+        let subject = WatchSpec { topic, caller, piece, event };
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 

@@ -1,17 +1,18 @@
 //! The page for browsers, as a reader of the services with the rights of an operator.
 
 use snic_api::convert::dag::DagReader;
+use snic_api::convert::name;
 use snic_api::v1;
 use snic_api::v1::card_service_server::CardService as _;
 use snic_api::v1::dag_service_server::DagService as _;
 use snic_api::v1::fairness_service_server::FairnessService as _;
-use snic_controller::{Caller, Controller};
+use snic_controller::{Caller, Controller, ResourceKey};
 use snic_web::{Changes, PageChange, PageResource, PageSource};
 use tonic::{Request, Status};
 
 use super::Services;
 use super::cards::regions;
-use super::watching::{Event, WatchSpec};
+use super::watching::{Event, Told, WatchSpec};
 use crate::hub::{ChangeKind, ResourceView, Topic};
 use crate::wire;
 
@@ -20,8 +21,10 @@ const PAGE_SIZE: i32 = 1_000;
 
 impl PageSource for Services {
     async fn watch(&self, events_max: usize) -> Result<Changes, Status> {
-        let all = move |controller: &Controller| everything(controller, events_max);
-        let spec = WatchSpec { topic: Topic::Page, caller: operator(), all, event: change };
+        let piece = move |controller: &Controller, _: &Caller, after: Option<&ResourceView>, _| {
+            after.map_or_else(|| everything(controller, events_max), |_| Vec::new())
+        };
+        let spec = WatchSpec { topic: Topic::Page, caller: operator(), piece, event: change };
         Ok(Box::pin(Self::watch(self, spec, 0).await?))
     }
 
@@ -72,14 +75,22 @@ fn everything(controller: &Controller, events_max: usize) -> Vec<ResourceView> {
 }
 
 fn change(event: Event<'_, ResourceView>) -> PageChange {
-    let resource = match event.view {
-        Some(ResourceView::Dag(view)) => PageResource::Dag(wire::dag(view, DagReader::Operator)),
-        Some(ResourceView::Region(view)) => PageResource::Region(wire::region(view)),
-        Some(ResourceView::Entry(entry)) => PageResource::Event(wire::event(entry)),
-        // The page's topic has no bindings; only a bookmark has no view.
-        Some(ResourceView::Binding(_)) | None => return PageChange::InitialStateSent,
+    let (kind, view) = match event.told {
+        Told::Seen(kind, view) => (kind, view),
+        Told::Gone(ResourceKey::Region(card, region)) => {
+            let region = v1::Region { name: name::of_region(card, *region), ..Default::default() };
+            return PageChange::Deleted(PageResource::Region(region));
+        }
+        Told::Bookmark | Told::Gone(_) => return PageChange::InitialStateSent,
     };
-    match event.change_kind {
+    let resource = match view {
+        ResourceView::Dag(view) => PageResource::Dag(wire::dag(view, DagReader::Operator)),
+        ResourceView::Region(view) => PageResource::Region(wire::region(view)),
+        ResourceView::Entry(entry) => PageResource::Event(wire::event(entry)),
+        // The page's topic has no others.
+        _ => return PageChange::InitialStateSent,
+    };
+    match kind {
         ChangeKind::Deleted => PageChange::Deleted(resource),
         ChangeKind::Added | ChangeKind::Modified => PageChange::Updated(resource),
     }

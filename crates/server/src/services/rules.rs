@@ -5,13 +5,15 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::classification_service_server::ClassificationService;
-use snic_controller::{Caller, Command, Reply, RuleView};
+use snic_controller::{Caller, Command, Controller, Reply, ResourceKind, RuleView};
 use snic_domain::RuleId;
 use tonic::{Request, Response};
 
+use super::watching::{Event, Events, WatchSpec};
 use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
+use crate::hub::Topic;
 use crate::wire;
 
 #[tonic::async_trait]
@@ -53,7 +55,7 @@ impl ClassificationService for Services {
         };
         let query = Query::of("ListRules").with("dag", &request.dag);
         let listing = listing!(v1::Rule, query, request)?;
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -71,6 +73,7 @@ impl ClassificationService for Services {
         Ok(Response::new(v1::ListRulesResponse {
             rules: page.items,
             next_page_token: page.next_page_token,
+            revision,
         }))
     }
 
@@ -101,6 +104,33 @@ impl ClassificationService for Services {
         let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
         Missing::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(Default::default()))
+    }
+
+    type WatchRulesStream = Events<v1::WatchRulesResponse>;
+
+    async fn watch_rules(
+        &self,
+        request: Request<v1::WatchRulesRequest>,
+    ) -> RpcResult<Self::WatchRulesStream> {
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let topic = Topic::Resources(ResourceKind::Rule, caller.tenant().cloned());
+        let reader = caller.clone();
+        let piece = |controller: &Controller, caller: &Caller, after: Option<&RuleView>, most| {
+            let after = after.map(|view| &view.rule.id);
+            let behind = controller.rules().skip_while(|view| Some(&view.rule.id) <= after);
+            behind.filter(|view| is_visible(caller, view)).take(most).collect()
+        };
+        let event = move |event: Event<'_, RuleView>| v1::WatchRulesResponse {
+            r#type: event.kind().into(),
+            rule: event.message(
+                |view| wire::rule(view, &reader),
+                |name| v1::Rule { name, ..Default::default() },
+            ),
+            revision: event.revision,
+        };
+        let subject = WatchSpec { topic, caller, piece, event };
+        Ok(Response::new(self.watch(subject, resume).await?))
     }
 }
 

@@ -5,13 +5,15 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::tenant_service_server::TenantService;
-use snic_controller::{Caller, Command, Reply, TenantView};
+use snic_controller::{Caller, Command, Controller, Reply, ResourceKind, TenantView};
 use snic_domain::{TenantId, TenantPatch};
 use tonic::{Request, Response};
 
+use super::watching::{Event, Events, WatchSpec};
 use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
 use crate::gate::caller;
+use crate::hub::Topic;
 use crate::wire;
 
 #[tonic::async_trait]
@@ -48,7 +50,7 @@ impl TenantService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let listing = listing!(v1::Tenant, Query::of("ListTenants"), request)?;
-        let page = self
+        let (page, revision) = self
             .page(
                 &caller,
                 &listing,
@@ -62,6 +64,7 @@ impl TenantService for Services {
         Ok(Response::new(v1::ListTenantsResponse {
             tenants: page.items,
             next_page_token: page.next_page_token,
+            revision,
         }))
     }
 
@@ -94,6 +97,27 @@ impl TenantService for Services {
         let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
         let operation = Missing::from(request.allow_missing).or_begun(reply, &caller)?;
         Ok(Response::new(v1::DeleteTenantResponse { operation }))
+    }
+
+    type WatchTenantsStream = Events<v1::WatchTenantsResponse>;
+
+    async fn watch_tenants(
+        &self,
+        request: Request<v1::WatchTenantsRequest>,
+    ) -> RpcResult<Self::WatchTenantsStream> {
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let topic = Topic::Resources(ResourceKind::Tenant, None);
+        let piece = |controller: &Controller, _: &Caller, after: Option<&TenantView>, most| {
+            controller.tenants_after(after.map(|view| &view.tenant.id)).take(most).collect()
+        };
+        let event = move |event: Event<'_, TenantView>| v1::WatchTenantsResponse {
+            r#type: event.kind().into(),
+            tenant: event.message(wire::tenant, |name| v1::Tenant { name, ..Default::default() }),
+            revision: event.revision,
+        };
+        let subject = WatchSpec { topic, caller, piece, event };
+        Ok(Response::new(self.watch(subject, resume).await?))
     }
 }
 

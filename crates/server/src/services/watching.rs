@@ -4,11 +4,12 @@
 //! its unseen changes are dropped, the watch ends with an error.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use snic_api::convert::name;
 use snic_api::error::ApiError;
 use snic_api::v1::{self, ErrorReason};
-use snic_controller::{Caller, Controller};
+use snic_controller::{Caller, Change, Controller, ResourceKey, RevisionTooOld, Stamp};
 use snic_domain::TenantId;
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,28 +17,55 @@ use tonic::Status;
 
 use super::{Services, stopped};
 use crate::error::{RETRY_SOON, shutting_down};
-use crate::hub::{ChangeKind, ChangedResource, Follower, FromView, RevisionExpired, Topic};
+use crate::hub::{ChangeKind, ChangedResource, Follower, FromView, NotKept, Topic};
+use crate::wire;
 
 /// Events queued for a reader, in addition to the ring and the transport's buffers.
 const EVENTS_WAITING_MAX: usize = 16;
 /// Changes processed at a time.
 const CHANGES_BATCH: usize = 64;
 
-/// A change of a resource; a bookmark where `view` is `None`.
+/// Resources read at a time.
+const PIECE: usize = 256;
+
+/// What an event tells.
+#[derive(Debug)]
+pub(crate) enum Told<'a, V> {
+    /// Nothing but a revision.
+    Bookmark,
+    /// A resource, as it is or, deleted, was.
+    Seen(ChangeKind, &'a V),
+    /// A resource of which only the name is left.
+    Gone(&'a ResourceKey),
+}
+
+/// A change of a resource, or a bookmark.
 pub(crate) struct Event<'a, V> {
-    pub change_kind: ChangeKind,
-    pub view: Option<&'a V>,
+    pub told: Told<'a, V>,
     pub revision: u64,
 }
 
 impl<V> Event<'_, V> {
     /// The type on the wire.
     pub const fn kind(&self) -> v1::EventType {
-        match (&self.view, self.change_kind) {
-            (None, _) => v1::EventType::Bookmark,
-            (Some(_), ChangeKind::Added) => v1::EventType::Added,
-            (Some(_), ChangeKind::Modified) => v1::EventType::Modified,
-            (Some(_), ChangeKind::Deleted) => v1::EventType::Deleted,
+        match &self.told {
+            Told::Bookmark => v1::EventType::Bookmark,
+            Told::Seen(ChangeKind::Added, _) => v1::EventType::Added,
+            Told::Seen(ChangeKind::Modified, _) => v1::EventType::Modified,
+            Told::Seen(ChangeKind::Deleted, _) | Told::Gone(_) => v1::EventType::Deleted,
+        }
+    }
+
+    /// Its message: of a resource that was seen, or of one with only this name.
+    pub fn message<M>(
+        &self,
+        of: impl FnOnce(&V) -> M,
+        named: impl FnOnce(String) -> M,
+    ) -> Option<M> {
+        match &self.told {
+            Told::Bookmark => None,
+            Told::Seen(_, view) => Some(of(view)),
+            Told::Gone(name) => Some(named(wire::name(name))),
         }
     }
 }
@@ -46,13 +74,30 @@ impl<V> Event<'_, V> {
 pub(crate) struct WatchSpec<A, E> {
     pub topic: Topic,
     pub caller: Caller,
-    /// Reads the existing resources.
-    pub all: A,
+    /// Reads at most so many of the existing resources, those behind one.
+    pub piece: A,
     /// Converts an event to its message.
     pub event: E,
 }
 
 pub(crate) type Events<T> = ReceiverStream<Result<T, Status>>;
+
+/// Existing resources, and the revision that they were read at.
+struct Piece<V> {
+    views: Vec<(V, Stamp)>,
+    revision: u64,
+}
+
+/// The resources that a watch sends before changes, and how.
+struct Existing<V, A> {
+    first: Piece<V>,
+    /// What was deleted since the revision that it resumes from.
+    gone: Vec<ResourceKey>,
+    /// 0: all, as they are.
+    since: u64,
+    piece: Arc<A>,
+    caller: Caller,
+}
 
 /// The reader has gone.
 struct ReaderGone;
@@ -94,27 +139,41 @@ impl Services {
     where
         V: FromView,
         T: Send + 'static,
-        A: FnOnce(&Controller) -> Vec<V> + Send + 'static,
+        A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
         E: Fn(Event<'_, V>) -> T + Send + Sync + 'static,
     {
-        let WatchSpec { topic, caller, all, event } = subject;
+        let WatchSpec { topic, caller, piece, event } = subject;
         let hub = &self.0.hub;
         let subject = Subject {
             tenant: caller.tenant().or(topic.tenant()).cloned(),
             // Before the state is read, so that no deletion after it is missed.
             deleted: hub.deleted(),
         };
-        let (first, follower) = if resume == 0 {
-            // Before the state is read, so that no change after it is missed.
-            let follower = hub.follow_from_now(topic);
-            (Some(self.read(&caller, move |controller, _| all(controller)).await?), follower)
-        } else {
-            (None, hub.follow(topic, resume).map_err(|RevisionExpired| expired())?)
+        let kept = match resume {
+            0 => Err(NotKept::EarlierRun),
+            _ => hub.follow(topic.clone(), resume),
+        };
+        let (existing, follower) = match kept {
+            Ok(follower) => (None, follower),
+            Err(NotKept::Expired) => return Err(expired()),
+            // What is of no kind is not stored.
+            Err(NotKept::EarlierRun) if resume > 0 && topic.kind().is_none() => {
+                return Err(expired());
+            }
+            Err(NotKept::EarlierRun) => {
+                // Before the state is read, so that no change after it is missed.
+                let mut follower = hub.follow_from_now(topic.clone());
+                let gone = self.gone(&caller, &topic, resume).await?;
+                let piece = Arc::new(piece);
+                let first = self.piece(&caller, &piece, None).await?;
+                follower.skip_to(first.revision);
+                (Some(Existing { first, gone, since: resume, piece, caller }), follower)
+            }
         };
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let services = self.clone();
         tokio::spawn(async move {
-            let ended = services.clone().follow(event, first, follower, sender.clone());
+            let ended = services.clone().follow(event, existing, follower, sender.clone());
             tokio::select! {
                 _ = ended => {}
                 failure = subject.ends() => {
@@ -126,26 +185,114 @@ impl Services {
         Ok(ReceiverStream::new(events))
     }
 
-    async fn follow<V: FromView, T: Send>(
+    /// What of a topic was deleted after a revision, in an earlier run of the server too.
+    async fn gone(
+        &self,
+        caller: &Caller,
+        topic: &Topic,
+        since: u64,
+    ) -> Result<Vec<ResourceKey>, ApiError> {
+        let (Some(kind), true) = (topic.kind(), since > 0) else { return Ok(Vec::new()) };
+        let tenant = topic.tenant().cloned();
+        let query = move |controller: &Controller, _: &Caller| {
+            controller.deleted_since(kind, tenant.as_ref(), since)
+        };
+        let gone = self.read(caller, query).await?.map_err(|RevisionTooOld| expired())?;
+        Ok(gone.into_iter().filter(|name| topic.has(name)).collect())
+    }
+
+    /// Existing resources behind one.
+    async fn piece<V, A>(
+        &self,
+        caller: &Caller,
+        piece: &Arc<A>,
+        after: Option<V>,
+    ) -> Result<Piece<V>, ApiError>
+    where
+        V: FromView,
+        A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
+    {
+        let piece = Arc::clone(piece);
+        let query = move |controller: &Controller, caller: &Caller| {
+            let views = piece(controller, caller, after.as_ref(), PIECE).into_iter();
+            let stamp = |view: &V| view.name().map(|name| controller.stamp(&name));
+            views.map(|view| (stamp(&view), view)).collect::<Vec<_>>()
+        };
+        let (views, revision) = self.read_at(caller, query).await?;
+        // Events of the log are all of this run of the server.
+        let new = Stamp { created: u64::MAX, changed: u64::MAX };
+        let views = views.into_iter().map(|(stamp, view)| (view, stamp.unwrap_or(new)));
+        Ok(Piece { views: views.collect(), revision })
+    }
+
+    /// Sends what exists, and what of it is included in which revision where that is later than the
+    /// first piece's.
+    async fn send_existing<V, T, A>(
+        &self,
+        wire: &impl Fn(Event<'_, V>) -> T,
+        existing: Existing<V, A>,
+        sender: &mpsc::Sender<Result<T, Status>>,
+    ) -> Result<BTreeMap<ChangedResource, u64>, ReaderGone>
+    where
+        V: FromView,
+        A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
+    {
+        let Existing { first, gone, since, piece, caller } = existing;
+        // The revision to resume from comes with the bookmark: until then, that of the beginning.
+        let revision = since;
+        for name in &gone {
+            self.send(sender, wire(Event { told: Told::Gone(name), revision })).await?;
+        }
+        let mut included = BTreeMap::new();
+        let begun = first.revision;
+        let mut next = first;
+        loop {
+            if next.revision > begun {
+                let resources = next.views.iter().filter_map(|(view, _)| view.resource());
+                included.extend(resources.map(|resource| (resource, next.revision)));
+            }
+            for (view, stamp) in next.views.iter().filter(|(_, stamp)| stamp.changed > since) {
+                let kind = match stamp.created > since || since == 0 {
+                    true => ChangeKind::Added,
+                    false => ChangeKind::Modified,
+                };
+                let told = Told::Seen(kind, view);
+                self.send(sender, wire(Event { told, revision })).await?;
+            }
+            let is_last = next.views.len() < PIECE;
+            let Some((last, _)) = next.views.pop().filter(|_| !is_last) else {
+                return Ok(included);
+            };
+            next = match self.piece(&caller, &piece, Some(last)).await {
+                Ok(next) => next,
+                Err(failure) => {
+                    self.end(sender, failure).await?;
+                    return Err(ReaderGone);
+                }
+            };
+        }
+    }
+
+    async fn follow<V, T, A>(
         self,
         wire: impl Fn(Event<'_, V>) -> T,
-        first: Option<Vec<V>>,
+        existing: Option<Existing<V, A>>,
         mut follower: Follower,
         sender: mpsc::Sender<Result<T, Status>>,
-    ) -> Result<(), ReaderGone> {
-        let bookmark =
-            |revision| wire(Event { change_kind: ChangeKind::Modified, view: None, revision });
-        if let Some(first) = first {
-            for view in &first {
-                let (change_kind, view) = (ChangeKind::Added, Some(view));
-                // The revision to resume from comes with the bookmark.
-                self.send(&sender, wire(Event { change_kind, view, revision: 0 })).await?;
-            }
+    ) -> Result<(), ReaderGone>
+    where
+        V: FromView,
+        T: Send,
+        A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
+    {
+        let bookmark = |revision| wire(Event { told: Told::Bookmark, revision });
+        // Per resource, the last change that its sent state includes: earlier ones are skipped.
+        let mut included: BTreeMap<ChangedResource, u64> = BTreeMap::new();
+        if let Some(existing) = existing {
+            included = self.send_existing(&wire, existing, &sender).await?;
             self.send(&sender, bookmark(follower.seen())).await?;
         }
         let mut sent = follower.seen();
-        // Per resource, the last change that its sent state includes: earlier ones are skipped.
-        let mut included: BTreeMap<ChangedResource, u64> = BTreeMap::new();
         let mut stopping = self.0.stopping.clone();
         let mut bookmarks = tokio::time::interval(self.0.limits.bookmark);
         // The first tick is immediate.
@@ -156,22 +303,29 @@ impl Services {
                 return self.end(&sender, too_slow()).await;
             };
             for change in &changes {
-                let seen = change.revision;
+                let revision = change.revision;
                 let resource = change.resource();
-                let known = included.get(&resource).is_some_and(|as_of| seen <= *as_of);
-                if known && change.change_kind == ChangeKind::Modified {
+                if change.change_kind == ChangeKind::Deleted {
+                    included.remove(&resource);
+                } else if included.get(&resource).is_some_and(|as_of| revision <= *as_of) {
                     continue;
                 }
                 let Ok(cached) = self.0.hub.cached_view(change, &self.0.plane).await else {
                     return self.end(&sender, shutting_down()).await;
                 };
-                included.insert(resource, cached.as_of);
-                if let Some(view) = cached.view.as_ref().and_then(V::of) {
-                    sent = seen;
-                    let (change_kind, view) = (change.change_kind, Some(view));
-                    let event = Event { change_kind, view, revision: seen };
-                    self.send(&sender, wire(event)).await?;
+                let told = match (&cached.view, &*change.change) {
+                    (_, Change::ResourceDeleted { name, .. }) => Told::Gone(name),
+                    (Some(view), _) => match V::of(view) {
+                        Some(view) => Told::Seen(change.change_kind, view),
+                        None => continue,
+                    },
+                    (None, _) => continue,
+                };
+                if change.change_kind != ChangeKind::Deleted {
+                    included.insert(resource, cached.as_of);
                 }
+                sent = revision;
+                self.send(&sender, wire(Event { told, revision })).await?;
             }
             included.retain(|_, as_of| *as_of > follower.seen());
             if !changes.is_empty() {

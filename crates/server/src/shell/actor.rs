@@ -1,6 +1,6 @@
 //! The controller's thread: events in, effects out, in order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,13 @@ use super::card_thread::CardThread;
 use super::inbox::Inbox;
 use super::lines::{Line, Lines};
 use super::steps::Steps;
-use super::{Pins, traced, wall_clock};
+use super::{Notice, Pins, traced, wall_clock};
 
 /// The longest sleep of the thread, which bounds how late it notices that the clock was set back.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// How much later a revision is, in microseconds, before it is said again that all up to it were told.
+const COMPLETENESS_STEP: u64 = 10_000;
 
 /// Answers a read. Run once all that shows in the reader's reads is durable.
 pub(super) type DeferredReply = Box<dyn FnOnce() + Send>;
@@ -46,7 +49,7 @@ pub(super) struct Outlets {
     pub store: Arc<dyn Store>,
     pub messages: Inbox,
     pub cards: BTreeMap<CardId, CardThread>,
-    pub changes: broadcast::Sender<Arc<Change>>,
+    pub changes: broadcast::Sender<Notice>,
     pub pins: Arc<Pins>,
 }
 
@@ -54,7 +57,8 @@ pub(super) struct Outlets {
 enum Waiting {
     Card(CardId, CardCommand, Trace),
     Reply(CallId, Result<Reply, ControlError>),
-    Emit(Change, Option<Line>),
+    /// With its revision.
+    Emit(u64, Change, Option<Line>),
     DropBlob(Digest),
     Read(DeferredReply),
 }
@@ -82,6 +86,10 @@ pub(super) struct Actor {
     lines: Lines,
     /// Whether the store could be written at the last check.
     is_writable: bool,
+    /// The revisions of the changes that wait.
+    untold: VecDeque<u64>,
+    /// The revision up to which all were last said to be told.
+    complete: u64,
 }
 
 impl Actor {
@@ -95,6 +103,8 @@ impl Actor {
             outbox: Outbox::new(),
             steps: Steps::default(),
             is_writable: true,
+            untold: VecDeque::new(),
+            complete: 0,
         }
     }
 
@@ -234,12 +244,16 @@ impl Actor {
         });
         let tx = span.in_scope(|| self.controller.handle(event, wall_clock()));
         drop(span);
+        let mut revision = tx.revision();
         let batch = self.outbox.submit(tx, |effect| match effect {
             Effect::Card { card, command } => Waiting::Card(card, command, trace.clone()),
             Effect::Reply { call, result } => Waiting::Reply(call, result),
             Effect::Emit(change) => {
                 let line = self.lines.line(&change, &self.controller);
-                Waiting::Emit(change, line)
+                let own = revision;
+                revision += 1;
+                self.untold.push_back(own);
+                Waiting::Emit(own, change, line)
             }
             Effect::DropBlob(digest) => Waiting::DropBlob(digest),
         });
@@ -288,7 +302,21 @@ impl Actor {
                 self.carry_out(waiting);
             }
         }
+        self.tell_completeness();
         QUEUES.set(self.outbox.len(), self.calls.len() + self.outlets.messages.waiting());
+    }
+
+    /// Says from time to time up to which revision all changes were told.
+    fn tell_completeness(&mut self) {
+        let complete = match self.untold.front() {
+            Some(first) => first.saturating_sub(1),
+            None => self.controller.revision(wall_clock()),
+        };
+        if complete >= self.complete + COMPLETENESS_STEP {
+            self.complete = complete;
+            // Without a watch there is nobody to notify.
+            let _ = self.outlets.changes.send(Notice::Complete(complete));
+        }
     }
 
     fn carry_out(&mut self, waiting: Waiting) {
@@ -314,10 +342,11 @@ impl Actor {
                     let _ = answer.send(result);
                 }
             }
-            Waiting::Emit(change, line) => {
+            Waiting::Emit(revision, change, line) => {
+                self.untold.pop_front();
                 line.into_iter().for_each(Line::tell);
                 // Without a watch there is nobody to notify.
-                let _ = self.outlets.changes.send(Arc::new(change));
+                let _ = self.outlets.changes.send(Notice::Change(revision, Arc::new(change)));
             }
             Waiting::DropBlob(digest) => self.drop_blob(digest),
             Waiting::Read(reply) => reply(),

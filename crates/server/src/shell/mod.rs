@@ -86,11 +86,20 @@ pub enum ShellError {
     },
 }
 
+/// What the control plane tells of its changes, in the order of their revisions.
+#[derive(Debug, Clone)]
+pub enum Notice {
+    /// A change, with its revision.
+    Change(u64, Arc<Change>),
+    /// All changes up to this revision were told; later ones have higher ones.
+    Complete(u64),
+}
+
 /// A handle on the running control plane. Cheap to clone.
 #[derive(Clone)]
 pub struct ControlPlane {
     messages: Inbox,
-    changes: broadcast::Sender<Arc<Change>>,
+    changes: broadcast::Sender<Notice>,
     store: Arc<dyn Store>,
     pins: Arc<Pins>,
 }
@@ -278,12 +287,27 @@ impl ControlPlane {
         T: Send + 'static,
         F: FnOnce(&Controller) -> T + Send + 'static,
     {
+        self.read_at(level, flow, query).await.map(|(value, _)| value)
+    }
+
+    /// As [`ControlPlane::read`], with a revision: what is read has all changes up to it, and none
+    /// after it.
+    pub(crate) async fn read_at<T, F>(
+        &self,
+        level: Level,
+        flow: Flow,
+        query: F,
+    ) -> Result<(T, u64), ShellError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Controller) -> T + Send + 'static,
+    {
         let (answer, answered) = oneshot::channel();
         let query = Box::new(move |controller: &Controller| -> actor::DeferredReply {
             if answer.is_closed() {
                 return Box::new(|| ());
             }
-            let value = query(controller);
+            let value = (query(controller), controller.revision(wall_clock()));
             // If the caller has given up, nobody needs the answer.
             Box::new(move || drop(answer.send(value)))
         });
@@ -311,7 +335,7 @@ impl ControlPlane {
 
     /// The changes from now on, in order. A receiver that lags too far gets an error, and reads the
     /// state again.
-    pub fn changes(&self) -> broadcast::Receiver<Arc<Change>> {
+    pub fn changes(&self) -> broadcast::Receiver<Notice> {
         self.changes.subscribe()
     }
 

@@ -250,3 +250,84 @@ async fn one_tenants_changes_expire_no_revision_of_another() {
     assert_eq!(name(&next(&mut events).await), "tenants/globex/dags/z");
     rig.stop().await;
 }
+
+/// Every kind of resource is watched alike: what is, then what happens, to those who may see it.
+#[tokio::test]
+async fn resources_of_the_catalogue_are_watched() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let listed = acme.nts.list_nt_types(v1::ListNtTypesRequest::default()).await;
+    let listed = listed.expect("a list").into_inner();
+    let resume = |resume_revision| v1::WatchNtTypesRequest { resume_revision };
+    let mut all = acme.nts.watch_nt_types(resume(0)).await.expect("a watch").into_inner();
+    let mut later = acme.nts.watch_nt_types(resume(listed.revision)).await.expect("a watch");
+    let later = later.get_mut();
+    let mut names = Vec::new();
+    loop {
+        let event = in_time(all.message()).await.expect("no error").expect("no end");
+        match event.r#type() {
+            EventType::Added => names.extend(event.nt_type),
+            other => break assert_eq!(other, EventType::Bookmark),
+        }
+    }
+    assert_eq!(names, listed.nt_types, "as they are listed");
+    // The provider's are told to all, a tenant's own to itself.
+    let mut globex = rig.client("tenant/globex").await;
+    globex.create_nt("globex.own", true).await.expect("valid");
+    acme.create_nt("acme.own", true).await.expect("valid");
+    operator.create_nt("gre", true).await.expect("valid");
+    let name = "ntTypes/acme.own".to_owned();
+    let delete = v1::DeleteNtTypeRequest { name: name.clone(), ..Default::default() };
+    acme.nts.delete_nt_type(delete).await.expect("unused");
+    for events in [&mut all, later] {
+        let mut told = Vec::new();
+        while told.last().is_none_or(|(kind, _)| *kind != EventType::Deleted) {
+            let event = in_time(events.message()).await.expect("no error").expect("no end");
+            told.extend(event.nt_type.as_ref().map(|nt| (event.r#type(), nt.name.clone())));
+        }
+        told.retain(|(_, told)| *told != name);
+        assert_eq!(told, [(EventType::Added, "ntTypes/gre".to_owned())]);
+    }
+    rig.stop().await;
+}
+
+/// A tenant's update is one event, and its deletion another; nothing tells of its usage.
+#[tokio::test]
+async fn tenants_and_operations_are_watched() {
+    let rig = Rig::start().await;
+    let mut operator = rig.furnished().await;
+    let listed = operator.tenants.list_tenants(v1::ListTenantsRequest::default()).await;
+    let resume_revision = listed.expect("a list").into_inner().revision;
+    let request = v1::WatchTenantsRequest { resume_revision };
+    let mut tenants = operator.tenants.watch_tenants(request).await.expect("a watch").into_inner();
+    let mut acme = rig.client("tenant/acme").await;
+    let request = v1::WatchOperationsRequest { resume_revision };
+    let mut own = acme.operations.watch_operations(request).await.expect("a watch").into_inner();
+    let mut globex = rig.client("tenant/globex").await;
+    globex.ready_dag("tenants/globex/dags/z", chain(&["nat"])).await;
+    acme.ready_dag("tenants/acme/dags/a", chain(&["nat"])).await;
+    let mut told = Vec::new();
+    // It may have ended before its beginning was read: then both are one event.
+    while told.last().is_none_or(|(_, is_done)| !is_done) {
+        let event = in_time(own.message()).await.expect("no error").expect("no end");
+        let Some(operation) = &event.operation else { continue };
+        let target = operation.metadata.clone().expect("metadata").target;
+        assert_eq!(target, "tenants/acme/dags/a", "others' operations are not told");
+        told.push((event.r#type(), operation.done));
+    }
+    assert_eq!(told[0].0, EventType::Added);
+    assert!(told[1..].iter().all(|told| *told == (EventType::Modified, true)), "{told:?}");
+    let delete =
+        v1::DeleteTenantRequest { name: "tenants/acme".into(), force: true, ..Default::default() };
+    operator.tenants.delete_tenant(delete).await.expect("deleted");
+    let event = loop {
+        let event = in_time(tenants.message()).await.expect("no error").expect("no end");
+        if event.tenant.is_some() {
+            break event;
+        }
+    };
+    assert_eq!(event.r#type(), EventType::Deleted);
+    assert_eq!(event.tenant.expect("a tenant").name, "tenants/acme");
+    rig.stop().await;
+}

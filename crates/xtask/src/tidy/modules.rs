@@ -31,6 +31,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("outbox", &["protocol", "records", "tx"]),
     ("log", &["protocol", "tx"]),
     ("history", &[]),
+    ("revisions", &["protocol", "records", "tx"]),
     ("tally", &[]),
     ("nt_numbers", &[]),
     // Machines.
@@ -238,6 +239,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "refused",
             "registry",
             "requests",
+            "revisions",
             "rules",
             "state",
             "residency",

@@ -164,7 +164,7 @@ struct World {
     inbox: Inbox,
     store: Arc<WithheldStore>,
     commands: Receiver<Order>,
-    changes: broadcast::Receiver<Arc<Change>>,
+    changes: broadcast::Receiver<Notice>,
     answers: Vec<(usize, oneshot::Receiver<Result<Reply, ControlError>>)>,
     reads: Arc<Mutex<Vec<String>>>,
     /// The effects that have left, as text.
@@ -252,7 +252,8 @@ impl World {
         });
         self.told.append(&mut self.reads.lock());
         self.told.extend(self.commands.try_iter().map(|(command, _)| format!("card {command:?}")));
-        while let Ok(change) = self.changes.try_recv() {
+        while let Ok(notice) = self.changes.try_recv() {
+            let Notice::Change(_, change) = notice else { continue };
             let what = match change.as_ref() {
                 Change::DagDeleted(view) => format!("{} deleted", view.name),
                 other => format!("{other:?}"),

@@ -105,7 +105,10 @@ async fn events_wait_until_what_they_tell_of_is_stored() {
         Command::DrainRegion { card: "card0".parse().expect("a label"), region: RegionId(0) };
     let drain = Request { caller: Caller::Operator("ada".into()), request_id: None, command };
     assert!(refused(plane.request(drain).await), "it may be stored yet");
-    let is_told = |change: &Change| matches!(change, Change::Region(_, RegionId(0)));
+    let is_told = |notice: &Notice| match notice {
+        Notice::Change(_, change) => matches!(**change, Change::Region(_, RegionId(0))),
+        Notice::Complete(_) => false,
+    };
     // Other events would carry it out now.
     let seen = epochs(&plane).await;
     wait_for_epoch(&plane, seen + 3).await;
