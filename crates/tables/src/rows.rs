@@ -364,7 +364,8 @@ pub struct RateLimiterRow {
     /// Depth of the bucket in bytes. It follows the promise, not the rate.
     pub burst_bytes: u32,
     /// What was promised, in kbit/s: where packets wait, those beyond it let others pass, and they enter
-    /// a region only when its NTs are done with what was let in before.
+    /// a region only when its NTs are done with what was let in before. Packets of no DAG, or of one without
+    /// a row, are dropped, and until then they are beyond every promise.
     pub promised_kbps: u32,
     /// Bytes that a packet of the promise has on average; higher bits than 14 are not kept. Promised are so
     /// many packets as well: `promised_kbps` of packets of this size, and a card lets

@@ -6,7 +6,7 @@
 
 use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
-use snic_tables::{ClassifierRow, DropCause, NONE};
+use snic_tables::{ClassifierRow, DagRow, DropCause, NONE};
 
 use super::{Claim, NIL, Packet, Plane, Rank, Room, SourceSlot};
 use crate::region::Region;
@@ -82,15 +82,22 @@ impl Plane {
         }
         let generator = self.sources[source as usize].generator.as_ref();
         let (now, largest) = (self.now, generator.map_or(0, |generator| generator.largest()));
-        let Some(limiter) = self.limiter_of(source) else { return Claim::EQUAL };
-        limiter.may_take(now, largest)
+        // Nothing is promised to packets of no DAG, which are dropped.
+        let Some(row) = self.row_of(source) else { return Claim::BEYOND };
+        let limiter = self.limiters.get(usize::from(row.rate_limiter));
+        limiter.map_or(Claim::EQUAL, |limiter| limiter.may_take(now, largest))
+    }
+
+    /// The row of a sender's DAG.
+    fn row_of(&mut self, source: u32) -> Option<DagRow> {
+        let uid = self.classify(source)?;
+        let row = self.banks.current().dags[usize::from(uid.row())];
+        row.filter(|row| row.uid == uid.raw())
     }
 
     /// The token bucket of a sender's DAG.
     fn limiter_of(&mut self, source: u32) -> Option<&mut Limiter> {
-        let uid = self.classify(source)?;
-        let row = self.banks.current().dags[usize::from(uid.row())];
-        let row = row.filter(|row| row.uid == uid.raw())?;
+        let row = self.row_of(source)?;
         self.limiters.get_mut(usize::from(row.rate_limiter))
     }
 

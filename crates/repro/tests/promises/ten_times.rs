@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, DagSpec, NtTypeId};
+use snic_card_sim::{Sizes, TrafficSource};
+use snic_controller::{Command, DropCause};
+use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
 use snic_repro::Parameters;
 
-use super::Seen;
 use super::sets::{Load, Random, Set, for_all, seeds, words};
+use super::{STEP, Seen, chain_of, testbed_of};
 
 /// How long all send before it counts, and how long it counts: rates follow loads within it, once an epoch.
 const WARM_UP: Duration = Duration::from_millis(1);
@@ -90,6 +92,40 @@ pub fn judge(seed: u64) -> Judged {
         }
     }
     Judged { polite: count, others }
+}
+
+/// A tenant deletes its DAG, or that is stopped while its state moves, and goes on to send: ten times what the
+/// ingress takes.
+#[test]
+fn packets_of_a_dag_that_is_gone_wait_for_those_of_promises() {
+    let nt = ["firewall"];
+    let mut testbed = testbed_of(&[&nt], 2);
+    let mut uids = Vec::new();
+    for (tenant, gbps) in [("polite", 45), ("gone", 1)] {
+        testbed.tenant(tenant, 1).expect("a tenant");
+        uids.push(testbed.dag(tenant, "web", chain_of(&nt, gbps)).expect("it fits").uid);
+    }
+    let name =
+        DagName { tenant: "gone".parse().expect("a label"), dag: "web".parse().expect("a label") };
+    testbed.ask(Command::DeleteDag { name, etag: None }).expect("it has no users");
+    let [polite, gone] = uids[..] else { unreachable!("two DAGs") };
+    let mut p99 = Vec::new();
+    for sends_on in [false, true] {
+        let (dag, gbps) = if sends_on { (gone, 1_000) } else { (polite, 45) };
+        let source = TrafficSource::of_dag(dag, Bandwidth::from_gbps(gbps), Sizes::imix());
+        testbed.send(source).expect("a source");
+        testbed.live(WARM_UP, STEP).expect("time passes");
+        testbed.card.take_measurements();
+        testbed.live(Duration::from_millis(2), STEP).expect("time passes");
+        let measured = testbed.card.take_measurements();
+        assert_eq!(measured.dropped(DropCause::StaleUid) > 0, sends_on, "{measured:?}");
+        let dag = measured.dag(polite.row()).expect("its packets went through");
+        assert!(dag.intended.gbps_f64() > 44.5 && dag.served.gbps_f64() > 44.5, "{dag:?}");
+        p99.push(dag.delay_p99_nanos());
+    }
+    // The largest packet of the simple IMIX at 100 Gbit/s, which an ingress that is taken is not taken back.
+    let packet = f64::from(1_500 * 8) / 100.0;
+    assert!(p99[1] <= (p99[0] * 1.1).max(p99[0] + packet), "{p99:?} ns, {packet} ns a packet");
 }
 
 /// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
