@@ -302,7 +302,7 @@ impl Plane {
             return self.drop_packet(at, DropCause::StoreFull);
         }
         let (bank, version) = self.banks.begin();
-        if beyond && !std::mem::replace(&mut self.paces, true) {
+        if (beyond || is_early) && !std::mem::replace(&mut self.paces, true) {
             // Until now nobody asked what is ahead.
             self.regions.iter_mut().for_each(Region::note_ahead);
         }

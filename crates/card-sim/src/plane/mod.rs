@@ -298,7 +298,7 @@ pub(crate) struct Plane {
     queues: Vec<Queue>,
     /// Queues that are not empty, by region, in the order of their turns.
     lanes: Vec<VecDeque<u16>>,
-    /// Whether packets beyond their promises came: what regions have ahead counts from then on.
+    /// Whether packets came that are not due: what regions have ahead counts from then on.
     paces: bool,
     /// The first cycle at which a credit is back that somebody waits for.
     calls_at: u64,
