@@ -102,8 +102,13 @@ fn role() -> TestRole<'static> {
 }
 
 fn check_all(bytes: &[u8], card: &CardProfile, plan: &FloorPlan) -> bool {
-    let expected =
-        ExpectedRole { control: role().control, registers_bytes: 1 << 21, interface: None, card };
+    let expected = ExpectedRole {
+        control: role().control,
+        registers_bytes: 1 << 21,
+        first_register: 0x40,
+        interface: None,
+        card,
+    };
     let role = check_role(bytes, &expected);
     let region = parse(bytes);
     let inside = region.as_ref().is_ok_and(|file| plan.check(file, RegionKind::KnownNt).is_ok());

@@ -34,5 +34,8 @@ pub use worker::{WorkerEnd, serve};
 pub const REGISTERS_BYTES: u64 =
     (snic_tables::registers::SHADOW_BANK + snic_tables::registers::BANK_BYTES) as u64;
 
+/// What the kernel has before them for its handshake and arguments, in bytes.
+pub const FIRST_REGISTER: u64 = snic_tables::registers::FIRST as u64;
+
 /// The kernel with the register map, as `kernel:instance`, where the settings name no other.
 pub const CONTROL: &str = "snic_control:control_0";

@@ -470,7 +470,8 @@ fn test_images_are_built_without_a_server_and_pass_the_daemons_own_checks() {
     let found = built(&format!("--model sim-16 --role {uuid} {role}"));
     assert_eq!(found.code, 0, "{}", found.stderr);
     let (control, registers_bytes) = ("snic_control:control_0", 1 << 20);
-    let expected = ExpectedRole { control, registers_bytes, interface: None, card };
+    let expected =
+        ExpectedRole { control, registers_bytes, first_register: 0x40, interface: None, card };
     let role = std::fs::read(&role).expect("written");
     check_role(&role, &expected).expect("a role that the daemon takes");
 

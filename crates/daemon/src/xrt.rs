@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use snic_bitstream::signature::Trust;
 use snic_bitstream::xclbin::{ExpectedRole, check_role};
-use snic_card_xrt::{CallDeadlines, REGISTERS_BYTES, TracedWork, XrtCard};
+use snic_card_xrt::{CallDeadlines, FIRST_REGISTER, REGISTERS_BYTES, TracedWork, XrtCard};
 use snic_domain::{CardId, CardProfile, Digest};
 use snic_ports::card::Card;
 use snic_server::CardLink;
@@ -98,6 +98,7 @@ impl RoleCheck {
         let expected = ExpectedRole {
             control: &settings.control,
             registers_bytes: REGISTERS_BYTES,
+            first_register: FIRST_REGISTER,
             interface: self.interface,
             card: &self.profile,
         };

@@ -2,7 +2,8 @@
 //! control interface.
 //!
 //! ```text
-//! 0x00_0000  control     identity, table commit, configuration controller, bulk transfers
+//! 0x00_0000  kernel      left to the kernel's own handshake and arguments: [`FIRST`]
+//! 0x00_0040  control     configuration controller, bulk transfers, identity, table commit
 //! 0x00_1000  regions     32 pages of 256 bytes
 //! 0x00_4000  counters    packets, drops by cause, errors
 //! 0x00_5000  states      32 pages of 64 bytes: how a region's wrapper saves and restores state
@@ -20,43 +21,11 @@ use crate::layout::{BANK_WORDS, RowKey};
 /// A byte address, always a multiple of 4.
 pub type Address = u32;
 
-/// Reads as [`MAGIC_VALUE`].
-pub const MAGIC: Address = 0x000;
-/// "SNIC".
-pub const MAGIC_VALUE: u32 = 0x534e_4943;
-/// Version of this map: [`LAYOUT_VALUE`].
-pub const LAYOUT: Address = 0x004;
-/// The version described here.
-pub const LAYOUT_VALUE: u32 = 1;
-/// Optional features of the shell: see [`CAPABILITY_BULK`].
-pub const CAPABILITIES: Address = 0x008;
-/// Bulk transfers through a buffer and one doorbell: [`BULK_START`].
-pub const CAPABILITY_BULK: u32 = 1;
-/// NTs take configurations: [`CONFIGURE_START`].
-pub const CAPABILITY_CONFIGURE: u32 = 2;
-/// Drops are counted by DAG: [`DAG_DROPS`].
-pub const CAPABILITY_DAG_DROPS: u32 = 4;
-/// How many regions the card has.
-pub const REGION_COUNT: Address = 0x00c;
-/// JTAG id of the part.
-pub const IDCODE: Address = 0x010;
-/// A random number drawn at power-up: it differs after the card lost its state.
-pub const BOOT_ID: Address = 0x014;
-
-/// Version of the active bank.
-pub const TABLE_VERSION: Address = 0x020;
-/// Writing active version + 1 swaps the banks; any other value is refused ([`COMMIT_REFUSED`]).
-pub const COMMIT: Address = 0x024;
-/// Writing 1 makes the shadow bank the same as the active one again.
-pub const ABORT: Address = 0x028;
-/// One of the `COMMIT_…` values.
-pub const COMMIT_STATUS: Address = 0x02c;
-/// No commit under way; both banks are the same but for shadow writes since.
-pub const COMMIT_IDLE: u32 = 0;
-/// Packets that began with the old bank are still under way.
-pub const COMMIT_BUSY: u32 = 1;
-/// The last commit named a version that is not the next one.
-pub const COMMIT_REFUSED: u32 = 2;
+/// The first register of this map. The kernel behind which a role has it is declared `AP_CTRL_HS`, the one kind
+/// that XRT gives exclusive register access to. Such a kernel has its handshake from 0x00 to 0x0c (control,
+/// interrupt enable and status), and its arguments from 0x10 on (Vitis HLS, "S_AXILITE Control Register Map"; XRT's
+/// scheduler writes them where it starts a kernel); here that is the pointer to the memory for bitstreams.
+pub const FIRST: Address = 0x040;
 
 /// Region to load.
 pub const LOAD_REGION: Address = 0x040;
@@ -151,6 +120,44 @@ pub const CONFIGURE_IDLE: u32 = 0;
 pub const CONFIGURE_DONE: u32 = 2;
 /// The buffer holds none, or others than the tag says.
 pub const CONFIGURE_REFUSED: u32 = 3;
+
+/// Reads as [`MAGIC_VALUE`].
+pub const MAGIC: Address = 0x100;
+/// "SNIC".
+pub const MAGIC_VALUE: u32 = 0x534e_4943;
+/// Version of this map: [`LAYOUT_VALUE`].
+pub const LAYOUT: Address = 0x104;
+/// The version described here.
+pub const LAYOUT_VALUE: u32 = 2;
+/// Optional features of the shell: see [`CAPABILITY_BULK`].
+pub const CAPABILITIES: Address = 0x108;
+/// Bulk transfers through a buffer and one doorbell: [`BULK_START`].
+pub const CAPABILITY_BULK: u32 = 1;
+/// NTs take configurations: [`CONFIGURE_START`].
+pub const CAPABILITY_CONFIGURE: u32 = 2;
+/// Drops are counted by DAG: [`DAG_DROPS`].
+pub const CAPABILITY_DAG_DROPS: u32 = 4;
+/// How many regions the card has.
+pub const REGION_COUNT: Address = 0x10c;
+/// JTAG id of the part.
+pub const IDCODE: Address = 0x110;
+/// A random number drawn at power-up: it differs after the card lost its state.
+pub const BOOT_ID: Address = 0x114;
+
+/// Version of the active bank.
+pub const TABLE_VERSION: Address = 0x120;
+/// Writing active version + 1 swaps the banks; any other value is refused ([`COMMIT_REFUSED`]).
+pub const COMMIT: Address = 0x124;
+/// Writing 1 makes the shadow bank the same as the active one again.
+pub const ABORT: Address = 0x128;
+/// One of the `COMMIT_…` values.
+pub const COMMIT_STATUS: Address = 0x12c;
+/// No commit under way; both banks are the same but for shadow writes since.
+pub const COMMIT_IDLE: u32 = 0;
+/// Packets that began with the old bank are still under way.
+pub const COMMIT_BUSY: u32 = 1;
+/// The last commit named a version that is not the next one.
+pub const COMMIT_REFUSED: u32 = 2;
 
 /// First page of the regions.
 pub const REGIONS: Address = 0x1000;
@@ -279,6 +286,7 @@ pub const SHADOW_BANK: Address = 0x10_0000;
 pub const BANK_BYTES: Address = BANK_WORDS as u32 * 4;
 
 const _: () = assert!(8 * DropCause::ALL.len() <= DAG_DROPS_ROW as usize, "a cause too many");
+const _: () = assert!(LOAD_REGION >= FIRST, "the kernel's own registers");
 const _: () = assert!(ACTIVE_BANK + BANK_BYTES <= SHADOW_BANK, "the banks overlap");
 
 /// A register of a region's page.
@@ -312,7 +320,7 @@ pub const fn active_row(key: RowKey) -> Option<Address> {
 pub const fn is_register(at: Address) -> bool {
     let last_slot = REGION_LOAD + 16 * CHAIN_SLOTS_MAX as u32;
     let is_known = match at {
-        MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_STATUS | LOAD_REGION..=LOAD_ERROR => true,
+        LOAD_REGION..=LOAD_ERROR | MAGIC..=BOOT_ID | TABLE_VERSION..=COMMIT_STATUS => true,
         BULK_BUFFER_LOW..=BULK_STATUS | SAVE_AREA_LOW..=SAVE_AREA_BYTES => true,
         CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS => true,
         STATES..STATES_END => (at - STATES) % STATE_PAGE <= STATE_BYTES,

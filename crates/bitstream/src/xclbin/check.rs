@@ -14,6 +14,8 @@ pub struct ExpectedRole<'a> {
     pub control: &'a str,
     /// Bytes of the register map.
     pub registers_bytes: u64,
+    /// Where the map's first register is; what is before belongs to the kernel's handshake and arguments.
+    pub first_register: u64,
     /// The interface of the platform on the card, where it is known.
     pub interface: Option<Uuid>,
     /// The card.
@@ -51,6 +53,19 @@ pub enum WrongRole {
     NotExclusive {
         /// Which.
         control: String,
+    },
+    /// Arguments in the place of the map.
+    #[error(
+        "the kernel {control} has arguments up to byte {end:#x} of its registers; the map begins at \
+         {first:#x}, so XRT would write arguments over it: declare fewer"
+    )]
+    Arguments {
+        /// Which.
+        control: String,
+        /// Where they end.
+        end: u64,
+        /// Where the map begins.
+        first: u64,
     },
     /// A register map that is cut.
     #[error("the kernel {control} has {range} bytes of registers; the map needs {needed}")]
@@ -108,6 +123,10 @@ fn check_control(role: &Xclbin<'_>, expected: &ExpectedRole<'_>) -> Result<(), W
     };
     if ip.control != Control::HandShake {
         return Err(WrongRole::NotExclusive { control: control() });
+    }
+    let (end, first) = (kernel.arguments_end, expected.first_register);
+    if end > first {
+        return Err(WrongRole::Arguments { control: control(), end, first });
     }
     let needed = expected.registers_bytes;
     if kernel.range < needed {

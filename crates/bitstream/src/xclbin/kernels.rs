@@ -23,6 +23,8 @@ pub struct Kernel {
     pub base: u64,
     /// Bytes of its registers.
     pub range: u64,
+    /// Where its arguments end in them, in bytes from the first; zero where it has none.
+    pub arguments_end: u64,
 }
 
 impl Kernel {
@@ -43,6 +45,7 @@ struct Place {
     core: bool,
     kernel: Option<String>,
     instance: Option<String>,
+    arguments_end: u64,
 }
 
 /// Every kernel instance that the metadata describes; at least one.
@@ -93,7 +96,16 @@ fn open(
 ) -> Result<(), &'static str> {
     match element.name().as_ref() {
         b"core" => place.core = true,
-        b"kernel" if place.core => place.kernel = Some(attribute(element, "name")?),
+        b"kernel" if place.core => {
+            place.kernel = Some(attribute(element, "name")?);
+            place.arguments_end = 0;
+        }
+        // They stand before the kernel's instances.
+        b"arg" if place.kernel.is_some() => {
+            let (offset, size) = (number(element, "offset")?, number(element, "size")?);
+            let end = offset.checked_add(size).ok_or("an argument is too large")?;
+            place.arguments_end = place.arguments_end.max(end);
+        }
         b"instance" if place.kernel.is_some() => {
             place.instance = Some(attribute(element, "name")?);
         }
@@ -104,7 +116,8 @@ fn open(
                 }
                 let (kernel, instance) = (kernel.clone(), instance.clone());
                 let (base, range) = (number(element, "base")?, number(element, "range")?);
-                kernels.push(Kernel { kernel, instance, base, range });
+                let arguments_end = place.arguments_end;
+                kernels.push(Kernel { kernel, instance, base, range, arguments_end });
             }
         }
         _ => {}
@@ -124,11 +137,11 @@ fn close(name: &[u8], place: &mut Place) {
 /// Names are short: they have to fit the 64 bytes of the layout.
 fn attribute(element: &BytesStart<'_>, name: &str) -> Result<String, &'static str> {
     let found = element.try_get_attribute(name).map_err(|_| "an attribute is not well formed")?;
-    let value = found.ok_or("an element lacks its name, base or range")?.value;
+    let value = found.ok_or("an element lacks its name, base, range, offset or size")?.value;
     let is_name = (1..64).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
     match str::from_utf8(&value) {
         Ok(text) if is_name => Ok(text.to_owned()),
-        _ => Err("a name, base or range is not a short text"),
+        _ => Err("a name, base, range, offset or size is not a short text"),
     }
 }
 
@@ -138,7 +151,7 @@ fn number(element: &BytesStart<'_>, name: &str) -> Result<u64, &'static str> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "a base or range is not a number")
+    parsed.map_err(|_| "a base, range, offset or size is not a number")
 }
 
 /// Every kernel has its IP, at the same address.

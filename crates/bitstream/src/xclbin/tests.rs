@@ -28,7 +28,13 @@ fn role() -> TestRole<'static> {
 }
 
 fn expected(card: &CardProfile) -> ExpectedRole<'_> {
-    ExpectedRole { control: CONTROL, registers_bytes: 1 << 21, interface: None, card }
+    ExpectedRole {
+        control: CONTROL,
+        registers_bytes: 1 << 21,
+        first_register: 0x40,
+        interface: None,
+        card,
+    }
 }
 
 fn good() -> Vec<u8> {
@@ -148,6 +154,10 @@ fn a_role_for_another_card_or_daemon_is_refused() {
     layout[13] = 2; // AP_CTRL_NONE
     let streams = rebuilt(kind::IP_LAYOUT, Some(&layout));
     assert!(refused(&streams, &expected(&card)).contains("AP_CTRL_HS"));
+    // A pointer at 0x10 ends at 0x18.
+    let tight = ExpectedRole { first_register: 0x14, ..expected(&card) };
+    assert!(refused(&good(), &tight).contains("arguments up to byte 0x18"));
+    check_role(&good(), &ExpectedRole { first_register: 0x18, ..expected(&card) }).expect("room");
 }
 
 #[test]

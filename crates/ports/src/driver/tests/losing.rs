@@ -152,7 +152,7 @@ fn a_restart_during_a_load_is_a_loss() {
 fn another_device_or_another_map_is_not_adopted() {
     for (register, value, text) in [
         (MAGIC, 0xffff_ffff, "0xffffffff"),
-        (LAYOUT, 2, "0x00000002"),
+        (LAYOUT, 1, "0x00000001"),
         (REGION_COUNT, 33, "33 regions"),
     ] {
         let mut bench = Bench::new();
