@@ -11,7 +11,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE};
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, DagSpec, Digest, NtType, NtTypeId, TenantId,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Cycles, DagSpec, Digest, NtType, NtTypeId,
+    TenantId,
 };
 
 use crate::changes::ChangeCounter;
@@ -23,7 +24,7 @@ use crate::changes::ChangeCounter;
 pub(crate) struct NtKey(u64);
 
 impl NtKey {
-    fn of(id: &NtTypeId) -> Self {
+    pub(crate) fn of(id: &NtTypeId) -> Self {
         let words = Digest::of(id.as_str().as_bytes()).words();
         Self(u64::from(words[0]) << 32 | u64::from(words[1]))
     }
@@ -40,6 +41,8 @@ pub(crate) struct ChainSlot {
     pub(crate) key: NtKey,
     /// Zero if the catalogue does not know the NT.
     pub(crate) bandwidth_max: Bandwidth,
+    /// Likewise.
+    pub(crate) latency: Cycles,
     /// In whole pages, for each tenant.
     pub(crate) memory: ByteSize,
 }
@@ -67,6 +70,7 @@ impl PhysicalChain {
             slots.push(ChainSlot {
                 key: known.map_or_else(|| NtKey::of(id), |nt| nt.key),
                 bandwidth_max: known.map_or(Bandwidth::ZERO, |nt| nt.nt.bandwidth_max),
+                latency: known.map_or(Cycles::default(), |nt| nt.nt.latency),
                 memory: known.map_or(ByteSize::ZERO, |nt| whole_pages(nt.nt.memory)),
             });
             area = area.zip(known).map(|(sum, nt)| sum + nt.nt.area);

@@ -322,9 +322,9 @@ impl Ledger {
     pub fn credits(&self, region: RegionId) -> [u8; CHAIN_SLOTS_MAX] {
         let mut credits = [0; CHAIN_SLOTS_MAX];
         let Some(entry) = self.regions.get(region.index()) else { return credits };
-        let nts = entry.content.as_ref().map_or(0, |chain| chain.slots.len());
-        for (credits, slot) in credits.iter_mut().zip(&entry.slots).take(nts) {
-            *credits = work::credits_of(&self.profile, slot.credits);
+        let nts = entry.content.iter().flat_map(|chain| &chain.slots);
+        for ((credits, taken), nt) in credits.iter_mut().zip(&entry.slots).zip(nts) {
+            *credits = work::credits_of(&self.profile, nt, taken.credits);
         }
         credits
     }

@@ -16,10 +16,11 @@
 //! Amounts are rounded down to thousandths of a credit or an entry, to bytes, and to cycles per second. So the parts of a DAG that fit
 //! together fit one after the other, too.
 
-use snic_domain::limits::SYNC_ROWS;
+use snic_domain::limits::{PACKET_BYTES_MAX, SYNC_ROWS};
 use snic_domain::{Bandwidth, CardProfile, Dag, DagSpec, NtType, PacketSizes, RegionPass, Traffic};
 
 use crate::PlanCatalogue;
+use crate::catalogue::ChainSlot;
 use crate::stay::{Stay, Transit};
 
 /// Part of a port that may be reserved, in thousandths: of the ingress, of the egress, and of each
@@ -72,12 +73,21 @@ pub(crate) fn sync_max(profile: &CardProfile) -> u64 {
     if profile.region_pass.is_some() { SYNC_ROWS as u64 * SYNC_PERMILLE } else { u64::MAX }
 }
 
-/// Credits to be programmed for a slot of which `milli` thousandths of a credit are reserved: twice
-/// that, at least the card's initial credits, and at most what the card has.
-pub(crate) fn credits_of(profile: &CardProfile, taken: u64) -> u8 {
+/// Credits to be programmed for a slot of which `taken` thousandths of a credit are reserved: twice that, and what
+/// comes while the NT takes in one packet of the largest size, so that it never waits for packets that wait for
+/// credits; at least the card's initial credits, and at most what the card has.
+///
+/// Reserved is packet rate × round trip, so the packets that come in a time are at most `taken` × time / least round
+/// trip: that of a packet without payload which meets nobody.
+pub(crate) fn credits_of(profile: &CardProfile, slot: &ChainSlot, taken: u64) -> u8 {
     let initial = profile.credits_initial;
     let Some(pass) = profile.region_pass else { return initial };
-    let wanted = taken.saturating_mul(CREDITS_MARGIN).div_ceil(1_000);
+    let least =
+        u64::from(pass.descriptor_beats) + 1 + slot.latency.get() + pass.credit_return.get();
+    let largest = u64::from(PACKET_BYTES_MAX) * 8;
+    let behind = ratio_up(largest, profile.clock_hz, slot.bandwidth_max.get().max(1));
+    let trips = CREDITS_MARGIN.saturating_mul(least).saturating_add(behind);
+    let wanted = ratio_up(taken, trips, least.saturating_mul(1_000));
     u8::try_from(wanted).unwrap_or(u8::MAX).max(initial).min(pass.credits_max.max(initial))
 }
 
@@ -322,8 +332,10 @@ fn ratio_up(amount: u64, up: u64, down: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use snic_domain::{ByteSize, Cycles};
 
     use super::*;
+    use crate::catalogue::NtKey;
     use crate::ledger::tests::profile;
 
     fn work(sizes: PacketSizes, payload: bool) -> Work {
@@ -374,10 +386,24 @@ mod tests {
     #[test]
     fn credits_are_programmed_between_the_cards_limits() {
         let card = profile();
-        let programmed = [0, 4_000, 4_001, 20_500, 101_600].map(|taken| credits_of(&card, taken));
-        assert_eq!(programmed, [8, 8, 9, 41, 127]);
+        let pass = card.region_pass.expect("it counts packets");
+        let least = u64::from(pass.descriptor_beats) + 1 + pass.credit_return.get();
+        let slot = |latency, bandwidth_max| ChainSlot {
+            key: NtKey::of(&"aes".parse().expect("a label")),
+            bandwidth_max,
+            latency: Cycles::new(latency),
+            memory: ByteSize::ZERO,
+        };
+        // It takes in the largest packet, 73,728 bits, as fast as its packets are under way.
+        let fast = slot(74 - least, Bandwidth::from_bps(73_728 * card.clock_hz / 74));
+        let programmed =
+            [0, 2_600, 2_667, 20_500, 101_600].map(|taken| credits_of(&card, &fast, taken));
+        assert_eq!(programmed, [8, 8, 9, 62, 127]);
+        // One credit of 64 cycles: two, and 16 that come in the 1,024 cycles of the largest packet.
+        let slow = slot(64 - least, Bandwidth::from_bps(73_728 * card.clock_hz / 1_024));
+        assert_eq!(credits_of(&card, &slow, 1_000), 18);
         let none = CardProfile { region_pass: None, ..card };
-        assert_eq!(credits_of(&none, 50_000), 8, "as the card starts");
+        assert_eq!(credits_of(&none, &fast, 50_000), 8, "as the card starts");
     }
 
     #[test]
