@@ -106,9 +106,11 @@ impl Revisions {
         self.last.max(of_time(now).saturating_sub(1))
     }
 
-    /// When a resource was made and last changed. What cards say of one counts as changed by a restart.
+    /// When a resource was made and last changed. What cards say of one counts as changed by a restart. A record
+    /// from before there were revisions counts as changed after 0, so a watch from the beginning is sent it.
     pub fn stamp(&self, name: &ResourceKey) -> Stamp {
         let mut stamp = self.known.get(name).map(|known| known.stamp).unwrap_or_default();
+        stamp.changed = stamp.changed.max(1);
         if name.kind().is_observed() {
             stamp.changed = stamp.changed.max(self.started);
         }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use snic_controller::{Command, Controller, InvalidRecord, LAYOUT, migrate};
+use snic_controller::{Command, Controller, InvalidRecord, LAYOUT, ResourceKey, migrate};
 use snic_domain::{
     Bandwidth, BindingSpec, BindingState, BindingTarget, ByteSize, DagState, Match, NtType,
     RegionId, Rule, RuleId, Timestamp, VmId,
@@ -94,6 +94,13 @@ fn every_layout_is_opened_and_goes_on() {
         world.durable = after_migration(&stored);
         world.add_card(crate::support::things::card_id());
         world.settle();
+        // A watch from the beginning is sent what was changed after revision 0.
+        let tenants = world.controller.tenants().map(|view| ResourceKey::Tenant(view.tenant.id));
+        let own = ResourceKey::NtType("acme.own".parse().expect("an id"));
+        for name in tenants.chain([own]) {
+            let stamp = world.controller.stamp(&name);
+            assert!(stamp.changed > 0, "layout {layout}: {name} is in no watch");
+        }
         let states = |name| world.controller.dag_view(&dag(name)).map(|view| view.state);
         assert_eq!(states("acme/web"), Some(DagState::Ready), "layout {layout}");
         assert_eq!(states("acme/deep"), Some(DagState::Ready), "layout {layout}");
