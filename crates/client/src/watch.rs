@@ -1,5 +1,6 @@
 //! Streams of changes that resume after a lost connection.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use tonic::{Code, Status, Streaming};
@@ -7,8 +8,8 @@ use tonic::{Code, Status, Streaming};
 use crate::connection::Client;
 use crate::failure::Failure;
 
-/// Failed attempts in a row before the watch fails.
-const ATTEMPTS_MAX: u32 = 5;
+/// Failed attempts in a row before the watch fails: after 51 s, in which a daemon starts again.
+const ATTEMPTS_MAX: u32 = 9;
 
 /// Passes every message of a stream to `take`, which returns the revision to resume from. `open` starts the
 /// stream after a revision; 0 starts with everything that exists.
@@ -39,11 +40,16 @@ pub async fn follow<T>(
             Err(status) => status,
         };
         attempts += 1;
-        if lost.code() != Code::Unavailable || attempts >= ATTEMPTS_MAX {
+        if !is_passing(&lost) || attempts >= ATTEMPTS_MAX {
             return Err(client.failure(lost));
         }
         tokio::time::sleep(Duration::from_millis(100 << attempts)).await;
     }
+}
+
+/// Whether it is worth another attempt: the server is away, or the connection broke, of which no server told.
+fn is_passing(lost: &Status) -> bool {
+    lost.code() == Code::Unavailable || lost.source().is_some()
 }
 
 #[cfg(test)]
@@ -97,16 +103,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_resumes_where_it_was_cut_off() {
-        let streams = vec![Ok(stream(&[5, 7], Some(away()))), Err(away()), Ok(stream(&[9], None))];
-        let (opened, taken, result) = followed(streams).await;
-        result.expect("the server ended it");
-        assert_eq!((opened, taken), (vec![0, 7, 7], vec![5, 7, 9]));
+        let broken = || Status::from_error(Box::new(std::io::Error::other("broken pipe")));
+        assert_ne!(broken().code(), Code::Unavailable);
+        for lost in [away, broken] {
+            let streams =
+                vec![Ok(stream(&[5, 7], Some(away()))), Err(lost()), Ok(stream(&[9], None))];
+            let (opened, taken, result) = followed(streams).await;
+            result.expect("the server ended it");
+            assert_eq!((opened, taken), (vec![0, 7, 7], vec![5, 7, 9]));
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_gives_up_when_nothing_comes_any_more() {
         let (opened, _, result) = followed((0..100).map(|_| Err(away())).collect()).await;
-        assert_eq!((opened.len(), result.expect_err("too often").exit_code()), (5, 7));
+        assert_eq!((opened.len(), result.expect_err("too often").exit_code()), (9, 7));
         // Any event in between resets the count.
         let mut streams: Vec<Opened> = (0..4).map(|_| Err(away())).collect();
         streams.push(Ok(stream(&[3], Some(away()))));
