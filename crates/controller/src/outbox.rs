@@ -11,8 +11,8 @@
 //!
 //! What a tenant reads waits for less: for the last batch with a record that shows in its reads, and all
 //! before that. Others' batches, of which a busy neighbour may have hundreds on their way, do not hold
-//! it back. What is computed from all tenants' DAGs, such as a rate, may then tell of one that a crash
-//! undoes; that it changes at any time is part of what it is.
+//! it back. What is computed from all tenants' DAGs, such as a rate, may then include one that a crash
+//! undoes; such a value may change at any time anyway.
 //!
 //! Commands that read counters or set the loop's rates depend on no record and wait for none: a loop that
 //! waited for every batch would miss epochs when somebody writes much.

@@ -44,7 +44,7 @@ pub(crate) struct Revisions {
     /// Changes before this one are not known.
     floor: u64,
     floor_is_stored: bool,
-    /// Since when the daemon runs: what cards say is told anew since then.
+    /// When the daemon started: cards are read again then, so what they hold counts as changed.
     started: u64,
     known: BTreeMap<ResourceKey, Known>,
     deleted: BTreeMap<Option<TenantId>, Deletions>,

@@ -74,7 +74,7 @@ pub(crate) fn sync_max(profile: &CardProfile) -> u64 {
 }
 
 /// Credits to be programmed for a slot of which `taken` thousandths of a credit are reserved: twice that, and what
-/// comes while the NT takes in one packet of the largest size, so that it never waits for packets that wait for
+/// comes while the NT takes in one packet of the largest size, so that the NT is not idle while packets wait for
 /// credits; at least the card's initial credits, and at most what the card has.
 ///
 /// Reserved is packet rate × round trip, so the packets that come in a time are at most `taken` × time / least round

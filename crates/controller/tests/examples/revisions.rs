@@ -58,7 +58,7 @@ fn a_record_has_the_revision_that_was_told() {
     world.restart();
     let found = world.controller.stamp(&dag);
     assert!(before < found.created && found.created <= after, "{found:?}");
-    assert!(found.changed > after, "what the card says of it is told anew");
+    assert!(found.changed > after, "the card was read again");
 }
 
 #[test]

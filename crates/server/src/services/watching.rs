@@ -74,7 +74,7 @@ impl<V> Event<'_, V> {
 pub(crate) struct WatchSpec<A, E> {
     pub topic: Topic,
     pub caller: Caller,
-    /// Reads at most so many of the existing resources, those behind one.
+    /// Reads the existing resources after the given one, at most as many as the last argument says.
     pub piece: A,
     /// Converts an event to its message.
     pub event: E,
@@ -201,7 +201,7 @@ impl Services {
         Ok(gone.into_iter().filter(|name| topic.has(name)).collect())
     }
 
-    /// Existing resources behind one.
+    /// The next existing resources, after the given one.
     async fn piece<V, A>(
         &self,
         caller: &Caller,
