@@ -84,7 +84,8 @@ pub(crate) type Events<T> = ReceiverStream<Result<T, Status>>;
 
 /// Existing resources, and the revision that they were read at.
 struct Piece<V> {
-    views: Vec<(V, Stamp)>,
+    /// Each with when it was made and changed, where that is stored.
+    views: Vec<(V, Option<Stamp>)>,
     revision: u64,
 }
 
@@ -163,9 +164,8 @@ impl Services {
             Err(NotKept::EarlierRun) => {
                 // Before the state is read, so that no change after it is missed.
                 let mut follower = hub.follow_from_now(topic.clone());
-                let gone = self.gone(&caller, &topic, resume).await?;
                 let piece = Arc::new(piece);
-                let first = self.piece(&caller, &piece, None).await?;
+                let (gone, first) = self.beginning(&caller, &topic, resume, &piece).await?;
                 follower.skip_to(first.revision);
                 (Some(Existing { first, gone, since: resume, piece, caller }), follower)
             }
@@ -185,20 +185,33 @@ impl Services {
         Ok(ReceiverStream::new(events))
     }
 
-    /// What of a topic was deleted after a revision, in an earlier run of the server too.
-    async fn gone(
+    /// What of a topic was deleted after a revision, in an earlier run of the server too, and the first
+    /// existing resources: in one read, or a deletion between two would be in neither.
+    async fn beginning<V, A>(
         &self,
         caller: &Caller,
         topic: &Topic,
         since: u64,
-    ) -> Result<Vec<ResourceKey>, ApiError> {
-        let (Some(kind), true) = (topic.kind(), since > 0) else { return Ok(Vec::new()) };
+        piece: &Arc<A>,
+    ) -> Result<(Vec<ResourceKey>, Piece<V>), ApiError>
+    where
+        V: FromView,
+        A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V> + Send + Sync + 'static,
+    {
+        let piece = Arc::clone(piece);
+        let deletions_of = topic.kind().filter(|_| since > 0);
         let tenant = topic.tenant().cloned();
-        let query = move |controller: &Controller, _: &Caller| {
-            controller.deleted_since(kind, tenant.as_ref(), since)
+        let query = move |controller: &Controller, caller: &Caller| {
+            let gone = match deletions_of {
+                Some(kind) => controller.deleted_since(kind, tenant.as_ref(), since)?,
+                None => Vec::new(),
+            };
+            Ok((gone, read_piece(controller, caller, &*piece, None)))
         };
-        let gone = self.read(caller, query).await?.map_err(|RevisionTooOld| expired())?;
-        Ok(gone.into_iter().filter(|name| topic.has(name)).collect())
+        let (found, revision) = self.read_at(caller, query).await?;
+        let (gone, views) = found.map_err(|RevisionTooOld| expired())?;
+        let gone = gone.into_iter().filter(|name| topic.has(name)).collect();
+        Ok((gone, Piece { views, revision }))
     }
 
     /// The next existing resources, after the given one.
@@ -206,7 +219,7 @@ impl Services {
         &self,
         caller: &Caller,
         piece: &Arc<A>,
-        after: Option<V>,
+        after: V,
     ) -> Result<Piece<V>, ApiError>
     where
         V: FromView,
@@ -214,15 +227,10 @@ impl Services {
     {
         let piece = Arc::clone(piece);
         let query = move |controller: &Controller, caller: &Caller| {
-            let views = piece(controller, caller, after.as_ref(), PIECE).into_iter();
-            let stamp = |view: &V| view.name().map(|name| controller.stamp(&name));
-            views.map(|view| (stamp(&view), view)).collect::<Vec<_>>()
+            read_piece(controller, caller, &*piece, Some(&after))
         };
         let (views, revision) = self.read_at(caller, query).await?;
-        // Events of the log are all of this run of the server.
-        let new = Stamp { created: u64::MAX, changed: u64::MAX };
-        let views = views.into_iter().map(|(stamp, view)| (view, stamp.unwrap_or(new)));
-        Ok(Piece { views: views.collect(), revision })
+        Ok(Piece { views, revision })
     }
 
     /// Sends what exists, and what of it is included in which revision where that is later than the
@@ -247,14 +255,22 @@ impl Services {
         let begun = first.revision;
         let mut next = first;
         loop {
+            // What was made while pieces were read is told by its change, after the deletion of an earlier
+            // one of its name.
+            let is_told_later =
+                |stamp: &Option<Stamp>| stamp.is_some_and(|stamp| stamp.created > begun);
+            let told = |(_, stamp): &&(V, Option<Stamp>)| !is_told_later(stamp);
             if next.revision > begun {
-                let resources = next.views.iter().filter_map(|(view, _)| view.resource());
+                let resources =
+                    next.views.iter().filter(told).filter_map(|(view, _)| view.resource());
                 included.extend(resources.map(|resource| (resource, next.revision)));
             }
-            for (view, stamp) in next.views.iter().filter(|(_, stamp)| stamp.changed > since) {
-                let kind = match stamp.created > since || since == 0 {
-                    true => ChangeKind::Added,
-                    false => ChangeKind::Modified,
+            for (view, stamp) in next.views.iter().filter(told) {
+                // Events of the log are all of this run of the server.
+                let kind = match stamp {
+                    Some(stamp) if stamp.changed <= since => continue,
+                    Some(stamp) if stamp.created <= since && since > 0 => ChangeKind::Modified,
+                    _ => ChangeKind::Added,
                 };
                 let told = Told::Seen(kind, view);
                 self.send(sender, wire(Event { told, revision })).await?;
@@ -263,7 +279,7 @@ impl Services {
             let Some((last, _)) = next.views.pop().filter(|_| !is_last) else {
                 return Ok(included);
             };
-            next = match self.piece(&caller, &piece, Some(last)).await {
+            next = match self.piece(&caller, &piece, last).await {
                 Ok(next) => next,
                 Err(failure) => {
                     self.end(sender, failure).await?;
@@ -371,6 +387,26 @@ impl Services {
     ) -> Result<(), ReaderGone> {
         sender.send(Err(failure.into())).await.map_err(|_| ReaderGone)
     }
+}
+
+/// The next existing resources, with when they were made and changed.
+fn read_piece<V, A>(
+    controller: &Controller,
+    caller: &Caller,
+    piece: &A,
+    after: Option<&V>,
+) -> Vec<(V, Option<Stamp>)>
+where
+    V: FromView,
+    A: Fn(&Controller, &Caller, Option<&V>, usize) -> Vec<V>,
+{
+    let views = piece(controller, caller, after, PIECE).into_iter();
+    views
+        .map(|view| {
+            let stamp = view.name().map(|name| controller.stamp(&name));
+            (view, stamp)
+        })
+        .collect()
 }
 
 fn expired() -> ApiError {
