@@ -62,13 +62,18 @@ impl Journal {
         };
         match create() {
             Ok(file) => Ok(Self { file, path, groups: 0, bytes: header.len() as u64 }),
-            Err(error) => Err(failed("create", &path, error)),
+            Err(error) => {
+                // A file whose sync failed may look whole and be lost all the same: nobody is to find it.
+                let _ = fs::remove_file(&path);
+                Err(failed("create", &path, error))
+            }
         }
     }
 
-    /// Resumes a journal that [`Contents::is_unused`].
+    /// Resumes a journal that [`Contents::is_unused`]. Its maker may have been killed before its name was durable.
     pub(crate) fn reuse(path: PathBuf) -> Result<Self, StoreError> {
-        match OpenOptions::new().append(true).open(&path) {
+        let opened = OpenOptions::new().append(true).open(&path);
+        match opened.and_then(|file| sync_folder_of(&path).map(|()| file)) {
             Ok(file) => Ok(Self { file, path, groups: 0, bytes: HEADER_BYTES as u64 }),
             Err(error) => Err(failed("open", &path, error)),
         }
@@ -266,6 +271,19 @@ mod tests {
             prop_assert_eq!(contents.groups, groups());
             prop_assert_eq!(contents.trailing_bytes, tail.len());
         }
+    }
+
+    #[test]
+    fn a_journal_that_could_not_be_made_durable_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        // Writing to it works, syncing it does not.
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        Journal::create(path.clone(), 7).unwrap_err();
+        assert!(!path.exists());
+        drop(reader);
     }
 
     #[test]

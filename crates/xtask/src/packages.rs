@@ -26,6 +26,7 @@ enum Sign {
 #[rustfmt::skip] // one line per package
 const PACKAGES: &[Package] = &[
     program("e2fsprogs", "mkfs.ext4", "power-cut tests of the store, on a file system of their own"),
+    program("strace", "strace", "tests of a disk that fails under the daemon"),
     file("python3-scipy", "/usr/lib/python3/dist-packages/scipy/optimize/_milp.py", "the HiGHS oracle of the planner tests"),
     program("iproute2", "ip", "tests of the software card, with network namespaces"),
     program("iputils-ping", "ping", "tests of the software card"),

@@ -1,0 +1,139 @@
+//! A disk that takes nothing, or fails: the daemon stays up, reads and the card's loop go on, changes are
+//! refused, and it recovers by itself.
+
+mod failing;
+mod full;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use snic_api::error::reason_of;
+use snic_api::v1::{self, ErrorReason, ListTenantsRequest};
+use snic_domain::DagName;
+use snic_integration::{DaemonProcess, Home, TestClient, furnished};
+
+/// How long the daemon may take to see that the disk is well again.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The machine whose lease the tests renew.
+const MACHINE: &str = "123e4567-e89b-42d3-a456-426614174000";
+
+/// A daemon with a DAG, a machine that uses it, a page and metrics.
+struct Rig {
+    home: Home,
+    daemon: DaemonProcess,
+    client: TestClient,
+    page: SocketAddr,
+    metrics: SocketAddr,
+}
+
+impl Rig {
+    /// In a home whose disk is well.
+    async fn start(home: Home) -> Self {
+        let (page, metrics) = (free(), free());
+        home.write_settings(&format!(
+            "[web]\nlisten = \"{page}\"\ninsecure_plaintext = true\n\
+             [telemetry]\nprometheus = \"{metrics}\""
+        ));
+        let daemon = home.start().await;
+        let client = furnished(&home, &["web"]).await;
+        let dag = DagName { tenant: label("acme"), dag: label("web") };
+        let names = vec![dag.to_string()];
+        let request = v1::BindVmRequest {
+            vm: MACHINE.into(),
+            tenant: "tenants/acme".into(),
+            chains: Some(v1::bind_vm_request::Chains::Dags(v1::DagNames { names })),
+            functions: 1,
+            ..Default::default()
+        };
+        client.machines().bind_vm(request).await.expect("it is bound");
+        Self { home, daemon, client, page, metrics }
+    }
+
+    /// All that does not write goes on: reads, heartbeats, the page, the card's loop.
+    async fn assert_alive(&self) {
+        assert!(tenants(&self.client).await.contains(&"tenants/acme".to_owned()));
+        let request = v1::HeartbeatRequest { vms: vec![MACHINE.into()] };
+        let beat = self.client.machines().heartbeat(request).await.expect("heartbeats pass");
+        assert_eq!(beat.into_inner().missing, Vec::<String>::new());
+        let key = std::fs::read_to_string(self.home.path().join("store/page.key")).expect("a key");
+        let opened = get(self.page, &format!("/?key={}", key.trim()), "");
+        let cookie = opened.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+        let cookie = cookie.and_then(|cookie| cookie.split(';').next()).expect("the page opens");
+        let explained = get(self.page, "/explanation/tenants/acme/dags/web", cookie);
+        assert!(explained.starts_with("HTTP/1.1 200"), "{explained}");
+        let (before, until) = (self.epochs(), Instant::now() + PATIENCE);
+        while self.epochs() == before {
+            assert!(Instant::now() < until, "the loop stands at epoch {before}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Epochs of the card's loop so far.
+    fn epochs(&self) -> u64 {
+        let page = get(self.metrics, "/metrics", "");
+        let line = page.lines().find(|line| line.starts_with("snic_loop_epochs_total{"));
+        let count = line.and_then(|line| line.rsplit(' ').next());
+        count.and_then(|count| count.parse().ok()).expect("the loop's epochs are a metric")
+    }
+}
+
+fn label<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("{text} is a label"))
+}
+
+fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("it is bound")
+}
+
+/// What a server of pages answers.
+fn get(address: SocketAddr, path: &str, cookie: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the page is served");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("text");
+    text
+}
+
+async fn tenants(client: &TestClient) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut request = ListTenantsRequest { page_size: 1_000, ..Default::default() };
+    loop {
+        let reply = client.tenants().list_tenants(request.clone()).await;
+        let reply = reply.expect("reads are answered").into_inner();
+        all.extend(reply.tenants.into_iter().map(|tenant| tenant.name));
+        if reply.next_page_token.is_empty() {
+            return all;
+        }
+        request.page_token = reply.next_page_token;
+    }
+}
+
+/// Creates tenants until one is rejected because of the store; gives those that were acknowledged.
+async fn create_until_refused(client: &TestClient, prefix: &str) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    for number in 0..10_000 {
+        let id = format!("{prefix}{number}");
+        if let Err(status) = client.create_tenant(&id).await {
+            assert_eq!(reason_of(&status), Some(ErrorReason::StoreUnavailable), "{status:?}");
+            return acknowledged;
+        }
+        acknowledged.push(format!("tenants/{id}"));
+    }
+    panic!("the disk takes everything");
+}
+
+async fn create_when_it_is_well(client: &TestClient, id: &str) {
+    let until = Instant::now() + PATIENCE;
+    while let Err(status) = client.create_tenant(id).await {
+        assert_eq!(reason_of(&status), Some(ErrorReason::StoreUnavailable), "{status:?}");
+        assert!(Instant::now() < until, "it never takes changes again: {status:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
