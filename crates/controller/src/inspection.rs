@@ -9,8 +9,9 @@ use snic_domain::{Digest, TenantId, Timestamp};
 use crate::check;
 use crate::migration::migrate;
 use crate::protocol::ControllerSettings;
-use crate::records::{InvalidRecord, Record, RecordKey};
-use crate::recovery::{self, Recovered, is_set_aside};
+use crate::quarantine::{expendable, is_expendable};
+use crate::records::{InvalidRecord, Record, RecordKey, is_set_aside};
+use crate::recovery::{self, Recovered};
 
 /// Records that contradict others and are looked for: each takes a recovery of the rest.
 const CONTRADICTIONS_MAX: usize = 256;
@@ -57,7 +58,7 @@ pub(crate) fn inspect(
                 readable.push((key, value));
             }
             Err(fault) => {
-                is_whole &= recovery::is_expendable(&key);
+                is_whole &= is_expendable(&key);
                 found.faults.push(fault);
             }
         }
@@ -83,7 +84,7 @@ fn rest(
         match recovery::restore(settings, records.iter().cloned(), true, 0, now) {
             Ok(recovered) => return Some(recovered),
             Err(fault) => {
-                let at = recovery::expendable(&records, &fault);
+                let at = expendable(&records, &fault);
                 faults.push(fault);
                 records.remove(at?);
             }

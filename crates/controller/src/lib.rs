@@ -59,6 +59,7 @@ mod placement;
 mod planning;
 mod policies;
 mod protocol;
+mod quarantine;
 mod quotas;
 mod reconcile;
 mod records;
@@ -109,11 +110,11 @@ pub use protocol::{
     ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
     TenantView,
 };
+pub use quarantine::SetAside;
 pub use records::{
     InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, REVISIONS_KEY, RecordWrite,
-    RefusedRecord, ResidentContext, Stamp, StateRecord,
+    RefusedRecord, ResidentContext, Stamp, StateRecord, is_set_aside,
 };
-pub use recovery::{SetAside, is_set_aside};
 pub use revisions::RevisionTooOld;
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;

@@ -15,8 +15,8 @@ use crate::operations::Operations;
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
 use crate::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, LAYOUT, Maintenance, Meta, NtRecord,
-    PendingErase, Phase, Record, RecordKey, RecordWrite, RefusedRecord, RegionRecord, RequestKey,
-    RequestRecord, ResidentContext, RuleRecord, StateRecord, TenantRecord,
+    PendingErase, Phase, Record, RecordKey, RefusedRecord, RegionRecord, RequestKey, RequestRecord,
+    ResidentContext, RuleRecord, StateRecord, TenantRecord,
 };
 use crate::refused::RefusedDags;
 use crate::registry::Registry;
@@ -81,91 +81,6 @@ impl Sorted {
     }
 }
 
-/// Before the key of a record that was set aside.
-const QUARANTINE: &str = "quarantine/";
-/// Records that are set aside at most in one start: beyond, the store as a whole is not to be trusted.
-const SET_ASIDE_MAX: usize = 32;
-/// Kinds of records without which the rest stands. Tenants, cards and regions, what was given out and
-/// the head of the store are not among them: who is served would change.
-const EXPENDABLE: [&str; 13] = [
-    "nt-types/",
-    "bitstreams/",
-    "dags/",
-    "explanations/",
-    "guests/",
-    "departed/",
-    "states/",
-    "rules/",
-    "bindings/",
-    "operations/",
-    "requests/",
-    "refused/",
-    "deleted/",
-];
-
-/// A record that cannot be read, or contradicts the others, and was left out.
-#[derive(Debug)]
-pub struct SetAside {
-    /// Its key.
-    pub key: String,
-    /// Its value, as it is.
-    pub value: Vec<u8>,
-    /// What is wrong with it.
-    pub reason: InvalidRecord,
-}
-
-impl SetAside {
-    /// Moves it out of the way, and keeps it: what the store is to be told. Watches are not told that it
-    /// is gone, so they start over.
-    pub fn writes(&self) -> [RecordWrite; 3] {
-        let kept = format!("{QUARANTINE}{}", self.key);
-        let revisions = RecordKey::Revisions.to_string();
-        [(kept, Some(self.value.clone())), (self.key.clone(), None), (revisions, None)]
-    }
-}
-
-/// Whether a key is of a record that was set aside, now or at an earlier start.
-pub fn is_set_aside(key: &str) -> bool {
-    key.starts_with(QUARANTINE)
-}
-
-/// As [`recover`], without the records that it fails for, if the rest stands without them. Time
-/// O(records · log records) for each of at most [`SET_ASIDE_MAX`].
-pub(crate) fn recover_rest(
-    settings: ControllerSettings,
-    records: Vec<(String, Vec<u8>)>,
-    secret: u64,
-    now: Timestamp,
-) -> Result<(Recovered, Vec<SetAside>), InvalidRecord> {
-    let mut records = migrate(records)?.records;
-    let mut set_aside = Vec::new();
-    loop {
-        let reason =
-            match restore(settings, records.iter().cloned(), set_aside.is_empty(), secret, now) {
-                Ok(recovered) => return Ok((recovered, set_aside)),
-                Err(reason) => reason,
-            };
-        match expendable(&records, &reason).filter(|_| set_aside.len() < SET_ASIDE_MAX) {
-            Some(at) => {
-                let (key, value) = records.remove(at);
-                set_aside.push(SetAside { key, value, reason });
-            }
-            None => return Err(reason),
-        }
-    }
-}
-
-/// Where the record is that is to blame, if the rest may stand without it.
-pub(crate) fn expendable(records: &[(String, Vec<u8>)], reason: &InvalidRecord) -> Option<usize> {
-    let key = reason.key().filter(|key| is_expendable(key))?;
-    records.iter().position(|(other, _)| other == key)
-}
-
-/// Whether the rest may stand without the record under this key.
-pub(crate) fn is_expendable(key: &str) -> bool {
-    EXPENDABLE.iter().any(|kind| key.starts_with(kind))
-}
-
 /// What a store has.
 pub(crate) struct Recovered {
     pub core: Core,
@@ -194,7 +109,7 @@ pub(crate) fn restore(
 ) -> Result<Recovered, InvalidRecord> {
     let mut sorted = Sorted::default();
     for (key, value) in records {
-        if !key.starts_with(QUARANTINE) {
+        if !records::is_set_aside(&key) {
             let record = Record::parse(&key, &value)?;
             if let Some((name, owner)) = record.resource() {
                 sorted.revisions.stamps.push((name, owner, records::stamp_of(&value)));

@@ -9,8 +9,9 @@ use crate::log::Log;
 use crate::protocol::{
     Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
 };
+use crate::quarantine::{self, SetAside};
 use crate::records::{InvalidRecord, RequestKey};
-use crate::recovery::{Recovered, SetAside};
+use crate::recovery::Recovered;
 use crate::requests::{Fingerprint, Requests};
 use crate::revisions::Revisions;
 use crate::state::Core;
@@ -52,7 +53,8 @@ impl Controller {
     }
 
     /// As [`Controller::recover`]; but records that cannot be read, or contradict others, are left out and
-    /// given back where the rest stands without them, 32 at most: DAGs, rules, bindings and the like.
+    /// given back where the rest stands without them, 32 at most: DAGs, rules, bindings and the like. With a
+    /// DAG goes what is about it, which does not count.
     ///
     /// # Errors
     /// The store's head, a tenant, a card or a region cannot be read, or more than 32 others.
@@ -62,7 +64,7 @@ impl Controller {
         secret: u64,
         now: Timestamp,
     ) -> Result<(Self, Vec<SetAside>), InvalidRecord> {
-        let (recovered, set_aside) = recovery::recover_rest(settings, records, secret, now)?;
+        let (recovered, set_aside) = quarantine::recover_rest(settings, records, secret, now)?;
         Ok((Self::of(recovered), set_aside))
     }
 

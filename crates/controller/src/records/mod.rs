@@ -245,6 +245,19 @@ fn read<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, InvalidRecord
         .map_err(|source| InvalidRecord::Unreadable { key: key.to_owned(), source })
 }
 
+/// Before the key of a record that was set aside.
+const QUARANTINE: &str = "quarantine/";
+
+/// Where a record is kept that was set aside.
+pub(crate) fn set_aside_key(key: &str) -> String {
+    format!("{QUARANTINE}{key}")
+}
+
+/// Whether a key is of a record that was set aside, now or at an earlier start.
+pub fn is_set_aside(key: &str) -> bool {
+    key.starts_with(QUARANTINE)
+}
+
 /// A record that cannot be read back.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRecord {

@@ -101,6 +101,38 @@ fn a_record_that_cannot_be_read_costs_what_it_says_and_nothing_else() {
     }
 }
 
+/// As many DAGs as faults are done without, each with its explanation and a rule.
+#[test]
+fn a_damaged_dag_counts_once_with_all_that_is_about_it() {
+    const FAULTS_MAX: usize = 32;
+    let mut world = World::new();
+    let names: Vec<String> = (0..=FAULTS_MAX).map(|n| format!("acme/d{n}")).collect();
+    for (vni, name) in (0..).zip(&names) {
+        world.deploy(name, "lb", 1);
+        let matches = Match { vni: Some(vni), ..Match::default() };
+        let id = RuleId::new(&format!("r{vni}")).expect("a label");
+        let rule = Rule { id, priority: 3, matches, dag: dag(name) };
+        world.ask(Command::CreateRule(rule)).expect("a rule");
+    }
+    world.settle();
+    let start = |damaged: &[String]| {
+        let is_damaged = |key: &str| damaged.iter().any(|name| key == format!("dags/{name}"));
+        let value =
+            |key: &str, value: &[u8]| if is_damaged(key) { b"\0".to_vec() } else { value.into() };
+        let records = world.durable.iter().map(|(key, v)| (key.clone(), value(key, v))).collect();
+        Controller::recover_rest(support::settings(), records, 7, world.now)
+    };
+    let (controller, set_aside) = start(&names[1..]).expect("the rest stands");
+    controller.check().expect("and is whole");
+    let left: Vec<String> = controller.dags(None).iter().map(|d| d.name.to_string()).collect();
+    assert_eq!(left, ["tenants/acme/dags/d0"]);
+    for kind in ["dags/", "explanations/", "rules/"] {
+        let count = set_aside.iter().filter(|record| record.key.starts_with(kind)).count();
+        assert_eq!(count, FAULTS_MAX, "{kind}");
+    }
+    start(&names).map(|_| ()).expect_err("one more is too much");
+}
+
 /// Asks until there is an answer: the daemon may die over it once.
 fn ask_again(world: &mut World, number: usize, command: &Command) {
     let request = || Request {

@@ -247,7 +247,8 @@ const MODULES: &[(&str, &[&str])] = &[
             "work",
         ],
     ),
-    ("inspection", &["protocol", "records", "migration", "recovery", "check"]),
+    ("quarantine", &["protocol", "records", "migration", "recovery"]),
+    ("inspection", &["protocol", "records", "migration", "recovery", "quarantine", "check"]),
     (
         "commands",
         &[
