@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use prost::Message as _;
-
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The proto files, in one order whatever the file system says.
@@ -23,15 +21,17 @@ fn main() -> Result<()> {
     let mut files = proto_files(&root.join("snic/control/v1"))?;
     // The response of operations that leave nothing to show; no file imports it.
     files.push("google/protobuf/empty.proto".into());
-    let mut descriptors = protox::compile(files, [&root])?;
+    let mut compiler = protox::Compiler::new([&root])?;
+    compiler.include_imports(true).open_files(files)?;
     tonic_prost_build::configure()
         .bytes(".snic.control.v1.UploadBitstreamRequest.chunk")
         .btree_map(".snic.control.v1")
-        .compile_fds(descriptors.clone())?;
+        .compile_fds(compiler.file_descriptor_set())?;
 
-    // What the reflection service sends needs no comments.
-    descriptors.file.iter_mut().for_each(|file| file.source_code_info = None);
+    // What the reflection service sends needs no comments, but google.api's annotations, which only
+    // the compiler can encode.
+    let descriptors = compiler.include_source_info(false).encode_file_descriptor_set();
     let target = Path::new(&env::var("OUT_DIR")?).join("descriptors.bin");
-    fs::write(target, descriptors.encode_to_vec())?;
+    fs::write(target, descriptors)?;
     Ok(())
 }

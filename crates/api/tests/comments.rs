@@ -21,7 +21,7 @@ fn declares(line: &str) -> bool {
     let line = line.trim_start();
     let block = ["message ", "enum ", "service ", "rpc ", "oneof "];
     block.iter().any(|word| line.starts_with(word))
-        || (line.ends_with(';')
+        || ((line.ends_with(';') || line.ends_with(" ["))
             && line.contains(" = ")
             && !["syntax", "option"].iter().any(|word| line.starts_with(word)))
 }

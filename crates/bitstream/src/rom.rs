@@ -347,6 +347,7 @@ mod tests {
             state: ByteSize::from_bytes(bytes),
             traffic: Traffic::Payload,
             description: String::new(),
+            labels: Default::default(),
         };
         let slot = SlotRom::of(&nt(65)).expect("it fits");
         assert_eq!((slot.state_units, slot.state().get()), (2, 128));

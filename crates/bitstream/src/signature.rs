@@ -197,6 +197,7 @@ mod tests {
             card_model: "sim-16".parse().expect("a label"),
             shareable: true,
             signed_by: None,
+            notes: Default::default(),
         }
     }
 

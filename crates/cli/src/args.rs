@@ -3,8 +3,11 @@
 mod audit;
 mod bitstream;
 mod card;
+mod list;
+mod notes;
 mod rule;
 mod system;
+mod tenant;
 mod traffic;
 mod vm;
 
@@ -16,10 +19,13 @@ use snic_domain::{Bandwidth, ByteSize};
 pub use audit::{AuditQuery, Moment};
 pub use bitstream::*;
 pub use card::{CardCommand, FairnessCommand, FloorPlanSources, ModelSources, RegionCommand};
-pub use rule::{NewRule, RuleCommand};
+pub use list::{Selected, SelectedByLabel};
+pub use notes::{NewNotes, OtherNotes};
+pub use rule::{OtherRule, RuleCommand, RuleMatch};
 use snic_client::output::Format;
 use snic_dagfile::quantity;
 pub use system::{BackupFile, MaintenanceCommand};
+pub use tenant::{TenantCommand, TenantLimits};
 pub use traffic::{CaptureOptions, TraceOptions, Until};
 pub use vm::*;
 
@@ -99,8 +105,10 @@ pub enum Command {
     /// Print decisions of the control plane, with reasons
     Events {
         /// Keep printing new events
-        #[arg(short, long)]
+        #[arg(short, long, conflicts_with_all = ["filter", "order_by"])]
         watch: bool,
+        #[command(flatten)]
+        selected: Selected,
     },
     /// Capture a DAG's packets on their way through a software card
     Capture(CaptureOptions),
@@ -169,17 +177,6 @@ pub struct Guard {
     pub etag: Option<String>,
 }
 
-/// Which resources a list has, and in which order.
-#[derive(Debug, Args)]
-pub struct Selected {
-    /// Only resources for which this holds, such as 'state = READY AND labels.app = web'
-    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
-    pub filter: String,
-    /// Order, such as 'create_time desc'; up to three fields, separated by commas
-    #[arg(long, value_name = "FIELDS", default_value = "", hide_default_value = true)]
-    pub order_by: String,
-}
-
 /// When to delete.
 #[derive(Debug, Args)]
 pub struct DeleteGuard {
@@ -214,23 +211,28 @@ pub enum DagCommand {
         #[arg(long, conflicts_with = "name")]
         allow_partial: bool,
         #[command(flatten)]
+        notes: NewNotes,
+        #[command(flatten)]
         change: ChangeOptions,
     },
-    /// Update a DAG from a file, or only its bandwidth or form
-    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
+    /// Update a DAG from a file, or only its bandwidth, form, labels or description
+    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
+        .args(["file", "bandwidth", "form", "labels", "no_labels", "description"]))]
     Update {
         /// Name; optional if the file has it
         #[arg(required_unless_present = "file")]
         name: Option<String>,
         /// DAG file, YAML or JSON; `-` reads standard input
-        #[arg(short, long, value_name = "FILE", group = "what", conflicts_with_all = ["bandwidth", "form"])]
+        #[arg(short, long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// New bandwidth, such as 10Gbps
-        #[arg(long, value_parser = quantity::bandwidth, group = "what")]
+        #[arg(long, value_parser = quantity::bandwidth, conflicts_with = "file")]
         bandwidth: Option<Bandwidth>,
         /// New form
-        #[arg(long, group = "what")]
+        #[arg(long, conflicts_with = "file")]
         form: Option<FormArg>,
+        #[command(flatten)]
+        notes: OtherNotes,
         #[command(flatten)]
         guard: Guard,
         #[command(flatten)]
@@ -242,7 +244,7 @@ pub enum DagCommand {
         #[arg(short = 'A', long)]
         all_tenants: bool,
         #[command(flatten)]
-        selected: Selected,
+        selected: SelectedByLabel,
     },
     /// Show a DAG: state, conditions and mapping
     Get {
@@ -267,84 +269,6 @@ pub enum DagCommand {
         /// Name
         name: String,
         /// Wait until the change is complete
-        #[arg(short, long)]
-        wait: bool,
-        #[command(flatten)]
-        guard: DeleteGuard,
-    },
-}
-
-/// Limits of a tenant. A limit that is not given keeps its value, or gets its default.
-#[derive(Debug, Args)]
-pub struct TenantLimits {
-    /// Weight for fair sharing, 1 to 1000
-    #[arg(long)]
-    pub weight: Option<u32>,
-    /// Maximum number of DAGs
-    #[arg(long)]
-    pub dags_max: Option<u32>,
-    /// Maximum total bandwidth of its DAGs, such as 100Gbps
-    #[arg(long, value_parser = quantity::bandwidth)]
-    pub bandwidth_max: Option<Bandwidth>,
-    /// Maximum number of its own bitstreams
-    #[arg(long)]
-    pub bitstreams_max: Option<u32>,
-    /// Maximum total size of its bitstreams, such as 256MiB
-    #[arg(long, value_parser = quantity::size)]
-    pub bitstream_bytes_max: Option<ByteSize>,
-    /// Maximum on-board memory, such as 4GiB
-    #[arg(long, value_parser = quantity::size)]
-    pub memory_max: Option<ByteSize>,
-    /// Maximum number of its own NT types
-    #[arg(long)]
-    pub nt_types_max: Option<u32>,
-    /// Maximum number of classification rules that lead to its DAGs
-    #[arg(long)]
-    pub rules_max: Option<u32>,
-    /// Maximum number of bound virtual machines
-    #[arg(long)]
-    pub machines_max: Option<u32>,
-    /// Maximum number of operations that have not ended
-    #[arg(long)]
-    pub operations_max: Option<u32>,
-}
-
-/// Verbs of `snicctl tenant`.
-#[derive(Debug, Subcommand)]
-pub enum TenantCommand {
-    /// Create a tenant
-    Create {
-        /// Id
-        name: String,
-        #[command(flatten)]
-        limits: TenantLimits,
-    },
-    /// List all tenants
-    List(Selected),
-    /// Print changes as they happen
-    Watch,
-    /// Show a tenant: its usage and quota
-    Get {
-        /// Id; defaults to your own
-        name: Option<String>,
-    },
-    /// Update weight or quota
-    Update {
-        /// Id
-        name: String,
-        #[command(flatten)]
-        limits: TenantLimits,
-        #[command(flatten)]
-        guard: Guard,
-    },
-    /// Delete a tenant that owns nothing
-    Delete {
-        /// Id
-        name: String,
-        /// Also delete everything it owns; DAGs of others that use its bitstreams move first
-        #[arg(long)]
-        force: bool,
-        /// Wait until it is deleted
         #[arg(short, long)]
         wait: bool,
         #[command(flatten)]
@@ -393,9 +317,8 @@ pub struct NewNt {
     /// Allow other tenants to use it
     #[arg(long)]
     pub shareable: bool,
-    /// Description
-    #[arg(long, default_value = "")]
-    pub description: String,
+    #[command(flatten)]
+    pub notes: NewNotes,
 }
 
 /// Verbs of `snicctl nt`.
@@ -404,7 +327,7 @@ pub enum NtCommand {
     /// Add a type to the catalogue
     Create(NewNt),
     /// List the types you may use
-    List,
+    List(SelectedByLabel),
     /// Print changes as they happen
     Watch,
     /// Show a type
@@ -441,6 +364,8 @@ pub enum OperationCommand {
         /// Only operations on the resource with this full name
         #[arg(long)]
         target: Option<String>,
+        #[command(flatten)]
+        selected: Selected,
     },
     /// Print changes as they happen
     Watch,
@@ -463,6 +388,9 @@ pub enum OperationCommand {
     Delete {
         /// Id
         name: String,
+        /// Succeed if there is nothing to delete
+        #[arg(long)]
+        allow_missing: bool,
     },
 }
 
@@ -529,62 +457,4 @@ fn interval(text: &str) -> Result<humantime::Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn every_command_and_option_says_what_it_is() {
-        fn check(command: &clap::Command) {
-            assert!(command.get_about().is_some(), "{}", command.get_name());
-            for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "{} {argument}", command.get_name());
-            }
-            command.get_subcommands().for_each(check);
-        }
-        check(&Cli::command());
-    }
-
-    #[test]
-    fn contradictory_arguments_are_refused() {
-        for line in [
-            "dag create",
-            "dag create -f x --validate-only --wait",
-            "dag update web",
-            "dag update --bandwidth 1Gbps",
-            "dag update web -f x --bandwidth 1Gbps",
-            "dag update web --bandwidth 1GBps",
-            "rule create r --dag web",
-            "rule create r --dag web --protocol tpc",
-            "bitstream upload b -f x --model m",
-            "dag list --timeout soon",
-        ] {
-            let words = std::iter::once("snicctl").chain(line.split(' '));
-            assert!(Cli::try_parse_from(words).is_err(), "{line}");
-        }
-    }
-
-    #[test]
-    fn documented_commands_are_accepted() {
-        for line in [
-            "dag create -f - --wait --tenant acme -o json",
-            "dag update -f x",
-            "dag update web --form sequential --etag x",
-            "dag list -A -o yaml --timeout 5s",
-            "rule create r --dag web --protocol tcp --source 10.0.0.0/8",
-            "bitstream upload b -f x --nts nat,aes --model m --kind user-nt",
-            "operation wait x --timeout 1m",
-            "context set a --endpoint unix:/run/x --identity operator/a",
-            "completions zsh",
-        ] {
-            let words = std::iter::once("snicctl").chain(line.split(' '));
-            Cli::try_parse_from(words).expect(line);
-        }
-    }
-}
+mod tests;

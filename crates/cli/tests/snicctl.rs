@@ -6,6 +6,8 @@
 mod hints;
 #[path = "snicctl/models.rs"]
 mod models;
+#[path = "snicctl/shared.rs"]
+mod shared;
 mod support;
 
 use std::time::Duration;

@@ -443,6 +443,7 @@ mod tests {
             functions: 1,
             ready_within: seconds(5),
             lease,
+            notes: Default::default(),
         }
     }
 

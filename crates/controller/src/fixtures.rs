@@ -64,6 +64,7 @@ pub(crate) fn catalogue() -> PlanCatalogue {
             state: ByteSize::ZERO,
             traffic: Traffic::HeaderOnly,
             description: String::new(),
+            labels: Default::default(),
         });
     }
     for id in ["aes", "lb"] {
@@ -76,6 +77,7 @@ pub(crate) fn catalogue() -> PlanCatalogue {
             card_model: CardModel::new("tiny").expect("a label"),
             shareable: true,
             signed_by: None,
+            notes: Default::default(),
         });
     }
     catalogue

@@ -323,7 +323,7 @@ mod tests {
 
     fn rule(name: &str, priority: u16, dag: &DagName) -> Rule {
         let matches = Match { vni: Some(9), ..Match::default() };
-        Rule { id: id(name), priority, matches, dag: dag.clone() }
+        Rule { id: id(name), priority, matches, dag: dag.clone(), notes: Default::default() }
     }
 
     fn machine() -> VmId {

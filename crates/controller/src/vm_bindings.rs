@@ -361,7 +361,13 @@ fn bind_function(
     let FunctionPlace { card, dag } = place;
     let (function, pci_address) = core.bindings.free_function(&card)?;
     let matches = Match { virtual_function: Some(function), ..Match::default() };
-    let wanted = Rule { id: rule.clone(), priority: MACHINE_PRIORITY, matches, dag: dag.clone() };
+    let wanted = Rule {
+        id: rule.clone(),
+        priority: MACHINE_PRIORITY,
+        matches,
+        dag: dag.clone(),
+        notes: Default::default(),
+    };
     classification::install_rule(core, tx, wanted, Some(vm.clone()))?;
     let scope = format!("{}/{card}", core.secret());
     let mac_address = MacAddress::of_function(&scope, function);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CardId, DagName, MacAddress, PciAddress, RuleId, TenantId};
+use crate::{CardId, DagName, MacAddress, Notes, PciAddress, RuleId, TenantId};
 
 /// The UUID of a virtual machine, in lower case with hyphens, as libvirt writes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -93,11 +93,14 @@ pub struct BindingSpec {
     pub ready_within: Duration,
     /// How long the binding outlives its last heartbeat; `None`: until it is unbound.
     pub lease: Option<Duration>,
+    /// What the orchestrator notes about it.
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    pub notes: Notes,
 }
 
 impl BindingSpec {
-    /// Whether both request the same machine, tenant, chains and number of functions. Deadlines
-    /// and leases are not compared: a retry may change them.
+    /// Whether both request the same machine, tenant, chains and number of functions. Deadlines,
+    /// leases and notes are not compared: a retry may change them.
     pub fn is_same(&self, other: &Self) -> bool {
         self.vm == other.vm
             && self.tenant == other.tenant

@@ -571,6 +571,7 @@ mod tests {
             card_model: crate::CardModel::new("sim").expect("an id"),
             shareable: true,
             signed_by: signed.then(|| "builds".into()),
+            notes: Default::default(),
         };
         let mut dag = spec(&["nat"], &[]);
         let trusts =

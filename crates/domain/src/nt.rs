@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Area, Bandwidth, BitstreamId, ByteSize, CardModel, Cycles, Digest, NtTypeId, TenantId,
+    Area, Bandwidth, BitstreamId, ByteSize, CardModel, Cycles, Digest, Labels, Notes, NtTypeId,
+    TenantId,
 };
 
 /// What of a packet an NT reads.
@@ -39,6 +40,9 @@ pub struct NtType {
     pub traffic: Traffic,
     /// For people.
     pub description: String,
+    /// For filters.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 impl NtType {
@@ -79,6 +83,9 @@ pub struct Bitstream {
     /// The name of the trusted key that signed it; `None` where it is not signed.
     #[serde(default)]
     pub signed_by: Option<Box<str>>,
+    /// What its owner notes about it.
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    pub notes: Notes,
 }
 
 impl Bitstream {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DagName, RuleId};
+use crate::{DagName, Notes, NotesPatch, RuleId};
 
 /// An IPv4 prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct Rule {
     pub matches: Match,
     /// Their DAG.
     pub dag: DagName,
+    /// What its owner notes about it.
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    pub notes: Notes,
 }
 
 /// Other values for some fields of a [`Rule`]; what is `None` stays as it is.
@@ -67,6 +70,8 @@ pub struct RulePatch {
     pub matches: Option<Match>,
     /// Their DAG.
     pub dag: Option<DagName>,
+    /// What its owner notes about it.
+    pub notes: NotesPatch,
 }
 
 impl RulePatch {
@@ -77,6 +82,7 @@ impl RulePatch {
             priority: self.priority.unwrap_or(rule.priority),
             matches: self.matches.unwrap_or_else(|| rule.matches.clone()),
             dag: self.dag.unwrap_or_else(|| rule.dag.clone()),
+            notes: self.notes.apply(&rule.notes),
         }
     }
 }
@@ -98,7 +104,8 @@ mod tests {
     #[test]
     fn a_patch_sets_what_it_names_and_leaves_the_rest() {
         let id = RuleId::new("acme.r").expect("an id");
-        let rule = Rule { id, priority: 7, matches: vni(1), dag: dag("web") };
+        let rule =
+            Rule { id, priority: 7, matches: vni(1), dag: dag("web"), notes: Default::default() };
         assert_eq!(RulePatch::default().apply(&rule), rule);
         let patch = RulePatch { priority: Some(0), ..RulePatch::default() };
         assert_eq!(patch.apply(&rule), Rule { priority: 0, ..rule.clone() });

@@ -26,6 +26,7 @@ fn nt_type(id: &str, shareable: bool) -> NtType {
         state: ByteSize::ZERO,
         traffic: Traffic::HeaderOnly,
         description: String::new(),
+        labels: Default::default(),
     }
 }
 
@@ -39,6 +40,7 @@ fn bitstream(id: &str, shareable: bool) -> Bitstream {
         card_model: CardModel::new("sim").expect("a label"),
         shareable,
         signed_by: None,
+        notes: Default::default(),
     }
 }
 
@@ -112,6 +114,7 @@ fn a_repeated_binding_may_change_deadline_and_lease_only() {
         functions: 1,
         ready_within: Duration::from_secs(1),
         lease: None,
+        notes: Default::default(),
     };
     let later = Duration::from_secs(9);
     let retry = BindingSpec { ready_within: later, lease: Some(later), ..spec.clone() };

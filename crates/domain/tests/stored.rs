@@ -238,6 +238,7 @@ fn specs_of_dags_and_bindings_keep_their_field_names() {
         functions: 2,
         ready_within: Duration::from_millis(1_500),
         lease: None,
+        notes: Default::default(),
     };
     let stored = json!({
         "vm": vm, "tenant": "acme", "chains": {"dags": [{"tenant": "acme", "dag": "web"}]},

@@ -81,12 +81,14 @@ fn catalogue() -> PlanCatalogue {
             state: ByteSize::ZERO,
             traffic: Traffic::HeaderOnly,
             description: String::new(),
+            labels: Default::default(),
         });
     }
     for first in 0..NTS.len() {
         for count in [6, 1] {
             let id = format!("b{first}-{count}");
             catalogue.insert_bitstream(Bitstream {
+                notes: Default::default(),
                 id: BitstreamId::new(&id).expect("an id of the benchmark"),
                 digest: Digest::of(id.as_bytes()),
                 size: ByteSize::from_mib(3),

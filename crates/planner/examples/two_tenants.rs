@@ -96,6 +96,7 @@ fn catalogue() -> Result<PlanCatalogue, Box<dyn Error>> {
             state: ByteSize::ZERO,
             traffic: Traffic::HeaderOnly,
             description: String::new(),
+            labels: Default::default(),
         });
     }
     catalogue.insert_bitstream(Bitstream {
@@ -107,6 +108,7 @@ fn catalogue() -> Result<PlanCatalogue, Box<dyn Error>> {
         card_model: CardModel::new("example")?,
         shareable: true,
         signed_by: None,
+        notes: Default::default(),
     });
     Ok(catalogue)
 }

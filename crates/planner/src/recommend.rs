@@ -242,6 +242,7 @@ fn try_one(
         card_model: ledger.profile().model.clone(),
         shareable: true,
         signed_by: None,
+        notes: Default::default(),
     });
     let then = outcome(&with);
     let recommendation = Recommendation {

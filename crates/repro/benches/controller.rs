@@ -179,6 +179,7 @@ impl Bench {
             }
             let id = BitstreamId::new(&format!("b{region}")).expect("a label");
             self.ask(Command::CreateBitstream(Bitstream {
+                notes: Default::default(),
                 digest: Digest::of(id.as_str().as_bytes()),
                 id,
                 size: ByteSize::from_mib(4),

@@ -56,6 +56,7 @@ pub fn nt(id: &str, latency: u64, bandwidth_max: Bandwidth) -> Result<NtType> {
         state: ByteSize::ZERO,
         traffic: Traffic::Payload,
         description: "An NT of an experiment".into(),
+        labels: Default::default(),
     })
 }
 
@@ -132,6 +133,7 @@ impl Testbed {
             card_model: setup.card.model.clone(),
             shareable: true,
             signed_by: None,
+            notes: Default::default(),
         })
     }
 

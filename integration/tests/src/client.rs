@@ -175,6 +175,8 @@ impl TestClient {
     ) -> Result<v1::Bitstream, Status> {
         let wire = convert::bitstream::bitstream_to_wire(bitstream);
         let header = v1::BitstreamHeader {
+            description: Default::default(),
+            labels: Default::default(),
             bitstream_id: bitstream.id.to_string(),
             digest: wire.digest,
             size_bytes: wire.size_bytes,

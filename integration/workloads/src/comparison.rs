@@ -86,6 +86,7 @@ fn bitstream(id: &str, nts: &[NtTypeId], profile: &CardProfile) -> Bitstream {
         card_model: profile.model.clone(),
         shareable: true,
         signed_by: None,
+        notes: Default::default(),
     }
 }
 

@@ -69,6 +69,7 @@ fn nt_types(rng: &mut ChaCha8Rng) -> Vec<NtType> {
     let ids = POPULAR.into_iter().chain(more);
     ids.zip(lut)
         .map(|(id, lut)| NtType {
+            labels: Default::default(),
             id: NtTypeId::new(id).expect("a label"),
             shareable: true,
             bandwidth_max: Bandwidth::from_gbps([10, 20, 30, 40, 64, 100][rng.random_range(0..6)]),
@@ -153,6 +154,7 @@ fn bitstreams(rng: &mut ChaCha8Rng, nts: &[NtType], profile: &CardProfile) -> Ve
                 card_model: profile.model.clone(),
                 shareable: owner.is_empty(),
                 signed_by: None,
+                notes: Default::default(),
             })
         })
         .collect()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use snic_domain::{BindingSpec, BindingState, BindingTarget, DagName, VmId};
 
-use super::{FieldProblem, Problems, name};
+use super::{FieldProblem, Problems, name, notes};
 use crate::error::ApiError;
 use crate::names::{ResourceName as _, VmBindingName};
 use crate::v1;
@@ -63,6 +63,7 @@ pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, ApiError> {
             format_args!("{requested} is too large (limit {})", u16::MAX),
         )
     }));
+    let notes = notes::notes(&mut problems, "", &request.labels, &request.description);
     problems.finish()?;
     let spec = || {
         Some(BindingSpec {
@@ -72,6 +73,7 @@ pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, ApiError> {
             functions: functions?,
             ready_within: ready_within?.unwrap_or(READY_WITHIN),
             lease: lease?,
+            notes,
         })
     };
     spec().ok_or_else(|| ApiError::required("chains"))

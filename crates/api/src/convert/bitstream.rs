@@ -4,7 +4,7 @@ use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{Bitstream, ByteSize, NtTypeId};
 
 use super::card::{region_kind, region_kind_to_wire};
-use super::{FieldProblem, Problems, id, name};
+use super::{FieldProblem, Problems, id, name, notes};
 use crate::error::ApiError;
 use crate::v1;
 
@@ -25,6 +25,7 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
     let nts = nts(&mut problems, &header.nts);
     let kind = problems.keep(region_kind("header.region_kind", header.region_kind));
     let model = problems.keep(id("header.card_model", &header.card_model));
+    let notes = notes::notes(&mut problems, "header", &header.labels, &header.description);
     problems.finish()?;
     let bitstream = || {
         Some(Bitstream {
@@ -37,6 +38,7 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
             shareable: header.shareable,
             // Whoever looks into the bytes says so.
             signed_by: None,
+            notes,
         })
     };
     bitstream().ok_or_else(|| ApiError::required("header"))
@@ -92,6 +94,8 @@ pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
         shareable: bitstream.shareable,
         signature_state: signature_state(bitstream).into(),
         signed_by: bitstream.signed_by.as_deref().unwrap_or_default().to_owned(),
+        labels: bitstream.notes.labels.as_map().clone(),
+        description: bitstream.notes.description.as_str().to_owned(),
         ..v1::Bitstream::default()
     }
 }

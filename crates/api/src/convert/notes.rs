@@ -7,15 +7,27 @@ use snic_domain::{Description, Labels, Notes, NotesPatch};
 use super::mask::Mask;
 use super::{FieldProblem, Problems};
 
+/// The name of a field of a resource's field; of the request itself where that is empty.
+fn within(of: &str, field: &str) -> String {
+    match of {
+        "" => field.to_owned(),
+        of => format!("{of}.{field}"),
+    }
+}
+
 /// Converts the labels of a resource; `of` is the resource's field, such as `dag`.
-fn labels(problems: &mut Problems, of: &str, labels: &BTreeMap<String, String>) -> Option<Labels> {
+pub(super) fn labels(
+    problems: &mut Problems,
+    of: &str,
+    labels: &BTreeMap<String, String>,
+) -> Option<Labels> {
     let checked = Labels::new(labels.clone());
-    problems.keep(checked.map_err(|error| FieldProblem::invalid(format!("{of}.labels"), error)))
+    problems.keep(checked.map_err(|error| FieldProblem::invalid(within(of, "labels"), error)))
 }
 
 fn description(problems: &mut Problems, of: &str, text: &str) -> Option<Description> {
     let checked = Description::new(text);
-    let invalid = |error| FieldProblem::invalid(format!("{of}.description"), error);
+    let invalid = |error| FieldProblem::invalid(within(of, "description"), error);
     problems.keep(checked.map_err(invalid))
 }
 

@@ -4,7 +4,7 @@ use snic_domain::limits::{DESCRIPTION_BYTES_MAX, NT_STATE_MAX};
 use snic_domain::{Bandwidth, ByteSize, Cycles, NtType, NtTypeId, Traffic};
 
 use super::card::{area, area_to_wire};
-use super::{FieldProblem, Problems, id, name};
+use super::{FieldProblem, Problems, id, name, notes};
 use crate::error::ApiError;
 use crate::v1;
 
@@ -36,6 +36,7 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
         let rule = format!("{bytes} bytes are too many (limit {DESCRIPTION_BYTES_MAX})");
         problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.description", rule)));
     }
+    let labels = notes::labels(problems, "nt_type", &nt.labels);
     if nt.state_bytes > NT_STATE_MAX.get() {
         let rule = format!("{} bytes are too many (limit {NT_STATE_MAX})", nt.state_bytes);
         problems.keep(Err::<(), _>(FieldProblem::invalid("nt_type.state_bytes", rule)));
@@ -50,6 +51,7 @@ fn read(problems: &mut Problems, id: NtTypeId, nt: &v1::NtType) -> Option<NtType
         state: ByteSize::from_bytes(nt.state_bytes),
         traffic: traffic?,
         description: nt.description.clone(),
+        labels: labels.unwrap_or_default(),
     })
 }
 
@@ -86,5 +88,6 @@ pub fn nt_type_to_wire(nt: &NtType) -> v1::NtType {
         code: nt.id.code().0,
         etag: String::new(),
         create_time: None,
+        labels: nt.labels.as_map().clone(),
     }
 }

@@ -6,7 +6,7 @@ use prost_types::FieldMask;
 use snic_domain::{Match, Prefix, Rule, RulePatch};
 
 use super::mask::Mask;
-use super::{FieldProblem, Problems, id, name, number};
+use super::{FieldProblem, Problems, id, name, notes, number};
 use crate::error::ApiError;
 use crate::names::excerpt;
 use crate::v1;
@@ -29,13 +29,14 @@ pub fn rule(rule_id: &str, rule: Option<&v1::Rule>) -> Result<Rule, ApiError> {
     let matches = rule.r#match.as_ref().ok_or_else(|| FieldProblem::required("rule.match"));
     let matches = problems.keep(matches).map(|matches| packet_match(&mut problems, matches));
     let dag = problems.keep(name::dag("rule.dag", &rule.dag));
+    let notes = notes::notes(&mut problems, "rule", &rule.labels, &rule.description);
     problems.finish()?;
-    let rule = || Some(Rule { id: id?, priority: priority?, matches: matches?, dag: dag? });
+    let rule = || Some(Rule { id: id?, priority: priority?, matches: matches?, dag: dag?, notes });
     rule().ok_or_else(missing)
 }
 
 /// The fields of a rule that an update may set.
-const SETTABLE: &[&str] = &["priority", "match", "dag"];
+const SETTABLE: &[&str] = &["priority", "match", "dag", "labels", "description"];
 
 /// Converts an update.
 ///
@@ -57,6 +58,7 @@ pub fn patch(rule: &v1::Rule, mask: Option<&FieldMask>) -> Result<RulePatch, Api
             .has("dag", !rule.dag.is_empty())
             .then(|| problems.keep(name::dag("rule.dag", &rule.dag)))
             .flatten(),
+        notes: notes::patch(&mut problems, "rule", &mask, (&rule.labels, &rule.description)),
     };
     problems.finish().map(|()| patch)
 }
@@ -129,6 +131,8 @@ pub fn rule_to_wire(rule: &Rule) -> v1::Rule {
             destination_port: matches.destination_port.map(u32::from),
         }),
         dag: rule.dag.to_string(),
+        labels: rule.notes.labels.as_map().clone(),
+        description: rule.notes.description.as_str().to_owned(),
         ..v1::Rule::default()
     }
 }

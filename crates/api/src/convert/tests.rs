@@ -148,7 +148,7 @@ proptest! {
     #[test]
     fn a_rule_comes_back_as_it_went(matches in any_match(), priority in any::<u16>()) {
         let dag = name::dag("dag", "tenants/a/dags/b").expect("valid");
-        let rule = Rule { id: RuleId::new("r").expect("valid"), priority, matches, dag };
+        let rule = Rule { id: RuleId::new("r").expect("valid"), priority, matches, dag, notes: Default::default() };
         let wire = rule::rule_to_wire(&rule);
         prop_assert_eq!(rule::rule("r", Some(&wire)).expect("what went out is valid"), rule);
     }
@@ -334,6 +334,7 @@ fn an_nt_type_comes_back_as_it_went() {
         state: ByteSize::from_bytes(4_096),
         traffic: Traffic::Payload,
         description: "filters".into(),
+        labels: Default::default(),
     };
     let wire = nt_type::nt_type_to_wire(&nt);
     assert_eq!((&*wire.name, &*wire.owner), ("ntTypes/acme.filter", "tenants/acme"));
@@ -350,6 +351,8 @@ fn an_nt_type_comes_back_as_it_went() {
 #[test]
 fn a_header_becomes_a_bitstream_and_all_its_faults_are_named() {
     let header = v1::BitstreamHeader {
+        description: Default::default(),
+        labels: Default::default(),
         bitstream_id: "acme.x".into(),
         digest: "a".repeat(64),
         size_bytes: 10,

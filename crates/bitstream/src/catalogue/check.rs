@@ -252,6 +252,7 @@ fn nt_type(at: &At<'_>, raw: RawNtType) -> Checked<NtType> {
         traffic: raw.traffic,
         description: description.clone(),
         id,
+        labels: Default::default(),
     })
 }
 

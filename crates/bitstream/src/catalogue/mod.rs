@@ -225,6 +225,7 @@ impl Catalogue {
             card_model: card.model.clone(),
             shareable: true,
             signed_by: None,
+            notes: Default::default(),
         };
         Ok((record, bytes))
     }

@@ -26,6 +26,7 @@ impl World {
                 card_model: CardModel::new("sim-16").expect("valid"),
                 shareable: false,
                 signed_by: None,
+                notes: Default::default(),
             },
             bytes: Vec::new(),
             catalogue,

@@ -113,6 +113,7 @@ impl Rig {
             state: ByteSize::from_bytes(if latency > 1_000 { 4_096 } else { 0 }),
             traffic: Traffic::Payload,
             description: String::new(),
+            labels: Default::default(),
         }
     }
 

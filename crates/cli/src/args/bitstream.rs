@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use uuid::Uuid;
 
-use super::{DeleteGuard, Guard, KindArg, Selected};
+use super::{DeleteGuard, Guard, KindArg, NewNotes, SelectedByLabel};
 
 /// A bitstream to upload.
 #[derive(Debug, Args)]
@@ -30,6 +30,8 @@ pub struct NewBitstream {
     /// File with its ed25519 signature, by a key that the operator trusts
     #[arg(long, value_name = "FILE")]
     pub signature: Option<PathBuf>,
+    #[command(flatten)]
+    pub notes: NewNotes,
 }
 
 /// A test image to build.
@@ -66,7 +68,7 @@ pub enum BitstreamCommand {
     /// Upload a bitstream
     Upload(NewBitstream),
     /// List the bitstreams you may use
-    List(Selected),
+    List(SelectedByLabel),
     /// Print changes as they happen
     Watch,
     /// Take a rejected bitstream back, so that DAGs may be mapped to it again

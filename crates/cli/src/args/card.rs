@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::{DeleteGuard, Guard, Selected};
+
 /// Where a floor plan comes from, and where it goes.
 #[derive(Debug, clap::Args)]
 pub struct FloorPlanSources {
@@ -54,7 +56,7 @@ pub enum CardCommand {
     /// Show known card models, and what a DAG would get on each, without a server
     Models(ModelSources),
     /// List cards
-    List,
+    List(Selected),
     /// Print changes as they happen
     Watch,
     /// Show a card and the map of its regions
@@ -72,6 +74,8 @@ pub enum CardCommand {
         /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Load the role that the daemon's settings name; drain the card first
     LoadRole {
@@ -83,11 +87,15 @@ pub enum CardCommand {
         /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Place no new DAGs on a card; existing DAGs stay
     Cordon {
         /// Card; optional if there is only one
         name: Option<String>,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Take a card out of use; completes when the DAGs that it serves are deleted
     Drain {
@@ -96,22 +104,30 @@ pub enum CardCommand {
         /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Forget a card that is lost, or that nothing is on; DAGs of a lost one go to other cards
     Remove {
         /// Card
         name: String,
+        #[command(flatten)]
+        guard: DeleteGuard,
     },
     /// Give the place of a lost card to the device that answers there now; its DAGs are placed again
     Replace {
         /// Card
         name: String,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Put a cordoned or drained card back into use
     #[command(visible_alias = "undrain")]
     Uncordon {
         /// Card; optional if there is only one
         name: Option<String>,
+        #[command(flatten)]
+        guard: Guard,
     },
 }
 
@@ -121,7 +137,10 @@ pub enum FairnessCommand {
     /// Show all tenants, or one tenant with the history of the last minutes
     Get {
         /// Tenant; without it, all that you may see
+        #[arg(conflicts_with_all = ["filter", "order_by"])]
         tenant: Option<String>,
+        #[command(flatten)]
+        selected: Selected,
     },
 }
 
@@ -132,6 +151,8 @@ pub enum RegionCommand {
     List {
         /// Card; without it, all cards
         card: Option<String>,
+        #[command(flatten)]
+        selected: Selected,
     },
     /// Show a region
     Get {
@@ -145,17 +166,23 @@ pub enum RegionCommand {
         /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Place no new DAGs in a region; existing DAGs stay
     Cordon {
         /// Region: `card0/3`, or `3` if there is only one card
         name: String,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Put a cordoned or drained region back into use
     #[command(visible_alias = "uncordon")]
     Undrain {
         /// Region: `card0/3`, or `3` if there is only one card
         name: String,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Clear the failures of a region and try it again
     Reset {
@@ -164,6 +191,8 @@ pub enum RegionCommand {
         /// Wait until the change is complete
         #[arg(short, long)]
         wait: bool,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Print changes as they happen
     Watch {

@@ -2,19 +2,11 @@
 
 use clap::{Args, Subcommand};
 
-use super::DeleteGuard;
+use super::{DeleteGuard, Guard, NewNotes, OtherNotes, SelectedByLabel};
 
-/// A classification rule. An omitted field matches every packet.
-#[derive(Debug, Args)]
-pub struct NewRule {
-    /// Id
-    pub name: String,
-    /// DAG for matching packets
-    #[arg(long)]
-    pub dag: String,
-    /// Priority; among matching rules, the lowest number wins
-    #[arg(long, default_value_t = 0)]
-    pub priority: u32,
+/// What packets have. An omitted field matches every packet.
+#[derive(Debug, Default, Args)]
+pub struct RuleMatch {
     /// Index of the sending virtual function
     #[arg(long, group = "match")]
     pub vf: Option<u32>,
@@ -38,6 +30,42 @@ pub struct NewRule {
     pub destination_port: Option<u32>,
 }
 
+/// A classification rule.
+#[derive(Debug, Args)]
+pub struct NewRule {
+    /// Id
+    pub name: String,
+    /// DAG for matching packets
+    #[arg(long)]
+    pub dag: String,
+    /// Priority; among matching rules, the lowest number wins
+    #[arg(long, default_value_t = 0)]
+    pub priority: u32,
+    #[command(flatten)]
+    pub matches: RuleMatch,
+    #[command(flatten)]
+    pub notes: NewNotes,
+}
+
+/// Another priority, match or DAG of a rule. What is not given stays; a match replaces the old one as a whole.
+#[derive(Debug, Args)]
+pub struct OtherRule {
+    /// Id
+    pub name: String,
+    /// New DAG for matching packets
+    #[arg(long)]
+    pub dag: Option<String>,
+    /// New priority; among matching rules, the lowest number wins
+    #[arg(long)]
+    pub priority: Option<u32>,
+    #[command(flatten)]
+    pub matches: RuleMatch,
+    #[command(flatten)]
+    pub notes: OtherNotes,
+    #[command(flatten)]
+    pub guard: Guard,
+}
+
 fn protocol(text: &str) -> Result<u32, String> {
     match text {
         "icmp" => Ok(1),
@@ -55,11 +83,16 @@ pub enum RuleCommand {
     /// Create a rule
     #[command(group = clap::ArgGroup::new("match").required(true).multiple(true))]
     Create(NewRule),
+    /// Update a rule, from one packet to the next; match options replace the whole match
+    #[command(group = clap::ArgGroup::new("match").multiple(true))]
+    Update(OtherRule),
     /// List rules
     List {
         /// Only rules of this DAG
         #[arg(long)]
         dag: Option<String>,
+        #[command(flatten)]
+        selected: SelectedByLabel,
     },
     /// Print changes as they happen
     Watch,

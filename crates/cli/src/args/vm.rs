@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::{DeleteGuard, NewNotes, SelectedByLabel};
+
 /// A binding to create.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("chains").required(true))]
@@ -23,6 +25,8 @@ pub struct NewBinding {
     /// Lease: how long it outlives its last heartbeat [default: until it is unbound]
     #[arg(long, value_name = "TIME")]
     pub lease: Option<humantime::Duration>,
+    #[command(flatten)]
+    pub notes: NewNotes,
 }
 
 /// Verbs of `snicctl vm`.
@@ -34,6 +38,8 @@ pub enum VmCommand {
     Unbind {
         /// UUID of the virtual machine
         vm: String,
+        #[command(flatten)]
+        guard: DeleteGuard,
     },
     /// Show the binding of a VM
     Get {
@@ -45,6 +51,8 @@ pub enum VmCommand {
         /// Include all tenants
         #[arg(short = 'A', long)]
         all_tenants: bool,
+        #[command(flatten)]
+        selected: SelectedByLabel,
     },
     /// Print changes as they happen
     Watch {

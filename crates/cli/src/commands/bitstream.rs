@@ -7,9 +7,8 @@ use std::path::Path;
 use bytes::Bytes;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{
-    BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, ListBitstreamsRequest,
-    RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, RetryBitstreamRequest,
-    UploadBitstreamRequest,
+    BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, RecommendBitstreamsRequest,
+    RecommendBitstreamsResponse, RegionKind, RetryBitstreamRequest, UploadBitstreamRequest,
 };
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_bitstream::xclbin::TestRole;
@@ -17,11 +16,10 @@ use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest};
 use uuid::Uuid;
 
-use super::{CliSession, request_id, watch};
+use super::{CliSession, list, request_id, watch};
 use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
 use snic_client::Failure;
 use snic_client::call;
-use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{changes, consolidation, text, views};
 
@@ -38,19 +36,12 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
         BitstreamCommand::BuildTest(image) => build_test(&image),
         BitstreamCommand::Upload(new) => upload(session, new).await,
         BitstreamCommand::List(selected) => {
-            let client = session.client()?;
-            let bitstreams = pages(async |page_token| {
-                let request = ListBitstreamsRequest {
-                    page_size: PAGE_SIZE,
-                    page_token,
-                    filter: selected.filter.clone(),
-                    order_by: selected.order_by.clone(),
-                };
-                let reply = call!(client, bitstreams.list_bitstreams, request)?;
-                Ok((reply.bitstreams, reply.next_page_token))
-            });
-            let bitstreams = bitstreams.await?;
-            session.output.many(&bitstreams, views::bitstreams)
+            list!(
+                session,
+                bitstreams.list_bitstreams(ListBitstreamsRequest {}) => bitstreams,
+                selected.whole(),
+                views::bitstreams
+            )
         }
         BitstreamCommand::Watch => {
             watch!(
@@ -184,6 +175,8 @@ async fn upload(session: &mut CliSession, new: NewBitstream) -> Result<(), Failu
         shareable: new.shareable,
         request_id: request_id(),
         signature: new.signature.as_deref().map_or(Ok(Vec::new()), signature)?,
+        labels: new.notes.labels(),
+        description: new.notes.description,
     };
     let messages = messages(header, &bytes);
     let client = session.client()?;

@@ -5,7 +5,7 @@ use snic_api::v1::{
     OptimizeCardRequest, RemoveCardRequest, ReplaceCardRequest, UncordonCardRequest,
 };
 
-use super::{CliSession, floor_plan, models, request_id, watch};
+use super::{CliSession, floor_plan, list, models, request_id, watch};
 use crate::args::CardCommand;
 use snic_client::Client;
 use snic_client::Failure;
@@ -25,9 +25,8 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
         CardCommand::ImportFloorplan(_) | CardCommand::Models(_) => {
             unreachable!("it needs no server")
         }
-        CardCommand::List => {
-            let cards = lists::cards(&client).await?;
-            session.output.many(&cards, views::cards)
+        CardCommand::List(selected) => {
+            list!(session, cards.list_cards(ListCardsRequest {}) => cards, selected, views::cards)
         }
         CardCommand::Watch => {
             watch!(session, cards.watch_cards(WatchCardsRequest), changes::card_event)
@@ -42,81 +41,59 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             let regions = lists::regions(&client, &name).await?;
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
         }
-        CardCommand::Cordon { name } => cordon(session, &client, name).await,
-        CardCommand::Uncordon { name } => uncordon(session, &client, name).await,
-        CardCommand::Remove { name } => remove(session, &client, &name).await,
-        CardCommand::Replace { name } => replace(session, &client, &name).await,
-        CardCommand::Drain { name, wait } => {
-            let request = DrainCardRequest {
-                name: named(&client, name).await?,
+        CardCommand::Cordon { name, guard } => {
+            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let request = CordonCardRequest { name, request_id: request_id(), etag };
+            let card = call!(client, cards.cordon_card => card, request)?;
+            session.output.one(&card, row)
+        }
+        CardCommand::Uncordon { name, guard } => {
+            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let request = UncordonCardRequest { name, request_id: request_id(), etag };
+            let card = call!(client, cards.uncordon_card => card, request)?;
+            session.output.one(&card, row)
+        }
+        CardCommand::Remove { name, guard } => {
+            let request = RemoveCardRequest {
+                name: names::card(&name)?,
                 request_id: request_id(),
-                ..Default::default()
+                allow_missing: guard.allow_missing,
+                etag: guard.guard.into_etag(),
             };
+            let name = request.name.clone();
+            let _ = call!(client, cards.remove_card, request)?;
+            session.deleted(&name)
+        }
+        CardCommand::Replace { name, guard } => {
+            let (name, etag) = (names::card(&name)?, guard.into_etag());
+            let request = ReplaceCardRequest { name, request_id: request_id(), etag };
+            let card = call!(client, cards.replace_card => card, request)?;
+            session.output.one(&card, row)
+        }
+        CardCommand::Drain { name, wait, guard } => {
+            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let request = DrainCardRequest { name, request_id: request_id(), etag };
             let operation = call!(client, cards.drain_card => operation, request)?;
             session.finish(&client, operation, wait).await
         }
-        CardCommand::Optimize { name, dry_run, wait } => {
-            let name = named(&client, name).await?;
+        CardCommand::Optimize { name, dry_run: validate_only, wait, guard } => {
+            let (name, etag) = (named(&client, name).await?, guard.into_etag());
             let request =
-                OptimizeCardRequest { name, validate_only: dry_run, request_id: request_id() };
+                OptimizeCardRequest { name, validate_only, request_id: request_id(), etag };
             let reply = call!(client, cards.optimize_card, request)?;
-            if dry_run {
+            if validate_only {
                 return session.output.one(&reply, consolidation::moves);
             }
             let missing = || Failure::Reply("the reply has no operation".into());
             session.finish(&client, reply.operation.ok_or_else(missing)?, wait).await
         }
-        CardCommand::LoadRole { name, force, wait } => {
-            let request = LoadRoleRequest {
-                name: named(&client, name).await?,
-                force,
-                request_id: request_id(),
-                ..Default::default()
-            };
+        CardCommand::LoadRole { name, force, wait, guard } => {
+            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let request = LoadRoleRequest { name, force, request_id: request_id(), etag };
             let operation = call!(client, cards.load_role => operation, request)?;
             session.finish(&client, operation, wait).await
         }
     }
-}
-
-async fn cordon(
-    session: &mut CliSession,
-    client: &Client,
-    name: Option<String>,
-) -> Result<(), Failure> {
-    let name = named(client, name).await?;
-    let request = CordonCardRequest { name, request_id: request_id(), ..Default::default() };
-    let card = call!(client, cards.cordon_card => card, request)?;
-    session.output.one(&card, row)
-}
-
-async fn uncordon(
-    session: &mut CliSession,
-    client: &Client,
-    name: Option<String>,
-) -> Result<(), Failure> {
-    let name = named(client, name).await?;
-    let request = UncordonCardRequest { name, request_id: request_id(), ..Default::default() };
-    let card = call!(client, cards.uncordon_card => card, request)?;
-    session.output.one(&card, row)
-}
-
-async fn remove(session: &mut CliSession, client: &Client, name: &str) -> Result<(), Failure> {
-    let name = names::card(name)?;
-    let request =
-        RemoveCardRequest { name: name.clone(), request_id: request_id(), ..Default::default() };
-    let _ = call!(client, cards.remove_card, request)?;
-    session.deleted(&name)
-}
-
-async fn replace(session: &mut CliSession, client: &Client, name: &str) -> Result<(), Failure> {
-    let request = ReplaceCardRequest {
-        name: names::card(name)?,
-        request_id: request_id(),
-        ..Default::default()
-    };
-    let card = call!(client, cards.replace_card => card, request)?;
-    session.output.one(&card, row)
 }
 
 /// A card's full name; without a name, that of the only card.

@@ -8,16 +8,15 @@ use prost_types::FieldMask;
 use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{
-    CreateDagRequest, Dag, DeleteDagRequest, ExplainDagRequest, GetDagRequest, ListDagsRequest,
-    Operation, UpdateDagRequest, WatchDagsRequest,
+    CreateDagRequest, Dag, DeleteDagRequest, ExplainDagRequest, GetDagRequest, Operation,
+    UpdateDagRequest, WatchDagsRequest,
 };
 use tonic::Status;
 
-use super::{CliSession, batch, hints, request_id, wait};
-use crate::args::{ChangeOptions, DagCommand, FormArg, Selected};
+use super::{CliSession, batch, hints, list, request_id, wait};
+use crate::args::{ChangeOptions, DagCommand, FormArg, NewNotes};
 use snic_client::call;
 use snic_client::follow;
-use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{explain, views};
 use snic_client::{Client, Failure};
@@ -47,10 +46,12 @@ pub async fn run(session: &mut CliSession, command: DagCommand) -> Result<(), Fa
 
 async fn carry_out(session: &mut CliSession, command: DagCommand) -> Result<(), Failure> {
     match command {
-        DagCommand::Create { name, source, allow_partial, change } => match &source.file[..] {
-            [one] if !allow_partial => create(session, name, read(one)?, change).await,
+        DagCommand::Create { name, source, allow_partial, notes, change } => match &source.file[..]
+        {
+            [one] if !allow_partial => create(session, name, noted(one, &notes)?, change).await,
             several if name.is_none() => {
-                let files = several.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+                let files = several.iter().map(|path| noted(path, &notes));
+                let files = files.collect::<Result<_, _>>()?;
                 batch::create(session, files, allow_partial, change).await
             }
             several => Err(Failure::usage(
@@ -58,32 +59,47 @@ async fn carry_out(session: &mut CliSession, command: DagCommand) -> Result<(), 
                 "leave the name out, and add `name: web` to each file",
             )),
         },
+        DagCommand::Update { file: Some(_), notes, .. } if !notes.paths().is_empty() => {
+            let hint = "write labels and description into the file";
+            Err(Failure::usage("labels or a description beside a file", hint))
+        }
         DagCommand::Update { name, file: Some(file), guard, change, .. } => {
             let file = read(&file)?;
             let name = session.file_name(name, &file)?;
             let mut dag = file.resource_of(parent_of(&name));
             dag.name = name;
             dag.etag = guard.etag.unwrap_or(dag.etag);
-            match update(session, dag, IN_FILES, change).await {
+            let paths = IN_FILES.iter().map(|path| (*path).to_owned()).collect();
+            match update(session, dag, paths, change).await {
                 Err(failure) => Err(hints::in_file(&session.client()?, &file, failure).await),
                 done => done,
             }
         }
-        DagCommand::Update { name, bandwidth, form, guard, change, .. } => {
-            let mut dag = Dag { etag: guard.into_etag(), ..Dag::default() };
+        DagCommand::Update { name, bandwidth, form, notes, guard, change, .. } => {
+            let (labels, description) = notes.values();
+            let etag = guard.into_etag();
+            let mut dag = Dag { etag, labels, description, ..Dag::default() };
             dag.name = session.dag_name(&name.unwrap_or_default())?;
-            let mut paths = Vec::new();
+            let mut paths = notes.paths();
             if let Some(bandwidth) = bandwidth {
                 dag.bandwidth_bps = bandwidth.get();
-                paths.push("bandwidth_bps");
+                paths.push("bandwidth_bps".to_owned());
             }
             if let Some(form) = form {
                 dag.set_form(form.into());
-                paths.push("form");
+                paths.push("form".to_owned());
             }
-            update(session, dag, &paths, change).await
+            update(session, dag, paths, change).await
         }
-        DagCommand::List { all_tenants, selected } => list(session, all_tenants, selected).await,
+        DagCommand::List { all_tenants, selected } => {
+            let parent = session.dags_parent(all_tenants)?;
+            list!(
+                session,
+                dags.list_dags(ListDagsRequest { parent }) => dags,
+                selected.whole(),
+                views::dags
+            )
+        }
         DagCommand::Get { name } => {
             let request = GetDagRequest { name: session.dag_name(&name)? };
             let dag = call!(session.client()?, dags.get_dag => dag, request)?;
@@ -190,6 +206,16 @@ pub(super) fn read(path: &Path) -> Result<DagFile, Failure> {
     Ok(dagfile::parse(&name, &text)?)
 }
 
+/// The same, with the labels and the description of the command line: these take precedence.
+fn noted(path: &Path, notes: &NewNotes) -> Result<DagFile, Failure> {
+    let mut file = read(path)?;
+    file.dag.labels.extend(notes.labels());
+    if !notes.description.is_empty() {
+        file.dag.description.clone_from(&notes.description);
+    }
+    Ok(file)
+}
+
 /// The tenant of a DAG, as in its full name.
 fn parent_of(name: &str) -> &str {
     name.split_once("/dags/").map_or(name, |(parent, _)| parent)
@@ -222,10 +248,9 @@ async fn create(
 async fn update(
     session: &mut CliSession,
     dag: Dag,
-    paths: &[&str],
+    paths: Vec<String>,
     change: ChangeOptions,
 ) -> Result<(), Failure> {
-    let paths = paths.iter().map(|path| (*path).to_owned()).collect();
     let request = UpdateDagRequest {
         dag: Some(dag),
         update_mask: Some(FieldMask { paths }),
@@ -235,24 +260,6 @@ async fn update(
     let client = session.client()?;
     let operation = call!(client, dags.update_dag => operation, request)?;
     session.changed(&client, operation, change).await
-}
-
-async fn list(session: &mut CliSession, is_all: bool, selected: Selected) -> Result<(), Failure> {
-    let parent = session.dags_parent(is_all)?;
-    let client = session.client()?;
-    let dags = pages(async |page_token| {
-        let request = ListDagsRequest {
-            parent: parent.clone(),
-            page_size: PAGE_SIZE,
-            page_token,
-            filter: selected.filter.clone(),
-            order_by: selected.order_by.clone(),
-        };
-        let reply = call!(client, dags.list_dags, request)?;
-        Ok((reply.dags, reply.next_page_token))
-    });
-    let dags = dags.await?;
-    session.output.many(&dags, views::dags)
 }
 
 async fn watch_dags(
@@ -278,4 +285,80 @@ async fn watch_dags(
         Ok(event.revision)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor};
+    use snic_api::convert::object;
+    use snic_api::v1::CardAffinity;
+    use snic_api::v1::dag::{Edge, Node, PacketSize};
+    use snic_client::output::message::JsonMessage;
+
+    use super::*;
+
+    fn descriptor() -> MessageDescriptor {
+        let pool = DescriptorPool::decode(snic_api::FILE_DESCRIPTOR_SET).expect("descriptors");
+        pool.get_message_by_name("snic.control.v1.Dag").expect("it is there")
+    }
+
+    /// Whether a request may set a field, by its annotation in the proto file.
+    fn is_settable(field: &FieldDescriptor) -> bool {
+        let pool = field.parent_pool();
+        let behaviour = pool.get_extension_by_name("google.api.field_behavior").expect("imported");
+        let options = field.options();
+        let values = options.get_extension(&behaviour);
+        let values = values.as_list().expect("a list");
+        // 1: OPTIONAL, 2: REQUIRED.
+        values.iter().any(|value| matches!(value.as_enum_number(), Some(1 | 2)))
+    }
+
+    /// A field that is added to the API must be added to files as well, or an update from a file would
+    /// leave it as it was.
+    #[test]
+    fn files_say_all_that_a_request_may_set() {
+        let dag = descriptor();
+        let fields = dag.fields().filter(is_settable);
+        let mut settable: Vec<String> = fields.map(|field| field.name().to_owned()).collect();
+        // It is no part of what is asked for.
+        settable.retain(|field| field != "etag");
+        settable.sort();
+        let mut in_files = IN_FILES.to_vec();
+        in_files.sort_unstable();
+        assert_eq!(in_files, settable);
+    }
+
+    #[test]
+    fn a_file_sets_each_of_them() {
+        let node = |id: &str| Node {
+            id: id.into(),
+            nt_type: format!("ntTypes/{id}"),
+            configuration: Some(object::of_json(&serde_json::json!({"flows": 3}))),
+        };
+        let mut dag = Dag {
+            nodes: vec![node("nat"), node("aes")],
+            edges: vec![Edge { from_node: "nat".into(), to_node: "aes".into() }],
+            bandwidth_bps: 2_000_000_000,
+            packet_sizes: vec![PacketSize { bytes: 64, weight: 1 }],
+            trusted_tenants: vec!["tenants/globex".into()],
+            card_affinity: Some(CardAffinity {
+                together_with: vec!["tenants/acme/dags/db".into()],
+                apart_from: vec!["tenants/acme/dags/old".into()],
+                preferred: true,
+            }),
+            labels: [("app".to_owned(), "web".to_owned())].into(),
+            description: "for the shop".into(),
+            ..Dag::default()
+        };
+        dag.set_form(Form::Parallel);
+        let message = DynamicMessage::decode(descriptor(), dag.encode_to_vec().as_slice());
+        let message = message.expect("it is one");
+        for field in IN_FILES {
+            assert!(message.has_field_by_name(field), "{field} is not set here");
+        }
+        let printed = serde_json::to_string(&JsonMessage::new(&dag).expect("known"));
+        let file = dagfile::parse("dag.json", &printed.expect("JSON")).expect("a file");
+        assert_eq!(file.resource_of("tenants/acme"), dag);
+    }
 }

@@ -53,6 +53,31 @@ macro_rules! watch {
 }
 use watch;
 
+/// Prints all pages of a list, as it was selected.
+macro_rules! list {
+    (
+        $session:expr, $service:ident . $method:ident($request:ident { $($field:ident),* }) => $items:ident,
+        $selected:expr, $view:path
+    ) => {{
+        let client = $session.client()?;
+        let selected: $crate::args::Selected = $selected;
+        let items = snic_client::lists::pages(async |page_token| {
+            let request = snic_api::v1::$request {
+                $($field: $field.clone(),)*
+                page_size: snic_client::lists::PAGE_SIZE,
+                page_token,
+                filter: selected.filter.clone(),
+                order_by: selected.order_by.clone(),
+            };
+            let reply = snic_client::call!(client, $service.$method, request)?;
+            Ok((reply.$items, reply.next_page_token))
+        });
+        let items = items.await?;
+        $session.output.many(&items, $view)
+    }};
+}
+use list;
+
 /// Default timeout of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Default timeout of waiting for an operation.
@@ -83,7 +108,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Vm(command) => vm::run(session, command).await,
         Command::Operation(command) => operation::run(session, command).await,
         Command::Fairness(command) => fairness::run(session, command).await,
-        Command::Events { watch } => events::run(session, watch).await,
+        Command::Events { watch, selected } => events::run(session, watch, selected).await,
         Command::Capture(options) => traffic::capture(session, options).await,
         Command::Trace(options) => traffic::trace(session, options).await,
         Command::Audit(query) => audit::run(session, query).await,

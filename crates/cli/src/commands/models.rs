@@ -196,6 +196,7 @@ fn in_regions(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Result
             card_model: profile.model.clone(),
             shareable: true,
             signed_by: None,
+            notes: Default::default(),
         });
     }
     let ledger = Ledger::new(CardId::new("card0").map_err(invalid)?, profile.clone());
@@ -273,6 +274,7 @@ fn to_build(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Vec<Bits
             card_model: profile.model.clone(),
             shareable: true,
             signed_by: None,
+            notes: Default::default(),
         })
     });
     chains.collect()

@@ -1,15 +1,12 @@
 //! `snicctl nt`.
 
 use snic_api::v1::nt_type::Traffic;
-use snic_api::v1::{
-    Area, CreateNtTypeRequest, DeleteNtTypeRequest, GetNtTypeRequest, ListNtTypesRequest, NtType,
-};
+use snic_api::v1::{Area, CreateNtTypeRequest, DeleteNtTypeRequest, GetNtTypeRequest, NtType};
 
-use super::{CliSession, request_id, watch};
+use super::{CliSession, list, request_id, watch};
 use crate::args::{NewNt, NtCommand, TrafficArg};
 use snic_client::Failure;
 use snic_client::call;
-use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{changes, text, views};
 
@@ -22,16 +19,13 @@ pub async fn run(session: &mut CliSession, command: NtCommand) -> Result<(), Fai
             let nt = call!(session.client()?, nts.create_nt_type => nt_type, request)?;
             session.output.one(&nt, views::nt_type)
         }
-        NtCommand::List => {
-            let client = session.client()?;
-            let types = pages(async |page_token| {
-                let request =
-                    ListNtTypesRequest { page_size: PAGE_SIZE, page_token, ..Default::default() };
-                let reply = call!(client, nts.list_nt_types, request)?;
-                Ok((reply.nt_types, reply.next_page_token))
-            });
-            let types = types.await?;
-            session.output.many(&types, views::nt_types)
+        NtCommand::List(selected) => {
+            list!(
+                session,
+                nts.list_nt_types(ListNtTypesRequest {}) => nt_types,
+                selected.whole(),
+                views::nt_types
+            )
         }
         NtCommand::Watch => {
             watch!(session, nts.watch_nt_types(WatchNtTypesRequest), changes::nt_type_event)
@@ -68,7 +62,8 @@ fn resource(new: NewNt) -> NtType {
         memory_bytes: new.memory.get(),
         state_bytes: new.state.get(),
         traffic: traffic.into(),
-        description: new.description,
+        labels: new.notes.labels(),
+        description: new.notes.description,
         ..NtType::default()
     }
 }

@@ -1,36 +1,26 @@
 //! `snicctl operation`.
 
 use serde_json::json;
-use snic_api::v1::{
-    CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
-};
+use snic_api::v1::{CancelOperationRequest, DeleteOperationRequest, GetOperationRequest};
 
-use super::{CliSession, request_id, watch};
+use super::{CliSession, list, request_id, watch};
 use crate::args::OperationCommand;
 use snic_client::Failure;
 use snic_client::call;
-use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{changes, views};
 
 pub async fn run(session: &mut CliSession, command: OperationCommand) -> Result<(), Failure> {
     let client = session.client()?;
     match command {
-        OperationCommand::List { running, target } => {
+        OperationCommand::List { running: running_only, target, selected } => {
             let target = target.unwrap_or_default();
-            let operations = pages(async |page_token| {
-                let request = ListOperationsRequest {
-                    target: target.clone(),
-                    running_only: running,
-                    page_size: PAGE_SIZE,
-                    page_token,
-                    ..Default::default()
-                };
-                let reply = call!(client, operations.list_operations, request)?;
-                Ok((reply.operations, reply.next_page_token))
-            });
-            let operations = operations.await?;
-            session.output.many(&operations, views::operations)
+            list!(
+                session,
+                operations.list_operations(ListOperationsRequest { target, running_only }) => operations,
+                selected,
+                views::operations
+            )
         }
         OperationCommand::Watch => {
             watch!(
@@ -55,12 +45,12 @@ pub async fn run(session: &mut CliSession, command: OperationCommand) -> Result<
             let _ = call!(client, operations.cancel_operation, request)?;
             session.output.plain(&json!({}), &format!("cancelled {name}\n"))
         }
-        OperationCommand::Delete { name } => {
+        OperationCommand::Delete { name, allow_missing } => {
             let name = names::operation(&name)?;
             let request = DeleteOperationRequest {
                 name: name.clone(),
                 request_id: request_id(),
-                allow_missing: false,
+                allow_missing,
             };
             let _ = call!(client, operations.delete_operation, request)?;
             session.deleted(&name)

@@ -5,59 +5,64 @@ use snic_api::v1::{
     UndrainRegionRequest, WatchRegionsRequest,
 };
 
-use super::{CliSession, card, request_id};
+use super::{CliSession, card, list, request_id};
 use crate::args::RegionCommand;
 use snic_client::Client;
 use snic_client::Failure;
+use snic_client::call;
 use snic_client::follow;
 use snic_client::names;
 use snic_client::output::views;
-use snic_client::{call, lists};
 
 pub async fn run(session: &mut CliSession, command: RegionCommand) -> Result<(), Failure> {
     let client = session.client()?;
     match command {
-        RegionCommand::List { card } => {
-            let regions = lists::regions(&client, &parent(card)?).await?;
-            session.output.many(&regions, views::regions)
+        RegionCommand::List { card, selected } => {
+            let parent = parent(card)?;
+            list!(
+                session,
+                cards.list_regions(ListRegionsRequest { parent }) => regions,
+                selected,
+                views::regions
+            )
         }
         RegionCommand::Get { name } => {
             let request = GetRegionRequest { name: region(&client, &name).await? };
             let region = call!(client, cards.get_region => region, request)?;
             session.output.one(&region, views::region)
         }
-        RegionCommand::Drain { name, wait } => {
+        RegionCommand::Drain { name, wait, guard } => {
             let request = DrainRegionRequest {
                 name: region(&client, &name).await?,
                 request_id: request_id(),
-                ..Default::default()
+                etag: guard.into_etag(),
             };
             let operation = call!(client, cards.drain_region => operation, request)?;
             session.finish(&client, operation, wait).await
         }
-        RegionCommand::Cordon { name } => {
+        RegionCommand::Cordon { name, guard } => {
             let request = CordonRegionRequest {
                 name: region(&client, &name).await?,
                 request_id: request_id(),
-                ..Default::default()
+                etag: guard.into_etag(),
             };
             let region = call!(client, cards.cordon_region => region, request)?;
             session.output.one(&region, views::region)
         }
-        RegionCommand::Undrain { name } => {
+        RegionCommand::Undrain { name, guard } => {
             let request = UndrainRegionRequest {
                 name: region(&client, &name).await?,
                 request_id: request_id(),
-                ..Default::default()
+                etag: guard.into_etag(),
             };
             let region = call!(client, cards.undrain_region => region, request)?;
             session.output.one(&region, views::region)
         }
-        RegionCommand::Reset { name, wait } => {
+        RegionCommand::Reset { name, wait, guard } => {
             let request = ResetRegionRequest {
                 name: region(&client, &name).await?,
                 request_id: request_id(),
-                ..Default::default()
+                etag: guard.into_etag(),
             };
             let operation = call!(client, cards.reset_region => operation, request)?;
             session.finish(&client, operation, wait).await

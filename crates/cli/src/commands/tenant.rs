@@ -2,30 +2,37 @@
 
 use prost_types::FieldMask;
 use snic_api::v1::{
-    CreateTenantRequest, DeleteTenantRequest, GetTenantRequest, ListTenantsRequest, Quota, Tenant,
-    UpdateTenantRequest,
+    CreateTenantRequest, DeleteTenantRequest, GetTenantRequest, Quota, Tenant, UpdateTenantRequest,
 };
 
-use super::{CliSession, request_id, watch};
-use crate::args::{Selected, TenantCommand, TenantLimits};
+use super::{CliSession, list, request_id, watch};
+use crate::args::{TenantCommand, TenantLimits};
 use snic_client::Failure;
 use snic_client::call;
-use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{changes, text, views};
 
 pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(), Failure> {
     match command {
-        TenantCommand::Create { name, limits } => {
+        TenantCommand::Create { name, limits, notes } => {
+            let labels = notes.labels();
+            let tenant = Tenant { labels, description: notes.description, ..limits.tenant() };
             let request = CreateTenantRequest {
                 tenant_id: text::id(&names::tenant(&name)?).to_owned(),
-                tenant: Some(limits.tenant()),
+                tenant: Some(tenant),
                 request_id: request_id(),
             };
             let tenant = call!(session.client()?, tenants.create_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)
         }
-        TenantCommand::List(selected) => list(session, selected).await,
+        TenantCommand::List(selected) => {
+            list!(
+                session,
+                tenants.list_tenants(ListTenantsRequest {}) => tenants,
+                selected.whole(),
+                views::tenants
+            )
+        }
         TenantCommand::Watch => {
             watch!(session, tenants.watch_tenants(WatchTenantsRequest), changes::tenant_event)
         }
@@ -36,15 +43,17 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
             let tenant = call!(session.client()?, tenants.get_tenant => tenant, request)?;
             session.output.one(&tenant, views::tenant)
         }
-        TenantCommand::Update { name, limits, guard } => {
-            let paths = limits.paths();
+        TenantCommand::Update { name, limits, notes, guard } => {
+            let mut paths = limits.paths();
+            paths.extend(notes.paths());
+            let (labels, description) = notes.values();
             if paths.is_empty() {
                 let hint = "add an option, such as --weight or --dags-max";
                 return Err(Failure::usage("nothing to change", hint));
             }
             let (name, etag) = (names::tenant(&name)?, guard.into_etag());
             let request = UpdateTenantRequest {
-                tenant: Some(Tenant { name, etag, ..limits.tenant() }),
+                tenant: Some(Tenant { name, etag, labels, description, ..limits.tenant() }),
                 update_mask: Some(FieldMask { paths }),
                 request_id: request_id(),
             };
@@ -71,22 +80,6 @@ pub async fn run(session: &mut CliSession, command: TenantCommand) -> Result<(),
 
 fn no_tenant() -> Failure {
     Failure::usage("no tenant given", "add its id, or set the tenant of the context")
-}
-
-async fn list(session: &mut CliSession, selected: Selected) -> Result<(), Failure> {
-    let client = session.client()?;
-    let tenants = pages(async |page_token| {
-        let request = ListTenantsRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            filter: selected.filter.clone(),
-            order_by: selected.order_by.clone(),
-        };
-        let reply = call!(client, tenants.list_tenants, request)?;
-        Ok((reply.tenants, reply.next_page_token))
-    });
-    let tenants = tenants.await?;
-    session.output.many(&tenants, views::tenants)
 }
 
 impl TenantLimits {

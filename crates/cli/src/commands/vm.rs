@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::{
-    BindVmRequest, DagNames, GetBindingRequest, HeartbeatRequest, ListBindingsRequest,
-    UnbindVmRequest, WatchBindingsRequest,
+    BindVmRequest, DagNames, GetBindingRequest, HeartbeatRequest, UnbindVmRequest,
+    WatchBindingsRequest,
 };
 
-use super::{CliSession, request_id};
+use super::{CliSession, list, request_id};
 use crate::args::{NewBinding, VmCommand};
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::follow;
-use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::vm_views as views;
 
@@ -30,37 +29,32 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
             let binding = call!(client, machines.bind_vm => binding, request)?;
             session.output.one(&binding, views::binding)
         }
-        VmCommand::Unbind { vm } => {
+        VmCommand::Unbind { vm, guard } => {
             let request = UnbindVmRequest {
-                vm,
+                vm: vm.clone(),
                 tenant: String::new(),
                 request_id: request_id(),
-                ..Default::default()
+                etag: guard.guard.into_etag(),
+                allow_missing: guard.allow_missing,
             };
-            let binding = call!(session.client()?, machines.unbind_vm => binding, request)?;
-            session.output.one(&binding, views::binding)
+            match call!(session.client()?, machines.unbind_vm, request)?.binding {
+                Some(binding) => session.output.one(&binding, views::binding),
+                None => session.deleted(&vm),
+            }
         }
         VmCommand::Get { vm } => {
             let request = GetBindingRequest { name: names::binding(&vm)? };
             let binding = call!(session.client()?, machines.get_binding => binding, request)?;
             session.output.one(&binding, views::binding)
         }
-        VmCommand::List { all_tenants } => {
+        VmCommand::List { all_tenants, selected } => {
             let parent = parent(session, all_tenants)?;
-            let client = session.client()?;
-            let bindings = pages(async |page_token| {
-                let parent = parent.clone();
-                let request = ListBindingsRequest {
-                    parent,
-                    page_size: PAGE_SIZE,
-                    page_token,
-                    ..Default::default()
-                };
-                let reply = call!(client, machines.list_bindings, request)?;
-                Ok((reply.bindings, reply.next_page_token))
-            });
-            let bindings = bindings.await?;
-            session.output.many(&bindings, views::bindings)
+            list!(
+                session,
+                machines.list_bindings(ListBindingsRequest { parent }) => bindings,
+                selected.whole(),
+                views::bindings
+            )
         }
         VmCommand::Watch { all_tenants } => {
             let parent = parent(session, all_tenants)?;
@@ -109,5 +103,7 @@ fn request(session: &CliSession, new: NewBinding) -> Result<BindVmRequest, Failu
             None => Chains::Dags(DagNames { names: dags }),
         }),
         request_id: request_id(),
+        labels: new.notes.labels(),
+        description: new.notes.description,
     })
 }

@@ -298,6 +298,8 @@ pub fn regions() -> Vec<Region> {
 /// A classification rule.
 pub fn rule() -> Rule {
     Rule {
+        labels: Default::default(),
+        description: String::new(),
         name: "classificationRules/web-http".into(),
         priority: 10,
         r#match: Some(PacketMatch {

@@ -12,6 +12,7 @@ pub mod fairness;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 pub mod message;
+mod rule_views;
 pub mod state_views;
 pub mod table;
 pub mod text;

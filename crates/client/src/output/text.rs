@@ -1,8 +1,14 @@
 //! Names, quantities and times in short form.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use snic_domain::{Bandwidth, ByteSize};
+
+/// Labels, as the command line takes them.
+pub fn labels(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+}
 
 /// The id at the end of a name.
 pub fn id(name: &str) -> &str {

@@ -5,8 +5,8 @@ use snic_api::v1::card::Health;
 use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{
-    Bitstream, Card, Condition, Dag, EventType, Instance, Mapping, NtType, Operation, PacketMatch,
-    Region, RegionKind, Rule, Tenant, WatchDagsResponse, WatchRegionsResponse, condition, nt_type,
+    Bitstream, Card, Condition, Dag, EventType, Instance, Mapping, NtType, Operation, Region,
+    RegionKind, Tenant, WatchDagsResponse, WatchRegionsResponse, condition, nt_type,
 };
 use snic_api::words::EnumWord as _;
 
@@ -14,7 +14,9 @@ use super::Style;
 use super::dag_views::{affinity, configurations, drops, packet_sizes, traffic};
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
-use super::text::{self, age, id, rate, size, yes};
+use super::text::{self, age, id, labels, rate, size, yes};
+
+pub use super::rule_views::{rule, rules};
 
 /// A form in one word.
 pub const fn form_word(form: Form) -> &'static str {
@@ -81,6 +83,8 @@ pub fn dag(dag: &Dag, style: Style) -> String {
                 mapping.map(|m| format!("{} cycles", m.latency_cycles)).unwrap_or_default(),
             ),
             ("Generation", generation),
+            ("Labels", labels(&dag.labels)),
+            ("Description", dag.description.clone()),
             ("Etag", dag.etag.clone()),
             ("Created", text::time(dag.create_time.as_ref())),
         ],
@@ -228,6 +232,8 @@ pub fn tenant(tenant: &Tenant, style: Style) -> String {
             ("Rules", of(usage.rules.to_string(), quota.rules_max().to_string())),
             ("Machines", of(usage.machines.to_string(), quota.machines_max().to_string())),
             ("Operations", of(usage.operations.to_string(), quota.operations_max().to_string())),
+            ("Labels", labels(&tenant.labels)),
+            ("Description", tenant.description.clone()),
             ("Etag", tenant.etag.clone()),
             ("Created", text::time(tenant.create_time.as_ref())),
         ],
@@ -279,6 +285,7 @@ pub fn nt_type(nt: &NtType, style: Style) -> String {
             ("State", size(nt.state_bytes)),
             ("Traffic", traffic_word(nt.traffic()).to_owned()),
             ("Code", format!("{:#010x}", nt.code)),
+            ("Labels", labels(&nt.labels)),
             ("Etag", nt.etag.clone()),
             ("Created", text::time(nt.create_time.as_ref())),
         ],
@@ -338,6 +345,8 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
             ("State", bitstream.state().word().to_owned()),
             ("Rejected", state_views::rejected(bitstream)),
             ("Loaded in", regions.collect::<Vec<_>>().join(", ")),
+            ("Labels", labels(&bitstream.labels)),
+            ("Description", bitstream.description.clone()),
             ("Etag", bitstream.etag.clone()),
             ("Created", text::time(bitstream.create_time.as_ref())),
         ],
@@ -396,6 +405,7 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
         ("Message", cut(&card.message, room)),
         ("Connection", cut(&through.join(", "), room)),
         ("Packets", cut(&packets.join(", "), room)),
+        ("Etag", card.etag.clone()),
     ];
     let head = properties(style, &rows);
     let left = (HEIGHT - 1).saturating_sub(head.lines().count());
@@ -436,6 +446,7 @@ pub fn region(region: &Region, style: Style) -> String {
             ("Failures", region.failures.to_string()),
             ("Last error", region.last_error.clone()),
             ("Error time", text::time(region.last_error_time.as_ref())),
+            ("Etag", region.etag.clone()),
         ],
     );
     let slots = region.slots.iter().enumerate().map(|(index, slot)| {
@@ -455,51 +466,6 @@ pub fn region(region: &Region, style: Style) -> String {
     }
     let heading = ["SLOT", "TASK", "RESERVED", "USED BY"];
     head + &section("Slots", &table(style, &heading, slots)) + &kept
-}
-
-/// Rules, one per row.
-pub fn rules(rules: &[Rule], style: Style) -> String {
-    let rows = rules.iter().map(|rule| {
-        vec![
-            id(&rule.name).to_owned(),
-            rule.priority.to_string(),
-            text::dag(&rule.dag),
-            packet_match(rule.r#match.as_ref()),
-        ]
-    });
-    table(style, &["RULE", "PRIORITY", "DAG", "MATCHES"], rows.collect())
-}
-
-/// One rule.
-pub fn rule(rule: &Rule, style: Style) -> String {
-    properties(
-        style,
-        &[
-            ("Name", rule.name.clone()),
-            ("Priority", rule.priority.to_string()),
-            ("DAG", rule.dag.clone()),
-            ("Matches", packet_match(rule.r#match.as_ref())),
-            ("Etag", rule.etag.clone()),
-            ("Created", text::time(rule.create_time.as_ref())),
-        ],
-    )
-}
-
-fn packet_match(found: Option<&PacketMatch>) -> String {
-    let Some(found) = found else { return String::new() };
-    let mut parts = Vec::new();
-    let mut number = |key: &str, value: Option<u32>| {
-        parts.extend(value.map(|value| format!("{key}={value}")));
-    };
-    number("vf", found.virtual_function);
-    number("vni", found.vni);
-    number("protocol", found.protocol);
-    number("source-port", found.source_port);
-    number("destination-port", found.destination_port);
-    let prefixes = [("source", &found.source_prefix), ("destination", &found.destination_prefix)];
-    let prefixes = prefixes.into_iter().filter(|(_, prefix)| !prefix.is_empty());
-    parts.extend(prefixes.map(|(key, prefix)| format!("{key}={prefix}")));
-    parts.join(" ")
 }
 
 fn operation_state(operation: &Operation) -> &'static str {

@@ -49,6 +49,9 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
             ("Template", binding.template.clone()),
             ("Lease", lease),
             ("Expires", text::time(binding.expire_time.as_ref())),
+            ("Labels", text::labels(&binding.labels)),
+            ("Description", binding.description.clone()),
+            ("Etag", binding.etag.clone()),
             ("Created", text::time(binding.create_time.as_ref())),
         ],
     );

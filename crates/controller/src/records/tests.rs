@@ -69,6 +69,7 @@ fn binding() -> BindingRecord {
         functions: 1,
         ready_within: Duration::from_secs(5),
         lease: None,
+        notes: Default::default(),
     };
     BindingRecord::new(spec, at(1), at(9))
 }
@@ -79,7 +80,13 @@ fn all() -> Vec<Record> {
         Tenant { id: name().tenant, weight: 2, quota: Quota::default(), notes: Default::default() };
     let tenant = TenantRecord { tenant, number: 1, generation: 1, created: at(1), updated: at(2) };
     let id = RuleId::new("first").expect("a label");
-    let rule = Rule { id, priority: 3, matches: Default::default(), dag: name() };
+    let rule = Rule {
+        id,
+        priority: 3,
+        matches: Default::default(),
+        dag: name(),
+        notes: Default::default(),
+    };
     let rule = RuleRecord {
         rule,
         card: card(),

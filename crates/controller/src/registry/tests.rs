@@ -36,6 +36,7 @@ fn nt(name: &str) -> NtType {
         state: ByteSize::ZERO,
         traffic: Traffic::Payload,
         description: String::new(),
+        labels: Default::default(),
     }
 }
 
@@ -49,6 +50,7 @@ fn bitstream(name: &str, nts: &[&str], bytes: &[u8]) -> Bitstream {
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: false,
         signed_by: None,
+        notes: Default::default(),
     }
 }
 

@@ -61,8 +61,11 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         Command::DeleteDag { name, etag } => list(("delete-dag", name, etag)),
         Command::CreateRule(rule) => list(("create-rule", rule)),
         Command::UpdateRule { id, patch, etag } => {
-            let RulePatch { priority, matches, dag } = patch;
-            list(("update-rule", id, priority, matches, dag, etag))
+            let RulePatch { priority, matches, dag, notes } = patch;
+            match noted(notes) {
+                None => list(("update-rule", id, priority, matches, dag, etag)),
+                Some(notes) => list(("update-rule", id, priority, matches, (dag, notes), etag)),
+            }
         }
         Command::DeleteRule { id, etag } => list(("delete-rule", id, etag)),
         Command::Guarded { etag, command } => {

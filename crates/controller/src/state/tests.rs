@@ -168,7 +168,13 @@ impl Rig {
 
     fn rule(&mut self, id: &str, dag: DagName) -> Result<Reply, ControlError> {
         let matches = Match { vni: Some(9), ..Match::default() };
-        let rule = Rule { id: RuleId::new(id).expect("a label"), priority: 3, matches, dag };
+        let rule = Rule {
+            id: RuleId::new(id).expect("a label"),
+            priority: 3,
+            matches,
+            dag,
+            notes: Default::default(),
+        };
         classification::install_rule(&mut self.core, &mut self.tx, rule, None::<VmId>)
     }
 
@@ -187,6 +193,7 @@ fn bitstream(id: &str) -> Bitstream {
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: true,
         signed_by: None,
+        notes: Default::default(),
     }
 }
 

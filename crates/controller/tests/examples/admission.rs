@@ -182,6 +182,7 @@ fn binding() -> impl Strategy<Value = Command> {
             functions,
             ready_within: std::time::Duration::from_secs(600),
             lease: None,
+            notes: Default::default(),
         })
     })
 }
@@ -189,6 +190,7 @@ fn binding() -> impl Strategy<Value = Command> {
 fn rule() -> impl Strategy<Value = Command> {
     (0u8..3, name(), prop::option::of(0u32..1 << 25)).prop_map(|(number, name, vni)| {
         Command::CreateRule(Rule {
+            notes: Default::default(),
             id: RuleId::new(&format!("r{number}")).expect("a label"),
             priority: 7,
             matches: Match { vni, ..Match::default() },

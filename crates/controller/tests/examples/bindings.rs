@@ -28,6 +28,7 @@ fn wish(number: u32) -> BindingSpec {
         functions: 1,
         ready_within: 10 * SECOND,
         lease: None,
+        notes: Default::default(),
     }
 }
 

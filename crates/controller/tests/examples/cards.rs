@@ -123,7 +123,13 @@ fn a_dag_whose_regions_fail_moves_to_the_other_card_with_its_rules() {
     let matches = Match { vni: Some(4), ..Match::default() };
     for name in ["acme/a", "acme/b", "acme/c"] {
         let id = RuleId::new(&dag(name).dag.to_string()).expect("a label");
-        let rule = Rule { id, priority: 1, matches: matches.clone(), dag: dag(name) };
+        let rule = Rule {
+            id,
+            priority: 1,
+            matches: matches.clone(),
+            dag: dag(name),
+            notes: Default::default(),
+        };
         world.ask(Command::CreateRule(rule)).expect("the DAG has a card");
     }
     world.settle();

@@ -35,7 +35,7 @@ fn story() -> Records {
     world.deploy("acme/deep", "dpi", 5);
     let matches = Match { vni: Some(9), ..Match::default() };
     let id = RuleId::new("first").expect("a label");
-    let rule = Rule { id, priority: 3, matches, dag: dag("acme/web") };
+    let rule = Rule { id, priority: 3, matches, dag: dag("acme/web"), notes: Default::default() };
     world.ask_once("rule", Command::CreateRule(rule)).expect("there is room");
     let machine = BindingSpec {
         vm: vm(),
@@ -44,6 +44,7 @@ fn story() -> Records {
         functions: 1,
         ready_within: Duration::from_secs(10),
         lease: None,
+        notes: Default::default(),
     };
     world.ask(Command::BindVm(machine)).expect("there is room");
     world.settle();

@@ -18,7 +18,7 @@ fn forget(id: &OperationId) -> Command {
 fn rule(dag_name: &str) -> Rule {
     let matches = snic_domain::Match { vni: Some(7), ..Default::default() };
     let id = snic_domain::RuleId::new("r").expect("a label");
-    Rule { id, priority: 1, matches, dag: dag(dag_name) }
+    Rule { id, priority: 1, matches, dag: dag(dag_name), notes: Default::default() }
 }
 
 #[test]

@@ -25,7 +25,13 @@ fn history() -> Vec<Step> {
     let matches = Match { vni: Some(9), ..Match::default() };
     let rule = |id: &str, name| {
         let id = RuleId::new(id).expect("a label");
-        Command::CreateRule(Rule { id, priority: 3, matches: matches.clone(), dag: dag(name) })
+        Command::CreateRule(Rule {
+            id,
+            priority: 3,
+            matches: matches.clone(),
+            dag: dag(name),
+            notes: Default::default(),
+        })
     };
     vec![
         Step::Ask(create("acme/web", spec("lb", 5))),
@@ -64,7 +70,7 @@ fn a_record_that_cannot_be_read_costs_what_it_says_and_nothing_else() {
     }
     let matches = Match { vni: Some(9), ..Match::default() };
     let id = RuleId::new("first").expect("a label");
-    let rule = Rule { id, priority: 3, matches, dag: dag("acme/web") };
+    let rule = Rule { id, priority: 3, matches, dag: dag("acme/web"), notes: Default::default() };
     world.ask(Command::CreateRule(rule)).expect("a rule");
     world.settle();
     let records: Vec<_> = world.durable.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -280,7 +286,13 @@ fn records() -> Records {
     let matches = Match { vni: Some(9), ..Match::default() };
     for id in ["a", "b"] {
         let id = RuleId::new(id).expect("a label");
-        let rule = Rule { id, priority: 3, matches: matches.clone(), dag: dag("acme/web") };
+        let rule = Rule {
+            id,
+            priority: 3,
+            matches: matches.clone(),
+            dag: dag("acme/web"),
+            notes: Default::default(),
+        };
         let Ok(Reply::Rule(_)) = world.ask(Command::CreateRule(rule)) else { panic!("no rule") };
     }
     world.ask(create("acme/api", spec("vpn", 5))).expect("there is room");

@@ -31,7 +31,13 @@ fn replace() -> Command {
 fn rule(id: &str, name: &str) -> Command {
     let id = RuleId::new(id).expect("a label");
     let matches = Match { vni: Some(9), ..Match::default() };
-    Command::CreateRule(Rule { id, priority: 3, matches, dag: dag(name) })
+    Command::CreateRule(Rule {
+        id,
+        priority: 3,
+        matches,
+        dag: dag(name),
+        notes: Default::default(),
+    })
 }
 
 /// A card with two DAGs that are served.
@@ -73,6 +79,7 @@ fn a_card_with_something_on_it_is_kept_and_what_is_said() {
         functions: 1,
         ready_within: 10 * SECOND,
         lease: None,
+        notes: Default::default(),
     };
     world.ask(Command::BindVm(machine.clone())).expect("there is room");
     world.settle();

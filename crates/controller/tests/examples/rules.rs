@@ -14,7 +14,13 @@ fn rule_id(id: &str) -> RuleId {
 }
 
 fn rule(id: &str, priority: u16, matches: Match) -> Command {
-    Command::CreateRule(Rule { id: rule_id(id), priority, matches, dag: dag("acme/web") })
+    Command::CreateRule(Rule {
+        id: rule_id(id),
+        priority,
+        matches,
+        dag: dag("acme/web"),
+        notes: Default::default(),
+    })
 }
 
 fn vni(vni: u32) -> Match {
@@ -136,7 +142,13 @@ fn rules_of_other_dags_stay() {
     world.deploy("acme/web", "nat", 1);
     world.deploy("beta/web", "nat", 1);
     world.ask(rule("a", 1, vni(1))).expect("valid");
-    let other = Rule { id: rule_id("b"), priority: 1, matches: vni(2), dag: dag("beta/web") };
+    let other = Rule {
+        id: rule_id("b"),
+        priority: 1,
+        matches: vni(2),
+        dag: dag("beta/web"),
+        notes: Default::default(),
+    };
     world.ask(Command::CreateRule(other)).expect("valid");
     world.ask(delete("acme/web")).expect("it exists");
     world.settle();
@@ -232,7 +244,12 @@ fn a_rule_is_changed_where_it_is() {
     let all = RulePatch { matches: Some(Match::default()), ..RulePatch::default() };
     assert_eq!(wrong_field(world.ask(change(all, None))), "rule.match");
     assert_eq!(seen(&world), before, "what is refused changes nothing");
-    let patch = RulePatch { priority: Some(1), matches: Some(vni(8)), dag: Some(dag("acme/mail")) };
+    let patch = RulePatch {
+        priority: Some(1),
+        matches: Some(vni(8)),
+        dag: Some(dag("acme/mail")),
+        notes: Default::default(),
+    };
     let version =
         |world: &World| world.controller.card_view(&card_id()).expect("there").table_version;
     let before_it = version(&world);

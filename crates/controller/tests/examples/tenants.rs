@@ -204,7 +204,7 @@ fn tenants_get_numbers_of_their_own_on_the_card() {
 fn rule(id: &str, dag_name: &str) -> Rule {
     let matches = snic_domain::Match { vni: Some(7), ..Default::default() };
     let id = RuleId::new(id).expect("a label");
-    Rule { id, priority: 1, matches, dag: dag(dag_name) }
+    Rule { id, priority: 1, matches, dag: dag(dag_name), notes: Default::default() }
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Machines {
             functions,
             ready_within: Duration::from_millis(world.rng.random_range(1..60)),
             lease: world.chance(50).then_some(LEASE),
+            notes: Default::default(),
         })
     }
 

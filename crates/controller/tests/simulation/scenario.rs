@@ -393,7 +393,13 @@ impl Run {
         let command = match dags.choose(&mut self.world.rng) {
             Some(dag) if self.world.controller.rule_view(&id).is_none() => {
                 let matches = Match { vni: Some(number), ..Match::default() };
-                Command::CreateRule(Rule { id, priority: 3, matches, dag: dag.clone() })
+                Command::CreateRule(Rule {
+                    id,
+                    priority: 3,
+                    matches,
+                    dag: dag.clone(),
+                    notes: Default::default(),
+                })
             }
             _ => Command::DeleteRule { id, etag: None },
         };

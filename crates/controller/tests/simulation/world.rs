@@ -123,6 +123,7 @@ fn catalogue() -> Catalogue {
             }),
             traffic: Traffic::Payload,
             description: String::new(),
+            labels: Default::default(),
         })
         .collect();
     let mut images = BTreeMap::new();
@@ -140,6 +141,7 @@ fn catalogue() -> Catalogue {
             card_model: profile.model.clone(),
             shareable,
             signed_by: None,
+            notes: Default::default(),
         }
     };
     let bitstreams = CHAINS.iter().map(|chain| {

@@ -92,6 +92,8 @@ impl QuickstartClient {
     pub async fn upload(&self, bitstream: &Bitstream, bytes: Vec<u8>) -> Result<bool, Status> {
         let wire = convert::bitstream::bitstream_to_wire(bitstream);
         let header = BitstreamHeader {
+            description: Default::default(),
+            labels: Default::default(),
             bitstream_id: bitstream.id.to_string(),
             digest: wire.digest,
             size_bytes: wire.size_bytes,

@@ -49,6 +49,7 @@ pub fn nt(text: &str) -> NtType {
         state: ByteSize::ZERO,
         traffic: Traffic::HeaderOnly,
         description: String::new(),
+        labels: Default::default(),
     }
 }
 
@@ -63,5 +64,6 @@ pub fn bitstream(id: &str, nts: &str) -> Bitstream {
         card_model: CardModel::new("sim").expect("a test id"),
         shareable: true,
         signed_by: None,
+        notes: Default::default(),
     }
 }

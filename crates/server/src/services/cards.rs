@@ -11,7 +11,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, Events, WatchSpec};
-use super::{RpcResult, Services, absent, consolidation, guarded, listing, repeat_of, reply_as};
+use super::{
+    Missing, RpcResult, Services, absent, consolidation, guarded, listing, repeat_of, reply_as,
+};
 use crate::error::OperationKind;
 use crate::gate::caller;
 use crate::hub::Topic;
@@ -198,7 +200,8 @@ impl CardService for Services {
         let repeat = repeat_of(&request.request_id)?;
         let card = name::card("name", &request.name).map_err(ApiError::from)?;
         let command = guarded(&request.etag, Command::RemoveCard { card });
-        self.ask(&caller, repeat, command, OperationKind::Delete).await?;
+        let reply = self.ask(&caller, repeat, command, OperationKind::Delete).await;
+        Missing::from(request.allow_missing).or_done(reply)?;
         Ok(Response::new(v1::RemoveCardResponse {}))
     }
 
@@ -246,10 +249,11 @@ impl CardService for Services {
         request: Request<v1::OptimizeCardRequest>,
     ) -> RpcResult<v1::OptimizeCardResponse> {
         let caller = caller(&request)?;
-        let v1::OptimizeCardRequest { name, validate_only, request_id } = request.into_inner();
+        let v1::OptimizeCardRequest { name, validate_only, request_id, etag } =
+            request.into_inner();
         let repeat = repeat_of(&request_id)?.filter(|_| !validate_only);
         let card = name::card("name", &name).map_err(ApiError::from)?;
-        let command = Command::OptimizeCard { card, validate_only };
+        let command = guarded(&etag, Command::OptimizeCard { card, validate_only });
         match self.ask(&caller, repeat, command, OperationKind::Change).await? {
             Reply::Consolidation(view) => Ok(Response::new(consolidation::would_be(&view))),
             reply => reply_as!(reply, Reply::Operation(view) => {

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
-use super::{RpcResult, Services, absent, guarded, listing, repeat_of, reply_as, stopped};
+use super::{Missing, RpcResult, Services, absent, guarded, listing, repeat_of, reply_as, stopped};
 use crate::error::{OperationKind, shutting_down};
 use crate::gate::{Deadline, caller, out_of_time};
 use crate::hub::Topic;
@@ -55,8 +55,13 @@ impl OrchestrationService for Services {
         };
         let repeat = repeat_of(&request.request_id)?;
         let command = guarded(&request.etag, Command::UnbindVm { vm, tenant });
-        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
-        reply_as!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view).into()))
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await;
+        match Missing::from(request.allow_missing).or_deleted(reply)? {
+            None => Ok(Response::new(v1::UnbindVmResponse::default())),
+            Some(reply) => {
+                reply_as!(reply, Reply::Binding(view) => Response::new(binding_to_wire(&view).into()))
+            }
+        }
     }
 
     async fn get_binding(
@@ -227,5 +232,7 @@ fn binding_to_wire(view: &BindingView) -> v1::VmBinding {
         create_time: Some(timestamp(record.created)),
         update_time: Some(timestamp(record.changed)),
         etag: view.etag.clone(),
+        labels: record.spec.notes.labels.as_map().clone(),
+        description: record.spec.notes.description.as_str().to_owned(),
     }
 }

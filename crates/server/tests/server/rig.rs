@@ -466,6 +466,8 @@ pub fn image(id: &str, nts: &[&str]) -> (v1::BitstreamHeader, Vec<u8>) {
 pub fn image_of(id: &str, chain: &[&NtType]) -> (v1::BitstreamHeader, Vec<u8>) {
     let bytes = build_test(&profile(), chain, ByteSize::from_bytes(IMAGE_BYTES)).expect("fits");
     let header = v1::BitstreamHeader {
+        description: Default::default(),
+        labels: Default::default(),
         bitstream_id: id.into(),
         digest: Digest::of(&bytes).to_string(),
         size_bytes: IMAGE_BYTES,

@@ -105,6 +105,7 @@ pub fn nt(id: &str, gbps: u64) -> NtType {
         state: ByteSize::ZERO,
         traffic: Traffic::HeaderOnly,
         description: String::new(),
+        labels: Default::default(),
     }
 }
 
@@ -122,6 +123,7 @@ pub fn bitstream(id: &str, nts: &[&str]) -> Bitstream {
         card_model: profile().model,
         shareable: true,
         signed_by: None,
+        notes: Default::default(),
     }
 }
 

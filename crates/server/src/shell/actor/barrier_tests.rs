@@ -94,6 +94,7 @@ fn bitstream(id: &str, nt: &NtTypeId) -> Bitstream {
         card_model: profile().model,
         shareable: true,
         signed_by: None,
+        notes: Default::default(),
     }
 }
 
