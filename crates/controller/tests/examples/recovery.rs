@@ -117,7 +117,7 @@ fn a_damaged_dag_counts_once_with_all_that_is_about_it() {
         world.deploy(name, "lb", 1);
         let matches = Match { vni: Some(vni), ..Match::default() };
         let id = RuleId::new(&format!("r{vni}")).expect("a label");
-        let rule = Rule { id, priority: 3, matches, dag: dag(name) };
+        let rule = Rule { id, priority: 3, matches, dag: dag(name), notes: Default::default() };
         world.ask(Command::CreateRule(rule)).expect("a rule");
     }
     world.settle();
