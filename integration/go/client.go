@@ -52,6 +52,7 @@ type Client struct {
 	conn *grpc.ClientConn
 
 	Audit      controlv1.AuditServiceClient
+	Access     controlv1.AuthorizationServiceClient
 	Bitstreams controlv1.BitstreamServiceClient
 	Cards      controlv1.CardServiceClient
 	Rules      controlv1.ClassificationServiceClient
@@ -102,6 +103,7 @@ func Dial(endpoint string, options Options) (*Client, error) {
 	return &Client{
 		conn:       conn,
 		Audit:      controlv1.NewAuditServiceClient(conn),
+		Access:     controlv1.NewAuthorizationServiceClient(conn),
 		Bitstreams: controlv1.NewBitstreamServiceClient(conn),
 		Cards:      controlv1.NewCardServiceClient(conn),
 		Rules:      controlv1.NewClassificationServiceClient(conn),

@@ -109,6 +109,7 @@ fn the_services_are_these() {
     methods.sort();
     let expected = [
         ("AuditService", 1),
+        ("AuthorizationService", 2),
         ("BitstreamService", 7),
         ("CardService", 17),
         ("ClassificationService", 6),
@@ -174,6 +175,9 @@ fn requests_have_the_standard_fields() {
             "BindVmRequest" | "UnbindVmRequest" => &["vm", "tenant", "request_id"],
             // Again is as good: it says what lives now.
             "HeartbeatRequest" => &["vms"],
+            // Questions about the caller.
+            "WhoAmIRequest" => &[],
+            "CheckAccessRequest" => &["method", "resource"],
             // Of the server itself there is one.
             "GetMaintenanceRequest" | "GetDiagnosticsRequest" | "DownloadBackupRequest" => &[],
             "SetMaintenanceRequest" => &["active", "reason", "request_id"],

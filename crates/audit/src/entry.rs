@@ -5,6 +5,11 @@ use snic_api::v1;
 use snic_controller::Caller;
 use snic_domain::Timestamp;
 
+/// The decision that the caller may.
+pub const ALLOW: &str = "ALLOW";
+/// The decision that the caller may not.
+pub const DENY: &str = "DENY";
+
 /// A call that changed something or attempted to: see `AuditEntry` of the API. Empty fields are left
 /// out of the line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +18,7 @@ pub struct Entry {
     pub number: u64,
     /// Nanoseconds since 1970.
     pub time: u64,
-    /// The caller, such as `operator/root`; [`crate::NOBODY`] without an identity.
+    /// The caller, such as `operator/root` or `tenant/acme/bob`; [`crate::NOBODY`] without an identity.
     pub caller: String,
     /// `Service/Method`.
     pub method: String,
@@ -37,6 +42,12 @@ pub struct Entry {
     /// Whether the request was only to be checked.
     #[serde(default, skip_serializing_if = "is_default")]
     pub validate_only: bool,
+    /// [`ALLOW`] or [`DENY`]: whether the caller was authorized.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub decision: String,
+    /// Ids of the policies that decided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
     /// Calls of this caller that failed, or calls without an identity, that got no entry since the last one
     /// that did.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -47,13 +58,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The caller's name in the log.
-pub fn name_of(caller: &Caller) -> String {
-    match caller {
-        Caller::Operator(name) => format!("operator/{name}"),
-        Caller::Tenant(tenant) => format!("tenant/{tenant}"),
-        Caller::Orchestrator(name) => format!("orchestrator/{name}"),
-    }
+/// The tenant of a caller in the log, if it is `tenant/{tenant}` or `tenant/{tenant}/{member}`.
+pub(crate) fn tenant_of(caller: &str) -> Option<&str> {
+    caller.strip_prefix("tenant/")?.split('/').next()
 }
 
 impl Entry {
@@ -74,10 +81,10 @@ impl Entry {
         match reader {
             Caller::Operator(_) => true,
             Caller::Orchestrator(_) => false,
-            Caller::Tenant(tenant) => match self.caller.split_once('/') {
-                Some(("tenant", caller)) => caller == tenant.as_str(),
-                Some(_) => self.tenant.strip_prefix("tenants/") == Some(tenant.as_str()),
-                None => false,
+            Caller::Tenant(tenant) => match tenant_of(&self.caller) {
+                Some(caller) => caller == tenant.as_str(),
+                None if self.caller == crate::NOBODY => false,
+                None => self.tenant.strip_prefix("tenants/") == Some(tenant.as_str()),
             },
         }
     }
@@ -102,6 +109,12 @@ impl Entry {
             trace_id: self.trace_id.clone(),
             validate_only: self.validate_only,
             left_out: self.left_out,
+            decision: self.decision.clone(),
+            // Operators write them, and may name other tenants.
+            policies: match reader {
+                Caller::Operator(_) => self.policies.clone(),
+                Caller::Tenant(_) | Caller::Orchestrator(_) => Vec::new(),
+            },
         }
     }
 }
@@ -128,8 +141,7 @@ impl Filter {
         let short = entry.method.rsplit('/').next().unwrap_or_default();
         let by = self.tenant.strip_prefix("tenants/").unwrap_or_default();
         entry.is_visible_to(&self.reader)
-            && (any(&self.tenant, &entry.tenant)
-                || entry.caller.strip_prefix("tenant/") == Some(by))
+            && (any(&self.tenant, &entry.tenant) || tenant_of(&entry.caller) == Some(by))
             && any(&self.caller, &entry.caller)
             && (any(&self.method, &entry.method) || self.method == short)
             && (self.times.0..self.times.1).contains(&entry.time)

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use snic_controller::Caller;
 
+use super::entry::tenant_of;
 use super::{AuditSettings, Entry};
 
 /// Permissions of folder and files: only the daemon's user, hence operators.
@@ -36,8 +37,7 @@ impl Series {
     pub fn of(caller: &str) -> Self {
         match caller.split_once('/') {
             Some(("operator" | "orchestrator", _)) => Self::OPERATORS,
-            Some((_, tenant)) => Self::of_tenant(tenant),
-            None => Self::of_tenant(caller),
+            _ => Self::of_tenant(tenant_of(caller).unwrap_or(caller)),
         }
     }
 

@@ -29,9 +29,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use snic_domain::Timestamp;
 
-pub use entry::{Entry, Filter, name_of};
+pub use entry::{ALLOW, DENY, Entry, Filter};
 pub use subject::{RequestSubject, subject};
 
+use entry::tenant_of;
 use files::{Backwards, Files, Series, Writer};
 
 /// Longest time between a write and its sync: what a power cut may lose. A shorter one would make
@@ -199,10 +200,12 @@ impl State {
             caller if caller.starts_with("tenant/") && entry.code != "OK" => FAILED_MAX,
             _ => return true,
         };
-        if self.counted.len() >= COUNTED_MAX && !self.counted.contains_key(&entry.caller) {
+        // All members of a tenant share its limit.
+        let who = tenant_of(&entry.caller).map_or(NOBODY.into(), |id| format!("tenant/{id}"));
+        if self.counted.len() >= COUNTED_MAX && !self.counted.contains_key(&who) {
             self.counted.retain(|_, counted| now.duration_since(counted.since) < INTERVAL);
         }
-        let counted = self.counted.entry(entry.caller.clone());
+        let counted = self.counted.entry(who);
         let counted = counted.or_insert(Counted { since: now, entries: 0, left_out: 0 });
         if now.duration_since(counted.since) >= INTERVAL {
             (counted.since, counted.entries) = (now, 0);

@@ -1,6 +1,7 @@
 //! The command line: nouns, verbs and their options.
 
 mod audit;
+mod auth;
 mod bitstream;
 mod card;
 mod list;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use snic_domain::{Bandwidth, ByteSize};
 
 pub use audit::{AuditQuery, Moment};
+pub use auth::AuthCommand;
 pub use bitstream::*;
 pub use card::{CardCommand, FairnessCommand, FloorPlanSources, ModelSources, RegionCommand};
 pub use list::{Selected, SelectedByLabel};
@@ -116,6 +118,9 @@ pub enum Command {
     Trace(TraceOptions),
     /// Print who changed what, and denied requests
     Audit(AuditQuery),
+    /// Print who you are, and what you may do
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Show or change maintenance mode, which rejects new DAGs and VM bindings
     #[command(subcommand)]
     Maintenance(MaintenanceCommand),

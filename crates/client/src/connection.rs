@@ -12,6 +12,7 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable as _};
 use snic_api::connect::{Connection, Sender};
 use snic_api::v1::audit_service_client::AuditServiceClient;
+use snic_api::v1::authorization_service_client::AuthorizationServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
 use snic_api::v1::card_service_client::CardServiceClient;
 use snic_api::v1::classification_service_client::ClassificationServiceClient;
@@ -83,6 +84,8 @@ services! {
     fairness: FairnessServiceClient,
     /// The audit log.
     audit: AuditServiceClient,
+    /// Who the caller is, and what it may do.
+    authorization: AuthorizationServiceClient,
     /// The server itself.
     system: SystemServiceClient,
     /// Events.

@@ -84,6 +84,8 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     signatures(&settings, &mut findings);
     let policies = policies::load(settings.policies_dir.as_deref());
     findings.add("policies", "all are valid", policies.map_err(|error| error.to_string()));
+    let rules = policies::check_authorization(&settings);
+    findings.add("authorization policies", "all are valid", rules);
     let profiles = with_profiles(settings.profiles_dir.as_deref());
     let profiles =
         findings.add("profiles", "all are valid", profiles.map_err(|error| error.to_string()));

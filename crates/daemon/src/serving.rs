@@ -234,6 +234,7 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
         unix_peers: settings.unix_peers().map_err(|error| anyhow!(error))?,
         card_links: daemon.links.clone(),
         audit: Some(audit),
+        authorization: daemon.authorization.clone(),
         ..ServerSettings::new(domain, upload_check(settings)?)
     })
 }

@@ -74,8 +74,8 @@ pub struct Listen {
 pub struct UnixPeer {
     /// Name or number of the user.
     pub user: OsUser,
-    /// Its identities: `operator/<name>`, `tenant/<id>`, `orchestrator/<name>`; `*` instead of a name
-    /// allows every name. The first one applies unless the client asks for another one of these.
+    /// Its identities: `operator/<name>`, `tenant/<id>`, `tenant/<id>/<member>`, `orchestrator/<name>`;
+    /// `*` instead of the last name allows every name. The first one applies unless the client asks for another one of these.
     pub identities: Vec<String>,
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -14,10 +14,11 @@ use snic_domain::{CardId, CardProfile};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
+use snic_server::authorization::Authorization;
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
 use snic_server::{CardLink, CardLinks};
 
-use crate::policies::{self, Policies};
+use crate::policies::{self, AuthorizationFiles, Policies};
 use crate::settings::{CardSettings, Driver, Settings};
 use crate::store::{self, Adopted};
 use crate::xrt::RoleCheck;
@@ -34,6 +35,8 @@ pub struct Daemon {
     pub simulated: BTreeMap<CardId, SharedSimCard>,
     /// How each card is connected, for display.
     pub links: CardLinks,
+    /// Who may do what; follows the policy files.
+    pub authorization: Authorization,
     running: Running,
     reloader: Option<policies::Reloader>,
 }
@@ -43,7 +46,11 @@ impl Daemon {
     pub fn start(settings: &Settings) -> Result<Self> {
         let (store, files_are_whole) = store::open(&settings.data_dir)?;
         let policies = Policies::new(settings);
-        let (policy, refused) = policies.read();
+        let (policy, mut refused) = policies.read();
+        let mut rules = AuthorizationFiles::new(settings);
+        let reading = rules.read()?;
+        refused.extend(reading.rejected);
+        let authorization = Authorization::new(reading.authorizer);
         let Adopted { mut controller, is_whole, .. } = store::adopt(store.as_ref(), policy)?;
         for card in &settings.cards {
             if let Some(functions) = card.functions {
@@ -70,9 +77,12 @@ impl Daemon {
         }
         // The controller shows it to operators as an event.
         refused.into_iter().for_each(|reason| plane.set_policies(Err(reason)));
-        let reloader =
-            settings.policies_dir.as_deref().map(|folder| reload(folder, policies, &plane));
-        Ok(Self { plane, simulated, links, running, reloader: reloader.transpose()? })
+        let reloader = settings.policies_dir.as_deref();
+        let reloader = reloader.map(|folder| {
+            reload(folder, policies, Mutex::new(rules), authorization.clone(), &plane)
+        });
+        let reloader = reloader.transpose()?;
+        Ok(Self { plane, simulated, links, authorization, running, reloader })
     }
 
     /// Waits until the control plane stops by itself, as it does when its store fails.
@@ -100,10 +110,29 @@ impl Daemon {
 }
 
 /// Reloads policies that change while the daemon runs. An invalid file is rejected; the others apply.
-fn reload(folder: &Path, policies: Policies, plane: &ControlPlane) -> Result<policies::Reloader> {
+fn reload(
+    folder: &Path,
+    policies: Policies,
+    rules: Mutex<AuthorizationFiles>,
+    authorization: Authorization,
+    plane: &ControlPlane,
+) -> Result<policies::Reloader> {
     let plane = plane.clone();
     policies::watch(folder, move || {
-        let (policy, refused) = policies.read();
+        let (policy, mut refused) = policies.read();
+        // One thread reads them: a poisoned lock means that it has panicked.
+        let reading = rules.lock().map(|mut rules| rules.read());
+        match reading {
+            Ok(Ok(reading)) => {
+                refused.extend(reading.rejected);
+                if !reading.changes.is_empty() {
+                    authorization.replace(reading.authorizer);
+                    plane.authorization_changed(reading.changes.join("; "));
+                }
+            }
+            Ok(Err(error)) => refused.push(format!("{error:#}")),
+            Err(_) => return,
+        }
         tracing::info!(rejected = refused.len(), "policies reloaded");
         plane.set_policies(Ok(policy));
         refused.into_iter().for_each(|reason| plane.set_policies(Err(reason)));

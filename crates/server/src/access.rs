@@ -57,6 +57,17 @@ const fn change(path: &'static str, access: Access, span: Span) -> Row {
     Row { path, access, span, changes: true }
 }
 
+/// What a method does, for policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MethodEffect {
+    /// It shows something.
+    Read,
+    /// It changes something.
+    Change,
+    /// Neither: heartbeats, which keep machines bound, and backups, which hold everything at once.
+    Other,
+}
+
 use Access::{Anyone, Identified, Open, Operator, Orchestrator};
 use Span::{Dialogue, Short, Stream, Wait};
 
@@ -68,6 +79,8 @@ pub const TABLE: &[Row] = &[
     row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Identified, Dialogue),
     row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Identified, Dialogue),
     row("/snic.control.v1.AuditService/ListAuditEntries", Anyone, Short),
+    row("/snic.control.v1.AuthorizationService/CheckAccess", Identified, Short),
+    row("/snic.control.v1.AuthorizationService/WhoAmI", Identified, Short),
     change("/snic.control.v1.BitstreamService/DeleteBitstream", Anyone, Short),
     row("/snic.control.v1.BitstreamService/GetBitstream", Anyone, Short),
     row("/snic.control.v1.BitstreamService/ListBitstreams", Anyone, Short),
@@ -142,12 +155,43 @@ pub const TABLE: &[Row] = &[
 ];
 
 impl Row {
+    /// `Method`.
+    pub fn method(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or(self.path)
+    }
+
+    /// What the method does.
+    pub fn effect(&self) -> MethodEffect {
+        match self.method() {
+            _ if self.changes => MethodEffect::Change,
+            "Heartbeat" | "DownloadBackup" => MethodEffect::Other,
+            _ => MethodEffect::Read,
+        }
+    }
+
+    /// Whether policies decide about the method: not where everybody may call it.
+    pub const fn is_decided(&self) -> bool {
+        !matches!(self.access, Open | Identified)
+    }
+
     /// Whether the method is a health check or a heartbeat, by which others judge whether this
     /// server, or a machine, is alive.
     pub fn is_health(&self) -> bool {
         self.path.starts_with("/grpc.health.v1.")
             || self.path == "/snic.control.v1.OrchestrationService/Heartbeat"
     }
+}
+
+/// The row of `Method` or `Service/Method`, among those that policies decide about. The service needs
+/// no package.
+pub fn named(name: &str) -> Option<Row> {
+    let mut decided = TABLE.iter().filter(|row| row.is_decided());
+    decided
+        .find(|row| {
+            let full = row.path.rsplit_once('.').map_or(row.path, |(_, method)| method);
+            full == name || row.method() == name
+        })
+        .copied()
 }
 
 /// The row of a method. Time O(log methods).

@@ -1,9 +1,12 @@
 //! The caller's identity: from the client's certificate, or, on a Unix socket, from the user that opened it.
 //!
 //! A certificate must have exactly one URI among its subject alternative names, in this server's trust
-//! domain: `spiffe://<trust domain>/` followed by `tenant/<id>`, `operator/<name>` or
-//! `orchestrator/<name>`. Common names, DNS names and e-mail addresses are no identities. Two URIs would
+//! domain: `spiffe://<trust domain>/` followed by `tenant/<id>`, `tenant/<id>/<member>`, `operator/<name>`
+//! or `orchestrator/<name>`. Common names, DNS names and e-mail addresses are no identities. Two URIs would
 //! be two identities, so they are rejected.
+//!
+//! A member acts for its tenant, as far as the authorization policies let it: for quotas, fairness and
+//! what it owns it is the tenant.
 //!
 //! On a Unix socket the kernel names the peer's user, and a table of the settings says which identities
 //! that user has. One with several chooses among them by a header; no header adds any.
@@ -54,6 +57,65 @@ impl fmt::Display for TrustDomain {
     }
 }
 
+/// Who calls.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CallerIdentity {
+    caller: Caller,
+    member: Option<TenantId>,
+}
+
+impl CallerIdentity {
+    /// For whom it acts: all that the controller knows.
+    pub const fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The tenant for which it acts, if it is a tenant or a member of one.
+    pub const fn tenant(&self) -> Option<&TenantId> {
+        self.caller.tenant()
+    }
+
+    /// The member's name, if it is a member of a tenant.
+    pub fn member(&self) -> Option<&str> {
+        self.member.as_ref().map(TenantId::as_str)
+    }
+
+    /// Parses `tenant/<id>`, `tenant/<id>/<member>`, `operator/<name>` or `orchestrator/<name>`; names
+    /// follow the rules of ids.
+    pub fn parse(path: &str) -> Option<Self> {
+        let (kind, name) = path.split_once('/')?;
+        let (name, member) = match name.split_once('/') {
+            Some((name, member)) if kind == "tenant" => (name, Some(TenantId::new(member).ok()?)),
+            _ => (name, None),
+        };
+        let id = TenantId::new(name).ok()?;
+        let caller = match kind {
+            "tenant" => Caller::Tenant(id),
+            "operator" => Caller::Operator(id.to_string()),
+            "orchestrator" => Caller::Orchestrator(id.to_string()),
+            _ => return None,
+        };
+        Some(Self { caller, member })
+    }
+}
+
+impl From<Caller> for CallerIdentity {
+    fn from(caller: Caller) -> Self {
+        Self { caller, member: None }
+    }
+}
+
+impl fmt::Display for CallerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.caller, &self.member) {
+            (Caller::Operator(name), _) => write!(f, "operator/{name}"),
+            (Caller::Orchestrator(name), _) => write!(f, "orchestrator/{name}"),
+            (Caller::Tenant(tenant), None) => write!(f, "tenant/{tenant}"),
+            (Caller::Tenant(tenant), Some(member)) => write!(f, "tenant/{tenant}/{member}"),
+        }
+    }
+}
+
 /// Why a connection has no identity. The text says what is expected, and repeats only what the client
 /// itself sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +150,7 @@ pub enum NoIdentity {
     /// The header is missing, malformed or repeated.
     #[error(
         "header {IDENTITY_HEADER} is missing, malformed or repeated (expected once: tenant/<id>, \
-         operator/<name> or orchestrator/<name>)"
+         tenant/<id>/<member>, operator/<name> or orchestrator/<name>)"
     )]
     Header,
     /// The header names an identity that the user does not have.
@@ -105,8 +167,8 @@ pub enum NoIdentity {
 
 fn forms(domain: &TrustDomain) -> String {
     format!(
-        "spiffe://{domain}/tenant/<id>, spiffe://{domain}/operator/<name> or \
-         spiffe://{domain}/orchestrator/<name>"
+        "spiffe://{domain}/tenant/<id>, spiffe://{domain}/tenant/<id>/<member>, \
+         spiffe://{domain}/operator/<name> or spiffe://{domain}/orchestrator/<name>"
     )
 }
 
@@ -114,7 +176,7 @@ fn forms(domain: &TrustDomain) -> String {
 ///
 /// # Errors
 /// [`NoIdentity`] where the certificate has not exactly one URI of a caller in this trust domain.
-pub fn of_certificate(der: &[u8], domain: &TrustDomain) -> Result<Caller, NoIdentity> {
+pub fn of_certificate(der: &[u8], domain: &TrustDomain) -> Result<CallerIdentity, NoIdentity> {
     let unreadable = |error: &dyn fmt::Display| NoIdentity::Unreadable(error.to_string());
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| unreadable(&error))?;
     let names = certificate.subject_alternative_name().map_err(|error| unreadable(&error))?;
@@ -133,7 +195,7 @@ pub fn of_certificate(der: &[u8], domain: &TrustDomain) -> Result<Caller, NoIden
         .strip_prefix("spiffe://")
         .and_then(|rest| rest.strip_prefix(domain.0.as_str()))
         .and_then(|rest| rest.strip_prefix('/'));
-    path.and_then(of_path).ok_or_else(|| {
+    path.and_then(CallerIdentity::parse).ok_or_else(|| {
         let uri = uri.chars().take(160).collect();
         NoIdentity::WrongUri { uri, domain: domain.clone() }
     })
@@ -150,16 +212,25 @@ pub fn end_of_certificate(der: &[u8]) -> Option<SystemTime> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Allowed {
     /// This identity.
-    One(Caller),
-    /// Every identity of the same kind.
-    Every(Caller),
+    One(CallerIdentity),
+    /// Every identity of the same kind, or every member of the same tenant.
+    Every(CallerIdentity),
+}
+
+/// Whether both are the same but for the last name.
+fn is_alike(one: &CallerIdentity, other: &CallerIdentity) -> bool {
+    let kind = |identity: &CallerIdentity| {
+        let text = identity.to_string();
+        text.rsplit_once('/').map(|(kind, _)| kind.to_owned())
+    };
+    kind(one) == kind(other)
 }
 
 /// An identity in the table of a Unix socket's users is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a valid identity (expected tenant/<id>, operator/<name> or orchestrator/<name>; the \
-     name may be * for every name)"
+    "{0:?} is not a valid identity (expected tenant/<id>, tenant/<id>/<member>, operator/<name> or \
+     orchestrator/<name>; the last name may be * for every name)"
 )]
 pub struct InvalidIdentity(String);
 
@@ -184,8 +255,10 @@ impl UnixPeers {
             let invalid = || InvalidIdentity(text.chars().take(80).collect());
             all.push(match text.strip_suffix("/*") {
                 // Any valid name: only the kind counts.
-                Some(kind) => Allowed::Every(of_path(&format!("{kind}/any")).ok_or_else(invalid)?),
-                None => Allowed::One(of_path(text).ok_or_else(invalid)?),
+                Some(kind) => Allowed::Every(
+                    CallerIdentity::parse(&format!("{kind}/any")).ok_or_else(invalid)?,
+                ),
+                None => Allowed::One(CallerIdentity::parse(text).ok_or_else(invalid)?),
             });
         }
         Ok(())
@@ -211,16 +284,16 @@ impl UnixUser {
     }
 
     /// Its first identity. Of one with `*`, only the kind means something.
-    pub fn default_caller(&self) -> Option<Caller> {
-        self.allowed.first().map(|(Allowed::One(caller) | Allowed::Every(caller))| caller.clone())
+    pub fn default_caller(&self) -> Option<&Caller> {
+        self.allowed.first().map(|(Allowed::One(one) | Allowed::Every(one))| one.caller())
     }
 
-    /// The caller of a request with these headers.
+    /// The identity of a request with these headers.
     ///
     /// # Errors
     /// [`NoIdentity`] where the user has no identity, not the one that the header names, or does not say
     /// which one where it must.
-    pub fn caller(&self, headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
+    pub fn identity(&self, headers: &http::HeaderMap) -> Result<CallerIdentity, NoIdentity> {
         let first = self.allowed.first().ok_or(NoIdentity::UnknownUser(self.uid))?;
         let mut values = headers.get_all(IDENTITY_HEADER).iter();
         let value = match (values.next(), values.next()) {
@@ -232,27 +305,15 @@ impl UnixUser {
             _ => return Err(NoIdentity::Header),
         };
         let text = value.to_str().map_err(|_| NoIdentity::Header)?;
-        let caller = of_path(text).ok_or(NoIdentity::Header)?;
+        let identity = CallerIdentity::parse(text).ok_or(NoIdentity::Header)?;
         let is_allowed = self.allowed.iter().any(|allowed| match allowed {
-            Allowed::One(one) => *one == caller,
-            Allowed::Every(one) => std::mem::discriminant(one) == std::mem::discriminant(&caller),
+            Allowed::One(one) => *one == identity,
+            Allowed::Every(one) => is_alike(one, &identity),
         });
         if is_allowed {
-            return Ok(caller);
+            return Ok(identity);
         }
         Err(NoIdentity::NotAllowed { user: self.uid, identity: text.chars().take(80).collect() })
-    }
-}
-
-/// Parses `tenant/<id>`, `operator/<name>` or `orchestrator/<name>`; names follow the rules of ids.
-fn of_path(path: &str) -> Option<Caller> {
-    let (kind, name) = path.split_once('/')?;
-    let id = TenantId::new(name).ok()?;
-    match kind {
-        "tenant" => Some(Caller::Tenant(id)),
-        "operator" => Some(Caller::Operator(id.to_string())),
-        "orchestrator" => Some(Caller::Orchestrator(id.to_string())),
-        _ => None,
     }
 }
 
@@ -269,13 +330,24 @@ mod tests {
     #[case("tenant/", None)]
     #[case("tenant", None)]
     #[case("/acme", None)]
-    #[case("tenant/a/b", None)]
+    #[case("tenant/a/b/c", None)]
+    #[case("tenant/a/", None)]
+    #[case("tenant/a/B", None)]
+    #[case("operator/a/b", None)]
     #[case("tenant/a.b", None)]
     #[case("Tenant/acme", None)]
     #[case("operator/Root", None)]
     #[case("tenant//acme", None)]
     fn a_path_is_a_kind_and_an_id(#[case] path: &str, #[case] expected: Option<Caller>) {
-        assert_eq!(of_path(path), expected);
+        assert_eq!(CallerIdentity::parse(path), expected.map(CallerIdentity::from));
+    }
+
+    #[test]
+    fn a_member_acts_for_its_tenant() {
+        let bob = CallerIdentity::parse("tenant/acme/bob").expect("a member");
+        assert_eq!(bob.caller(), &Caller::Tenant(TenantId::new("acme").expect("valid")));
+        assert_eq!(bob.member(), Some("bob"));
+        assert_eq!(bob.to_string(), "tenant/acme/bob");
     }
 
     #[test]
@@ -308,27 +380,36 @@ mod tests {
         peers.allow(0, ["orchestrator/hook", "operator/root"]).expect("valid");
         peers.allow(7, ["tenant/*"]).expect("valid");
         let root = peers.user(0);
-        let hook = Caller::Orchestrator("hook".into());
-        let operator = Caller::Operator("root".into());
-        assert_eq!(root.caller(&headers(&[])), Ok(hook.clone()));
-        assert_eq!(root.caller(&headers(&["orchestrator/hook"])), Ok(hook));
-        assert_eq!(root.caller(&headers(&["operator/root"])), Ok(operator));
+        let hook = CallerIdentity::from(Caller::Orchestrator("hook".into()));
+        let operator = CallerIdentity::from(Caller::Operator("root".into()));
+        assert_eq!(root.identity(&headers(&[])), Ok(hook.clone()));
+        assert_eq!(root.identity(&headers(&["orchestrator/hook"])), Ok(hook));
+        assert_eq!(root.identity(&headers(&["operator/root"])), Ok(operator));
         for other in ["operator/admin", "tenant/acme", "orchestrator/other"] {
             let identity = other.to_owned();
             let refused = Err(NoIdentity::NotAllowed { user: 0, identity });
-            assert_eq!(root.caller(&headers(&[other])), refused);
+            assert_eq!(root.identity(&headers(&[other])), refused);
         }
         for wrong in [&["root"][..], &["operator/root", "operator/root"], &["operator/*"]] {
-            assert_eq!(root.caller(&headers(wrong)), Err(NoIdentity::Header), "{wrong:?}");
+            assert_eq!(root.identity(&headers(wrong)), Err(NoIdentity::Header), "{wrong:?}");
         }
         let tenants = peers.user(7);
-        let acme = Caller::Tenant(TenantId::new("acme").expect("valid"));
-        assert_eq!(tenants.caller(&headers(&["tenant/acme"])), Ok(acme));
-        assert_eq!(tenants.caller(&headers(&[])), Err(NoIdentity::Header));
-        assert!(tenants.caller(&headers(&["operator/root"])).is_err());
+        let acme = CallerIdentity::parse("tenant/acme").expect("valid");
+        assert_eq!(tenants.identity(&headers(&["tenant/acme"])), Ok(acme));
+        assert_eq!(tenants.identity(&headers(&[])), Err(NoIdentity::Header));
+        assert!(tenants.identity(&headers(&["operator/root"])).is_err());
+        // A tenant's members are no tenants, and those of one are not those of another.
+        assert!(tenants.identity(&headers(&["tenant/acme/bob"])).is_err());
+        peers.allow(9, ["tenant/acme/*"]).expect("valid");
+        let members = peers.user(9);
+        let bob = CallerIdentity::parse("tenant/acme/bob").expect("valid");
+        assert_eq!(members.identity(&headers(&["tenant/acme/bob"])), Ok(bob));
+        for other in ["tenant/globex/bob", "tenant/acme"] {
+            assert!(members.identity(&headers(&[other])).is_err(), "{other}");
+        }
         let stranger = peers.user(8);
         for headers in [headers(&[]), headers(&["operator/root"])] {
-            assert_eq!(stranger.caller(&headers), Err(NoIdentity::UnknownUser(8)));
+            assert_eq!(stranger.identity(&headers), Err(NoIdentity::UnknownUser(8)));
         }
     }
 

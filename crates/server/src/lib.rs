@@ -11,6 +11,7 @@
 //! (caller, deadline, limits, control plane) public.
 
 pub mod access;
+pub mod authorization;
 mod configurations;
 mod error;
 mod gate;

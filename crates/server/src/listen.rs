@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use snic_api::error::ApiError;
-use snic_controller::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -34,7 +33,7 @@ use tonic::transport::CertificateDer;
 use tonic::transport::server::Connected;
 
 use crate::gate::{CallSlots, call_slots};
-use crate::identity::{self, NoIdentity, TrustDomain, UnixPeers, UnixUser};
+use crate::identity::{self, CallerIdentity, NoIdentity, TrustDomain, UnixPeers, UnixUser};
 use crate::settings::{Limits, ServerSettings};
 use crate::share::{Flow, Level, Place, Places};
 use crate::tls::Credentials;
@@ -154,17 +153,17 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone)]
 enum PeerIdentity {
     /// By the certificate.
-    Certificate(Result<Caller, NoIdentity>),
+    Certificate(Result<CallerIdentity, NoIdentity>),
     /// By the user that opened the socket, who may choose among the identities that it has.
     User(Arc<UnixUser>),
 }
 
 impl Peer {
-    /// The caller of a request.
-    pub fn caller(&self, headers: &http::HeaderMap) -> Result<Caller, NoIdentity> {
+    /// The identity of a request.
+    pub fn identity(&self, headers: &http::HeaderMap) -> Result<CallerIdentity, NoIdentity> {
         match &self.who {
             PeerIdentity::Certificate(found) => found.clone(),
-            PeerIdentity::User(user) => user.caller(headers),
+            PeerIdentity::User(user) => user.identity(headers),
         }
     }
 }
@@ -447,7 +446,7 @@ impl Arrivals {
             None => Err(NoIdentity::NoCertificate(self.domain.clone())),
         };
         let (level, flow) = match &found {
-            Ok(caller) => (Level::of(caller), Flow::from(caller)),
+            Ok(identity) => (Level::of(identity.caller()), Flow::from(identity.caller())),
             Err(_) => (Level::Unidentified, address),
         };
         let place = match place.change(level, flow.clone()) {
@@ -476,7 +475,7 @@ impl Arrivals {
                 return;
             }
         };
-        let level = user.default_caller().map_or(Level::Unidentified, |caller| Level::of(&caller));
+        let level = user.default_caller().map_or(Level::Unidentified, Level::of);
         let flow = Flow::User(user.uid());
         let place = match self.places.enter(level, flow.clone()) {
             Ok(place) => place,

@@ -14,6 +14,8 @@ use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::access;
+use crate::authorization::{Authorization, Resource, decide_all};
 use crate::gate::Gate;
 use crate::hub::{Hub, Kept};
 use crate::identity::{self, TrustDomain};
@@ -98,11 +100,26 @@ fn bind_page(
     })
 }
 
-/// Admits browsers whose certificate is an operator's.
-fn operators_only(domain: TrustDomain) -> Authorize {
+/// What the page for browsers shows: all of it is for those who may read all of this.
+const PAGE_METHODS: [&str; 5] =
+    ["ListCards", "ListRegions", "ListDags", "ListFairness", "ListEvents"];
+
+/// Admits browsers whose certificate is an operator's who may read everything.
+fn operators_only(domain: TrustDomain, authorization: Authorization) -> Authorize {
+    let rows: Vec<_> = PAGE_METHODS.into_iter().filter_map(access::named).collect();
     Arc::new(move |certificate| {
         match certificate.map(|der| identity::of_certificate(der, &domain)) {
-            Some(Ok(Caller::Operator(_))) => Ok(()),
+            Some(Ok(identity)) if matches!(identity.caller(), Caller::Operator(_)) => {
+                let authorizer = authorization.current();
+                let all = [Resource::everything()];
+                let may = |row| decide_all(&*authorizer, &identity, row, &all, false).allowed;
+                if rows.iter().all(|row| may(*row)) {
+                    return Ok(());
+                }
+                Err("this page is for operators whom the authorization policies allow to read \
+                     everything"
+                    .to_owned())
+            }
             Some(Ok(_)) => Err("this page is for operators".to_owned()),
             Some(Err(error)) => Err(error.to_string()),
             None => Err(format!(
@@ -189,7 +206,8 @@ impl Bound {
             unread_max: limits.unread_max,
             age_max: limits.connection_age_max,
         };
-        let authorize = operators_only(self.settings.trust_domain.clone());
+        let authorize =
+            operators_only(self.settings.trust_domain.clone(), self.settings.authorization.clone());
         let (services, stopping) = (services.clone(), stopping.clone());
         Some(tokio::spawn(page.serve(services, authorize, limits, stopping)))
     }
@@ -268,9 +286,10 @@ async fn run_until(
 }
 
 /// Names of the services, for health checks.
-const SERVICES: [&str; 14] = [
+const SERVICES: [&str; 15] = [
     "",
     "snic.control.v1.AuditService",
+    "snic.control.v1.AuthorizationService",
     "snic.control.v1.BitstreamService",
     "snic.control.v1.CardService",
     "snic.control.v1.ClassificationService",
@@ -290,6 +309,7 @@ fn routes(
     settings: &ServerSettings,
 ) -> Result<(HealthReporter, Routes), ServeError> {
     use v1::audit_service_server::AuditServiceServer;
+    use v1::authorization_service_server::AuthorizationServiceServer;
     use v1::bitstream_service_server::BitstreamServiceServer;
     use v1::card_service_server::CardServiceServer;
     use v1::classification_service_server::ClassificationServiceServer;
@@ -318,6 +338,9 @@ fn routes(
         .add_service(reflection().build_v1().map_err(ServeError::Reflection)?)
         .add_service(reflection().build_v1alpha().map_err(ServeError::Reflection)?)
         .add_service(AuditServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(
+            AuthorizationServiceServer::new(services.clone()).max_decoding_message_size(most),
+        )
         .add_service(uploads)
         .add_service(CardServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(

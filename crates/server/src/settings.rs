@@ -11,6 +11,7 @@ use snic_audit::AuditLog;
 use snic_domain::{Bitstream, NtType};
 use snic_web::PageKey;
 
+use crate::authorization::Authorization;
 use crate::identity::{TrustDomain, UnixPeers};
 use crate::links::CardLinks;
 
@@ -41,6 +42,8 @@ pub struct ServerSettings {
     pub card_links: CardLinks,
     /// The audit log; not kept if `None`.
     pub audit: Option<AuditLog>,
+    /// The authorization policies, which may be replaced while the server runs.
+    pub authorization: Authorization,
     /// The server's part of support bundles.
     pub diagnostics: DiagnosticsSource,
 }
@@ -59,6 +62,7 @@ impl ServerSettings {
             upload_check,
             card_links: CardLinks::default(),
             audit: None,
+            authorization: Authorization::default(),
             diagnostics: DiagnosticsSource::default(),
         }
     }

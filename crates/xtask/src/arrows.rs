@@ -50,6 +50,8 @@ const ARROWS: &[(&str, To)] = &[
             "web",
         ]),
     ),
+    // Decides what the server asks.
+    ("authorization-*", To::Only(&["controller", "server"])),
     ("audit", To::Only(&["api", "controller", "domain"])),
     ("web", To::Only(&["api"])),
     ("telemetry", To::Only(&[])),

@@ -60,13 +60,13 @@ const STEPS: &[Step] = &[
     Step {
         name: "lints",
         kind: Kind::Lints,
-        shown: "cargo clippy --workspace --all-targets -- -D warnings",
+        shown: "cargo clippy --workspace --all-targets --features snicd/cedar -- -D warnings",
         run: lints,
     },
     Step {
         name: "tests",
         kind: Kind::Tests,
-        shown: "cargo test --workspace --no-fail-fast", // runs the documentation tests too
+        shown: "cargo test --workspace --features snicd/cedar --no-fail-fast", // runs the documentation tests too
         run: tests,
     },
     Step {
@@ -78,7 +78,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "docs",
         kind: Kind::Docs,
-        shown: "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace",
+        shown: "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --features snicd/cedar",
         run: docs,
     },
 ];
@@ -122,6 +122,9 @@ fn drive(
     report
 }
 
+/// What packages are built with, so that it is tested.
+const FEATURES: [&str; 2] = ["--features", "snicd/cedar"];
+
 fn format(workspace: &Workspace) -> anyhow::Result<Tally> {
     command::succeeds(&mut cargo(&workspace.root, &["fmt", "--all", "--check"])).map(Tally::one)
 }
@@ -131,12 +134,16 @@ fn provide(_: &Workspace) -> anyhow::Result<Tally> {
 }
 
 fn lints(workspace: &Workspace) -> anyhow::Result<Tally> {
-    let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let targets = ["clippy", "--workspace", "--all-targets"];
+    let arguments = [&targets[..], &FEATURES, &["--", "-D", "warnings"]].concat();
     command::succeeds(&mut cargo(&workspace.root, &arguments)).map(Tally::one)
 }
 
 fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
-    let mut command = cargo(&workspace.root, &["test", "--workspace", "--no-fail-fast"]);
+    let mut command = cargo(
+        &workspace.root,
+        &[&["test", "--workspace"], &FEATURES[..], &["--no-fail-fast"]].concat(),
+    );
     command.env("CARGO_TERM_COLOR", "never"); // the output is parsed
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         command.env("RUST_BACKTRACE", "1"); // a failure may not be reproducible
@@ -198,7 +205,8 @@ struct TestProgram {
 
 /// The test programs of the crates in [`FRESHLY_SEEDED`].
 fn test_programs(workspace: &Workspace) -> anyhow::Result<Vec<TestProgram>> {
-    let arguments = ["test", "--workspace", "--no-run", "--message-format=json"];
+    let built = [&["test", "--workspace"], &FEATURES[..], &["--no-run", "--message-format=json"]];
+    let arguments = built.concat();
     let built = cargo(&workspace.root, &arguments).stderr(Stdio::null()).output()?;
     if !built.status.success() {
         bail!("the tests do not build; the step before says why");
@@ -231,7 +239,8 @@ fn test_programs(workspace: &Workspace) -> anyhow::Result<Vec<TestProgram>> {
 }
 
 fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {
-    let mut command = cargo(&workspace.root, &["doc", "--no-deps", "--workspace"]);
+    let arguments = [&["doc", "--no-deps", "--workspace"], &FEATURES[..]].concat();
+    let mut command = cargo(&workspace.root, &arguments);
     command::succeeds(command.env("RUSTDOCFLAGS", "-D warnings")).map(Tally::one)
 }
 

@@ -22,6 +22,7 @@ from grpc_status import rpc_status
 
 from snic.control.v1 import (
     audit_pb2_grpc,
+    authorization_pb2_grpc,
     bitstream_pb2_grpc,
     card_pb2_grpc,
     classification_pb2_grpc,
@@ -112,6 +113,7 @@ class Client:
             channel = grpc.intercept_channel(channel, _Identity(identity))
         self._channel = channel
         self.audit = audit_pb2_grpc.AuditServiceStub(channel)
+        self.access = authorization_pb2_grpc.AuthorizationServiceStub(channel)
         self.bitstreams = bitstream_pb2_grpc.BitstreamServiceStub(channel)
         self.cards = card_pb2_grpc.CardServiceStub(channel)
         self.rules = classification_pb2_grpc.ClassificationServiceStub(channel)

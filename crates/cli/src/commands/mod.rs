@@ -1,6 +1,7 @@
 //! The verbs: each sends requests and prints the replies.
 
 mod audit;
+mod auth;
 mod batch;
 mod bitstream;
 mod bundle;
@@ -112,6 +113,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Capture(options) => traffic::capture(session, options).await,
         Command::Trace(options) => traffic::trace(session, options).await,
         Command::Audit(query) => audit::run(session, query).await,
+        Command::Auth(command) => auth::run(session, command).await,
         Command::Maintenance(command) => system::maintenance(session, command).await,
         Command::Backup(to) => system::backup(session, &to.file).await,
         Command::SupportBundle(to) => bundle::run(session, &to.file).await,

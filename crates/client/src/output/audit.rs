@@ -21,6 +21,10 @@ fn line(entry: &AuditEntry) -> String {
     if entry.validate_only {
         line += ", validation only";
     }
+    if !entry.policies.is_empty() {
+        let verb = if entry.decision == "DENY" { "denied" } else { "allowed" };
+        line += &format!(", {verb} by {}", entry.policies.join(", "));
+    }
     if entry.left_out > 0 {
         line += &format!(", after {} more without an identity", entry.left_out);
     }
@@ -42,12 +46,22 @@ mod tests {
             resource: "tenants/acme/dags/web".into(),
             code: "RESOURCE_EXHAUSTED".into(),
             reason: "QUOTA_EXCEEDED".into(),
+            decision: "ALLOW".into(),
             ..Default::default()
         };
         let style = Style { is_colour: false, now: UNIX_EPOCH };
         let says = "tenant/acme CreateDag tenants/acme/dags/web: \
                     RESOURCE_EXHAUSTED (QUOTA_EXCEEDED)\n";
         assert!(entries(std::slice::from_ref(&entry), style).ends_with(says));
+        let refused = AuditEntry {
+            decision: "DENY".into(),
+            policies: vec!["readers.cedar:2".into()],
+            code: "PERMISSION_DENIED".into(),
+            reason: "PERMISSION_DENIED".into(),
+            ..entry.clone()
+        };
+        let text = entries(&[refused], style);
+        assert!(text.ends_with("PERMISSION_DENIED, denied by readers.cedar:2\n"), "{text}");
         let fine = AuditEntry { code: "OK".into(), reason: String::new(), ..entry };
         let nobody = AuditEntry {
             caller: "nobody".into(),

@@ -25,6 +25,7 @@ macro_rules! resources {
 resources!(
     Maintenance,
     AuditEntry,
+    CheckAccessResponse,
     Bitstream,
     Card,
     Dag,
@@ -44,6 +45,7 @@ resources!(
     Rule,
     Tenant,
     VmBinding,
+    WhoAmIResponse,
     WatchBindingsResponse,
     WatchBitstreamsResponse,
     WatchCardsResponse,

@@ -105,6 +105,10 @@ impl Controller {
             Event::Tick => {}
             Event::Sample => sampling::sample(core, &mut tx),
             Event::Settings(settings) => sampling::settings_arrived(core, *settings),
+            Event::AuthorizationChanged { changes } => {
+                let text = format!("other policies are in force: {changes}");
+                tx.note(LogKind::PoliciesApplied, About::default(), text);
+            }
             Event::SettingsRefused { reason } => {
                 tx.note(LogKind::PoliciesRefused, About::default(), reason);
             }

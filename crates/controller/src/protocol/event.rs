@@ -43,6 +43,11 @@ pub enum Event {
     Sample,
     /// Other policies are to be in force, from the next edge of an epoch on.
     Settings(Box<ControllerSettings>),
+    /// Other authorization policies are in force; they decide before a request comes here.
+    AuthorizationChanged {
+        /// Which.
+        changes: String,
+    },
     /// Policies were refused; those in force stay.
     SettingsRefused {
         /// Why, with file, line and key.

@@ -32,7 +32,7 @@ const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 pub enum CertificateSubject {
     /// The daemon, under these host names and addresses; those of the loopback where there are none.
     Server(Vec<String>),
-    /// A caller: `operator/<name>`, `tenant/<id>` or `orchestrator/<name>`.
+    /// A caller: `operator/<name>`, `tenant/<id>`, `tenant/<id>/<member>` or `orchestrator/<name>`.
     Client(String),
 }
 
@@ -242,7 +242,8 @@ impl Authority {
 
     /// Where the files of a name are.
     pub fn pair(&self, name: &str) -> Pair {
-        let name = name.replace('/', "-");
+        // No id has a point: a member's files are not those of a tenant with a dash in its name.
+        let name = name.replacen('/', "-", 1).replace('/', ".");
         Pair {
             certificate: self.folder.join(format!("{name}.pem")),
             key: self.folder.join(format!("{name}.key")),
@@ -369,7 +370,8 @@ impl Authority {
 fn not_a_caller(name: &str) -> anyhow::Error {
     let name: String = name.chars().take(160).collect();
     anyhow::anyhow!(
-        "{name:?} is not a caller; use server, operator/<name>, tenant/<id> or orchestrator/<name>"
+        "{name:?} is not a caller; use server, operator/<name>, tenant/<id>, tenant/<id>/<member> or \
+         orchestrator/<name>"
     )
 }
 
@@ -415,6 +417,8 @@ mod tests {
             |path: &Path| std::fs::metadata(path).expect("a file").permissions().mode() & 0o777;
         let pair = authority.issue(&client("tenant/acme"), YEAR).expect("a pair");
         assert!(pair.certificate.ends_with("tenant-acme.pem"));
+        let member = authority.issue(&client("tenant/acme/bob"), YEAR).expect("a pair");
+        assert!(member.certificate.ends_with("tenant-acme.bob.pem"));
         assert_eq!((mode(&pair.key), mode(&authority.folder.join("ca.key"))), (0o600, 0o600));
         let text = std::fs::read_to_string(&pair.key).expect("the key");
         assert!(text.starts_with("-----BEGIN PRIVATE KEY-----"));
@@ -426,7 +430,7 @@ mod tests {
     #[test]
     fn a_caller_that_the_daemon_would_not_know_gets_nothing() {
         let (_folder, mut authority) = authority();
-        for name in ["acme", "tenant/", "tenant/Acme", "tenant/a/b", "root/x", "tenant/ü", ""] {
+        for name in ["acme", "tenant/", "tenant/Acme", "tenant/a/b/c", "root/x", "tenant/ü", ""] {
             let error = authority.issue(&client(name), YEAR).expect_err(name);
             assert!(error.to_string().contains("operator/<name>"), "{error:#}");
         }

@@ -41,7 +41,7 @@ enum Command {
     },
     /// Issue a certificate with a new key
     Issue {
-        /// server, operator/NAME, tenant/ID or orchestrator/NAME
+        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER or orchestrator/NAME
         name: CertificateSubject,
         /// Host name or address that clients use for the server; may be repeated
         /// [default: localhost, 127.0.0.1, ::1]
@@ -53,7 +53,7 @@ enum Command {
     },
     /// Issue a certificate again, with a new key; the old one stays valid until it ends
     Renew {
-        /// server, operator/NAME, tenant/ID or orchestrator/NAME
+        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER or orchestrator/NAME
         name: CertificateSubject,
         /// How long it is valid, in days
         #[arg(long, default_value = "365", value_parser = days)]
@@ -64,7 +64,7 @@ enum Command {
     },
     /// Revoke all certificates of a name
     Revoke {
-        /// server, operator/NAME, tenant/ID or orchestrator/NAME
+        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER or orchestrator/NAME
         name: CertificateSubject,
     },
     /// List what was issued
@@ -185,7 +185,10 @@ fn issued(authority: &Authority, subject: &CertificateSubject, pair: &Pair) {
         }
         CertificateSubject::Client(name) => {
             let (kind, id) = name.split_once('/').unwrap_or(("", name));
-            let tenant = if kind == "tenant" { format!(" --tenant {id}") } else { String::new() };
+            let tenant = id.split('/').next().unwrap_or(id);
+            let tenant =
+                if kind == "tenant" { format!(" --tenant {tenant}") } else { String::new() };
+            let id = id.replace('/', ".");
             say!("a context of snicctl with it:");
             say!("  snicctl context set {id} --endpoint https://localhost:7443{tenant} \\");
             say!("    --ca {} \\", authority.ca().display());

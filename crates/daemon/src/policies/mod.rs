@@ -1,6 +1,7 @@
 //! Policies: TOML files that are checked as a whole and reloaded when they change. The shipped files are
 //! the defaults.
 
+mod authorization;
 mod files;
 #[cfg(test)]
 mod keys;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use snic_controller::{ControllerSettings, Scheme};
 
+pub use authorization::{AuthorizationFiles, check as check_authorization};
 pub use reload::{Reloader, watch};
 use source::Source;
 

@@ -37,7 +37,7 @@ impl Reloader {
     }
 }
 
-/// Calls `changed` whenever a file of the folder has changed.
+/// Calls `changed` whenever a file of the folder, or of one in it, has changed.
 pub fn watch(folder: &Path, changed: impl Fn() + Send + 'static) -> notify::Result<Reloader> {
     let (sender, events) = channel();
     let by_hand = sender.clone();
@@ -52,7 +52,8 @@ pub fn watch(folder: &Path, changed: impl Fn() + Send + 'static) -> notify::Resu
             let _ = sender.send(());
         }
     })?;
-    watcher.watch(folder, RecursiveMode::NonRecursive)?;
+    // Authorization policies have a folder in it.
+    watcher.watch(folder, RecursiveMode::Recursive)?;
     let thread = std::thread::Builder::new()
         .name("policies".into())
         .spawn(move || run(&events, changed))

@@ -9,16 +9,21 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use snic_api::error::reason_of;
 use snic_api::words::EnumWord as _;
-use snic_audit::{AuditLog, Entry, NOBODY, name_of, subject};
-use snic_controller::Caller;
+use snic_audit::{ALLOW, AuditLog, DENY, Entry, NOBODY, subject};
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
 
+use super::body::Call;
+use super::passage::Settled;
 use crate::shell::wall_clock;
 
 /// Most bytes captured: the first message of a request is enough.
 const CAPTURED_BYTES_MAX: usize = 1 << 20;
+/// Most policies named in an entry, and longest id in characters: the log must not be filled by a
+/// policy file.
+const POLICIES_MAX: usize = 16;
+const POLICY_CHARS_MAX: usize = 100;
 /// How long to wait for the request of a call that is rejected anyway.
 const REJECTED_WAIT: Duration = Duration::from_secs(1);
 
@@ -43,6 +48,7 @@ fn capturing(body: Body, captured: CapturedBody) -> Body {
 pub(super) struct PendingEntry {
     log: AuditLog,
     captured: CapturedBody,
+    settled: Settled,
     entry: Option<Entry>,
 }
 
@@ -51,19 +57,22 @@ impl PendingEntry {
     pub fn begin(
         log: &AuditLog,
         path: &str,
-        caller: Option<&Caller>,
+        call: &Call,
         trace_id: String,
         body: Body,
     ) -> (Self, Body) {
         let captured = CapturedBody::default();
         let body = capturing(body, Arc::clone(&captured));
         let entry = Entry {
-            caller: caller.map_or_else(|| NOBODY.to_owned(), name_of),
+            caller: call.identity.as_ref().map_or_else(|| NOBODY.to_owned(), ToString::to_string),
             method: path.rsplit_once('.').map_or(path, |(_, method)| method).to_owned(),
             trace_id,
             ..Entry::default()
         };
-        (Self { log: log.clone(), captured, entry: Some(entry) }, body)
+        (
+            Self { log: log.clone(), captured, settled: call.settled.clone(), entry: Some(entry) },
+            body,
+        )
     }
 
     /// Records the call's end with this reply.
@@ -100,6 +109,11 @@ impl PendingEntry {
         entry.validate_only = subject.validate_only;
         entry.code = code_name(code).to_owned();
         entry.reason = reason;
+        if let Some(decision) = self.settled.decision() {
+            entry.decision = if decision.allowed { ALLOW } else { DENY }.to_owned();
+            let ids = decision.policies.iter().take(POLICIES_MAX);
+            entry.policies = ids.map(|id| id.chars().take(POLICY_CHARS_MAX).collect()).collect();
+        }
         self.log.record(entry, wall_clock());
     }
 }
@@ -139,6 +153,7 @@ mod tests {
     use prost::Message as _;
     use snic_api::v1;
     use snic_audit::{AuditSettings, Filter};
+    use snic_controller::Caller;
 
     use super::*;
 
@@ -154,8 +169,9 @@ mod tests {
         let body = Body::new(Full::<Bytes>::from([&[0][..], &length, &request].concat()));
         let operator = Caller::Operator("root".into());
         let path = "/snic.control.v1.TenantService/DeleteTenant";
-        let (pending, mut body) =
-            PendingEntry::begin(&log, path, Some(&operator), "t".into(), body);
+        let mut call = Call::begin(path, &http::HeaderMap::new());
+        call.identity = Some(operator.clone().into());
+        let (pending, mut body) = PendingEntry::begin(&log, path, &call, "t".into(), body);
         assert!(body.frame().await.is_some());
         drop(pending);
         let all = Filter {

@@ -14,7 +14,9 @@ use tonic::body::Body;
 use tracing::field::Empty;
 
 use super::admission::Permits;
+use super::passage::Settled;
 use super::reply::code_in;
+use crate::identity::CallerIdentity;
 
 /// One call, from its headers to its end.
 #[derive(Debug)]
@@ -23,7 +25,9 @@ pub(super) struct Call {
     is_traced: bool,
     method: &'static str,
     /// The caller, once identified.
-    pub caller: Option<Caller>,
+    pub identity: Option<CallerIdentity>,
+    /// What was decided about it.
+    pub settled: Settled,
     begun: Instant,
 }
 
@@ -57,13 +61,20 @@ impl Call {
         if is_traced {
             trace::adopt(&span, headers);
         }
-        Self { span, is_traced, method: full_name, caller: None, begun: Instant::now() }
+        Self {
+            span,
+            is_traced,
+            method: full_name,
+            identity: None,
+            settled: Settled::default(),
+            begun: Instant::now(),
+        }
     }
 
     fn end(&self, code: Option<Code>) {
         // Without a status the caller disconnected before the end.
         let code = code.unwrap_or(Code::Cancelled);
-        let kind = match &self.caller {
+        let kind = match self.identity.as_ref().map(CallerIdentity::caller) {
             None => "nobody",
             Some(Caller::Operator(_)) => "operator",
             Some(Caller::Tenant(_)) => "tenant",

@@ -1,7 +1,7 @@
 //! The gate: one layer around all services that identifies, authorizes and limits every call.
 //!
 //! ```text
-//!  request ─► method known? ─► identity ─► access ─► places ─► deadline ─► service
+//!  request ─► method known? ─► identity ─► access ─► places ─► deadline ─► service (asks policies)
 //!  reply   ◄─ span closed, permits released ◄─ error details completed ◄─────┘
 //! ```
 //!
@@ -13,7 +13,9 @@ mod arrival;
 mod audited;
 mod body;
 mod deadline;
+mod passage;
 mod reply;
+mod standing;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +26,6 @@ use http::{Request, Response};
 use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use snic_audit::AuditLog;
-use snic_controller::Caller;
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
@@ -32,13 +33,17 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use crate::access::{self, Access, Row, Span};
+use crate::authorization::{ACCESS_TABLE, Authorization, Decision, is_within};
 use crate::error::{denied, shutting_down};
+use crate::identity::CallerIdentity;
 use crate::listen::Peer;
 use crate::settings::{Limits, ServerSettings, WAIT_MAX};
 use admission::{Admission, Permits};
 use audited::PendingEntry;
 use body::{Call, track};
 pub(crate) use deadline::{Deadline, exceeded as out_of_time};
+use passage::Settled;
+pub(crate) use passage::{OwnCaller, Passage, caller, passage};
 pub(crate) use reply::of_transport;
 
 /// The layer; see the module.
@@ -50,6 +55,7 @@ struct Rules {
     limits: Limits,
     admission: Admission,
     audit: Option<AuditLog>,
+    authorization: Authorization,
     stopping: watch::Receiver<bool>,
 }
 
@@ -60,6 +66,7 @@ impl Gate {
             limits: settings.limits.clone(),
             admission,
             audit: settings.audit.clone(),
+            authorization: settings.authorization.clone(),
             stopping,
         }))
     }
@@ -84,29 +91,41 @@ pub(crate) struct Gated<S> {
 struct Admitted {
     row: Row,
     permits: Permits,
+    /// Of a stream that policies decide about.
+    stream: Option<Passage>,
 }
 
 impl Rules {
     /// The caller; `None` where the method needs no identity and the connection has none.
-    fn caller(&self, row: Row, request: &Request<Body>) -> Result<Option<Caller>, ApiError> {
-        let found = peer(request)?.caller(request.headers());
+    fn identity(
+        &self,
+        row: Row,
+        request: &Request<Body>,
+    ) -> Result<Option<CallerIdentity>, ApiError> {
+        let found = peer(request)?.identity(request.headers());
         match found {
-            Ok(caller) => Ok(Some(caller)),
+            Ok(identity) => Ok(Some(identity)),
             Err(_) if row.access == Access::Open => Ok(None),
             Err(error) => Err(ApiError::new(ErrorReason::IdentityMissing, error)),
         }
     }
 
-    fn authorize(row: Row, caller: Option<&Caller>) -> Result<(), ApiError> {
-        use Caller::{Operator, Orchestrator, Tenant};
-        let Some(caller) = caller else { return Ok(()) };
-        match (row.access, caller) {
-            (Access::Open | Access::Identified, _) | (_, Operator(_)) => Ok(()),
-            (Access::Anyone, Tenant(_)) | (Access::Orchestrator, Orchestrator(_)) => Ok(()),
-            (Access::Operator, _) => Err(denied(row.path, "operators")),
-            (Access::Anyone, _) => Err(denied(row.path, "tenants and operators")),
-            (Access::Orchestrator, _) => Err(denied(row.path, "orchestrators and operators")),
+    /// Whether this kind of caller could ever call the method.
+    fn admit_kind(
+        row: Row,
+        identity: Option<&CallerIdentity>,
+        settled: &Settled,
+    ) -> Result<(), ApiError> {
+        if identity.is_none_or(|identity| is_within(row, identity.caller())) {
+            return Ok(());
         }
+        let policies = vec![ACCESS_TABLE.to_owned()];
+        settled.set(Decision { allowed: false, policies }, Vec::new(), false);
+        Err(match row.access {
+            Access::Orchestrator => denied(row.path, "orchestrators and operators"),
+            Access::Anyone => denied(row.path, "tenants and operators"),
+            Access::Open | Access::Identified | Access::Operator => denied(row.path, "operators"),
+        })
     }
 
     /// Begins the audit entry of a call that changes something.
@@ -119,8 +138,7 @@ impl Rules {
         let Some(log) = self.audit.as_ref().filter(|_| row.changes) else { return (None, request) };
         let (head, body) = request.into_parts();
         let trace_id = snic_telemetry::trace::id(&call.span, &head.headers);
-        let (pending, body) =
-            PendingEntry::begin(log, row.path, call.caller.as_ref(), trace_id, body);
+        let (pending, body) = PendingEntry::begin(log, row.path, call, trace_id, body);
         (Some(pending), Request::from_parts(head, body))
     }
 
@@ -130,14 +148,15 @@ impl Rules {
         request: &mut Request<Body>,
         call: &mut Call,
     ) -> Result<Admitted, Status> {
-        let caller = self.caller(row, request)?;
-        call.caller.clone_from(&caller);
-        Self::authorize(row, caller.as_ref())?;
+        let identity = self.identity(row, request)?;
+        call.identity.clone_from(&identity);
+        Self::admit_kind(row, identity.as_ref(), &call.settled)?;
         if *self.stopping.borrow() && row.access != Access::Open {
             return Err(shutting_down().into());
         }
         let peer = peer(request)?;
-        let permits = self.admission.admit(row, peer, caller.as_ref())?;
+        let caller = identity.as_ref().map(CallerIdentity::caller);
+        let permits = self.admission.admit(row, peer, caller)?;
         let requested = deadline::requested(request.headers()).map_err(Status::from)?;
         let limit = match row.span {
             Span::Short => requested.unwrap_or(self.limits.deadline).min(self.limits.deadline_max),
@@ -146,11 +165,15 @@ impl Rules {
             }
         };
         let deadline = Deadline::after(limit);
-        if let Some(caller) = caller {
-            request.extensions_mut().insert(caller);
+        let passage = identity.map(|identity| {
+            Passage::new(identity, row, self.authorization.clone(), call.settled.clone())
+        });
+        if let Some(passage) = &passage {
+            request.extensions_mut().insert(passage.clone());
         }
         request.extensions_mut().insert(deadline);
-        Ok(Admitted { row, permits })
+        let stream = passage.filter(|_| row.is_decided() && row.span == Span::Stream);
+        Ok(Admitted { row, permits, stream })
     }
 }
 
@@ -213,6 +236,10 @@ where
                 if let Some(pending) = pending {
                     pending.end(&reply);
                 }
+                let reply = match passed.stream {
+                    Some(passage) => reply.map(|body| standing::while_allowed(body, passage)),
+                    None => reply,
+                };
                 Ok(track(reply, call, Some(passed.permits)))
             }
             .instrument(span),
@@ -241,12 +268,6 @@ where
 /// The other end of a request's connection.
 fn peer(request: &Request<Body>) -> Result<&Peer, ApiError> {
     request.extensions().get().ok_or_else(|| ApiError::internal("no connection behind the gate"))
-}
-
-/// The caller that the gate identified; every method but the open ones has one.
-pub(crate) fn caller<T>(request: &tonic::Request<T>) -> Result<Caller, Status> {
-    let missing = || ApiError::internal("no caller behind the gate").into();
-    request.extensions().get::<Caller>().cloned().ok_or_else(missing)
 }
 
 /// Permits for the calls of one connection.

@@ -21,7 +21,7 @@ use super::{
     reply_as, request_id,
 };
 use crate::error::{OperationKind, failure};
-use crate::gate::{caller, of_transport};
+use crate::gate::{caller, of_transport, passage};
 use crate::hub::Topic;
 use crate::settings::Upload;
 use crate::share::{Flow, Level, overloaded};
@@ -37,9 +37,11 @@ impl BitstreamService for Services {
         request: Request<Streaming<v1::UploadBitstreamRequest>>,
     ) -> RpcResult<v1::UploadBitstreamResponse> {
         let caller = caller(&request)?;
+        let passage = passage(&request)?;
         let _place = self.0.uploads.enter(Level::of(&caller), Flow::from(&caller))?;
         let mut stream = request.into_inner();
         let header = header(&mut stream).await?;
+        passage.decide_asked(&header)?;
         let mut declared = bitstream::bitstream(&header)?;
         let repeat = request_id("header.request_id", &header.request_id).map_err(ApiError::from)?;
         let nts = self.usable_nts(&caller, &declared).await?;

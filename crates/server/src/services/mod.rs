@@ -4,6 +4,7 @@
 //! The services decide only matters of the API: pages, masks, names.
 
 mod audit;
+mod authorization;
 mod batches;
 mod bitstreams;
 mod cards;

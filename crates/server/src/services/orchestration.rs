@@ -1,5 +1,6 @@
 //! Virtual machines.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use snic_api::convert::{binding, name, timestamp};
@@ -9,14 +10,15 @@ use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::orchestration_service_server::OrchestrationService;
 use snic_controller::{BindingView, Caller, Command, Controller, Reply};
-use snic_domain::{BindingState, BindingTarget, VmId};
+use snic_domain::{BindingState, BindingTarget, TenantId, VmId};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::authorization::binding as policy_binding;
 use super::watching::{Event, WatchSpec};
 use super::{Missing, RpcResult, Services, absent, guarded, listing, repeat_of, reply_as, stopped};
 use crate::error::{OperationKind, shutting_down};
-use crate::gate::{Deadline, caller, out_of_time};
+use crate::gate::{Deadline, Passage, caller, out_of_time, passage};
 use crate::hub::Topic;
 use crate::settings::WAIT_MAX;
 
@@ -46,13 +48,14 @@ impl OrchestrationService for Services {
         &self,
         request: Request<v1::UnbindVmRequest>,
     ) -> RpcResult<v1::UnbindVmResponse> {
-        let caller = caller(&request)?;
+        let (caller, passage) = (caller(&request)?, passage(&request)?);
         let request = request.into_inner();
         let vm = binding::vm("vm", &request.vm).map_err(ApiError::from)?;
         let tenant = match request.tenant.as_str() {
             "" => None,
             text => Some(name::tenant("tenant", text).map_err(ApiError::from)?),
         };
+        self.decide_unbind(&passage, &caller, &vm, tenant.as_ref()).await?;
         let repeat = repeat_of(&request.request_id)?;
         let command = guarded(&request.etag, Command::UnbindVm { vm, tenant });
         let reply = self.ask(&caller, repeat, command, OperationKind::Change).await;
@@ -68,11 +71,15 @@ impl OrchestrationService for Services {
         &self,
         request: Request<v1::GetBindingRequest>,
     ) -> RpcResult<v1::GetBindingResponse> {
-        let caller = caller(&request)?;
+        let (caller, passage) = (caller(&request)?, passage(&request)?);
         let name = request.into_inner().name;
         let vm = binding::name("name", &name).map_err(ApiError::from)?;
         let view = self.read(&caller, move |controller, _| controller.binding_view(&vm)).await?;
-        Ok(Response::new(binding_to_wire(&view.ok_or_else(|| absent(&name))?).into()))
+        let view = view.ok_or_else(|| absent(&name))?;
+        // As if it did not exist: that it does is told only to who may see it.
+        let resource = policy_binding(&name, Some(&view.record.spec.tenant));
+        passage.decide(vec![resource], false).map_err(|_| absent(&name))?;
+        Ok(Response::new(binding_to_wire(&view).into()))
     }
 
     async fn list_bindings(
@@ -132,7 +139,7 @@ impl OrchestrationService for Services {
         &self,
         request: Request<v1::HeartbeatRequest>,
     ) -> RpcResult<v1::HeartbeatResponse> {
-        let caller = caller(&request)?;
+        let (caller, passage) = (caller(&request)?, passage(&request)?);
         let vms = request.into_inner().vms;
         if vms.len() > HEARTBEAT_VMS_MAX {
             let text =
@@ -143,14 +150,81 @@ impl OrchestrationService for Services {
         }
         let read = |(i, text): (usize, &String)| binding::vm(&format!("vms[{i}]"), text);
         let vms: Result<Vec<VmId>, _> = vms.iter().enumerate().map(read).collect();
-        let command = Command::Heartbeat { vms: vms.map_err(ApiError::from)? };
+        let (vms, hidden) = self.reachable(&passage, &caller, vms.map_err(ApiError::from)?).await?;
+        let command = Command::Heartbeat { vms };
         let reply = self.ask(&caller, None, command, OperationKind::Change).await?;
         reply_as!(reply, Reply::Heartbeat { alive, missing } => {
             Response::new(v1::HeartbeatResponse {
                 alive: alive.iter().map(binding_to_wire).collect(),
-                missing: missing.iter().map(ToString::to_string).collect(),
+                missing: missing.iter().chain(&hidden).map(ToString::to_string).collect(),
             })
         })
+    }
+}
+
+impl Services {
+    /// Decides about an UnbindVm. Whoever may do it for certain tenants only must name the tenant, and
+    /// another's machine is then as one that is not bound.
+    async fn decide_unbind(
+        &self,
+        passage: &Passage,
+        caller: &Caller,
+        vm: &VmId,
+        tenant: Option<&TenantId>,
+    ) -> Result<(), ApiError> {
+        let name = binding::of_binding(vm);
+        if passage.may(&policy_binding(&name, None)) {
+            return passage.decide(vec![policy_binding(&name, None)], false);
+        }
+        passage.decide(vec![policy_binding(&name, tenant)], false).map_err(
+            |refused| match tenant {
+                None => refused.adding("; a request that names the tenant may be allowed"),
+                Some(_) => refused,
+            },
+        )?;
+        match self.owner_of_binding(caller, vm.clone()).await? {
+            Some(owner) if Some(&owner) != tenant => Err(absent(&name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The machines that the caller may keep bound, and those that it may not: they are as missing.
+    async fn reachable(
+        &self,
+        passage: &Passage,
+        caller: &Caller,
+        vms: Vec<VmId>,
+    ) -> Result<(Vec<VmId>, Vec<VmId>), ApiError> {
+        if passage.may(&policy_binding("", None)) {
+            return Ok((vms, Vec::new()));
+        }
+        let asked = vms.clone();
+        let read = move |controller: &Controller, _: &Caller| {
+            let owner = |vm| controller.binding_view(vm).map(|view| view.record.spec.tenant);
+            asked.iter().map(owner).collect::<Vec<Option<TenantId>>>()
+        };
+        let owners = self.read(caller, read).await?;
+        let mut decided: BTreeMap<TenantId, bool> = BTreeMap::new();
+        let (mut reachable, mut hidden) = (Vec::new(), Vec::new());
+        for (vm, owner) in vms.into_iter().zip(owners) {
+            let may = owner.is_some_and(|owner| {
+                let resource = policy_binding(&binding::of_binding(&vm), Some(&owner));
+                *decided.entry(owner).or_insert_with(|| passage.may(&resource))
+            });
+            if may { reachable.push(vm) } else { hidden.push(vm) }
+        }
+        Ok((reachable, hidden))
+    }
+
+    async fn owner_of_binding(
+        &self,
+        caller: &Caller,
+        vm: VmId,
+    ) -> Result<Option<TenantId>, ApiError> {
+        let read = move |controller: &Controller, _: &Caller| {
+            controller.binding_view(&vm).map(|view| view.record.spec.tenant)
+        };
+        self.read(caller, read).await
     }
 }
 

@@ -13,6 +13,7 @@ use tonic::{Request, Status};
 use super::Services;
 use super::cards::regions;
 use super::watching::{Event, Told, WatchSpec};
+use crate::gate::OwnCaller;
 use crate::hub::{ChangeKind, ResourceView, Topic};
 use crate::wire;
 
@@ -61,7 +62,7 @@ fn operator() -> Caller {
 /// A request as the gate would pass it on.
 fn as_operator<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.extensions_mut().insert(operator());
+    request.extensions_mut().insert(OwnCaller(operator()));
     request
 }
 

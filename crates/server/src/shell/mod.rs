@@ -333,6 +333,11 @@ impl ControlPlane {
         self.messages.send(Message::Event(event));
     }
 
+    /// Notes for operators that other authorization policies are in force, and which.
+    pub fn authorization_changed(&self, changes: String) {
+        self.messages.send(Message::Event(Event::AuthorizationChanged { changes }));
+    }
+
     /// The changes from now on, in order. A receiver that lags too far gets an error, and reads the
     /// state again.
     pub fn changes(&self) -> broadcast::Receiver<Notice> {

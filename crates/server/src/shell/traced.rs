@@ -21,7 +21,9 @@ pub(super) const fn word(event: &Event) -> &'static str {
         },
         Event::Tick => "tick",
         Event::Sample => "sample due",
-        Event::Settings(_) | Event::SettingsRefused { .. } => "policies",
+        Event::Settings(_) | Event::SettingsRefused { .. } | Event::AuthorizationChanged { .. } => {
+            "policies"
+        }
     }
 }
 

@@ -60,7 +60,7 @@ const NOBODY: [(&str, &[&str], &str); 8] = [
     ("no URI", &[], "0 URIs"),
     ("no such kind", &["spiffe://snic.test/admin/root"], "is not"),
     ("an id that is none", &["spiffe://snic.test/tenant/ACME"], "is not"),
-    ("more path", &["spiffe://snic.test/tenant/acme/x"], "is not"),
+    ("more path", &["spiffe://snic.test/tenant/acme/x/y"], "is not"),
     ("another scheme", &["https://snic.test/operator/root"], "is not"),
 ];
 
@@ -238,12 +238,31 @@ const OWNED: (&str, &str) = ("acme.secret", "acme.absent");
 /// What globex asks about acme's secrets with each method that tenants may call.
 fn probes(method: &str, secrets: &Secrets) -> Vec<Probe> {
     let probes = of_dags(method)
+        .or_else(|| of_authorization(method))
         .or_else(|| of_bitstreams(method))
         .or_else(|| of_nt_types(method))
         .or_else(|| of_rules(method))
         .or_else(|| of_the_rest(method, &secrets.operation));
     probes.unwrap_or_else(|| {
         panic!("{method} is for tenants: say here how one could ask after another's")
+    })
+}
+
+fn of_authorization(method: &str) -> Option<Vec<Probe>> {
+    let of = |method: &str, resource: &str| v1::CheckAccessRequest {
+        method: method.into(),
+        resource: resource.into(),
+        ..Default::default()
+    };
+    Some(match method {
+        "CheckAccess" => vec![
+            probe(DAG.0, DAG.1, of("GetDag", DAG.0)),
+            probe(TENANT.0, TENANT.1, of("GetTenant", TENANT.0)),
+            probe(OWNED.0, OWNED.1, of("GetNtType", &format!("ntTypes/{}", OWNED.0))),
+            probe(OWNED.0, OWNED.1, of("DeleteBitstream", &format!("bitstreams/{}", OWNED.0))),
+        ],
+        "WhoAmI" => vec![probe("", "", v1::WhoAmIRequest {})],
+        _ => return None,
     })
 }
 
@@ -526,7 +545,9 @@ async fn absent_and_not_yours_are_the_same() {
                 "Rules",
             ];
             let is_list = method.strip_prefix("List").is_some_and(|what| lists.contains(&what));
-            assert_eq!(foreign.is_ok(), is_list, "{method}: {foreign:?}");
+            // It says no, in both cases.
+            let is_answered = is_list || ["CheckAccess", "WhoAmI"].contains(&method);
+            assert_eq!(foreign.is_ok(), is_answered, "{method}: {foreign:?}");
             if let Ok(message) = foreign {
                 let text = String::from_utf8_lossy(&message).into_owned();
                 assert!(!text.contains("secret") && !text.contains("acme"), "{method}: {text}");

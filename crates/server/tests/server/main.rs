@@ -3,6 +3,7 @@
 
 mod access;
 mod auditing;
+mod authorization;
 mod bad_dags;
 mod bad_uploads;
 mod batches;

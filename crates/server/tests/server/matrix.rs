@@ -60,6 +60,9 @@ pub const MATRIX: &[Expected] = &[
     read("/grpc.health.v1.Health/Watch", IDENTIFIED),
     read("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", IDENTIFIED),
     read("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", IDENTIFIED),
+    // Who one is, and what one may do: the answers say nothing of others.
+    read("/snic.control.v1.AuthorizationService/WhoAmI", IDENTIFIED),
+    read("/snic.control.v1.AuthorizationService/CheckAccess", IDENTIFIED),
     // What tenants do with their own resources.
     change("/snic.control.v1.DagService/CreateDag", TENANTS),
     change("/snic.control.v1.DagService/BatchCreateDags", TENANTS),

@@ -1,0 +1,148 @@
+//! The way of a call from the gate to its service: who calls, and what was decided about it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use snic_api::error::ApiError;
+use snic_api::v1::ErrorReason;
+use snic_controller::Caller;
+use tonic::Status;
+
+use crate::access::Row;
+use crate::authorization::{
+    Asked, Asks, Authorization, Authorizer, Decision, Question, Resource, decide_all,
+};
+use crate::identity::CallerIdentity;
+
+/// A decision, and what it was about.
+#[derive(Debug)]
+struct Verdict {
+    decision: Decision,
+    resources: Vec<Resource>,
+    validate_only: bool,
+}
+
+/// What was decided about a call, shared with its audit entry and its stream. Empty before it is decided.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settled(Arc<Mutex<Option<Verdict>>>);
+
+impl Settled {
+    /// The decision.
+    pub fn decision(&self) -> Option<Decision> {
+        self.0.lock().as_ref().map(|verdict| verdict.decision.clone())
+    }
+
+    pub fn set(&self, decision: Decision, resources: Vec<Resource>, validate_only: bool) {
+        *self.0.lock() = Some(Verdict { decision, resources, validate_only });
+    }
+}
+
+/// A call that passed the gate. Its service asks whether the caller may do this with these resources.
+#[derive(Debug, Clone)]
+pub(crate) struct Passage {
+    identity: CallerIdentity,
+    row: Row,
+    authorization: Authorization,
+    settled: Settled,
+}
+
+impl Passage {
+    pub const fn new(
+        identity: CallerIdentity,
+        row: Row,
+        authorization: Authorization,
+        settled: Settled,
+    ) -> Self {
+        Self { identity, row, authorization, settled }
+    }
+
+    /// Who calls.
+    pub const fn identity(&self) -> &CallerIdentity {
+        &self.identity
+    }
+
+    /// Decides about all resources of the request, and keeps the decision for the audit log.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED where the policies refuse one of them. It tells nothing about what exists.
+    pub fn decide(&self, resources: Vec<Resource>, validate_only: bool) -> Result<(), ApiError> {
+        let authorizer = self.authorization.current();
+        let (identity, row) = (&self.identity, self.row);
+        let decision = decide_all(&*authorizer, identity, row, &resources, validate_only);
+        let allowed = decision.allowed;
+        self.settled.set(decision, resources, validate_only);
+        if allowed { Ok(()) } else { Err(self.refused()) }
+    }
+
+    /// Decides what a request asks.
+    ///
+    /// # Errors
+    /// As [`Passage::decide`].
+    pub fn decide_asked(&self, request: &impl Asks) -> Result<(), ApiError> {
+        match request.asked() {
+            Asked::These(resources) => self.decide(resources, false),
+            Asked::Check(resources) => self.decide(resources, true),
+            Asked::Found | Asked::Nothing => Ok(()),
+        }
+    }
+
+    /// Whether the caller may do this with the resource; not kept.
+    pub fn may(&self, resource: &Resource) -> bool {
+        let resource = &resource.seen_by(&self.identity);
+        let (identity, row) = (&self.identity, self.row);
+        let question = Question { identity, row, resource, validate_only: false };
+        self.authorization.current().decide(&question).allowed
+    }
+
+    /// Whether a stream may go on by this authorizer.
+    pub fn may_go_on(&self, authorizer: &dyn Authorizer) -> bool {
+        match &*self.settled.0.lock() {
+            Some(Verdict { resources, validate_only, .. }) => {
+                let (identity, row) = (&self.identity, self.row);
+                decide_all(authorizer, identity, row, resources, *validate_only).allowed
+            }
+            None => true,
+        }
+    }
+
+    pub const fn authorization(&self) -> &Authorization {
+        &self.authorization
+    }
+
+    /// The refusal.
+    pub fn refused(&self) -> ApiError {
+        let method = self.row.method();
+        let of_members = match self.identity.member() {
+            Some(_) => "; members of a tenant may do only what a policy allows",
+            None => "",
+        };
+        let text = format!(
+            "the server's authorization policies do not allow {} this {method}{of_members}; ask an \
+             operator, and see `snicctl auth can-i`",
+            self.identity
+        );
+        ApiError::new(ErrorReason::PermissionDenied, text)
+    }
+}
+
+/// A caller of the server's own, which needs no decision: the page for browsers, whose readers were
+/// authorized as a whole.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnCaller(pub Caller);
+
+/// The passage of a request, for services that find what it is about.
+pub(crate) fn passage<T>(request: &tonic::Request<T>) -> Result<Passage, Status> {
+    let missing = || ApiError::internal("no caller behind the gate").into();
+    request.extensions().get().cloned().ok_or_else(missing)
+}
+
+/// The caller that the gate identified; every method but the open ones has one. Asks first whether it
+/// may do what the request says.
+pub(crate) fn caller<T: Asks>(request: &tonic::Request<T>) -> Result<Caller, Status> {
+    if let Some(OwnCaller(own)) = request.extensions().get() {
+        return Ok(own.clone());
+    }
+    let passage = passage(request)?;
+    passage.decide_asked(request.get_ref())?;
+    Ok(passage.identity.caller().clone())
+}
