@@ -1,5 +1,7 @@
 //! What is said of the API, checked on the wire and in the descriptors.
 
+use std::collections::BTreeMap;
+
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use snic_api::FILE_DESCRIPTOR_SET;
@@ -187,6 +189,75 @@ fn requests_have_the_standard_fields() {
         };
         for field in standard {
             assert!(has(field), "{name} lacks {field}");
+        }
+    }
+}
+
+/// The messages of this API by name.
+fn messages() -> BTreeMap<String, prost_types::DescriptorProto> {
+    let all = files().into_iter().flat_map(|file| file.message_type);
+    all.map(|message| (message.name().to_owned(), message)).collect()
+}
+
+fn has(message: &prost_types::DescriptorProto, field: &str) -> bool {
+    message.field.iter().any(|f| f.name() == field)
+}
+
+/// What every change offers, over all services; each exception has its reason.
+#[test]
+fn every_change_can_be_repeated_and_guarded() {
+    let messages = messages();
+    let reads = ["Get", "List", "Watch", "Explain", "Wait", "Recommend", "Download", "Heartbeat"];
+    // Where the answer depends on what the cards have left, or would do; what others need is in the request
+    // and in what the caller can read.
+    let dry_runs = ["CreateDag", "BatchCreateDags", "UpdateDag", "OptimizeCard"];
+    let unguarded = [
+        // It is set as a whole, and whoever ends it need not know who began it.
+        "SetMaintenance",
+        // Operations change by themselves, and only these two end and forget them.
+        "CancelOperation",
+        "DeleteOperation",
+        // A bound machine is not changed.
+        "BindVm",
+    ];
+    let methods = files().into_iter().flat_map(|file| file.service).flat_map(|s| s.method);
+    let mut changes = 0;
+    for method in methods {
+        let name = method.name();
+        if reads.iter().any(|verb| name.starts_with(verb)) {
+            continue;
+        }
+        changes += 1;
+        let request = match name {
+            "UploadBitstream" => &messages["BitstreamHeader"],
+            _ => &messages[&format!("{name}Request")],
+        };
+        assert!(has(request, "request_id"), "{name}");
+        assert_eq!(has(request, "validate_only"), dry_runs.contains(&name), "{name}");
+        let deletes = ["Delete", "Remove", "Unbind"].iter().any(|verb| name.starts_with(verb));
+        assert_eq!(has(request, "allow_missing"), deletes, "{name}");
+        let makes = ["Create", "Upload", "BatchCreate"].iter().any(|verb| name.starts_with(verb));
+        let guarded = match name.strip_prefix("Update") {
+            Some(resource) => has(&messages[resource], "etag"),
+            None => has(request, "etag"),
+        };
+        assert_eq!(guarded, !makes && !unguarded.contains(&name), "{name}");
+    }
+    assert!(changes > 25, "{changes} methods that change something");
+}
+
+#[test]
+fn resources_can_be_noted_and_guarded() {
+    let messages = messages();
+    for resource in ["Bitstream", "Dag", "NtType", "Rule", "Tenant", "VmBinding"] {
+        for field in ["name", "etag", "labels", "description"] {
+            assert!(has(&messages[resource], field), "{resource} lacks {field}");
+        }
+    }
+    // No request makes them, and none changes what they are.
+    for resource in ["Card", "Region"] {
+        for field in ["name", "etag"] {
+            assert!(has(&messages[resource], field), "{resource} lacks {field}");
         }
     }
 }

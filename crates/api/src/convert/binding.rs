@@ -86,8 +86,12 @@ fn chains(problems: &mut Problems, wire: Option<&Wire>) -> Option<BindingTarget>
             problems.keep(name::dag("template", text)).map(BindingTarget::Template)
         }
         Some(Wire::Dags(dags)) => {
-            let mut dag =
-                |(i, text): (usize, &String)| problems.keep(name::dag(&format!("dags[{i}]"), text));
+            if dags.names.is_empty() {
+                return problems.keep(Err(FieldProblem::required("dags.names")));
+            }
+            let mut dag = |(i, text): (usize, &String)| {
+                problems.keep(name::dag(&format!("dags.names[{i}]"), text))
+            };
             let names: Option<Vec<DagName>> = dags.names.iter().enumerate().map(&mut dag).collect();
             names.map(BindingTarget::Dags)
         }

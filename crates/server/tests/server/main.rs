@@ -8,6 +8,7 @@ mod bad_dags;
 mod bad_uploads;
 mod batches;
 mod certificates;
+mod contract;
 mod dags;
 mod fairness;
 mod limits;

@@ -181,12 +181,12 @@ pub fn settings(limits: Limits) -> ServerSettings {
     ServerSettings { limits, ..ServerSettings::new(domain, upload_check()) }
 }
 
-/// A running control plane with this card.
-fn plane_of(card: SharedSimCard) -> (ControlPlane, Running, Arc<dyn Store>) {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+/// A running control plane with this card, and with what is in the store.
+fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, Running) {
+    let records = store.scan("").expect("records");
     let mut controller =
-        Controller::recover(ControllerSettings::default(), [], 7, shell::wall_clock())
-            .expect("an empty store");
+        Controller::recover(ControllerSettings::default(), records, 7, shell::wall_clock())
+            .expect("its own records");
     let card_id = CardId::new("card0").expect("valid");
     let physical_function = "0000:3b:00.0".parse().expect("an address");
     let functions = VirtualFunctions { physical_function, count: 8, first_offset: 1, stride: 1 };
@@ -199,9 +199,7 @@ fn plane_of(card: SharedSimCard) -> (ControlPlane, Running, Arc<dyn Store>) {
     let id = CardId::new("card0").expect("valid");
     let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
     let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
-    let (plane, running) =
-        shell::start(controller, Arc::clone(&store), vec![slot]).expect("threads");
-    (plane, running, store)
+    shell::start(controller, Arc::clone(store), vec![slot]).expect("threads")
 }
 
 /// A server and what its clients need.
@@ -256,8 +254,25 @@ impl Rig {
         Self::build(adjust).await.0
     }
 
+    /// Stops the server, and starts another over its store and its card.
+    pub async fn restarted(mut self) -> Self {
+        let authority = std::mem::replace(&mut self.authority, Authority::new());
+        let (card, store) = (self.card.clone(), Arc::clone(&self.store));
+        self.stop().await;
+        Self::over(authority, card, store, |_| {}).await.0
+    }
+
     async fn build(adjust: impl FnOnce(&mut ServerSettings)) -> (Self, Option<TlsReloader>) {
-        let authority = Authority::new();
+        let card = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
+        Self::over(Authority::new(), card, Arc::new(MemoryStore::new()), adjust).await
+    }
+
+    async fn over(
+        authority: Authority,
+        card: SharedSimCard,
+        store: Arc<dyn Store>,
+        adjust: impl FnOnce(&mut ServerSettings),
+    ) -> (Self, Option<TlsReloader>) {
         let web =
             WebSettings { address: "127.0.0.1:0".parse().expect("an address"), plain_text: None };
         let mut settings = ServerSettings {
@@ -274,8 +289,7 @@ impl Rig {
         };
         settings.audit = Some(AuditLog::open(audit).expect("a log"));
         adjust(&mut settings);
-        let card = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
-        let (plane, running, store) = plane_of(card.clone());
+        let (plane, running) = plane_of(card.clone(), &store);
         let bound = snic_server::bind(settings).await.expect("bound");
         let port = bound.tcp_address().expect("an address").port();
         let web = bound.web_address().expect("an address");
