@@ -157,8 +157,11 @@ pub(crate) fn remove_rule(core: &mut Core, tx: &mut Tx, id: &RuleId) {
     clear_classifier_row(core, vacated);
 }
 
+/// Empties a row. A rule whose card was removed keeps the card's name until its DAG has a place.
 fn clear_classifier_row(core: &mut Core, vacated: VacatedRow) {
-    core.cards.known_mut(&vacated.card).clear_rule(vacated.row.row);
+    if let Some(card) = core.cards.get_mut(&vacated.card) {
+        card.clear_rule(vacated.row.row);
+    }
 }
 
 /// The rules that were made for functions of a machine go with its binding: another tenant may get the
@@ -201,7 +204,7 @@ pub(crate) fn retarget_rules(core: &mut Core, dag: &DagName) {
     let serving = entry.targeted();
     let on = serving.map(|placement| placement.mapping.card.clone());
     for record in core.rules.of(dag) {
-        let card = core.cards.known_mut(&record.card);
+        let Some(card) = core.cards.get_mut(&record.card) else { continue };
         if on.as_ref() == Some(&record.card) {
             card.put_rule(record.row, &rows::classifier(&record.rule, uid));
         } else {

@@ -11,6 +11,7 @@ use crate::connection;
 use crate::consolidation;
 use crate::contents;
 use crate::placement;
+use crate::protocol::LogKind;
 use crate::residency::Residency;
 use crate::roles;
 use crate::rows;
@@ -18,7 +19,7 @@ use crate::sampling;
 use crate::serving;
 use crate::state::Core;
 use crate::suspects::Fault;
-use crate::tx::Tx;
+use crate::tx::{About, Tx};
 
 /// A card was opened: it is asked what it holds.
 pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: CardProfile) {
@@ -43,6 +44,15 @@ pub(crate) fn card_appeared(core: &mut Core, tx: &mut Tx, id: CardId, profile: C
         None => {
             let objective = core.policies.current().placement.objective;
             let card = CardMachine::first_seen(tx, id.clone(), profile, objective);
+            let text = format!(
+                "card {id} of model {} is new: nothing was stored of it. A card that was removed comes back so while the \
+                 settings name it",
+                card.profile().model
+            );
+            // The cards that a host begins with are no news.
+            if core.registry.tenants_after(None).next().is_some() {
+                tx.note(LogKind::CardAdded, About::card(&id), text);
+            }
             core.cards.add(id.clone(), card);
             core.loops.add(id.clone());
         }

@@ -1,33 +1,44 @@
 //! Cards that go for good: removed, or replaced by another device under the same id.
 //!
 //! Both are one change of the store, so that a crash leaves the card as it was or gone. What was on the card
-//! goes elsewhere, or waits for a place.
+//! goes elsewhere, or waits for a place; rules follow their DAGs. Machines had functions of the card itself, so
+//! with a card that is removed they lose them.
 
-use snic_domain::{CardId, CardProfile, DagName, OperationId};
+use snic_domain::{CardId, CardProfile, DagName, OperationId, VmId};
 
 use crate::card::{CardMachine, ConnectionState};
 use crate::protocol::{ControlError, LogKind, OperationWork, Reply};
 use crate::residency::Residency;
 use crate::state::Core;
 use crate::tx::{About, Tx};
-use crate::{connection, placement, work};
+use crate::{connection, placement, vm_bindings, work};
 
-/// Forgets a card that is lost, or that nothing is on. DAGs of a lost one go to other cards, or wait.
+/// Forgets a card that is lost, or that nothing is on. DAGs of a lost one go to other cards, or wait, and with
+/// them their rules; machines with functions of it are unbound.
 pub(crate) fn remove_card(
     core: &mut Core,
     tx: &mut Tx,
     id: &CardId,
 ) -> Result<Reply, ControlError> {
-    let is_lost = is_lost(core, id)?;
-    let on_it = on_card(core, id, is_lost);
-    if !on_it.is_empty() {
-        let text =
-            format!("{} on it: {}", if is_lost { "it is lost, and" } else { "still" }, on_it);
-        return Err(ControlError::precondition(card_name(id), text));
+    if !is_lost(core, id)? {
+        let on_it = on_card(core, id);
+        if !on_it.is_empty() {
+            let text = format!("still on it: {on_it}");
+            return Err(ControlError::precondition(card_name(id), text));
+        }
+    }
+    let machines = bound_to(core, id);
+    for vm in &machines {
+        vm_bindings::card_removed(core, tx, vm, id);
     }
     let moved = clear(core, tx, id);
     core.cards.set_removed(id.clone());
-    let text = format!("card {id} was removed; {} DAGs had a place on it", moved.len());
+    let text = format!(
+        "card {id} was removed; {} DAGs had a place on it and {} virtual machines functions of it. It comes back as \
+         a new card with the next start while the settings name it",
+        moved.len(),
+        machines.len()
+    );
     tx.note(LogKind::CardRemoved, About::card(id), text);
     placement::place_homeless(core, tx, &moved);
     Ok(Reply::Done)
@@ -78,19 +89,22 @@ fn is_lost(core: &Core, id: &CardId) -> Result<bool, ControlError> {
 }
 
 /// What keeps a card from being removed, for people.
-fn on_card(core: &Core, id: &CardId, is_lost: bool) -> String {
-    let dags = if is_lost { 0 } else { core.dags.on_card(id).count() };
+fn on_card(core: &Core, id: &CardId) -> String {
     let rules = core.rules.all().filter(|record| record.card == *id && record.binding.is_none());
-    let bound = |binding: &&crate::protocol::BindingRecord| {
-        binding.functions.iter().any(|function| function.card == *id)
-    };
     let counts = [
-        (dags, "DAGs (drain the card, and delete or move what stays)"),
+        (core.dags.on_card(id).count(), "DAGs (drain the card, and delete or move what stays)"),
         (rules.count(), "classification rules (delete them)"),
-        (core.bindings.all().filter(bound).count(), "virtual machines (release them)"),
+        (bound_to(core, id).len(), "virtual machines (release them)"),
     ];
     let some = counts.iter().filter(|(count, _)| *count > 0);
     some.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The machines that have functions of a card. Time O(machines).
+fn bound_to(core: &Core, id: &CardId) -> Vec<VmId> {
+    let with =
+        core.bindings.all().filter(|binding| binding.functions.iter().any(|of| of.card == *id));
+    with.map(|binding| binding.spec.vm.clone()).collect()
 }
 
 /// Takes everything off a card and ends what is under way on it; gives the DAGs that were on it.

@@ -404,13 +404,26 @@ fn remove_own_dag(core: &mut Core, tx: &mut Tx, own: Option<DagName>) {
 /// A DAG goes: who used it has nothing any more.
 fn end_bindings_of(core: &mut Core, tx: &mut Tx, dag: &DagName) {
     while let Some(vm) = core.bindings.user_of(dag).cloned() {
-        let bound = core.bindings.get(&vm).map(|record| record.state);
-        let state = match bound {
-            Some(BindingState::Bound) => BindingState::Unbound,
-            _ => BindingState::BindFailed,
-        };
-        end_binding(core, tx, &vm, state, Some(format!("{dag} was deleted")));
+        lose_binding(core, tx, &vm, format!("{dag} was deleted"));
     }
+}
+
+/// A card goes, with the functions that a machine has of it.
+pub(crate) fn card_removed(core: &mut Core, tx: &mut Tx, vm: &VmId, card: &CardId) {
+    // Its DAG may have gone with another machine's.
+    if core.bindings.live(vm).is_some() {
+        lose_binding(core, tx, vm, format!("cards/{card} was removed"));
+    }
+}
+
+/// Ends a binding that nobody asked to end.
+fn lose_binding(core: &mut Core, tx: &mut Tx, vm: &VmId, reason: String) {
+    let bound = core.bindings.get(vm).map(|record| record.state);
+    let state = match bound {
+        Some(BindingState::Bound) => BindingState::Unbound,
+        _ => BindingState::BindFailed,
+    };
+    end_binding(core, tx, vm, state, Some(reason));
 }
 
 /// Undoes a binding that could not even begin: as if it had never been asked for.

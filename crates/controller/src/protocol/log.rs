@@ -41,6 +41,8 @@ pub enum LogKind {
     CardRemoved,
     /// An operator gave a lost card's place to another device.
     CardReplaced,
+    /// A card was seen for the first time, or for the first time since it was removed.
+    CardAdded,
     /// An epoch was skipped.
     Overrun,
     /// A card's counters made no sense.

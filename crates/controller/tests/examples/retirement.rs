@@ -6,7 +6,8 @@ use snic_controller::{
     CardHealth, CardLoss, Change, Command, ControlError, Event, LogKind, Reply, Request,
 };
 use snic_domain::{
-    BindingSpec, BindingTarget, CardId, CardProfile, DagState, Match, Rule, RuleId, VmId,
+    BindingSpec, BindingState, BindingTarget, CardId, CardProfile, DagState, Match, Rule, RuleId,
+    VmId,
 };
 use snic_tables::Table;
 
@@ -90,10 +91,6 @@ fn a_card_with_something_on_it_is_kept_and_what_is_said() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(world.durable, before, "nothing has changed");
-    // A lost card's DAGs go elsewhere; what leads packets through it must go first.
-    lose(&mut world);
-    let (_, text) = precondition(world.ask(remove(card_id())));
-    assert!(!text.contains("DAGs") && text.contains("1 virtual machines"), "{text}");
     let absent = world.ask(remove(second()));
     assert!(matches!(absent, Err(ControlError::NotFound { .. })), "{absent:?}");
 }
@@ -145,6 +142,87 @@ fn dags_of_a_lost_card_that_is_removed_are_placed_again() {
     world.restart();
     world.settle();
     assert_eq!(world.state("acme/web"), DagState::Ready);
+}
+
+/// A machine's functions go with the card; a rule stays with its DAG, wherever that is.
+#[test]
+fn neither_rules_nor_machines_keep_a_lost_card() {
+    let machine = BindingSpec {
+        vm: VmId::new("00000001-0000-4000-8000-000000000000").expect("a UUID"),
+        tenant: tenant_id("acme"),
+        chains: BindingTarget::Dags(vec![dag("acme/web")]),
+        functions: 2,
+        ready_within: 10 * SECOND,
+        lease: None,
+        notes: Default::default(),
+    };
+    for comes_later in [false, true] {
+        let mut world = two_dags();
+        world.ask(rule("first", "acme/web")).expect("there is room");
+        world.ask(Command::BindVm(machine.clone())).expect("there is room");
+        world.settle();
+        if !comes_later {
+            world.add_card(second());
+            world.settle();
+        }
+        lose(&mut world);
+        world.ask(remove(card_id())).expect("it is lost");
+        world.settle();
+        world.controller.check().expect("nothing names the card any more but its rule");
+        let bound = world.controller.binding_view(&machine.vm).expect("it is remembered").record;
+        assert_eq!(bound.state, BindingState::Unbound);
+        assert!(bound.functions.is_empty(), "{bound:?}");
+        assert_eq!(bound.reason.as_deref(), Some("cards/card0 was removed"));
+        let told = noted(&world, LogKind::CardRemoved);
+        assert!(told[0].contains("2 DAGs") && told[0].contains("1 virtual machines"), "{told:?}");
+        world.restart();
+        if comes_later {
+            world.add_card(second());
+        }
+        world.settle();
+        assert_eq!(world.state("acme/web"), DagState::Ready);
+        let rules: Vec<_> = world.controller.rules().collect();
+        assert_eq!(rules.len(), 1, "the machine's rules are gone: {rules:?}");
+        assert!(rules[0].programmed, "later: {comes_later}: {rules:?}");
+    }
+}
+
+/// Its rule is deleted or changed while no card has it.
+#[test]
+fn a_rule_without_a_card_can_be_changed_and_deleted() {
+    let mut world = two_dags();
+    world.ask(rule("first", "acme/web")).expect("there is room");
+    world.settle();
+    lose(&mut world);
+    world.ask(remove(card_id())).expect("it is lost");
+    let id = RuleId::new("first").expect("a label");
+    world.ask(Command::DeleteRule { id, etag: None }).expect("it is there");
+    world.settle();
+    world.restart();
+    world.add_card(second());
+    world.settle();
+    assert_eq!(world.state("acme/web"), DagState::Ready);
+    let card = world.cards.get_mut(&second()).expect("it was added");
+    assert_eq!(card.tables.rows_used(Table::Classifier), 0);
+}
+
+#[test]
+fn a_removed_card_that_the_settings_name_comes_back_and_says_so() {
+    let mut world = two_dags();
+    assert_eq!(noted(&world, LogKind::CardAdded), [""; 0], "a host begins with cards");
+    lose(&mut world);
+    world.ask(remove(card_id())).expect("it is lost");
+    let told = noted(&world, LogKind::CardRemoved);
+    assert!(told[0].contains("with the next start while the settings name it"), "{told:?}");
+    world.cards.insert(card_id(), TinyCard::new(profile()));
+    world.restart();
+    world.settle();
+    let told = noted(&world, LogKind::CardAdded);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("card card0 of model tiny is new"), "{told:?}");
+    world.restart();
+    world.settle();
+    assert_eq!(noted(&world, LogKind::CardAdded).len(), 1, "it is known by now");
 }
 
 #[test]

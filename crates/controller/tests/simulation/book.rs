@@ -128,11 +128,16 @@ pub struct Seen {
     pub shares: u64,
     /// Steps in which a region was drained alone and with its card.
     pub twice: u64,
+    /// Lost cards that were removed, and those whose place another device took.
+    pub removed: u64,
+    pub replaced: u64,
 }
 
 impl Seen {
     pub const fn add(&mut self, other: Self) {
-        let Self { absent, over, within, maintained, shares, twice } = other;
+        let Self { absent, over, within, maintained, shares, twice, removed, replaced } = other;
+        self.removed += removed;
+        self.replaced += replaced;
         self.maintained += maintained;
         self.twice += twice;
         self.absent += absent;

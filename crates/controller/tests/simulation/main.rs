@@ -81,8 +81,8 @@ fn every_seed_keeps_every_promise() {
         None => {
             let seen = run_seeds(0..number("SNIC_SEEDS").unwrap_or(SEEDS));
             println!("{seen:?}");
-            let Seen { absent, over, within, maintained, shares, twice } = seen;
-            let all = [absent, over, within, maintained, shares, twice];
+            let Seen { absent, over, within, maintained, shares, twice, removed, replaced } = seen;
+            let all = [absent, over, within, maintained, shares, twice, removed, replaced];
             assert!(all.iter().all(|count| *count > 0), "nothing was judged of one: {seen:?}");
         }
     }

@@ -21,7 +21,7 @@ use crate::model::{Model, Wish};
 use crate::operators::{self, drains_twice, is_drain};
 use crate::requests::{random_batch, random_name, random_quota, random_spec, random_tenant};
 use crate::weights::Weights;
-use crate::world::{CATALOGUE, TENANTS, World, tenant};
+use crate::world::{CATALOGUE, TENANTS, World, card_id, tenant};
 
 /// Steps of chaos in a run.
 const STEPS: u32 = 160;
@@ -48,7 +48,7 @@ struct Act {
 }
 
 /// What happens in steps. The order is part of what a seed means.
-const ACTS: [Act; 18] = [
+const ACTS: [Act; 20] = [
     Act {
         name: "a tenant asks for a DAG, or to change or delete one",
         weight: 20,
@@ -82,10 +82,16 @@ const ACTS: [Act; 18] = [
     Act { name: "the card's power fails", weight: 1, run: |run| run.world.power_cycle() },
     Act { name: "other policies", weight: 3, run: Run::change_policies },
     Act { name: "the card is lost", weight: 1, run: |run| run.world.card.lose() },
+    Act {
+        name: "the lost card is removed, and comes back as a new one",
+        weight: 1,
+        run: Run::remove_card,
+    },
+    Act { name: "another device takes the place of the card", weight: 1, run: Run::replace_card },
     Act { name: "a long time passes", weight: 1, run: |run| run.world.leap(LEAP) },
     Act { name: "a machine starts, stops or is alive", weight: 4, run: Run::machine },
     Act { name: "the store commits", weight: 21, run: Run::commit },
-    Act { name: "microseconds pass", weight: 22, run: Run::pass_micros },
+    Act { name: "microseconds pass", weight: 20, run: Run::pass_micros },
     Act { name: "milliseconds pass", weight: 10, run: Run::pass_millis },
 ];
 
@@ -421,6 +427,29 @@ impl Run {
         self.order(command);
     }
 
+    /// The settings still name it, so the next daemon takes it as a new card.
+    fn remove_card(&mut self) {
+        self.world.lose_card("it does not answer");
+        self.order(Command::RemoveCard { card: card_id() });
+        self.book.seen.removed += u64::from(self.world.controller.card_view(&card_id()).is_none());
+        let batches = self.world.rng.random_range(0..3);
+        self.world.commit(batches);
+        self.crash();
+    }
+
+    /// It has another number of regions, and nothing in them.
+    fn replace_card(&mut self) {
+        if !self.world.is_another_device() {
+            self.world.lose_card("it was pulled out");
+            self.world.put_in_another_device();
+        }
+        self.order(Command::ReplaceCard { card: card_id() });
+        self.book.seen.replaced += u64::from(!self.world.is_another_device());
+        if self.world.chance(30) {
+            self.crash();
+        }
+    }
+
     fn change_policies(&mut self) {
         let schemes = [Scheme::Static, Scheme::Drf, Scheme::Full];
         let usual = self.world.settings;
@@ -535,6 +564,9 @@ impl Run {
             assert!(self.world.now < end, "it never became quiet");
             assert!(self.world.steps <= steps_max, "it takes one step after the other");
             self.world.open_card();
+            if self.world.is_another_device() {
+                self.order(Command::ReplaceCard { card: card_id() });
+            }
             self.world.commit(usize::MAX);
             self.world.pass(Duration::from_millis(2));
             self.take_replies();

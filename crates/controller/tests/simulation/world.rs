@@ -238,10 +238,7 @@ impl World {
         if seed.is_multiple_of(3) && regions != 4 {
             profile.memory = ByteSize::from_mib(12);
         }
-        let mut card = SimCard::new(profile.clone(), rng.random()).expect("a valid profile");
-        for nt in &CATALOGUE.nts {
-            card.set_memory_access(nt.id.code().0, MemoryAccess { pages: 1, writes: true });
-        }
+        let card = new_card(&profile, rng.random());
         // In every other run DAGs are moved together by themselves, as fast as they come and go.
         let after = rng.random_bool(0.5).then(|| Duration::from_millis(rng.random_range(1..=20)));
         let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
@@ -511,6 +508,33 @@ impl World {
         self.handle(Event::CardAppeared { card: card_id(), profile });
     }
 
+    /// The card does not answer any more, and what was asked of it is not answered.
+    pub fn lose_card(&mut self, reason: &str) {
+        self.note(format_args!("card lost: {reason}"));
+        self.session = Session::new(deadlines());
+        self.open = false;
+        let reason = reason.to_owned();
+        self.handle(Event::Card { card: card_id(), report: CardReport::Lost { reason } });
+    }
+
+    /// In the place of the card is a new one now, with a region less or more; it is opened.
+    pub fn put_in_another_device(&mut self) {
+        let count = match self.profile.regions.len() {
+            odd if !odd.is_multiple_of(2) => odd + 1,
+            even => even - 1,
+        };
+        self.profile.regions.resize(count, CATALOGUE.profile.regions[0].clone());
+        self.card = new_card(&self.profile, self.rng.random());
+        self.sources.clear();
+        self.open_card();
+    }
+
+    /// Whether another device than the one that is known answers in the card's place.
+    pub fn is_another_device(&self) -> bool {
+        let view = self.controller.card_view(&card_id());
+        view.is_some_and(|view| view.profile.regions.len() != self.profile.regions.len())
+    }
+
     /// The power of the card fails: it comes back empty, and the session finds out by itself.
     pub fn power_cycle(&mut self) {
         self.note("the card loses power");
@@ -587,6 +611,15 @@ impl World {
     pub fn is_quiet(&self) -> bool {
         self.open && self.pending.is_empty() && self.outbox.is_empty() && self.session.is_idle()
     }
+}
+
+/// A card as it comes from its maker.
+fn new_card(profile: &CardProfile, seed: u64) -> SimCard {
+    let mut card = SimCard::new(profile.clone(), seed).expect("a valid profile");
+    for nt in &CATALOGUE.nts {
+        card.set_memory_access(nt.id.code().0, MemoryAccess { pages: 1, writes: true });
+    }
+    card
 }
 
 fn recover(

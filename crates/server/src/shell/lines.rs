@@ -76,7 +76,7 @@ impl Lines {
             Change::Logged(entry) => {
                 let is_lost = match entry.kind {
                     LogKind::CardLost => true,
-                    LogKind::CardBack => false,
+                    LogKind::CardBack | LogKind::CardAdded | LogKind::CardRemoved => false,
                     _ => return None,
                 };
                 let (card, text) = (entry.card.clone()?, entry.text.clone());

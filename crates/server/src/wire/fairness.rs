@@ -159,6 +159,7 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::CardBack => Kind::CardBack,
         LogKind::CardRemoved => Kind::CardRemoved,
         LogKind::CardReplaced => Kind::CardReplaced,
+        LogKind::CardAdded => Kind::CardAdded,
     };
     v1::Event {
         number: entry.number,

@@ -140,10 +140,6 @@ const MODULES: &[(&str, &[&str])] = &[
         "drains",
         &["protocol", "tx", "card", "state", "contents", "placement", "residency", "views", "work"],
     ),
-    (
-        "retirement",
-        &["protocol", "tx", "card", "state", "connection", "placement", "residency", "work"],
-    ),
     ("roles", &["protocol", "tx", "card", "state", "connection", "work"]),
     (
         "lifecycle",
@@ -191,6 +187,20 @@ const MODULES: &[(&str, &[&str])] = &[
             "placement",
             "quotas",
             "views",
+        ],
+    ),
+    (
+        "retirement",
+        &[
+            "protocol",
+            "tx",
+            "card",
+            "state",
+            "connection",
+            "placement",
+            "residency",
+            "vm_bindings",
+            "work",
         ],
     ),
     (

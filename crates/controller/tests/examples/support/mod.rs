@@ -112,9 +112,10 @@ impl World {
 
     /// The same with a card that was read back.
     pub fn new() -> Self {
-        let mut world = Self::without_card();
+        let mut world = Self::empty();
         world.add_card(card_id());
         world.settle();
+        world.fill();
         world
     }
 
