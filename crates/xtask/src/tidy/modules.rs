@@ -308,6 +308,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "reports",
         &[
+            "protocol",
             "records",
             "rows",
             "tx",
