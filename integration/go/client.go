@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -37,6 +38,10 @@ const domain = "snic"
 
 // waitStep is how long one WaitOperation may take; longer waits are several calls.
 const waitStep = time.Minute
+
+// watchAttempts is how many attempts in a row may fail before a watch fails: after 51 s, in which a daemon starts
+// again.
+const watchAttempts = 9
 
 // Options say how to reach a daemon.
 type Options struct {
@@ -160,6 +165,44 @@ func (client *Client) Wait(ctx context.Context, operation *controlv1.Operation) 
 		})
 	}
 	return operation.GetResponse().UnmarshalNew()
+}
+
+// Follow passes the events of a watch to take, also over a restart of the daemon: it resumes after the last
+// one. open begins the watch after a revision; 0 is from the beginning.
+//
+// It ends when the daemon ends the watch, and fails with what take returns, when the context ends, and when the
+// daemon refuses or stays away for about a minute. After OutOfRange (REVISION_EXPIRED) follow again, and forget
+// what the watch does not send.
+func Follow[Response any, Event interface {
+	*Response
+	GetRevision() uint64
+}](ctx context.Context, open func(revision uint64) (grpc.ServerStreamingClient[Response], error),
+	take func(Event) error) error {
+	revision, failed := uint64(0), 0
+	for {
+		stream, err := open(revision)
+		for err == nil {
+			var event *Response
+			if event, err = stream.Recv(); err == nil {
+				failed, revision = 0, Event(event).GetRevision()
+				if err := take(event); err != nil {
+					return err
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		failed++
+		if status.Code(err) != codes.Unavailable || failed >= watchAttempts {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond << failed):
+		}
+	}
 }
 
 // Details are what an error of the daemon says for programs.

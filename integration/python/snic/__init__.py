@@ -42,6 +42,8 @@ from snic.control.v1 import (
 DOMAIN = "snic"
 # Seconds that one WaitOperation may take; longer waits are several calls.
 WAIT_STEP = 60.0
+# Failed attempts in a row before a watch fails: after 51 s, in which a daemon starts again.
+WATCH_ATTEMPTS = 9
 
 
 class SnicError(Exception):
@@ -162,6 +164,29 @@ class Client:
         response = symbol_database.Default().GetSymbol(name)()
         operation.response.Unpack(response)
         return response
+
+    def follow(self, watch, request):
+        """The events of a watch, also over a restart of the daemon: it resumes after the last one.
+
+        watch: a method such as `client.dags.WatchDags`; request: its request, whose
+        `resume_revision` is kept up to date.
+        Ends when the daemon ends the watch. Raises grpc.RpcError if the daemon stays away for about
+        a minute, or refuses; with OUT_OF_RANGE (REVISION_EXPIRED) set `resume_revision` to 0 and
+        forget what the watch does not send.
+        """
+        failed = 0
+        while True:
+            try:
+                for event in watch(request):
+                    failed = 0
+                    request.resume_revision = event.revision
+                    yield event
+                return
+            except grpc.RpcError as error:
+                failed += 1
+                if error.code() != grpc.StatusCode.UNAVAILABLE or failed >= WATCH_ATTEMPTS:
+                    raise
+            time.sleep(0.1 * 2**failed)
 
 
 class _Identity(

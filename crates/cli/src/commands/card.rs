@@ -41,14 +41,25 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             let regions = lists::regions(&client, &name).await?;
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
         }
+        change => carry_out(session, &client, change).await,
+    }
+}
+
+/// The changes of a card.
+async fn carry_out(
+    session: &mut CliSession,
+    client: &Client,
+    change: CardCommand,
+) -> Result<(), Failure> {
+    match change {
         CardCommand::Cordon { name, guard } => {
-            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let (name, etag) = (named(client, name).await?, guard.into_etag());
             let request = CordonCardRequest { name, request_id: request_id(), etag };
             let card = call!(client, cards.cordon_card => card, request)?;
             session.output.one(&card, row)
         }
         CardCommand::Uncordon { name, guard } => {
-            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let (name, etag) = (named(client, name).await?, guard.into_etag());
             let request = UncordonCardRequest { name, request_id: request_id(), etag };
             let card = call!(client, cards.uncordon_card => card, request)?;
             session.output.one(&card, row)
@@ -71,13 +82,13 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
             session.output.one(&card, row)
         }
         CardCommand::Drain { name, wait, guard } => {
-            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let (name, etag) = (named(client, name).await?, guard.into_etag());
             let request = DrainCardRequest { name, request_id: request_id(), etag };
             let operation = call!(client, cards.drain_card => operation, request)?;
-            session.finish(&client, operation, wait).await
+            session.finish(client, operation, wait).await
         }
         CardCommand::Optimize { name, dry_run: validate_only, wait, guard } => {
-            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let (name, etag) = (named(client, name).await?, guard.into_etag());
             let request =
                 OptimizeCardRequest { name, validate_only, request_id: request_id(), etag };
             let reply = call!(client, cards.optimize_card, request)?;
@@ -85,14 +96,19 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
                 return session.output.one(&reply, consolidation::moves);
             }
             let missing = || Failure::Reply("the reply has no operation".into());
-            session.finish(&client, reply.operation.ok_or_else(missing)?, wait).await
+            session.finish(client, reply.operation.ok_or_else(missing)?, wait).await
         }
         CardCommand::LoadRole { name, force, wait, guard } => {
-            let (name, etag) = (named(&client, name).await?, guard.into_etag());
+            let (name, etag) = (named(client, name).await?, guard.into_etag());
             let request = LoadRoleRequest { name, force, request_id: request_id(), etag };
             let operation = call!(client, cards.load_role => operation, request)?;
-            session.finish(&client, operation, wait).await
+            session.finish(client, operation, wait).await
         }
+        CardCommand::ImportFloorplan(_)
+        | CardCommand::Models(_)
+        | CardCommand::List(_)
+        | CardCommand::Watch
+        | CardCommand::Get { .. } => unreachable!("it changes nothing"),
     }
 }
 

@@ -14,7 +14,7 @@ use snic_api::v1::{
 use tonic::Status;
 
 use super::{CliSession, batch, hints, list, request_id, wait};
-use crate::args::{ChangeOptions, DagCommand, FormArg, NewNotes};
+use crate::args::{ChangeOptions, DagCommand, DeleteGuard, FormArg, Guard, NewNotes};
 use snic_client::call;
 use snic_client::follow;
 use snic_client::names;
@@ -64,16 +64,7 @@ async fn carry_out(session: &mut CliSession, command: DagCommand) -> Result<(), 
             Err(Failure::usage("labels or a description beside a file", hint))
         }
         DagCommand::Update { name, file: Some(file), guard, change, .. } => {
-            let file = read(&file)?;
-            let name = session.file_name(name, &file)?;
-            let mut dag = file.resource_of(parent_of(&name));
-            dag.name = name;
-            dag.etag = guard.etag.unwrap_or(dag.etag);
-            let paths = IN_FILES.iter().map(|path| (*path).to_owned()).collect();
-            match update(session, dag, paths, change).await {
-                Err(failure) => Err(hints::in_file(&session.client()?, &file, failure).await),
-                done => done,
-            }
+            update_from_file(session, name, read(&file)?, guard, change).await
         }
         DagCommand::Update { name, bandwidth, form, notes, guard, change, .. } => {
             let (labels, description) = notes.values();
@@ -111,18 +102,25 @@ async fn carry_out(session: &mut CliSession, command: DagCommand) -> Result<(), 
             session.output.one(&explanation, explain::explanation)
         }
         DagCommand::Watch { name, all_tenants } => watch_dags(session, name, all_tenants).await,
-        DagCommand::Delete { name, wait, guard } => {
-            let request = DeleteDagRequest {
-                name: session.dag_name(&name)?,
-                allow_missing: guard.allow_missing,
-                etag: guard.guard.into_etag(),
-                request_id: request_id(),
-            };
-            let client = session.client()?;
-            let operation = call!(client, dags.delete_dag => operation, request)?;
-            session.finish(&client, operation, wait).await
-        }
+        DagCommand::Delete { name, wait, guard } => delete(session, &name, wait, guard).await,
     }
+}
+
+async fn delete(
+    session: &mut CliSession,
+    name: &str,
+    wait: bool,
+    guard: DeleteGuard,
+) -> Result<(), Failure> {
+    let request = DeleteDagRequest {
+        name: session.dag_name(name)?,
+        allow_missing: guard.allow_missing,
+        etag: guard.guard.into_etag(),
+        request_id: request_id(),
+    };
+    let client = session.client()?;
+    let operation = call!(client, dags.delete_dag => operation, request)?;
+    session.finish(&client, operation, wait).await
 }
 
 impl From<FormArg> for Form {
@@ -243,6 +241,25 @@ async fn create(
         Err(failure) => return Err(hints::in_file(&client, &file, failure).await),
     };
     session.changed(&client, operation, change).await
+}
+
+/// Sets all that a file says.
+async fn update_from_file(
+    session: &mut CliSession,
+    name: Option<String>,
+    file: DagFile,
+    guard: Guard,
+    change: ChangeOptions,
+) -> Result<(), Failure> {
+    let name = session.file_name(name, &file)?;
+    let mut dag = file.resource_of(parent_of(&name));
+    dag.name = name;
+    dag.etag = guard.etag.unwrap_or(dag.etag);
+    let paths = IN_FILES.iter().map(|path| (*path).to_owned()).collect();
+    match update(session, dag, paths, change).await {
+        Err(failure) => Err(hints::in_file(&session.client()?, &file, failure).await),
+        done => done,
+    }
 }
 
 async fn update(

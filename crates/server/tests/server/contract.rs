@@ -59,12 +59,30 @@ fn dag() -> Json {
 /// Every method that changes something, in an order in which each succeeds. `operations/begun` stands
 /// for the operation that was begun last.
 fn steps() -> Vec<Step> {
+    makings().into_iter().chain(of_cards()).chain(endings()).collect()
+}
+
+fn named(name: &str) -> Json {
+    json!({"name": name})
+}
+
+fn other_etag() -> Json {
+    json!({"etag": "other"})
+}
+
+fn card() -> Json {
+    named("cards/card0")
+}
+
+/// A step whose operation waits for other steps.
+fn begun(method: &'static str, request: Json, other: Json) -> Step {
+    Step { waits: false, ..step(method, request, other) }
+}
+
+/// What is made and changed.
+fn makings() -> Vec<Step> {
     let notes = json!({"app": "web"});
-    let other_etag = || json!({"etag": "other"});
     let of_tenant = |name: &str, weight: u32| json!({"tenant": {"name": name, "weight": weight}});
-    let card = || json!({"name": "cards/card0"});
-    let region = || json!({"name": "cards/card0/regions/15"});
-    let named = |name: &str| json!({"name": name});
     let nt = json!({
         "bandwidth_max_bps": 1_000_000_000_u64, "latency_cycles": 3, "area": {"lut": 10},
         "traffic": "TRAFFIC_PAYLOAD", "labels": notes, "description": "mine",
@@ -72,7 +90,6 @@ fn steps() -> Vec<Step> {
     let rule = json!({
         "match": {"vni": 7}, "dag": WEB, "labels": notes, "description": "by network",
     });
-    let begun = |method, request, other| Step { waits: false, ..step(method, request, other) };
     vec![
         step(
             "CreateTenant",
@@ -119,6 +136,13 @@ fn steps() -> Vec<Step> {
             json!({"functions": 2}),
         ),
         step("UnbindVm", json!({"vm": VM}), other_etag()),
+    ]
+}
+
+/// What operators do with a card.
+fn of_cards() -> Vec<Step> {
+    let region = || named("cards/card0/regions/15");
+    vec![
         step("CordonCard", card(), other_etag()),
         step("UncordonCard", card(), other_etag()),
         step("CordonRegion", region(), other_etag()),
@@ -129,6 +153,12 @@ fn steps() -> Vec<Step> {
         step("CancelOperation", named("operations/begun"), named("operations/other")),
         step("UncordonCard", card(), other_etag()),
         step("OptimizeCard", card(), other_etag()),
+    ]
+}
+
+/// What ends what was made.
+fn endings() -> Vec<Step> {
+    vec![
         step("SetMaintenance", json!({"active": true, "reason": "x"}), json!({"reason": "y"})),
         step("DeleteRule", named("classificationRules/r"), other_etag()),
         step("DeleteDag", named(WEB), other_etag()),
