@@ -1,13 +1,15 @@
 //! Clients in Python and Go, built from the proto files as their READMEs say, and the examples that come
 //! with them, against a real daemon; the Rust client judges what they did.
 
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use snic_api::replies::ItemOf as _;
 use snic_api::v1;
 use snic_api::v1::dag::State;
-use snic_integration::{Home, TestClient, furnished, program};
+use snic_domain::{Bandwidth, DagId, DagName, DagSpec, NtTypeId, TenantId};
+use snic_integration::{DaemonProcess, Home, TestClient, furnished, program};
 
 const WEB: &str = "tenants/acme/dags/web";
 
@@ -80,6 +82,55 @@ async fn check_example(home: &Home, operator: &TestClient, example: impl Fn() ->
     assert!(call(&["nat", "no-such-task"]).expect_err("no such task").contains("UNKNOWN_NT_TYPE"));
 }
 
+/// Lines that a program prints until one of them comes.
+fn lines_until(
+    lines: &mut impl Iterator<Item = std::io::Result<String>>,
+    last: &str,
+) -> Vec<String> {
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|line| line != last) {
+        let line = lines.next().unwrap_or_else(|| panic!("it ended before {last:?}: {seen:?}"));
+        seen.push(line.expect("text"));
+    }
+    seen
+}
+
+/// A program that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The watch of every example goes on where it was when the daemon was killed.
+async fn check_watch(home: &Home, daemon: DaemonProcess, mut example: Command) -> DaemonProcess {
+    let socket = format!("unix:{}", home.socket().display());
+    example.args(["--endpoint", &socket, "--identity", "tenant/acme", "--tenant", "acme"]);
+    let mut program = Running(example.stdout(Stdio::piped()).spawn().expect("it starts"));
+    let output = program.0.stdout.take().expect("it is piped");
+    let mut lines = std::io::BufReader::new(output).lines();
+    let name = DagName {
+        tenant: TenantId::new("acme").expect("an id"),
+        dag: DagId::new("web").expect("an id"),
+    };
+    let nat = NtTypeId::new("nat").expect("an id");
+    let spec = DagSpec::chain(&[nat], Bandwidth::from_gbps(1));
+    let client = TestClient::connect(&home.socket(), "tenant/acme").await.expect("a daemon");
+    client.create_dag(&name, &spec).await.expect("there is room");
+    lines_until(&mut lines, &format!("{WEB} is READY"));
+    daemon.kill();
+    let daemon = home.start().await;
+    let client = TestClient::connect(&home.socket(), "tenant/acme").await.expect("a daemon");
+    client.delete_dag(&name).await.expect("it is still there");
+    let seen = lines_until(&mut lines, &format!("{WEB} is deleted"));
+    assert!(seen.iter().all(|line| line.starts_with(WEB)), "{seen:?}");
+    daemon
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_example_in_python_deploys_a_chain() {
     if lacks(&["python3"]) {
@@ -102,7 +153,9 @@ async fn the_example_in_python_deploys_a_chain() {
         command
     })
     .await;
-    daemon.stop();
+    let mut watch = Command::new(&python);
+    watch.arg(folder("python").join("examples/watch.py"));
+    check_watch(&home, daemon, watch).await.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,7 +169,7 @@ async fn the_example_in_go_deploys_a_chain() {
     let module = copy.path().join("integration/go");
     std::fs::create_dir_all(&module).expect("a folder");
     let (from, proto) = (folder("go"), folder("../proto"));
-    let files = ["go.mod", "go.sum", "buf.gen.yaml", "client.go", "examples"];
+    let files = ["go.mod", "go.sum", "buf.gen.yaml", "client.go", "reflection", "examples"];
     run(Command::new("cp").arg("-r").args(files.map(|file| from.join(file))).arg(&module))
         .expect("copied");
     run(Command::new("cp").arg("-r").arg(proto).arg(copy.path())).expect("copied");
@@ -128,14 +181,25 @@ async fn the_example_in_go_deploys_a_chain() {
         run(command.current_dir(&module).env("PATH", &path).args(words))
     };
     go(&["generate", "./..."]).expect("buf generates the stubs");
-    go(&["vet", ".", "./examples/..."]).expect("no findings");
-    let program = copy.path().join("deploy");
-    let output = program.display().to_string();
-    go(&["build", "-o", &output, "./examples/deploy"]).expect("it builds");
+    go(&["vet", "./..."]).expect("no findings");
+    let [program, watch] = ["deploy", "watch"].map(|name| copy.path().join(name));
+    let output = copy.path().display().to_string();
+    go(&["build", "-o", &output, "./examples/..."]).expect("they build");
 
     let home = Home::new();
     let daemon = home.start().await;
     let operator = furnished(&home, &[]).await;
     check_example(&home, &operator, || Command::new(&program)).await;
-    daemon.stop();
+    // A client without any generated code.
+    let endpoint = format!("unix:{}", home.socket().display());
+    let mut tests = Command::new("go");
+    tests.current_dir(&module).env("SNIC_ENDPOINT", endpoint).args([
+        "test",
+        "-count=1",
+        "-v",
+        "./reflection",
+    ]);
+    let said = run(&mut tests).unwrap_or_else(|said| panic!("{said}"));
+    assert_eq!(said.matches("--- PASS").count(), 2, "{said}");
+    check_watch(&home, daemon, Command::new(&watch)).await.stop();
 }
