@@ -207,7 +207,18 @@ fn has(message: &prost_types::DescriptorProto, field: &str) -> bool {
 #[test]
 fn every_change_can_be_repeated_and_guarded() {
     let messages = messages();
-    let reads = ["Get", "List", "Watch", "Explain", "Wait", "Recommend", "Download", "Heartbeat"];
+    let reads = [
+        "Get",
+        "List",
+        "Watch",
+        "Explain",
+        "Wait",
+        "Recommend",
+        "Download",
+        "Heartbeat",
+        "WhoAmI",
+        "CheckAccess",
+    ];
     // Where the answer depends on what the cards have left, or would do; what others need is in the request
     // and in what the caller can read.
     let dry_runs = ["CreateDag", "BatchCreateDags", "UpdateDag", "OptimizeCard"];

@@ -206,6 +206,7 @@ fn reads() -> Vec<(&'static str, Json)> {
         ("WatchBindings", parent("tenants/acme")),
         ("RecommendBitstreams", json!({"card": "cards/card0"})),
         ("WatchPackets", named(WEB)),
+        ("CheckAccess", json!({"method": "CreateDag"})),
     ]
 }
 
