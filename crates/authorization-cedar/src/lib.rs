@@ -7,6 +7,7 @@
 //! Entities of a decision are at most seven: caller, method, resource and what these lie in. They come from names
 //! alone, so a decision takes no look at the control plane's state.
 
+mod folder;
 mod schema;
 
 use std::collections::{HashMap, HashSet};
@@ -20,8 +21,12 @@ use cedar_policy::{
 };
 use miette::Diagnostic;
 use snic_server::access::Row;
-use snic_server::authorization::{Authorizer, Decision, Question, Resource, ResourceType};
+use snic_server::authorization::{
+    AccessDecision, Authorizer, NamedResource, Question, ResourceType,
+};
 use snic_server::identity::CallerIdentity;
+
+pub use folder::{FILES_MAX, FolderReading, PolicyFolder};
 
 /// The policies that apply without a file of this name: name and text.
 pub const DEFAULT: (&str, &str) =
@@ -158,10 +163,10 @@ impl CedarPolicies {
 }
 
 impl Authorizer for CedarPolicies {
-    fn decide(&self, question: &Question<'_>) -> Decision {
+    fn decide(&self, question: &Question<'_>) -> AccessDecision {
         let Some((request, entities)) = self.names.request(question) else {
             // A method that no policy can speak of.
-            return Decision::default();
+            return AccessDecision::default();
         };
         let answer = self.engine.is_authorized(&request, &self.policies, &entities);
         let mut policies: Vec<String> =
@@ -173,9 +178,9 @@ impl Authorizer for CedarPolicies {
         });
         let failed: Vec<String> = failed.collect();
         if !failed.is_empty() {
-            return Decision { allowed: false, policies: failed };
+            return AccessDecision { allowed: false, policies: failed };
         }
-        Decision { allowed: answer.decision() == CedarDecision::Allow, policies }
+        AccessDecision { allowed: answer.decision() == CedarDecision::Allow, policies }
     }
 }
 
@@ -272,7 +277,7 @@ impl Names {
 
     fn resource(
         &self,
-        resource: &Resource,
+        resource: &NamedResource,
         entities: &mut HashMap<EntityUid, Entity>,
     ) -> EntityUid {
         let kind = match resource.kind {

@@ -22,10 +22,16 @@ fn identity(text: &str) -> CallerIdentity {
 }
 
 /// As the server asks.
-fn ask(policies: &dyn Authorizer, who: &str, method: &str, name: &str, dry: bool) -> Decision {
+fn ask(
+    policies: &dyn Authorizer,
+    who: &str,
+    method: &str,
+    name: &str,
+    dry: bool,
+) -> AccessDecision {
     let identity = identity(who);
     let row = named(method).expect(method);
-    let resource = Resource::below(name).seen_by(&identity);
+    let resource = NamedResource::below(name).seen_by(&identity);
     policies.decide(&Question { identity: &identity, row, resource: &resource, validate_only: dry })
 }
 
@@ -67,7 +73,13 @@ fn rows() -> Vec<Row> {
 }
 
 /// The same question to both, as the server asks it and with the resource as its name says.
-fn agree(default: &CedarPolicies, who: &str, row: Row, resource: &Resource, validate_only: bool) {
+fn agree(
+    default: &CedarPolicies,
+    who: &str,
+    row: Row,
+    resource: &NamedResource,
+    validate_only: bool,
+) {
     let identity = identity(who);
     for resource in [resource.clone(), resource.seen_by(&identity)] {
         let question = Question { identity: &identity, row, resource: &resource, validate_only };
@@ -87,7 +99,7 @@ fn the_default_equals_the_built_in_rules_in_every_cell() {
     for who in IDENTITIES {
         for row in rows() {
             for name in RESOURCES {
-                agree(&default, who, row, &Resource::below(name), false);
+                agree(&default, who, row, &NamedResource::below(name), false);
                 cells += 1;
             }
         }
@@ -108,7 +120,7 @@ fn some_identity() -> impl Strategy<Value = String> {
     ]
 }
 
-fn some_resource() -> impl Strategy<Value = Resource> {
+fn some_resource() -> impl Strategy<Value = NamedResource> {
     let id = || "[a-c]{0,2}([./-][a-c\"\\\\*]{0,3}){0,2}";
     let collections = [
         "tenants",
@@ -126,7 +138,7 @@ fn some_resource() -> impl Strategy<Value = Resource> {
         prop_oneof!["", "/dags/[a-c]", "/regions/[0-9]"],
     );
     (named, prop::option::of(name())).prop_map(|((collection, id, rest), owner)| {
-        let resource = Resource::below(&format!("{collection}/{id}{rest}"));
+        let resource = NamedResource::below(&format!("{collection}/{id}{rest}"));
         match owner {
             Some(owner) => resource.owned_by(&owner),
             None => resource,
@@ -153,7 +165,7 @@ fn without_policies_nothing_is_allowed() {
         for row in rows() {
             assert_eq!(
                 ask(&none, who, row.path.rsplit('.').next().expect("a method"), "", false),
-                Decision::default()
+                AccessDecision::default()
             );
         }
     }

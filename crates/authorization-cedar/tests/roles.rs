@@ -2,7 +2,7 @@
 
 use snic_authorization_cedar::{CedarPolicies, DEFAULT, PolicyFile};
 use snic_server::access::{TABLE, named};
-use snic_server::authorization::{Authorizer as _, BuiltIn, Question, Resource};
+use snic_server::authorization::{Authorizer as _, BuiltIn, NamedResource, Question};
 use snic_server::identity::CallerIdentity;
 
 const PAGE: &str = include_str!("../../daemon/docs/authorization.md");
@@ -36,7 +36,7 @@ fn decide(
 ) -> bool {
     let identity = &CallerIdentity::parse(who).expect("an identity");
     let row = named(method).expect(method);
-    let resource = &Resource::below(name).seen_by(identity);
+    let resource = &NamedResource::below(name).seen_by(identity);
     policies.decide(&Question { identity, row, resource, validate_only }).allowed
 }
 
@@ -106,7 +106,7 @@ fn each_role_may_what_the_page_says_and_no_more() {
     let host1 = &CallerIdentity::parse("orchestrator/host1").expect("an identity");
     for (tenant, expected) in [("acme", true), ("globex", false)] {
         for method in ["BindVm", "UnbindVm", "GetBinding", "Heartbeat"] {
-            let resource = &Resource::named(machine).owned_by(tenant);
+            let resource = &NamedResource::named(machine).owned_by(tenant);
             let row = named(method).expect(method);
             let question = Question { identity: host1, row, resource, validate_only: false };
             assert_eq!(policies.decide(&question).allowed, expected, "{method} {tenant}");
@@ -122,7 +122,7 @@ fn nobody_else_gains_or_loses() {
         let identity = &CallerIdentity::parse(who).expect("an identity");
         for row in TABLE.iter().copied().filter(|row| row.is_decided()) {
             for name in ["", "tenants/acme", "tenants/globex/dags/a", "cards/a", "operations/7"] {
-                let resource = &Resource::below(name).seen_by(identity);
+                let resource = &NamedResource::below(name).seen_by(identity);
                 let question = Question { identity, row, resource, validate_only: false };
                 let expected = BuiltIn.decide(&question).allowed;
                 assert_eq!(

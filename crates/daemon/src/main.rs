@@ -1,4 +1,7 @@
 //! The daemon that owns a host's SmartNIC cards.
+//!
+//! One crate, because settings, certificates, policies and wiring are read by the same few commands, and none is of
+//! use to another program.
 
 mod doctor;
 mod host;

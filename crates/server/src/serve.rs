@@ -15,7 +15,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::access;
-use crate::authorization::{Authorization, Resource, decide_all};
+use crate::authorization::{Authorization, NamedResource, decide_all};
 use crate::gate::Gate;
 use crate::hub::{Hub, Kept};
 use crate::identity::{self, TrustDomain};
@@ -111,7 +111,7 @@ fn operators_only(domain: TrustDomain, authorization: Authorization) -> Authoriz
         match certificate.map(|der| identity::of_certificate(der, &domain)) {
             Some(Ok(identity)) if matches!(identity.caller(), Caller::Operator(_)) => {
                 let authorizer = authorization.current();
-                let all = [Resource::everything()];
+                let all = [NamedResource::everything()];
                 let may = |row| decide_all(&*authorizer, &identity, row, &all, false).allowed;
                 if rows.iter().all(|row| may(*row)) {
                     return Ok(());

@@ -4,6 +4,7 @@
 
 mod client;
 mod collector;
+pub mod commands;
 mod daemon;
 pub mod fake_daemon;
 

@@ -1,16 +1,17 @@
 //! What each request is about.
 
 use snic_api::v1;
+use snic_domain::limits::DAG_BATCH_MAX;
 
-use super::Resource;
+use super::NamedResource;
 
 /// What policies are asked about before a request is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// These resources; the request is allowed if all are.
-    These(Vec<Resource>),
+    These(Vec<NamedResource>),
     /// The same of a request that is only to be checked.
-    Check(Vec<Resource>),
+    Check(Vec<NamedResource>),
     /// What the service finds: it asks itself. See [`crate::gate::Passage::decide`].
     Found,
     /// Nothing: every identity may call the method.
@@ -22,11 +23,11 @@ pub(crate) trait Asks {
     fn asked(&self) -> Asked;
 }
 
-fn these(resource: Resource) -> Asked {
+fn these(resource: NamedResource) -> Asked {
     Asked::These(vec![resource])
 }
 
-fn checked(validate_only: bool, resources: Vec<Resource>) -> Asked {
+fn checked(validate_only: bool, resources: Vec<NamedResource>) -> Asked {
     if validate_only { Asked::Check(resources) } else { Asked::These(resources) }
 }
 
@@ -40,7 +41,7 @@ macro_rules! asks {
     };
 }
 asks! {
-    name => Resource::named: CancelOperationRequest, CordonCardRequest, CordonRegionRequest,
+    name => NamedResource::named: CancelOperationRequest, CordonCardRequest, CordonRegionRequest,
         DeleteBitstreamRequest, DeleteDagRequest, DeleteNtTypeRequest, DeleteOperationRequest,
         DeleteRuleRequest, DeleteTenantRequest, DrainCardRequest, DrainRegionRequest,
         ExplainDagRequest, GetBitstreamRequest, GetCardRequest, GetDagRequest, GetFairnessRequest,
@@ -48,20 +49,20 @@ asks! {
         LoadRoleRequest, RemoveCardRequest, ReplaceCardRequest, ResetRegionRequest,
         RetryBitstreamRequest, UncordonCardRequest, UndrainRegionRequest, WaitOperationRequest,
         WatchPacketsRequest;
-    card => Resource::named: RecommendBitstreamsRequest;
-    parent => Resource::below: ListBindingsRequest, ListDagsRequest, ListRegionsRequest,
+    card => NamedResource::named: RecommendBitstreamsRequest;
+    parent => NamedResource::below: ListBindingsRequest, ListDagsRequest, ListRegionsRequest,
         WatchBindingsRequest, WatchDagsRequest, WatchRegionsRequest;
     // Filters by a resource: without one, all.
-    dag => Resource::below: ListRulesRequest;
-    target => Resource::below: ListOperationsRequest;
-    tenant => Resource::below: ListAuditEntriesRequest;
+    dag => NamedResource::below: ListRulesRequest;
+    target => NamedResource::below: ListOperationsRequest;
+    tenant => NamedResource::below: ListAuditEntriesRequest;
 }
 
 macro_rules! about_everything {
     ($($request:ident),+ $(,)?) => {
         $(impl Asks for v1::$request {
             fn asked(&self) -> Asked {
-                these(Resource::everything())
+                these(NamedResource::everything())
             }
         })+
     };
@@ -101,85 +102,158 @@ impl Asks for v1::BatchCreateDagsRequest {
             "" => dag(&self.parent, &one.dag_id),
             parent => dag(parent, &one.dag_id),
         };
-        // The parent too: a batch may be empty.
-        let all = std::iter::once(Resource::named(&self.parent));
-        checked(self.validate_only, all.chain(self.requests.iter().map(of)).collect())
+        // The parent too: a batch may be empty. The service rejects one that is longer.
+        let all = std::iter::once(NamedResource::named(&self.parent));
+        let dags = self.requests.iter().take(DAG_BATCH_MAX).map(of);
+        checked(self.validate_only, all.chain(dags).collect())
     }
 }
 
 impl Asks for v1::UpdateDagRequest {
     fn asked(&self) -> Asked {
         let name = self.dag.as_ref().map_or("", |dag| &dag.name);
-        checked(self.validate_only, vec![Resource::named(name)])
+        checked(self.validate_only, vec![NamedResource::named(name)])
     }
 }
 
 impl Asks for v1::OptimizeCardRequest {
     fn asked(&self) -> Asked {
-        checked(self.validate_only, vec![Resource::named(&self.name)])
+        checked(self.validate_only, vec![NamedResource::named(&self.name)])
     }
 }
 
 impl Asks for v1::CreateTenantRequest {
     fn asked(&self) -> Asked {
-        these(Resource::named(&format!("tenants/{}", self.tenant_id)))
+        these(NamedResource::named(&format!("tenants/{}", self.tenant_id)))
     }
 }
 
 impl Asks for v1::UpdateTenantRequest {
     fn asked(&self) -> Asked {
-        these(Resource::named(self.tenant.as_ref().map_or("", |tenant| &tenant.name)))
+        these(NamedResource::named(self.tenant.as_ref().map_or("", |tenant| &tenant.name)))
     }
 }
 
 impl Asks for v1::CreateNtTypeRequest {
     fn asked(&self) -> Asked {
-        these(Resource::named(&format!("ntTypes/{}", self.nt_type_id)))
+        these(NamedResource::named(&format!("ntTypes/{}", self.nt_type_id)))
     }
 }
 
 impl Asks for v1::BitstreamHeader {
     fn asked(&self) -> Asked {
-        these(Resource::named(&format!("bitstreams/{}", self.bitstream_id)))
+        these(NamedResource::named(&format!("bitstreams/{}", self.bitstream_id)))
     }
 }
 
 impl Asks for v1::CreateRuleRequest {
     fn asked(&self) -> Asked {
-        let rule = Resource::named(&format!("classificationRules/{}", self.rule_id));
-        Asked::These(with_dag(rule, self.rule.as_ref()))
+        let rule = NamedResource::named(&format!("classificationRules/{}", self.rule_id));
+        let dag = NamedResource::named(self.rule.as_ref().map_or("", |rule| &rule.dag));
+        // The name of an operator's rule has no tenant, but its DAG has.
+        let owner = rule.tenant.clone().or_else(|| dag.tenant.clone());
+        let rule = owner.map_or_else(|| rule.clone(), |owner| rule.clone().owned_by(&owner));
+        Asked::These(vec![rule, dag])
     }
 }
 
 impl Asks for v1::UpdateRuleRequest {
     fn asked(&self) -> Asked {
-        let name = self.rule.as_ref().map_or("", |rule| &rule.name);
-        Asked::These(with_dag(Resource::named(name), self.rule.as_ref()))
+        let rule = self.rule.as_ref();
+        // Where it leads packets now is not known here, only where it is to: without a DAG that stays.
+        let dag =
+            rule.filter(|rule| !rule.dag.is_empty()).map(|rule| NamedResource::named(&rule.dag));
+        let named = NamedResource::named(rule.map_or("", |rule| &rule.name));
+        Asked::These([named].into_iter().chain(dag).collect())
     }
 }
 
 impl Asks for v1::BindVmRequest {
     fn asked(&self) -> Asked {
-        let binding = Resource::named(&format!("vmBindings/{}", self.vm));
-        these(match Resource::named(&self.tenant).tenant {
+        let binding = NamedResource::named(&format!("vmBindings/{}", self.vm));
+        these(match NamedResource::named(&self.tenant).tenant {
             Some(tenant) => binding.owned_by(&tenant),
             None => binding,
         })
     }
 }
 
-fn dag(parent: &str, id: &str) -> Resource {
-    Resource::named(&format!("{parent}/dags/{id}"))
+fn dag(parent: &str, id: &str) -> NamedResource {
+    NamedResource::named(&format!("{parent}/dags/{id}"))
 }
 
-/// A rule, and the DAG to which it leads packets. An operator's rule has no tenant in its name, but its DAG has.
-fn with_dag(rule: Resource, content: Option<&v1::Rule>) -> Vec<Resource> {
-    match content.map(|content| Resource::named(&content.dag)) {
-        Some(dag) if dag.tenant.is_some() => {
-            let owner = dag.tenant.clone().unwrap_or_default();
-            let rule = if rule.tenant.is_none() { rule.owned_by(&owner) } else { rule };
-            vec![rule, dag]
+#[cfg(test)]
+mod tests {
+    use super::super::ResourceType;
+    use super::*;
+
+    fn asked(request: &impl Asks) -> Vec<(ResourceType, String, Option<String>)> {
+        match request.asked() {
+            Asked::These(all) | Asked::Check(all) => {
+                all.into_iter().map(|one| (one.kind, one.name, one.tenant)).collect()
+            }
+            other => panic!("{other:?}"),
         }
-        _ => vec![rule],
+    }
+
+    fn of(kind: ResourceType, name: &str, tenant: &str) -> (ResourceType, String, Option<String>) {
+        (kind, name.to_owned(), (!tenant.is_empty()).then(|| tenant.to_owned()))
+    }
+
+    #[test]
+    fn a_rule_is_also_about_the_dag_to_which_it_is_to_lead() {
+        use ResourceType::{Dag, Rule};
+        let web = "tenants/acme/dags/web";
+        let rule = |name: &str, dag: &str| {
+            Some(v1::Rule { name: name.into(), dag: dag.into(), ..Default::default() })
+        };
+        let create = |rule_id: &str| v1::CreateRuleRequest {
+            rule_id: rule_id.into(),
+            rule: rule("", web),
+            ..Default::default()
+        };
+        let dag = || of(Dag, web, "acme");
+        let named = |tenant| of(Rule, "classificationRules/r", tenant);
+        assert_eq!(asked(&create("r")), [named("acme"), dag()]);
+        let of_globex = of(Rule, "classificationRules/globex.r", "globex");
+        assert_eq!(asked(&create("globex.r")), [of_globex, dag()]);
+        // A rule that is there may lead another tenant's packets: the new DAG does not make it acme's.
+        let update = |dag: &str| v1::UpdateRuleRequest {
+            rule: rule("classificationRules/r", dag),
+            ..Default::default()
+        };
+        assert_eq!(asked(&update(web)), [named(""), dag()]);
+        assert_eq!(asked(&update("")), [named("")]);
+    }
+
+    #[test]
+    fn a_batch_is_about_its_parent_and_each_dag_as_far_as_the_service_takes_them() {
+        let one = |parent: &str, id: &str| v1::CreateDagRequest {
+            parent: parent.into(),
+            dag_id: id.into(),
+            ..Default::default()
+        };
+        let request = v1::BatchCreateDagsRequest {
+            parent: "tenants/acme".into(),
+            requests: vec![one("", "a"), one("tenants/globex", "b")],
+            ..Default::default()
+        };
+        let expected = [
+            of(ResourceType::Tenant, "tenants/acme", "acme"),
+            of(ResourceType::Dag, "tenants/acme/dags/a", "acme"),
+            of(ResourceType::Dag, "tenants/globex/dags/b", "globex"),
+        ];
+        assert_eq!(asked(&request), expected);
+        let many = v1::BatchCreateDagsRequest {
+            requests: vec![one("", "a"); 10 * DAG_BATCH_MAX],
+            ..request
+        };
+        assert_eq!(asked(&many).len(), 1 + DAG_BATCH_MAX);
+    }
+
+    #[test]
+    fn a_long_name_is_none() {
+        let request = v1::GetDagRequest { name: format!("tenants/acme/dags/{}", "x".repeat(300)) };
+        assert_eq!(asked(&request), [of(ResourceType::Unknown, "", "")]);
     }
 }

@@ -26,7 +26,7 @@ use crate::identity::CallerIdentity;
 use snic_controller::Caller;
 
 pub(crate) use asked::{Asked, Asks};
-pub use resource::{Resource, ResourceType};
+pub use resource::{NamedResource, ResourceType};
 
 /// Name of the rules that apply without policy files, in the audit log.
 pub const BUILT_IN: &str = "built-in";
@@ -40,15 +40,15 @@ pub struct Question<'a> {
     pub identity: &'a CallerIdentity,
     /// The method.
     pub row: Row,
-    /// What about; see [`Resource::seen_by`].
-    pub resource: &'a Resource,
+    /// What about; see [`NamedResource::seen_by`].
+    pub resource: &'a NamedResource,
     /// Whether the request is only to be checked.
     pub validate_only: bool,
 }
 
 /// The answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Decision {
+pub struct AccessDecision {
     /// Whether the caller may.
     pub allowed: bool,
     /// Ids of the policies that decided, sorted. None where no policy speaks of it, which is a refusal.
@@ -59,7 +59,7 @@ pub struct Decision {
 /// microseconds.
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// The answer to a question.
-    fn decide(&self, question: &Question<'_>) -> Decision;
+    fn decide(&self, question: &Question<'_>) -> AccessDecision;
 }
 
 /// The rules without policies: whatever the table allows, and nothing for members of tenants.
@@ -67,12 +67,12 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
 pub struct BuiltIn;
 
 impl Authorizer for BuiltIn {
-    fn decide(&self, question: &Question<'_>) -> Decision {
+    fn decide(&self, question: &Question<'_>) -> AccessDecision {
         let Question { identity, row, resource, .. } = question;
         let allowed = identity.member().is_none()
             && is_within(*row, identity.caller())
             && !resource.is_foreign_to(identity);
-        Decision { allowed, policies: vec![BUILT_IN.to_owned()] }
+        AccessDecision { allowed, policies: vec![BUILT_IN.to_owned()] }
     }
 }
 
@@ -122,10 +122,10 @@ pub(crate) fn decide_all(
     authorizer: &dyn Authorizer,
     identity: &CallerIdentity,
     row: Row,
-    asked: &[Resource],
+    asked: &[NamedResource],
     validate_only: bool,
-) -> Decision {
-    let mut all = Decision { allowed: true, policies: Vec::new() };
+) -> AccessDecision {
+    let mut all = AccessDecision { allowed: true, policies: Vec::new() };
     for resource in asked {
         let resource = &resource.seen_by(identity);
         let question = Question { identity, row, resource, validate_only };

@@ -41,7 +41,7 @@ pub enum ResourceType {
 
 /// A resource by its name, with what the name or the request says about it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Resource {
+pub struct NamedResource {
     /// What it is.
     pub kind: ResourceType,
     /// Its name, such as `tenants/acme/dags/web`; empty for all resources at once and for none.
@@ -52,7 +52,7 @@ pub struct Resource {
     pub card: Option<String>,
 }
 
-impl Resource {
+impl NamedResource {
     /// All resources at once.
     pub const fn everything() -> Self {
         Self::bare(ResourceType::Everything)

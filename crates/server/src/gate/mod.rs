@@ -33,7 +33,7 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use crate::access::{self, Access, Row, Span};
-use crate::authorization::{ACCESS_TABLE, Authorization, Decision, is_within};
+use crate::authorization::{ACCESS_TABLE, AccessDecision, Authorization, is_within};
 use crate::error::{denied, shutting_down};
 use crate::identity::CallerIdentity;
 use crate::listen::Peer;
@@ -120,7 +120,7 @@ impl Rules {
             return Ok(());
         }
         let policies = vec![ACCESS_TABLE.to_owned()];
-        settled.set(Decision { allowed: false, policies }, Vec::new(), false);
+        settled.set(AccessDecision { allowed: false, policies }, Vec::new(), false);
         Err(match row.access {
             Access::Orchestrator => denied(row.path, "orchestrators and operators"),
             Access::Anyone => denied(row.path, "tenants and operators"),

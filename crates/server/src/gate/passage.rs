@@ -10,15 +10,15 @@ use tonic::Status;
 
 use crate::access::Row;
 use crate::authorization::{
-    Asked, Asks, Authorization, Authorizer, Decision, Question, Resource, decide_all,
+    AccessDecision, Asked, Asks, Authorization, Authorizer, NamedResource, Question, decide_all,
 };
 use crate::identity::CallerIdentity;
 
 /// A decision, and what it was about.
 #[derive(Debug)]
 struct Verdict {
-    decision: Decision,
-    resources: Vec<Resource>,
+    decision: AccessDecision,
+    resources: Vec<NamedResource>,
     validate_only: bool,
 }
 
@@ -28,11 +28,16 @@ pub(crate) struct Settled(Arc<Mutex<Option<Verdict>>>);
 
 impl Settled {
     /// The decision.
-    pub fn decision(&self) -> Option<Decision> {
+    pub fn decision(&self) -> Option<AccessDecision> {
         self.0.lock().as_ref().map(|verdict| verdict.decision.clone())
     }
 
-    pub fn set(&self, decision: Decision, resources: Vec<Resource>, validate_only: bool) {
+    pub fn set(
+        &self,
+        decision: AccessDecision,
+        resources: Vec<NamedResource>,
+        validate_only: bool,
+    ) {
         *self.0.lock() = Some(Verdict { decision, resources, validate_only });
     }
 }
@@ -65,7 +70,11 @@ impl Passage {
     ///
     /// # Errors
     /// PERMISSION_DENIED where the policies refuse one of them. It tells nothing about what exists.
-    pub fn decide(&self, resources: Vec<Resource>, validate_only: bool) -> Result<(), ApiError> {
+    pub fn decide(
+        &self,
+        resources: Vec<NamedResource>,
+        validate_only: bool,
+    ) -> Result<(), ApiError> {
         let authorizer = self.authorization.current();
         let (identity, row) = (&self.identity, self.row);
         let decision = decide_all(&*authorizer, identity, row, &resources, validate_only);
@@ -87,7 +96,7 @@ impl Passage {
     }
 
     /// Whether the caller may do this with the resource; not kept.
-    pub fn may(&self, resource: &Resource) -> bool {
+    pub fn may(&self, resource: &NamedResource) -> bool {
         let resource = &resource.seen_by(&self.identity);
         let (identity, row) = (&self.identity, self.row);
         let question = Question { identity, row, resource, validate_only: false };

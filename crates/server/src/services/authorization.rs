@@ -11,7 +11,7 @@ use tonic::{Request, Response};
 
 use super::{RpcResult, Services};
 use crate::access::{self, MethodEffect, Row};
-use crate::authorization::{Authorizer, Question, Resource, ResourceType, is_within};
+use crate::authorization::{Authorizer, NamedResource, Question, ResourceType, is_within};
 use crate::gate::passage;
 use crate::identity::CallerIdentity;
 
@@ -57,7 +57,7 @@ fn check(
     authorizer: &dyn Authorizer,
     identity: &CallerIdentity,
     row: Row,
-    resource: &Resource,
+    resource: &NamedResource,
 ) -> v1::CheckAccessResponse {
     let method = row.method();
     let answer = |allowed, reason, policies| v1::CheckAccessResponse { allowed, reason, policies };
@@ -98,8 +98,8 @@ fn method(text: &str) -> Result<Row, ApiError> {
     })
 }
 
-fn resource(text: &str) -> Result<Resource, ApiError> {
-    let resource = Resource::below(text);
+fn resource(text: &str) -> Result<NamedResource, ApiError> {
+    let resource = NamedResource::below(text);
     if resource.kind == ResourceType::Unknown {
         let rule = format_args!(
             "{:?} is not a resource (expected e.g. tenants/acme, tenants/acme/dags/web, cards/a, or \
@@ -129,8 +129,8 @@ fn not_for_others() -> ApiError {
 }
 
 /// A binding as policies see it, with the tenant that it is for.
-pub(super) fn binding(name: &str, tenant: Option<&TenantId>) -> Resource {
-    let binding = Resource::named(name);
+pub(super) fn binding(name: &str, tenant: Option<&TenantId>) -> NamedResource {
+    let binding = NamedResource::named(name);
     match tenant {
         Some(tenant) => binding.owned_by(tenant.as_str()),
         None => binding,

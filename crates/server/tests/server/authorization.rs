@@ -8,7 +8,7 @@ use snic_api::v1::authorization_service_client::AuthorizationServiceClient;
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::{self, ErrorReason};
-use snic_server::authorization::{Authorization, Authorizer, BuiltIn, Decision, Question};
+use snic_server::authorization::{AccessDecision, Authorization, Authorizer, BuiltIn, Question};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -26,8 +26,8 @@ impl<F> std::fmt::Debug for Policies<F> {
 }
 
 impl<F: Fn(&Question<'_>) -> bool + Send + Sync> Authorizer for Policies<F> {
-    fn decide(&self, question: &Question<'_>) -> Decision {
-        Decision { allowed: (self.0)(question), policies: vec!["test.cedar:1".into()] }
+    fn decide(&self, question: &Question<'_>) -> AccessDecision {
+        AccessDecision { allowed: (self.0)(question), policies: vec!["test.cedar:1".into()] }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use snic_server::authorization::{AccessDecision, Authorization, Authorizer, Question};
 use snic_server::{Limits, ListenError, PageKey, ServeError, WebSettings};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
@@ -72,6 +73,32 @@ async fn until(lines: &mut Lines<BufReader<TcpStream>>, text: &str) -> Option<St
         None
     };
     in_time(found).await
+}
+
+/// Refuses to tell one operator of tenants' DAGs.
+#[derive(Debug)]
+struct NoDagsForDave;
+
+impl Authorizer for NoDagsForDave {
+    fn decide(&self, question: &Question<'_>) -> AccessDecision {
+        let is_dave = question.identity.to_string() == "operator/dave";
+        let allowed = !(is_dave && question.row.method() == "ListDags");
+        AccessDecision { allowed, policies: Vec::new() }
+    }
+}
+
+#[tokio::test]
+async fn it_is_for_operators_whom_the_policies_let_read_everything() {
+    let rig = Rig::adjusted(|settings| {
+        settings.authorization = Authorization::new(Arc::new(NoDagsForDave));
+    })
+    .await;
+    let page = fetch(tls(&rig, Some("operator/erin")).await, "GET", "/").await;
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    let page = fetch(tls(&rig, Some("operator/dave")).await, "GET", "/").await;
+    assert!(!page.starts_with("HTTP/1.1 200"), "{page}");
+    assert!(page.contains("authorization policies"), "{page}");
+    rig.stop().await;
 }
 
 #[tokio::test]

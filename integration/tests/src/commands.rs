@@ -1,0 +1,81 @@
+//! Commands of operators and tenants as they type them, with certificates of `snicd pki`.
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{DaemonProcess, Home, program};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs shell commands with the programs of this build; returns their output.
+///
+/// # Errors
+/// What a command that failed has printed.
+pub fn shell(home: &Home, lines: &str) -> Result<String, String> {
+    let programs = program("snicd").parent().expect("it is in a folder").display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("sh");
+    command.arg("-ec").arg(lines).env("PATH", path).stdin(Stdio::null());
+    command.env("SNICCTL_CONFIG", home.path().join("snicctl.toml"));
+    let Output { status, stdout, stderr } = command.output().expect("a shell");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match status.success() {
+        true => Ok(text(&stdout)),
+        false => Err(text(&stdout) + &text(&stderr)),
+    }
+}
+
+/// `snicd pki` on the folder of a home.
+///
+/// # Errors
+/// As [`shell`].
+pub fn pki(home: &Home, words: &str) -> Result<String, String> {
+    shell(home, &format!("snicd pki --folder {} {words}", folder(home)))
+}
+
+/// The folder of a home's certificates.
+pub fn folder(home: &Home) -> String {
+    home.path().join("pki").display().to_string()
+}
+
+/// The indented lines behind a line that starts with these words.
+pub fn block(printed: &str, title: &str) -> String {
+    let lines = printed.lines().skip_while(|line| !line.starts_with(title)).skip(1);
+    lines
+        .take_while(|line| line.starts_with(' '))
+        .map(|line| format!("{}\n", line.trim()))
+        .collect()
+}
+
+/// Makes the context that was printed, for the port of this test.
+///
+/// # Panics
+/// The command fails.
+pub fn make_context(home: &Home, printed: &str, port: u16) {
+    let command = block(printed, "a context of snicctl").replace("7443", &port.to_string());
+    shell(home, &command).unwrap_or_else(|error| panic!("{command}: {error}"));
+}
+
+/// Sends SIGHUP.
+pub fn reload(daemon: &DaemonProcess) {
+    let pid = Pid::from_raw(daemon.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::HUP).expect("it runs");
+}
+
+/// Repeats a command until its result is as expected.
+///
+/// # Panics
+/// It is not after half a minute.
+pub fn until(home: &Home, words: &str, expected: impl Fn(&Result<String, String>) -> bool) {
+    let began = Instant::now();
+    loop {
+        let result = shell(home, words);
+        if expected(&result) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{words}: {result:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
