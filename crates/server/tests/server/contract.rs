@@ -186,7 +186,6 @@ fn reads() -> Vec<(&'static str, Json)> {
     let named = |name: &str| json!({"name": name});
     let parent = |name: &str| json!({"parent": name});
     vec![
-        ("CheckAccess", json!({"method": "GetDag"})),
         ("GetTenant", named("tenants/acme")),
         ("GetNtType", named("ntTypes/nat")),
         ("GetBitstream", named("bitstreams/aes")),
