@@ -257,6 +257,8 @@ impl World {
             let Notice::Change(_, change) = notice else { continue };
             let what = match change.as_ref() {
                 Change::DagDeleted(view) => format!("{} deleted", view.name),
+                // Without its time, which differs from run to run.
+                Change::Logged(entry) => format!("logged {:?}: {}", entry.kind, entry.text),
                 other => format!("{other:?}"),
             };
             self.told.push(format!("change {what}"));
