@@ -111,9 +111,7 @@ pub(crate) fn carry_out(
         Command::BindVm(spec) => bind_vm(core, tx, spec),
         Command::UnbindVm { vm, tenant } => vm_bindings::unbind_vm(core, tx, &vm, tenant.as_ref()),
         Command::Heartbeat { vms } => Ok(vm_bindings::heartbeat(core, tx, vms)),
-        Command::OptimizeCard { card, validate_only } => {
-            consolidation::optimize_card(core, tx, &card, validate_only)
-        }
+        Command::OptimizeCard { card } => consolidation::optimize_card(core, tx, &card),
         Command::LoadRole { card, force } => roles::load_role(core, tx, &card, force),
         Command::RemoveCard { card } => retirement::remove_card(core, tx, &card),
         Command::ReplaceCard { card } => retirement::replace_card(core, tx, &card),
@@ -265,6 +263,6 @@ pub(crate) fn made_by(reply: &Reply) -> Option<Made> {
         }
         Reply::Done => Some(Made::Done),
         // These change nothing, or say that something still lives: again is as good.
-        Reply::Heartbeat { .. } | Reply::WouldBe(_) | Reply::Consolidation(_) => None,
+        Reply::Heartbeat { .. } | Reply::WouldBe(_) => None,
     }
 }

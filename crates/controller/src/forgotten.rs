@@ -3,7 +3,7 @@
 
 use snic_domain::{ByteSize, CardId, DagName, Digest, NtTypeId, RegionId};
 
-use crate::card::{Kept, ObservedContent};
+use crate::card::{Kept, Loading, ObservedContent};
 use crate::records::PendingErase;
 use crate::state::Core;
 use crate::tx::Tx;
@@ -34,8 +34,10 @@ fn note_pending_erases(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName
         let bitstream = all.find(|bitstream| bitstream.digest == *digest);
         bitstream.is_some_and(|b| b.nts.iter().any(|nt| nts.contains(&nt)))
     };
-    let found = core.cards.known(id).regions().iter().filter_map(|(region, entry)| {
-        let digest = match entry.observed() {
+    let regions = core.cards.known(id).regions();
+    let found = regions.iter().filter_map(|(region, entry)| {
+        let loading = regions.loading().filter(|loading| loading.region == region);
+        let digest = match loading.map_or(entry.observed(), Loading::before) {
             ObservedContent::Holds(digest) => Some(digest),
             ObservedContent::Unknown => entry.desired(),
             ObservedContent::Empty | ObservedContent::Broken => None,

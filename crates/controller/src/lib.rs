@@ -27,6 +27,7 @@ mod batch_create;
 mod bindings;
 mod card;
 mod card_choice;
+mod card_picture;
 mod check;
 mod classification;
 mod commands;
@@ -89,6 +90,7 @@ mod work;
 
 pub use batch::BatchSnapshot;
 pub use card::StateFigures;
+pub use card_picture::CardPicture;
 pub use controller::{Controller, RegionGlance};
 pub use epoch::{
     AREA_UNITS, AreaUse, CardResource, DagFairness, DagFlow, Engine, EpochOutcome, FairnessPoint,
@@ -101,9 +103,9 @@ pub use migration::{Migrated, migrate};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use planning::LOOKS_OF_AN_EVENT;
 pub use protocol::{
-    AdmissionPolicy, BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView,
-    BoundDag, CallId, Caller, CardHealth, CardLoss, CardOrder, CardView, Change, Command,
-    ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, DagBatch,
+    AdmissionPolicy, Arrangement, BatchPlan, BindingRecord, BindingView, BitstreamAdvice,
+    BitstreamView, BoundDag, CallId, Caller, CardHealth, CardLoss, CardOrder, CardView, Change,
+    Command, ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, DagBatch,
     DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, LogEntry,
     LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
     PlacementPolicy, RecommendationView, RegionUser, RegionView, Reply, Request, ResourceKey,

@@ -59,6 +59,41 @@ pub(crate) fn create_dag(
     spec: DagSpec,
     validate_only: bool,
 ) -> Result<Reply, ControlError> {
+    let decided = decide_new(core, tx, name, spec, validate_only)?;
+    if validate_only {
+        let DecidedDag { name, dag, admission } = decided;
+        let entry = new_entry(core, &name, &dag, &admission.choice.card);
+        return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
+    }
+    let operation = create_decided(core, tx, decided);
+    Ok(work::reply(core, &operation))
+}
+
+/// A new DAG that is admitted.
+pub(crate) struct DecidedDag {
+    name: DagName,
+    dag: Dag,
+    admission: Admission,
+}
+
+impl DecidedDag {
+    pub const fn name(&self) -> &DagName {
+        &self.name
+    }
+
+    pub const fn card(&self) -> &CardId {
+        &self.admission.choice.card
+    }
+}
+
+/// Decides about a new DAG, once: that takes long. One that is refused is noted, unless nobody wants it yet.
+pub(crate) fn decide_new(
+    core: &mut Core,
+    tx: &mut Tx,
+    name: DagName,
+    spec: DagSpec,
+    validate_only: bool,
+) -> Result<DecidedDag, ControlError> {
     if core.dags.contains(&name) {
         return Err(ControlError::exists(&name));
     }
@@ -75,12 +110,14 @@ pub(crate) fn create_dag(
         }
     };
     check_card(core, &name, dag.spec(), &admission.choice.card)?;
+    Ok(DecidedDag { name, dag, admission })
+}
+
+/// Adds a DAG that was decided about with the same event.
+pub(crate) fn create_decided(core: &mut Core, tx: &mut Tx, decided: DecidedDag) -> OperationId {
+    let DecidedDag { name, dag, admission } = decided;
     let entry = new_entry(core, &name, &dag, &admission.choice.card);
-    if validate_only {
-        return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
-    }
-    let operation = add_dag(core, tx, entry, admission);
-    Ok(work::reply(core, &operation))
+    add_dag(core, tx, entry, admission)
 }
 
 /// A new DAG that was admitted on a card.

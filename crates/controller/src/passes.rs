@@ -1,29 +1,24 @@
 //! Consolidations under way: what each has still to do, and when the next one begins on its own.
 //!
 //! ```text
-//!          begin                plan            next_move, moved
-//!  (none) ───────► no moves ───────────► moves ──────────────────► one move less
-//!                     ▲  │ no rounds left, nothing to gain            │
-//!                     │  └──► end                                     │ things changed:
-//!                     └───────────────────────────────────────────────┘ give_up_moves
+//!          begin            next_round                found              next_move, moved
+//!  (none) ───────► no moves ───────────► searched ───────────► moves ──────────────────► one move less
+//!                     ▲  │ no rounds left    │ nothing to gain                               │
+//!                     │  └──────► end ◄──────┘                                               │ things changed:
+//!                     └─────────────────────────────────────────────────────────────────────┘ give_up_moves
 //! ```
+//!
+//! The search runs elsewhere and takes its time; of each card one is under way at most.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_domain::{CardId, OperationId, Timestamp};
-use snic_planner::Move;
+
+use crate::protocol::PlannedMove;
 
 /// How often the moves are looked for again because things changed, before the pass ends.
 const ROUNDS_MAX: u32 = 8;
-
-/// A move that is still to be made.
-#[derive(Debug, Clone)]
-pub(crate) struct PlannedMove {
-    pub step: Move,
-    /// Serial of the placement that it begins with.
-    pub serial: u64,
-}
 
 /// A pass under way.
 #[derive(Debug, Clone)]
@@ -32,12 +27,25 @@ struct Pass {
     reconfigurations_left: u32,
     rounds_left: u32,
     moves: VecDeque<PlannedMove>,
+    /// Whether the last search found nothing to gain.
+    is_futile: bool,
+}
+
+/// Who waits for a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Searcher {
+    /// A pass under way.
+    Pass(OperationId),
+    /// One that begins if there is something to gain.
+    NewPass,
 }
 
 /// All passes, by their operations.
 #[derive(Debug, Default)]
 pub(crate) struct Passes {
     pending: BTreeMap<OperationId, Pass>,
+    /// The searches under way.
+    searches: BTreeMap<CardId, Searcher>,
     /// When the next one begins on its own.
     begins: Option<Timestamp>,
 }
@@ -50,6 +58,7 @@ impl Passes {
             reconfigurations_left: reconfigurations_max,
             rounds_left: ROUNDS_MAX,
             moves: VecDeque::new(),
+            is_futile: false,
         };
         self.pending.insert(operation.clone(), pass);
     }
@@ -78,9 +87,30 @@ impl Passes {
         self.pending.get_mut(operation).expect("it goes on until its operation ends")
     }
 
-    /// These moves are to be made next.
-    pub fn plan(&mut self, operation: &OperationId, moves: VecDeque<PlannedMove>) {
-        self.pass(operation).moves = moves;
+    /// A search begins, unless one of the card is under way.
+    pub fn search(&mut self, card: &CardId, searcher: Searcher) {
+        self.searches.entry(card.clone()).or_insert(searcher);
+    }
+
+    /// Whether a card is searched.
+    pub fn is_searched(&self, card: &CardId) -> bool {
+        self.searches.contains_key(card)
+    }
+
+    /// The search of a card has ended; says who waited for it, unless that pass has ended.
+    pub fn searched(&mut self, card: &CardId) -> Option<Searcher> {
+        let searcher = self.searches.remove(card)?;
+        match &searcher {
+            Searcher::Pass(operation) => self.pending.contains_key(operation).then_some(searcher),
+            Searcher::NewPass => Some(searcher),
+        }
+    }
+
+    /// These moves were found, and are to be made next.
+    pub fn plan(&mut self, operation: &OperationId, moves: Vec<PlannedMove>) {
+        let pass = self.pass(operation);
+        pass.is_futile = moves.is_empty();
+        pass.moves = moves.into();
     }
 
     /// The move that is to be made now, which is in the plan no more.
@@ -99,9 +129,13 @@ impl Passes {
         self.pass(operation).moves.clear();
     }
 
-    /// Begins another round, if there may be one: with at most this many reconfigurations.
+    /// Begins another round, if there may be one: with at most this many reconfigurations. There is none after
+    /// a search that found nothing.
     pub fn next_round(&mut self, operation: &OperationId) -> Option<u32> {
         let pass = self.pass(operation);
+        if pass.is_futile {
+            return None;
+        }
         pass.rounds_left = pass.rounds_left.checked_sub(1)?;
         Some(pass.reconfigurations_left)
     }
@@ -147,6 +181,35 @@ mod tests {
         assert!(passes.next_move(&first).is_none());
         passes.end(&first);
         assert_eq!((passes.on(&card), passes.operations().count()), (None, 0));
+    }
+
+    #[test]
+    fn a_search_is_for_who_asked_for_it_as_long_as_that_lasts() {
+        let (card, first) = (CardId::new("card0").expect("a label"), operation("op-1"));
+        let mut passes = Passes::default();
+        passes.search(&card, Searcher::NewPass);
+        passes.begin(&first, &card, 3);
+        passes.search(&card, Searcher::Pass(first.clone()));
+        assert!(passes.is_searched(&card));
+        assert_eq!(passes.searched(&card), Some(Searcher::NewPass), "one at a time");
+        passes.search(&card, Searcher::Pass(first.clone()));
+        assert_eq!(passes.searched(&card), Some(Searcher::Pass(first.clone())));
+        passes.search(&card, Searcher::Pass(first.clone()));
+        passes.end(&first);
+        assert_eq!(passes.searched(&card), None, "it has ended");
+        passes.search(&card, Searcher::NewPass);
+        assert_eq!(passes.searched(&card), Some(Searcher::NewPass));
+        assert_eq!(passes.searched(&card), None, "nobody has asked");
+    }
+
+    #[test]
+    fn after_a_search_that_finds_nothing_there_is_no_other_round() {
+        let (card, first) = (CardId::new("card0").expect("a label"), operation("op-1"));
+        let mut passes = Passes::default();
+        passes.begin(&first, &card, 3);
+        assert_eq!(passes.next_round(&first), Some(3));
+        passes.plan(&first, Vec::new());
+        assert_eq!(passes.next_round(&first), None);
     }
 
     #[test]

@@ -110,7 +110,10 @@ impl Tx {
     pub(crate) fn changes(&self) -> impl Iterator<Item = &Change> {
         self.effects.iter().filter_map(|effect| match effect {
             Effect::Emit(change) => Some(change),
-            Effect::Card { .. } | Effect::Reply { .. } | Effect::DropBlob(_) => None,
+            Effect::Card { .. }
+            | Effect::Reply { .. }
+            | Effect::DropBlob(_)
+            | Effect::Search { .. } => None,
         })
     }
 
@@ -175,6 +178,11 @@ impl Tx {
     /// Those who watch are told that a region has changed.
     pub(crate) fn emit_region(&mut self, card: &CardId, region: RegionId) {
         self.emit(Change::Region(card.clone(), region));
+    }
+
+    /// A better arrangement of a card is to be looked for.
+    pub(crate) fn search(&mut self, card: CardId, reconfigurations: u32) {
+        self.effects.push(Effect::Search { card, reconfigurations });
     }
 
     /// The bytes of a bitstream are needed no more.

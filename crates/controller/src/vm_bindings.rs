@@ -12,10 +12,11 @@ use snic_domain::{
 
 use crate::bindings::Renewal;
 use crate::classification::MACHINE_PRIORITY;
+use crate::lifecycle::DecidedDag;
 use crate::protocol::{Change, ControlError, Reply};
 use crate::state::Core;
 use crate::tx::Tx;
-use crate::{classification, lifecycle, placement, quotas, views};
+use crate::{classification, lifecycle, quotas, views};
 
 /// Where a function is to lead, and by which card.
 struct FunctionPlace {
@@ -80,11 +81,17 @@ pub(crate) fn bind_vm(
         renew_lease(core, tx, &vm, Some(spec.lease));
         return binding_reply(core, &vm);
     }
-    check_start(core, &spec)?;
+    check_quotas(core, &spec)?;
     let own = match &spec.chains {
-        BindingTarget::Template(template) => Some(make_own_dag(core, tx, &vm, template)?),
+        BindingTarget::Template(template) => Some(decide_own_dag(core, tx, &vm, template)?),
         BindingTarget::Dags(_) => None,
     };
+    check_free(core, &spec, own.as_ref())?;
+    let own = own.map(|decided| {
+        let name = decided.name().clone();
+        lifecycle::create_decided(core, tx, decided);
+        name
+    });
     core.bindings.begin(spec, own, core.now());
     if let Err(error) = start_binding(core, tx, &vm) {
         undo_binding(core, tx, &vm);
@@ -95,9 +102,8 @@ pub(crate) fn bind_vm(
     binding_reply(core, &vm)
 }
 
-/// Refuses a binding that could not begin, before anything is made for it: its rules' ids, and the
-/// functions and rules that it takes of each card, must be free.
-fn check_start(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
+/// Refuses a binding that is one too many for its tenant, or whose rules' ids are taken.
+fn check_quotas(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
     quotas::check_machine(core, &spec.tenant)?;
     quotas::check_rules(core, &spec.tenant, spec.functions.into())?;
     for number in 0..usize::from(spec.functions) {
@@ -106,7 +112,24 @@ fn check_start(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
             return Err(ControlError::exists(format!("classificationRules/{rule}")));
         }
     }
-    let Some(cards) = cards_of(core, &spec.vm, &spec.chains)? else {
+    Ok(())
+}
+
+/// Refuses a binding that could not begin, before anything is made for it: the functions and rules that it
+/// takes of each card must be free.
+fn check_free(
+    core: &Core,
+    spec: &BindingSpec,
+    own: Option<&DecidedDag>,
+) -> Result<(), ControlError> {
+    let cards: Option<Vec<CardId>> = match (&spec.chains, own) {
+        (_, Some(own)) => Some(vec![own.card().clone()]),
+        (BindingTarget::Dags(dags), None) => {
+            dags.iter().map(|dag| core.dags.get(dag)?.card().cloned()).collect()
+        }
+        (BindingTarget::Template(_), None) => None,
+    };
+    let Some(cards) = cards else {
         return Ok(()); // A DAG has no place yet: the binding begins when it has one.
     };
     let mut needed: BTreeMap<&CardId, usize> = BTreeMap::new();
@@ -120,43 +143,18 @@ fn check_start(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// The cards that a machine's DAGs are on, or the one that its own DAG would be on; `None` while
-/// one has no place.
-fn cards_of(
-    core: &Core,
-    vm: &VmId,
-    chains: &BindingTarget,
-) -> Result<Option<Vec<CardId>>, ControlError> {
-    match chains {
-        BindingTarget::Dags(dags) => {
-            Ok(dags.iter().map(|dag| core.dags.get(dag)?.card().cloned()).collect())
-        }
-        BindingTarget::Template(template) => {
-            let Some(like) = core.dags.get(template) else {
-                return Ok(None); // What is wrong is said when the DAG is made.
-            };
-            let dag = snic_domain::Dag::new(like.spec().clone())?;
-            // Why it is not admitted is said, and noted, when it is made.
-            let admission = placement::decide(core, &own_dag(&template.tenant, vm), &dag).ok();
-            Ok(admission.map(|admission| vec![admission.choice.card]))
-        }
-    }
-}
-
-/// A DAG for one machine, like another of the tenant.
-fn make_own_dag(
+/// Decides about a DAG for one machine, like another of the tenant.
+fn decide_own_dag(
     core: &mut Core,
     tx: &mut Tx,
     vm: &VmId,
     template: &DagName,
-) -> Result<DagName, ControlError> {
+) -> Result<DecidedDag, ControlError> {
     let Some(like) = core.dags.get(template) else {
         return Err(ControlError::invalid("template", format!("{template} does not exist")));
     };
     let spec = like.spec().clone();
-    let name = own_dag(&template.tenant, vm);
-    lifecycle::create_dag(core, tx, name.clone(), spec, false)?;
-    Ok(name)
+    lifecycle::decide_new(core, tx, own_dag(&template.tenant, vm), spec, false)
 }
 
 /// Checks what is asked for on its own, and that whose it is exists.

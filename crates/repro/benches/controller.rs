@@ -268,6 +268,10 @@ impl Bench {
                 Effect::Reply { result, .. } => {
                     result.expect("all is granted");
                 }
+                Effect::Search { card, reconfigurations } => {
+                    let found = self.controller.search(&card, reconfigurations);
+                    self.handle(found);
+                }
                 Effect::Emit(_) | Effect::DropBlob(_) => {}
             }
         }

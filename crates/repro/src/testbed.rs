@@ -204,6 +204,10 @@ impl Testbed {
         while let Some(effect) = self.outbox.pop_ready() {
             match effect {
                 Effect::Emit(_) | Effect::DropBlob(_) => {}
+                Effect::Search { card, reconfigurations } => {
+                    let found = self.controller.search(&card, reconfigurations);
+                    self.handle(found)?;
+                }
                 Effect::Reply { call, result } => {
                     self.replies.insert(call, result);
                 }

@@ -11,8 +11,8 @@
 //!   └────────────── set_faulty(None) ◄──────────── faulty
 //! ```
 //!
-//! At most one load is under way. The observed content is `Unknown` until the card was read back, and
-//! after a load whose result is unknown.
+//! At most one load is under way. The observed content is `Unknown` until the card was read back, during a
+//! load, and after one whose result is unknown.
 
 use std::time::Duration;
 
@@ -147,6 +147,15 @@ pub(crate) struct Loading {
     digest: Digest,
     pub region: RegionId,
     pub bitstream: BitstreamId,
+    /// What the region held before.
+    before: ObservedContent,
+}
+
+impl Loading {
+    /// What the region held before, and holds again if it is not touched.
+    pub const fn before(&self) -> ObservedContent {
+        self.before
+    }
 }
 
 /// How a load ended.
@@ -310,7 +319,9 @@ impl Regions {
         let waiting = self.of(region);
         let digest = waiting.desired.expect("only what is to hold something is loaded");
         let bitstream = waiting.record.bitstream.clone().expect("it has a digest");
-        self.loading = Some(Loading { ticket, digest, region, bitstream });
+        // If it is to hold again what it holds until now, that is not there any more.
+        let before = std::mem::replace(&mut waiting.observed, ObservedContent::Unknown);
+        self.loading = Some(Loading { ticket, digest, region, bitstream, before });
         CardCommand::Load { ticket, region, digest }
     }
 
@@ -342,7 +353,9 @@ impl Regions {
             LoadFailure::Controller { .. } => region.observed = ObservedContent::Broken,
             LoadFailure::Timeout(_) => region.observed = ObservedContent::Unknown,
             // The region was not touched.
-            LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_) => {}
+            LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_) => {
+                region.observed = load.before;
+            }
         }
         // Missing bytes are not the region's fault: another region would fare no better.
         let is_its_fault = !matches!(failure, LoadFailure::NoBytes(_));

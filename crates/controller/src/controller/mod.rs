@@ -17,7 +17,10 @@ use crate::revisions::Revisions;
 use crate::state::Core;
 use crate::tx::{About, Tx};
 use crate::vm_bindings::Progress;
-use crate::{check, commands, quotas, reconcile, recovery, reports, sampling, views, vm_bindings};
+use crate::{
+    check, commands, consolidation, quotas, reconcile, recovery, reports, sampling, views,
+    vm_bindings,
+};
 
 pub use queries::RegionGlance;
 
@@ -102,6 +105,7 @@ impl Controller {
                 reports::card_absent(core, &mut tx, card, reason);
             }
             Event::Card { card, report } => reports::card_reported(core, &mut tx, &card, report),
+            Event::Searched(found) => consolidation::searched(core, &mut tx, found),
             Event::Tick => {}
             Event::Sample => sampling::sample(core, &mut tx),
             Event::Settings(settings) => sampling::settings_arrived(core, *settings),

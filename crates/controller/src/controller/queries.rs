@@ -3,17 +3,18 @@
 
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
-    BitstreamId, CardId, DagName, DagState, DagUid, Digest, Headroom, NtTypeId, OperationId,
-    RegionId, RegionState, RuleId, TenantId, Timestamp, VmId,
+    BitstreamId, CardId, DagName, DagSpec, DagState, DagUid, Digest, Headroom, NtTypeId,
+    OperationId, RegionId, RegionState, RuleId, TenantId, Timestamp, VmId,
 };
 
 use crate::batch::BatchSnapshot;
 use crate::card::{ConnectionState, StateFigures};
+use crate::card_picture::{self, CardPicture};
 use crate::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
 use crate::protocol::{
-    BindingView, BitstreamAdvice, BitstreamView, Caller, CardHealth, CardView, DagBatch, DagView,
-    LogEntry, NtView, OperationRecord, OperationView, RegionView, ResourceKey, ResourceKind,
-    RuleView, StateView, TenantView,
+    Arrangement, BindingView, BitstreamView, Caller, CardHealth, CardView, Command, ControlError,
+    DagBatch, DagView, Event, LogEntry, NtView, OperationRecord, OperationView, RegionView,
+    ResourceKey, ResourceKind, RuleView, StateView, TenantView,
 };
 use crate::records::{Maintenance, Stamp};
 use crate::revisions::RevisionTooOld;
@@ -349,9 +350,35 @@ impl Controller {
         self.core.loops.get(card).map(Loop::figures)
     }
 
-    /// Which bitstreams are worth building for a card, with a manifest each, and which regions are
-    /// less than half full; `None` without such a card.
-    pub fn recommendations(&self, id: &CardId) -> Option<BitstreamAdvice> {
-        consolidation::recommendations(&self.core, id)
+    /// Compares what a caller read of what a command is about.
+    ///
+    /// # Errors
+    /// It is different now, or not there, or the command is about nothing that has an etag.
+    pub fn check_etag(&self, command: &Command, read: &str) -> Result<(), ControlError> {
+        guards::check(&self.core, command, read)
+    }
+
+    /// A copy of a card to search on another thread; see [`CardPicture`]. Time O(DAGs of the card · their NTs).
+    ///
+    /// # Errors
+    /// There is no such card, or what it holds is not known.
+    pub fn picture(&self, card: &CardId) -> Result<CardPicture, ControlError> {
+        consolidation::check_is_known(&self.core, card)?;
+        let picture = card_picture::of(&self.core, card);
+        Ok(picture.expect("a card that is known is there"))
+    }
+
+    /// The answer to [`Effect::Search`](crate::Effect::Search), found on this thread: for those who have no other.
+    pub fn search(&self, card: &CardId, reconfigurations: u32) -> Event {
+        let found = match self.picture(card) {
+            Ok(picture) => picture.search(reconfigurations),
+            Err(_) => Arrangement::as_it_is(card.clone()),
+        };
+        Event::Searched(found)
+    }
+
+    /// The DAGs that have no place now, 256 at most, and those that were refused lately.
+    pub fn dags_without_place(&self) -> Vec<(DagName, DagSpec)> {
+        card_picture::dags_without_place(&self.core)
     }
 }

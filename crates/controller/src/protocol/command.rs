@@ -236,8 +236,6 @@ pub enum Command {
     OptimizeCard {
         /// Which.
         card: CardId,
-        /// Only says what would be.
-        validate_only: bool,
     },
     /// Loads the role that is set for a card.
     LoadRole {

@@ -32,6 +32,14 @@ pub enum Effect {
     Emit(Change),
     /// Remove a bitstream's bytes that nothing names any more.
     DropBlob(Digest),
+    /// Look for a better arrangement of a card, in `Controller::picture` and on another thread; the answer is
+    /// `Event::Searched`.
+    Search {
+        /// Which card.
+        card: CardId,
+        /// The most regions that may be loaded for it.
+        reconfigurations: u32,
+    },
 }
 
 /// A change that can be watched: what is different, not how it is now. Who wants to know that reads

@@ -3,6 +3,7 @@
 use snic_domain::{CardId, CardProfile};
 use snic_tables::CardReport;
 
+use super::arrangement::Arrangement;
 use super::command::{CallId, Request};
 use super::policy::ControllerSettings;
 
@@ -37,6 +38,8 @@ pub enum Event {
         /// What.
         report: CardReport,
     },
+    /// The answer to `Effect::Search`.
+    Searched(Arrangement),
     /// Time passed; see `Controller::next_wake_up`.
     Tick,
     /// The cards' counters are to be read: see `Controller::next_sample`.

@@ -1,5 +1,6 @@
 //! The controller's alphabet: events in, effects out, and what both are made of. Data only.
 
+mod arrangement;
 mod batch;
 mod binding;
 mod command;
@@ -13,6 +14,8 @@ mod reply;
 mod resource;
 mod view;
 
+pub use arrangement::Arrangement;
+pub(crate) use arrangement::PlannedMove;
 pub(crate) use batch::{Admission, Choice, Preemption};
 pub use batch::{BatchPlan, DagBatch, NewDag};
 pub use binding::{BindingRecord, BindingView, BoundDag};

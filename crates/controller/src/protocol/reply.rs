@@ -5,8 +5,7 @@ use snic_domain::VmId;
 use super::ControlError;
 use super::binding::BindingView;
 use super::view::{
-    BitstreamView, ConsolidationView, DagView, NtView, OperationView, RegionView, RuleView,
-    TenantView,
+    BitstreamView, DagView, NtView, OperationView, RegionView, RuleView, TenantView,
 };
 
 /// What a request led to.
@@ -33,8 +32,6 @@ pub enum Reply {
         /// Those that have nothing.
         missing: Vec<VmId>,
     },
-    /// What a consolidation would do.
-    Consolidation(Box<ConsolidationView>),
     /// What a DAG would be.
     WouldBe(Box<DagView>),
     /// What became of each DAG of a batch, in order: [`Reply::Operation`] or [`Reply::WouldBe`], or why it was

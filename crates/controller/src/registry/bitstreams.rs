@@ -89,7 +89,7 @@ impl Registry {
         tx.put(Record::Bitstream(record.clone()));
         let view = self.view_of_bitstream(&record);
         self.charge_bitstream(&record.bitstream);
-        self.catalogue.insert_bitstream(record.bitstream.clone());
+        self.catalogue_mut().insert_bitstream(record.bitstream.clone());
         self.bitstreams.insert(record.bitstream.id.clone(), record);
         Ok(view)
     }
@@ -151,7 +151,7 @@ impl Registry {
     /// Removes a bitstream that no region is to hold any more, and its bytes with the last one that
     /// has them.
     pub fn remove_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId) {
-        self.catalogue.remove_bitstream(id);
+        self.catalogue_mut().remove_bitstream(id);
         tx.delete(RecordKey::Bitstream(id.clone()));
         let record = self.bitstreams.remove(id).expect("its owner or an operator named it");
         self.discharge_bitstream(&record.bitstream);
@@ -162,7 +162,7 @@ impl Registry {
 
     /// Sets the bitstreams that no plan uses for the time being.
     pub fn withhold(&mut self, ids: &BTreeSet<BitstreamId>) {
-        self.catalogue.withhold(ids);
+        self.catalogue_mut().withhold(ids);
     }
 
     /// Takes a rejected bitstream back.
@@ -192,9 +192,9 @@ impl Registry {
         record.rejected = None;
         record.rejected_at = None;
         tx.put(Record::Bitstream(record.clone()));
-        let record = &self.bitstreams[id];
-        self.catalogue.insert_bitstream(record.bitstream.clone());
-        Ok(self.view_of_bitstream(record))
+        let bitstream = record.bitstream.clone();
+        self.catalogue_mut().insert_bitstream(bitstream);
+        Ok(self.view_of_bitstream(&self.bitstreams[id]))
     }
 
     /// A bitstream cannot be loaded anywhere: nothing is planned with it any more.
@@ -205,7 +205,7 @@ impl Registry {
             record.rejected_at = Some(tx.now());
             record.rejections = record.rejections.saturating_add(1);
             tx.put(Record::Bitstream(record.clone()));
-            self.catalogue.remove_bitstream(id);
+            self.catalogue_mut().remove_bitstream(id);
         }
     }
 }

@@ -15,6 +15,7 @@ mod usage;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use snic_domain::{BitstreamId, NtTypeId, TenantId};
 use snic_planner::PlanCatalogue;
@@ -41,7 +42,8 @@ pub(crate) struct Registry {
     nt_numbers: NtNumbers,
     bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
     /// The NT types, and the bitstreams that may be loaded, as the planner wants them.
-    catalogue: PlanCatalogue,
+    /// Shared with the searches that look at it.
+    catalogue: Arc<PlanCatalogue>,
 }
 
 impl Registry {
@@ -60,12 +62,12 @@ impl Registry {
         for record in nts {
             registry.charge_nt(&record.nt.id);
             registry.nt_numbers.restore(&record.nt.id, record.number);
-            registry.catalogue.insert_nt(record.nt.clone());
+            registry.catalogue_mut().insert_nt(record.nt.clone());
             registry.nts.insert(record.nt.id.clone(), record);
         }
         for record in bitstreams {
             if record.rejected.is_none() {
-                registry.catalogue.insert_bitstream(record.bitstream.clone());
+                registry.catalogue_mut().insert_bitstream(record.bitstream.clone());
             }
             registry.charge_bitstream(&record.bitstream);
             registry.bitstreams.insert(record.bitstream.id.clone(), record);
@@ -79,8 +81,18 @@ impl Registry {
     }
 
     /// What there is to plan with.
-    pub const fn catalogue(&self) -> &PlanCatalogue {
+    pub fn catalogue(&self) -> &PlanCatalogue {
         &self.catalogue
+    }
+
+    /// The same, for another thread: what is registered from now on is not in it.
+    pub fn catalogue_now(&self) -> Arc<PlanCatalogue> {
+        Arc::clone(&self.catalogue)
+    }
+
+    /// The same, to change it. Copies it where a search looks at it.
+    fn catalogue_mut(&mut self) -> &mut PlanCatalogue {
+        Arc::make_mut(&mut self.catalogue)
     }
 
     /// Fails where `caller` may not make something that `owner` owns, or the owner is no tenant.

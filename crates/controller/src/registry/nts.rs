@@ -58,7 +58,7 @@ impl Registry {
         let record = NtRecord { nt, number, created: tx.now() };
         self.charge_nt(&record.nt.id);
         tx.put(Record::NtType(record.clone()));
-        self.catalogue.insert_nt(record.nt.clone());
+        self.catalogue_mut().insert_nt(record.nt.clone());
         let view = view(&record);
         self.nts.insert(record.nt.id.clone(), record);
         Ok(view)
@@ -107,7 +107,7 @@ impl Registry {
         self.nts.remove(id);
         self.nt_numbers.take_back(id);
         self.discharge_nt(id);
-        self.catalogue.remove_nt(id);
+        self.catalogue_mut().remove_nt(id);
         tx.delete(RecordKey::NtType(id.clone()));
     }
 }

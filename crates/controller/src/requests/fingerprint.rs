@@ -81,9 +81,8 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         Command::BindVm(spec) => list(("bind-vm", spec)),
         Command::UnbindVm { vm, tenant } => list(("unbind-vm", vm, tenant)),
         Command::Heartbeat { vms } => list(("heartbeat", vms)),
-        Command::OptimizeCard { card, validate_only } => {
-            list(("optimize-card", card, validate_only))
-        }
+        // Requests that were stored before have a third part.
+        Command::OptimizeCard { card } => list(("optimize-card", card, false)),
         Command::LoadRole { card, force } => list(("load-role", card, force)),
         Command::RemoveCard { card } => list(("remove-card", card)),
         Command::ReplaceCard { card } => list(("replace-card", card)),

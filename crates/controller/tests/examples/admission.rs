@@ -235,7 +235,7 @@ fn command() -> impl Strategy<Value = Command> {
             region: region.map(RegionId),
             on,
         }),
-        1 => Just(Command::OptimizeCard { card: card_id(), validate_only: false }),
+        1 => Just(Command::OptimizeCard { card: card_id() }),
         1 => Just(Command::LoadRole { card: card_id(), force: false }),
         1 => owned().prop_map(|id| Command::CreateNtType(nt(id, 40))),
         1 => owned().prop_map(delete_nt),

@@ -3,23 +3,25 @@
 use std::time::Duration;
 
 use snic_controller::{
-    Command, ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings,
-    OperationWork, Reply,
+    BitstreamAdvice, Command, ConsolidationSettings, ConsolidationView, ControlError,
+    ControllerSettings, OperationWork,
 };
 use snic_domain::{CardId, DagState, RegionState};
 
 use crate::support::things::{card_id, create, delete, spec, tenant_id, update};
 use crate::support::{World, operation_id};
 
-fn optimize(validate_only: bool) -> Command {
-    Command::OptimizeCard { card: card_id(), validate_only }
+fn optimize() -> Command {
+    Command::OptimizeCard { card: card_id() }
 }
 
-fn would_be(world: &mut World) -> ConsolidationView {
-    match world.ask(optimize(true)) {
-        Ok(Reply::Consolidation(view)) => *view,
-        other => panic!("{other:?}"),
-    }
+fn would_be(world: &World) -> ConsolidationView {
+    world.controller.picture(&card_id()).expect("it is ready").consolidation()
+}
+
+fn advice(world: &World) -> BitstreamAdvice {
+    let picture = world.controller.picture(&card_id()).expect("it is ready");
+    picture.recommendations(world.controller.dags_without_place())
 }
 
 /// `aes` serves 10 Gbit/s: two regions, then the first DAG leaves.
@@ -37,10 +39,10 @@ fn scattered() -> World {
 #[test]
 fn scattered_dags_are_consolidated_without_interruption() {
     let mut world = scattered();
-    let view = would_be(&mut world);
+    let view = would_be(&world);
     assert_eq!((view.moves.len(), view.freed.len(), view.reconfigurations), (1, 1, 0));
     let uids = ["acme/b", "beta/c"].map(|name| world.view(name).uid);
-    let id = operation_id(world.ask(optimize(false)));
+    let id = operation_id(world.ask(optimize()));
     while world.answer_one().is_some() {
         for uid in uids {
             let row: Option<snic_tables::DagRow> = world.card().tables.get(uid.row());
@@ -50,40 +52,73 @@ fn scattered_dags_are_consolidated_without_interruption() {
     assert_eq!(world.ended(&id), Some(Ok(())));
     assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
     assert_eq!(world.region(view.freed[0].0).state, RegionState::Victim);
-    assert_eq!(would_be(&mut world).moves, []);
+    assert_eq!(would_be(&world).moves, []);
 }
 
 #[test]
 fn a_pass_with_nothing_to_do_ends_at_once() {
     let mut world = World::new();
     world.deploy("acme/a", "aes", 6);
-    let id = operation_id(world.ask(optimize(false)));
+    let id = operation_id(world.ask(optimize()));
+    assert_eq!(world.ended(&id), None, "a search is under way");
+    world.search();
     assert_eq!(world.ended(&id), Some(Ok(())));
-    let nowhere = Command::OptimizeCard {
-        card: CardId::new("nowhere").expect("a label"),
-        validate_only: true,
-    };
-    assert!(matches!(world.ask(nowhere), Err(ControlError::NotFound { .. })));
+    let nowhere = CardId::new("nowhere").expect("a label");
+    let absent = world.ask(Command::OptimizeCard { card: nowhere.clone() });
+    assert!(matches!(absent, Err(ControlError::NotFound { .. })));
+    assert!(matches!(world.controller.picture(&nowhere), Err(ControlError::NotFound { .. })));
     world.lose_card();
-    assert!(matches!(world.ask(optimize(true)), Err(ControlError::Precondition { .. })));
+    assert!(matches!(world.ask(optimize()), Err(ControlError::Precondition { .. })));
+    let lost = world.controller.picture(&card_id());
+    assert!(matches!(lost, Err(ControlError::Precondition { .. })));
 }
 
 #[test]
 fn a_pass_that_a_crash_cut_off_goes_on() {
+    for is_found in [false, true] {
+        let mut world = scattered();
+        let id = operation_id(world.ask(optimize()));
+        if is_found {
+            world.search();
+        }
+        assert_eq!(world.ended(&id), None, "a search or a commit is under way");
+        world.restart();
+        world.settle();
+        assert_eq!(world.ended(&id), Some(Ok(())));
+        assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+        assert_eq!(world.state("beta/c"), DagState::Ready);
+    }
+}
+
+/// What a search has found counts for the pass that asked for it, and only if it is still good.
+#[test]
+fn what_changes_during_a_search_is_met_with_a_new_look() {
     let mut world = scattered();
-    let id = operation_id(world.ask(optimize(false)));
-    assert_eq!(world.ended(&id), None, "a commit is under way");
-    world.restart();
+    let first = operation_id(world.ask(optimize()));
+    let (card, most) = world.searches.pop_front().expect("it is searched");
+    let found = world.controller.search(&card, most);
+    world.ask(update("beta/c", spec("aes", 9))).expect("there is room");
+    world.run();
+    world.ask(Command::CancelOperation { id: first.clone() }).expect("it has not begun");
+    let second = operation_id(world.ask(optimize()));
+    assert!(world.searches.is_empty(), "one at a time");
+    world.handle(found);
+    assert_eq!(world.searches.len(), 1, "the second pass looks for itself");
     world.settle();
-    assert_eq!(world.ended(&id), Some(Ok(())));
-    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
-    assert_eq!(world.state("beta/c"), DagState::Ready);
+    assert!(matches!(world.ended(&first), Some(Err(ControlError::Cancelled))));
+    assert_eq!(world.ended(&second), Some(Ok(())));
+    assert_eq!(world.view("beta/c").spec.bandwidth, snic_domain::Bandwidth::from_gbps(9));
+    for name in ["acme/b", "beta/c"] {
+        assert_eq!(world.state(name), DagState::Ready);
+    }
+    // Nobody has asked for it.
+    world.handle(snic_controller::Event::Searched(snic_controller::Arrangement::as_it_is(card)));
 }
 
 #[test]
 fn a_change_in_the_middle_is_met_with_a_new_look() {
     let mut world = scattered();
-    let id = operation_id(world.ask(optimize(false)));
+    let id = operation_id(world.ask(optimize()));
     world.ask(update("beta/c", spec("aes", 9))).expect("there is room");
     world.settle();
     assert_eq!(world.ended(&id), Some(Ok(())));
@@ -123,7 +158,7 @@ fn a_sequence_that_was_refused_is_recommended_with_a_manifest() {
     world.deploy("acme/c", "vpn", 30);
     let refused = create("beta/x", spec("pad vpn lb", 20));
     assert!(matches!(world.ask(refused), Err(ControlError::Refused(_))));
-    let advice = world.controller.recommendations(&card_id()).expect("a card");
+    let advice = advice(&world);
     let worth = advice.worth_building;
     let first = &worth[0];
     let nts: Vec<&str> = first.recommendation.nts.iter().map(|nt| nt.as_str()).collect();
@@ -133,7 +168,6 @@ fn a_sequence_that_was_refused_is_recommended_with_a_manifest() {
     for part in ["part = ", "nts = [\"pad\", \"vpn\", \"lb\"]", "[constraints]", "slots_max = 8"] {
         assert!(first.manifest.contains(part), "{part} is not in {}", first.manifest);
     }
-    assert!(world.controller.recommendations(&CardId::new("x").expect("a label")).is_none());
 }
 
 fn refused(world: &World) -> Vec<&str> {
@@ -156,7 +190,7 @@ fn refused_moves_are_remembered_over_a_restart() {
     assert_eq!(refused(&world), ["beta/x"]);
     world.restart();
     world.settle();
-    let advice = world.controller.recommendations(&card_id()).expect("a card");
+    let advice = advice(&world);
     let worth = advice.worth_building;
     let admits = &worth[0].recommendation.admits;
     assert_eq!(admits.iter().map(ToString::to_string).collect::<Vec<_>>(), ["tenants/beta/dags/x"]);

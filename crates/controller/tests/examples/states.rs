@@ -355,7 +355,7 @@ fn dags_that_keep_state_are_not_moved_to_save_regions() {
     world.ask(delete("acme/a")).expect("it exists");
     world.settle();
     let (before, loads) = (world.regions_of("acme/c"), world.card().loads.len());
-    world.ask(Command::OptimizeCard { card: card_id(), validate_only: false }).expect("a card");
+    world.ask(Command::OptimizeCard { card: card_id() }).expect("a card");
     world.settle();
     assert_eq!((world.regions_of("acme/c"), world.card().loads.len()), (before, loads));
 }

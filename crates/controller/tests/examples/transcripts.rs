@@ -98,7 +98,7 @@ impl Teller {
 
     fn settle(&mut self) {
         for _ in 0..100 {
-            while !self.world.asked.is_empty() {
+            while !self.world.asked.is_empty() || !self.world.searches.is_empty() {
                 self.answer();
             }
             let Some(at) = self.world.controller.next_wake_up() else { return };
@@ -134,6 +134,7 @@ impl Teller {
                     let what = self.change(change);
                     self.say("event", &what);
                 }
+                Effect::Search { card, .. } => self.say("search", card.as_str()),
                 Effect::DropBlob(digest) => {
                     let what = format!("drop the bytes of {}", self.names[digest]);
                     self.say("store", &what);

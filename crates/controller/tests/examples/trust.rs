@@ -251,7 +251,7 @@ impl Run {
             Act::Drain(region) => drop(world.ask(drain(*region))),
             Act::Undrain(region) => drop(world.ask(undrain(*region))),
             Act::Optimize => {
-                let command = Command::OptimizeCard { card: card_id(), validate_only: false };
+                let command = Command::OptimizeCard { card: card_id() };
                 let _ = world.ask(command);
             }
             Act::Load(gbps) => {

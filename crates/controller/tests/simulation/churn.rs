@@ -149,7 +149,7 @@ impl Churn {
     }
 
     fn handle(&mut self, event: Event) -> Option<bool> {
-        let mut answer = None;
+        let (mut answer, mut searches) = (None, Vec::new());
         let tx = self.controller.handle(event, self.now);
         // The store is always durable at once: what is looked at here is the loop.
         if let Some(batch) = self.outbox.submit(tx, |effect| effect) {
@@ -160,8 +160,15 @@ impl Churn {
                 Effect::Card { command, .. } => self.card.take(command, self.now),
                 Effect::Reply { result, .. } => answer = Some(result.is_ok()),
                 Effect::Emit(Change::Logged(entry)) => self.heard(&entry),
+                Effect::Search { card, reconfigurations } => {
+                    let found = self.controller.search(&card, reconfigurations);
+                    searches.push(found);
+                }
                 Effect::Emit(_) | Effect::DropBlob(_) => {}
             }
+        }
+        for found in searches {
+            self.handle(found);
         }
         answer
     }

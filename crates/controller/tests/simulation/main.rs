@@ -61,9 +61,9 @@ fn run_seeds(seeds: std::ops::Range<u64>) -> Seen {
         }
     });
     let mut failed = failed.into_inner().expect(HELD_FOR_NO_PANIC);
-    let count = failed.len();
+    let seeds: Vec<u64> = failed.keys().copied().collect();
     if let Some((seed, first)) = failed.pop_first() {
-        eprintln!("{count} seeds failed; replay the first with SNIC_SEED={seed}. Its trace:");
+        eprintln!("seeds {seeds:?} failed; replay the first with SNIC_SEED={seed}. Its trace:");
         first.tell();
     }
     seen.into_inner().expect(HELD_FOR_NO_PANIC)

@@ -25,7 +25,7 @@ pub fn of_card(world: &mut World) -> Command {
         2 => Command::UndrainRegion { card, region },
         3 => Command::LoadRole { card, force: world.rng.random_bool(0.5) },
         4 => Command::ResetRegion { card, region },
-        5 => Command::OptimizeCard { card, validate_only: world.chance(20) },
+        5 => Command::OptimizeCard { card },
         6 | 7 => Command::DrainCard { card },
         _ => {
             let region = world.chance(70).then_some(region);

@@ -172,6 +172,7 @@ enum Waiting {
     /// With the DAG that it is about, as it was when it was decided.
     Logged(Box<LogEntry>, Option<DagUid>),
     Dag(DagUid),
+    Search(CardId, u32),
     Read(OwnRecords),
     /// Nobody here looks at it.
     Unobserved,
@@ -190,6 +191,9 @@ pub struct World {
     open: bool,
     pub durable: BTreeMap<String, Vec<u8>>,
     /// Batches handed to the store that are not durable yet, the oldest first.
+    /// Cards that are to be searched, and what was found.
+    searches: VecDeque<(CardId, u32)>,
+    found: VecDeque<Event>,
     pending: VecDeque<NumberedBatch>,
     outbox: Outbox<Waiting>,
     /// Replies that were delivered.
@@ -255,6 +259,8 @@ impl World {
             open: false,
             durable: BTreeMap::new(),
             pending: VecDeque::new(),
+            searches: VecDeque::new(),
+            found: VecDeque::new(),
             outbox: Outbox::new(),
             replies: Vec::new(),
             sources: BTreeMap::new(),
@@ -296,7 +302,10 @@ impl World {
         }
         let is_step = |effect: &&Effect| match effect {
             Effect::Card { command, .. } => !matches!(command, CardCommand::Sample { .. }),
-            Effect::Emit(_) | Effect::Reply { .. } | Effect::DropBlob(_) => false,
+            Effect::Emit(_)
+            | Effect::Reply { .. }
+            | Effect::DropBlob(_)
+            | Effect::Search { .. } => false,
         };
         self.steps += tx.writes().len() + tx.effects().iter().filter(is_step).count();
         let controller = &self.controller;
@@ -308,6 +317,7 @@ impl World {
                 Waiting::Logged(entry, about.map(|dag| dag.uid))
             }
             Effect::Emit(Change::Dag(_, uid)) => Waiting::Dag(uid),
+            Effect::Search { card, reconfigurations } => Waiting::Search(card, reconfigurations),
             Effect::Emit(_) | Effect::DropBlob(_) => Waiting::Unobserved,
         });
         self.pending.extend(batch);
@@ -345,6 +355,10 @@ impl World {
                     self.states.seen.insert(uid);
                 }
                 Waiting::Read(own) => own.check(&recover(self.settings, &self.durable, self.now)),
+                Waiting::Search(card, most) => {
+                    self.note("-> search");
+                    self.searches.push_back((card, most));
+                }
                 Waiting::Unobserved => {}
             }
         }
@@ -387,6 +401,19 @@ impl World {
             _ => None,
         };
         self.session.submit(command, bytes);
+    }
+
+    /// A search takes its time: what it has seen may be over when it is told.
+    fn search(&mut self) {
+        if let Some((card, most)) = self.searches.pop_front() {
+            let found = self.controller.search(&card, most);
+            self.found.push_back(found);
+        }
+        if !self.found.is_empty() && self.chance(30) {
+            let found = self.found.pop_front().expect("there is one");
+            self.note(format_args!("<- searched: {found:?}"));
+            self.handle(found);
+        }
     }
 
     /// No row may lead to a region that is about to be loaded.
@@ -458,6 +485,7 @@ impl World {
             // A lost card's packets go on; nobody hears of it.
             let _ = card.poll(self.now);
         }
+        self.search();
         if self.controller.next_wake_up().is_some_and(|at| at <= self.now) {
             self.handle(Event::Tick);
         }
@@ -556,6 +584,8 @@ impl World {
             }
         }
         self.pending.clear();
+        self.searches.clear();
+        self.found.clear();
         self.outbox = Outbox::new();
         self.controller = recover(self.settings, &self.durable, self.now);
         self.residency.begin(&self.settings);

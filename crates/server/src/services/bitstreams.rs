@@ -94,8 +94,12 @@ impl BitstreamService for Services {
         let name = request.into_inner().card;
         let id = name::card("card", &name).map_err(ApiError::from)?;
         let wanted = id.clone();
-        let found = self.read(&caller, move |controller, _| controller.recommendations(&wanted));
-        let found = found.await?.ok_or_else(|| absent(&name))?;
+        let read = self.read(&caller, move |controller, _| {
+            controller.picture(&wanted).map(|picture| (picture, controller.dags_without_place()))
+        });
+        let (picture, waiting) =
+            read.await?.map_err(|error| failure(error.into(), OperationKind::Change, &caller))?;
+        let found = self.search(move || picture.recommendations(waiting)).await?;
         Ok(Response::new(consolidation::recommended(&id, found)))
     }
 

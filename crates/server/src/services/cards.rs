@@ -14,7 +14,7 @@ use super::watching::{Event, Events, WatchSpec};
 use super::{
     Missing, RpcResult, Services, absent, consolidation, guarded, listing, repeat_of, reply_as,
 };
-use crate::error::OperationKind;
+use crate::error::{OperationKind, failure};
 use crate::gate::caller;
 use crate::hub::Topic;
 use crate::links::CardLinks;
@@ -253,14 +253,26 @@ impl CardService for Services {
             request.into_inner();
         let repeat = repeat_of(&request_id)?.filter(|_| !validate_only);
         let card = name::card("name", &name).map_err(ApiError::from)?;
-        let command = guarded(&etag, Command::OptimizeCard { card, validate_only });
-        match self.ask(&caller, repeat, command, OperationKind::Change).await? {
-            Reply::Consolidation(view) => Ok(Response::new(consolidation::would_be(&view))),
-            reply => reply_as!(reply, Reply::Operation(view) => {
-                let operation = Some(wire::operation(&view, &caller));
-                Response::new(v1::OptimizeCardResponse { operation, ..Default::default() })
-            }),
+        if validate_only {
+            let picture = self.read(&caller, move |controller, _| {
+                if !etag.is_empty() {
+                    let command = Command::OptimizeCard { card: card.clone() };
+                    controller.check_etag(&command, &etag)?;
+                }
+                controller.picture(&card)
+            });
+            let picture = picture
+                .await?
+                .map_err(|error| failure(error.into(), OperationKind::Change, &caller))?;
+            let view = self.search(move || picture.consolidation()).await?;
+            return Ok(Response::new(consolidation::would_be(&view)));
         }
+        let command = guarded(&etag, Command::OptimizeCard { card });
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Operation(view) => {
+            let operation = Some(wire::operation(&view, &caller));
+            Response::new(v1::OptimizeCardResponse { operation, ..Default::default() })
+        })
     }
 
     async fn load_role(

@@ -33,14 +33,14 @@ use snic_api::v1::{self, ErrorReason};
 use snic_audit::AuditLog;
 use snic_controller::{Caller, Command, Controller, Reply, Request};
 use snic_domain::TenantId;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic::Status;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 pub(crate) use bitstreams::CHUNK_BYTES_MAX;
 
-use crate::error::{OperationKind, failure};
+use crate::error::{OperationKind, failure, shutting_down};
 use crate::hub::Hub;
 use crate::links::CardLinks;
 use crate::settings::{DiagnosticsSource, Limits, ServerSettings, UploadCheck};
@@ -62,6 +62,8 @@ struct Shared {
     uploads: Places,
     batches: Places,
     packet_watches: Places,
+    /// One search of a card at a time: it takes a processor for some milliseconds.
+    searches: Semaphore,
     upload_check: UploadCheck,
     card_links: CardLinks,
     audit: Option<AuditLog>,
@@ -92,12 +94,22 @@ impl Services {
                 settings.limits.packet_watches_max,
                 settings.limits.packet_watches_per_caller_max,
             ),
+            searches: Semaphore::new(1),
             upload_check: settings.upload_check.clone(),
             card_links: settings.card_links.clone(),
             audit: settings.audit.clone(),
             diagnostics: settings.diagnostics.clone(),
             stopping,
         }))
+    }
+
+    /// Searches a picture of a card, and not on the controller's thread.
+    async fn search<T: Send + 'static>(
+        &self,
+        search: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let _turn = self.0.searches.acquire().await.map_err(|_| shutting_down())?;
+        tokio::task::spawn_blocking(search).await.map_err(|_| shutting_down())
     }
 
     /// Sends a command to the controller.

@@ -17,6 +17,7 @@ use tokio::sync::{broadcast, oneshot};
 use super::card_thread::CardThread;
 use super::inbox::Inbox;
 use super::lines::{Line, Lines};
+use super::search_thread::Searches;
 use super::steps::Steps;
 use super::{Notice, Pins, traced, wall_clock};
 
@@ -51,6 +52,7 @@ pub(super) struct Outlets {
     pub cards: BTreeMap<CardId, CardThread>,
     pub changes: broadcast::Sender<Notice>,
     pub pins: Arc<Pins>,
+    pub searches: Searches,
 }
 
 /// Entries of the outbox.
@@ -60,6 +62,7 @@ enum Waiting {
     /// With its revision.
     Emit(u64, Change, Option<Line>),
     DropBlob(Digest),
+    Search(CardId, u32),
     Read(DeferredReply),
 }
 
@@ -71,7 +74,7 @@ impl Waiting {
         match self {
             Self::Read(_) | Self::Reply(..) => true,
             Self::Card(_, command, _) => command.needs_no_record(),
-            Self::Emit(..) | Self::DropBlob(_) => false,
+            Self::Emit(..) | Self::DropBlob(_) | Self::Search(..) => false,
         }
     }
 }
@@ -176,8 +179,7 @@ impl Actor {
             || match &request.command {
                 Command::Heartbeat { .. } => true,
                 Command::CreateDag { validate_only, .. }
-                | Command::UpdateDag { validate_only, .. }
-                | Command::OptimizeCard { validate_only, .. } => *validate_only,
+                | Command::UpdateDag { validate_only, .. } => *validate_only,
                 _ => false,
             }
     }
@@ -256,6 +258,7 @@ impl Actor {
                 Waiting::Emit(own, change, line)
             }
             Effect::DropBlob(digest) => Waiting::DropBlob(digest),
+            Effect::Search { card, reconfigurations } => Waiting::Search(card, reconfigurations),
         });
         if let Some(batch) = batch {
             self.persist(batch, trace);
@@ -349,6 +352,8 @@ impl Actor {
                 let _ = self.outlets.changes.send(Notice::Change(revision, Arc::new(change)));
             }
             Waiting::DropBlob(digest) => self.drop_blob(digest),
+            // The thread ends with this one.
+            Waiting::Search(card, most) => drop(self.outlets.searches.send((card, most))),
             Waiting::Read(reply) => reply(),
         }
     }
@@ -379,7 +384,7 @@ mod tests {
     use snic_ports::driver::Deadlines;
     use snic_ports::store::memory::MemoryStore;
 
-    use super::super::{CardSlot, OpenedCard, card_thread};
+    use super::super::{CardSlot, OpenedCard, card_thread, search_thread};
     use super::*;
 
     /// How long a message may take that comes at once: a bound for tests that would otherwise hang.
@@ -405,7 +410,9 @@ mod tests {
         let thread = card_thread::start(slot, Arc::clone(&store), messages.clone()).expect("one");
         let cards = BTreeMap::from([(id, thread)]);
         let (changes, _) = broadcast::channel(16);
-        let outlets = Outlets { store, messages, cards, changes, pins: Arc::default() };
+        let searches = search_thread::start(messages.clone()).expect("a thread");
+        let pins = Arc::default();
+        let outlets = Outlets { store, messages, cards, changes, pins, searches };
         let controller = Controller::recover(ControllerSettings::default(), [], 7, wall_clock());
         let mut actor = Actor::new(controller.expect("an empty store"), outlets);
         // Until the card was read back and all is durable.

@@ -7,6 +7,7 @@
 //!     └──────────────────────────┤   │ reports
 //!                                ▼   │
 //!                             card threads (one a card: the only one that touches it)
+//!                             search thread (looks for better arrangements, in a card's picture)
 //! ```
 //!
 //! The controller thread keeps the one rule of order: an effect that follows a persisted batch
@@ -17,6 +18,7 @@ mod actor;
 mod card_thread;
 mod inbox;
 mod lines;
+mod search_thread;
 mod steps;
 mod traced;
 
@@ -241,6 +243,7 @@ pub fn start(
             cards,
             changes: changes.clone(),
             pins: Arc::clone(&pins),
+            searches: search_thread::start(messages.clone())?,
         },
     );
     let thread =

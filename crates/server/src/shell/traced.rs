@@ -19,6 +19,7 @@ pub(super) const fn word(event: &Event) -> &'static str {
             CardReport::RoleRefused { .. } => "role refused",
             CardReport::Lost { .. } => "card lost",
         },
+        Event::Searched(_) => "card searched",
         Event::Tick => "tick",
         Event::Sample => "sample due",
         Event::Settings(_) | Event::SettingsRefused { .. } | Event::AuthorizationChanged { .. } => {

@@ -61,6 +61,8 @@ struct World {
     held: [RegionStatus; REGIONS],
     used: [bool; REGIONS],
     asked: Option<(Ticket, RegionId, Digest)>,
+    /// What the region that is loaded held before.
+    before: RegionStatus,
     now: Timestamp,
     tickets: u64,
     /// When each failed last, and how often in a row.
@@ -74,6 +76,7 @@ impl World {
             held: [RegionStatus::Empty; REGIONS],
             used: [false; REGIONS],
             asked: None,
+            before: RegionStatus::Empty,
             now: Timestamp::from_nanos(1),
             tickets: 0,
             failed: [(Timestamp::ZERO, 0); REGIONS],
@@ -103,6 +106,8 @@ impl World {
         let command = self.regions.begin(next, Ticket(self.tickets));
         let CardCommand::Load { ticket, region, digest } = command else { panic!("{command:?}") };
         self.asked = Some((ticket, region, digest));
+        // While it is loaded it holds neither.
+        self.before = std::mem::replace(&mut self.held[region.index()], RegionStatus::Loading);
         Some(next)
     }
 
@@ -119,6 +124,7 @@ impl World {
                 Err(LoadFailure::Controller { code: 1 })
             }
             Outcome::Untouched => {
+                *held = self.before;
                 let waited = Duration::from_millis(1);
                 Err(LoadFailure::DrainTimeout { packets: 1, waited })
             }
@@ -153,8 +159,7 @@ impl World {
                 let content = content.map(bitstream);
                 let is_same = self.regions.get(id(region)).and_then(Region::bitstream)
                     == content.as_ref().map(|bitstream| &bitstream.id);
-                // A load under way is of what was desired when it began.
-                if !is_same && !self.regions.is_loading(id(region)) {
+                if !is_same {
                     self.regions.set_desired(id(region), content.as_ref(), self.now);
                     self.failed[usize::from(region)] = (Timestamp::ZERO, 0);
                 }
@@ -172,6 +177,30 @@ impl World {
             Verb::Wait => self.now = self.now + Duration::from_secs(1),
         }
     }
+}
+
+/// A region is to hold again what it held until a load of something else began.
+#[test]
+fn a_region_that_is_being_loaded_does_not_hold_what_it_held() {
+    let mut world = World::new();
+    let desire = |world: &mut World, content| world.carry_out(Verb::Desire(0, Some(content)));
+    let is_loaded = |world: &World| world.regions.get(RegionId(0)).is_some_and(Region::is_loaded);
+    world.carry_out(Verb::Use(0, true));
+    desire(&mut world, "aes");
+    world.begin();
+    world.answer(Outcome::Well);
+    assert!(is_loaded(&world));
+    desire(&mut world, "lb");
+    world.begin().expect("it holds something else");
+    desire(&mut world, "aes");
+    assert!(!is_loaded(&world), "packets would meet a load");
+    let untouched = {
+        let (ticket, ..) = world.asked.expect("it was asked");
+        let failure = LoadFailure::DrainTimeout { packets: 1, waited: Duration::from_millis(1) };
+        world.regions.ended(world.now, ticket, Err(failure), &settings())
+    };
+    assert!(matches!(untouched, LoadEnded::Failed(_)));
+    assert!(is_loaded(&world), "it was not touched");
 }
 
 proptest! {

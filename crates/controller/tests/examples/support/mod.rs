@@ -57,6 +57,8 @@ pub struct World {
     pub dropped: Vec<Digest>,
     /// What the last event led to.
     pub tx: Tx,
+    /// Cards that are to be searched, and with how many loads.
+    pub searches: VecDeque<(CardId, u32)>,
     outbox: Outbox<Effect>,
     pub crash: Option<Crash>,
     answers: BTreeMap<u64, Answer>,
@@ -95,6 +97,7 @@ impl World {
             asked: VecDeque::new(),
             changes: Vec::new(),
             dropped: Vec::new(),
+            searches: VecDeque::new(),
             tx: Tx::default(),
             outbox: Outbox::new(),
             crash: None,
@@ -186,6 +189,9 @@ impl World {
                 self.changes.push((change, dag));
             }
             Effect::DropBlob(digest) => self.dropped.push(digest),
+            Effect::Search { card, reconfigurations } => {
+                self.searches.push_back((card, reconfigurations));
+            }
         }
     }
 
@@ -228,6 +234,7 @@ impl World {
     /// The daemon starts again from what is durable; the cards kept running.
     pub fn restart(&mut self) {
         self.asked.clear();
+        self.searches.clear();
         self.outbox = Outbox::new();
         let records = self.durable.iter().map(|(key, value)| (key.clone(), value.clone()));
         self.controller = Controller::recover(self.settings, records, 7, self.now)
@@ -263,8 +270,17 @@ impl World {
         self.answers.remove(&call.0)
     }
 
-    /// Has the oldest command answered; says which.
+    /// Has what is searched found.
+    pub fn search(&mut self) {
+        while let Some((card, reconfigurations)) = self.searches.pop_front() {
+            let found = self.controller.search(&card, reconfigurations);
+            self.handle(found);
+        }
+    }
+
+    /// Has searches and the oldest command answered; says which.
     pub fn answer_one(&mut self) -> Option<CardCommand> {
+        self.search();
         let (id, command) = self.asked.pop_front()?;
         let card = self.cards.get_mut(&id).expect("a card that appeared");
         let report = card.answer(command.clone());
@@ -300,7 +316,7 @@ impl World {
                     assert!(at >= self.now, "a wake-up in the past");
                     self.pass(at.since(self.now));
                 }
-                None if self.asked.is_empty() => return,
+                None if self.asked.is_empty() && self.searches.is_empty() => return,
                 None => {}
             }
         }

@@ -187,6 +187,7 @@ impl World {
             cards: BTreeMap::from([(card_id(), card)]),
             changes,
             pins: Arc::default(),
+            searches: std::sync::mpsc::channel().0,
         };
         Self {
             actor: Actor::new(controller(), outlets),
