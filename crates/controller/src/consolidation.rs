@@ -76,9 +76,10 @@ fn begin_on_its_own(core: &mut Core, tx: &mut Tx) {
     core.passes.forget_begin();
     let most = core.policies.current().consolidation.reconfigurations_max;
     for id in core.cards.ready() {
-        if core.passes.on(&id).is_some() {
+        // What is searched now may have been looked at before something was freed.
+        if core.passes.on(&id).is_some() || core.passes.is_searched(&id) {
             begin_later(core);
-        } else if !core.passes.is_searched(&id) {
+        } else {
             search(core, tx, &id, Searcher::NewPass, most);
         }
     }

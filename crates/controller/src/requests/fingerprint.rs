@@ -69,7 +69,9 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         }
         Command::DeleteRule { id, etag } => list(("delete-rule", id, etag)),
         Command::Guarded { etag, command } => {
-            let command = serde_json::from_slice::<serde_json::Value>(&encode(command)?)?;
+            let mut command = serde_json::from_slice::<serde_json::Value>(&encode(command)?)?;
+            // In one order, whatever else is built with `serde_json`.
+            command.sort_all_objects();
             list(("guarded", etag, command))
         }
         Command::DrainRegion { card, region } => list(("drain-region", card, region)),

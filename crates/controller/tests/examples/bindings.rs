@@ -454,3 +454,18 @@ fn a_tenant_has_no_more_machines_than_its_quota() {
     assert_eq!(world.tenant("acme").usage.machines, 0);
     world.ask(bind(wish(2))).expect("the first is gone");
 }
+
+/// A plan is the dearest of what one event does.
+#[test]
+fn the_dag_of_a_machine_is_planned_once() {
+    let mut world = World::new();
+    world.deploy("acme/web", "aes", 1);
+    let mut like = create("acme/like", world.view("acme/web").spec);
+    let Command::CreateDag { validate_only, .. } = &mut like else { panic!("{like:?}") };
+    *validate_only = true;
+    world.ask(like).expect("there is room");
+    let once = world.controller.looks();
+    assert!(once > 0);
+    world.ask(bind(template(1))).expect("there is room");
+    assert_eq!(world.controller.looks(), once);
+}

@@ -45,7 +45,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("meter", &["protocol"]),
     ("dags", &["meter", "protocol", "records", "tx"]), // each DAG has a meter
     ("operations", &["protocol", "records", "tx", "history", "tally"]),
-    ("passes", &[]),
+    ("passes", &["protocol"]),
     ("planning", &[]),
     ("policies", &["protocol"]),
     ("refused", &["records", "tx"]),
@@ -128,10 +128,8 @@ const MODULES: &[(&str, &[&str])] = &[
         "scaling",
         &["protocol", "records", "tx", "admission", "dags", "epoch", "meter", "state", "placement"],
     ),
-    (
-        "consolidation",
-        &["protocol", "records", "tx", "admission", "dags", "passes", "state", "placement", "work"],
-    ),
+    ("consolidation", &["protocol", "tx", "passes", "state", "placement", "work"]),
+    ("card_picture", &["protocol", "state"]),
     (
         "arrivals",
         &["protocol", "records", "tx", "card", "status", "state", "placement", "scaling", "work"],
