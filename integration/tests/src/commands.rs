@@ -1,6 +1,6 @@
 //! Commands of operators and tenants as they type them, with certificates of `snicd pki`.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -77,5 +77,51 @@ pub fn until(home: &Home, words: &str, expected: impl Fn(&Result<String, String>
         }
         assert!(began.elapsed() < PATIENCE, "{words}: {result:?}");
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Waits until a command ends of itself; returns what it has printed to its pipes.
+///
+/// # Panics
+/// It still runs after half a minute. It is killed then.
+pub fn ended(child: Child) -> Output {
+    ended_within(child, PATIENCE)
+}
+
+fn ended_within(mut child: Child, patience: Duration) -> Output {
+    let began = Instant::now();
+    while child.try_wait().expect("it can be waited for").is_none() {
+        if began.elapsed() >= patience {
+            child.kill().expect("it runs");
+            let Output { stdout, stderr, .. } = child.wait_with_output().expect("it was killed");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            panic!("it still runs after {patience:?}: {}{}", text(&stdout), text(&stderr));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().expect("it has ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn child(line: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell")
+    }
+
+    #[test]
+    fn what_ends_gives_its_status_and_what_it_printed() {
+        let output = ended(child("echo out; echo err >&2; exit 6"));
+        assert_eq!(output.status.code(), Some(6));
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+    }
+
+    #[test]
+    #[should_panic(expected = "it still runs")]
+    fn what_never_ends_is_killed() {
+        ended_within(child("exec sleep 600"), Duration::from_millis(50));
     }
 }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use snic_integration::commands::{block, make_context, pki, reload, shell, until};
+use snic_integration::commands::{block, ended, make_context, pki, reload, shell, until};
 use snic_integration::{DaemonProcess, Home, TestClient, program};
 
 const PAGE: &str = include_str!("../../../crates/daemon/docs/authorization.md");
@@ -178,9 +178,9 @@ async fn files_that_change_are_in_force_at_once_and_wrong_ones_are_not() {
     until(&site.home, "snicctl --context acme.bob dag list", Result::is_err);
     let events = site.as_("erin", "events").expect("an operator");
     assert!(events.contains("authorization/acme-readers.cedar is gone"), "{events}");
-    let ended = watch.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(6), "{said}");
+    let watch = ended(watch);
+    let said = String::from_utf8_lossy(&watch.stderr).into_owned();
+    assert_eq!(watch.status.code(), Some(6), "{said}");
     assert!(said.contains("no longer allow this stream"), "{said}");
 
     // Over a crash the last good text of the wrong file stays in force.
@@ -191,4 +191,18 @@ async fn files_that_change_are_in_force_at_once_and_wrong_ones_are_not() {
     until(&site.home, "snicctl --context dave card cordon card0", Result::is_ok);
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
+}
+
+/// A rule that forbids something must not be passed over in silence.
+#[test]
+fn a_daemon_without_the_feature_does_not_start_beside_policies_of_ones_own() {
+    let site = Site::new();
+    if site.has_policies() {
+        return eprintln!("skipped: this snicd was built with the feature cedar");
+    }
+    let output = ended(site.home.command().spawn().expect("snicd"));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{log}");
+    let named = files().iter().any(|(name, _)| log.contains(&format!("authorization/{name}")));
+    assert!(named && log.contains("--features cedar"), "{log}");
 }

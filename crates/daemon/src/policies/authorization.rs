@@ -64,34 +64,44 @@ impl AuthorizationFiles {
     /// # Errors
     /// There are files that say otherwise.
     pub fn read(&mut self) -> anyhow::Result<AuthorizationReading> {
-        use anyhow::{Context as _, bail};
-        /// What the built-in rules are in Cedar.
-        const DEFAULT: &str = include_str!("../../../../policies/authorization/default.cedar");
-        let entries = match self.folder.as_deref().map(std::fs::read_dir) {
-            Some(Ok(entries)) => entries.collect::<std::io::Result<Vec<_>>>(),
-            Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => Ok(Vec::new()),
-        };
-        for entry in entries.context("read the folder of authorization policies")? {
-            let path = entry.path();
-            if path.extension().is_some_and(|end| end == "cedar") {
-                let text = std::fs::read_to_string(&path)
-                    .with_context(|| format!("read {}", path.display()))?;
-                if text != DEFAULT {
-                    bail!(
-                        "{} has authorization policies, but this snicd was built without them; \
-                         build it with --features cedar, or remove the file",
-                        path.display()
-                    );
-                }
-            }
-        }
+        check_built_in(self.folder.as_deref())?;
         Ok(AuthorizationReading {
             authorizer: Arc::new(snic_server::authorization::BuiltIn),
             changes: Vec::new(),
             rejected: Vec::new(),
         })
     }
+}
+
+/// Whether the files of a folder, if it is there, say no more than the built-in rules.
+///
+/// # Errors
+/// One of them says otherwise, or cannot be read.
+#[cfg(any(test, not(feature = "cedar")))]
+fn check_built_in(folder: Option<&std::path::Path>) -> anyhow::Result<()> {
+    use anyhow::{Context as _, bail};
+    /// What the built-in rules are in Cedar.
+    const DEFAULT: &str = include_str!("../../../../policies/authorization/default.cedar");
+    let entries = match folder.map(std::fs::read_dir) {
+        Some(Ok(entries)) => entries.collect::<std::io::Result<Vec<_>>>(),
+        Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(Vec::new()),
+    };
+    for entry in entries.context("read the folder of authorization policies")? {
+        let path = entry.path();
+        if path.extension().is_some_and(|end| end == "cedar") {
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("read {}", path.display()))?;
+            if text != DEFAULT {
+                bail!(
+                    "{} has authorization policies, but this snicd was built without them; \
+                     build it with --features cedar, or remove the file",
+                    path.display()
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(feature = "cedar")]
@@ -113,5 +123,49 @@ impl AuthorizationFiles {
             changes: reading.changes,
             rejected: reading.rejected,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHIPPED: &str = include_str!("../../../../policies/authorization/default.cedar");
+
+    /// What the built-in rules say to these files.
+    fn said(files: &[(&str, &str)]) -> Result<(), String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        check_built_in(Some(folder.path())).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn without_the_feature_only_the_default_policies_are_passed_over() {
+        assert_eq!(said(&[]), Ok(()));
+        assert_eq!(said(&[("default.cedar", SHIPPED), ("notes.txt", "forbid all")]), Ok(()));
+        let nowhere = std::path::Path::new("/nowhere/authorization");
+        check_built_in(None).and(check_built_in(Some(nowhere))).expect("there are no files");
+        let changed = format!("{SHIPPED}\nforbid (principal, action, resource);\n");
+        for files in [
+            [("default.cedar", changed.as_str()), ("a.txt", "")],
+            [("default.cedar", SHIPPED), ("own.cedar", "// Nothing.\n")],
+        ] {
+            let error = said(&files).expect_err("they say otherwise");
+            let name = if files[1].0 == "own.cedar" { "own.cedar" } else { "default.cedar" };
+            assert!(error.contains(name) && error.contains("--features cedar"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_passed_over() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let error = check_built_in(Some(file.path())).expect_err("it is no folder");
+        assert!(format!("{error:#}").contains("folder of authorization policies"), "{error:#}");
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("x.cedar")).expect("made");
+        let error = check_built_in(Some(folder.path())).expect_err("it is no file");
+        assert!(format!("{error:#}").contains("x.cedar"), "{error:#}");
     }
 }
