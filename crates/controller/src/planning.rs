@@ -21,6 +21,9 @@ const LOOKS_TO_BEGIN: u32 = 10_000;
 /// Looks that a plan counts for at least: to carry it out takes longer than to make it.
 const LOOKS_OF_A_PLAN: u32 = 1_000;
 
+/// Looks that a DAG counts for that is changed and stored without a plan.
+const LOOKS_OF_A_CHANGE: u32 = 100;
+
 /// The most looks of one event: what follows of itself begins its last plan just below the limit, and a plan takes
 /// no more than a request.
 pub const LOOKS_OF_AN_EVENT: u32 = LOOKS_TO_BEGIN + Effort::MAX;
@@ -63,6 +66,11 @@ impl Planning {
         let may = self.looks.get() < LOOKS_TO_BEGIN;
         self.is_put_off.set(self.is_put_off.get() || !may);
         may
+    }
+
+    /// The event changed and stored a DAG without planning it.
+    pub fn changed(&self) {
+        self.looks.set(self.looks.get().saturating_add(LOOKS_OF_A_CHANGE));
     }
 
     /// Whether something was put off: another event is due at once.

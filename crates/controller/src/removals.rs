@@ -8,6 +8,9 @@
 //! ```
 //!
 //! Only the operation is stored: after a crash the DAGs that still use it are looked for again.
+//!
+//! DAGs of others may name a tenant that is deleted as one that they trust. They do not any more before it is gone:
+//! who has the name later is another, whom nobody trusts until they say so.
 
 use snic_domain::{BitstreamId, Dag, DagName, NtTypeId, TenantId};
 
@@ -79,7 +82,7 @@ pub(crate) fn delete_tenant(
         return Err(ControlError::precondition(name_of(&removal), owned));
     }
     check_nts(core, id, &nts)?;
-    if images::users(core, &removal).is_empty() {
+    if images::users(core, &removal).is_empty() && forget_trust(core, tx, id) == Left::None {
         remove_tenant(core, tx, id);
         return Ok(Reply::Done);
     }
@@ -156,8 +159,7 @@ pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) -> Step {
 fn step(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, ControlError> {
     let users = images::users(core, removal);
     if users.is_empty() {
-        remove(core, tx, removal)?;
-        return Ok(Step::Ended);
+        return remove(core, tx, removal);
     }
     let mut result = Step::Waits;
     for name in users {
@@ -180,18 +182,48 @@ fn step(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, Control
 }
 
 /// Deletes what no DAG of others uses any more.
-fn remove(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<(), ControlError> {
+fn remove(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, ControlError> {
     match removal {
         Removal::Bitstream(id) if core.registry.bitstream(id).is_some() => {
             remove_bitstream(core, tx, id);
         }
         Removal::Tenant(id) if core.registry.tenant(id).is_some() => {
             check_nts(core, id, &core.registry.owned_by(id).0)?;
+            if forget_trust(core, tx, id) == Left::Some {
+                return Ok(Step::Waits);
+            }
             remove_tenant(core, tx, id);
         }
         Removal::Bitstream(_) | Removal::Tenant(_) => {} // It was deleted with another.
     }
-    Ok(())
+    Ok(Step::Ended)
+}
+
+/// Whether DAGs are left that trust a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Some,
+    None,
+}
+
+/// Has DAGs of others trust a tenant no more that is about to go, as many as one event may change. Their owners see
+/// it: the DAGs change. No placement leads through an image of the tenant any more. Time O(DAGs).
+fn forget_trust(core: &mut Core, tx: &mut Tx, id: &TenantId) -> Left {
+    let names_it = |e: &&DagEntry| e.name().tenant != *id && e.names_as_trusted(id);
+    let names = core.dags.iter().filter(names_it).map(|entry| entry.name().clone());
+    let names: Vec<DagName> = names.collect();
+    let now = core.now();
+    for name in &names {
+        if !core.planning.may_begin() {
+            return Left::Some;
+        }
+        core.planning.changed();
+        core.dags.known_mut(name).forget_trust(id, now);
+        core.dags.store(tx, name);
+        core.dags.emit(tx, name);
+        core.dags.mark_dirty(name);
+    }
+    Left::None
 }
 
 /// Removes a bitstream that no DAG uses; regions that hold it are free.
@@ -203,7 +235,7 @@ fn remove_bitstream(core: &mut Core, tx: &mut Tx, id: &BitstreamId) {
     core.registry.remove_bitstream(tx, id);
 }
 
-/// Removes a tenant, and all that it owns, of which no other tenant uses anything.
+/// Removes a tenant, and all that it owns, of which no other tenant uses anything, and which none trusts.
 fn remove_tenant(core: &mut Core, tx: &mut Tx, id: &TenantId) {
     let resource = format!("tenants/{id}");
     let dags: Vec<DagName> = core.dags.of_tenant(id).map(|entry| entry.name().clone()).collect();

@@ -2,7 +2,7 @@
 
 use snic_domain::{
     Bandwidth, CardId, Condition, ConditionStatus, ConditionType, DagName, DagSpec, DagUid,
-    Explanation, Infeasible, Notes, OperationId, Timestamp,
+    Explanation, Infeasible, Notes, OperationId, TenantId, Timestamp,
 };
 
 use super::place::Place;
@@ -134,6 +134,25 @@ impl DagEntry {
         self.generation += 1;
         self.updated = now;
         std::mem::replace(&mut self.spec, spec)
+    }
+
+    /// Whether it, or a placement of it, names a tenant as trusted.
+    pub fn names_as_trusted(&self, tenant: &TenantId) -> bool {
+        let specs = self.placements().map(|placement| &placement.spec).chain([&self.spec]);
+        specs.into_iter().any(|spec| spec.trusted_tenants.contains(tenant))
+    }
+
+    /// A tenant is gone, and it does not trust that name any more. That is its next generation, and what was
+    /// placed for the one before is placed for that.
+    pub fn forget_trust(&mut self, tenant: &TenantId, now: Timestamp) {
+        let before = self.generation;
+        self.generation += 1;
+        self.updated = now;
+        self.spec.trusted_tenants.remove(tenant);
+        self.place.forget_trust(tenant, before, self.generation);
+        if self.observed == before {
+            self.observed = self.generation;
+        }
     }
 
     /// Changes its labels or description; its generation stays.

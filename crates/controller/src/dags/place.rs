@@ -14,7 +14,7 @@
 //! `Stranded` when what it was moving to is gone and nothing else was found: the old placement serves on.
 //! The store has a placement as a pair, the desired one and the one before; see [`Place::stored`].
 
-use snic_domain::{CardId, Infeasible};
+use snic_domain::{CardId, Infeasible, TenantId};
 
 use crate::records::Placement;
 
@@ -175,6 +175,22 @@ impl Place {
             other => {
                 *self = other;
                 None
+            }
+        }
+    }
+
+    /// A tenant is gone, and no placement trusts it any more; those of one generation are of the next one now.
+    pub fn forget_trust(&mut self, tenant: &TenantId, from: u64, to: u64) {
+        let placements: [Option<&mut Placement>; 2] = match self {
+            Self::At(placement) => [Some(placement), None],
+            Self::Moving { serving, next } => [Some(serving), Some(next)],
+            Self::Stranded { serving, .. } => [Some(serving), None],
+            Self::Unplaced(_) => [None, None],
+        };
+        for placement in placements.into_iter().flatten() {
+            placement.spec.trusted_tenants.remove(tenant);
+            if placement.generation == from {
+                placement.generation = to;
             }
         }
     }

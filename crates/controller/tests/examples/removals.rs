@@ -2,12 +2,14 @@
 //! before break, or nothing is deleted.
 
 use snic_controller::{Command, ControlError, Event, OperationWork, Reply};
-use snic_domain::{Bitstream, Condition, ConditionStatus, ConditionType, DagSpec, DagState};
+use snic_domain::{
+    Bandwidth, Bitstream, Condition, ConditionStatus, ConditionType, DagSpec, DagState,
+};
 use snic_tables::DagRow;
 
 use crate::support::things::{
-    bitstream, bitstream_id, caller, cancel, create, dag, delete, delete_bitstream, delete_tenant,
-    nt, spec, tenant_id, update,
+    bitstream, bitstream_id, caller, cancel, card_id, create, dag, delete, delete_bitstream,
+    delete_tenant, nt, spec, tenant, tenant_id, update,
 };
 use crate::support::{Crash, World, operation_id, operator, precondition};
 
@@ -247,4 +249,79 @@ fn a_tenant_that_is_being_deleted_cannot_hold_on_to_others() {
     world.settle();
     assert_eq!(world.ended(&id), Some(Ok(())));
     assert_eq!(images(&world, "acme/late"), ["gre"]);
+}
+
+/// Whoever is called `beta` later is another. A stranger's image is no place for a DAG, whatever its
+/// name was once trusted with.
+#[test]
+fn a_later_tenant_of_the_same_name_is_not_trusted() {
+    for restarts in [false, true] {
+        let mut world = in_an_image_of_beta();
+        world.ask(upload(bitstream("gre", &["gre"]))).expect("valid");
+        let before = world.view("acme/web");
+        world.ask(delete_tenant("beta", true)).expect("there is another image");
+        world.settle();
+        let after = world.view("acme/web");
+        assert_eq!(after.spec, spec("gre", 5), "it trusts nobody");
+        assert_eq!(after.generation, before.generation + 1);
+        assert_eq!(after.observed_generation, after.generation);
+        assert_eq!(after.state, DagState::Ready);
+        assert_ne!(after.etag, before.etag, "who has read the old one writes over nothing");
+        if restarts {
+            world.restart();
+            world.settle();
+            let again = world.view("acme/web");
+            assert_eq!((again.spec, again.generation), (after.spec, after.generation));
+        }
+        world.ask(Command::CreateTenant(tenant("beta"))).expect("the name is free");
+        world.ask(upload(bitstream("beta.pair", &["gre", "lb"]))).expect("valid");
+        world.deploy("beta/own", "gre lb", 1);
+        assert_eq!(images(&world, "beta/own"), ["beta.pair"], "whoever trusts it may pass there");
+        let (_, text) = precondition(world.ask(delete_bitstream("gre")));
+        assert!(text.contains("tenants/acme/dags/web"), "it has no other place: {text}");
+        assert_eq!(images(&world, "acme/web"), ["gre"]);
+    }
+}
+
+/// An image of its own is not needed for that: what counts is the name.
+#[test]
+fn trust_ends_with_a_tenant_that_has_nothing() {
+    let mut world = World::new();
+    world.ask(create("acme/web", trusting("nat", 1, "beta"))).expect("there is room");
+    world.settle();
+    world.lose_card();
+    assert_eq!(world.ask(delete_tenant("beta", false)), Ok(Reply::Done));
+    assert!(world.view("acme/web").spec.trusted_tenants.is_empty());
+    world.appear(&card_id());
+    world.settle();
+    assert_eq!(world.state("acme/web"), DagState::Ready);
+}
+
+#[test]
+fn a_tenant_that_many_trust_goes_in_steps_over_a_restart() {
+    const TENANTS: usize = 4;
+    const DAGS: usize = 200;
+    let mut world = World::new();
+    let least = |owner| DagSpec { bandwidth: Bandwidth::from_mbps(1), ..trusting("nat", 1, owner) };
+    for owner in 0..TENANTS {
+        world.ask(Command::CreateTenant(tenant(&format!("t{owner}")))).expect("valid");
+        for number in 0..DAGS / TENANTS {
+            let name = format!("t{owner}/d{number}");
+            world.ask(create(&name, least("beta"))).expect("there is room");
+        }
+    }
+    world.settle();
+    let trusting = |world: &World| {
+        let views = world.controller.dags(None);
+        views.iter().filter(|view| !view.spec.trusted_tenants.is_empty()).count()
+    };
+    let id = operation_id(world.ask(delete_tenant("beta", false)));
+    let left = trusting(&world);
+    assert!((1..DAGS).contains(&left), "not all with one event: {left}");
+    assert_eq!(world.ended(&id), None);
+    world.restart();
+    world.settle();
+    assert_eq!(trusting(&world), 0);
+    assert_eq!(world.ended(&id), Some(Ok(())));
+    assert!(world.controller.tenant_view(&tenant_id("beta")).is_none());
 }
