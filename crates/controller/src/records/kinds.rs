@@ -46,6 +46,23 @@ pub struct TenantRecord {
     pub created: Timestamp,
     /// When it was last changed.
     pub updated: Timestamp,
+    /// What is remembered of deleted bitstreams of it that were rejected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejections: Vec<PastRejection>,
+}
+
+/// A bitstream that was rejected, by its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastRejection {
+    /// Of the bytes.
+    pub digest: Digest,
+    /// Why it was not used any more, if it was not when it was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When that was last found, or when it was deleted.
+    pub at: Timestamp,
+    /// How often that was found.
+    pub times: u32,
 }
 
 /// An NT type.

@@ -42,8 +42,8 @@ use snic_domain::{CardId, DagName, Explanation, RegionId, TenantId};
 
 pub(crate) use key::{Audience, RecordKey, RequestKey};
 pub(crate) use kinds::{
-    BitstreamRecord, CardRecord, DagRecord, DeletionRecord, Made, Meta, NtRecord, Placement,
-    RegionRecord, RequestRecord, RuleRecord, TenantRecord, regions_of,
+    BitstreamRecord, CardRecord, DagRecord, DeletionRecord, Made, Meta, NtRecord, PastRejection,
+    Placement, RegionRecord, RequestRecord, RuleRecord, TenantRecord, regions_of,
 };
 pub use kinds::{
     Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, Stamp, StateRecord,

@@ -78,7 +78,8 @@ fn binding() -> BindingRecord {
 fn all() -> Vec<Record> {
     let tenant =
         Tenant { id: name().tenant, weight: 2, quota: Quota::default(), notes: Default::default() };
-    let tenant = TenantRecord { tenant, number: 1, generation: 1, created: at(1), updated: at(2) };
+    let (created, updated, rejections) = (at(1), at(2), Vec::new());
+    let tenant = TenantRecord { tenant, number: 1, generation: 1, created, updated, rejections };
     let id = RuleId::new("first").expect("a label");
     let rule = Rule {
         id,

@@ -1,24 +1,16 @@
 //! Bitstreams: registered once, immutable, removed when nothing uses them.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{Area, Bitstream, BitstreamId, Digest, NtTypeId, TenantId};
 
 use super::Registry;
+use super::rejections::rejection;
 use crate::etag::{check_etag, etag};
-use crate::protocol::{BitstreamRejection, BitstreamView, Caller, ControlError};
+use crate::protocol::{BitstreamView, Caller, ControlError};
 use crate::records::{BitstreamRecord, Record, RecordKey};
 use crate::tx::Tx;
-
-/// How long the owner of a bitstream waits before the first retry.
-const RETRY_PAUSE_MIN: Duration = Duration::from_secs(60);
-/// The longest such wait: a tenant that retries a broken bitstream for ever costs two regions a few loads a
-/// day.
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Beyond as many doublings the wait is the longest in any case.
-const RETRY_DOUBLINGS_MAX: u32 = 11;
 
 impl Registry {
     /// A bitstream, if there is one.
@@ -79,17 +71,20 @@ impl Registry {
             self.check_bitstream_quota(owner, &bitstream)?;
         }
         bitstream.shareable |= owner.is_none();
-        let record = BitstreamRecord {
+        let mut record = BitstreamRecord {
             bitstream,
             rejected: None,
             rejected_at: None,
             rejections: 0,
             created: tx.now(),
         };
+        self.recall_rejection(tx, &mut record);
         tx.put(Record::Bitstream(record.clone()));
         let view = self.view_of_bitstream(&record);
         self.charge_bitstream(&record.bitstream);
-        self.catalogue_mut().insert_bitstream(record.bitstream.clone());
+        if record.rejected.is_none() {
+            self.catalogue_mut().insert_bitstream(record.bitstream.clone());
+        }
         self.bitstreams.insert(record.bitstream.id.clone(), record);
         Ok(view)
     }
@@ -155,6 +150,7 @@ impl Registry {
         tx.delete(RecordKey::Bitstream(id.clone()));
         let record = self.bitstreams.remove(id).expect("its owner or an operator named it");
         self.discharge_bitstream(&record.bitstream);
+        self.remember_rejection(tx, &record);
         if !self.uses_digest(record.bitstream.digest) {
             tx.drop_blob(record.bitstream.digest);
         }
@@ -208,15 +204,6 @@ impl Registry {
             self.catalogue_mut().remove_bitstream(id);
         }
     }
-}
-
-/// Why nothing is planned with a bitstream, if it is rejected.
-fn rejection(record: &BitstreamRecord) -> Option<BitstreamRejection> {
-    let reason = record.rejected.clone()?;
-    let since = record.rejected_at.unwrap_or(record.created);
-    let doublings = record.rejections.saturating_sub(1).min(RETRY_DOUBLINGS_MAX);
-    let pause = (RETRY_PAUSE_MIN * (1 << doublings)).min(RETRY_PAUSE_MAX);
-    Some(BitstreamRejection { reason, since, retry_from: since + pause })
 }
 
 /// A bitstream that was never rejected keeps the record that it had.

@@ -8,6 +8,7 @@
 mod bitstreams;
 mod needs;
 mod nts;
+mod rejections;
 mod tenants;
 mod usage;
 

@@ -87,7 +87,8 @@ impl Registry {
             hint: "delete one first".into(),
         })?;
         let (created, updated) = (tx.now(), tx.now());
-        let record = TenantRecord { tenant, number, generation: 1, created, updated };
+        let rejections = Vec::new();
+        let record = TenantRecord { tenant, number, generation: 1, created, updated, rejections };
         tx.put(Record::Tenant(record.clone()));
         let view = self.view_of_tenant(&record);
         self.tenants.insert(record.tenant.id.clone(), record);
