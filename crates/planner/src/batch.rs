@@ -78,7 +78,7 @@ pub fn plan_batch(
 
 /// Places each DAG by itself, in order.
 fn one_by_one(card: (&Ledger, &PlanCatalogue), requests: &[PlanRequest<'_>]) -> PlanBatch {
-    carry_out(card, requests, (&[], false), Vec::new())
+    carry_out(card, requests, &[], Vec::new())
 }
 
 /// Places the chosen DAGs with the fewest loads for all of them, and then the others.
@@ -97,12 +97,11 @@ fn place_first(
         (Reverse(unlocks), has_own, size, w.index)
     });
     let first: Vec<usize> = order.iter().map(|wanted| wanted.index).collect();
-    let is_thrifty = order.iter().any(|wanted| wanted.demand.has_memory);
-    carry_out(card, requests, (&first, is_thrifty), loads)
+    carry_out(card, requests, &first, loads)
 }
 
-/// Memory does not follow from sums: each tenant pays for each NT instance that it uses. So if NTs keep
-/// state, the subsets that the sums allow are placed until none is left that could be better than the
+/// Memory does not follow from sums: DAGs of a tenant share that of an NT. So if NTs keep state, the
+/// subsets that the sums allow are placed until none is left that could be better than the
 /// best: more DAGs, or as many on fewer new regions.
 fn best_tried(
     card: (&Ledger, &PlanCatalogue),
@@ -124,7 +123,7 @@ fn best_tried(
         }
         let members = members(&wanted, set);
         let fewer = (most == best.order.len()).then(|| new_regions(&best).saturating_sub(1));
-        let has_memory = provision.memory_min(&members) <= card.0.memory_residual().get();
+        let has_memory = provision.memory(&members) <= card.0.memory_residual().get();
         if !has_memory || provision.fewest(&members, fewer).is_none() {
             continue;
         }
@@ -154,14 +153,14 @@ fn members(wanted: &[PendingDag], set: u32) -> Vec<&PendingDag> {
 fn carry_out(
     (ledger, catalogue): (&Ledger, &PlanCatalogue),
     requests: &[PlanRequest<'_>],
-    (first, is_thrifty): (&[usize], bool),
+    first: &[usize],
     loads: Vec<(RegionId, &PhysicalChain)>,
 ) -> PlanBatch {
     let mut batch = PlanBatch { results: Vec::with_capacity(requests.len()), order: Vec::new() };
     let mut is_first = vec![false; requests.len()];
     first.iter().for_each(|index| is_first[*index] = true);
     let rest = (0..requests.len()).filter(|index| !is_first[*index]);
-    let mut scratch = Scratch { ledger: ledger.clone(), catalogue, loads, is_thrifty };
+    let mut scratch = Scratch { ledger: ledger.clone(), catalogue, loads };
     let mut results: Vec<Option<Result<Plan, Infeasible>>> = vec![None; requests.len()];
     for index in first.iter().copied().chain(rest) {
         let result = scratch.place(&requests[index]);
@@ -226,7 +225,6 @@ struct Scratch<'a> {
     catalogue: &'a PlanCatalogue,
     /// Loads that are still to be made.
     loads: Vec<(RegionId, &'a PhysicalChain)>,
-    is_thrifty: bool,
 }
 
 impl Scratch<'_> {
@@ -237,7 +235,7 @@ impl Scratch<'_> {
             chain.is_loadable_by(tenant) && self.ledger.is_unused(*region)
         };
         let loads: Vec<_> = self.loads.iter().filter(usable).copied().collect();
-        let intended = plan_on(&self.ledger, self.catalogue, request, &loads, self.is_thrifty);
+        let intended = plan_on(&self.ledger, self.catalogue, request, &loads);
         let result = match intended {
             Some(plan) => Ok(plan),
             None => plan(&self.ledger, self.catalogue, request),

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE};
+use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Cycles, DagSpec, Digest, NtType, NtTypeId,
     TenantId,
 };
 
 use crate::changes::ChangeCounter;
+use crate::memory::allocated_memory;
 
 /// An NT type as 64 bits of the SHA-256 digest of its id: the same in every catalogue, so a ledger and
 /// a catalogue need not agree on a numbering. To collide with another tenant's NT, a tenant would have to
@@ -71,7 +72,7 @@ impl PhysicalChain {
                 key: known.map_or_else(|| NtKey::of(id), |nt| nt.key),
                 bandwidth_max: known.map_or(Bandwidth::ZERO, |nt| nt.nt.bandwidth_max),
                 latency: known.map_or(Cycles::default(), |nt| nt.nt.latency),
-                memory: known.map_or(ByteSize::ZERO, |nt| whole_pages(nt.nt.memory)),
+                memory: known.map_or(ByteSize::ZERO, |nt| allocated_memory(&nt.nt)),
             });
             area = area.zip(known).map(|(sum, nt)| sum + nt.nt.area);
         }
@@ -112,12 +113,6 @@ impl PhysicalChain {
             found + usize::from(keys.get(found).is_some_and(|key| *key == slot.key))
         })
     }
-}
-
-/// Rounds up to whole pages, the unit in which memory is allocated.
-pub(crate) fn whole_pages(size: ByteSize) -> ByteSize {
-    let page = PAGE_SIZE.get();
-    ByteSize::from_bytes(size.get().div_ceil(page).saturating_mul(page))
 }
 
 /// An NT type with its key.
@@ -312,14 +307,6 @@ mod tests {
 
     fn chain(catalogue: &PlanCatalogue, nts: &str) -> PhysicalChain {
         PhysicalChain::new(bitstream("x", nts), catalogue)
-    }
-
-    #[test]
-    fn memory_is_allocated_in_whole_pages() {
-        let page = PAGE_SIZE.get();
-        let pages = |bytes| whole_pages(ByteSize::from_bytes(bytes)).get() / page;
-        assert_eq!([0, 1, page - 1, page, page + 1].map(pages), [0, 1, 1, 1, 2]);
-        assert_eq!(whole_pages(ByteSize::from_bytes(u64::MAX)).get(), u64::MAX, "not around");
     }
 
     #[test]

@@ -240,27 +240,12 @@ impl<'v, 'a> Alternatives<'v, 'a> {
             let detail = "bandwidth left on the loaded chains that contain the sequence";
             return Err(shortage(Resource::NtBandwidth, bps(needed), bps(left), detail));
         }
-        self.memory(self.least_memory())?;
         Ok(EmbeddingCost { regions: 0, victims: 0, passes: 1 })
-    }
-
-    /// The least memory of one region that carries the whole chain by a single path, in bytes; none where
-    /// it takes several.
-    fn least_memory(&self) -> u64 {
-        let (view, kbps) = (self.view, self.view.job.kbps);
-        let paths = (0..REGIONS_MAX).filter_map(|region| view.path(region, self.of, kbps));
-        paths.map(|path| view.memory_cost(path.region, &path.slots)).min().unwrap_or(0)
-    }
-
-    fn memory(&self, needed: u64) -> Result<(), Shortage> {
-        let left = self.view.memory;
-        let detail = "memory left for the state of NTs, in whole pages";
-        if needed <= left { Ok(()) } else { Err(shortage(Resource::Memory, needed, left, detail)) }
     }
 
     /// The fewest loads of free regions, or of victims, beside the chains that are loaded.
     fn loaded(&self, victim: bool) -> Result<EmbeddingCost, Shortage> {
-        let Gains { regions, mut gains, memory } = self.gains(victim);
+        let Gains { regions, mut gains } = self.gains(victim);
         if self.bitstreams.is_empty() {
             let detail = "no prebuilt bitstream contains this sequence of NTs";
             return Err(shortage(Resource::Bitstreams, 1, 0, detail));
@@ -283,9 +268,6 @@ impl<'v, 'a> Alternatives<'v, 'a> {
             carried = carried.saturating_add(gains[loads]);
             loads += 1;
         }
-        if carried - gains[loads - 1] == 0 {
-            self.memory(memory)?;
-        }
         let loads = u32::try_from(loads).unwrap_or(u32::MAX);
         Ok(EmbeddingCost { regions: loads, victims: if victim { loads } else { 0 }, passes: 1 })
     }
@@ -293,15 +275,14 @@ impl<'v, 'a> Alternatives<'v, 'a> {
     /// What loads of free regions, or of victims, would add.
     fn gains(&self, victim: bool) -> Gains {
         let view = self.view;
-        let (mut memory, mut fitting) = (u64::MAX, 0u32);
+        let mut fitting = 0u32;
         let mut most = [0u64; REGIONS_MAX];
         let loadable = view.loadable_now();
         for chain in &self.bitstreams {
-            let (carried, takes) = view.carried_fresh(chain, self.of);
+            let carried = view.carried_fresh(chain, self.of);
             for class in view.classes.iter().filter(|c| c.victim == victim && c.takes(chain)) {
                 let regions = class.regions & loadable;
                 if regions != 0 {
-                    memory = memory.min(takes.unwrap_or(u64::MAX));
                     fitting |= regions;
                 }
                 for region in regions_in(regions) {
@@ -311,7 +292,7 @@ impl<'v, 'a> Alternatives<'v, 'a> {
         }
         let gain = |region: usize| most[region].saturating_sub(self.carried[region]);
         let gains: SmallVec<[u64; 8]> = regions_in(fitting).map(gain).collect();
-        Gains { regions: gains.len(), gains, memory }
+        Gains { regions: gains.len(), gains }
     }
 
     /// One more cut costs one more pass. Where regions come first it saves no region, or it would
@@ -335,6 +316,4 @@ struct Gains {
     regions: usize,
     /// By region, in kbit/s.
     gains: SmallVec<[u64; 8]>,
-    /// The least memory of one load, in bytes.
-    memory: u64,
 }

@@ -60,7 +60,10 @@ impl Ledger {
             (Resource::Credits, tightest(credits)),
             (Resource::PacketStore, tightest(card(own.store(), self.store_left(0)))),
             (Resource::SyncEntries, tightest(card(own.sync_entries(), self.sync_left(0)))),
-            (Resource::Memory, tightest(card(own.memory().get(), self.memory_residual().get()))),
+            (
+                Resource::Memory,
+                tightest(card(self.memory_of(own).get(), self.memory_residual().get())),
+            ),
             (Resource::TableRows, tightest(rows)),
         ];
         let entry = |(resource, part): (Resource, Option<Part>)| {

@@ -44,7 +44,7 @@ fn whole_dag_shortage(
     })
 }
 
-/// Shortages of the card that no mapping avoids: ingress, egress, a row of the DAG table.
+/// Shortages of the card that no mapping avoids: ingress, egress, memory, a row of the DAG table.
 fn card_shortages(job: &Job<'_>) -> impl Iterator<Item = Shortage> {
     let bandwidth = job.dag().bandwidth();
     let ingress = job.ledger.ingress_residual() + job.own_ingress();
@@ -62,6 +62,12 @@ fn card_shortages(job: &Job<'_>) -> impl Iterator<Item = Shortage> {
             job.work.egress(bandwidth).get(),
             egress.get(),
             "bandwidth left at the egress",
+        ),
+        whole_dag_shortage(
+            Resource::Memory,
+            job.memory,
+            job.ledger.memory_residual().get(),
+            "memory left for the state of NTs, in whole pages",
         ),
         whole_dag_shortage(Resource::TableRows, 1, rows, "rows left in the DAG table"),
     ]
@@ -104,11 +110,6 @@ pub(crate) fn explain(
 /// bandwidth but no packets, if there is one.
 fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>) -> Infeasible {
     let mut shortages = bandwidth_only.map_or_else(Vec::new, |plan| pass_shortages(view.job, plan));
-    if let Some(needed) = blocked.memory {
-        let left = view.memory;
-        let detail = "memory left for the state of NTs, in whole pages";
-        shortages.extend(whole_dag_shortage(Resource::Memory, needed, left, detail));
-    }
     if let Some(stay) = blocked.stay {
         shortages.extend(stay_shortages(view.job, stay));
     }

@@ -15,8 +15,9 @@ use snic_domain::{
     TenantId,
 };
 
-use crate::catalogue::PhysicalChain;
+use crate::catalogue::{ChainSlot, NtKey, PhysicalChain};
 use crate::changes::ChangeCounter;
+use crate::memory::Memory;
 use crate::refusal::{ContentMismatch, Overbooked};
 use crate::region::{RegionCondition, RegionEntry};
 use crate::reservation::SlotShare;
@@ -28,7 +29,6 @@ use crate::{Objective, PlanCatalogue, Reservation, TableRows};
 struct Totals {
     ingress: Bandwidth,
     egress: Bandwidth,
-    memory: ByteSize,
     /// Bytes of the packet store.
     store: u64,
     /// Thousandths of an entry of the synchronisation buffer.
@@ -46,6 +46,7 @@ pub struct Ledger {
     objective: Objective,
     regions: Vec<RegionEntry>,
     totals: Totals,
+    memory: Memory,
     held: BTreeMap<Arc<DagName>, Reservation>,
     /// DAGs whose reservations were restored and did not all fit the maxima at the time.
     restored: BTreeSet<DagName>,
@@ -70,9 +71,20 @@ impl Ledger {
         let regions = vec![RegionEntry::default(); profile.regions.len().min(REGIONS_MAX)];
         let (totals, held, changes) =
             (Totals::default(), BTreeMap::new(), ChangeCounter::default());
-        let restored = BTreeSet::new();
+        let (memory, restored) = (Memory::default(), BTreeSet::new());
         let objective = Objective::default();
-        Self { card, profile, rows_max, objective, regions, totals, held, restored, changes }
+        Self {
+            card,
+            profile,
+            rows_max,
+            objective,
+            regions,
+            totals,
+            memory,
+            held,
+            restored,
+            changes,
+        }
     }
 
     /// Says what plans on this card save first.
@@ -124,7 +136,7 @@ impl Ledger {
         let new = |slot: usize| chain.as_ref().and_then(|chain| chain.slots.get(slot));
         let misfit = (0u8..).zip(&entry.slots).find(|(slot, used)| {
             let old = entry.chain_slot(Slot(*slot));
-            !used.tenants.is_empty()
+            used.dags > 0
                 && !new(usize::from(*slot)).zip(old).is_some_and(|(new, old)| {
                     new.key == old.key
                         && new.memory == old.memory
@@ -347,7 +359,7 @@ impl Ledger {
     /// What is left of the on-board memory: of the card's whole pages, or of the page table's rows
     /// where those are fewer.
     pub fn memory_residual(&self) -> ByteSize {
-        self.memory_max().saturating_sub(self.totals.memory)
+        self.memory_max().saturating_sub(self.memory.total())
     }
 
     /// Rows left in the tables.
@@ -375,6 +387,7 @@ impl Ledger {
         let mut again = Self {
             regions: vec![RegionEntry::default(); self.regions.len()],
             totals: Totals::default(),
+            memory: Memory::default(),
             held: BTreeMap::new(),
             ..self.clone()
         };
@@ -403,6 +416,9 @@ impl Ledger {
         if self.totals != again.totals {
             return Err(format!("totals are {:?}, should be {:?}", self.totals, again.totals));
         }
+        if self.memory != again.memory {
+            return Err(format!("memory is {:?}, should be {:?}", self.memory, again.memory));
+        }
         Ok(())
     }
 
@@ -419,12 +435,31 @@ impl Ledger {
         self.regions.get(region.index()).and_then(RegionEntry::chain)
     }
 
-    /// Whether the memory of an NT instance is already allocated for `tenant`.
-    pub(crate) fn is_memory_paid(&self, region: RegionId, slot: Slot, tenant: &TenantId) -> bool {
-        self.regions
-            .get(region.index())
-            .and_then(|entry| entry.slots.get(slot.index()))
-            .is_some_and(|slot| slot.tenants.contains_key(tenant))
+    /// What `nts` add to the memory of a tenant, each NT once.
+    pub(crate) fn memory_cost(
+        &self,
+        tenant: &TenantId,
+        nts: impl Iterator<Item = (NtKey, ByteSize)>,
+    ) -> ByteSize {
+        nts.filter(|(nt, _)| !self.memory.has(tenant, *nt)).map(|(_, size)| size).sum()
+    }
+
+    /// Whether a tenant's memory for an NT is allocated already.
+    pub(crate) fn has_memory(&self, tenant: &TenantId, nt: NtKey) -> bool {
+        self.memory.has(tenant, nt)
+    }
+
+    /// The NTs of a reservation with the memory of each, in whole pages.
+    fn nts_of(&self, reservation: &Reservation) -> BTreeMap<NtKey, ByteSize> {
+        let slot = |share: &SlotShare| -> Option<&ChainSlot> {
+            self.regions.get(share.region.index())?.chain_slot(share.slot)
+        };
+        reservation.shares.iter().filter_map(slot).map(|nt| (nt.key, nt.memory)).collect()
+    }
+
+    /// The memory that a reservation uses, each NT once: DAGs of its tenant may use it, too.
+    pub(crate) fn memory_of(&self, reservation: &Reservation) -> ByteSize {
+        self.nts_of(reservation).into_values().sum()
     }
 
     fn memory_max(&self) -> ByteSize {
@@ -468,8 +503,7 @@ impl Ledger {
         let kept = own.map_or((0, 0), |own| (own.store, own.sync));
         check_total(Resource::PacketStore, reservation.store, self.store_left(0).max(kept.0))?;
         check_total(Resource::SyncEntries, reservation.sync, self.sync_left(0).max(kept.1))?;
-        let memory: ByteSize =
-            reservation.shares.iter().map(|share| self.memory_cost(share, tenant)).sum();
+        let memory = self.memory_cost(tenant, self.nts_of(reservation).into_iter());
         check_total(Resource::Memory, memory.get(), self.memory_residual().get())?;
         for (_, required, available) in reservation.rows.beside(self.rows_residual()) {
             check_total(Resource::TableRows, required.into(), available.into())?;
@@ -501,30 +535,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// Memory that one more DAG of `tenant` on a slot adds.
-    fn memory_cost(&self, share: &SlotShare, tenant: &TenantId) -> ByteSize {
-        if self.is_memory_paid(share.region, share.slot, tenant) {
-            return ByteSize::ZERO;
-        }
-        self.regions
-            .get(share.region.index())
-            .map_or(ByteSize::ZERO, |entry| entry.memory(share.slot))
-    }
-
     fn put(&mut self, name: Arc<DagName>, reservation: Reservation) {
         for share in &reservation.shares {
             let entry = &mut self.regions[share.region.index()];
-            let memory = entry.memory(share.slot);
+            if let Some(nt) = entry.chain_slot(share.slot) {
+                self.memory.take(&name.tenant, nt.key, nt.memory);
+            }
             let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth += share.bandwidth;
             slot.credits = slot.credits.saturating_add(share.credits);
-            match slot.tenants.get_mut(&name.tenant) {
-                Some(dags) => *dags += 1,
-                None => {
-                    slot.tenants.insert(name.tenant.clone(), 1);
-                    self.totals.memory += memory;
-                }
-            }
+            slot.dags += 1;
         }
         for region in reservation.regions() {
             self.regions[region.index()].users.insert(Arc::clone(&name));
@@ -545,17 +565,13 @@ impl Ledger {
         let (name, reservation) = self.held.remove_entry(dag)?;
         for share in &reservation.shares {
             let entry = &mut self.regions[share.region.index()];
-            let memory = entry.memory(share.slot);
+            if let Some(nt) = entry.chain_slot(share.slot) {
+                self.memory.give_back(&name.tenant, nt.key);
+            }
             let slot = &mut entry.slots[share.slot.index()];
             slot.bandwidth = slot.bandwidth - share.bandwidth;
             slot.credits = slot.credits.saturating_sub(share.credits);
-            if let Some(dags) = slot.tenants.get_mut(&name.tenant) {
-                *dags -= 1;
-                if *dags == 0 {
-                    slot.tenants.remove(&name.tenant);
-                    self.totals.memory = self.totals.memory - memory;
-                }
-            }
+            slot.dags -= 1;
         }
         for region in reservation.regions() {
             self.regions[region.index()].users.remove(&name);
@@ -617,10 +633,10 @@ pub(crate) mod tests {
             tenant: TenantId::new("acme").expect("a test id"),
             dag: DagId::new("web").expect("a test id"),
         };
-        let tampered: [(&str, Tamper); 13] = [
+        let tampered: [(&str, Tamper); 14] = [
             ("ingress", |l| l.totals.ingress += Bandwidth::from_bps(1)),
             ("egress", |l| l.totals.egress += Bandwidth::from_bps(1)),
-            ("memory", |l| l.totals.memory += ByteSize::from_bytes(1)),
+            ("memory", |l| l.memory.add_to_total(ByteSize::from_bytes(1))),
             ("packet store", |l| l.totals.store += 1),
             ("synchronisation buffer", |l| l.totals.sync += 1),
             ("DAG rows", |l| l.totals.rows.dags += 1),
@@ -630,9 +646,11 @@ pub(crate) mod tests {
             ("bandwidth", |l| l.regions[0].slots[1].bandwidth += Bandwidth::from_bps(1)),
             ("port", |l| l.regions[0].port += 1),
             ("credits", |l| l.regions[0].slots[1].credits += 1),
-            ("tenants", |l| {
+            ("DAGs of a slot", |l| l.regions[0].slots[1].dags += 1),
+            ("memory of a tenant", |l| {
                 let tenant = TenantId::new("globex").expect("a test id");
-                l.regions[0].slots[1].tenants.insert(tenant, 1);
+                let nt = NtKey::of(&snic_domain::NtTypeId::new("nat").expect("a test id"));
+                l.memory.take(&tenant, nt, ByteSize::from_mib(2));
             }),
         ];
         for (what, tamper) in tampered {

@@ -319,7 +319,7 @@ impl<'a> Optimizer<'a> {
             self.ledger.is_unused(*region) && chain.is_loadable_by(&name.tenant)
         });
         let loads: Vec<_> = pending.into_iter().collect();
-        let Some(plan) = plan_on(&self.ledger, self.catalogue, &request, &loads, false) else {
+        let Some(plan) = plan_on(&self.ledger, self.catalogue, &request, &loads) else {
             return false;
         };
         self.make(resident, plan);

@@ -1,10 +1,12 @@
 //! Planning of one DAG on one card: from the request to the plan as a value.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use snic_domain::{
-    Bandwidth, BitstreamId, Cycles, Dag, DagName, Form, FormChoice, FormPreference, Infeasible,
-    Instance, Mapping, NodeId, NtTypeId, RegionId, Slot, Stage, TenantId, VirtualChain,
+    Bandwidth, BitstreamId, ByteSize, Cycles, Dag, DagName, Form, FormChoice, FormPreference,
+    Infeasible, Instance, Mapping, NodeId, NtTypeId, RegionId, Slot, Stage, TenantId, VirtualChain,
 };
 
 use crate::candidates::bitstreams;
@@ -88,8 +90,8 @@ pub(crate) struct Job<'a> {
     pub(crate) totals: SmallVec<[NtTotal; 8]>,
     /// Bandwidth of the DAG that the port of an otherwise unused region passes, in kbit/s.
     port_kbps_max: u64,
-    /// Memory is short: less memory is preferred to more headroom.
-    pub(crate) is_thrifty: bool,
+    /// On-board memory that it adds to what its tenant has on the card, in bytes, whole pages.
+    pub(crate) memory: u64,
     /// Which terms of a score are compared first.
     pub(crate) order: Order,
     /// Work that may still be done for it.
@@ -129,6 +131,9 @@ impl<'a> Job<'a> {
         let profile = ledger.profile();
         let kbps = kbps(request.dag.bandwidth());
         let work = Work::with(profile, &request.dag.spec().packet_sizes, payload);
+        let sizes = nts.iter().map(|nt: &NtCost| nt.memory);
+        let spaces: BTreeMap<NtKey, ByteSize> = keys.iter().copied().zip(sizes).collect();
+        let memory = ledger.memory_cost(tenant, spaces.into_iter());
         Ok(Self {
             ledger,
             catalogue,
@@ -140,7 +145,7 @@ impl<'a> Job<'a> {
             work,
             nts,
             port_kbps_max: work.port_kbps(port_max(profile)),
-            is_thrifty: false,
+            memory: memory.get(),
             order: ledger.order(),
             effort,
             rows_left: ledger.rows_residual().zip(own, u32::saturating_add),
@@ -341,10 +346,9 @@ pub(crate) fn plan_on(
     catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
     loads: &[PendingLoad<'_>],
-    is_thrifty: bool,
 ) -> Option<Plan> {
     let effort = Effort::elsewhere();
-    let job = Job { is_thrifty, ..Job::new(ledger, catalogue, request, &effort).ok()? };
+    let job = Job::new(ledger, catalogue, request, &effort).ok()?;
     let mut view = View::new(&job);
     let before: SmallVec<[_; 4]> =
         loads.iter().map(|(region, chain)| (*region, view.load(region.0, chain))).collect();
@@ -413,7 +417,6 @@ fn place<'a>(
         Some(loads) => search.run_on(loads),
         None => search.run(),
     };
-    blocked.memory = blocked.memory.or(why.memory);
     blocked.rows = blocked.rows.or(why.rows);
     blocked.rows_min = blocked.rows_min.or(why.rows_min);
     blocked.stay = blocked.stay.or(why.stay);

@@ -7,7 +7,7 @@
 //! that a tenant does not share serves only that tenant, so the tenant's demand uses it first. A
 //! shared bitstream serves everyone, but only DAGs of its owner may load it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{ByteSize, RegionId, Slot, TenantId};
@@ -101,8 +101,8 @@ pub(crate) struct Provision<'a> {
     ledger: &'a Ledger,
     catalogue: &'a PlanCatalogue,
     keys: Vec<NtKey>,
-    /// By NT: memory of an instance for each tenant, in bytes, and its bandwidth, in kbit/s.
-    states: Vec<(u64, u64)>,
+    /// By NT: memory for each tenant, in bytes.
+    states: Vec<u64>,
     /// Tenants with bitstreams that only they can use or load.
     owners: Vec<TenantId>,
     options: Vec<LoadOption<'a>>,
@@ -262,23 +262,16 @@ impl<'a> Provision<'a> {
             && demand.nts.iter().any(|(nt, _)| chain.holds(&[self.keys[*nt]]))
     }
 
-    /// Lower bound of the memory that these DAGs take, in bytes: each tenant needs as many instances of an NT
-    /// as serve its demand. Zero for tenants that may have instances already.
-    pub(crate) fn memory_min(&self, wanted: &[&PendingDag]) -> u64 {
-        let mut demands: BTreeMap<(&TenantId, usize), u64> = BTreeMap::new();
-        for PendingDag { demand, .. } in wanted.iter().filter(|wanted| wanted.demand.has_memory) {
-            for (nt, kbps) in &demand.nts {
-                *demands.entry((&demand.tenant, *nt)).or_default() += kbps;
-            }
-        }
-        let is_new =
-            |tenant: &TenantId| self.ledger.reservations().all(|(name, _)| name.tenant != *tenant);
-        let of = |((tenant, nt), demand): ((&TenantId, usize), u64)| {
-            let (memory, most) = self.states[nt];
-            let instances = demand.div_ceil(most.max(1));
-            if memory > 0 && is_new(tenant) { memory.saturating_mul(instances) } else { 0 }
-        };
-        demands.into_iter().map(of).fold(0, u64::saturating_add)
+    /// Memory that these DAGs add to what their tenants have on the card, in bytes.
+    pub(crate) fn memory(&self, wanted: &[&PendingDag]) -> u64 {
+        let with_memory = wanted.iter().filter(|wanted| wanted.demand.has_memory);
+        let nts = with_memory.flat_map(|PendingDag { demand, .. }| {
+            demand.nts.iter().map(|(nt, _)| (&demand.tenant, *nt))
+        });
+        let nts: BTreeSet<(&TenantId, usize)> = nts.collect();
+        let new =
+            |(tenant, nt): &(&TenantId, usize)| !self.ledger.has_memory(tenant, self.keys[*nt]);
+        nts.into_iter().filter(new).map(|(_, nt)| self.states[nt]).fold(0, u64::saturating_add)
     }
 
     /// Lower bound of the regions that a demand takes, by the loads that serve most of each NT.
@@ -474,11 +467,11 @@ impl<'a> Provision<'a> {
     }
 }
 
-/// See [`Provision::memory_min`]; all slots of an NT count the same.
-fn state_of(catalogue: &PlanCatalogue, key: NtKey) -> (u64, u64) {
+/// Memory of an NT for each tenant, in bytes; all its slots say the same.
+fn state_of(catalogue: &PlanCatalogue, key: NtKey) -> u64 {
     let slots = catalogue.holders(key).iter().flat_map(|chain| &chain.slots);
     let slot = slots.into_iter().find(|slot| slot.key == key);
-    slot.map_or((0, 0), |slot| (slot.memory.get(), kbps(slot.bandwidth_max)))
+    slot.map_or(0, |slot| slot.memory.get())
 }
 
 #[cfg(test)]
@@ -613,9 +606,9 @@ mod tests {
         assert_eq!(provision.weight(&twice), UNIT * 3 / 10 + UNIT * 6 / 10);
     }
 
-    /// A tenant pays for as many instances as serve it; who has some already may pay nothing.
+    /// A tenant pays once for each NT, whatever its DAGs ask of it, and not for what it has.
     #[test]
-    fn memory_is_bounded_below_by_instances() {
+    fn memory_is_counted_once_for_each_tenant_and_nt() {
         let mut catalogue = catalogue("b", &[]);
         catalogue.insert_nt(NtType { memory: ByteSize::from_mib(3), ..nt("m", 10) });
         catalogue.insert_bitstream(bitstream("mb", "m b"));
@@ -624,14 +617,18 @@ mod tests {
             let provision = Provision::new(ledger, &catalogue);
             let of = |(id, nt, gbit): &(&str, &str, u64)| pending(&provision, id, &[nt], *gbit);
             let wanted: Vec<PendingDag> = dags.iter().filter_map(of).collect();
-            provision.memory_min(&wanted.iter().collect::<Vec<_>>()) >> 20
+            provision.memory(&wanted.iter().collect::<Vec<_>>()) >> 20
         };
         assert_eq!(mib(&ledger, &[]), 0);
         assert_eq!(mib(&ledger, &[("t0/x", "m", 10)]), 4, "whole pages of 2");
-        assert_eq!(mib(&ledger, &[("t0/x", "m", 6), ("t0/y", "m", 4)]), 4, "they share one");
-        assert_eq!(mib(&ledger, &[("t0/x", "m", 6), ("t0/y", "m", 5)]), 8);
+        assert_eq!(
+            mib(&ledger, &[("t0/x", "m", 6), ("t0/y", "m", 5)]),
+            4,
+            "two instances, one space"
+        );
         assert_eq!(mib(&ledger, &[("t0/x", "m", 6), ("t1/y", "m", 4), ("t1/z", "b", 9)]), 8);
-        ledger.hold(&name("t0/old"), shares(&[])).expect("it asks for nothing");
+        load(&mut ledger, &catalogue, 0, "mb");
+        ledger.hold(&name("t0/old"), shares(&[(0, 0, 1)])).expect("it fits");
         assert_eq!(mib(&ledger, &[("t0/x", "m", 6), ("t1/y", "m", 4)]), 4, "of t1 alone");
     }
 

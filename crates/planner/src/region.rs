@@ -1,11 +1,11 @@
 //! One region of a card's ledger: its content, and what is reserved of it. Only the ledger changes it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::limits::CHAIN_SLOTS_MAX;
-use snic_domain::{Bandwidth, ByteSize, DagName, Slot, TenantId};
+use snic_domain::{Bandwidth, DagName, Slot};
 
 use crate::catalogue::{ChainSlot, PhysicalChain};
 
@@ -30,8 +30,8 @@ pub(crate) struct SlotUse {
     pub(crate) bandwidth: Bandwidth,
     /// Thousandths of a credit.
     pub(crate) credits: u64,
-    /// Number of DAGs by tenant: the memory is allocated once for each tenant.
-    pub(crate) tenants: BTreeMap<TenantId, u32>,
+    /// Number of DAGs.
+    pub(crate) dags: u32,
 }
 
 /// Content and reservations of one region.
@@ -62,9 +62,5 @@ impl RegionEntry {
 
     pub(crate) fn bandwidth_max(&self, slot: Slot) -> Bandwidth {
         self.chain_slot(slot).map_or(Bandwidth::ZERO, |slot| slot.bandwidth_max)
-    }
-
-    pub(crate) fn memory(&self, slot: Slot) -> ByteSize {
-        self.chain_slot(slot).map_or(ByteSize::ZERO, |slot| slot.memory)
     }
 }

@@ -8,8 +8,8 @@ use snic_domain::{
 };
 
 use crate::PlanCatalogue;
-use crate::catalogue::whole_pages;
 use crate::form::PassCost;
+use crate::memory::allocated_memory;
 use crate::stay::{Stay, Transit};
 use crate::work::{Passage, Work};
 
@@ -231,8 +231,8 @@ impl Reservation {
         self.sync
     }
 
-    /// On-board memory of all NT instances that it uses, in whole pages. DAGs of one tenant share the memory
-    /// of an NT instance, so a ledger may count less.
+    /// On-board memory of all NT instances that it uses, in whole pages. DAGs and instances of one tenant share the
+    /// memory of an NT, so a ledger may count less.
     pub fn memory(&self) -> ByteSize {
         self.shares.iter().map(|share| share.memory).sum()
     }
@@ -248,7 +248,7 @@ impl Reservation {
 pub(crate) struct NtCost {
     pub(crate) way: Passage,
     /// In whole pages.
-    memory: ByteSize,
+    pub(crate) memory: ByteSize,
 }
 
 impl NtCost {
@@ -256,7 +256,7 @@ impl NtCost {
     const NONE: Self = Self { way: Passage::NONE, memory: ByteSize::ZERO };
 
     pub(crate) fn of(nt: &NtType) -> Self {
-        Self { way: Passage::of(nt), memory: whole_pages(nt.memory) }
+        Self { way: Passage::of(nt), memory: allocated_memory(nt) }
     }
 }
 

@@ -102,8 +102,6 @@ pub(crate) struct Solution<'a> {
 /// What made placements fail besides bandwidth and regions, for the error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Blocked {
-    /// Least memory that a placement would have needed, in bytes.
-    pub(crate) memory: Option<u64>,
     /// Rows of the first placement that was found but does not fit the tables: of those that were tried it
     /// has the fewest cuts.
     pub(crate) rows: Option<crate::TableRows>,
@@ -150,8 +148,6 @@ pub(crate) struct Search<'a, 'v> {
     headroom: u64,
     best: Option<Solution<'a>>,
     steps: u32,
-    /// How often a path needed more memory than was left.
-    memory_short: u32,
     pub(crate) cover_steps: u32,
     /// Most loads of a cover.
     pub(crate) cover_most: usize,
@@ -189,7 +185,6 @@ impl<'a, 'v> Search<'a, 'v> {
             headroom: u64::MAX,
             best: None,
             steps: 0,
-            memory_short: 0,
             cover_steps: 0,
             cover_most: 0,
             may_load: true,
@@ -435,7 +430,6 @@ impl<'a, 'v> Search<'a, 'v> {
         let single = shares::single(self.view, of, job.kbps, at.forced);
         let one_does = !single.is_empty();
         let takes_victim = single.iter().any(|(region, _)| self.view.loadable >> region & 1 == 1);
-        let short_before = self.memory_short;
         for (region, widest) in single {
             let path = self.view.path(usize::from(region), of, widest);
             let Some(mut path) = path else { continue };
@@ -446,9 +440,9 @@ impl<'a, 'v> Search<'a, 'v> {
                 return;
             }
         }
-        // If one region suffices, several only help if it takes too much memory, or is a victim that
-        // another part of the DAG needs for a load.
-        if one_does && !takes_victim && self.memory_short == short_before {
+        // If one region suffices, several only help if it is a victim that another part of the DAG
+        // needs for a load.
+        if one_does && !takes_victim {
             return;
         }
         // All paths through all regions take about as long as the widest of each.
@@ -469,26 +463,17 @@ impl<'a, 'v> Search<'a, 'v> {
         paths: SmallVec<[RegionPath; 2]>,
     ) {
         let before = self.headroom;
-        let mut taken = 0;
-        let mut fits = true;
         for path in &paths {
-            let cost = self.view.memory_cost(path.region, &path.slots);
-            if cost > self.view.memory {
-                self.note_memory(cost);
-                fits = false;
-                break;
-            }
             self.headroom = self.headroom.min(self.view.take(path, of));
-            taken += 1;
         }
-        if fits && self.could_be_better() {
+        if self.could_be_better() {
             let part = ChainPart { chain: at.chain, start: at.start, end: at.end, paths };
             self.parts.push(part);
             self.extend(at.chain, at.end, at.cuts);
             let part = self.parts.pop();
             self.undo(part.as_ref().map_or(&[], |part| &part.paths[..]), of);
         } else {
-            self.undo(&paths[..taken], of);
+            self.undo(&paths, of);
         }
         self.headroom = before;
     }
@@ -516,13 +501,6 @@ impl<'a, 'v> Search<'a, 'v> {
             }
             self.loads.pop();
         }
-    }
-
-    fn note_memory(&mut self, cost: u64) {
-        self.memory_short += 1;
-        let used = self.view.job.ledger.memory_residual().get() - self.view.memory;
-        let needed = used + cost;
-        self.blocked.memory = Some(self.blocked.memory.map_or(needed, |least| least.min(needed)));
     }
 
     /// The score of what is placed so far: a lower bound for every solution that extends it.

@@ -9,7 +9,7 @@ use snic_domain::limits::REGIONS_MAX;
 use crate::view::{NtSequence, RegionPath, View};
 
 /// Regions with a single path of at least `kbps`, with its width, the widest first. With forced regions,
-/// only a single forced region qualifies. A thrifty plan prefers regions that take the least memory.
+/// only a single forced region qualifies.
 pub(crate) fn single(
     view: &View<'_>,
     of: NtSequence<'_>,
@@ -26,25 +26,18 @@ pub(crate) fn single(
             found.push((region as u8, widest));
         }
     }
-    let memory = |region: u8, widest| {
-        let path = view.path(usize::from(region), of, widest);
-        path.map_or(0, |path| view.memory_cost(region, &path.slots))
-    };
-    match view.job.is_thrifty {
-        true => found.sort_by_key(|(r, widest)| (memory(*r, *widest), Reverse(*widest), *r)),
-        false => found.sort_by_key(|(region, widest)| (Reverse(*widest), *region)),
-    }
+    found.sort_by_key(|(region, widest)| (Reverse(*widest), *region));
     found
 }
 
 /// Sets of paths that together carry `kbps`: the fewest paths; if that uses victims, the fewest that avoid
-/// victims; if it takes memory, the fewest that take the least. Every forced region is used.
+/// victims. Every forced region is used.
 pub(crate) fn several(
     view: &View<'_>,
     of: NtSequence<'_>,
     kbps: u64,
     forced: u32,
-) -> SmallVec<[SmallVec<[RegionPath; 2]>; 3]> {
+) -> SmallVec<[SmallVec<[RegionPath; 2]>; 2]> {
     let mut all = Vec::new();
     for region in 0..REGIONS_MAX {
         view.paths(region, of, &mut all);
@@ -52,18 +45,11 @@ pub(crate) fn several(
     let is_forced = |path: &RegionPath| forced >> path.region & 1 == 1;
     let is_spared =
         |path: &RegionPath| view.loadable >> path.region & 1 == 1 && forced >> path.region & 1 == 0;
-    let memory = |path: &RegionPath| view.memory_cost(path.region, &path.slots);
     all.sort_by_key(|path| (Reverse(is_forced(path)), Reverse(path.kbps), path.region));
-    let mut found: SmallVec<[SmallVec<[RegionPath; 2]>; 3]> = SmallVec::new();
-    if !view.job.is_thrifty {
-        found.extend(fewest(&all, kbps, forced));
-    }
-    if !view.job.is_thrifty && all.iter().any(is_spared) {
+    let mut found: SmallVec<[SmallVec<[RegionPath; 2]>; 2]> = SmallVec::new();
+    found.extend(fewest(&all, kbps, forced));
+    if all.iter().any(is_spared) {
         all.sort_by_key(|path| (Reverse(is_forced(path)), is_spared(path), Reverse(path.kbps)));
-        found.extend(fewest(&all, kbps, forced).filter(|other| !found.contains(other)));
-    }
-    if view.job.is_thrifty || all.iter().any(|path| memory(path) > 0) {
-        all.sort_by_key(|path| (Reverse(is_forced(path)), memory(path), Reverse(path.kbps)));
         found.extend(fewest(&all, kbps, forced).filter(|other| !found.contains(other)));
     }
     found

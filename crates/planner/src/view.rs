@@ -77,8 +77,6 @@ pub(crate) struct View<'a> {
     pub(crate) loadable: u32,
     /// The same, by what makes them interchangeable.
     pub(crate) classes: SmallVec<[Class; 4]>,
-    /// On-board memory left, in bytes.
-    pub(crate) memory: u64,
 }
 
 pub(crate) const fn kbps(bandwidth: Bandwidth) -> u64 {
@@ -104,13 +102,8 @@ impl<'a> View<'a> {
             uses: [0; CHAIN_SLOTS_MAX],
             planned: false,
         };
-        let mut view = Self {
-            job,
-            regions: [none; REGIONS_MAX],
-            loadable: 0,
-            classes: SmallVec::new(),
-            memory: job.ledger.memory_residual().get(),
-        };
+        let mut view =
+            Self { job, regions: [none; REGIONS_MAX], loadable: 0, classes: SmallVec::new() };
         for (region, entry) in (0u8..).zip(job.ledger.entries()) {
             view.open(RegionId(region), entry);
         }
@@ -224,20 +217,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a load of `chain` would carry of a sequence in kbit/s, and the memory of its first path
-    /// in bytes; `None` if there is no path.
-    pub(crate) fn carried_fresh(
-        &self,
-        chain: &'a PhysicalChain,
-        of: NtSequence<'_>,
-    ) -> (u64, Option<u64>) {
+    /// What a load of `chain` would carry of a sequence, in kbit/s.
+    pub(crate) fn carried_fresh(&self, chain: &'a PhysicalChain, of: NtSequence<'_>) -> u64 {
         let limits = self.limits(&self.fresh_region(chain), of);
-        let memory = |slot: &u8| chain.slots[usize::from(*slot)].memory.get();
-        let first = first_path(chain, &limits.slots, of.keys, 1);
-        let memory = first.map(|slots| slots.iter().map(memory).sum());
         let mut sum = 0u64;
         for_each_path(chain, limits, of.keys, |_, kbps| sum = sum.saturating_add(kbps));
-        (sum, memory)
+        sum
     }
 
     /// What each slot of a region, and its port, can pass of a sequence.
@@ -267,33 +252,14 @@ impl<'a> View<'a> {
         self.job.totals.iter().any(|total| self.left_of_all(total.key) < total.kbps)
     }
 
-    /// Memory that a path through a region adds for the job's tenant, in bytes (whole pages).
-    pub(crate) fn memory_cost(&self, region: u8, slots: &[u8]) -> u64 {
-        slots.iter().map(|slot| self.slot_memory_cost(region, *slot)).sum()
-    }
-
-    /// The memory of an NT instance is allocated once for each tenant, by the first use.
-    fn slot_memory_cost(&self, region: u8, slot: u8) -> u64 {
-        let view = &self.regions[usize::from(region)];
-        let Some(chain) = view.chain else { return 0 };
-        let size = chain.slots[usize::from(slot)].memory.get();
-        if size == 0 || view.uses[usize::from(slot)] > 0 {
-            return 0;
-        }
-        let (ledger, tenant) = (self.job.ledger, self.job.tenant());
-        let paid = !view.planned && ledger.is_memory_paid(RegionId(region), Slot(slot), tenant);
-        if paid { 0 } else { size }
-    }
-
     /// Takes what `path` needs for a sequence; returns the headroom left on its tightest NT, in kbit/s. The caller
-    /// ensures that bandwidth, credits and memory suffice.
+    /// ensures that bandwidth and credits suffice.
     pub(crate) fn take(&mut self, path: &RegionPath, of: NtSequence<'_>) -> u64 {
         let mut headroom = u64::MAX;
         let credits = self.credits_of(path, of);
         let view = &mut self.regions[usize::from(path.region)];
         view.port = view.port.saturating_sub(path.kbps);
         for slot in &path.slots {
-            self.memory -= self.slot_memory_cost(path.region, *slot);
             let (view, slot) = (&mut self.regions[usize::from(path.region)], usize::from(*slot));
             view.free[slot] -= path.kbps;
             view.credits[slot] = view.credits[slot].saturating_sub(credits);
@@ -313,7 +279,6 @@ impl<'a> View<'a> {
             view.free[usize::from(*slot)] += path.kbps;
             view.credits[usize::from(*slot)] += credits;
             view.uses[usize::from(*slot)] -= 1;
-            self.memory += self.slot_memory_cost(path.region, *slot);
         }
     }
 

@@ -19,17 +19,21 @@ const GBIT: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
 
 /// What the card of these tests offers, written down once more: by region and slot the most that
-/// the NT serves in bit/s, and the bytes that a tenant pays for it, in pages of 2 MiB.
-const SLOTS: [(u8, u8, u64, u64); 3] =
-    [(0, 0, 10 * GBIT, 4 * MIB), (0, 1, 10 * GBIT, 0), (1, 0, 10 * GBIT, 2 * MIB)];
+/// the NT serves in bit/s, and the NT with the bytes that a tenant pays for it, in pages of 2 MiB.
+const SLOTS: [(u8, u8, u64, (&str, u64)); 4] = [
+    (0, 0, 10 * GBIT, ("nat", 4 * MIB)),
+    (0, 1, 10 * GBIT, ("firewall", 0)),
+    (1, 0, 10 * GBIT, ("aes", 2 * MIB)),
+    (1, 1, 10 * GBIT, ("nat", 4 * MIB)),
+];
 const PORT: u64 = 25 * GBIT;
 /// 9 MiB are four whole pages.
 const MEMORY: u64 = 8 * MIB;
 const ROWS: TableRows = TableRows { dags: 4, stages: 4, chains: 4, instances: 6 };
 
-/// `nat firewall` in region 0, `aes` in region 1; little of everything else.
+/// `nat firewall` in region 0, `aes nat` in region 1; little of everything else.
 fn world() -> World {
-    let mut world = World::with(2, "nat firewall aes", &[("nf", "nat firewall"), ("a", "aes")]);
+    let mut world = World::with(2, "nat firewall aes", &[("nf", "nat firewall"), ("a", "aes nat")]);
     world.nt("nat", |nt| nt.memory = ByteSize::from_mib(3));
     world.nt("aes", |nt| nt.memory = ByteSize::from_bytes(1));
     let mut card = profile(2);
@@ -82,13 +86,11 @@ impl Book {
         let mut paid = BTreeSet::new();
         for (name, hops) in &self.0 {
             for (region, slots, _) in hops {
-                paid.extend(slots.iter().map(|slot| (*region, *slot, name.tenant.clone())));
+                let nts = SLOTS.iter().filter(|s| s.0 == *region && slots.contains(&s.1));
+                paid.extend(nts.map(|slot| (name.tenant.clone(), slot.3)));
             }
         }
-        let cost = |region, slot| {
-            SLOTS.iter().find(|s| (s.0, s.1) == (region, slot)).map_or(0, |slot| slot.3)
-        };
-        paid.into_iter().map(|(region, slot, _)| cost(region, slot)).sum()
+        paid.into_iter().map(|(_, (_, bytes))| bytes).sum()
     }
 
     fn rows(&self) -> [usize; 4] {
@@ -175,6 +177,8 @@ fn a_page_too_much_is_refused_and_names_memory() {
     let nat = || vec![(0, vec![0], GBIT)];
     assert!(hold(&mut world, &mut book, &name("t0/a"), &nat()), "4 of 8 MiB");
     assert!(hold(&mut world, &mut book, &name("t0/b"), &nat()), "paid for already");
+    let elsewhere = [(1, vec![1], GBIT)];
+    assert!(hold(&mut world, &mut book, &name("t0/c"), &elsewhere), "for all regions");
     assert!(hold(&mut world, &mut book, &name("t1/a"), &[(1, vec![0], GBIT)]), "6 MiB");
     assert!(!hold(&mut world, &mut book, &name("t1/b"), &nat()), "10 of 8 MiB");
     let error = world.ledger.hold(&name("t1/b"), reservation(&world, &nat())).expect_err("memory");
@@ -197,7 +201,7 @@ fn requests() -> impl Strategy<Value = Vec<(usize, Option<Vec<Hop>>)>> {
         10 * GBIT,
         10 * GBIT + KBIT,
     ]);
-    let single = prop::sample::select(vec![(0u8, 0u8), (0, 1), (1, 0), (1, 1), (2, 0)]);
+    let single = prop::sample::select(vec![(0u8, 0u8), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0)]);
     let one = (single, bps.clone()).prop_map(|((region, slot), bps)| (region, vec![slot], bps));
     let both = bps.prop_map(|bps| vec![(0, vec![0, 1], bps)]);
     let hops = prop_oneof![prop::collection::vec(one, 1..3), both];

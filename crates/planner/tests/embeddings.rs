@@ -279,6 +279,7 @@ fn memory_and_rows_have_an_end() {
     world.nt("a", |nt| nt.memory = ByteSize::from_mib(10_000));
     world.add("t0/d0", &chain("a", gbps(1))).expect("10,000 of 10,240 MiB");
     world.add("t0/d1", &chain("a", gbps(1))).expect("the same tenant's memory");
+    world.add("t0/d2", &chain("a", gbps(9))).expect("the same memory from another region");
     let refusal = world.add("t1/d0", &chain("a", gbps(1))).expect_err("another tenant's");
     let short = &refusal.shortages[0];
     assert_eq!((short.resource, short.required), (Resource::Memory, 10_000 << 20));

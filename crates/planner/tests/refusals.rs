@@ -178,7 +178,7 @@ fn memory_is_told_in_whole_pages_beside_what_is_left() {
     world = on(world, card, TableRows::CARD);
     world.load(0, "a");
     world.load(1, "b");
-    // Each instance takes two pages of 2 MiB for each tenant.
+    // Each NT takes two pages of 2 MiB for each tenant.
     world.add("t0/d0", &chain("a", gbps(1))).expect("4 of 12 MiB");
     world.add("t0/d1", &chain("a", gbps(1))).expect("the same tenant pays once");
     world.add("t1/d0", &chain("a", gbps(1))).expect("8 of 12 MiB");

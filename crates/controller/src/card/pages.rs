@@ -1,8 +1,8 @@
 //! On-board memory: the owner, a tenant's NT, of each page of a card.
 //!
 //! An NT's space is each tenant's own, and one for all of the tenant's DAGs on the card and all
-//! regions that hold the NT: page rows are keyed so (SuperNIC, 4: a virtual memory). The ledger has counted at least
-//! as much before anything comes here. A space is there while a DAG that uses it is in the tables, and
+//! regions that hold the NT: page rows are keyed so (SuperNIC, 4: a virtual memory). The ledger has counted as
+//! much before anything comes here, or more while a DAG changes. A space is there while a DAG that uses it is in the tables, and
 //! goes with the last one.
 //!
 //! A page uses the row with its own number, so no two spaces can ever share one. It is free when
@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::limits::{PAGE_ROWS, PAGE_SIZE};
 use snic_domain::{CardProfile, DagName, NtType};
+use snic_planner::allocated_memory;
 use snic_tables::{PageRow, RowKey, Table, TableImage};
 
 use super::tables::Tables;
@@ -41,7 +42,7 @@ impl PageNeed {
         numbers: &NtNumbers,
     ) -> BTreeSet<Self> {
         let need = |nt: &NtType| {
-            let pages = u16::try_from(nt.memory.get().div_ceil(PAGE_SIZE.get()));
+            let pages = u16::try_from(allocated_memory(nt).get() / PAGE_SIZE.get());
             Self { space: (tenant, numbers.of(&nt.id).0), pages: pages.unwrap_or(u16::MAX) }
         };
         nts.map(need).filter(|need| need.pages > 0).collect()

@@ -1,10 +1,12 @@
 //! From placements to the engine's topology.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
-use snic_domain::{Bandwidth, CardId, CardProfile, DagName, RegionId, Slot, TenantId};
+use snic_domain::{
+    Bandwidth, ByteSize, CardId, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId,
+};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 use snic_planner::BitCost;
@@ -111,10 +113,17 @@ impl OnCard<'_> {
             named.tenants.push(id.clone());
             named.topology.tenants.push(self.tenant_shape(id));
             let used = area::used_slots(of_tenant.iter().map(|(_, placement)| *placement));
+            let mut counted = BTreeSet::new();
             for (entry, placement) in of_tenant {
                 let area_uses = self.area_uses(placement, &used);
                 held.add(&area_uses);
-                named.topology.flows.push(self.flow(entry, placement, tenant, &area_uses));
+                let memory = self.memory(placement, &mut counted);
+                named.topology.flows.push(self.flow(
+                    entry,
+                    placement,
+                    (tenant, memory),
+                    &area_uses,
+                ));
                 named.dags.push(entry.name().clone());
                 named.units.push(self.unit(entry));
                 named.area_uses.push(area_uses);
@@ -152,7 +161,7 @@ impl OnCard<'_> {
         &self,
         entry: &DagEntry,
         placement: &Placement,
-        tenant: u32,
+        (tenant, memory): (u32, u64),
         area_uses: &[AreaUse],
     ) -> DagFlow {
         let mut costs: BTreeMap<usize, u32> = BTreeMap::new();
@@ -182,8 +191,16 @@ impl OnCard<'_> {
                 .map(|(k, cost)| (k, Cost::from_raw(cost)))
                 .collect(),
             area_per_bps: area::per_bps(area_uses),
-            memory: self.registry.memory_of(&placement.spec).get().div_ceil(PAGE_SIZE.get()),
+            memory,
         }
+    }
+
+    /// Pages of a DAG's NTs but for those already `counted`: DAGs of a tenant share them.
+    fn memory(&self, placement: &Placement, counted: &mut BTreeSet<NtTypeId>) -> u64 {
+        let pages = self.registry.pages_of(&placement.spec).into_iter();
+        let new: ByteSize =
+            pages.filter(|(nt, _)| counted.insert(nt.clone())).map(|(_, memory)| memory).sum();
+        new.get() / PAGE_SIZE.get()
     }
 
     /// How long packets of a DAG stay in the packet store, beside [`STORE_STAY_NANOS`].

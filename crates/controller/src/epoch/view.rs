@@ -113,7 +113,8 @@ pub struct DagFairness {
     pub area_per_bps: u64,
     /// What that is made of.
     pub area_uses: Vec<AreaUse>,
-    /// On-board memory that it asks for, in pages.
+    /// On-board memory that it asks for, in pages; what DAGs of a tenant share counts with the first
+    /// of them, by name.
     pub memory_pages: u64,
     /// The resources that its packets pass.
     pub resources: Vec<ResourceUse>,

@@ -1,9 +1,9 @@
 //! Usage and quotas of tenants.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{Bandwidth, Bitstream, ByteSize, DagSpec, NtTypeId, Quota, TenantId};
+use snic_planner::allocated_memory;
 
 use super::Registry;
 use crate::protocol::{ControlError, TenantUsage};
@@ -162,18 +162,10 @@ impl Registry {
         }
     }
 
-    /// On-board memory that a DAG's NTs need, each NT type once: instances of a tenant share it.
-    pub fn memory_of(&self, spec: &DagSpec) -> ByteSize {
-        let nts: BTreeSet<_> = spec.nodes.iter().map(|node| &node.nt).collect();
-        nts.into_iter().filter_map(|nt| self.nt(nt)).map(|nt| nt.memory).sum()
-    }
-
-    /// The memory of each NT type of a DAG, in whole pages, as cards allocate it.
-    fn pages_of(&self, spec: &DagSpec) -> BTreeMap<NtTypeId, ByteSize> {
-        let memory = |id: &NtTypeId| self.nt(id).map_or(ByteSize::ZERO, |nt| nt.memory);
-        let pages = |id: &NtTypeId| memory(id).get().div_ceil(PAGE_SIZE.get()) * PAGE_SIZE.get();
-        let of = |id: &NtTypeId| (id.clone(), ByteSize::from_bytes(pages(id)));
-        spec.nodes.iter().map(|node| of(&node.nt)).collect()
+    /// The memory of each NT type of a DAG, as cards allocate it.
+    pub fn pages_of(&self, spec: &DagSpec) -> BTreeMap<NtTypeId, ByteSize> {
+        let memory = |id: &NtTypeId| self.nt(id).map(allocated_memory).unwrap_or_default();
+        spec.nodes.iter().map(|node| (node.nt.clone(), memory(&node.nt))).collect()
     }
 
     /// Checks that a DAG is within its tenant's quota, in place of what it was charged for before.
@@ -262,8 +254,7 @@ impl Registry {
         }
         for own in all.values_mut() {
             let nts = own.nts.keys().filter_map(|nt| self.nt(nt));
-            let pages = nts.map(|nt| nt.memory.get().div_ceil(PAGE_SIZE.get())).sum::<u64>();
-            own.usage.memory = ByteSize::from_bytes(pages * PAGE_SIZE.get());
+            own.usage.memory = nts.map(allocated_memory).sum();
         }
         let mut catalogue = snic_planner::PlanCatalogue::new();
         for record in self.nts.values() {

@@ -39,3 +39,4 @@ mod tenants;
 mod transcripts;
 mod trust;
 mod updates;
+mod usage;

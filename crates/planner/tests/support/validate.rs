@@ -7,7 +7,7 @@ use snic_domain::EmbeddingKind::{FreeRegion, Shared, Split, VictimRegion};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
 use snic_domain::{
     Area, Bandwidth, Bitstream, ByteSize, ChainExplanation, Dag, EmbeddingKind, Form,
-    FormPreference, Instance, NodeId, NtType, RegionId, RejectionReason, Slot, TenantId,
+    FormPreference, Instance, NodeId, NtType, NtTypeId, RegionId, RejectionReason, Slot, TenantId,
 };
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, RegionCondition};
 
@@ -67,7 +67,7 @@ pub fn plan(
     explanation(ledger, catalogue, request, plan)
 }
 
-fn nt_of<'a>(dag: &'a Dag, node: &NodeId) -> &'a snic_domain::NtTypeId {
+fn nt_of<'a>(dag: &'a Dag, node: &NodeId) -> &'a NtTypeId {
     &dag.nodes().iter().find(|n| n.id == *node).expect("a node of the DAG").nt
 }
 
@@ -148,11 +148,12 @@ fn sums(
 ) -> Checked {
     let others: Vec<_> = ledger.reservations().filter(|(name, _)| *name != request.name).collect();
     let mut used: BTreeMap<(RegionId, Slot), Bandwidth> = BTreeMap::new();
-    let mut pages: BTreeSet<(RegionId, Slot, TenantId)> = BTreeSet::new();
+    let mut spaces: BTreeSet<(TenantId, NtTypeId)> = BTreeSet::new();
+    let nt_at = |region: RegionId, slot: Slot| contents[&region].nts[slot.index()].clone();
     for instance in plan.mapping.instances() {
         for slot in &instance.slots {
             *used.entry((instance.region, *slot)).or_default() += instance.bandwidth;
-            pages.insert((instance.region, *slot, request.name.tenant.clone()));
+            spaces.insert((request.name.tenant.clone(), nt_at(instance.region, *slot)));
         }
     }
     let mine: Vec<_> = used.iter().map(|((r, s), b)| (*r, *s, *b)).collect();
@@ -160,7 +161,7 @@ fn sums(
     for (name, reservation) in &others {
         for (region, slot, bandwidth) in reservation.bandwidths() {
             *used.entry((region, slot)).or_default() += bandwidth;
-            pages.insert((region, slot, name.tenant.clone()));
+            spaces.insert((name.tenant.clone(), nt_at(region, slot)));
         }
     }
     for ((region, slot), bandwidth) in &used {
@@ -174,9 +175,9 @@ fn sums(
     ensure(ingress + bandwidth <= ledger.profile().ingress, || "ingress overbooked".into())?;
     let egress: Bandwidth = others.iter().map(|(_, r)| r.egress()).sum();
     ensure(egress + bandwidth <= ledger.profile().egress, || "egress overbooked".into())?;
-    let memory: u64 = pages
+    let memory: u64 = spaces
         .iter()
-        .filter_map(|(region, slot, _)| catalogue.nt(&contents[region].nts[slot.index()]))
+        .filter_map(|(_, nt)| catalogue.nt(nt))
         .map(|nt| nt.memory.get().div_ceil(PAGE_SIZE.get()) * PAGE_SIZE.get())
         .sum();
     ensure(ByteSize::from_bytes(memory) <= ledger.profile().memory, || "memory overbooked".into())
