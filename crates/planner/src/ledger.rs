@@ -441,7 +441,9 @@ impl Ledger {
         tenant: &TenantId,
         nts: impl Iterator<Item = (NtKey, ByteSize)>,
     ) -> ByteSize {
-        nts.filter(|(nt, _)| !self.memory.has(tenant, *nt)).map(|(_, size)| size).sum()
+        let new: BTreeMap<NtKey, ByteSize> =
+            nts.filter(|(nt, _)| !self.memory.has(tenant, *nt)).collect();
+        new.into_values().sum()
     }
 
     /// Whether a tenant's memory for an NT is allocated already.
@@ -449,17 +451,17 @@ impl Ledger {
         self.memory.has(tenant, nt)
     }
 
-    /// The NTs of a reservation with the memory of each, in whole pages.
-    fn nts_of(&self, reservation: &Reservation) -> BTreeMap<NtKey, ByteSize> {
-        let slot = |share: &SlotShare| -> Option<&ChainSlot> {
+    /// The NTs of a reservation's shares with the memory of each, in whole pages.
+    fn nts_of(&self, reservation: &Reservation) -> impl Iterator<Item = (NtKey, ByteSize)> {
+        let slot = move |share: &SlotShare| -> Option<&ChainSlot> {
             self.regions.get(share.region.index())?.chain_slot(share.slot)
         };
-        reservation.shares.iter().filter_map(slot).map(|nt| (nt.key, nt.memory)).collect()
+        reservation.shares.iter().filter_map(slot).map(|nt| (nt.key, nt.memory))
     }
 
     /// The memory that a reservation uses, each NT once: DAGs of its tenant may use it, too.
     pub(crate) fn memory_of(&self, reservation: &Reservation) -> ByteSize {
-        self.nts_of(reservation).into_values().sum()
+        self.nts_of(reservation).collect::<BTreeMap<_, _>>().into_values().sum()
     }
 
     fn memory_max(&self) -> ByteSize {
@@ -503,7 +505,7 @@ impl Ledger {
         let kept = own.map_or((0, 0), |own| (own.store, own.sync));
         check_total(Resource::PacketStore, reservation.store, self.store_left(0).max(kept.0))?;
         check_total(Resource::SyncEntries, reservation.sync, self.sync_left(0).max(kept.1))?;
-        let memory = self.memory_cost(tenant, self.nts_of(reservation).into_iter());
+        let memory = self.memory_cost(tenant, self.nts_of(reservation));
         check_total(Resource::Memory, memory.get(), self.memory_residual().get())?;
         for (_, required, available) in reservation.rows.beside(self.rows_residual()) {
             check_total(Resource::TableRows, required.into(), available.into())?;

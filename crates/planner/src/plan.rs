@@ -1,12 +1,10 @@
 //! Planning of one DAG on one card: from the request to the plan as a value.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use snic_domain::{
-    Bandwidth, BitstreamId, ByteSize, Cycles, Dag, DagName, Form, FormChoice, FormPreference,
-    Infeasible, Instance, Mapping, NodeId, NtTypeId, RegionId, Slot, Stage, TenantId, VirtualChain,
+    Bandwidth, BitstreamId, Cycles, Dag, DagName, Form, FormChoice, FormPreference, Infeasible,
+    Instance, Mapping, NodeId, NtTypeId, RegionId, Slot, Stage, TenantId, VirtualChain,
 };
 
 use crate::candidates::bitstreams;
@@ -131,9 +129,8 @@ impl<'a> Job<'a> {
         let profile = ledger.profile();
         let kbps = kbps(request.dag.bandwidth());
         let work = Work::with(profile, &request.dag.spec().packet_sizes, payload);
-        let sizes = nts.iter().map(|nt: &NtCost| nt.memory);
-        let spaces: BTreeMap<NtKey, ByteSize> = keys.iter().copied().zip(sizes).collect();
-        let memory = ledger.memory_cost(tenant, spaces.into_iter());
+        let spaces = keys.iter().copied().zip(nts.iter().map(|nt: &NtCost| nt.memory));
+        let memory = ledger.memory_cost(tenant, spaces);
         Ok(Self {
             ledger,
             catalogue,
