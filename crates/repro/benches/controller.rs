@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
@@ -393,5 +393,26 @@ fn batch(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, epoch, batch);
+/// What looking for a better arrangement of a card with 1,000 DAGs costs: the picture that the controller's thread
+/// takes, and what another thread does with it.
+fn rearrangement(c: &mut Criterion) {
+    let bench = Bench::new(500, Loads::Steady);
+    let picture = || bench.controller.picture(&bench.cards[0].id).expect("it is ready");
+    let mut group = c.benchmark_group("a better arrangement of 1,000 DAGs");
+    group.sample_size(20);
+    group.bench_function("picture", |b| b.iter(|| black_box(picture())));
+    group.bench_function("search", |b| {
+        b.iter_batched(picture, |picture| black_box(picture.search(4)), BatchSize::PerIteration);
+    });
+    group.bench_function("recommendations", |b| {
+        b.iter_batched(
+            picture,
+            |picture| black_box(picture.recommendations(Vec::new())),
+            BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, epoch, batch, rearrangement);
 criterion_main!(benches);

@@ -264,7 +264,8 @@ mod tests {
         let mut spec = valid();
         node(&mut spec, "/dev/vfio/7", "rw");
         let text = spec.to_json().expect("valid");
-        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let mut json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        json.sort_all_objects();
         let keys = |value: &serde_json::Value| {
             let object = value.as_object().expect("an object");
             object.keys().cloned().collect::<Vec<_>>()
