@@ -9,12 +9,8 @@
 //! for each NT n:  Σ_d demand[d,n] a[d] - Σ_t p[t,n] <= Σ over loads for all of bandwidth[b,n] x[b,c]
 //! minimise        Σ x - 100 Σ a
 //!
-//! for each NT n that keeps state, with slots s = 1, 2, … that may hold it:
-//! o[n,s]  whether there is such a slot for all             Σ_s o <= Σ x of loads for all that hold n
-//! f[t,s]  what tenant t sends through it, <= y · maximum   Σ_t f[t,s] <= maximum · o[n,s]
-//! y[t,s]  whether t uses it, and q[t,n] how many of its own, q · maximum >= p[t,n]
-//! for each tenant:  Σ_s f[t,s] = its demand for n - p[t,n]
-//! and over all:     Σ memory[n] (y + q) <= memory of the card
+//! m[t,n]  whether tenant t has the memory of NT n          >= a[d] of each of its DAGs with n
+//! over all:       Σ memory[n] m <= memory of the card
 //! ```
 //!
 //! A chain may be cut anywhere and spread over instances, so an order of NTs costs passes, never
@@ -23,7 +19,7 @@
 #[path = "../../../crates/planner/tests/support/validate.rs"]
 mod validate;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -31,7 +27,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use snic_domain::{Area, Bitstream, ByteSize, NtTypeId, RegionKind, TenantId};
+use snic_domain::{Area, Bitstream, ByteSize, RegionKind, TenantId};
 use snic_planner::{Ledger, PlanBatch, PlanRequest, plan, plan_batch};
 use snic_workloads::instance::{SmallProblem, instance};
 
@@ -111,7 +107,6 @@ fn program(instance: &SmallProblem) -> (Program, std::ops::Range<usize>, std::op
     program.constraint(ingress, mbps(profile.ingress).unsigned_abs());
     let tenants: BTreeSet<_> =
         instance.catalogue.bitstreams().filter_map(|b| b.id.owner()).collect();
-    let mut own_flows = BTreeMap::new();
     for nt in instance.catalogue.nts() {
         let demand = |(index, (_, dag)): (usize, &(_, snic_domain::Dag))| {
             let nodes = dag.nodes().iter().filter(|node| node.nt == nt.id).count() as i64;
@@ -126,7 +121,6 @@ fn program(instance: &SmallProblem) -> (Program, std::ops::Range<usize>, std::op
         all.extend(serve(None));
         for tenant in &tenants {
             let own = program.variable(0, false, 1_000_000);
-            own_flows.insert((tenant.clone(), nt.id.clone()), own);
             all.push((own, -1));
             program.constraint(serve(Some(tenant)).into_iter().chain([(own, 1)]), 0);
             let theirs = instance.dags.iter().enumerate().filter(|(_, (n, _))| n.tenant == *tenant);
@@ -135,67 +129,27 @@ fn program(instance: &SmallProblem) -> (Program, std::ops::Range<usize>, std::op
         }
         program.constraint(all, 0);
     }
-    keep_memory(&mut program, instance, (&loads, &dags), &own_flows);
+    keep_memory(&mut program, instance, &dags);
     let (first, last) = (dags[0], dags[dags.len() - 1]);
     (program, 0..first, first..last + 1)
 }
 
-/// What state takes: each tenant pays for each NT instance that it uses.
-fn keep_memory(
-    program: &mut Program,
-    instance: &SmallProblem,
-    (loads, dags): (&[(&Bitstream, usize)], &[usize]),
-    own_flows: &BTreeMap<(TenantId, NtTypeId), usize>,
-) {
+/// On-board memory: a card allocates that of an NT once for each tenant, whatever its DAGs and instances.
+fn keep_memory(program: &mut Program, instance: &SmallProblem, dags: &[usize]) {
     let tenants: BTreeSet<&TenantId> = instance.dags.iter().map(|(name, _)| &name.tenant).collect();
     let mut all = Vec::new();
     for nt in instance.catalogue.nts().filter(|nt| nt.memory > ByteSize::ZERO) {
-        let (most, pages) = (mbps(nt.bandwidth_max), (nt.memory.get() >> 21) as i64);
-        let demand = |tenant: &TenantId| -> Vec<(usize, i64)> {
-            let theirs = dags.iter().zip(&instance.dags).filter(|(_, (n, _))| n.tenant == *tenant);
-            let of = |(column, (_, dag)): (&usize, &(_, snic_domain::Dag))| {
-                let nodes = dag.nodes().iter().filter(|node| node.nt == nt.id).count() as i64;
-                (*column, nodes * mbps(dag.bandwidth()))
-            };
-            theirs.map(of).filter(|(_, demand)| *demand > 0).collect()
-        };
-        // More slots than all tenants could fill one by one are useless.
-        let useful = |tenant: &&TenantId| -> i64 {
-            let sum: i64 = demand(tenant).iter().map(|(_, mbps)| mbps).sum();
-            (sum as u64).div_ceil(most as u64) as i64
-        };
-        let slots = tenants
-            .iter()
-            .map(useful)
-            .sum::<i64>()
-            .min(instance.ledger.profile().regions.len() as i64);
-        let open: Vec<usize> = (0..slots).map(|_| program.variable(0, true, 1)).collect();
-        let shared = loads.iter().filter(|(b, _)| b.id.owner().is_none() && b.nts.contains(&nt.id));
-        let there = shared.map(|(_, column)| (*column, -1));
-        program.constraint(open.iter().map(|o| (*o, 1)).chain(there), 0);
-        for pair in open.windows(2) {
-            program.constraint([(pair[1], 1), (pair[0], -1)], 0);
-        }
-        let mut through: Vec<Vec<(usize, i64)>> = open.iter().map(|o| vec![(*o, -most)]).collect();
+        let pages = (nt.memory.get() >> 21) as i64;
         for tenant in &tenants {
-            let mut served = demand(tenant);
-            for through in &mut through {
-                let flow = program.variable(0, false, 1_000_000);
-                let uses = program.variable(0, true, 1);
-                program.constraint([(flow, 1), (uses, -most)], 0);
-                through.push((flow, 1));
-                served.push((flow, -1));
-                all.push((uses, pages));
+            let has = program.variable(0, true, 1);
+            all.push((has, pages));
+            for (column, (name, dag)) in dags.iter().zip(&instance.dags) {
+                let is_used = dag.nodes().iter().any(|node| node.nt == nt.id);
+                if name.tenant == **tenant && is_used {
+                    program.constraint([(*column, 1), (has, -1)], 0);
+                }
             }
-            if let Some(own) = own_flows.get(&((*tenant).clone(), nt.id.clone())) {
-                let count = program.variable(0, true, 8);
-                program.constraint([(*own, 1), (count, -most)], 0);
-                served.push((*own, -1));
-                all.push((count, pages));
-            }
-            program.constraint(served, 0);
         }
-        through.into_iter().for_each(|terms| program.constraint(terms, 0));
     }
     if !all.is_empty() {
         program.constraint(all, instance.ledger.profile().memory.get() >> 21);

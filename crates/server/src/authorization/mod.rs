@@ -7,7 +7,7 @@
 //!
 //! [`access`](crate::access) and ownership are a ceiling that no policy can raise: policies only decide who of
 //! those that could may. They are asked in the service's own thread, with the names in the decoded request,
-//! before anything is looked up; [`crate::gate::caller`] is the only way for a service to learn its caller,
+//! before anything is looked up; `crate::gate::caller` is the only way for a service to learn its caller,
 //! and asks first.
 //!
 //! A request about another tenant's resource is decided as one about the caller's own tenant. If policies allow that,
