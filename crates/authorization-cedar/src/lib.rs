@@ -33,7 +33,7 @@ pub const DEFAULT: (&str, &str) =
     ("default.cedar", include_str!("../../../policies/authorization/default.cedar"));
 /// Longest file in bytes.
 pub const FILE_BYTES_MAX: usize = 256 << 10;
-/// Most policies of a file. Each costs about a microsecond a decision.
+/// Most policies of a file. A decision looks at all of them.
 pub const POLICIES_MAX: usize = 200;
 
 /// Why a policy file is rejected.

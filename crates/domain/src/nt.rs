@@ -30,7 +30,7 @@ pub struct NtType {
     pub latency: Cycles,
     /// What it takes of a region.
     pub area: Area,
-    /// On-board memory one instance needs.
+    /// On-board memory that it needs on a card: once for each tenant, for all of its DAGs and instances.
     pub memory: ByteSize,
     /// State that one instance keeps in its region for one DAG, in bytes: what a load of the region
     /// would lose, and so what is saved before and restored after. Zero: it keeps none.

@@ -65,7 +65,7 @@ pub struct CallerIdentity {
 }
 
 impl CallerIdentity {
-    /// For whom it acts: all that the controller knows.
+    /// Whom it acts for. The controller knows nothing else of a caller.
     pub const fn caller(&self) -> &Caller {
         &self.caller
     }

@@ -16,7 +16,7 @@ pub struct NewNotes {
 }
 
 impl NewNotes {
-    /// By key; of a key that is there twice the last.
+    /// The labels by key. If a key is given twice, the last value counts.
     pub fn labels(&self) -> BTreeMap<String, String> {
         self.labels.iter().cloned().collect()
     }

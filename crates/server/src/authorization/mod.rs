@@ -55,8 +55,7 @@ pub struct AccessDecision {
     pub policies: Vec<String>,
 }
 
-/// Decides within the ceiling. Called on the threads of the services: it must not block, and takes
-/// microseconds.
+/// Decides within the ceiling. Called on the threads of the services: it must not block.
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// The answer to a question.
     fn decide(&self, question: &Question<'_>) -> AccessDecision;

@@ -129,8 +129,8 @@ impl NamedResource {
     }
 
     /// What policies are asked about. A tenant's request reaches only what the tenant owns or is
-    /// published, which is decided where things are looked up; so for policies, whatever it asks about lies in the
-    /// tenant, and what is another's by its name *is* the tenant.
+    /// published, which is decided where things are looked up. So for policies all that it asks about belongs to the
+    /// tenant; a name of another tenant's resource counts as the caller's tenant itself.
     #[must_use]
     pub fn seen_by(&self, identity: &CallerIdentity) -> Self {
         match identity.tenant() {

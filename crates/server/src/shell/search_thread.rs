@@ -28,7 +28,7 @@ pub(super) fn start(messages: Inbox) -> std::io::Result<Searches> {
     Ok(sender)
 }
 
-/// The picture is taken when its turn comes, so that only one is in memory.
+/// The picture is taken when its turn comes, so of these only one is in memory at a time.
 fn search(messages: &Inbox, card: &CardId, reconfigurations: u32) -> Arrangement {
     let (sender, receiver) = mpsc::sync_channel(1);
     let wanted = card.clone();
