@@ -34,6 +34,9 @@ const ARROWS: &[(&str, To)] = &[
     ("card-soft", To::Only(&["card-sim", "nts", "ports", "domain", "tables"])),
     ("card-*", To::Only(&["ports", "domain", "tables"])),
     ("nts", To::Only(&["domain"])),
+    ("etcd", To::Only(&[])), // what is asked of etcd, as values
+    ("fleet", To::Only(&["domain", "etcd", "fairness", "planner"])),
+    ("store-etcd", To::Only(&["domain", "etcd", "ports"])),
     ("store-*", To::Only(&["ports", "domain"])),
     ("api", To::Only(&["domain"])),
     (

@@ -46,6 +46,9 @@ const PACKAGES: &[Package] = &[
     program("tcl", "tclsh", "tests of the build flow, with stubs for Vivado's commands"),
     program("make", "make", "tests of the build flow's Makefile"),
     program("verilator", "verilator", "the lint of the NT interface"),
+    program("protobuf-compiler", "protoc", "the build of etcd's client, which snic-store-etcd uses"),
+    program("etcd-server", "etcd", "tests of the fleet's store"),
+    program("etcd-client", "etcdctl", "tests of the fleet's store"),
     file("libxrt-dev", "/usr/lib/x86_64-linux-gnu/libxrt_hwemu.so.2", "tests with Xilinx's library, which need no card"),
 ];
 

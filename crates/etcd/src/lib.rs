@@ -1,0 +1,177 @@
+//! What the fleet asks of etcd, as values: transactions, leases, watches and what comes back.
+//!
+//! ```text
+//!  fleet (pure) ── Request ──► store-etcd ──► etcd          in production
+//!       ▲        ── Request ──► model                        in the simulation
+//!       └──────── Answer, Change ◄──
+//! ```
+//!
+//! Only the part of etcd's API (v3) that the fleet needs, without its client, sockets or clock. Every write is a
+//! [`Transaction`]; one that a leader sends is conditional on its election key ([`Compare::CreatedAt`]), so that a
+//! leader that lost the election changes nothing, however late its request arrives.
+
+use std::fmt;
+
+/// A revision of the whole store: it grows by one with each transaction that changes something. 0 is before
+/// the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision(pub i64);
+
+/// A lease: keys that are attached to it are deleted when it ends. etcd's 0 means none, which is `None` here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub i64);
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+/// Most operations of one transaction, which is etcd's default (`--max-txn-ops`).
+pub const OPERATIONS_MAX: usize = 128;
+
+/// Longest request in bytes, which is etcd's default (`--max-request-bytes`, 1.5 MiB).
+pub const REQUEST_BYTES_MAX: usize = 1536 * 1024;
+
+/// What must hold for a transaction's operations to be carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compare {
+    /// The key exists since this revision; [`Revision`] 0: it does not exist.
+    CreatedAt(String, Revision),
+    /// The key was last written at this revision; [`Revision`] 0: it does not exist.
+    ChangedAt(String, Revision),
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// Creates or replaces a record.
+    Put {
+        /// Its key.
+        key: String,
+        /// Its value.
+        value: Vec<u8>,
+        /// The lease with which it ends, if any.
+        lease: Option<LeaseId>,
+    },
+    /// Removes a record; removing an absent one does nothing.
+    Delete {
+        /// Its key.
+        key: String,
+    },
+}
+
+/// Operations that take effect together or not at all. etcd refuses two puts of one key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Transaction {
+    /// All of them must hold, or nothing is done.
+    pub compares: Vec<Compare>,
+    /// What is done, at most [`OPERATIONS_MAX`].
+    pub operations: Vec<Operation>,
+}
+
+/// One record, with what etcd knows of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// When it was created.
+    pub created: Revision,
+    /// When it was last written.
+    pub changed: Revision,
+    /// How often it was written since it was created.
+    pub version: i64,
+    /// The lease with which it ends.
+    pub lease: Option<LeaseId>,
+}
+
+/// What is asked of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Carry out a transaction.
+    Commit(Transaction),
+    /// All records whose keys begin with `prefix`, in the order of their keys.
+    Range {
+        /// The beginning of the keys.
+        prefix: String,
+        /// As of this revision; `None`: as of now.
+        at: Option<Revision>,
+        /// From this key on, for the next page.
+        from: Option<String>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// A new lease that ends after `seconds` without a sign of life.
+    Grant {
+        /// Its time to live in seconds, at least 1. etcd may choose a longer one.
+        seconds: u32,
+    },
+    /// A sign of life of a lease.
+    KeepAlive(LeaseId),
+    /// The end of a lease and its keys.
+    Revoke(LeaseId),
+}
+
+/// What etcd answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The transaction was carried out, and what it changed has this revision.
+    Committed(Revision),
+    /// A compare did not hold: nothing was done.
+    Refused(Revision),
+    /// What [`Request::Range`] found.
+    Range {
+        /// The records.
+        records: Vec<Record>,
+        /// Whether there are more behind the last one.
+        more: bool,
+        /// The revision of the store when it was asked.
+        now: Revision,
+    },
+    /// The new lease and its time to live in seconds.
+    Granted(LeaseId, u32),
+    /// The lease lives for so many seconds more.
+    Alive(LeaseId, u32),
+    /// The lease ended before, or just now.
+    Ended(LeaseId),
+}
+
+/// Why there is no [`Answer`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failed {
+    /// Nobody knows whether it was carried out: the answer was lost, or the member stopped in between. Who needs
+    /// to know asks for what should have changed.
+    #[error("no answer from etcd ({0}); whether the request was carried out is open")]
+    Unknown(String),
+    /// The request reached no member that could carry it out: nothing was done.
+    #[error("etcd cannot be reached ({0}); nothing was done")]
+    Unreachable(String),
+    /// What was asked for is older than what etcd keeps: read all of it again.
+    #[error("the history before revision {0} is gone; read everything again")]
+    Compacted(Revision),
+    /// The request breaks a limit of etcd: nothing was done.
+    #[error("etcd refused the request: {0}")]
+    Invalid(String),
+}
+
+/// What a watch tells: one change, in the order of revisions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A record was written.
+    Put(Record),
+    /// A record was removed, or its lease ended.
+    Deleted {
+        /// Its key.
+        key: String,
+        /// When.
+        at: Revision,
+    },
+}

@@ -1,0 +1,1 @@
+//! etcd as the fleet's store.
