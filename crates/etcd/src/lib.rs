@@ -76,6 +76,87 @@ pub struct Transaction {
     pub operations: Vec<Operation>,
 }
 
+impl Transaction {
+    /// An upper bound of what it takes as a request, in bytes.
+    pub fn bytes(&self) -> usize {
+        let compares = self.compares.iter().map(Compare::bytes).sum::<usize>();
+        compares + self.operations.iter().map(Operation::bytes).sum::<usize>()
+    }
+
+    /// Refuses what etcd would refuse whatever it holds: too many steps, too many bytes, an empty key, a key that is
+    /// put twice, or put and deleted.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Invalid`].
+    pub fn check(&self) -> Result<(), Failed> {
+        for (what, count) in
+            [("operations", self.operations.len()), ("compares", self.compares.len())]
+        {
+            if count > OPERATIONS_MAX {
+                let reason = format!("{count} {what}; a transaction has at most {OPERATIONS_MAX}");
+                return Err(Failed::Invalid(reason));
+            }
+        }
+        let bytes = self.bytes();
+        if bytes > REQUEST_BYTES_MAX {
+            let reason = format!("{bytes} bytes; a transaction has at most {REQUEST_BYTES_MAX}");
+            return Err(Failed::Invalid(reason));
+        }
+        let compared = self.compares.iter().map(Compare::key);
+        if compared.chain(self.operations.iter().map(Operation::key)).any(str::is_empty) {
+            return Err(Failed::Invalid("a key is empty".to_owned()));
+        }
+        let mut keys: Vec<_> =
+            self.operations.iter().map(|operation| (operation.key(), operation.is_put())).collect();
+        keys.sort_unstable();
+        match keys.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[1].1) {
+            Some(pair) => {
+                let reason = format!("the key {:?} is written twice in a transaction", pair[0].0);
+                Err(Failed::Invalid(reason))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a step takes in a request besides keys and values, in bytes: tags, lengths, revision, lease.
+const STEP_BYTES: usize = 48;
+
+impl Compare {
+    /// The key that is looked at.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::CreatedAt(key, _) | Self::ChangedAt(key, _) => key,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        STEP_BYTES + self.key().len()
+    }
+}
+
+impl Operation {
+    /// The key that is changed.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } => key,
+        }
+    }
+
+    const fn is_put(&self) -> bool {
+        matches!(self, Self::Put { .. })
+    }
+
+    fn bytes(&self) -> usize {
+        let value = match self {
+            Self::Put { value, .. } => value.len(),
+            Self::Delete { .. } => 0,
+        };
+        STEP_BYTES + self.key().len() + value
+    }
+}
+
 /// One record, with what etcd knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -118,6 +199,8 @@ pub enum Request {
     KeepAlive(LeaseId),
     /// The end of a lease and its keys.
     Revoke(LeaseId),
+    /// Forget what was before this revision: ranges and watches from before it fail from now on.
+    Compact(Revision),
 }
 
 /// What etcd answered.
@@ -142,6 +225,8 @@ pub enum Answer {
     Alive(LeaseId, u32),
     /// The lease ended before, or just now.
     Ended(LeaseId),
+    /// What was before the revision is forgotten.
+    Compacted,
 }
 
 /// Why there is no [`Answer`].
@@ -154,15 +239,38 @@ pub enum Failed {
     /// The request reached no member that could carry it out: nothing was done.
     #[error("etcd cannot be reached ({0}); nothing was done")]
     Unreachable(String),
-    /// What was asked for is older than what etcd keeps: read all of it again.
+    /// What was asked for is older than what etcd keeps: read all of it again. The revision is where the history
+    /// begins; of a range, whose answer does not say where, the one behind that which was asked for.
     #[error("the history before revision {0} is gone; read everything again")]
     Compacted(Revision),
     /// The request breaks a limit of etcd: nothing was done.
     #[error("etcd refused the request: {0}")]
     Invalid(String),
+    /// A lease that the transaction names has ended, or never was: nothing was done.
+    #[error("a lease of the transaction has ended; nothing was done")]
+    LeaseEnded,
 }
 
-/// What a watch tells: one change, in the order of revisions.
+/// What is watched, and from where on. Who has been told everything until R goes on with `from` R + 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watch {
+    /// The beginning of the keys.
+    pub prefix: String,
+    /// The first revision whose changes are told, at least 1.
+    pub from: Revision,
+}
+
+/// What a watch tells: the next changes, in the order of revisions, all of a revision at once. Without changes it
+/// is a bookmark.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The changes.
+    pub changes: Vec<Change>,
+    /// All changes up to this revision have been told, its own included.
+    pub until: Revision,
+}
+
+/// One change that a watch tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// A record was written.
