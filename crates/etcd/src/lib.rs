@@ -10,6 +10,8 @@
 //! [`Transaction`]; one that a leader sends is conditional on its election key ([`Compare::CreatedAt`]), so that a
 //! leader that lost the election changes nothing, however late its request arrives.
 
+pub mod model;
+
 use std::fmt;
 
 /// A revision of the whole store: it grows by one with each transaction that changes something. 0 is before
@@ -203,6 +205,36 @@ pub enum Request {
     Compact(Revision),
 }
 
+impl Request {
+    /// Refuses what etcd would refuse whatever it holds, or would take for something else.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Invalid`].
+    pub fn check(&self) -> Result<(), Failed> {
+        let refused = |reason: &str| Err(Failed::Invalid(reason.to_owned()));
+        match self {
+            Self::Commit(transaction) => transaction.check(),
+            Self::Range { limit: 0, .. } => refused("a range of 0 records; ask for 1 or more"),
+            Self::Range { at: Some(at), .. } if at.0 < 1 => {
+                refused(&format!("a range as of revision {at}; the first one is 1"))
+            }
+            Self::Grant { seconds: 0 } => refused("a lease of 0 seconds; the shortest is 1"),
+            Self::KeepAlive(LeaseId(0)) | Self::Revoke(LeaseId(0)) => {
+                refused("lease 0, which is none")
+            }
+            Self::Compact(at) if at.0 < 1 => {
+                refused(&format!("a compaction to revision {at}; the first one is 1"))
+            }
+            Self::Range { .. }
+            | Self::Grant { .. }
+            | Self::KeepAlive(_)
+            | Self::Revoke(_)
+            | Self::Compact(_) => Ok(()),
+        }
+    }
+}
+
 /// What etcd answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -258,6 +290,23 @@ pub struct Watch {
     pub prefix: String,
     /// The first revision whose changes are told, at least 1.
     pub from: Revision,
+}
+
+impl Watch {
+    /// Refuses what etcd would take for something else.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Invalid`].
+    pub fn check(&self) -> Result<(), Failed> {
+        match self.from.0 {
+            1.. => Ok(()),
+            from => {
+                let reason = format!("a watch from revision {from}; the first one is 1");
+                Err(Failed::Invalid(reason))
+            }
+        }
+    }
 }
 
 /// What a watch tells: the next changes, in the order of revisions, all of a revision at once. Without changes it

@@ -14,10 +14,13 @@ use proc_macro2::{TokenStream, TokenTree};
 
 /// Names that several crates may have, and why.
 const SHARED: &[(&str, &str)] = &[
+    ("Answer", "etcd's answers; a daemon that tests make up has some too: never in one file"),
     ("CardCommand", "a verb of `snicctl card` beside the command to a card: never in one file"),
+    ("Change", "of a key, as etcd tells it; the controller's is of a resource: never in one file"),
     ("Command", "clap's word for the verbs of a program; the controller's is the command"),
     ("DaemonClient", "each program that calls the daemon has its own"),
     ("InvalidSettings", "each program reads its own settings"),
+    ("Request", "to etcd, by the fleet; the controller's is by a client: never in one file"),
     ("Settings", "each program reads its own settings"),
 ];
 
