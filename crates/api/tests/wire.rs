@@ -156,8 +156,8 @@ fn requests_have_the_standard_fields() {
             _ if name.starts_with("Update") => &["update_mask", "request_id"],
             "DeleteOperationRequest" => &["name", "request_id", "allow_missing"],
             _ if name.starts_with("Delete") => &["name", "etag", "request_id", "allow_missing"],
-            // It has filters of its own, and is read from files in their order.
-            "ListAuditEntriesRequest" => &["page_size", "page_token"],
+            // It is read from files in their order.
+            "ListAuditEntriesRequest" => &["page_size", "page_token", "filter"],
             _ if name.starts_with("List") => &["page_size", "page_token", "filter", "order_by"],
             // There is one log of events, and nothing to choose from.
             "WatchEventsRequest" => &["resume_revision"],

@@ -1,6 +1,7 @@
 //! An entry: its line in the file, and what a caller may see of it.
 
 use serde::{Deserialize, Serialize};
+use snic_api::list::ListSelection;
 use snic_api::v1;
 use snic_controller::Caller;
 use snic_domain::Timestamp;
@@ -132,6 +133,8 @@ pub struct Filter {
     pub method: String,
     /// Start (included) and end (excluded), in nanoseconds since 1970.
     pub times: (u64, u64),
+    /// What the request selects by the fields of the message that the reader gets.
+    pub selection: ListSelection,
 }
 
 impl Filter {
@@ -145,5 +148,7 @@ impl Filter {
             && any(&self.caller, &entry.caller)
             && (any(&self.method, &entry.method) || self.method == short)
             && (self.times.0..self.times.1).contains(&entry.time)
+            && (self.selection.is_all()
+                || self.selection.key_of(&entry.to_wire(&self.reader)).is_some())
     }
 }

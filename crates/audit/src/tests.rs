@@ -1,5 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use snic_api::list::ListSelection;
+use snic_api::v1;
 use snic_controller::Caller;
 use snic_domain::TenantId;
 
@@ -41,7 +43,12 @@ fn all(reader: Caller) -> Filter {
         caller: String::new(),
         method: String::new(),
         times: (0, u64::MAX),
+        selection: selection(""),
     }
+}
+
+fn selection(filter: &str) -> ListSelection {
+    ListSelection::parse::<v1::AuditEntry>(filter, "").expect("valid")
 }
 
 fn numbers(log: &AuditLog, before: Option<u64>, limit: usize) -> (Vec<u64>, Option<u64>) {
@@ -141,6 +148,13 @@ fn filters_are_all_held_to() {
     assert_eq!(count(Filter { method: "CreateDag".into(), ..filter() }), 3);
     assert_eq!(count(Filter { method: "DagService/CreateDag".into(), ..filter() }), 3);
     assert_eq!(count(Filter { method: "Dag".into(), ..filter() }), 0);
+    let selects = |text: &str| count(Filter { selection: selection(text), ..filter() });
+    assert_eq!(selects("caller = operator/root"), 1);
+    assert_eq!(selects("tenant = tenants/acme AND caller != operator/root"), 1);
+    // What a reader does not see it cannot filter by.
+    let of_acme = |text: &str| Filter { selection: selection(text), ..all(of_tenant("acme")) };
+    assert_eq!((count(of_acme("caller = operator/root")), count(of_acme("number > 0"))), (0, 0));
+    assert_eq!(count(of_acme("")), 2);
     let (entries, _) = log.read(&filter(), None, 99).expect("readable");
     let second = entries[1].time;
     assert_eq!(count(Filter { times: (second, u64::MAX), ..filter() }), 2);

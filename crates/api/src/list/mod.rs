@@ -48,7 +48,10 @@ macro_rules! listed {
         })+
     };
 }
-listed!(Bitstream, Card, Dag, Event, Fairness, NtType, Operation, Region, Rule, Tenant, VmBinding);
+listed!(
+    AuditEntry, Bitstream, Card, Dag, Event, Fairness, NtType, Operation, Region, Rule, Tenant,
+    VmBinding
+);
 
 /// The API's descriptors.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {

@@ -21,6 +21,9 @@ pub struct AuditQuery {
     /// Only entries before then; same format as --since
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub until: Option<Moment>,
+    /// Only entries for which this holds, such as 'code != OK AND resource : dags'
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    pub filter: String,
     /// Maximum number of entries, the latest ones
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 100)]
     pub limit: usize,

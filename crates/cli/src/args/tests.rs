@@ -76,6 +76,7 @@ const SHARED: [&str; 6] = ["filter", "order_by", "etag", "allow_missing", "label
 fn command_of(request: &str) -> String {
     let command = match request {
         "ListFairnessRequest" => "fairness get",
+        "ListAuditEntriesRequest" => "audit",
         "ListEventsRequest" => "events",
         "BatchCreateDagsRequest" => "dag create",
         "BindVmRequest" => "vm bind",

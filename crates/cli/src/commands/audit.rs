@@ -25,6 +25,7 @@ pub async fn run(session: &mut CliSession, query: AuditQuery) -> Result<(), Fail
         method: query.method.unwrap_or_default(),
         start_time: query.since.map(timestamp),
         end_time: query.until.map(timestamp),
+        filter: query.filter,
         ..Default::default()
     };
     let mut entries = latest(&client, request, limit).await?;

@@ -151,6 +151,7 @@ const fn code_name(code: Code) -> &'static str {
 mod tests {
     use http_body_util::Full;
     use prost::Message as _;
+    use snic_api::list::ListSelection;
     use snic_api::v1;
     use snic_audit::{AuditSettings, Filter};
     use snic_controller::Caller;
@@ -180,6 +181,7 @@ mod tests {
             caller: String::new(),
             method: String::new(),
             times: (0, u64::MAX),
+            selection: ListSelection::parse::<v1::AuditEntry>("", "").expect("all entries"),
         };
         let (entries, _) = log.read(&all, None, 9).expect("readable");
         let [entry] = &entries[..] else { panic!("{entries:?}") };

@@ -2,6 +2,7 @@
 
 use prost_types::Timestamp;
 use snic_api::error::ApiError;
+use snic_api::list::ListSelection;
 use snic_api::names::{ResourceName as _, TenantName};
 use snic_api::page::Query;
 use snic_api::v1;
@@ -62,12 +63,13 @@ fn no_audit_log() -> ApiError {
 
 fn query(request: &v1::ListAuditEntriesRequest) -> Query {
     let time = |time: &Option<Timestamp>| time.map_or(String::new(), |time| time.to_string());
-    Query::of("ListAuditEntries")
+    let query = Query::of("ListAuditEntries")
         .with("tenant", &request.tenant)
         .with("caller", &request.caller)
         .with("method", &request.method)
         .with("start_time", &time(&request.start_time))
-        .with("end_time", &time(&request.end_time))
+        .with("end_time", &time(&request.end_time));
+    if request.filter.is_empty() { query } else { query.with("filter", &request.filter) }
 }
 
 fn filter(reader: &Caller, request: &v1::ListAuditEntriesRequest) -> Result<Filter, ApiError> {
@@ -90,5 +92,6 @@ fn filter(reader: &Caller, request: &v1::ListAuditEntriesRequest) -> Result<Filt
         caller: request.caller.clone(),
         method: request.method.clone(),
         times: (from, to),
+        selection: ListSelection::parse::<v1::AuditEntry>(&request.filter, "")?,
     })
 }

@@ -81,6 +81,23 @@ async fn audit_entries_show_who_changed_what_without_other_tenants_names() {
         "tenant/globex CreateDag tenants/globex/dags/secret OK ",
     ];
     assert_eq!(filtered, expected);
+    let filter = v1::ListAuditEntriesRequest {
+        tenant: "tenants/globex".into(),
+        filter: "code != OK AND method : CreateDag".into(),
+        ..Default::default()
+    };
+    let denied: Vec<String> = entries(&operator, filter).await.iter().map(told).collect();
+    assert_eq!(denied, expected[..1], "the filter, over pages of those that it leaves");
+    let by_operators =
+        v1::ListAuditEntriesRequest { filter: "caller : root".into(), ..Default::default() };
+    let named = entries(&acme, by_operators.clone()).await;
+    assert_eq!(named, [], "it does not tell a tenant what its entries do not show");
+    assert!(!entries(&operator, by_operators).await.is_empty());
+    let wrong = v1::ListAuditEntriesRequest { filter: "kode = OK".into(), ..Default::default() };
+    let mut log = AuditServiceClient::new(operator.channel.clone());
+    let status = log.list_audit_entries(wrong).await.expect_err("there is no such field");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("filter"), "{status}");
     rig.stop().await;
 }
 
