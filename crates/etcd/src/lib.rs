@@ -272,7 +272,7 @@ pub enum Failed {
     #[error("etcd cannot be reached ({0}); nothing was done")]
     Unreachable(String),
     /// What was asked for is older than what etcd keeps: read all of it again. The revision is where the history
-    /// begins; of a range, whose answer does not say where, the one behind that which was asked for.
+    /// begins; of a range or compaction, whose answers do not say where, the one behind that which was asked for.
     #[error("the history before revision {0} is gone; read everything again")]
     Compacted(Revision),
     /// The request breaks a limit of etcd: nothing was done.

@@ -38,7 +38,7 @@ pub enum Fault {
 pub struct EtcdModel {
     /// Versions of each key in the order of their revisions; `None`: it was deleted.
     keys: BTreeMap<String, Vec<(Revision, Option<Record>)>>,
-    /// The keys that changed, in order, since `compacted`.
+    /// The keys that changed, in order, behind `compacted`.
     log: VecDeque<(Revision, String)>,
     now: Revision,
     /// What is older is gone; 0 before the first compaction.
@@ -123,8 +123,9 @@ impl EtcdModel {
     ) -> Result<Option<Told>, Failed> {
         self.advance(at);
         watch.check()?;
-        if watch.from < self.compacted {
-            return Err(Failed::Compacted(self.compacted));
+        // A compaction may take deletions of its own revision with it.
+        if watch.from.0.saturating_sub(1).max(1) < self.compacted.0 {
+            return Err(Failed::Compacted(Revision(self.compacted.0 + 1)));
         }
         if watch.from > self.now {
             return Ok(None);
@@ -318,7 +319,7 @@ impl EtcdModel {
             return Err(Failed::Invalid(format!("revision {revision} is not there yet")));
         }
         if revision <= self.compacted {
-            return Err(Failed::Compacted(self.compacted));
+            return Err(Failed::Compacted(Revision(revision.0 + 1)));
         }
         self.compacted = revision;
         self.keys.retain(|_, versions| {
@@ -326,7 +327,7 @@ impl EtcdModel {
             versions.drain(..kept);
             !matches!(&versions[..], [(at, None)] if *at <= revision)
         });
-        let gone = self.log.partition_point(|(at, _)| *at < revision);
+        let gone = self.log.partition_point(|(at, _)| *at <= revision);
         self.log.drain(..gone);
         Ok(Answer::Compacted)
     }

@@ -1,1 +1,21 @@
-//! etcd as the fleet's store.
+//! etcd as the fleet's store: what is asked of it as values ([`snic_etcd`]) is carried out on real members.
+//!
+//! ```text
+//!  Request ──► Connection ──► one member at a time; another one after a failure
+//!  Watch   ──► Watching   ──► goes on where it was after a failure
+//! ```
+//!
+//! A failure is reported as what it means for the request: certainly not done ([`Failed::Unreachable`]), or open
+//! ([`Failed::Unknown`]). What is open is not asked again here: only who sent it knows whether it may be.
+//!
+//! [`Failed::Unreachable`]: snic_etcd::Failed::Unreachable
+//! [`Failed::Unknown`]: snic_etcd::Failed::Unknown
+
+mod connection;
+mod failures;
+mod keys;
+mod member;
+mod watching;
+
+pub use connection::{Connection, EtcdSettings, MemberInfo, TlsFiles};
+pub use watching::Watching;

@@ -1,0 +1,9 @@
+//! Against real etcd processes: what the model claims, what a connection survives, the store's conformance. Each test
+//! says so if etcd is missing on this machine, and is skipped then; the test command installs it.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
+
+mod cluster;
+mod connection;
+mod differential;
+mod limits;
