@@ -4,7 +4,7 @@
 //! the same, revisions included. There is one difference on purpose: a lease ends exactly when its time is over.
 //! The real one takes up to a second longer.
 //!
-//! What goes wrong on the way is an input of each request ([`Fault`]); delays are the caller's, who decides when to
+//! What goes wrong on the way is an input of each request ([`Mishap`]); delays are the caller's, who decides when to
 //! ask and when to hand the answer on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +21,7 @@ pub const LEASE_SECONDS_MIN: u32 = 2;
 
 /// What goes wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Fault {
+pub enum Mishap {
     /// Nothing.
     #[default]
     None,
@@ -90,18 +90,18 @@ impl EtcdModel {
     ///
     /// # Errors
     ///
-    /// As [`EtcdModel::ask`], and [`Failed::Unknown`] or [`Failed::Unreachable`] for the fault.
+    /// As [`EtcdModel::ask`], and [`Failed::Unknown`] or [`Failed::Unreachable`] for the mishap.
     pub fn ask_with(
         &mut self,
         at: Duration,
         request: &Request,
-        fault: Fault,
+        mishap: Mishap,
     ) -> Result<Answer, Failed> {
-        match fault {
-            Fault::None => self.ask(at, request),
-            Fault::Unreachable => Err(Failed::Unreachable("no member".to_owned())),
-            Fault::RequestLost => Err(Failed::Unknown("no answer in time".to_owned())),
-            Fault::AnswerLost => {
+        match mishap {
+            Mishap::None => self.ask(at, request),
+            Mishap::Unreachable => Err(Failed::Unreachable("no member".to_owned())),
+            Mishap::RequestLost => Err(Failed::Unknown("no answer in time".to_owned())),
+            Mishap::AnswerLost => {
                 // Whatever it was: the caller does not learn it.
                 let _ = self.ask(at, request);
                 Err(Failed::Unknown("no answer in time".to_owned()))

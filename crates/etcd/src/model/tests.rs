@@ -128,19 +128,19 @@ fn what_was_compacted_cannot_be_read_or_watched() {
 }
 
 #[test]
-fn a_fault_decides_whether_the_request_was_carried_out() {
+fn a_mishap_decides_whether_the_request_was_carried_out() {
     let request = commit([put("a", "1", None)]);
-    for (fault, is_done, is_open) in [
-        (Fault::Unreachable, false, false),
-        (Fault::RequestLost, false, true),
-        (Fault::AnswerLost, true, true),
+    for (mishap, is_done, is_open) in [
+        (Mishap::Unreachable, false, false),
+        (Mishap::RequestLost, false, true),
+        (Mishap::AnswerLost, true, true),
     ] {
         let mut etcd = EtcdModel::new();
-        let failed = etcd.ask_with(at(0), &request, fault).unwrap_err();
-        assert_eq!(matches!(failed, Failed::Unknown(_)), is_open, "{fault:?}");
-        assert_eq!(etcd.revision() == Revision(2), is_done, "{fault:?}");
+        let failed = etcd.ask_with(at(0), &request, mishap).unwrap_err();
+        assert_eq!(matches!(failed, Failed::Unknown(_)), is_open, "{mishap:?}");
+        assert_eq!(etcd.revision() == Revision(2), is_done, "{mishap:?}");
     }
-    assert!(EtcdModel::new().ask_with(at(0), &request, Fault::None).is_ok());
+    assert!(EtcdModel::new().ask_with(at(0), &request, Mishap::None).is_ok());
 }
 
 /// One step of a random history: at a time that may have gone on.
