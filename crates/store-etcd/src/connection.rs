@@ -88,7 +88,7 @@ pub struct MemberInfo {
 /// Requests go to one member until that fails, then to the next. A request that reached nobody is tried once with
 /// each member, and so is a read that failed; a change whose outcome is open is not tried again.
 #[derive(Clone)]
-pub struct Connection {
+pub struct EtcdConnection {
     shared: Arc<Shared>,
 }
 
@@ -98,13 +98,13 @@ struct Shared {
     current: AtomicUsize,
 }
 
-impl std::fmt::Debug for Connection {
+impl std::fmt::Debug for EtcdConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("settings", &self.shared.settings).finish()
+        f.debug_struct("EtcdConnection").field("settings", &self.shared.settings).finish()
     }
 }
 
-impl Connection {
+impl EtcdConnection {
     /// Prepares the connection; the first request makes it. Runs within a tokio runtime.
     ///
     /// # Errors

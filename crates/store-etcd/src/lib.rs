@@ -1,8 +1,8 @@
 //! etcd as the fleet's store: what is asked of it as values ([`snic_etcd`]) is carried out on real members.
 //!
 //! ```text
-//!  Request ──► Connection ──► one member at a time; another one after a failure
-//!  Watch   ──► Watching   ──► goes on where it was after a failure
+//!  Request ──► EtcdConnection ──► one member at a time; another one after a failure
+//!  Watch   ──► Watching       ──► goes on where it was after a failure
 //! ```
 //!
 //! A failure is reported as what it means for the request: certainly not done ([`Failed::Unreachable`]), or open
@@ -17,5 +17,5 @@ mod keys;
 mod member;
 mod watching;
 
-pub use connection::{Connection, EtcdSettings, MemberInfo, TlsFiles};
+pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
 pub use watching::Watching;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
 use snic_etcd::{Change, Failed, Revision, Told, Watch};
 
-use crate::connection::Connection;
+use crate::connection::EtcdConnection;
 use crate::failures::failed;
 use crate::keys::range_of;
 use crate::member::{ANSWER_BYTES_MAX, record};
@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// A watch. Dropping it ends it.
 pub struct Watching {
-    connection: Connection,
+    connection: EtcdConnection,
     watch: Watch,
     stream: Option<Open>,
     /// Failures since something was told.
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Watching {
 }
 
 impl Watching {
-    pub(crate) const fn new(connection: Connection, watch: Watch) -> Self {
+    pub(crate) const fn new(connection: EtcdConnection, watch: Watch) -> Self {
         Self { connection, watch, stream: None, failures: 0 }
     }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use snic_etcd::{Answer, Failed, Operation, Record, Request, Revision, Transaction};
-use snic_store_etcd::{Connection, EtcdSettings};
+use snic_store_etcd::{EtcdConnection, EtcdSettings};
 
 /// How long something may take that usually takes a second.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,7 +87,7 @@ impl Cluster {
     /// Waits until each member answers reads, which takes a leader.
     async fn wait(&self) {
         for url in self.urls() {
-            let connection = Connection::new(EtcdSettings::plain(vec![url])).await.unwrap();
+            let connection = EtcdConnection::new(EtcdSettings::plain(vec![url])).await.unwrap();
             let read = get("ready");
             eventually(async || connection.ask(&read).await.is_ok()).await;
         }
@@ -99,8 +99,8 @@ impl Cluster {
     }
 
     /// A connection to all members.
-    pub async fn connect(&self) -> Connection {
-        Connection::new(EtcdSettings::plain(self.urls())).await.unwrap()
+    pub async fn connect(&self) -> EtcdConnection {
+        EtcdConnection::new(EtcdSettings::plain(self.urls())).await.unwrap()
     }
 
     /// SIGKILL.
@@ -171,7 +171,7 @@ pub fn get(prefix: &str) -> Request {
 }
 
 /// What begins with a key now.
-pub async fn read(connection: &Connection, prefix: &str) -> Result<Vec<Record>, Failed> {
+pub async fn read(connection: &EtcdConnection, prefix: &str) -> Result<Vec<Record>, Failed> {
     match connection.ask(&get(prefix)).await? {
         Answer::Range { records, .. } => Ok(records),
         other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use snic_etcd::{Answer, Change, Failed, Operation, Request, Revision, Told, Watch};
-use snic_store_etcd::{Connection, EtcdSettings};
+use snic_store_etcd::{EtcdConnection, EtcdSettings};
 
 use super::cluster::{Cluster, commit, eventually, in_time, put, read, revision_of, runtime};
 
@@ -35,7 +35,7 @@ fn a_member_that_is_not_there_is_told_as_nothing_done() {
         let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", free.local_addr().unwrap());
         drop(free);
-        let connection = Connection::new(EtcdSettings::plain(vec![url])).await.unwrap();
+        let connection = EtcdConnection::new(EtcdSettings::plain(vec![url])).await.unwrap();
         let failed = connection.ask(&commit(vec![put("k", "v")])).await.unwrap_err();
         assert!(matches!(failed, Failed::Unreachable(_)), "{failed}");
         let mut watching = connection.watch(watch_all(1)).unwrap();
@@ -48,7 +48,7 @@ fn a_member_that_is_not_there_is_told_as_nothing_done() {
 fn settings_without_a_usable_endpoint_are_refused() {
     runtime().block_on(async {
         for urls in [vec![], vec!["http://not a url".to_owned()]] {
-            let failed = Connection::new(EtcdSettings::plain(urls)).await.unwrap_err();
+            let failed = EtcdConnection::new(EtcdSettings::plain(urls)).await.unwrap_err();
             assert!(matches!(failed, Failed::Invalid(_)), "{failed}");
         }
     });
@@ -62,7 +62,7 @@ fn a_member_that_hangs_leaves_the_outcome_open() {
     runtime().block_on(async {
         let mut settings = EtcdSettings::plain(cluster.urls());
         settings.request_timeout = Duration::from_millis(300);
-        let connection = Connection::new(settings).await.unwrap();
+        let connection = EtcdConnection::new(settings).await.unwrap();
         connection.ask(&commit(vec![put("k/0", "")])).await.unwrap();
         cluster.signal(0, "STOP");
         let failed = connection.ask(&commit(vec![put("k/1", "")])).await.unwrap_err();

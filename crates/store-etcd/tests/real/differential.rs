@@ -12,7 +12,7 @@ use snic_etcd::{
     Answer, Change, Compare, Failed, LeaseId, Operation, Record, Request, Revision, Told,
     Transaction, Watch,
 };
-use snic_store_etcd::{Connection, Watching};
+use snic_store_etcd::{EtcdConnection, Watching};
 
 use super::cluster::{Cluster, commit, in_time, put, revision_of, runtime};
 
@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The same history in both.
 struct Pair<'a> {
-    real: &'a Connection,
+    real: &'a EtcdConnection,
     model: EtcdModel,
     /// What all keys of the case begin with.
     prefix: String,
@@ -285,7 +285,7 @@ fn revision(change: &Change) -> Revision {
     }
 }
 
-async fn compare(real: &Connection, case: u32, steps: &[Step]) -> Result<(), TestCaseError> {
+async fn compare(real: &EtcdConnection, case: u32, steps: &[Step]) -> Result<(), TestCaseError> {
     // A revision that no case before has compacted.
     let first = real.ask(&commit(vec![put("first", "")])).await.unwrap();
     let mut pair = Pair {
