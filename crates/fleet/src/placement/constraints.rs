@@ -1,0 +1,142 @@
+//! What a request demands of hosts and cards, in which order cards are preferred, and what a refusal says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{CardModel, Infeasible};
+
+use crate::{FleetCard, HostId, RackId, ZoneId};
+
+/// Which card is taken of those that have room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CardPolicy {
+    /// The one of whose ingress the largest part is promised already: others stay free for large DAGs.
+    #[default]
+    Pack,
+    /// One on a host where the tenant has no DAG yet, if there is any with room; of those the one of whose ingress the
+    /// smallest part is promised.
+    Spread,
+    /// The one with the most bandwidth left at its ingress.
+    Headroom,
+    /// One whose regions hold all NTs already with the bandwidth that the DAG needs, if there is any with room; of those
+    /// as [`Self::Pack`].
+    Loaded,
+}
+
+/// What a card must be to be considered. The default allows every card.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CardConstraints {
+    /// Models of cards; empty: all.
+    pub models: BTreeSet<CardModel>,
+    /// Zones; empty: all.
+    pub zones: BTreeSet<ZoneId>,
+    /// Racks; empty: all.
+    pub racks: BTreeSet<RackId>,
+    /// Labels that the host must have.
+    pub labels: BTreeMap<String, String>,
+    /// Only these hosts, as where machines are that send its packets; empty: all.
+    pub hosts: BTreeSet<HostId>,
+    /// Not on these hosts.
+    pub apart_from_hosts: BTreeSet<HostId>,
+    /// Only these cards; empty: all.
+    pub cards: BTreeSet<FleetCard>,
+    /// Not on these cards.
+    pub apart_from_cards: BTreeSet<FleetCard>,
+    /// Virtual functions that must be free.
+    pub functions: u32,
+}
+
+/// What a host failed, in the order in which it is looked at. A host failed what the best of its cards failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Constraint {
+    /// It does not answer, or has not said what it holds.
+    Unreachable,
+    /// An operator keeps new DAGs off it.
+    Cordoned,
+    /// It is in another zone.
+    Zone,
+    /// It is in another rack.
+    Rack,
+    /// It lacks a label.
+    Labels,
+    /// It is none of the hosts that the request is bound to.
+    HostAffinity,
+    /// It is one of the hosts that the request keeps apart from.
+    HostAntiAffinity,
+    /// It has no card.
+    NoCard,
+    /// Its cards are of other models.
+    CardModel,
+    /// An operator keeps new DAGs off its card.
+    CardCordoned,
+    /// Its cards are none of those that the request is bound to.
+    CardAffinity,
+    /// Its cards are those that the request keeps apart from.
+    CardAntiAffinity,
+    /// Too few virtual functions are free.
+    Functions,
+    /// Too little bandwidth is left at ingress or egress.
+    Bandwidth,
+    /// An NT has too little bandwidth left, and no region can be loaded with it.
+    Nts,
+    /// The planner found no placement on its card.
+    NoPlan,
+    /// Nothing is known against it, but as many cards as a request may try were tried before.
+    NotTried,
+}
+
+impl Constraint {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Cordoned => "cordoned",
+            Self::Zone => "in another zone",
+            Self::Rack => "in another rack",
+            Self::Labels => "without the labels",
+            Self::HostAffinity => "not among the required hosts",
+            Self::HostAntiAffinity => "excluded by host anti-affinity",
+            Self::NoCard => "without a card",
+            Self::CardModel => "with other card models",
+            Self::CardCordoned => "with cordoned cards",
+            Self::CardAffinity => "not among the required cards",
+            Self::CardAntiAffinity => "excluded by card anti-affinity",
+            Self::Functions => "with too few virtual functions",
+            Self::Bandwidth => "with too little bandwidth",
+            Self::Nts => "with too little NT bandwidth and no region to load",
+            Self::NoPlan => "without a feasible placement",
+            Self::NotTried => "not tried",
+        }
+    }
+}
+
+impl fmt::Display for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// Why no card was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementRefused {
+    /// How many hosts failed which constraint; together all hosts of the fleet.
+    pub hosts: BTreeMap<Constraint, usize>,
+    /// Why the planner refused the first card that it was asked for, if any.
+    pub first: Option<Infeasible>,
+}
+
+impl fmt::Display for PlacementRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: usize = self.hosts.values().sum();
+        write!(f, "none of {all} hosts has room")?;
+        for (index, (constraint, hosts)) in self.hosts.iter().enumerate() {
+            write!(f, "{} {hosts} {constraint}", if index == 0 { ":" } else { "," })?;
+        }
+        self.first.as_ref().map_or(Ok(()), |first| write!(f, "; on the first card tried: {first}"))
+    }
+}
+
+impl std::error::Error for PlacementRefused {}

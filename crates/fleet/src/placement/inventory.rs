@@ -1,0 +1,505 @@
+//! The hosts of the fleet and their cards, each with its mirrored ledger. The only owner of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{
+    Bitstream, CardModel, CardProfile, DagName, NtType, NtTypeId, RegionId, TenantId,
+};
+use snic_planner::{
+    ContentMismatch, Ledger, Overbooked, PlanCatalogue, RegionCondition, RegionLoad, Reservation,
+};
+
+use super::index::{CardSlot, GroupKey, Index};
+use super::summary::{Kinds, Summary, kind_bit};
+use crate::{FleetCard, HostId, RackId, ZoneId};
+
+/// A host, as operators register it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostSpec {
+    /// Where it stands.
+    pub zone: ZoneId,
+    /// Where in the zone.
+    pub rack: RackId,
+    /// For selectors.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Whether an operator keeps new DAGs off it.
+    #[serde(default)]
+    pub is_cordoned: bool,
+    /// Its cards.
+    #[serde(default)]
+    pub cards: BTreeMap<snic_domain::CardId, CardSpec>,
+}
+
+/// A card of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardSpec {
+    /// What it offers.
+    pub profile: CardProfile,
+    /// Its virtual functions.
+    pub functions: u32,
+    /// Whether an operator keeps new DAGs off it.
+    #[serde(default)]
+    pub is_cordoned: bool,
+}
+
+/// The fleet has no such host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("host {0} is not registered")]
+pub struct HostUnknown(pub HostId);
+
+/// The fleet has no such card.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not registered")]
+pub struct NoSuchCard(pub FleetCard);
+
+#[derive(Debug, Clone)]
+pub(super) struct HostEntry {
+    pub spec: HostSpec,
+    pub is_reachable: bool,
+    pub slots: Vec<CardSlot>,
+    /// How many DAGs each tenant has on it.
+    pub tenants: BTreeMap<TenantId, usize>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct CardEntry {
+    pub name: FleetCard,
+    pub profile: usize,
+    pub ledger: Ledger,
+    pub functions_left: u32,
+    pub is_cordoned: bool,
+    pub summary: Summary,
+    /// Its group in the index; `None` while it takes no new DAGs.
+    listed: Option<GroupKey>,
+}
+
+/// The hosts of the fleet and their cards.
+#[derive(Debug, Clone, Default)]
+pub struct Inventory {
+    catalogue: PlanCatalogue,
+    /// Which kinds of regions can be loaded with an NT, by model.
+    builds: BTreeMap<CardModel, BTreeMap<NtTypeId, Kinds>>,
+    hosts: BTreeMap<HostId, HostEntry>,
+    slots: BTreeMap<FleetCard, CardSlot>,
+    cards: Vec<Option<CardEntry>>,
+    vacant: Vec<CardSlot>,
+    profiles: Vec<CardProfile>,
+    dags: BTreeMap<DagName, CardSlot>,
+    index: Index,
+}
+
+impl Inventory {
+    /// No host, no NT.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What plans may use.
+    pub const fn catalogue(&self) -> &PlanCatalogue {
+        &self.catalogue
+    }
+
+    /// Registers an NT type.
+    pub fn insert_nt(&mut self, nt: NtType) {
+        self.catalogue.insert_nt(nt);
+    }
+
+    /// Registers a bitstream.
+    pub fn insert_bitstream(&mut self, bitstream: Bitstream) {
+        let builds = self.builds.entry(bitstream.card_model.clone()).or_default();
+        for nt in &bitstream.nts {
+            *builds.entry(nt.clone()).or_default() |= kind_bit(bitstream.region_kind);
+        }
+        self.catalogue.insert_bitstream(bitstream);
+    }
+
+    /// Registers a host with its cards, all empty. Nothing is placed on it until [`Self::set_reachable`].
+    /// Returns `false` where the host exists; nothing has changed then.
+    pub fn add_host(&mut self, host: &HostId, spec: HostSpec) -> bool {
+        if self.hosts.contains_key(host) {
+            return false;
+        }
+        let entry = HostEntry {
+            spec: spec.clone(),
+            is_reachable: false,
+            slots: Vec::new(),
+            tenants: BTreeMap::new(),
+        };
+        self.hosts.insert(host.clone(), entry);
+        for (card, of) in spec.cards {
+            self.add_card(FleetCard { host: host.clone(), card }, of);
+        }
+        true
+    }
+
+    fn add_card(&mut self, name: FleetCard, of: CardSpec) {
+        let profile = self.profiles.iter().position(|known| *known == of.profile);
+        let profile = profile.unwrap_or_else(|| {
+            self.profiles.push(of.profile.clone());
+            self.profiles.len() - 1
+        });
+        let ledger = Ledger::new(name.card.clone(), of.profile);
+        let entry = CardEntry {
+            name: name.clone(),
+            profile,
+            summary: Summary::of(&ledger),
+            ledger,
+            functions_left: of.functions,
+            is_cordoned: of.is_cordoned,
+            listed: None,
+        };
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.cards.push(None);
+            CardSlot::try_from(self.cards.len() - 1).expect("fewer cards than 2^32")
+        });
+        self.cards[slot as usize] = Some(entry);
+        if let Some(host) = self.hosts.get_mut(&name.host) {
+            host.slots.push(slot);
+        }
+        self.slots.insert(name, slot);
+    }
+
+    /// Forgets a host, its cards and what is reserved on them.
+    ///
+    /// # Errors
+    ///
+    /// [`HostUnknown`]
+    pub fn remove_host(&mut self, host: &HostId) -> Result<(), HostUnknown> {
+        let entry = self.hosts.remove(host).ok_or_else(|| HostUnknown(host.clone()))?;
+        for slot in entry.slots {
+            self.unlist(slot);
+            let Some(card) = self.cards[slot as usize].take() else { continue };
+            self.slots.remove(&card.name);
+            for (dag, _) in card.ledger.reservations() {
+                self.dags.remove(dag);
+            }
+            self.vacant.push(slot);
+        }
+        Ok(())
+    }
+
+    /// Says whether a host answers: only then is anything placed on it.
+    ///
+    /// # Errors
+    ///
+    /// [`HostUnknown`]
+    pub fn set_reachable(&mut self, host: &HostId, is_reachable: bool) -> Result<(), HostUnknown> {
+        self.change_host(host, |entry| entry.is_reachable = is_reachable)
+    }
+
+    /// Keeps new DAGs off a host, or no longer. Those that it has stay.
+    ///
+    /// # Errors
+    ///
+    /// [`HostUnknown`]
+    pub fn set_cordoned(&mut self, host: &HostId, is_cordoned: bool) -> Result<(), HostUnknown> {
+        self.change_host(host, |entry| entry.spec.is_cordoned = is_cordoned)
+    }
+
+    fn change_host(
+        &mut self,
+        host: &HostId,
+        change: impl FnOnce(&mut HostEntry),
+    ) -> Result<(), HostUnknown> {
+        let entry = self.hosts.get_mut(host).ok_or_else(|| HostUnknown(host.clone()))?;
+        change(entry);
+        for slot in entry.slots.clone() {
+            self.relist(slot);
+        }
+        Ok(())
+    }
+
+    /// The same of one card.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchCard`]
+    pub fn set_card_cordoned(
+        &mut self,
+        card: &FleetCard,
+        is_cordoned: bool,
+    ) -> Result<(), NoSuchCard> {
+        self.change_card(card, |entry| entry.is_cordoned = is_cordoned)
+    }
+
+    /// Says in which condition a region is, as its host reports it.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchCard`]
+    pub fn set_condition(
+        &mut self,
+        card: &FleetCard,
+        region: RegionId,
+        condition: RegionCondition,
+    ) -> Result<(), NoSuchCard> {
+        self.change_card(card, |entry| entry.ledger.set_condition(region, condition))
+    }
+
+    /// Takes virtual functions of a card. Returns whether so many were left; nothing has changed otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchCard`]
+    pub fn take_functions(&mut self, card: &FleetCard, functions: u32) -> Result<bool, NoSuchCard> {
+        self.change_card(card, |entry| {
+            let left = entry.functions_left.checked_sub(functions);
+            entry.functions_left = left.unwrap_or(entry.functions_left);
+            left.is_some()
+        })
+    }
+
+    /// Gives virtual functions back that were taken.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchCard`]
+    pub fn give_functions(&mut self, card: &FleetCard, functions: u32) -> Result<(), NoSuchCard> {
+        self.change_card(card, |entry| entry.functions_left += functions)
+    }
+
+    fn change_card<T>(
+        &mut self,
+        card: &FleetCard,
+        change: impl FnOnce(&mut CardEntry) -> T,
+    ) -> Result<T, NoSuchCard> {
+        let slot = self.slot(card).ok_or_else(|| NoSuchCard(card.clone()))?;
+        Ok(self.change(slot, change))
+    }
+
+    fn change<T>(&mut self, slot: CardSlot, change: impl FnOnce(&mut CardEntry) -> T) -> T {
+        self.unlist(slot);
+        let entry = self.cards[slot as usize].as_mut().expect("a slot in use has a card");
+        let done = change(entry);
+        entry.summary = Summary::of(&entry.ledger);
+        self.list(slot);
+        done
+    }
+
+    fn relist(&mut self, slot: CardSlot) {
+        self.unlist(slot);
+        self.list(slot);
+    }
+
+    fn unlist(&mut self, slot: CardSlot) {
+        let Some(entry) = self.cards[slot as usize].as_mut() else { return };
+        if let Some(key) = entry.listed.take() {
+            self.index.remove(slot, &key, &entry.summary);
+        }
+    }
+
+    fn list(&mut self, slot: CardSlot) {
+        let Some(entry) = self.cards[slot as usize].as_mut() else { return };
+        let Some(host) = self.hosts.get(&entry.name.host) else { return };
+        if host.is_reachable && !host.spec.is_cordoned && !entry.is_cordoned {
+            let key = GroupKey {
+                profile: entry.profile,
+                zone: host.spec.zone.clone(),
+                loadable: entry.summary.loadable,
+                is_pristine: entry.summary.is_pristine,
+            };
+            self.index.insert(slot, &key, &entry.summary);
+            entry.listed = Some(key);
+        }
+    }
+
+    /// Sets contents of regions, and reserves for a DAG.
+    ///
+    /// # Errors
+    ///
+    /// [`CannotHold`]; nothing has changed then.
+    pub fn hold(
+        &mut self,
+        card: &FleetCard,
+        dag: &DagName,
+        loads: &[RegionLoad],
+        reservation: Reservation,
+    ) -> Result<(), CannotHold> {
+        if self.dags.contains_key(dag) {
+            return Err(CannotHold::Held(dag.clone()));
+        }
+        let slot = self.slot(card).ok_or_else(|| NoSuchCard(card.clone()))?;
+        let catalogue = std::mem::take(&mut self.catalogue);
+        let held = self.change(slot, |entry| {
+            let before: Vec<_> = loads
+                .iter()
+                .map(|load| (load.region, entry.ledger.content(load.region).cloned()))
+                .collect();
+            let held = set_and_hold(&mut entry.ledger, &catalogue, dag, (loads, reservation));
+            if held.is_err() {
+                for (region, content) in before {
+                    let _ = entry.ledger.set_content(region, content.as_ref(), &catalogue);
+                }
+            }
+            held
+        });
+        self.catalogue = catalogue;
+        held?;
+        self.dags.insert(dag.clone(), slot);
+        if let Some(host) = self.hosts.get_mut(&card.host) {
+            *host.tenants.entry(dag.tenant.clone()).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives back what a DAG holds. Its chains stay loaded. Returns its card.
+    pub fn release(&mut self, dag: &DagName) -> Option<FleetCard> {
+        let slot = self.dags.remove(dag)?;
+        self.change(slot, |entry| drop(entry.ledger.release(dag)));
+        let name = self.entry(slot).name.clone();
+        if let Some(host) = self.hosts.get_mut(&name.host)
+            && let Some(count) = host.tenants.get_mut(&dag.tenant)
+        {
+            *count -= 1;
+            if *count == 0 {
+                host.tenants.remove(&dag.tenant);
+            }
+        }
+        Some(name)
+    }
+
+    /// Sets the ledger of a card to what it was before.
+    pub(super) fn set_ledger(&mut self, slot: CardSlot, ledger: Ledger) {
+        self.change(slot, |entry| entry.ledger = ledger);
+    }
+
+    /// The ledger of a card.
+    pub fn ledger(&self, card: &FleetCard) -> Option<&Ledger> {
+        self.slot(card).map(|slot| &self.entry(slot).ledger)
+    }
+
+    /// Virtual functions that a card has left.
+    pub fn functions_left(&self, card: &FleetCard) -> Option<u32> {
+        self.slot(card).map(|slot| self.entry(slot).functions_left)
+    }
+
+    /// The card that holds a reservation for a DAG.
+    pub fn card_of(&self, dag: &DagName) -> Option<&FleetCard> {
+        self.dags.get(dag).map(|slot| &self.entry(*slot).name)
+    }
+
+    /// A host, as it is registered.
+    pub fn host(&self, host: &HostId) -> Option<&HostSpec> {
+        self.hosts.get(host).map(|entry| &entry.spec)
+    }
+
+    /// Whether a host answers.
+    pub fn is_reachable(&self, host: &HostId) -> bool {
+        self.hosts.get(host).is_some_and(|entry| entry.is_reachable)
+    }
+
+    /// All hosts, by id.
+    pub fn hosts(&self) -> impl Iterator<Item = (&HostId, &HostSpec)> {
+        self.hosts.iter().map(|(id, entry)| (id, &entry.spec))
+    }
+
+    /// All cards, by name.
+    pub fn cards(&self) -> impl Iterator<Item = (&FleetCard, &Ledger)> {
+        self.slots.iter().map(|(name, slot)| (name, &self.entry(*slot).ledger))
+    }
+
+    /// Recomputes ledgers, summaries and index.
+    ///
+    /// # Errors
+    ///
+    /// The first that differs, as text. This is a bug, never a consequence of input.
+    pub fn check(&self) -> Result<(), String> {
+        let mut again = Index::default();
+        let mut dags = BTreeSet::new();
+        for (name, slot) in &self.slots {
+            let entry = self.entry(*slot);
+            entry.ledger.check().map_err(|wrong| format!("{name}: {wrong}"))?;
+            if entry.summary != Summary::of(&entry.ledger) {
+                return Err(format!("{name}: the summary is {:?}", entry.summary));
+            }
+            if let Some(key) = &entry.listed {
+                again.insert(*slot, key, &entry.summary);
+            }
+            for (dag, _) in entry.ledger.reservations() {
+                if self.dags.get(dag) != Some(slot) || !dags.insert(dag) {
+                    return Err(format!("{dag} is held on {name} and noted elsewhere"));
+                }
+            }
+        }
+        if dags.len() != self.dags.len() {
+            return Err("a DAG is noted that no ledger holds".into());
+        }
+        if again != self.index {
+            return Err("the index differs from the cards".into());
+        }
+        Ok(())
+    }
+
+    fn slot(&self, card: &FleetCard) -> Option<CardSlot> {
+        self.slots.get(card).copied()
+    }
+
+    pub(super) fn slot_of(&self, card: &FleetCard) -> Option<CardSlot> {
+        self.slot(card)
+    }
+
+    pub(super) fn entry(&self, slot: CardSlot) -> &CardEntry {
+        self.cards[slot as usize].as_ref().expect("a slot in use has a card")
+    }
+
+    pub(super) fn host_entry(&self, host: &HostId) -> Option<&HostEntry> {
+        self.hosts.get(host)
+    }
+
+    pub(super) fn host_entries(&self) -> impl Iterator<Item = (&HostId, &HostEntry)> {
+        self.hosts.iter()
+    }
+
+    pub(super) fn profile(&self, profile: usize) -> &CardProfile {
+        &self.profiles[profile]
+    }
+
+    pub(super) const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Kinds of regions of a model that can be loaded with an NT.
+    pub(super) fn kinds(&self, model: &CardModel, nt: &NtTypeId) -> Kinds {
+        self.builds.get(model).and_then(|builds| builds.get(nt)).copied().unwrap_or_default()
+    }
+}
+
+/// Why a card cannot hold a reservation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CannotHold {
+    /// The DAG holds one already.
+    #[error("{0} holds a reservation already")]
+    Held(DagName),
+    /// The card is not registered.
+    #[error(transparent)]
+    NoSuchCard(#[from] NoSuchCard),
+    /// A region cannot be loaded.
+    #[error(transparent)]
+    Content(#[from] ContentMismatch),
+    /// A bitstream is not registered.
+    #[error("bitstream {0} is not registered")]
+    NoSuchBitstream(snic_domain::BitstreamId),
+    /// A resource is short.
+    #[error(transparent)]
+    Overbooked(#[from] Overbooked),
+}
+
+fn set_and_hold(
+    ledger: &mut Ledger,
+    catalogue: &PlanCatalogue,
+    dag: &DagName,
+    (loads, reservation): (&[RegionLoad], Reservation),
+) -> Result<(), CannotHold> {
+    for load in loads {
+        if ledger.content(load.region).is_some_and(|now| now.id == load.bitstream) {
+            continue;
+        }
+        let bitstream = catalogue.bitstream(&load.bitstream);
+        let bitstream =
+            bitstream.ok_or_else(|| CannotHold::NoSuchBitstream(load.bitstream.clone()))?;
+        ledger.set_content(load.region, Some(bitstream), catalogue)?;
+    }
+    Ok(ledger.hold(dag, reservation)?)
+}

@@ -1,0 +1,24 @@
+//! Which card of the fleet a DAG goes to.
+//!
+//! ```text
+//! request ── constraints ──► groups of cards ── policy's order ──► a few cards ── planner::plan ──► choice
+//!            (zone, model)   (index)           (k-way merge)      (summary)      (mirrored ledger)
+//! ```
+//!
+//! Cards are grouped by what a request asks first (profile, zone, whether a region can be loaded), and each group is
+//! ordered by the bandwidth that its cards have left. A request walks the groups that suit it, merged in the order of its
+//! policy, and looks at a summary of each card. What passes is planned on the card's own ledger by the same planner that
+//! the hosts use, so that the answer is exact. The first plan is the choice, for the walk is in the policy's order.
+
+mod constraints;
+mod find;
+mod index;
+mod inventory;
+mod place;
+mod summary;
+mod walk;
+
+pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
+pub use find::{HostNeeds, RankedHost};
+pub use inventory::{CannotHold, CardSpec, HostSpec, HostUnknown, Inventory, NoSuchCard};
+pub use place::{DagChoice, PlaceDag};

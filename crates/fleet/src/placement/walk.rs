@@ -1,0 +1,219 @@
+//! Cards in the order of a policy, those that fail a constraint left out.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::ControlFlow;
+
+use smallvec::SmallVec;
+use snic_domain::{Bandwidth, CardProfile, Dag, NtTypeId, TenantId};
+
+use super::constraints::{CardConstraints, CardPolicy, Constraint};
+use super::index::{CardSlot, Group, GroupKey, Ordered};
+use super::inventory::{CardEntry, HostEntry, Inventory};
+use crate::HostId;
+
+/// What is asked of the next card.
+pub(super) type Step = ControlFlow<(), Walk>;
+
+/// How to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Walk {
+    /// With the next card.
+    On,
+    /// Without the other cards of this group, which are all alike.
+    SkipAlike,
+}
+
+/// A request, with what follows from it for each card.
+#[derive(Debug)]
+pub(super) struct Query<'a> {
+    pub inventory: &'a Inventory,
+    pub constraints: &'a CardConstraints,
+    pub policy: CardPolicy,
+    /// Whose DAG it is.
+    tenant: Option<&'a TenantId>,
+    bandwidth: Bandwidth,
+    /// Each NT once, with the bandwidth of all of its nodes.
+    nts: SmallVec<[(&'a NtTypeId, Bandwidth); 8]>,
+}
+
+impl<'a> Query<'a> {
+    pub fn new(
+        inventory: &'a Inventory,
+        constraints: &'a CardConstraints,
+        policy: CardPolicy,
+        dag: Option<(&'a TenantId, &'a Dag)>,
+    ) -> Self {
+        let mut nts: SmallVec<[(&NtTypeId, Bandwidth); 8]> = SmallVec::new();
+        for node in dag.iter().flat_map(|(_, dag)| dag.nodes()) {
+            let bandwidth = dag.map(|(_, dag)| dag.bandwidth()).unwrap_or_default();
+            match nts.iter_mut().find(|(nt, _)| **nt == node.nt) {
+                Some((_, sum)) => *sum += bandwidth,
+                None => nts.push((&node.nt, bandwidth)),
+            }
+        }
+        let tenant = dag.map(|(tenant, _)| tenant);
+        let bandwidth = dag.map(|(_, dag)| dag.bandwidth()).unwrap_or_default();
+        Self { inventory, constraints, policy, tenant, bandwidth, nts }
+    }
+
+    /// What a host fails, whatever its cards are.
+    pub fn host_fails(&self, id: &HostId, host: &HostEntry) -> Option<Constraint> {
+        let of = self.constraints;
+        let lacks_label = || of.labels.iter().any(|(k, v)| host.spec.labels.get(k) != Some(v));
+        let fails = [
+            (Constraint::Unreachable, !host.is_reachable),
+            (Constraint::Cordoned, host.spec.is_cordoned),
+            (Constraint::Zone, !of.zones.is_empty() && !of.zones.contains(&host.spec.zone)),
+            (Constraint::Rack, !of.racks.is_empty() && !of.racks.contains(&host.spec.rack)),
+            (Constraint::Labels, lacks_label()),
+            (Constraint::HostAffinity, !of.hosts.is_empty() && !of.hosts.contains(id)),
+            (Constraint::HostAntiAffinity, of.apart_from_hosts.contains(id)),
+            (Constraint::NoCard, host.slots.is_empty()),
+        ];
+        fails.into_iter().find(|(_, fails)| *fails).map(|(constraint, _)| constraint)
+    }
+
+    /// What a card fails, its host aside.
+    pub fn card_fails(&self, card: &CardEntry) -> Option<Constraint> {
+        let (of, summary) = (self.constraints, &card.summary);
+        let profile = self.inventory.profile(card.profile);
+        let is_short = |(nt, needed): &(&NtTypeId, Bandwidth)| {
+            summary.left(nt) < *needed
+                && self.inventory.kinds(&profile.model, nt) & summary.loadable == 0
+        };
+        let lines = summary.ingress_left.min(summary.egress_left);
+        let fails = [
+            (Constraint::CardModel, !self.takes_model(profile)),
+            (Constraint::CardCordoned, card.is_cordoned),
+            (Constraint::CardAffinity, !of.cards.is_empty() && !of.cards.contains(&card.name)),
+            (Constraint::CardAntiAffinity, of.apart_from_cards.contains(&card.name)),
+            (Constraint::Functions, card.functions_left < of.functions),
+            (Constraint::Bandwidth, lines < self.bandwidth),
+        ];
+        let first = fails.into_iter().find(|(_, fails)| *fails).map(|(constraint, _)| constraint);
+        first.or_else(|| self.nts.iter().any(is_short).then_some(Constraint::Nts))
+    }
+
+    fn takes_model(&self, profile: &CardProfile) -> bool {
+        self.constraints.models.is_empty() || self.constraints.models.contains(&profile.model)
+    }
+
+    fn passes(&self, card: &CardEntry) -> bool {
+        let host = self.inventory.host_entry(&card.name.host);
+        host.is_some_and(|host| self.host_fails(&card.name.host, host).is_none())
+            && self.card_fails(card).is_none()
+    }
+
+    /// Whether the policy takes a card before all that it does not prefer.
+    pub fn prefers(&self, card: &CardEntry) -> bool {
+        match self.policy {
+            CardPolicy::Pack | CardPolicy::Headroom => true,
+            CardPolicy::Spread => {
+                let host = self.inventory.host_entry(&card.name.host);
+                let has = |tenant| host.is_some_and(|host| host.tenants.contains_key(tenant));
+                !self.tenant.is_some_and(has)
+            }
+            CardPolicy::Loaded => {
+                self.nts.iter().all(|(nt, needed)| card.summary.left(nt) >= *needed)
+            }
+        }
+    }
+
+    /// Smaller is earlier.
+    fn rank(&self, card: &CardEntry) -> u64 {
+        let part = || card.summary.left_ppb(self.inventory.profile(card.profile));
+        match self.policy {
+            CardPolicy::Pack | CardPolicy::Loaded => part(),
+            CardPolicy::Spread => u64::MAX - part(),
+            CardPolicy::Headroom => u64::MAX - card.summary.ingress_left.get(),
+        }
+    }
+
+    /// Goes through the cards that pass all constraints, in the order of the policy.
+    pub fn walk(&self, mut visit: impl FnMut(CardSlot, &CardEntry) -> Step) {
+        let is_two_step = matches!(self.policy, CardPolicy::Spread | CardPolicy::Loaded);
+        let mut steps = [true, false].into_iter().take(if is_two_step { 2 } else { 1 });
+        let is_few = !self.constraints.cards.is_empty() || !self.constraints.hosts.is_empty();
+        let _ = steps.try_for_each(|preferred| {
+            let mut visit = |slot: CardSlot| {
+                let card = self.inventory.entry(slot);
+                if self.passes(card) && self.prefers(card) == preferred {
+                    visit(slot, card)
+                } else {
+                    ControlFlow::Continue(Walk::On)
+                }
+            };
+            if is_few {
+                self.few().into_iter().try_for_each(|slot| visit(slot).map_continue(|_| ()))
+            } else {
+                self.merged(preferred, &mut visit)
+            }
+        });
+    }
+
+    /// The cards that the request names, by card or by host.
+    fn few(&self) -> Vec<CardSlot> {
+        let named = self.constraints.cards.iter().filter_map(|card| self.inventory.slot_of(card));
+        let mut slots: Vec<CardSlot> = named.collect();
+        if self.constraints.cards.is_empty() {
+            let hosts = self.constraints.hosts.iter();
+            let hosts = hosts.filter_map(|host| self.inventory.host_entry(host));
+            slots = hosts.flat_map(|host| host.slots.iter().copied()).collect();
+        }
+        slots.sort_by_key(|slot| (self.rank(self.inventory.entry(*slot)), *slot));
+        slots
+    }
+
+    /// The cards of a group that can be meant; `None`: none of them.
+    fn source<'g>(
+        &self,
+        key: &GroupKey,
+        group: &'g Group,
+        loaded_only: bool,
+    ) -> Option<&'g Ordered> {
+        let profile = self.inventory.profile(key.profile);
+        let zones = &self.constraints.zones;
+        if !self.takes_model(profile) || !zones.is_empty() && !zones.contains(&key.zone) {
+            return None;
+        }
+        let mut source = &group.cards;
+        for (nt, _) in &self.nts {
+            if loaded_only || self.inventory.kinds(&profile.model, nt) & key.loadable == 0 {
+                let having = group.by_nt.get(*nt)?;
+                source = if having.len() < source.len() { having } else { source };
+            }
+        }
+        Some(source)
+    }
+
+    /// Merges the groups: each is in the policy's order already, for its cards have one profile.
+    fn merged(&self, preferred: bool, visit: &mut impl FnMut(CardSlot) -> Step) -> ControlFlow<()> {
+        let loaded_only = self.policy == CardPolicy::Loaded && preferred;
+        let is_rising = matches!(self.policy, CardPolicy::Pack | CardPolicy::Loaded);
+        let from = (self.bandwidth, 0);
+        let mut heads = BinaryHeap::new();
+        let mut rest = BTreeMap::new();
+        for (number, (key, group)) in self.inventory.index().groups().enumerate() {
+            let Some(source) = self.source(key, group, loaded_only) else { continue };
+            let mut cards: Box<dyn Iterator<Item = &(Bandwidth, CardSlot)>> = if is_rising {
+                Box::new(source.range(from..))
+            } else {
+                Box::new(source.range(from..).rev())
+            };
+            if let Some((_, slot)) = cards.next() {
+                heads.push(Reverse((self.rank(self.inventory.entry(*slot)), number, *slot)));
+                rest.insert(number, cards);
+            }
+        }
+        while let Some(Reverse((_, number, slot))) = heads.pop() {
+            if visit(slot)? == Walk::SkipAlike {
+                continue;
+            }
+            if let Some((_, next)) = rest.get_mut(&number).and_then(Iterator::next) {
+                heads.push(Reverse((self.rank(self.inventory.entry(*next)), number, *next)));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,454 @@
+//! Which card a DAG goes to, beside an exhaustive reference that plans on every card of every host.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use snic_bitstream::catalogue::Catalogue;
+use snic_domain::{Bandwidth, CardProfile, Dag, DagName, Node, NtTypeId, RegionId, Slot};
+use snic_fleet::placement::{
+    CardConstraints, CardPolicy, Constraint, HostNeeds, Inventory, PlaceDag,
+};
+use snic_fleet::{FleetCard, HostId};
+use snic_planner::{Ledger, PlanRequest, RegionCondition, plan};
+use support::{
+    Rng, card, catalogue, dag, host, host_spec, inventory, name, profile, rack, spec, zone,
+};
+
+const POLICIES: [CardPolicy; 4] =
+    [CardPolicy::Pack, CardPolicy::Spread, CardPolicy::Headroom, CardPolicy::Loaded];
+
+/// A fleet with at most sixteen cards, so that all of them may be tried, and what the test knows of it.
+struct World {
+    catalogue: Catalogue,
+    fleet: Inventory,
+    unreachable: BTreeSet<HostId>,
+    cordoned_cards: BTreeSet<FleetCard>,
+    rng: Rng,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let catalogue = catalogue();
+        let fleet = inventory(&catalogue);
+        let (unreachable, cordoned_cards) = (BTreeSet::new(), BTreeSet::new());
+        let mut world = Self { catalogue, fleet, unreachable, cordoned_cards, rng: Rng(seed) };
+        world.add_hosts();
+        world.fill();
+        world.fleet.check().expect("ledgers and index agree");
+        world
+    }
+
+    fn small(&mut self, model: &str) -> CardProfile {
+        let mut profile = profile(&self.catalogue, model);
+        let regions = 1 + self.rng.below(3);
+        // The last two regions are for tenants' NTs.
+        let keep = if self.rng.percent(70) { 0 } else { profile.regions.len() - 2 };
+        profile.regions = profile.regions[keep..].iter().take(regions).cloned().collect();
+        profile
+    }
+
+    fn add_hosts(&mut self) {
+        let shapes = [self.small("sim-16"), self.small("sim-32"), self.small("sim-16")];
+        for number in 0..1 + self.rng.below(7) {
+            let id = host(&format!("h{number}"));
+            let cards: Vec<&CardProfile> =
+                (0..self.rng.below(3)).map(|_| &shapes[self.rng.below(3)]).collect();
+            let mut of = host_spec(self.rng.below(2), self.rng.below(2), &cards);
+            if self.rng.percent(50) {
+                of.labels.insert("disk".into(), "ssd".into());
+            }
+            assert!(self.fleet.add_host(&id, of));
+            if self.rng.percent(15) {
+                self.unreachable.insert(id);
+            } else {
+                self.fleet.set_reachable(&id, true).expect("it is registered");
+                let is_cordoned = self.rng.percent(15);
+                self.fleet.set_cordoned(&id, is_cordoned).expect("it is registered");
+            }
+        }
+        let cards: Vec<FleetCard> = self.fleet.cards().map(|(name, _)| name.clone()).collect();
+        for card in cards {
+            if self.rng.percent(10) {
+                self.fleet.set_card_cordoned(&card, true).expect("it is registered");
+                self.cordoned_cards.insert(card.clone());
+            }
+            if self.rng.percent(10) {
+                let region = RegionId(self.rng.below(3) as u8);
+                self.fleet.set_condition(&card, region, RegionCondition::Faulty).expect("it is");
+            }
+            let functions = self.rng.below(65) as u32;
+            assert!(self.fleet.take_functions(&card, functions).expect("it is registered"));
+        }
+    }
+
+    /// DAGs anywhere, some of which leave again, so that victims stay loaded.
+    fn fill(&mut self) {
+        let cards: Vec<FleetCard> = self.fleet.cards().map(|(name, _)| name.clone()).collect();
+        for number in 0..self.rng.below(4) * cards.len() {
+            let (name, dag) = self.some_dag(number);
+            let card = &cards[self.rng.below(cards.len())];
+            let ledger = self.fleet.ledger(card).expect("it is registered");
+            let request = PlanRequest { name: &name, dag: &dag, previous: None };
+            if let Ok(plan) = plan(ledger, self.fleet.catalogue(), &request) {
+                self.fleet.hold(card, &name, &plan.loads, plan.reservation).expect("as planned");
+                if self.rng.percent(20) {
+                    assert_eq!(self.fleet.release(&name), Some(card.clone()));
+                }
+            }
+        }
+    }
+
+    fn some_dag(&mut self, number: usize) -> (DagName, Dag) {
+        let nts: Vec<usize> = (0..1 + self.rng.below(3)).map(|_| self.rng.below(6)).collect();
+        let mbit = [1_000, 5_000, 10_000, 20_000, 60_000][self.rng.below(5)];
+        let name = name(["acme", "globex"][self.rng.below(2)], &format!("d{number}"));
+        (name, dag(&spec(&self.catalogue, &nts, mbit)))
+    }
+
+    fn some_constraints(&mut self) -> CardConstraints {
+        let mut of = CardConstraints::default();
+        let cards: Vec<FleetCard> = self.fleet.cards().map(|(name, _)| name.clone()).collect();
+        let hosts: Vec<HostId> = self.fleet.hosts().map(|(id, _)| id.clone()).collect();
+        let rng = &mut self.rng;
+        if rng.percent(20) {
+            of.zones.insert(zone(rng.below(3)));
+        }
+        if rng.percent(20) {
+            of.racks.insert(rack(rng.below(2)));
+        }
+        if rng.percent(20) {
+            of.labels.insert("disk".into(), "ssd".into());
+        }
+        if rng.percent(20) {
+            let model = profile(&self.catalogue, ["sim-16", "sim-32", "u280"][rng.below(3)]).model;
+            of.models.insert(model);
+        }
+        for host in hosts {
+            match rng.below(10) {
+                0 => drop(of.hosts.insert(host)),
+                1 => drop(of.apart_from_hosts.insert(host)),
+                _ => {}
+            }
+        }
+        for card in cards {
+            match rng.below(12) {
+                0 => drop(of.apart_from_cards.insert(card)),
+                1 if rng.percent(30) => drop(of.cards.insert(card)),
+                _ => {}
+            }
+        }
+        of.functions = if rng.percent(30) { rng.below(64) as u32 } else { 0 };
+        of
+    }
+
+    /// What a host fails, and its cards that take the DAG.
+    fn reference(
+        &self,
+        id: &HostId,
+        of: &CardConstraints,
+        (name, dag): (&DagName, &Dag),
+    ) -> Result<Vec<FleetCard>, Constraint> {
+        let host = self.fleet.host(id).expect("it is registered");
+        if self.unreachable.contains(id) {
+            return Err(Constraint::Unreachable);
+        } else if host.is_cordoned {
+            return Err(Constraint::Cordoned);
+        } else if !of.zones.is_empty() && !of.zones.contains(&host.zone) {
+            return Err(Constraint::Zone);
+        } else if !of.racks.is_empty() && !of.racks.contains(&host.rack) {
+            return Err(Constraint::Rack);
+        } else if of.labels.iter().any(|(key, value)| host.labels.get(key) != Some(value)) {
+            return Err(Constraint::Labels);
+        } else if !of.hosts.is_empty() && !of.hosts.contains(id) {
+            return Err(Constraint::HostAffinity);
+        } else if of.apart_from_hosts.contains(id) {
+            return Err(Constraint::HostAntiAffinity);
+        }
+        let (mut fits, mut worst) = (Vec::new(), Constraint::NoCard);
+        for number in 0..host.cards.len() {
+            let card = card(id.as_str(), number);
+            match self.card_reference(&card, of, (name, dag)) {
+                None => fits.push(card),
+                Some(fails) => worst = worst.max(fails),
+            }
+        }
+        if fits.is_empty() { Err(worst) } else { Ok(fits) }
+    }
+
+    fn card_reference(
+        &self,
+        card: &FleetCard,
+        of: &CardConstraints,
+        (name, dag): (&DagName, &Dag),
+    ) -> Option<Constraint> {
+        let ledger = self.fleet.ledger(card).expect("it is registered");
+        let left = ledger.ingress_residual().min(ledger.egress_residual());
+        if !of.models.is_empty() && !of.models.contains(&ledger.profile().model) {
+            Some(Constraint::CardModel)
+        } else if self.cordoned_cards.contains(card) {
+            Some(Constraint::CardCordoned)
+        } else if !of.cards.is_empty() && !of.cards.contains(card) {
+            Some(Constraint::CardAffinity)
+        } else if of.apart_from_cards.contains(card) {
+            Some(Constraint::CardAntiAffinity)
+        } else if self.fleet.functions_left(card) < Some(of.functions) {
+            Some(Constraint::Functions)
+        } else if left < dag.bandwidth() {
+            Some(Constraint::Bandwidth)
+        } else if dag.nodes().iter().any(|node| self.is_nt_short(ledger, dag, node)) {
+            Some(Constraint::Nts)
+        } else {
+            let request = PlanRequest { name, dag, previous: None };
+            let planned = plan(ledger, self.fleet.catalogue(), &request);
+            planned.is_err().then_some(Constraint::NoPlan)
+        }
+    }
+
+    /// Too little is left of an NT, and no region can be loaded with any bitstream that has it.
+    fn is_nt_short(&self, ledger: &Ledger, dag: &Dag, node: &Node) -> bool {
+        let uses = dag.nodes().iter().filter(|other| other.nt == node.nt).count() as u64;
+        let can_load = ledger.profile().regions().any(|(region, of)| {
+            ledger.is_unused(region)
+                && ledger.condition(region) == RegionCondition::Usable
+                && self.fleet.catalogue().bitstreams().any(|bitstream| {
+                    bitstream.card_model == ledger.profile().model
+                        && bitstream.region_kind == of.kind
+                        && bitstream.nts.contains(&node.nt)
+                })
+        });
+        loaded(ledger, &node.nt) < uses * dag.bandwidth().get() && !can_load
+    }
+
+    /// Smaller is better.
+    fn merit(
+        &self,
+        card: &FleetCard,
+        policy: CardPolicy,
+        (name, dag): (&DagName, &Dag),
+    ) -> (bool, i128) {
+        let ledger = self.fleet.ledger(card).expect("it is registered");
+        let left = i128::from(ledger.ingress_residual().get());
+        // Parts of the ingress, to a thousand-millionth.
+        let part = left * 1_000_000_000 / i128::from(ledger.profile().ingress.get());
+        let has_tenant = self.fleet.cards().any(|(other, ledger)| {
+            other.host == card.host
+                && ledger.reservations().any(|(dag, _)| dag.tenant == name.tenant)
+        });
+        let uses = |nt: &NtTypeId| dag.nodes().iter().filter(|node| node.nt == *nt).count() as u64;
+        let has = |node: &Node| loaded(ledger, &node.nt) >= uses(&node.nt) * dag.bandwidth().get();
+        match policy {
+            CardPolicy::Pack => (false, part),
+            CardPolicy::Spread => (has_tenant, -part),
+            CardPolicy::Headroom => (false, -left),
+            CardPolicy::Loaded => (!dag.nodes().iter().all(has), part),
+        }
+    }
+}
+
+/// Bits per second that usable regions have left of an NT.
+fn loaded(ledger: &Ledger, nt: &NtTypeId) -> u64 {
+    let mut sum = 0;
+    for (region, _) in ledger.profile().regions() {
+        let nts = ledger.content(region).map(|content| content.nts.clone()).unwrap_or_default();
+        for (slot, of) in (0u8..).zip(&nts) {
+            if of == nt && ledger.condition(region) == RegionCondition::Usable {
+                sum += ledger.residual(region, Slot(slot)).get();
+            }
+        }
+    }
+    sum
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// Where a card takes the DAG, one is chosen, and none is better by the policy; where none does, each host is
+    /// counted where the reference counts it.
+    #[test]
+    fn the_choice_is_that_of_an_exhaustive_search(seed in any::<u64>()) {
+        let mut world = World::new(seed);
+        for number in 0..6 {
+            let (name, dag) = world.some_dag(1_000 + number);
+            let constraints = world.some_constraints();
+            let hosts: Vec<HostId> = world.fleet.hosts().map(|(id, _)| id.clone()).collect();
+            let mut fits: Vec<FleetCard> = Vec::new();
+            let mut failed: BTreeMap<Constraint, usize> = BTreeMap::new();
+            for id in &hosts {
+                match world.reference(id, &constraints, (&name, &dag)) {
+                    Ok(cards) => fits.extend(cards),
+                    Err(fails) => *failed.entry(fails).or_default() += 1,
+                }
+            }
+            for policy in POLICIES {
+                let request =
+                    PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy };
+                let merit = |card: &FleetCard| world.merit(card, policy, (&name, &dag));
+                match world.fleet.place(&request) {
+                    Ok(choice) => {
+                        prop_assert!(fits.contains(&choice.card), "{policy:?} {}", choice.card);
+                        let best = fits.iter().map(merit).min();
+                        prop_assert_eq!(Some(merit(&choice.card)), best, "{:?}", policy);
+                        let ranked = world.ranked(&constraints, policy, (&name, &dag));
+                        let hosts: BTreeSet<&HostId> = fits.iter().map(|card| &card.host).collect();
+                        prop_assert_eq!(ranked.len(), hosts.len(), "each host once");
+                        let merits: Vec<_> = ranked.iter().map(merit).collect();
+                        prop_assert!(merits.is_sorted(), "{policy:?} {merits:?}");
+                        prop_assert_eq!(merits.first().copied(), best);
+                    }
+                    Err(refused) => {
+                        prop_assert!(fits.is_empty(), "{policy:?}: {fits:?} {refused}");
+                        prop_assert_eq!(&refused.hosts, &failed, "{:?}", policy);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All DAGs of a batch have their places, or nothing has changed.
+    #[test]
+    fn a_batch_is_placed_whole_or_not_at_all(seed in any::<u64>(), count in 1usize..8) {
+        let mut world = World::new(seed);
+        let constraints = CardConstraints::default();
+        let dags: Vec<(DagName, Dag)> =
+            (0..count).map(|number| world.some_dag(2_000 + number)).collect();
+        let requests: Vec<PlaceDag<'_>> = dags
+            .iter()
+            .map(|(name, dag)| PlaceDag { name, dag, constraints: &constraints, policy: CardPolicy::Spread })
+            .collect();
+        let contents = |fleet: &Inventory| -> Vec<String> {
+            let card = |(_, ledger): (&FleetCard, &Ledger)| {
+                let regions = ledger.profile().regions();
+                let of: Vec<_> = regions.map(|(region, _)| ledger.content(region)).collect();
+                format!("{of:?} {:?}", ledger.reservations().collect::<Vec<_>>())
+            };
+            fleet.cards().map(card).collect()
+        };
+        let before = contents(&world.fleet);
+        match world.fleet.place_batch(&requests) {
+            Ok(choices) => {
+                for ((name, _), choice) in dags.iter().zip(&choices) {
+                    prop_assert_eq!(world.fleet.card_of(name), Some(&choice.card));
+                }
+            }
+            Err((index, _)) => {
+                prop_assert!(index < count);
+                prop_assert_eq!(contents(&world.fleet), before);
+            }
+        }
+        prop_assert_eq!(world.fleet.check(), Ok(()));
+    }
+}
+
+impl World {
+    fn ranked(
+        &self,
+        constraints: &CardConstraints,
+        policy: CardPolicy,
+        dag: (&DagName, &Dag),
+    ) -> Vec<FleetCard> {
+        let needs = HostNeeds { constraints, policy, dag: Some(dag) };
+        let found = self.fleet.find_hosts(&needs, usize::MAX).expect("there is one");
+        found.into_iter().map(|host| host.card).collect()
+    }
+}
+
+fn fleet_of(hosts: usize) -> (Catalogue, Inventory) {
+    let catalogue = catalogue();
+    let mut fleet = inventory(&catalogue);
+    let profile = profile(&catalogue, "sim-16");
+    for number in 0..hosts {
+        let id = host(&format!("h{number}"));
+        fleet.add_host(&id, host_spec(number % 3, number, &[&profile]));
+        fleet.set_reachable(&id, true).expect("it is registered");
+    }
+    (catalogue, fleet)
+}
+
+/// Empty cards of one profile are alike, so one plan speaks for all of them.
+#[test]
+fn a_dag_that_fits_no_empty_card_is_refused_by_all_hosts() {
+    let (catalogue, fleet) = fleet_of(40);
+    // 30 uses of one NT: more than all regions together serve.
+    let dag = dag(&spec(&catalogue, &[0; 30], 90_000));
+    let (name, constraints) = (name("acme", "large"), CardConstraints::default());
+    let request =
+        PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy: CardPolicy::Pack };
+    let refused = fleet.place(&request).expect_err("no card serves it");
+    assert_eq!(refused.hosts, [(Constraint::NoPlan, 40)].into());
+    let text = refused.to_string();
+    assert!(
+        text.starts_with("none of 40 hosts has room: 40 without a feasible placement; "),
+        "{text}"
+    );
+}
+
+/// Cards that are not alike are tried up to a bound, and the refusal says how many were not.
+#[test]
+fn a_refusal_says_how_many_hosts_were_not_tried() {
+    let (catalogue, mut fleet) = fleet_of(40);
+    let one = dag(&spec(&catalogue, &[1], 1_000));
+    for number in 0..40 {
+        let (name, card) = (name("acme", &format!("d{number}")), card(&format!("h{number}"), 0));
+        let constraints =
+            CardConstraints { cards: [card.clone()].into(), ..CardConstraints::default() };
+        let policy = CardPolicy::Pack;
+        let request = PlaceDag { name: &name, dag: &one, constraints: &constraints, policy };
+        let plan = fleet.place(&request).expect("the card is empty").plan;
+        fleet.hold(&card, &name, &plan.loads, plan.reservation).expect("as planned");
+    }
+    let dag = dag(&spec(&catalogue, &[0; 30], 90_000));
+    let (name, constraints) = (name("acme", "large"), CardConstraints::default());
+    let request =
+        PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy: CardPolicy::Pack };
+    let refused = fleet.place(&request).expect_err("no card serves it");
+    assert_eq!(refused.hosts, [(Constraint::NoPlan, 16), (Constraint::NotTried, 24)].into());
+}
+
+#[test]
+fn machines_without_a_dag_are_ranked_by_functions_and_policy() {
+    let (_, mut fleet) = fleet_of(4);
+    assert!(fleet.take_functions(&card("h1", 0), 60).expect("it is registered"));
+    assert!(!fleet.take_functions(&card("h1", 0), 5).expect("4 are left"), "and none were taken");
+    let constraints = CardConstraints { functions: 5, ..CardConstraints::default() };
+    let needs = HostNeeds { constraints: &constraints, policy: CardPolicy::Spread, dag: None };
+    let found = fleet.find_hosts(&needs, 10).expect("three have room");
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|of| of.functions_left == 64 && of.card.host != host("h1")));
+    assert_eq!(fleet.find_hosts(&needs, 2).expect("three have room").len(), 2);
+    fleet.give_functions(&card("h1", 0), 60).expect("it is registered");
+    assert_eq!(fleet.find_hosts(&needs, 10).expect("all have room").len(), 4);
+}
+
+/// What is registered once is forgotten whole.
+#[test]
+fn a_removed_host_takes_its_cards_and_reservations_along() {
+    let (catalogue, mut fleet) = fleet_of(2);
+    let (name, dag) = (name("acme", "web"), dag(&spec(&catalogue, &[1], 1_000)));
+    let only = CardConstraints { hosts: [host("h0")].into(), ..CardConstraints::default() };
+    let request = PlaceDag { name: &name, dag: &dag, constraints: &only, policy: CardPolicy::Pack };
+    let choice = fleet.place_batch(&[request]).expect("it is empty").remove(0);
+    assert_eq!(choice.card, card("h0", 0));
+    assert!(!fleet.add_host(&host("h0"), host_spec(0, 0, &[])), "it is registered");
+    fleet.remove_host(&host("h0")).expect("it is registered");
+    assert!(fleet.remove_host(&host("h0")).is_err());
+    assert_eq!(fleet.card_of(&name), None);
+    assert_eq!(fleet.release(&name), None);
+    let refused = fleet.place(&request).expect_err("the host is gone");
+    assert_eq!(refused.hosts, [(Constraint::HostAffinity, 1)].into());
+    assert_eq!(Bandwidth::ZERO, fleet.ledger(&card("h1", 0)).expect("it is").ingress_reserved());
+    fleet.check().expect("ledgers and index agree");
+}
+
+/// What no card prefers is placed all the same.
+#[test]
+fn every_policy_places_on_an_empty_fleet() {
+    let (catalogue, fleet) = fleet_of(40);
+    let dag = dag(&spec(&catalogue, &[1], 2_000));
+    let (name, constraints) = (name("acme", "web"), CardConstraints::default());
+    for policy in POLICIES {
+        let request = PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy };
+        assert_eq!(fleet.place(&request).map(|of| of.plan.loads.len()), Ok(1), "{policy:?}");
+    }
+}
