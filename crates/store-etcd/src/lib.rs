@@ -3,6 +3,7 @@
 //! ```text
 //!  Request ──► EtcdConnection ──► one member at a time; another one after a failure
 //!  Watch   ──► Watching       ──► goes on where it was after a failure
+//!  Batch   ──► EtcdStore      ──► records in etcd, blobs in an object store
 //! ```
 //!
 //! A failure is reported as what it means for the request: certainly not done ([`Failed::Unreachable`]), or open
@@ -15,7 +16,9 @@ mod connection;
 mod failures;
 mod keys;
 mod member;
+mod store;
 mod watching;
 
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
+pub use store::{EtcdStore, EtcdStoreSettings, folder_of_blobs};
 pub use watching::Watching;

@@ -7,3 +7,4 @@ mod cluster;
 mod connection;
 mod differential;
 mod limits;
+mod store;

@@ -1,0 +1,132 @@
+//! Bitstreams in an object store, named by their digest: etcd's requests are too short for them.
+
+use std::path::Path as Folder;
+use std::sync::Arc;
+
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
+use snic_domain::Digest;
+use snic_ports::store::StoreError;
+
+/// Blobs in a folder, which all hosts of the fleet's service share. What is stored there is synced.
+///
+/// # Errors
+///
+/// [`StoreError::Io`] if the folder cannot be made.
+pub fn folder_of_blobs(folder: &Folder) -> Result<Arc<dyn ObjectStore>, StoreError> {
+    let action = || format!("create {}", folder.display());
+    std::fs::create_dir_all(folder).map_err(|error| StoreError::io(action(), error))?;
+    match LocalFileSystem::new_with_prefix(folder) {
+        Ok(files) => Ok(Arc::new(files.with_fsync(true))),
+        Err(error) => Err(StoreError::io(action(), error.into())),
+    }
+}
+
+/// What the names of all blobs begin with.
+const FOLDER: &str = "bitstreams";
+
+#[derive(Debug)]
+pub(super) struct Blobs {
+    objects: Arc<dyn ObjectStore>,
+}
+
+impl Blobs {
+    pub(super) const fn new(objects: Arc<dyn ObjectStore>) -> Self {
+        Self { objects }
+    }
+
+    /// Stores the bytes. An object that is there already is left alone if it still has its digest, and replaced if
+    /// not.
+    pub(super) async fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+        let actual = Digest::of(bytes);
+        if actual != digest {
+            return Err(StoreError::DigestMismatch { expected: digest, actual });
+        }
+        if self.get(digest).await.is_ok() {
+            return Ok(());
+        }
+        let put = self.objects.put(&path(digest), PutPayload::from(bytes.to_vec())).await;
+        put.map(drop).map_err(|error| failed("store", digest, error))
+    }
+
+    /// The bytes, checked.
+    pub(super) async fn get(&self, digest: Digest) -> Result<Vec<u8>, StoreError> {
+        let read = async { self.objects.get(&path(digest)).await?.bytes().await };
+        let bytes = read.await.map_err(|error| match error {
+            Error::NotFound { .. } => StoreError::NoBlob(digest),
+            error => failed("read", digest, error),
+        })?;
+        let actual = Digest::of(&bytes);
+        if actual != digest {
+            return Err(StoreError::DigestMismatch { expected: digest, actual });
+        }
+        Ok(bytes.into())
+    }
+
+    pub(super) async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
+        match self.objects.delete(&path(digest)).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(failed("remove", digest, error)),
+        }
+    }
+
+    /// All digests, ascending.
+    pub(super) async fn list(&self) -> Result<Vec<Digest>, StoreError> {
+        let listed = self.objects.list_with_delimiter(Some(&Path::from(FOLDER))).await;
+        let listed = listed.map_err(|error| StoreError::io("list the bitstreams", error.into()))?;
+        let name = |path: &Path| path.filename().and_then(|name| name.parse::<Digest>().ok());
+        let mut digests: Vec<Digest> =
+            listed.objects.iter().filter_map(|object| name(&object.location)).collect();
+        digests.sort_unstable();
+        Ok(digests)
+    }
+}
+
+fn path(digest: Digest) -> Path {
+    Path::from_iter([FOLDER, &digest.to_string()])
+}
+
+fn failed(verb: &str, digest: Digest, error: Error) -> StoreError {
+    StoreError::io(format!("{verb} the bitstream {digest}"), error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn a_rotted_object_is_refused_and_can_be_stored_again() {
+        let folder_of_files = tempfile::tempdir().unwrap();
+        for objects in [folder_of_blobs(folder_of_files.path()).unwrap(), Arc::new(InMemory::new())]
+        {
+            let (blobs, digest) = (Blobs::new(Arc::clone(&objects)), Digest::of(b"bits"));
+            wait(async {
+                blobs.put(digest, b"bits").await.unwrap();
+                objects.put(&path(digest), PutPayload::from_static(b"bitz")).await.unwrap();
+                let error = blobs.get(digest).await.unwrap_err();
+                assert!(matches!(error, StoreError::DigestMismatch { .. }), "{error}");
+                blobs.put(digest, b"bits").await.unwrap();
+                assert_eq!(blobs.get(digest).await.unwrap(), b"bits");
+                let foreign = Path::from_iter([FOLDER, "README"]);
+                objects.put(&foreign, PutPayload::from_static(b"")).await.unwrap();
+                assert_eq!(blobs.list().await.unwrap(), [digest]);
+            });
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        let error = folder_of_blobs(&file.join("blobs")).unwrap_err().to_string();
+        assert!(error.contains("file/blobs"), "{error}");
+    }
+}
