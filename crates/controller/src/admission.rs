@@ -19,6 +19,7 @@ use snic_domain::{Bandwidth, CardId, Dag, DagName, DagSpec, Infeasible, Resource
 use snic_planner::{Effort, Ledger, PlanCatalogue, PlanRequest, plan_within};
 
 use crate::card_choice::{CardWishes, fill_rank, first_place};
+use crate::memory_use::{MemoryAllowance, OverMemory, pages_of};
 use crate::protocol::{Admission, AdmissionPolicy, CardOrder, Choice, ControlError, Preemption};
 use crate::records::Placement;
 use crate::rows::{RowPool, rows_short};
@@ -73,6 +74,8 @@ pub(crate) struct Candidate<'a> {
     pub withdrawn: Option<&'a Placement>,
     /// Which cards it may go to.
     pub wishes: &'a CardWishes,
+    /// On which ones its tenant is within its quota of memory.
+    pub memory: &'a MemoryAllowance,
 }
 
 /// Why a DAG is not admitted.
@@ -80,6 +83,8 @@ pub(crate) struct Candidate<'a> {
 pub(crate) enum Rejection {
     /// The policy lets one DAG ask for no more than this.
     OverLimit(Bandwidth),
+    /// Its tenant would use more memory than its quota.
+    OverMemory(OverMemory),
     /// There is no card to place it on.
     NoCard,
     /// No card has a place for it; what the first one lacks.
@@ -97,6 +102,7 @@ impl Rejection {
                 );
                 ControlError::invalid("dag.bandwidth_bps", text)
             }
+            Self::OverMemory(over) => over.into(),
             Self::NoCard => ControlError::NoCard(why_no_card()),
             Self::NoPlace(refusal) => refusal.into(),
         }
@@ -112,7 +118,9 @@ pub(crate) struct AdmissionRules {
 }
 
 /// Decides about a candidate: the first card, in the order of the policy, that has a place for it; else the
-/// first one that has one when burst capacity is taken back. Cards that are ready come before others.
+/// first one that has one when burst capacity is taken back. Cards that are ready come before others. One on
+/// which the tenant would be beyond its quota of memory takes nothing: where only such a card has a place, the
+/// quota is what it lacks.
 ///
 /// Time: O(cards) plans; where none has a place, two more for each borrower, up to
 /// [`BORROWERS_TRIED_MAX`] on each card, and as many again for each one that might be spared, up to
@@ -136,24 +144,36 @@ pub(crate) fn decide(
     if eligible.is_empty() && !cards.is_empty() {
         return Err(Rejection::NoPlace(candidate.wishes.no_card()));
     }
-    let rank = |card: &CardPlan<'_>| (!card.is_ready, candidate.wishes.unmet(card.id));
+    let rank = |card: &CardPlan<'_>| (!card.is_ready, false, candidate.wishes.unmet(card.id));
     eligible.sort_by_cached_key(|card| (rank(card), fill_rank(order, card.ledger)));
-    let trials: Vec<Trial<'_>> = eligible
-        .into_iter()
-        .map(|card| Trial { card, catalogue, policy, candidate, effort })
-        .collect();
+    let pages = pages_of(catalogue, candidate.dag.spec());
+    let (mut trials, mut over) = (Vec::new(), Vec::new());
+    for card in eligible {
+        let trial = Trial { card, catalogue, policy, candidate, effort };
+        match candidate.memory.check(Some(card.id), &pages) {
+            Ok(()) => trials.push(trial),
+            Err(beyond) => over.push((trial, beyond)),
+        }
+    }
     let count = trials.len();
     let places = trials.iter().enumerate().map(|(at, trial)| {
         let place = effort.share(count - at, |part| Scratch::new(trial).place(part));
         (rank(trial.card), place)
     });
-    match first_place(order, places) {
-        Ok(choice) => Ok(Admission { choice, preempt: Vec::new() }),
-        Err(refusal) => {
-            let rejection = refusal.map_or(Rejection::NoCard, Rejection::NoPlace);
-            trials.iter().find_map(Trial::with_preemption).ok_or(rejection)
-        }
+    let refusal = match first_place(order, places) {
+        Ok(choice) => return Ok(Admission { choice, preempt: Vec::new() }),
+        Err(refusal) => refusal,
+    };
+    if let Some(admission) = trials.iter().find_map(Trial::with_preemption) {
+        return Ok(admission);
     }
+    let has_place = |trial: &Trial<'_>| Scratch::new(trial).place(effort).is_ok();
+    let first = over.into_iter().find(|(trial, _)| trials.is_empty() || has_place(trial));
+    Err(match (first, refusal) {
+        (Some((_, beyond)), _) => Rejection::OverMemory(beyond),
+        (None, Some(refusal)) => Rejection::NoPlace(refusal),
+        (None, None) => Rejection::NoCard,
+    })
 }
 
 /// The candidate on one card.
@@ -360,6 +380,7 @@ mod tests {
                 serving: None,
                 withdrawn: None,
                 wishes: &CardWishes::default(),
+                memory: &MemoryAllowance::unlimited(),
             };
             decide(
                 &[self.plan()],
@@ -464,6 +485,7 @@ mod tests {
             serving: None,
             withdrawn: None,
             wishes: &CardWishes::default(),
+            memory: &MemoryAllowance::unlimited(),
         };
         for order in [CardOrder::Pack, CardOrder::Spread, CardOrder::Headroom] {
             let on = |cards: &[CardPlan<'_>]| {
@@ -495,6 +517,7 @@ mod tests {
                     serving: None,
                     withdrawn: None,
                     wishes: &CardWishes::default(),
+                    memory: &MemoryAllowance::unlimited(),
                 };
                 let plans: Vec<CardPlan<'_>> = cards.iter().map(Card::plan).collect();
                 let rules = AdmissionRules { order, ..AdmissionRules::default() };
@@ -525,6 +548,7 @@ mod tests {
                 serving: None,
                 withdrawn: None,
                 wishes: &CardWishes::default(),
+                memory: &MemoryAllowance::unlimited(),
             };
             let plan = CardPlan { guaranteed: gbps(guaranteed), ..card.plan() };
             let rules = AdmissionRules { policy, ..AdmissionRules::default() };

@@ -22,6 +22,7 @@ use snic_planner::{
 
 use crate::admission::{AdmissionRules, Borrower, Candidate, CardPlan, check_guaranteed, decide};
 use crate::card_choice::{Sites, fill_rank};
+use crate::memory_use::{MemoryAllowance, pages_of};
 use crate::protocol::{Admission, BatchPlan, CardOrder, Choice, ControlError, Preemption};
 use crate::records::Placement;
 use crate::rows::RowPool;
@@ -100,6 +101,15 @@ impl CardCopy {
     }
 }
 
+/// What the places of a batch depend on besides the cards: what its tenant has.
+#[derive(Debug, Clone)]
+pub(crate) struct OfTenant {
+    /// The cards of its DAGs that affinities refer to.
+    pub sites: Sites,
+    /// On which cards it is within its quota of memory.
+    pub memory: MemoryAllowance,
+}
+
 /// Copies of the cards, on which steps are tried one after the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Board<'a> {
@@ -109,17 +119,20 @@ pub(crate) struct Board<'a> {
     rules: AdmissionRules,
     /// The cards of the tenant's DAGs that affinities refer to.
     sites: Sites,
+    /// On which ones the tenant is within its quota of memory.
+    memory: MemoryAllowance,
 }
 
 impl<'a> Board<'a> {
     /// The cards are in the order of their ids.
-    pub const fn new(
+    pub fn new(
         cards: Vec<CardCopy>,
         catalogue: &'a PlanCatalogue,
         rules: AdmissionRules,
-        sites: Sites,
+        of_tenant: OfTenant,
     ) -> Self {
-        Self { cards, catalogue, rules, sites }
+        let OfTenant { sites, memory } = of_tenant;
+        Self { cards, catalogue, rules, sites, memory }
     }
 
     /// Gives a new DAG its place, as the controller would.
@@ -140,6 +153,8 @@ impl<'a> Board<'a> {
         if !self.sites.wishes(name, affinity).allow(&admission.choice.card) {
             return Err(Outdated);
         }
+        let (to, pages) = (Some(&admission.choice.card), pages_of(self.catalogue, dag.spec()));
+        self.memory.check(to, &pages).map_err(|_| Outdated)?;
         admission.preempt.iter().try_for_each(|preemption| self.preempt(preemption))?;
         let (catalogue, policy) = (self.catalogue, self.rules.policy);
         let card = &mut self.cards[at];
@@ -147,6 +162,7 @@ impl<'a> Board<'a> {
         hold(card, catalogue, name, dag, &admission.choice)?;
         card.guaranteed += dag.bandwidth();
         self.sites.settle(name, affinity, &admission.choice.card);
+        self.memory.settle(to, &pages);
         Ok(())
     }
 
@@ -218,7 +234,7 @@ pub struct BatchSnapshot {
     pub(crate) catalogue: PlanCatalogue,
     pub(crate) rules: AdmissionRules,
     pub(crate) candidates: Vec<BatchCandidate>,
-    pub(crate) sites: Sites,
+    pub(crate) of_tenant: OfTenant,
     /// Why there is no card, if there is none.
     pub(crate) why_no_card: String,
 }
@@ -228,8 +244,8 @@ impl BatchSnapshot {
     ///
     /// Time: O(DAGs × cards) plans, and for each card a search with a bounded number of steps.
     pub fn plan(&self) -> BatchPlan {
-        let (cards, sites) = (self.cards.clone(), self.sites.clone());
-        let board = Board::new(cards, &self.catalogue, self.rules, sites);
+        let (cards, of_tenant) = (self.cards.clone(), self.of_tenant.clone());
+        let board = Board::new(cards, &self.catalogue, self.rules, of_tenant);
         let mut planning = Planning { of: self, board, plan: BatchPlan::default() };
         let mut left = planning.together();
         left.sort_unstable();
@@ -349,7 +365,8 @@ impl Planning<'_> {
         let BatchCandidate { index, name, dag } = &self.of.candidates[at];
         let wishes = self.board.sites.wishes(name, &dag.spec().card_affinity);
         let (serving, withdrawn) = (None, None);
-        let candidate = Candidate { name, dag, serving, withdrawn, wishes: &wishes };
+        let memory = &self.board.memory;
+        let candidate = Candidate { name, dag, serving, withdrawn, wishes: &wishes, memory };
         let cards: Vec<CardPlan<'_>> = self.board.cards.iter().map(CardCopy::plan).collect();
         let decided = decide(&cards, &self.of.catalogue, self.of.rules, &candidate, &Effort::new())
             .map_err(|rejection| rejection.into_error(dag, || self.of.why_no_card.clone()))

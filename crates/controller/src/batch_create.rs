@@ -6,7 +6,7 @@ use snic_domain::limits::DAG_BATCH_MAX;
 use snic_domain::{CardId, Dag, DagId};
 
 use crate::admission::CardPlan;
-use crate::batch::{BatchCandidate, BatchSnapshot, Board, CardCopy, Configurations};
+use crate::batch::{BatchCandidate, BatchSnapshot, Board, CardCopy, Configurations, OfTenant};
 use crate::card_choice::Sites;
 use crate::lifecycle;
 use crate::placement;
@@ -25,16 +25,21 @@ pub(crate) fn snapshot(core: &Core, batch: &DagBatch) -> BatchSnapshot {
             Some(BatchCandidate { index, name: batch.name(index), dag: checked.ok()? })
         })
         .collect();
-    let specs = candidates.iter().map(|candidate| candidate.dag.spec());
-    let sites = Sites::of(placement::sites(core, &batch.tenant), specs);
     BatchSnapshot {
         cards: copies(core, |_| true),
         catalogue: core.registry.catalogue().clone(),
         rules: placement::rules(core),
         candidates,
-        sites,
+        of_tenant: of_tenant(core, batch),
         why_no_card: placement::why_no_card(core),
     }
+}
+
+fn of_tenant(core: &Core, batch: &DagBatch) -> OfTenant {
+    let specs = || batch.dags.iter().map(|new| &new.spec);
+    let sites = Sites::of(placement::sites(core, &batch.tenant), specs());
+    let memory = core.registry.memory_allowance(&batch.tenant, None, specs());
+    OfTenant { sites, memory }
 }
 
 /// Copies of some of the cards, by id.
@@ -128,9 +133,9 @@ fn check_plan(
 ) -> Result<(), ControlError> {
     let cards: BTreeSet<&CardId> = admitted.iter().map(|(_, of)| &of.choice.card).collect();
     let copies = copies(core, |id| cards.contains(id));
-    let specs = batch.dags.iter().map(|new| &new.spec);
-    let sites = Sites::of(placement::sites(core, &batch.tenant), specs);
-    let mut board = Board::new(copies, core.registry.catalogue(), placement::rules(core), sites);
+    let of_tenant = of_tenant(core, batch);
+    let catalogue = core.registry.catalogue();
+    let mut board = Board::new(copies, catalogue, placement::rules(core), of_tenant);
     for (index, admission) in admitted {
         let Ok(dag) = &checked[*index] else { return Err(ControlError::Outdated) };
         let fits = board.admit(&batch.name(*index), dag, admission);
@@ -143,7 +148,8 @@ fn check_plan(
 fn check_each(core: &Core, batch: &DagBatch) -> Vec<Result<Dag, ControlError>> {
     let tenant = &batch.tenant;
     let mut ids: BTreeSet<&DagId> = BTreeSet::new();
-    let mut usage = core.registry.usage_trial(tenant);
+    let specs = batch.dags.iter().map(|new| &new.spec);
+    let mut usage = core.registry.usage_trial(tenant, specs);
     let held = core.dags.of_tenant(tenant).map(|entry| entry.spec().configurations());
     let (mut configured, mut added) = (held.sum::<usize>(), 0);
     let mut check = |index: usize| {
@@ -158,7 +164,7 @@ fn check_each(core: &Core, batch: &DagBatch) -> Vec<Result<Dag, ControlError>> {
         let dag = lifecycle::check_spec(core, tenant, of.spec.clone())?;
         let configurations = dag.spec().configurations();
         if configurations > 0 {
-            lifecycle::check_configured(&name, configured + configurations)?;
+            lifecycle::check_configured(&name, configured, configurations)?;
         }
         quotas::check_operations(core, tenant, added + 1)?;
         usage.add(dag.spec())?;

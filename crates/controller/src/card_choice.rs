@@ -139,9 +139,9 @@ impl Sites {
     }
 }
 
-/// How good a card is before its content is looked at, the lowest first: whether it does not answer, and how
-/// many preferences it does not meet.
-pub(crate) type CardRank = (bool, usize);
+/// How good a card is before its content is looked at, the lowest first: whether it does not answer, whether the
+/// tenant would be beyond its quota of memory there, and how many preferences it does not meet.
+pub(crate) type CardRank = (bool, bool, usize);
 
 /// Which card comes first by the policy, the lowest first; cards of one rank come by id.
 pub(crate) fn fill_rank(order: CardOrder, ledger: &Ledger) -> u64 {

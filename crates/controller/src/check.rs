@@ -1,13 +1,14 @@
 //! All invariants in one place, those of each machine and those across machines: tests, the simulation and
 //! debug builds all call [`check`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bitstream, BitstreamId, CardId};
+use snic_domain::{Bitstream, BitstreamId, ByteSize, CardId, TenantId};
 use snic_tables::{DagRow, RateLimiterRow};
 
 use crate::card::{CardMachine, PageNeed, SpaceKey};
 use crate::dags::DagEntry;
+use crate::memory_use::Pages;
 use crate::protocol::OperationWork;
 use crate::records::{Placement, RuleRecord};
 use crate::rows::bucket;
@@ -34,8 +35,12 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
     for entry in core.dags.iter() {
         check_dag(core, entry)?;
     }
-    let charged = core.dags.iter().map(|entry| (&entry.name().tenant, entry.spec()));
+    let charged = core.dags.iter().map(|entry| {
+        let (spec, card) = entry.counted();
+        (&entry.name().tenant, spec, card)
+    });
     core.registry.check(charged)?;
+    check_memory(core)?;
     core.operations.check()?;
     images::check(core)?;
     let is_open =
@@ -55,6 +60,39 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
     }
     core.bindings.check()?;
     check_functions(core)
+}
+
+/// The ledgers of all cards charge each tenant for its DAGs' NT types, once on each card; and that is what it
+/// is told it uses while none of its DAGs moves or waits.
+fn check_memory(core: &Core) -> Result<(), String> {
+    let mut held: BTreeMap<(&TenantId, &CardId), Pages> = BTreeMap::new();
+    let mut unsettled: BTreeSet<&TenantId> = BTreeSet::new();
+    for entry in core.dags.iter() {
+        let tenant = &entry.name().tenant;
+        for placement in entry.placements() {
+            let pages = core.registry.pages_of(&placement.spec);
+            held.entry((tenant, &placement.mapping.card)).or_default().extend(pages);
+        }
+        if entry.previous().is_some() || entry.desired().is_none() {
+            unsettled.insert(tenant);
+        }
+    }
+    let mut charged: BTreeMap<&TenantId, ByteSize> = BTreeMap::new();
+    for ((tenant, id), pages) in held {
+        let (asked, has) = (pages.into_values().sum(), core.cards.known(id).ledger());
+        if has.allocated(tenant) != asked {
+            let has = has.allocated(tenant);
+            return Err(format!("card {id} charges {tenant} {has} of memory for {asked}"));
+        }
+        *charged.entry(tenant).or_default() += asked;
+    }
+    charged.retain(|tenant, _| !unsettled.contains(tenant));
+    match charged.into_iter().find(|(id, charged)| core.registry.usage(id).memory != *charged) {
+        Some((tenant, charged)) => {
+            Err(format!("{tenant} uses another amount of memory than its cards charge: {charged}"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A DAG in the target tables has the spaces that its placement needs and no others.

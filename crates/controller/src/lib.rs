@@ -50,6 +50,7 @@ mod inspection;
 mod lifecycle;
 mod log;
 mod maintenance;
+mod memory_use;
 mod meter;
 mod migration;
 mod nt_numbers;

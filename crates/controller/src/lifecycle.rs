@@ -98,7 +98,7 @@ pub(crate) fn decide_new(
         return Err(ControlError::exists(&name));
     }
     let dag = check_spec(core, &name.tenant, spec)?;
-    check_quota(core, &name, dag.spec())?;
+    check_quota(core, &name, dag.spec(), None)?;
     quotas::check_operation(core, &name.tenant)?;
     let admission = match placement::decide(core, &name, &dag) {
         Ok(admission) => admission,
@@ -135,7 +135,7 @@ pub(crate) fn add_dag(
 ) -> OperationId {
     let name = entry.name().clone();
     forget_refused(core, tx, &name);
-    core.registry.charge_dag(&name.tenant, entry.spec());
+    core.registry.charge_dag(&name.tenant, entry.spec(), None);
     if core.dags.is_empty() {
         // Samples were far apart so far: none was missed.
         core.loops.begin_samples(core.now());
@@ -185,7 +185,7 @@ pub(crate) fn update_dag(
     validate_only: bool,
 ) -> Result<Reply, ControlError> {
     let dag = check_spec(core, &name.tenant, spec)?;
-    check_quota(core, name, dag.spec())?;
+    check_quota(core, name, dag.spec(), None)?;
     let entry = core.dags.known(name);
     let notes = &dag.spec().notes;
     if *dag.spec() == entry.spec().with_notes(notes.clone()) && entry.desired().is_some() {
@@ -237,8 +237,9 @@ fn set_spec(core: &mut Core, name: &DagName, spec: &DagSpec) {
     if let Some(card) = entry.card() {
         core.loops.known_mut(card).topology_changed();
     }
-    core.registry.discharge_dag(&name.tenant, &before);
-    core.registry.charge_dag(&name.tenant, spec);
+    let card = core.dags.known(name).card();
+    core.registry.discharge_dag(&name.tenant, &before, card);
+    core.registry.charge_dag(&name.tenant, spec, card);
 }
 
 /// Changes the labels or the description of a DAG: nothing is placed again.
@@ -277,8 +278,8 @@ pub(crate) fn supersede(core: &mut Core, tx: &mut Tx, name: &DagName) {
 /// Checks that what serves a DAG is within its tenant's quota: others may have since what an update gave
 /// up. Where nothing serves there is nothing to check.
 pub(crate) fn check_revert(core: &Core, name: &DagName) -> Result<(), ControlError> {
-    let serving = core.dags.known(name).previous();
-    serving.map_or(Ok(()), |serving| check_quota(core, name, &serving.spec))
+    let Some(serving) = core.dags.known(name).previous() else { return Ok(()) };
+    check_quota(core, name, &serving.spec, Some(&serving.mapping.card))
 }
 
 /// Takes an update back that has not started: what serves is what is wanted again.
@@ -328,7 +329,7 @@ pub(crate) fn remove_dag(core: &mut Core, tx: &mut Tx, name: &DagName) -> Option
         // The shares of those that stay do not count it any more.
         core.loops.known_mut(card).topology_changed();
     }
-    core.registry.discharge_dag(&name.tenant, entry.spec());
+    core.registry.discharge_dag(&name.tenant, entry.spec(), entry.card());
     tx.emit(Change::DagDeleted(Box::new(last)));
     core.freed.capacity();
     card
@@ -372,11 +373,16 @@ fn strangers(tenant: &TenantId, affinity: &CardAffinity) -> Vec<FieldViolation> 
         .collect()
 }
 
-/// Checks that a DAG, new or changed, is within its tenant's quota.
-fn check_quota(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(), ControlError> {
+/// Checks that a DAG, new or changed, is within its tenant's quota on a card, or wherever it goes.
+fn check_quota(
+    core: &Core,
+    name: &DagName,
+    spec: &DagSpec,
+    card: Option<&CardId>,
+) -> Result<(), ControlError> {
     check_configurations(core, name, spec)?;
-    let before = core.dags.get(name).map(|entry| entry.spec());
-    core.registry.check_dag_quota(&name.tenant, before, spec)
+    let before = core.dags.get(name).map(DagEntry::counted);
+    core.registry.check_dag_quota(&name.tenant, before, spec, card)
 }
 
 fn check_configurations(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(), ControlError> {
@@ -386,20 +392,22 @@ fn check_configurations(core: &Core, name: &DagName, spec: &DagSpec) -> Result<(
     }
     let others = core.dags.of_tenant(&name.tenant).filter(|entry| entry.name() != name);
     let held: usize = others.map(|entry| entry.spec().configurations()).sum();
-    check_configured(name, held + wanted)
+    check_configured(name, held, wanted)
 }
 
 /// Checks that a tenant's configured NTs, each with its tables on a card, are not too many.
-pub(crate) fn check_configured(name: &DagName, wanted: usize) -> Result<(), ControlError> {
+pub(crate) fn check_configured(
+    name: &DagName,
+    held: usize,
+    more: usize,
+) -> Result<(), ControlError> {
+    let wanted = held + more;
     if wanted <= TENANT_CONFIGURATIONS_MAX {
         return Ok(());
     }
-    Err(ControlError::Quota {
-        tenant: format!("tenants/{}", name.tenant),
-        quota: "network tasks with a configuration".into(),
-        limit: TENANT_CONFIGURATIONS_MAX.to_string(),
-        asked: wanted.to_string(),
-    })
+    let quota = "network tasks with a configuration";
+    let limit = TENANT_CONFIGURATIONS_MAX;
+    Err(ControlError::over_quota(&name.tenant, quota, limit, held, wanted))
 }
 
 /// Checks that the card of a plan can configure the NTs of a DAG; one that has not answered yet may.

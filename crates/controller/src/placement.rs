@@ -9,6 +9,7 @@ use crate::admission::{AdmissionRules, Borrower, Candidate, CardPlan};
 use crate::card::{Booking, CardMachine};
 use crate::card_choice::{CardWishes, Site, fill_rank, first_place};
 use crate::dags::{DagEntry, ReplacedPlacement};
+use crate::memory_use::MemoryAllowance;
 use crate::protocol::{Admission, Choice, ControlError};
 use crate::records::{Placement, regions_of};
 use crate::state::Core;
@@ -25,7 +26,7 @@ pub(crate) enum Handover {
 }
 
 /// The first card, in the order of the policy, that can take the DAG, those that answer before those that do
-/// not; where none can, what the first one lacks.
+/// not, and then those on which its tenant is within its quota of memory; where none can, what the first one lacks.
 /// `previous` is what serves the DAG meanwhile.
 pub(crate) fn choose(
     core: &Core,
@@ -50,12 +51,16 @@ pub(crate) fn choose_from(
         None => wishes(core, name, dag.spec()),
     };
     let is_allowed = |id: &CardId| fixed.is_none_or(|fixed| fixed == id) && wishes.allow(id);
+    let memory = memory_allowance(core, name, dag.spec());
+    let pages = core.registry.pages_of(dag.spec());
     let mut cards: Vec<_> = core.cards.iter().filter(|(id, _)| is_allowed(id)).collect();
     if cards.is_empty() && core.cards.iter().next().is_some() {
         return Err(wishes.no_card().into());
     }
     let order = core.policies.current().placement.cards;
-    let rank = |id: &CardId, card: &CardMachine| (!card.is_ready(), wishes.unmet(id));
+    // What was admitted is not refused for a quota, but goes where that is met, if it can.
+    let is_over = |id: &CardId| memory.check(Some(id), &pages).is_err();
+    let rank = |id: &CardId, card: &CardMachine| (!card.is_ready(), is_over(id), wishes.unmet(id));
     cards.sort_by_cached_key(|(id, card)| (rank(id, card), fill_rank(order, card.ledger())));
     let (effort, count) = (Effort::new(), cards.len());
     let places = (0..).zip(cards).map(|(at, (id, card))| {
@@ -86,6 +91,12 @@ pub(crate) fn sites<'a>(core: &'a Core, tenant: &'a TenantId) -> impl Iterator<I
     })
 }
 
+/// What memory a tenant may use for a DAG, new or changed.
+fn memory_allowance(core: &Core, name: &DagName, spec: &DagSpec) -> MemoryAllowance {
+    let before = core.dags.get(name).map(DagEntry::counted);
+    core.registry.memory_allowance(&name.tenant, before, std::iter::once(spec))
+}
+
 /// Decides about a DAG that is new or changed, changing nothing.
 pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission, ControlError> {
     let entry = core.dags.get(name);
@@ -103,6 +114,7 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
         serving: entry.and_then(DagEntry::serves_meanwhile),
         withdrawn: entry.and_then(DagEntry::gives_way),
         wishes: &wishes,
+        memory: &memory_allowance(core, name, dag.spec()),
     };
     let cards = card_plans(core, Some(name));
     let effort = Effort::new();
@@ -206,10 +218,12 @@ pub(crate) fn assign(
     if gives_way {
         take_away(core, name, Some(&id));
     }
+    let before = core.dags.known(name).card().cloned();
     for load in &plan.loads {
         contents::set_content(core, tx, &id, load.region, Some(&load.bitstream));
     }
     core.dags.known_mut(name).begin(placement);
+    follow_card(core, name, before.as_ref());
     core.dags.explain(tx, name, plan.explanation);
     classification::move_rules(core, tx, name);
     core.dags.set_scheduled(name);
@@ -226,6 +240,15 @@ fn renumber(core: &mut Core, tx: &mut Tx, name: &DagName, card: &CardId) {
     forgotten::forget_dag(core, tx, name);
     let uid = core.dags.next_uid(card).expect("the card's ledger counts the rows of its DAG table");
     core.dags.change_uid(tx, name, uid);
+}
+
+/// A DAG that was on the card `before` may be on another one or on none now: its tenant's memory is counted by
+/// cards.
+fn follow_card(core: &mut Core, name: &DagName, before: Option<&CardId>) {
+    let (spec, card) = core.dags.known(name).counted();
+    if card != before {
+        core.registry.move_dag(&name.tenant, spec, before, card);
+    }
 }
 
 /// What a placement takes of its card.
@@ -281,6 +304,7 @@ fn take_away(core: &mut Core, name: &DagName, booked: Option<&CardId>) {
         card.give_rows(&placement);
         card.release(name);
     }
+    follow_card(core, name, Some(&id));
     core.freed.capacity();
     classification::retarget_rules(core, name);
     core.freed.regions(&id, regions_of(&placement));
@@ -406,6 +430,7 @@ fn give_back(core: &mut Core, tx: &mut Tx, name: &DagName, left: ReplacedPlaceme
     let ReplacedPlacement { placement, in_target } = left;
     let uid = core.dags.known(name).uid();
     let id = placement.mapping.card.clone();
+    follow_card(core, name, Some(&id));
     let card = core.cards.known_mut(&id);
     if in_target {
         card.clear_dag(name, uid, &placement);

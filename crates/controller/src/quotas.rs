@@ -4,7 +4,6 @@
 use snic_domain::TenantId;
 
 use crate::protocol::{ControlError, TenantView};
-use crate::registry::over_quota;
 use crate::state::Core;
 
 /// A tenant's view with all that it uses.
@@ -20,14 +19,14 @@ pub(crate) fn with_usage(core: &Core, mut view: TenantView) -> TenantView {
 /// A tenant would have more rules than it may, or does not exist.
 pub(crate) fn check_rules(core: &Core, tenant: &TenantId, more: u32) -> Result<(), ControlError> {
     let limit = core.registry.quota(tenant)?.rules_max;
-    check(tenant, "rules_max", limit, core.rules.count_of(tenant).saturating_add(more))
+    check(tenant, "rules_max", limit, core.rules.count_of(tenant), more)
 }
 
 /// # Errors
 /// A tenant would have one machine more than it may, or does not exist.
 pub(crate) fn check_machine(core: &Core, tenant: &TenantId) -> Result<(), ControlError> {
     let limit = core.registry.quota(tenant)?.machines_max;
-    check(tenant, "machines_max", limit, core.bindings.live_of(tenant).saturating_add(1))
+    check(tenant, "machines_max", limit, core.bindings.live_of(tenant), 1)
 }
 
 /// # Errors
@@ -44,9 +43,19 @@ pub(crate) fn check_operations(
     more: u32,
 ) -> Result<(), ControlError> {
     let limit = core.registry.quota(tenant)?.operations_max;
-    check(tenant, "operations_max", limit, core.operations.open_of(tenant).saturating_add(more))
+    check(tenant, "operations_max", limit, core.operations.open_of(tenant), more)
 }
 
-fn check(tenant: &TenantId, quota: &str, limit: u32, asked: u32) -> Result<(), ControlError> {
-    if asked > limit { Err(over_quota(tenant, quota, limit, asked)) } else { Ok(()) }
+fn check(
+    tenant: &TenantId,
+    quota: &str,
+    limit: u32,
+    used: u32,
+    more: u32,
+) -> Result<(), ControlError> {
+    let asked = used.saturating_add(more);
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(ControlError::over_quota(tenant, quota, limit, used, asked))
 }

@@ -136,7 +136,7 @@ pub(crate) fn restore(
     for record in sorted.dags {
         let name = record.name.clone();
         let entry = core.dags.restore(record, sorted.explanations.remove(&name))?;
-        core.registry.charge_dag(&name.tenant, entry.spec());
+        core.registry.charge_dag(&name.tenant, entry.spec(), entry.card());
         restore_placements(&mut core, &name)?;
     }
     if let Some((name, _)) = sorted.explanations.pop_first() {

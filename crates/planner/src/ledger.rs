@@ -362,6 +362,11 @@ impl Ledger {
         self.memory_max().saturating_sub(self.memory.total())
     }
 
+    /// The on-board memory that is allocated for a tenant: each NT once, in whole pages. Time O(its NTs).
+    pub fn allocated(&self, tenant: &TenantId) -> ByteSize {
+        self.memory.of(tenant)
+    }
+
     /// Rows left in the tables.
     pub fn rows_residual(&self) -> TableRows {
         self.rows_max.zip(self.totals.rows, u32::saturating_sub)

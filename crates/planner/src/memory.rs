@@ -35,6 +35,12 @@ impl Memory {
         self.total
     }
 
+    /// What is allocated for a tenant.
+    pub(crate) fn of(&self, tenant: &TenantId) -> ByteSize {
+        let spaces = self.spaces.get(tenant).into_iter().flat_map(BTreeMap::values);
+        spaces.map(|space| space.size).sum()
+    }
+
     /// Whether a tenant's DAGs use an NT already: one more takes no memory.
     pub(crate) fn has(&self, tenant: &TenantId, nt: NtKey) -> bool {
         self.spaces.get(tenant).is_some_and(|spaces| spaces.contains_key(&nt))

@@ -96,11 +96,12 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
             };
             ApiError::new(reason, text).precondition(kind, resource, description)
         }
-        ControlError::Quota { tenant, quota, limit, asked } => {
+        ControlError::Quota { tenant, quota, limit, used, asked } => {
             ApiError::new(ErrorReason::QuotaExceeded, &text)
                 .violation(tenant, &text)
                 .metadata("quota", quota)
                 .metadata("limit", limit)
+                .metadata("used", used)
                 .metadata("required", asked)
         }
         ControlError::Refused(refusal) => refused(&refusal),

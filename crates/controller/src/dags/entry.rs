@@ -129,6 +129,11 @@ impl DagEntry {
         self.updated
     }
 
+    /// What its tenant's usage counts: what it asks for, and its card if it has a place.
+    pub fn counted(&self) -> (&DagSpec, Option<&CardId>) {
+        (self.spec(), self.card())
+    }
+
     /// The next generation of it; gives what was asked for before.
     pub fn change_spec(&mut self, spec: DagSpec, now: Timestamp) -> DagSpec {
         self.generation += 1;

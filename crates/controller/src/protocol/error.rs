@@ -3,7 +3,7 @@
 //! The texts are for the caller: none holds a name that the caller may not know.
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{Infeasible, InvalidDag};
+use snic_domain::{Infeasible, InvalidDag, TenantId};
 
 /// One wrong field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub enum ControlError {
         description: String,
     },
     /// A quota of the tenant does not allow it.
-    #[error("{tenant} may have {limit} ({quota}); this would make it {asked}")]
+    #[error("{tenant} may have {limit} ({quota}); it has {used}, and this would make it {asked}")]
     Quota {
         /// The tenant's resource name.
         tenant: String,
@@ -58,6 +58,9 @@ pub enum ControlError {
         quota: String,
         /// Its value.
         limit: String,
+        /// What the tenant uses of it now. Empty in records of before it was told.
+        #[serde(default)]
+        used: String,
         /// What it would have to be.
         asked: String,
     },
@@ -169,6 +172,23 @@ impl ControlError {
         }
     }
 
+    /// A tenant would use more of one resource than its quota.
+    pub(crate) fn over_quota(
+        tenant: &TenantId,
+        quota: &str,
+        limit: impl ToString,
+        used: impl ToString,
+        asked: impl ToString,
+    ) -> Self {
+        Self::Quota {
+            tenant: format!("tenants/{tenant}"),
+            quota: quota.to_owned(),
+            limit: limit.to_string(),
+            used: used.to_string(),
+            asked: asked.to_string(),
+        }
+    }
+
     pub(crate) fn not_found(resource: impl ToString) -> Self {
         Self::NotFound { resource: resource.to_string() }
     }
@@ -238,9 +258,10 @@ mod tests {
                     tenant: "tenants/acme".into(),
                     quota: "dags_max".into(),
                     limit: "4".into(),
+                    used: "3".into(),
                     asked: "5".into(),
                 },
-                "tenants/acme may have 4 (dags_max); this would make it 5",
+                "tenants/acme may have 4 (dags_max); it has 3, and this would make it 5",
             ),
             (Infeasible { shortages: vec![shortage] }.into(), ""),
             (

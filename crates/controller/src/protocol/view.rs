@@ -40,7 +40,8 @@ pub struct TenantUsage {
     pub bitstreams: u32,
     /// Their bytes together.
     pub bitstream_bytes: ByteSize,
-    /// On-board memory of the NT types in its DAGs, in whole pages, each type once.
+    /// On-board memory of the NT types in its DAGs, in whole pages, each type once on each card; without a
+    /// place those that no card has for the tenant.
     pub memory: ByteSize,
     /// NT types of its own.
     pub nt_types: u32,

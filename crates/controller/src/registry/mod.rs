@@ -28,7 +28,6 @@ use crate::records::{BitstreamRecord, NtRecord, TenantRecord};
 pub(crate) use nts::NtUsers;
 use tenants::Numbers;
 use usage::OwnUsage;
-pub(crate) use usage::over_quota;
 
 /// Tenants, NT types and bitstreams.
 #[derive(Debug, Default)]

@@ -174,20 +174,22 @@ fn quotas_count_what_is_owned_and_what_is_asked_for() {
     };
     let acme = id("acme");
     let first = spec(&["nat"], 5);
-    registry.check_dag_quota(&acme, None, &first).expect("as much as it may");
-    let too_much = registry.check_dag_quota(&acme, None, &spec(&["nat"], 6));
+    registry.check_dag_quota(&acme, None, &first, None).expect("as much as it may");
+    let too_much = registry.check_dag_quota(&acme, None, &spec(&["nat"], 6), None);
     assert_eq!(over(too_much).0, "bandwidth_max_bps");
-    let memory = registry.check_dag_quota(&acme, None, &spec(&["nat", "acme.own"], 1));
+    let memory = registry.check_dag_quota(&acme, None, &spec(&["nat", "acme.own"], 1), None);
     assert_eq!(over(memory).0, "memory_max_bytes");
     // Instances of a tenant share the memory of an NT type.
-    registry.check_dag_quota(&acme, None, &spec(&["nat", "nat"], 1)).expect("each type once");
-    registry.charge_dag(&acme, &first);
-    let second = over(registry.check_dag_quota(&acme, None, &spec(&["nat"], 1)));
+    registry.check_dag_quota(&acme, None, &spec(&["nat", "nat"], 1), None).expect("each type once");
+    registry.charge_dag(&acme, &first, None);
+    let second = over(registry.check_dag_quota(&acme, None, &spec(&["nat"], 1), None));
     assert_eq!(second, ("dags_max".into(), "1".into(), "2".into()));
-    registry.check_dag_quota(&acme, Some(&first), &spec(&["acme.own"], 5)).expect("in its place");
-    registry.check([(&acme, &first)].into_iter()).expect("it was charged");
+    registry
+        .check_dag_quota(&acme, Some((&first, None)), &spec(&["acme.own"], 5), None)
+        .expect("in its place");
+    registry.check([(&acme, &first, None)].into_iter()).expect("it was charged");
     assert!(registry.check(std::iter::empty()).is_err(), "it is charged, and nobody is there");
-    registry.discharge_dag(&acme, &first);
+    registry.discharge_dag(&acme, &first, None);
     let own = bitstream("acme.a", &["acme.own"], b"a");
     registry.create_bitstream(&mut tx, &tenant("acme"), own).expect("the first");
     let more = bitstream("acme.b", &["acme.own"], b"b");
@@ -278,20 +280,20 @@ proptest! {
                 1 => registry.reject_bitstream(&mut tx, &name, "CRC".into()),
                 2 => {
                     let dag = (id(["acme", "beta", "acme"][which]), spec(&["nat"], size as u64));
-                    registry.charge_dag(&dag.0, &dag.1);
+                    registry.charge_dag(&dag.0, &dag.1, None);
                     charged.push(dag);
                 }
                 _ if !charged.is_empty() => {
                     let (tenant, spec) = charged.swap_remove(size % charged.len());
-                    registry.discharge_dag(&tenant, &spec);
+                    registry.discharge_dag(&tenant, &spec, None);
                 }
                 _ => {}
             }
-            let dags = charged.iter().map(|(tenant, spec)| (tenant, spec));
+            let dags = charged.iter().map(|(tenant, spec)| (tenant, spec, None));
             prop_assert_eq!(registry.check(dags), Ok(()));
         }
         let mut again = restored(&tx);
-        charged.iter().for_each(|(tenant, spec)| again.charge_dag(tenant, spec));
+        charged.iter().for_each(|(tenant, spec)| again.charge_dag(tenant, spec, None));
         prop_assert_eq!(&again.usage, &registry.usage);
         prop_assert_eq!(&again.bitstreams, &registry.bitstreams);
         prop_assert_eq!(again.catalogue.bitstreams().count(), registry.catalogue.bitstreams().count());

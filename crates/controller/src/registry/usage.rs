@@ -2,49 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use snic_domain::{Bandwidth, Bitstream, ByteSize, DagSpec, NtTypeId, Quota, TenantId};
-use snic_planner::allocated_memory;
+use snic_domain::{Bandwidth, Bitstream, ByteSize, CardId, DagSpec, NtTypeId, Quota, TenantId};
 
 use super::Registry;
+use crate::memory_use::{MemoryAllowance, MemoryUse, Pages, pages_of};
 use crate::protocol::{ControlError, TenantUsage};
-
-/// Something would make a tenant use more of one resource than its quota.
-pub(crate) fn over_quota(
-    id: &TenantId,
-    quota: &str,
-    limit: impl ToString,
-    asked: impl ToString,
-) -> ControlError {
-    ControlError::Quota {
-        tenant: format!("tenants/{id}"),
-        quota: quota.to_owned(),
-        limit: limit.to_string(),
-        asked: asked.to_string(),
-    }
-}
 
 /// What a tenant uses of what the registry knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OwnUsage {
+    /// Without memory.
     usage: TenantUsage,
-    /// How many of its DAGs have an NT of each type: memory is allocated once for all.
-    nts: BTreeMap<NtTypeId, u32>,
-}
-
-impl OwnUsage {
-    /// Counts a DAG in.
-    fn charge(&mut self, bandwidth: Bandwidth, pages: BTreeMap<NtTypeId, ByteSize>) {
-        let Self { usage, nts } = self;
-        usage.dags += 1;
-        usage.bandwidth += bandwidth;
-        for (nt, memory) in pages {
-            let dags = nts.entry(nt).or_default();
-            if *dags == 0 {
-                usage.memory += memory;
-            }
-            *dags += 1;
-        }
-    }
+    memory: MemoryUse,
 }
 
 /// What a tenant would use with DAGs that are not there yet.
@@ -52,25 +21,59 @@ impl OwnUsage {
 pub(crate) struct UsageTrial<'a> {
     registry: &'a Registry,
     tenant: &'a TenantId,
-    own: OwnUsage,
+    usage: TenantUsage,
+    /// As if none of the new DAGs had a place.
+    memory: MemoryAllowance,
 }
 
 impl UsageTrial<'_> {
     /// One more DAG.
     ///
     /// # Errors
-    /// It would be beyond the tenant's quota; it is not counted then.
+    /// It would be beyond the tenant's quota wherever it goes; it is not counted then.
     pub fn add(&mut self, spec: &DagSpec) -> Result<(), ControlError> {
-        self.registry.check_with(self.tenant, &self.own, None, spec)?;
-        self.own.charge(spec.bandwidth, self.registry.pages_of(spec));
+        let Self { registry, tenant, usage, memory } = self;
+        let pages = registry.pages_of(spec);
+        check_dags(tenant, &registry.quota(tenant)?, usage, None, spec)?;
+        memory.check(None, &pages)?;
+        memory.settle(None, &pages);
+        usage.dags += 1;
+        usage.bandwidth += spec.bandwidth;
         Ok(())
     }
+}
+
+/// Checks what a tenant's DAGs are and ask for together, with one in place of another.
+fn check_dags(
+    id: &TenantId,
+    quota: &Quota,
+    usage: &TenantUsage,
+    before: Option<&DagSpec>,
+    spec: &DagSpec,
+) -> Result<(), ControlError> {
+    let (dags_before, bandwidth_before) =
+        before.map_or((0, Bandwidth::ZERO), |spec| (1, spec.bandwidth));
+    let dags = usage.dags - dags_before + 1;
+    if dags > quota.dags_max {
+        let (limit, used) = (quota.dags_max, usage.dags);
+        return Err(ControlError::over_quota(id, "dags_max", limit, used, dags));
+    }
+    let bandwidth = usage.bandwidth - bandwidth_before + spec.bandwidth;
+    if bandwidth > quota.bandwidth_max {
+        let (limit, used) = (quota.bandwidth_max, usage.bandwidth);
+        return Err(ControlError::over_quota(id, "bandwidth_max_bps", limit, used, bandwidth));
+    }
+    Ok(())
 }
 
 impl Registry {
     /// What a tenant uses: without its rules, machines and operations, of which others know.
     pub fn usage(&self, id: &TenantId) -> TenantUsage {
-        self.usage.get(id).map(|own| own.usage).unwrap_or_default()
+        let own = self.usage.get(id);
+        own.map_or_else(TenantUsage::default, |own| TenantUsage {
+            memory: own.memory.total(),
+            ..own.usage
+        })
     }
 
     /// What a tenant may have.
@@ -83,33 +86,64 @@ impl Registry {
         Ok(tenant.tenant.quota)
     }
 
-    /// Counts a DAG in.
-    pub fn charge_dag(&mut self, id: &TenantId, spec: &DagSpec) {
+    /// Counts a DAG in that is on a card, or has no place.
+    pub fn charge_dag(&mut self, id: &TenantId, spec: &DagSpec, card: Option<&CardId>) {
         let pages = self.pages_of(spec);
-        self.usage.entry(id.clone()).or_default().charge(spec.bandwidth, pages);
+        let OwnUsage { usage, memory } = self.usage.entry(id.clone()).or_default();
+        usage.dags += 1;
+        usage.bandwidth += spec.bandwidth;
+        memory.add(card, &pages);
     }
 
-    /// What a tenant would use with DAGs that are not there yet.
-    pub fn usage_trial<'a>(&'a self, tenant: &'a TenantId) -> UsageTrial<'a> {
-        let own = self.usage.get(tenant).cloned().unwrap_or_default();
-        UsageTrial { registry: self, tenant, own }
-    }
-
-    /// Counts a DAG out that was counted in.
-    pub fn discharge_dag(&mut self, id: &TenantId, spec: &DagSpec) {
+    /// Counts a DAG out that was counted in there.
+    pub fn discharge_dag(&mut self, id: &TenantId, spec: &DagSpec, card: Option<&CardId>) {
         let pages = self.pages_of(spec);
-        let OwnUsage { usage, nts } = self.usage.entry(id.clone()).or_default();
+        let OwnUsage { usage, memory } = self.usage.entry(id.clone()).or_default();
         usage.dags = usage.dags.saturating_sub(1);
         usage.bandwidth = usage.bandwidth.saturating_sub(spec.bandwidth);
-        for (nt, memory) in pages {
-            let Some(dags) = nts.get_mut(&nt) else { continue };
-            *dags -= 1;
-            if *dags == 0 {
-                nts.remove(&nt);
-                usage.memory = usage.memory.saturating_sub(memory);
-            }
-        }
+        memory.remove(card, &pages);
         self.drop_empty_usage(id);
+    }
+
+    /// A DAG that is counted in has a place now, or has none any more.
+    pub fn move_dag(
+        &mut self,
+        id: &TenantId,
+        spec: &DagSpec,
+        from: Option<&CardId>,
+        to: Option<&CardId>,
+    ) {
+        let pages = self.pages_of(spec);
+        let OwnUsage { memory, .. } = self.usage.entry(id.clone()).or_default();
+        memory.remove(from, &pages);
+        memory.add(to, &pages);
+    }
+
+    /// What a tenant would use with DAGs that are not there yet; `specs` are all of them.
+    pub fn usage_trial<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        specs: impl Iterator<Item = &'a DagSpec>,
+    ) -> UsageTrial<'a> {
+        let memory = self.memory_allowance(tenant, None, specs);
+        UsageTrial { registry: self, tenant, usage: self.usage(tenant), memory }
+    }
+
+    /// What memory a tenant may use for DAGs, new or in place of one that is counted in as `before`; none where
+    /// there is no such tenant.
+    pub fn memory_allowance<'a>(
+        &self,
+        id: &TenantId,
+        before: Option<(&DagSpec, Option<&CardId>)>,
+        specs: impl Iterator<Item = &'a DagSpec>,
+    ) -> MemoryAllowance {
+        let none = MemoryUse::default();
+        let own = self.usage.get(id).map_or(&none, |own| &own.memory);
+        let before = before.map(|(spec, card)| (self.pages_of(spec), card));
+        let before = before.as_ref().map(|(pages, card)| (pages, *card));
+        let nts = specs.flat_map(|spec| &spec.nodes).map(|node| node.nt.clone());
+        let limit = self.tenant(id).map_or(ByteSize::ZERO, |record| record.tenant.quota.memory_max);
+        MemoryAllowance::new(id, limit, own, before, nts)
     }
 
     /// Counts an NT type in, if a tenant owns it.
@@ -132,7 +166,13 @@ impl Registry {
     pub(super) fn check_nt_quota(&self, owner: &TenantId) -> Result<(), ControlError> {
         let (quota, count) = (self.quota(owner)?, self.usage(owner).nt_types + 1);
         if count > quota.nt_types_max {
-            return Err(over_quota(owner, "nt_types_max", quota.nt_types_max, count));
+            return Err(ControlError::over_quota(
+                owner,
+                "nt_types_max",
+                quota.nt_types_max,
+                count - 1,
+                count,
+            ));
         }
         Ok(())
     }
@@ -163,60 +203,23 @@ impl Registry {
     }
 
     /// The memory of each NT type of a DAG, as cards allocate it.
-    pub fn pages_of(&self, spec: &DagSpec) -> BTreeMap<NtTypeId, ByteSize> {
-        let memory = |id: &NtTypeId| self.nt(id).map(allocated_memory).unwrap_or_default();
-        spec.nodes.iter().map(|node| (node.nt.clone(), memory(&node.nt))).collect()
+    pub fn pages_of(&self, spec: &DagSpec) -> Pages {
+        pages_of(&self.catalogue, spec)
     }
 
-    /// Checks that a DAG is within its tenant's quota, in place of what it was charged for before.
+    /// Checks that a DAG is within its tenant's quota on a card, or wherever it goes; in place of what it
+    /// was counted in as before.
     pub fn check_dag_quota(
         &self,
         id: &TenantId,
-        before: Option<&DagSpec>,
+        before: Option<(&DagSpec, Option<&CardId>)>,
         spec: &DagSpec,
+        card: Option<&CardId>,
     ) -> Result<(), ControlError> {
-        let none = OwnUsage::default();
-        self.check_with(id, self.usage.get(id).unwrap_or(&none), before, spec)
-    }
-
-    /// The same for a tenant that uses `own`.
-    fn check_with(
-        &self,
-        id: &TenantId,
-        own: &OwnUsage,
-        before: Option<&DagSpec>,
-        spec: &DagSpec,
-    ) -> Result<(), ControlError> {
-        let quota = self.quota(id)?;
-        let usage = &own.usage;
-        let (dags_before, bandwidth_before) =
-            before.map_or((0, Bandwidth::ZERO), |spec| (1, spec.bandwidth));
-        let dags = usage.dags - dags_before + 1;
-        if dags > quota.dags_max {
-            return Err(over_quota(id, "dags_max", quota.dags_max, dags));
-        }
-        let bandwidth = usage.bandwidth - bandwidth_before + spec.bandwidth;
-        if bandwidth > quota.bandwidth_max {
-            return Err(over_quota(id, "bandwidth_max_bps", quota.bandwidth_max, bandwidth));
-        }
-        let memory = self.memory_with(own, before, spec);
-        if memory > quota.memory_max {
-            return Err(over_quota(id, "memory_max_bytes", quota.memory_max, memory));
-        }
-        Ok(())
-    }
-
-    /// The memory of a tenant with a DAG in place of another: each NT type once.
-    fn memory_with(&self, own: &OwnUsage, before: Option<&DagSpec>, spec: &DagSpec) -> ByteSize {
-        let before = before.map(|spec| self.pages_of(spec)).unwrap_or_default();
-        let other_dags = |nt: &NtTypeId| {
-            let dags = own.nts.get(nt).copied().unwrap_or(0);
-            dags - u32::from(before.contains_key(nt))
-        };
-        let alone = |pages: &BTreeMap<NtTypeId, ByteSize>| -> ByteSize {
-            pages.iter().filter(|(nt, _)| other_dags(nt) == 0).map(|(_, memory)| *memory).sum()
-        };
-        own.usage.memory.saturating_sub(alone(&before)) + alone(&self.pages_of(spec))
+        let spec_before = before.map(|(spec, _)| spec);
+        check_dags(id, &self.quota(id)?, &self.usage(id), spec_before, spec)?;
+        let memory = self.memory_allowance(id, before, std::iter::once(spec));
+        Ok(memory.check(card, &self.pages_of(spec))?)
     }
 
     /// Checks that a new bitstream is within its owner's quota.
@@ -230,31 +233,29 @@ impl Registry {
         let usage = self.usage(owner);
         let count = usage.bitstreams + 1;
         if count > quota.bitstreams_max {
-            return Err(over_quota(owner, "bitstreams_max", quota.bitstreams_max, count));
+            let (limit, used) = (quota.bitstreams_max, usage.bitstreams);
+            return Err(ControlError::over_quota(owner, "bitstreams_max", limit, used, count));
         }
         let bytes = usage.bitstream_bytes + bitstream.size;
         if bytes > quota.bitstream_bytes_max {
-            return Err(over_quota(owner, "bitstream_bytes_max", quota.bitstream_bytes_max, bytes));
+            let (limit, used) = (quota.bitstream_bytes_max, usage.bitstream_bytes);
+            return Err(ControlError::over_quota(owner, "bitstream_bytes_max", limit, used, bytes));
         }
         Ok(())
     }
 
     /// Every invariant, recomputed from scratch; says which is broken. `dags` are all that were
-    /// charged. Time O(state · log state).
+    /// charged, with their cards. Time O(state · log state).
     pub fn check<'a>(
         &self,
-        dags: impl Iterator<Item = (&'a TenantId, &'a DagSpec)>,
+        dags: impl Iterator<Item = (&'a TenantId, &'a DagSpec, Option<&'a CardId>)>,
     ) -> Result<(), String> {
         let mut all: BTreeMap<TenantId, OwnUsage> = BTreeMap::new();
-        for (tenant, spec) in dags {
+        for (tenant, spec, card) in dags {
             let own = all.entry(tenant.clone()).or_default();
             own.usage.dags += 1;
             own.usage.bandwidth += spec.bandwidth;
-            self.pages_of(spec).into_keys().for_each(|nt| *own.nts.entry(nt).or_default() += 1);
-        }
-        for own in all.values_mut() {
-            let nts = own.nts.keys().filter_map(|nt| self.nt(nt));
-            own.usage.memory = nts.map(allocated_memory).sum();
+            own.memory.add(card, &self.pages_of(spec));
         }
         let mut catalogue = snic_planner::PlanCatalogue::new();
         for record in self.nts.values() {

@@ -441,14 +441,14 @@ fn quotas_name_the_limit_and_what_was_asked() {
     let told = |error: Result<(), ControlError>| error.expect_err("over its quota").to_string();
     assert_eq!(quotas::check_rules(&rig.core, &few, 1), Ok(()));
     let text = told(quotas::check_rules(&rig.core, &few, 2));
-    assert_eq!(text, "tenants/few may have 1 (rules_max); this would make it 2");
+    assert_eq!(text, "tenants/few may have 1 (rules_max); it has 0, and this would make it 2");
     let text = told(quotas::check_machine(&rig.core, &few));
-    assert_eq!(text, "tenants/few may have 0 (machines_max); this would make it 1");
+    assert_eq!(text, "tenants/few may have 0 (machines_max); it has 0, and this would make it 1");
     assert_eq!(quotas::check_operation(&rig.core, &few), Ok(()));
     let of = DagName { tenant: few.clone(), ..name("x") };
     work::begin(&mut rig.core, &mut rig.tx, OperationWork::DeleteDag(of, None));
     let text = told(quotas::check_operation(&rig.core, &few));
-    assert_eq!(text, "tenants/few may have 1 (operations_max); this would make it 2");
+    assert_eq!(text, "tenants/few may have 1 (operations_max); it has 1, and this would make it 2");
     assert!(quotas::check_rules(&rig.core, &few, u32::MAX).is_err(), "no overflow");
     let absent = quotas::check_machine(&rig.core, &tenant("nobody")).expect_err("no such tenant");
     assert_eq!(absent.kind(), "not_found");

@@ -82,6 +82,18 @@ fn quota(controller: &Controller, own: &TenantId) -> Amounts {
     quotas(&controller.tenant_view(own).expect("it is never deleted").tenant.quota)
 }
 
+/// The quotas that a tenant with a new or changed DAG would exceed. What takes no more memory than before is
+/// within that one.
+fn over_with(controller: &Controller, name: &DagName, spec: &DagSpec) -> BTreeSet<&'static str> {
+    let own = &name.tenant;
+    let after = after_dag(controller, name, spec);
+    let mut over = over(&quota(controller, own), &after);
+    if after["memory_max_bytes"] <= amounts(controller, own)["memory_max_bytes"] {
+        over.remove("memory_max_bytes");
+    }
+    over
+}
+
 /// The quotas that these amounts would exceed.
 fn over(quota: &Amounts, after: &Amounts) -> BTreeSet<&'static str> {
     after.iter().filter(|(name, amount)| **amount > quota[*name]).map(|(name, _)| *name).collect()
@@ -301,7 +313,7 @@ fn dag_verdict(
     if spec.nodes.iter().any(|node| is_others(&node.nt)) {
         return Verdict::Invalid;
     }
-    let over = over(&quota(controller, own), &after_dag(controller, name, spec));
+    let over = over_with(controller, name, spec);
     if over.is_empty() { Verdict::Within } else { Verdict::Over(over) }
 }
 
@@ -349,5 +361,5 @@ fn binding_verdict(controller: &Controller, spec: &BindingSpec) -> Verdict {
     let mut name = like.name;
     // The machine's own DAG has another name than any other.
     name.dag = snic_domain::DagId::new("vm-of-nobody").expect("a label");
-    refused(over(&quota, &after_dag(controller, &name, &like.spec)))
+    refused(over_with(controller, &name, &like.spec))
 }
