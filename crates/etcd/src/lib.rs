@@ -10,6 +10,7 @@
 //! [`Transaction`]; one that a leader sends is conditional on its election key ([`Compare::CreatedAt`]), so that a
 //! leader that lost the election changes nothing, however late its request arrives.
 
+pub mod election;
 pub mod model;
 
 use std::fmt;

@@ -3,6 +3,7 @@
 //! ```text
 //!  Request ──► EtcdConnection ──► one member at a time; another one after a failure
 //!  Watch   ──► Watching       ──► goes on where it was after a failure
+//!  Term    ◄── Campaign       ──► an election among replicas
 //!  Batch   ──► EtcdStore      ──► records in etcd, blobs in an object store
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! [`Failed::Unreachable`]: snic_etcd::Failed::Unreachable
 //! [`Failed::Unknown`]: snic_etcd::Failed::Unknown
 
+mod campaign;
 mod connection;
 mod failures;
 mod keys;
@@ -19,6 +21,7 @@ mod member;
 mod store;
 mod watching;
 
+pub use campaign::Campaign;
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
 pub use store::{EtcdStore, EtcdStoreSettings, folder_of_blobs};
 pub use watching::Watching;

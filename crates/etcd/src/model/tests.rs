@@ -121,6 +121,10 @@ fn what_was_compacted_cannot_be_read_or_watched() {
     assert_eq!(etcd.ask(at(0), &Request::Compact(Revision(3))), Ok(Answer::Compacted));
     assert_eq!(etcd.ask(at(0), &all(Some(Revision(2)))), Err(Failed::Compacted(Revision(3))));
     let watch = |from| Watch { prefix: String::new(), from: Revision(from) };
+    assert!(matches!(
+        etcd.ask(at(0), &all(Some(Revision(3)))),
+        Ok(Answer::Range { records, .. }) if records[0].value == b"2"
+    ));
     assert_eq!(etcd.watch(at(0), &watch(3), 9), Err(Failed::Compacted(Revision(4))));
     let told = etcd.watch(at(0), &watch(4), 9).unwrap().unwrap();
     assert_eq!((told.changes.len(), told.until), (1, Revision(4)));

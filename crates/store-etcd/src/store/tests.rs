@@ -171,6 +171,8 @@ fn a_crash_at_any_request_leaves_whole_changes_only() {
             let acknowledged = wait(run_history(&etcd, &history));
             if etcd.0.lock().good > 0 {
                 assert_eq!(acknowledged, history.len());
+                let left = states[history.len()].len() + 1;
+                assert_eq!(etcd.keys(), left, "only the records and the head are left");
                 assert!(good > 20, "the history takes {good} requests only");
                 break;
             }
@@ -246,6 +248,39 @@ fn readers_between_all_requests_see_whole_changes() {
 
 fn own((key, value): (&String, &Vec<u8>)) -> (String, Vec<u8>) {
     (key.clone(), value.clone())
+}
+
+/// The model at later and later moments: time goes on between the requests of a reader.
+struct Moving {
+    moments: Vec<EtcdModel>,
+    next: Mutex<usize>,
+    stride: usize,
+}
+
+impl Ask for Moving {
+    async fn ask(&self, request: &Request) -> Result<Answer, Failed> {
+        let mut next = self.next.lock();
+        let mut model = self.moments[*next].clone();
+        *next = (*next + self.stride).min(self.moments.len() - 1);
+        model.ask(Duration::ZERO, request)
+    }
+}
+
+/// A scan takes several requests. It is of one moment, although changes go on between them.
+#[test]
+fn a_reader_beside_a_writer_sees_whole_changes() {
+    let (history, states) = (history(), states(&history()));
+    let etcd = Faulty::default();
+    assert_eq!(wait(run_history(&etcd, &history)), history.len());
+    let moments = std::mem::take(&mut etcd.0.lock().moments);
+    for stride in [1, 3, 10] {
+        for start in 2..moments.len() {
+            let etcd = Moving { moments: moments.clone(), next: Mutex::new(start), stride };
+            let reader = Reader { etcd, layout: Layout::new("p"), patience: Duration::ZERO };
+            let seen = wait(reader.scan("")).unwrap();
+            assert!(states.contains(&seen), "from request {start}: {} records", seen.len());
+        }
+    }
 }
 
 /// The one that opens later has the store; the other is told so, and changes nothing.

@@ -175,6 +175,13 @@ fn a_watch_from_a_compacted_deletion_does_not_miss_it_silently() {
         let deleted = revision_of(&connection.ask(&delete).await.unwrap());
         let last = revision_of(&connection.ask(&commit(vec![put("k/1", "")])).await.unwrap());
         connection.ask(&Request::Compact(deleted)).await.unwrap();
+        let range =
+            |at| Request::Range { prefix: "k".to_owned(), at: Some(at), from: None, limit: 9 };
+        let found = connection.ask(&range(deleted)).await;
+        let nothing = Answer::Range { records: vec![], more: false, now: last };
+        assert_eq!(found, Ok(nothing), "as of the compacted revision itself");
+        let before = Revision(deleted.0 - 1);
+        assert_eq!(connection.ask(&range(before)).await, Err(Failed::Compacted(deleted)));
         let mut watching = connection.watch(watch_all(deleted.0)).unwrap();
         assert_eq!(in_time(watching.next()).await, Err(Failed::Compacted(last)));
         let mut behind = connection.watch(watch_all(last.0)).unwrap();

@@ -6,5 +6,7 @@
 mod cluster;
 mod connection;
 mod differential;
+mod election;
 mod limits;
+mod members;
 mod store;

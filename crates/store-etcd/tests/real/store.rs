@@ -23,7 +23,7 @@ fn shared() -> Arc<Cluster> {
     })
 }
 
-fn settings(urls: Vec<String>, prefix: &str, blobs: &Path) -> EtcdStoreSettings {
+pub fn settings(urls: Vec<String>, prefix: &str, blobs: &Path) -> EtcdStoreSettings {
     EtcdStoreSettings {
         etcd: EtcdSettings::plain(urls),
         prefix: prefix.to_owned(),

@@ -1,0 +1,396 @@
+//! An election among replicas, by etcd's recipe: each creates a key with a lease of its own, and the one that was
+//! created first leads, until its lease ends. Pure: events in, effects out.
+//!
+//! ```text
+//!             lease            key                  others
+//!  Resting ──► Granting ──► Entering ──► Listing ──► Standing: waits, or leads
+//!     ▲                                                 │
+//!     └───────────── the lease or the key is gone ◄─────┘
+//! ```
+//!
+//! Two things keep a leader of the past from doing harm. It stops calling itself a leader when its lease has ended by
+//! its own clock, counted from when the last sign of life was *sent* ([`Candidate::term`]). And whatever it sent
+//! before, however late that arrives, is refused: its transactions hold only while its key is the one that it created
+//! ([`Term::guard`]). The first needs clocks that run about equally fast; the second needs nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{
+    Answer, Change, Compare, Failed, LeaseId, Operation, Request, Revision, Told, Transaction,
+    Watch,
+};
+
+/// Most candidates of an election. With more, nobody can tell who leads by one look.
+pub const CANDIDATES_MAX: usize = 1_000;
+
+/// What a candidate is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElectionSettings {
+    /// What the keys of this election begin with, and no others.
+    pub prefix: String,
+    /// What the candidate is called, such as its address.
+    pub name: String,
+    /// How long it leads without a sign of life, in seconds, 1 or more; etcd grants 2 or more.
+    pub lease_seconds: u32,
+}
+
+/// The time during which one candidate leads. A later one has a larger `since`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// The key of the candidate.
+    pub key: String,
+    /// When it was created: the fencing token.
+    pub since: Revision,
+}
+
+impl Term {
+    /// What each transaction of the leader is conditional on.
+    pub fn guard(&self) -> Compare {
+        Compare::CreatedAt(self.key.clone(), self.since)
+    }
+}
+
+/// Who leads, as far as a candidate knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// What it is called.
+    pub name: String,
+    /// Since when it leads.
+    pub term: Term,
+}
+
+/// What a request was for. Comes back with the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Asked {
+    attempt: u64,
+    step: Step,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    Grant,
+    Enter,
+    List,
+    Beat,
+    Resign,
+}
+
+/// What a candidate hears.
+#[derive(Debug)]
+pub enum ElectionEvent {
+    /// Time went on: see [`Candidate::due`].
+    Tick,
+    /// The outcome of a request.
+    Answered(Asked, Result<Answer, Failed>),
+    /// What the watch told, or why it does not. After [`Failed::Compacted`] or [`Failed::Invalid`] it has ended.
+    Told(Result<Told, Failed>),
+}
+
+/// What is done for a candidate.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ElectionEffect {
+    /// Ask etcd, and answer with [`ElectionEvent::Answered`], also if there is no answer.
+    Ask(Asked, Request),
+    /// Watch this instead of what was watched before.
+    Watch(Watch),
+}
+
+/// One candidate. Time is a duration since any moment and never goes back.
+#[derive(Debug)]
+pub struct Candidate {
+    settings: ElectionSettings,
+    /// Counts how often it began; answers of earlier times are passed over.
+    attempt: u64,
+    state: State,
+    /// When the last request was sent that is tried again if it fails.
+    asked_at: Duration,
+    /// What is asked again, and when.
+    again: Option<(Duration, Step)>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Without a lease, until the next tick that is due.
+    Resting,
+    Granting,
+    Entering(Lease),
+    Listing(Lease),
+    Standing(Lease, Candidates),
+    Resigned,
+}
+
+#[derive(Debug)]
+struct Lease {
+    id: LeaseId,
+    lasts: Duration,
+    /// When it ends at the earliest, by this clock.
+    ends: Duration,
+    /// When a sign of life is due.
+    beat_at: Duration,
+    /// When the sign of life was sent that has not been answered.
+    beat_sent: Option<Duration>,
+}
+
+/// The candidates' keys: when each was created, and its name.
+type Candidates = BTreeMap<String, (Revision, String)>;
+
+impl Candidate {
+    /// One that begins with its first tick.
+    pub const fn new(settings: ElectionSettings) -> Self {
+        let (asked_at, again) = (Duration::ZERO, Some((Duration::ZERO, Step::Grant)));
+        Self { settings, attempt: 0, state: State::Resting, asked_at, again }
+    }
+
+    /// The term, while this candidate leads and its lease has not ended by its own clock.
+    pub fn term(&self, now: Duration) -> Option<Term> {
+        let State::Standing(lease, candidates) = &self.state else { return None };
+        let mine = self.key(lease.id);
+        let leader = first(candidates)?;
+        (now < lease.ends && leader.term.key == mine).then_some(leader.term)
+    }
+
+    /// Who leads, as far as it is known: whoever was told of last. `None` if nobody, or nothing is known yet.
+    pub fn leader(&self) -> Option<Leader> {
+        match &self.state {
+            State::Standing(_, candidates) => first(candidates),
+            _ => None,
+        }
+    }
+
+    /// The candidate's lease, for other keys that are to end with it.
+    pub const fn lease(&self) -> Option<LeaseId> {
+        match self.held() {
+            Some(lease) => Some(lease.id),
+            None => None,
+        }
+    }
+
+    /// When the next tick has something to do.
+    pub fn due(&self) -> Option<Duration> {
+        let beat = self.held().filter(|lease| lease.beat_sent.is_none()).map(|it| it.beat_at);
+        self.again.map(|(at, _)| at).into_iter().chain(beat).min()
+    }
+
+    /// Takes an event in.
+    pub fn handle(&mut self, now: Duration, event: ElectionEvent) -> Vec<ElectionEffect> {
+        let mut effects = match event {
+            ElectionEvent::Tick => Vec::new(),
+            ElectionEvent::Answered(asked, _) if asked.attempt != self.attempt => Vec::new(),
+            ElectionEvent::Answered(asked, outcome) => self.answered(now, asked.step, outcome),
+            ElectionEvent::Told(told) => self.told(now, told),
+        };
+        effects.extend(self.tick(now)); // many events in a row do not keep it from what is due
+        effects
+    }
+
+    /// Stands no longer: another candidate leads at once.
+    pub fn resign(&mut self, now: Duration) -> Vec<ElectionEffect> {
+        let lease = self.lease();
+        self.state = State::Resigned;
+        self.again = None;
+        self.attempt += 1;
+        let request = lease.map(Request::Revoke);
+        request.map(|request| self.ask(now, Step::Resign, request)).into_iter().collect()
+    }
+
+    fn tick(&mut self, now: Duration) -> Vec<ElectionEffect> {
+        let mut effects = Vec::new();
+        if let Some((_, step)) = self.again.take_if(|(at, _)| *at <= now) {
+            effects.extend(self.step(now, step));
+        }
+        let is_due = |lease: &&mut Lease| lease.beat_sent.is_none() && lease.beat_at <= now;
+        if let Some(lease) = self.held_mut().filter(is_due) {
+            lease.beat_sent = Some(now);
+            let request = Request::KeepAlive(lease.id);
+            let asked = Asked { attempt: self.attempt, step: Step::Beat };
+            effects.push(ElectionEffect::Ask(asked, request));
+        }
+        effects
+    }
+
+    /// Asks what a step asks, in the state that it is for.
+    fn step(&mut self, now: Duration, step: Step) -> Option<ElectionEffect> {
+        let request = match (step, &self.state) {
+            (Step::Grant, State::Resting | State::Granting) => {
+                self.state = State::Granting;
+                Request::Grant { seconds: self.settings.lease_seconds }
+            }
+            (Step::Enter, State::Entering(lease)) => self.entry(lease.id),
+            (Step::List, State::Listing(_) | State::Standing(..)) => Request::Range {
+                prefix: self.settings.prefix.clone(),
+                at: None,
+                from: None,
+                limit: CANDIDATES_MAX,
+            },
+            _ => return None,
+        };
+        Some(self.ask(now, step, request))
+    }
+
+    fn ask(&mut self, now: Duration, step: Step, request: Request) -> ElectionEffect {
+        self.asked_at = now;
+        ElectionEffect::Ask(Asked { attempt: self.attempt, step }, request)
+    }
+
+    /// Creates the key, unless an earlier try whose answer was lost has done so.
+    fn entry(&self, lease: LeaseId) -> Request {
+        let key = self.key(lease);
+        let value = self.settings.name.clone().into_bytes();
+        let compares = vec![Compare::CreatedAt(key.clone(), Revision(0))];
+        let operations = vec![Operation::Put { key, value, lease: Some(lease) }];
+        Request::Commit(Transaction { compares, operations })
+    }
+
+    fn answered(
+        &mut self,
+        now: Duration,
+        step: Step,
+        outcome: Result<Answer, Failed>,
+    ) -> Vec<ElectionEffect> {
+        match (step, outcome) {
+            (Step::Grant, Ok(Answer::Granted(id, seconds))) => {
+                let lasts = Duration::from_secs(u64::from(seconds));
+                let ends = self.asked_at + lasts;
+                let beat_at = self.asked_at + lasts / 3;
+                self.state = State::Entering(Lease { id, lasts, ends, beat_at, beat_sent: None });
+                self.step(now, Step::Enter).into_iter().collect()
+            }
+            (Step::Enter, Ok(Answer::Committed(_) | Answer::Refused(_))) => {
+                if let State::Entering(lease) = self.take_state() {
+                    self.state = State::Listing(lease);
+                }
+                self.step(now, Step::List).into_iter().collect()
+            }
+            (Step::List, Ok(Answer::Range { records, more, now: at })) if !more => {
+                let candidates = records.into_iter().map(|record| {
+                    let name = String::from_utf8_lossy(&record.value).into_owned();
+                    (record.key, (record.created, name))
+                });
+                let candidates = candidates.collect();
+                self.listed(now, candidates, at)
+            }
+            (Step::Beat, outcome) => self.beaten(now, outcome),
+            (Step::Enter, Err(Failed::LeaseEnded)) => self.restart(now),
+            (Step::Resign, _) => Vec::new(), // at worst the lease ends by itself
+            (step, _) => {
+                self.again = Some((now + self.pause(), step));
+                Vec::new()
+            }
+        }
+    }
+
+    fn listed(
+        &mut self,
+        now: Duration,
+        candidates: Candidates,
+        at: Revision,
+    ) -> Vec<ElectionEffect> {
+        let (State::Listing(lease) | State::Standing(lease, _)) = self.take_state() else {
+            return Vec::new();
+        };
+        if !candidates.contains_key(&self.key(lease.id)) {
+            return self.restart(now);
+        }
+        self.state = State::Standing(lease, candidates);
+        let (prefix, from) = (self.settings.prefix.clone(), Revision(at.0 + 1));
+        vec![ElectionEffect::Watch(Watch { prefix, from })]
+    }
+
+    fn beaten(&mut self, now: Duration, outcome: Result<Answer, Failed>) -> Vec<ElectionEffect> {
+        let pause = self.pause();
+        let Some(lease) = self.held_mut() else { return Vec::new() };
+        let sent = lease.beat_sent.take();
+        match (outcome, sent) {
+            (Ok(Answer::Alive(..)), Some(sent)) => {
+                lease.ends = lease.ends.max(sent + lease.lasts);
+                lease.beat_at = sent + lease.lasts / 3;
+                Vec::new()
+            }
+            (Ok(Answer::Ended(_)), _) => self.restart(now),
+            _ => {
+                lease.beat_at = now + pause;
+                Vec::new()
+            }
+        }
+    }
+
+    fn told(&mut self, now: Duration, told: Result<Told, Failed>) -> Vec<ElectionEffect> {
+        let State::Standing(lease, candidates) = &mut self.state else { return Vec::new() };
+        let told = match told {
+            Ok(told) => told,
+            Err(Failed::Compacted(_) | Failed::Invalid(_)) => {
+                return self.step(now, Step::List).into_iter().collect();
+            }
+            // What was told before still holds, until the watch goes on.
+            Err(_) => return Vec::new(),
+        };
+        for change in told.changes {
+            match change {
+                Change::Put(record) => {
+                    let name = String::from_utf8_lossy(&record.value).into_owned();
+                    candidates.insert(record.key, (record.created, name));
+                }
+                Change::Deleted { key, .. } => {
+                    candidates.remove(&key);
+                }
+            }
+        }
+        let is_gone = !candidates.contains_key(&key(&self.settings, lease.id));
+        if is_gone { self.restart(now) } else { Vec::new() }
+    }
+
+    /// Begins anew, with another lease.
+    fn restart(&mut self, now: Duration) -> Vec<ElectionEffect> {
+        self.attempt += 1;
+        self.state = State::Resting;
+        self.again = Some((now, Step::Grant));
+        self.tick(now)
+    }
+
+    /// How long is waited before something that failed is tried again.
+    fn pause(&self) -> Duration {
+        Duration::from_secs(u64::from(self.settings.lease_seconds)) / 20
+    }
+
+    fn key(&self, lease: LeaseId) -> String {
+        key(&self.settings, lease)
+    }
+
+    fn take_state(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Resting)
+    }
+
+    const fn held(&self) -> Option<&Lease> {
+        match &self.state {
+            State::Entering(lease) | State::Listing(lease) | State::Standing(lease, _) => {
+                Some(lease)
+            }
+            State::Resting | State::Granting | State::Resigned => None,
+        }
+    }
+
+    const fn held_mut(&mut self) -> Option<&mut Lease> {
+        match &mut self.state {
+            State::Entering(lease) | State::Listing(lease) | State::Standing(lease, _) => {
+                Some(lease)
+            }
+            State::Resting | State::Granting | State::Resigned => None,
+        }
+    }
+}
+
+/// The key of the candidate with a lease.
+fn key(settings: &ElectionSettings, lease: LeaseId) -> String {
+    format!("{}{lease}", settings.prefix)
+}
+
+/// The candidate whose key was created first.
+fn first(candidates: &Candidates) -> Option<Leader> {
+    let (key, (since, name)) = candidates.iter().min_by_key(|(_, (since, _))| *since)?;
+    let term = Term { key: key.clone(), since: *since };
+    Some(Leader { name: name.clone(), term })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! A candidate with its connection: carries out what it asks for.
+
+use std::time::{Duration, Instant};
+
+use snic_etcd::election::{
+    Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Leader, Term,
+};
+use snic_etcd::{Failed, LeaseId, Told};
+use tokio::task::JoinSet;
+
+use crate::connection::EtcdConnection;
+use crate::watching::Watching;
+
+/// A candidate that takes part in an election while [`Campaign::next`] is called. Dropping it does not resign: the
+/// others wait for its lease to end.
+#[derive(Debug)]
+pub struct Campaign {
+    connection: EtcdConnection,
+    candidate: Candidate,
+    watching: Option<Watching>,
+    asked: JoinSet<ElectionEvent>,
+    begin: Instant,
+}
+
+impl Campaign {
+    /// Stands for election with the first call of [`Campaign::next`].
+    pub fn new(connection: EtcdConnection, settings: ElectionSettings) -> Self {
+        Self {
+            connection,
+            candidate: Candidate::new(settings),
+            watching: None,
+            asked: JoinSet::new(),
+            begin: Instant::now(),
+        }
+    }
+
+    /// Waits for the next thing to happen, and follows it up. A call that is dropped before it returns loses nothing.
+    pub async fn next(&mut self) {
+        let pause = match self.candidate.due() {
+            Some(due) => due.saturating_sub(self.begin.elapsed()),
+            None => Duration::MAX,
+        };
+        let event = tokio::select! {
+            Some(answered) = self.asked.join_next() => match answered {
+                Ok(event) => event,
+                // Requests do not panic, and nobody aborts them.
+                Err(_) => return,
+            },
+            told = told(&mut self.watching) => ElectionEvent::Told(told),
+            () = tokio::time::sleep(pause) => ElectionEvent::Tick,
+        };
+        if let ElectionEvent::Told(Err(Failed::Compacted(_) | Failed::Invalid(_))) = &event {
+            self.watching = None; // it has ended
+        }
+        let effects = self.candidate.handle(self.begin.elapsed(), event);
+        self.carry_out(effects);
+    }
+
+    /// The term, while this candidate leads: see [`Candidate::term`].
+    pub fn term(&self) -> Option<Term> {
+        self.candidate.term(self.begin.elapsed())
+    }
+
+    /// Who leads: see [`Candidate::leader`].
+    pub fn leader(&self) -> Option<Leader> {
+        self.candidate.leader()
+    }
+
+    /// The candidate's lease: see [`Candidate::lease`].
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.candidate.lease()
+    }
+
+    /// Ends the candidate's lease, so that another leads at once. Waits until etcd has answered, or the request's time
+    /// is over.
+    pub async fn resign(mut self) {
+        let effects = self.candidate.resign(self.begin.elapsed());
+        self.carry_out(effects);
+        while self.asked.join_next().await.is_some() {}
+    }
+
+    fn carry_out(&mut self, effects: Vec<ElectionEffect>) {
+        for effect in effects {
+            match effect {
+                ElectionEffect::Ask(asked, request) => {
+                    let connection = self.connection.clone();
+                    self.asked.spawn(async move {
+                        ElectionEvent::Answered(asked, connection.ask(&request).await)
+                    });
+                }
+                ElectionEffect::Watch(watch) => self.watching = self.connection.watch(watch).ok(),
+            }
+        }
+    }
+}
+
+/// What the watch tells next; nothing ever without one.
+async fn told(watching: &mut Option<Watching>) -> Result<Told, Failed> {
+    match watching {
+        Some(watching) => watching.next().await,
+        None => std::future::pending().await,
+    }
+}
