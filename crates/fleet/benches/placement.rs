@@ -15,8 +15,8 @@ const CARDS_OF_A_HOST: usize = 4;
 /// Cards that have up to `most` DAGs each.
 fn fleet(most: usize) -> Inventory {
     let catalogue = catalogue();
-    let mut fleet = inventory(&catalogue);
-    let profile = profile(&catalogue, "sim-16");
+    let mut fleet = inventory(catalogue);
+    let profile = profile(catalogue, "sim-16");
     let mut rng = Rng(20);
     for number in 0..HOSTS {
         let id = host(&format!("h{number}"));
@@ -25,7 +25,7 @@ fn fleet(most: usize) -> Inventory {
         let constraints = CardConstraints { hosts: [id].into(), ..CardConstraints::default() };
         for dag_number in 0..rng.below(most * CARDS_OF_A_HOST + 1) {
             let nts: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.below(12)).collect();
-            let dag = dag(&spec(&catalogue, &nts, 1_000 * (1 + rng.below(10) as u64)));
+            let dag = dag(&spec(catalogue, &nts, 1_000 * (1 + rng.below(10) as u64)));
             let name = name("resident", &format!("h{number}d{dag_number}"));
             let policy = CardPolicy::Headroom;
             let request = PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy };
@@ -47,7 +47,7 @@ fn place(c: &mut Criterion) {
         let fleet = fleet(most);
         let mut group = c.benchmark_group(format!("among 10,000 cards, {fill}"));
         for (what, nts, mbit) in &dags {
-            let (name, dag) = (name("acme", "web"), dag(&spec(&catalogue, nts, *mbit)));
+            let (name, dag) = (name("acme", "web"), dag(&spec(catalogue, nts, *mbit)));
             for policy in
                 [CardPolicy::Pack, CardPolicy::Spread, CardPolicy::Headroom, CardPolicy::Loaded]
             {

@@ -90,6 +90,8 @@ names! {
     ZoneId, "zone";
     /// A rack within a zone.
     RackId, "rack";
+    /// A project: tenants that share a quota.
+    ProjectId, "project";
 }
 
 /// A card of the fleet: ids of cards are unique within their host only.

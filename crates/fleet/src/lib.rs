@@ -4,12 +4,30 @@
 //! goes out as an effect.
 //!
 //! ```text
-//!   placement::Inventory   hosts, cards and their mirrored ledgers; which card a DAG goes to
+//! tenants, operators ── ask ──┐                        ┌── reply, notice ──►
+//! hosts ──────────── report ──┼──► Replica ── journal ──┼── order ──► HostAgent, on each host
+//! etcd ────────────── answer ──┘        │                └── request ──► etcd
+//!                                       └─ placement::Inventory: cards and their mirrored ledgers
 //! ```
+//!
+//! The leader decides promises: which DAG, which host, which card. Rates, instances and regions are the host's
+//! business. Nothing that a leader decided is seen before etcd holds it, under the condition that it still leads.
 
 #![warn(clippy::missing_errors_doc)]
 
+mod agent;
+mod fleet;
+mod hosts;
 mod ids;
+mod journal;
+mod leader;
 pub mod placement;
+pub mod protocol;
+pub mod records;
+mod tenants;
 
-pub use ids::{FleetCard, HostId, InvalidHostName, NAME_CHARS_MAX, RackId, ZoneId};
+pub use agent::{AgentEffect, AgentEvent, HostAgent, holdings_digest};
+pub use fleet::FleetSettings;
+pub use ids::{FleetCard, HostId, InvalidHostName, NAME_CHARS_MAX, ProjectId, RackId, ZoneId};
+pub use leader::Replica;
+pub use tenants::FleetUsage;

@@ -21,7 +21,7 @@ const POLICIES: [CardPolicy; 4] =
 
 /// A fleet with at most sixteen cards, so that all of them may be tried, and what the test knows of it.
 struct World {
-    catalogue: Catalogue,
+    catalogue: &'static Catalogue,
     fleet: Inventory,
     unreachable: BTreeSet<HostId>,
     cordoned_cards: BTreeSet<FleetCard>,
@@ -31,7 +31,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let catalogue = catalogue();
-        let fleet = inventory(&catalogue);
+        let fleet = inventory(catalogue);
         let (unreachable, cordoned_cards) = (BTreeSet::new(), BTreeSet::new());
         let mut world = Self { catalogue, fleet, unreachable, cordoned_cards, rng: Rng(seed) };
         world.add_hosts();
@@ -41,7 +41,7 @@ impl World {
     }
 
     fn small(&mut self, model: &str) -> CardProfile {
-        let mut profile = profile(&self.catalogue, model);
+        let mut profile = profile(self.catalogue, model);
         let regions = 1 + self.rng.below(3);
         // The last two regions are for tenants' NTs.
         let keep = if self.rng.percent(70) { 0 } else { profile.regions.len() - 2 };
@@ -104,7 +104,7 @@ impl World {
         let nts: Vec<usize> = (0..1 + self.rng.below(3)).map(|_| self.rng.below(6)).collect();
         let mbit = [1_000, 5_000, 10_000, 20_000, 60_000][self.rng.below(5)];
         let name = name(["acme", "globex"][self.rng.below(2)], &format!("d{number}"));
-        (name, dag(&spec(&self.catalogue, &nts, mbit)))
+        (name, dag(&spec(self.catalogue, &nts, mbit)))
     }
 
     fn some_constraints(&mut self) -> CardConstraints {
@@ -122,7 +122,7 @@ impl World {
             of.labels.insert("disk".into(), "ssd".into());
         }
         if rng.percent(20) {
-            let model = profile(&self.catalogue, ["sim-16", "sim-32", "u280"][rng.below(3)]).model;
+            let model = profile(self.catalogue, ["sim-16", "sim-32", "u280"][rng.below(3)]).model;
             of.models.insert(model);
         }
         for host in hosts {
@@ -354,10 +354,10 @@ impl World {
     }
 }
 
-fn fleet_of(hosts: usize) -> (Catalogue, Inventory) {
+fn fleet_of(hosts: usize) -> (&'static Catalogue, Inventory) {
     let catalogue = catalogue();
-    let mut fleet = inventory(&catalogue);
-    let profile = profile(&catalogue, "sim-16");
+    let mut fleet = inventory(catalogue);
+    let profile = profile(catalogue, "sim-16");
     for number in 0..hosts {
         let id = host(&format!("h{number}"));
         fleet.add_host(&id, host_spec(number % 3, number, &[&profile]));
@@ -371,7 +371,7 @@ fn fleet_of(hosts: usize) -> (Catalogue, Inventory) {
 fn a_dag_that_fits_no_empty_card_is_refused_by_all_hosts() {
     let (catalogue, fleet) = fleet_of(40);
     // 30 uses of one NT: more than all regions together serve.
-    let dag = dag(&spec(&catalogue, &[0; 30], 90_000));
+    let dag = dag(&spec(catalogue, &[0; 30], 90_000));
     let (name, constraints) = (name("acme", "large"), CardConstraints::default());
     let request =
         PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy: CardPolicy::Pack };
@@ -388,7 +388,7 @@ fn a_dag_that_fits_no_empty_card_is_refused_by_all_hosts() {
 #[test]
 fn a_refusal_says_how_many_hosts_were_not_tried() {
     let (catalogue, mut fleet) = fleet_of(40);
-    let one = dag(&spec(&catalogue, &[1], 1_000));
+    let one = dag(&spec(catalogue, &[1], 1_000));
     for number in 0..40 {
         let (name, card) = (name("acme", &format!("d{number}")), card(&format!("h{number}"), 0));
         let constraints =
@@ -398,7 +398,7 @@ fn a_refusal_says_how_many_hosts_were_not_tried() {
         let plan = fleet.place(&request).expect("the card is empty").plan;
         fleet.hold(&card, &name, &plan.loads, plan.reservation).expect("as planned");
     }
-    let dag = dag(&spec(&catalogue, &[0; 30], 90_000));
+    let dag = dag(&spec(catalogue, &[0; 30], 90_000));
     let (name, constraints) = (name("acme", "large"), CardConstraints::default());
     let request =
         PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy: CardPolicy::Pack };
@@ -425,7 +425,7 @@ fn machines_without_a_dag_are_ranked_by_functions_and_policy() {
 #[test]
 fn a_removed_host_takes_its_cards_and_reservations_along() {
     let (catalogue, mut fleet) = fleet_of(2);
-    let (name, dag) = (name("acme", "web"), dag(&spec(&catalogue, &[1], 1_000)));
+    let (name, dag) = (name("acme", "web"), dag(&spec(catalogue, &[1], 1_000)));
     let only = CardConstraints { hosts: [host("h0")].into(), ..CardConstraints::default() };
     let request = PlaceDag { name: &name, dag: &dag, constraints: &only, policy: CardPolicy::Pack };
     let choice = fleet.place_batch(&[request]).expect("it is empty").remove(0);
@@ -445,7 +445,7 @@ fn a_removed_host_takes_its_cards_and_reservations_along() {
 #[test]
 fn every_policy_places_on_an_empty_fleet() {
     let (catalogue, fleet) = fleet_of(40);
-    let dag = dag(&spec(&catalogue, &[1], 2_000));
+    let dag = dag(&spec(catalogue, &[1], 2_000));
     let (name, constraints) = (name("acme", "web"), CardConstraints::default());
     for policy in POLICIES {
         let request = PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy };

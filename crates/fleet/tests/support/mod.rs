@@ -1,6 +1,8 @@
 //! A fleet of the shipped catalogue, and what a test asks of it in few words.
 #![allow(dead_code)] // each test program uses its part
 
+use std::sync::OnceLock;
+
 use snic_bitstream::catalogue::{Catalogue, builtin};
 use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardId, CardProfile, Dag, DagId, DagName, DagSpec, Digest,
@@ -48,8 +50,10 @@ pub fn dag(spec: &DagSpec) -> Dag {
     Dag::new(spec.clone()).expect("a chain is valid")
 }
 
-pub fn catalogue() -> Catalogue {
-    builtin().expect("a test of its own says so")
+/// The shipped catalogue, read once.
+pub fn catalogue() -> &'static Catalogue {
+    static ONCE: OnceLock<Catalogue> = OnceLock::new();
+    ONCE.get_or_init(|| builtin().expect("a test of its own says so"))
 }
 
 /// A profile of the catalogue.

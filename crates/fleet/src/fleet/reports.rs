@@ -1,0 +1,131 @@
+//! What hosts report.
+
+use std::collections::BTreeMap;
+
+use snic_domain::{CardId, DagName, Digest, Timestamp};
+use snic_planner::RegionCondition;
+
+use super::Fleet;
+use crate::journal::FleetStep;
+use crate::protocol::{Epoch, FleetEffect, HostReport, Notice, OrderKind};
+use crate::{FleetCard, HostId};
+
+impl Fleet {
+    /// A host reports; returns `false` where it has seen a later leader.
+    pub fn report(
+        &mut self,
+        now: Timestamp,
+        host: &HostId,
+        report: HostReport,
+        step: &mut FleetStep,
+    ) -> bool {
+        if !self.hosts.contains_key(host) {
+            return true;
+        }
+        match report {
+            HostReport::Beat { epoch, sequence, digests } => {
+                if epoch > self.journal.epoch() {
+                    return false;
+                }
+                self.beat(now, host, (epoch, sequence, &digests), step);
+            }
+            HostReport::Holds { epoch, card, dags } => {
+                if epoch == self.journal.epoch() {
+                    self.holds(host, &card, &dags, step);
+                }
+            }
+            HostReport::Applied { name, serial } => {
+                if self.is_place_on(&name, serial, host) {
+                    self.dag_applied(&name, serial, step);
+                }
+            }
+            HostReport::Refused { name, serial, reason, faulty } => {
+                if let Some(card) = self.place_on(&name, serial, host) {
+                    for region in faulty {
+                        let faulty = RegionCondition::Faulty;
+                        let _ = self.inventory.set_condition(&card, region, faulty);
+                    }
+                    self.dag_refused(&name, serial, reason, step);
+                }
+            }
+        }
+        true
+    }
+
+    /// The card of a DAG's present place, if it is on this host.
+    fn place_on(&self, name: &DagName, serial: u64, host: &HostId) -> Option<FleetCard> {
+        let place = self.dags.get(name)?.of().place.as_ref()?;
+        (place.serial == serial && place.card.host == *host).then(|| place.card.clone())
+    }
+
+    fn is_place_on(&self, name: &DagName, serial: u64, host: &HostId) -> bool {
+        self.place_on(name, serial, host).is_some()
+    }
+
+    fn beat(
+        &mut self,
+        now: Timestamp,
+        host: &HostId,
+        (epoch, sequence, digests): (Epoch, u64, &BTreeMap<CardId, Digest>),
+        step: &mut FleetStep,
+    ) {
+        let leader = self.journal.epoch();
+        let Some(state) = self.hosts.get_mut(host) else { return };
+        if state.heard(now) {
+            step.then(FleetEffect::Tell(Notice::HostBack(host.clone())));
+        }
+        if epoch < leader {
+            self.order(host, OrderKind::Greet, step);
+            return;
+        }
+        let was_in_step = state.is_in_step();
+        let after = state.compare(sequence, digests);
+        if after.is_in_step && state.take_news() {
+            let ready: Vec<(DagName, u64)> =
+                state.dags().map(|(name, serial)| (name.clone(), serial)).collect();
+            for (name, serial) in ready {
+                if self.dags.get(&name).is_some_and(|entry| !entry.is_ready) {
+                    self.dag_applied(&name, serial, step);
+                }
+            }
+        }
+        for card in after.differ {
+            self.order(host, OrderKind::List(card), step);
+        }
+        if !was_in_step && self.host(host).is_some_and(|state| state.is_in_step()) {
+            let _ = self.inventory.set_reachable(host, true);
+        }
+    }
+
+    /// Sends a host what one of its cards lacks, and has it stop what it is not to serve. Only what differs.
+    fn holds(
+        &mut self,
+        host: &HostId,
+        card: &CardId,
+        dags: &BTreeMap<DagName, u64>,
+        step: &mut FleetStep,
+    ) {
+        let desired = self.host(host).and_then(|state| state.desired(card)).cloned();
+        let desired = desired.unwrap_or_default();
+        for (name, serial) in
+            dags.iter().filter(|(name, serial)| desired.get(*name) != Some(*serial))
+        {
+            let (name, card, serial) = (name.clone(), card.clone(), *serial);
+            self.order(host, OrderKind::Remove { name, card, serial }, step);
+        }
+        for (name, serial) in
+            desired.iter().filter(|(name, serial)| dags.get(*name) != Some(*serial))
+        {
+            if self.is_place_on(name, *serial, host) {
+                self.order_put(name, step);
+            } else if let Some(entry) = self.dags.get_mut(name) {
+                // It was to serve until the new place does, and has forgotten it.
+                entry.record.value_mut().leaving = None;
+                step.put(crate::records::dag_key(name), entry.record.bytes());
+                if let Some(state) = self.hosts.get_mut(host) {
+                    state.desire_no_more(card, name, *serial);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The fleet from its records.
+
+use snic_domain::{Bitstream, Dag, NtType, Timestamp};
+use snic_etcd::{Record, Revision};
+
+use super::{DagEntry, Fleet, FleetSettings};
+use crate::journal::{FleetStep, Journal};
+use crate::protocol::{Epoch, OrderKind};
+use crate::records::{
+    DagRecord, DoneRequest, HostRecord, LAST_TRANSACTION, LastTransaction, PREFIX, ProjectRecord,
+    ReservedFunctions, TenantRecord, Unplaced, UnreadableRecord, Versioned,
+};
+
+/// Kinds of records in the order in which they are read: each may name what is before it.
+const KINDS: [&str; 8] = [
+    "nt-types/",
+    "bitstreams/",
+    "projects/",
+    "tenants/",
+    "hosts/",
+    "dags/",
+    "reservations/",
+    "requests/",
+];
+
+impl Fleet {
+    /// From all records under [`PREFIX`]; leases of hosts and reservations begin now.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be read, as text.
+    pub fn restore(
+        (settings, now): (FleetSettings, Timestamp),
+        (key, epoch): (String, Epoch),
+        records: &[Record],
+    ) -> Result<Self, String> {
+        let last = records.iter().find(|record| record.key == LAST_TRANSACTION);
+        let (changed, serial) = match last {
+            Some(record) => {
+                let last = Versioned::<LastTransaction>::parse(&record.key, &record.value);
+                (record.changed, last.map_err(|wrong| wrong.to_string())?.value().serial)
+            }
+            None => (Revision(0), 0),
+        };
+        let journal = Journal::new(key, epoch, changed, serial);
+        let mut fleet = Self::new(settings, journal, now);
+        for kind in KINDS {
+            let of_kind = records.iter().filter(|record| {
+                record.key.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(kind))
+            });
+            for record in of_kind {
+                fleet.restore_one(kind, record, now)?;
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// Greets all hosts, so that they know this leader and report.
+    pub fn greet(&mut self, step: &mut FleetStep) {
+        let hosts: Vec<_> = self.hosts.keys().cloned().collect();
+        for host in hosts {
+            self.order(&host, OrderKind::Greet, step);
+        }
+    }
+
+    fn restore_one(&mut self, kind: &str, of: &Record, now: Timestamp) -> Result<(), String> {
+        let text = |wrong: UnreadableRecord| wrong.to_string();
+        let (key, value) = (of.key.as_str(), of.value.as_slice());
+        match kind {
+            "nt-types/" => {
+                let nt = Versioned::<NtType>::parse(key, value).map_err(text)?;
+                self.inventory.insert_nt(nt.value().clone());
+            }
+            "bitstreams/" => {
+                let of = Versioned::<Bitstream>::parse(key, value).map_err(text)?;
+                self.inventory.insert_bitstream(of.value().clone());
+            }
+            "projects/" => {
+                let of = Versioned::<ProjectRecord>::parse(key, value).map_err(text)?;
+                self.tenants.put_project(of);
+            }
+            "tenants/" => {
+                let of = Versioned::<TenantRecord>::parse(key, value).map_err(text)?;
+                self.tenants.put_tenant(of);
+            }
+            "hosts/" => {
+                let of = Versioned::<HostRecord>::parse(key, value).map_err(text)?;
+                self.insert_host(of, now);
+            }
+            "dags/" => {
+                let of = Versioned::<DagRecord>::parse(key, value).map_err(text)?;
+                self.restore_dag(of)?;
+            }
+            "reservations/" => {
+                let of = Versioned::<ReservedFunctions>::parse(key, value).map_err(text)?;
+                let (card, functions) = (of.value().card.clone(), of.value().functions);
+                let taken = self.inventory.take_functions(&card, functions);
+                if taken != Ok(true) {
+                    return Err(format!("{key}: {card} has too few functions"));
+                }
+                self.reservations.insert(of, now);
+            }
+            _ => {
+                let of = Versioned::<DoneRequest>::parse(key, value).map_err(text)?;
+                self.requests.restore(of.value().clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_dag(&mut self, record: Versioned<DagRecord>) -> Result<(), String> {
+        let of = record.value().clone();
+        let name = of.name;
+        let dag = Dag::new(of.spec).map_err(|wrong| format!("{name}: {wrong}"))?;
+        let usage = self.usage_of(&dag);
+        self.tenants.take(&name.tenant, usage);
+        if let Some(place) = &of.place {
+            let (loads, reservation) = (place.loads(), place.reservation.clone());
+            self.inventory
+                .hold(&place.card, &name, &loads, reservation)
+                .map_err(|wrong| format!("{name}: {wrong}"))?;
+            self.desire(&place.card, &name, place.serial);
+        }
+        if let Some((card, serial)) = &of.leaving {
+            self.desire(card, &name, *serial);
+        }
+        if of.place.is_none() && !matches!(of.unplaced, Some(Unplaced::Failed(_))) {
+            self.waiting.insert(name.clone());
+        }
+        self.dags.insert(name, DagEntry { record, dag, usage, is_ready: false });
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! What the leader knows of each host: whether it answers, what it is to serve, which orders it was sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use snic_domain::{CardId, DagName, Digest, Timestamp};
+
+use crate::agent::holdings_digest;
+use crate::records::{HostRecord, Versioned};
+use crate::{HostId, ZoneId};
+
+/// Beats without progress after which orders count as lost.
+const STALLED_BEATS: u32 = 2;
+
+/// Whether a host answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Liveness {
+    /// It does, or its lease is not over.
+    Alive,
+    /// Its lease is over.
+    Suspected,
+    /// And the time to confirm that.
+    Lost,
+}
+
+/// What a card is to serve.
+#[derive(Debug, Clone, Default)]
+struct Desired {
+    /// Each DAG with the serial of its place.
+    dags: BTreeMap<DagName, u64>,
+    digest: Option<Digest>,
+}
+
+/// One host.
+#[derive(Debug)]
+pub(crate) struct HostState {
+    pub record: Versioned<HostRecord>,
+    liveness: Liveness,
+    heard: Timestamp,
+    /// It has been in step with this leader since it was last heard of: new DAGs may go there.
+    is_in_step: bool,
+    /// It was told to serve something since it was last in step.
+    has_news: bool,
+    sent: u64,
+    seen: u64,
+    stalled: u32,
+    cards: BTreeMap<CardId, Desired>,
+}
+
+/// What a beat asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct AfterBeat {
+    pub is_back: bool,
+    /// All orders arrived and all cards serve what they are to serve.
+    pub is_in_step: bool,
+    /// Cards that must be compared DAG by DAG.
+    pub differ: Vec<CardId>,
+}
+
+impl HostState {
+    /// A host of which nothing is known yet; its lease begins now.
+    pub fn new(record: Versioned<HostRecord>, now: Timestamp) -> Self {
+        let cards = record.value().spec.cards.keys();
+        let cards = cards.map(|card| (card.clone(), Desired::default())).collect();
+        Self {
+            record,
+            liveness: Liveness::Alive,
+            heard: now,
+            is_in_step: false,
+            has_news: true,
+            sent: 0,
+            seen: 0,
+            stalled: 0,
+            cards,
+        }
+    }
+
+    pub const fn liveness(&self) -> Liveness {
+        self.liveness
+    }
+
+    pub const fn is_in_step(&self) -> bool {
+        self.is_in_step
+    }
+
+    /// The number of the next order.
+    pub const fn next_sequence(&mut self) -> u64 {
+        self.sent += 1;
+        self.sent
+    }
+
+    pub fn desire(&mut self, card: &CardId, name: &DagName, serial: u64) {
+        let of = self.cards.entry(card.clone()).or_default();
+        of.dags.insert(name.clone(), serial);
+        of.digest = None;
+        self.has_news = true;
+    }
+
+    /// Returns whether the card was to serve it with this serial.
+    pub fn desire_no_more(&mut self, card: &CardId, name: &DagName, serial: u64) -> bool {
+        let Some(of) = self.cards.get_mut(card) else { return false };
+        let is_it = of.dags.get(name) == Some(&serial);
+        if is_it {
+            of.dags.remove(name);
+            of.digest = None;
+        }
+        is_it
+    }
+
+    pub fn desired(&self, card: &CardId) -> Option<&BTreeMap<DagName, u64>> {
+        self.cards.get(card).map(|of| &of.dags)
+    }
+
+    /// All DAGs that it is to serve.
+    pub fn dags(&self) -> impl Iterator<Item = (&DagName, u64)> {
+        self.cards.values().flat_map(|of| of.dags.iter().map(|(name, serial)| (name, *serial)))
+    }
+
+    /// A sign of life; returns whether it was missed.
+    pub fn heard(&mut self, now: Timestamp) -> bool {
+        self.heard = now;
+        std::mem::replace(&mut self.liveness, Liveness::Alive) != Liveness::Alive
+    }
+
+    /// Whether it was told to serve something since this was asked the last time.
+    pub const fn take_news(&mut self) -> bool {
+        std::mem::replace(&mut self.has_news, false)
+    }
+
+    /// Compares what it says with what it is to serve.
+    pub fn compare(&mut self, sequence: u64, digests: &BTreeMap<CardId, Digest>) -> AfterBeat {
+        let mut after = AfterBeat::default();
+        let stalls = sequence < self.sent && sequence == self.seen;
+        self.stalled = if stalls { self.stalled + 1 } else { 0 };
+        self.seen = sequence;
+        if sequence < self.sent && self.stalled < STALLED_BEATS {
+            return after;
+        }
+        self.stalled = 0;
+        let empty = holdings_digest(std::iter::empty());
+        for (card, of) in &mut self.cards {
+            let dags = of.dags.iter().map(|(name, serial)| (name, *serial));
+            let expected = *of.digest.get_or_insert_with(|| holdings_digest(dags));
+            if digests.get(card).copied().unwrap_or(empty) != expected {
+                after.differ.push(card.clone());
+            }
+        }
+        after.is_in_step = after.differ.is_empty() && sequence == self.sent;
+        if after.differ.is_empty() && sequence < self.sent {
+            // Orders were lost, and nothing is missing: one more order lets it catch up.
+            after.differ.extend(self.cards.keys().next().cloned());
+        }
+        self.is_in_step |= after.is_in_step;
+        after
+    }
+
+    /// Time passed; returns what it has become, if anything new.
+    pub fn pass_time(
+        &mut self,
+        now: Timestamp,
+        lease: Duration,
+        confirm: Duration,
+    ) -> Option<Liveness> {
+        let silent = now.since(self.heard);
+        let liveness = match silent {
+            _ if silent > lease + confirm => Liveness::Lost,
+            _ if silent > lease => Liveness::Suspected,
+            _ => Liveness::Alive,
+        };
+        let is_worse = liveness > self.liveness;
+        if is_worse {
+            (self.liveness, self.is_in_step) = (liveness, false);
+        }
+        is_worse.then_some(liveness)
+    }
+}
+
+/// Tokens that come at a rate and are kept up to a number.
+#[derive(Debug, Clone)]
+pub(crate) struct TokenBucket {
+    per_second: u64,
+    max: u64,
+    /// In thousand-millionths of one.
+    nanos: u64,
+    last: Timestamp,
+}
+
+impl TokenBucket {
+    /// Full.
+    pub const fn new(per_second: u64, max: u64, now: Timestamp) -> Self {
+        Self { per_second, max, nanos: max * 1_000_000_000, last: now }
+    }
+
+    pub fn refill(&mut self, now: Timestamp) {
+        let passed = u64::try_from(now.since(self.last).as_nanos()).unwrap_or(u64::MAX);
+        let more = passed.saturating_mul(self.per_second);
+        self.nanos = self.nanos.saturating_add(more).min(self.max * 1_000_000_000);
+        self.last = now;
+    }
+
+    pub const fn take(&mut self) -> bool {
+        match self.nanos.checked_sub(1_000_000_000) {
+            Some(rest) => {
+                self.nanos = rest;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Where so many hosts are unreachable that nothing is evacuated: more than a third, and more than one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// `None`: the whole fleet. With hosts that do not answer, and all.
+    pub at: BTreeMap<Option<ZoneId>, (usize, usize)>,
+}
+
+impl Held {
+    pub fn of<'a>(hosts: impl Iterator<Item = &'a HostState>) -> Self {
+        let mut at: BTreeMap<Option<ZoneId>, (usize, usize)> = BTreeMap::new();
+        for host in hosts {
+            let missing = usize::from(host.liveness != Liveness::Alive);
+            for place in [None, Some(host.record.value().spec.zone.clone())] {
+                let of = at.entry(place).or_default();
+                *of = (of.0 + missing, of.1 + 1);
+            }
+        }
+        at.retain(|_, (missing, all)| *missing > 1 && *missing * 3 > *all);
+        Self { at }
+    }
+
+    pub fn holds(&self, zone: &ZoneId) -> bool {
+        self.at.contains_key(&None) || self.at.contains_key(&Some(zone.clone()))
+    }
+}
+
+/// All hosts, by name.
+pub(crate) type Hosts = BTreeMap<HostId, HostState>;
+
+/// Zones that differ.
+pub(crate) fn difference(of: &Held, from: &Held) -> BTreeSet<Option<ZoneId>> {
+    of.at.keys().filter(|zone| !from.at.contains_key(*zone)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let at = |millis: u64| Timestamp::ZERO + Duration::from_millis(millis);
+        let mut bucket = TokenBucket::new(2, 3, at(0));
+        let mut taken = Vec::new();
+        for millis in [0, 400, 600, 1_000, 100_000] {
+            bucket.refill(at(millis));
+            taken.push(std::iter::repeat_with(|| bucket.take()).take_while(|had| *had).count());
+        }
+        assert_eq!(taken, [3, 0, 1, 1, 3]);
+    }
+}

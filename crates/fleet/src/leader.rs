@@ -1,0 +1,303 @@
+//! One replica of the fleet: it waits, loads all records once it is elected, and leads until it is not.
+//!
+//! ```text
+//! Standby ── Elected ──► Loading ── all records read ──► Leading
+//!    ▲                      │                               │
+//!    └──────────────────────┴───── Deposed, fenced off ─────┘
+//! ```
+
+use std::collections::BTreeMap;
+
+use snic_domain::{TenantId, Timestamp};
+use snic_etcd::{Answer, Failed, Record, Request, Revision};
+
+use crate::fleet::{Fleet, FleetSettings};
+use crate::journal::{FleetStep, Settled};
+use crate::placement::Inventory;
+use crate::protocol::{CallId, Denied, Epoch, FleetAsk, FleetEffect, FleetEvent, Notice};
+use crate::records::PREFIX;
+use crate::tenants::FleetUsage;
+
+/// Records that are read at once.
+const PAGE: usize = 1_000;
+/// Most requests that wait for etcd, and most of one tenant, so that others have their part.
+const WAITING_MAX: usize = 4_096;
+const WAITING_OF_A_TENANT_MAX: usize = 256;
+
+/// All records, page by page, as of one revision.
+#[derive(Debug)]
+struct Loading {
+    key: String,
+    epoch: Epoch,
+    records: Vec<Record>,
+    at: Option<Revision>,
+    /// The last page could not be read: it is asked for again with the next tick.
+    waits: bool,
+}
+
+#[derive(Debug)]
+struct Leading {
+    fleet: Fleet,
+    /// Who waits for what is not durable yet.
+    calls: BTreeMap<CallId, Option<TenantId>>,
+    by_tenant: BTreeMap<Option<TenantId>, usize>,
+}
+
+#[derive(Debug)]
+enum Role {
+    Standby,
+    Loading(Loading),
+    Leading(Box<Leading>),
+}
+
+/// One replica.
+#[derive(Debug)]
+pub struct Replica {
+    settings: FleetSettings,
+    role: Role,
+    /// The number of the last request to etcd.
+    number: u64,
+    is_awaiting: bool,
+    /// Time never goes back here, whatever the machine's clock does.
+    now: Timestamp,
+}
+
+impl Replica {
+    /// A replica that does not lead.
+    pub const fn new(settings: FleetSettings) -> Self {
+        let (number, is_awaiting, now) = (0, false, Timestamp::ZERO);
+        Self { settings, role: Role::Standby, number, is_awaiting, now }
+    }
+
+    /// What an event leads to.
+    pub fn handle(&mut self, now: Timestamp, event: FleetEvent) -> Vec<FleetEffect> {
+        self.now = self.now.max(now);
+        let mut effects = Vec::new();
+        match event {
+            FleetEvent::Elected { key, created } => {
+                self.end(&mut effects);
+                let (epoch, records) = (Epoch(created.0), Vec::new());
+                self.role = Role::Loading(Loading { key, epoch, records, at: None, waits: false });
+                self.is_awaiting = false;
+            }
+            FleetEvent::Deposed => self.end(&mut effects),
+            FleetEvent::Etcd { number, result } if number == self.number && self.is_awaiting => {
+                self.is_awaiting = false;
+                self.answered(result, &mut effects);
+            }
+            FleetEvent::Etcd { .. } => {}
+            FleetEvent::Ask { call, ask } => self.ask(call, ask, &mut effects),
+            FleetEvent::Report { host, report } => {
+                let now = self.now;
+                let is_stale = self.lead(|fleet, step| !fleet.report(now, &host, report, step));
+                if is_stale == Some(true) {
+                    self.end(&mut effects);
+                    effects.push(FleetEffect::StepDown);
+                }
+            }
+            FleetEvent::Tick => {
+                let now = self.now;
+                self.lead(|fleet, step| fleet.pass_time(now, step));
+                if let Role::Loading(loading) = &mut self.role {
+                    loading.waits = false;
+                }
+            }
+        }
+        self.go_on(&mut effects);
+        effects
+    }
+
+    /// Whether it leads, and has read all records.
+    pub const fn epoch(&self) -> Option<Epoch> {
+        match &self.role {
+            Role::Leading(leading) => Some(leading.fleet.journal.epoch()),
+            Role::Standby | Role::Loading(_) => None,
+        }
+    }
+
+    /// What a leader has decided, durable or not yet.
+    pub fn inventory(&self) -> Option<&Inventory> {
+        self.fleet().map(Fleet::inventory)
+    }
+
+    /// What a tenant's DAGs take, at the leader.
+    pub fn usage(&self, tenant: &TenantId) -> Option<FleetUsage> {
+        self.fleet()?.usage(tenant)
+    }
+
+    /// A tenant's largest part of bandwidth or area of all cards, divided by its weight, in thousand-millionths; at the
+    /// leader.
+    pub fn dominant_share_ppb(&self, tenant: &TenantId) -> Option<u64> {
+        self.fleet()?.dominant_share_ppb(tenant)
+    }
+
+    /// How many DAGs have no place, at the leader.
+    pub fn unplaced(&self) -> usize {
+        self.fleet().map_or(0, |fleet| fleet.unplaced().count())
+    }
+
+    /// Recomputes what follows from the records.
+    ///
+    /// # Errors
+    ///
+    /// The first difference, as text. This is a bug, never a consequence of input.
+    pub fn check(&self) -> Result<(), String> {
+        self.fleet().map_or(Ok(()), Fleet::check)
+    }
+
+    const fn fleet(&self) -> Option<&Fleet> {
+        match &self.role {
+            Role::Leading(leading) => Some(&leading.fleet),
+            Role::Standby | Role::Loading(_) => None,
+        }
+    }
+
+    /// One step of a leader.
+    fn lead<T>(&mut self, work: impl FnOnce(&mut Fleet, &mut FleetStep) -> T) -> Option<T> {
+        let Role::Leading(leading) = &mut self.role else { return None };
+        let mut step = FleetStep::default();
+        let done = work(&mut leading.fleet, &mut step);
+        leading.fleet.journal.submit(step);
+        Some(done)
+    }
+
+    fn ask(&mut self, call: CallId, ask: FleetAsk, effects: &mut Vec<FleetEffect>) {
+        let now = self.now;
+        let denied = match &mut self.role {
+            Role::Leading(leading) => {
+                let waiting = leading.calls.len();
+                let own = leading.by_tenant.get(&ask.tenant).copied().unwrap_or_default();
+                if waiting < WAITING_MAX && own < WAITING_OF_A_TENANT_MAX {
+                    leading.ask(now, call, ask);
+                    return;
+                }
+                Denied::Busy { waiting: own }
+            }
+            Role::Standby | Role::Loading(_) => Denied::NotLeader,
+        };
+        effects.push(FleetEffect::Reply { call, result: Err(denied) });
+    }
+
+    fn answered(&mut self, result: Result<Answer, Failed>, effects: &mut Vec<FleetEffect>) {
+        match &mut self.role {
+            Role::Standby => {}
+            Role::Loading(loading) => match loading.page(result) {
+                Some(true) => self.begin(effects),
+                Some(false) => {}
+                None => loading.waits = true,
+            },
+            Role::Leading(leading) => match leading.fleet.journal.answered(self.now, result) {
+                Settled::Open => {}
+                Settled::Durable(released) => leading.release(released, effects),
+                Settled::Deposed => {
+                    self.end(effects);
+                    effects.push(FleetEffect::StepDown);
+                }
+            },
+        }
+    }
+
+    /// All records are there.
+    fn begin(&mut self, effects: &mut Vec<FleetEffect>) {
+        let Role::Loading(loading) = std::mem::replace(&mut self.role, Role::Standby) else {
+            return;
+        };
+        let term = (loading.key, loading.epoch);
+        match Fleet::restore((self.settings, self.now), term, &loading.records) {
+            Ok(fleet) => {
+                let (calls, by_tenant) = (BTreeMap::new(), BTreeMap::new());
+                self.role = Role::Leading(Box::new(Leading { fleet, calls, by_tenant }));
+                self.lead(Fleet::greet);
+            }
+            Err(wrong) => {
+                effects.push(FleetEffect::Tell(Notice::CannotLead(wrong)));
+                effects.push(FleetEffect::StepDown);
+            }
+        }
+    }
+
+    /// What can be done now.
+    fn go_on(&mut self, effects: &mut Vec<FleetEffect>) {
+        let request = match &mut self.role {
+            Role::Standby => None,
+            Role::Loading(loading) if self.is_awaiting || loading.waits => None,
+            Role::Loading(loading) => Some(loading.next()),
+            Role::Leading(leading) => {
+                let (released, request) = leading.fleet.journal.next(self.now);
+                leading.release(released, effects);
+                request
+            }
+        };
+        if let Some(request) = request {
+            self.number += 1;
+            self.is_awaiting = true;
+            effects.push(FleetEffect::Etcd { number: self.number, request });
+        }
+    }
+
+    /// It leads no more: who waits is told what is known. Orders that are not durable are never sent.
+    fn end(&mut self, effects: &mut Vec<FleetEffect>) {
+        let role = std::mem::replace(&mut self.role, Role::Standby);
+        self.is_awaiting = false;
+        let Role::Leading(leading) = role else { return };
+        let (open, not_begun) = leading.fleet.journal.end();
+        for (of, denied) in [(open, Denied::Open), (not_begun, Denied::NotLeader)] {
+            for effect in of {
+                if let FleetEffect::Reply { call, .. } = effect {
+                    effects.push(FleetEffect::Reply { call, result: Err(denied.clone()) });
+                }
+            }
+        }
+    }
+}
+
+impl Leading {
+    fn ask(&mut self, now: Timestamp, call: CallId, ask: FleetAsk) {
+        *self.by_tenant.entry(ask.tenant.clone()).or_default() += 1;
+        self.calls.insert(call, ask.tenant.clone());
+        let mut step = FleetStep::default();
+        let result = self.fleet.ask(now, ask, &mut step);
+        step.then(FleetEffect::Reply { call, result });
+        self.fleet.journal.submit(step);
+    }
+
+    fn release(&mut self, released: Vec<FleetEffect>, effects: &mut Vec<FleetEffect>) {
+        for effect in released {
+            if let FleetEffect::Reply { call, .. } = &effect
+                && let Some(tenant) = self.calls.remove(call)
+                && let Some(count) = self.by_tenant.get_mut(&tenant)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.by_tenant.remove(&tenant);
+                }
+            }
+            effects.push(effect);
+        }
+    }
+}
+
+impl Loading {
+    fn next(&self) -> Request {
+        // The smallest key behind the last one.
+        let from = self.records.last().map(|record| format!("{}\0", record.key));
+        Request::Range { prefix: PREFIX.to_owned(), at: self.at, from, limit: PAGE }
+    }
+
+    /// Takes a page; returns whether it was the last one, `None` where it has to be asked for again.
+    fn page(&mut self, result: Result<Answer, Failed>) -> Option<bool> {
+        match result {
+            Ok(Answer::Range { records, more, now }) => {
+                self.at.get_or_insert(now);
+                self.records.extend(records);
+                Some(!more)
+            }
+            Err(Failed::Compacted(_)) => {
+                self.records.clear();
+                self.at = None;
+                None
+            }
+            _ => None,
+        }
+    }
+}

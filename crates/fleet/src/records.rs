@@ -1,0 +1,315 @@
+//! What the fleet keeps in etcd, and under which keys.
+//!
+//! A record carries a version. What a replica does not know of it, because a newer one wrote it, is kept as it is and
+//! written back, so that two versions can take turns.
+
+use std::collections::BTreeSet;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use snic_domain::{DagName, DagSpec, Digest, Mapping, Quota, Tenant, TenantId};
+use snic_planner::{RegionLoad, Reservation};
+
+use crate::placement::{CardConstraints, CardPolicy, HostSpec};
+use crate::protocol::{FleetReply, RequestId};
+use crate::{FleetCard, HostId, ProjectId};
+
+/// Where all keys begin.
+pub const PREFIX: &str = "/snic/v1/";
+
+/// The version that this program writes. It also reads what the next one writes.
+pub const VERSION: u32 = 1;
+
+/// A record with what this program does not know of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Versioned<T> {
+    version: u32,
+    #[serde(flatten)]
+    value: T,
+    #[serde(flatten)]
+    unknown: Map<String, Value>,
+}
+
+/// A record that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadableRecord {
+    /// It is no record of this kind.
+    #[error("{key}: {reason}")]
+    Malformed {
+        /// Its key.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It is of a program more than one version newer.
+    #[error("{key} has version {version}; this program reads up to {}", VERSION + 1)]
+    TooNew {
+        /// Its key.
+        key: String,
+        /// Its version.
+        version: u32,
+    },
+}
+
+impl<T> Versioned<T> {
+    /// A record of this program.
+    pub fn new(value: T) -> Self {
+        Self { version: VERSION, value, unknown: Map::new() }
+    }
+
+    /// What is known of it.
+    pub const fn value(&self) -> &T {
+        &self.value
+    }
+
+    /// The same, to be changed.
+    pub const fn value_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> Versioned<T> {
+    /// Its bytes in etcd.
+    pub fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("records have text keys")
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// [`UnreadableRecord`]
+    pub fn parse(key: &str, bytes: &[u8]) -> Result<Self, UnreadableRecord> {
+        let record: Self = serde_json::from_slice(bytes).map_err(|error| {
+            UnreadableRecord::Malformed { key: key.to_owned(), reason: error.to_string() }
+        })?;
+        if record.version > VERSION + 1 {
+            return Err(UnreadableRecord::TooNew { key: key.to_owned(), version: record.version });
+        }
+        Ok(record)
+    }
+}
+
+/// A tenant of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantRecord {
+    /// Its id, weight and quota.
+    pub tenant: Tenant,
+    /// Whose quota it shares, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<ProjectId>,
+}
+
+/// A project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectRecord {
+    /// Its name.
+    pub project: ProjectId,
+    /// What its tenants have at most together: `dags_max` and `bandwidth_max` of it count.
+    pub quota: Quota,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// Its name.
+    pub host: HostId,
+    /// What operators registered.
+    pub spec: HostSpec,
+    /// Whether its DAGs are being moved away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_draining: bool,
+}
+
+/// The place of a DAG: the promise that a card serves it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceRecord {
+    /// Where.
+    pub card: FleetCard,
+    /// No other place has or had this number.
+    pub serial: u64,
+    /// How it is mapped to regions.
+    pub mapping: Mapping,
+    /// What it takes of the card.
+    pub reservation: Reservation,
+}
+
+impl PlaceRecord {
+    /// What its regions must hold.
+    pub fn loads(&self) -> Vec<RegionLoad> {
+        let mut loads: Vec<RegionLoad> = Vec::new();
+        for instance in self.mapping.instances() {
+            let (region, bitstream) = (instance.region, instance.bitstream.clone());
+            if loads.iter().all(|load| load.region != region) {
+                loads.push(RegionLoad { region, bitstream, replaces: None });
+            }
+        }
+        loads
+    }
+}
+
+/// What has become of a DAG without a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unplaced {
+    /// Its host is lost or refused it, and it waits for room elsewhere.
+    Waits(String),
+    /// As many hosts refused it as it was offered to; with all their reasons.
+    Failed(Vec<String>),
+}
+
+/// A DAG.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DagRecord {
+    /// Its name.
+    pub name: DagName,
+    /// What its tenant asked for.
+    pub spec: DagSpec,
+    /// Where it may go.
+    #[serde(default)]
+    pub constraints: CardConstraints,
+    /// Which card is taken of those.
+    #[serde(default)]
+    pub policy: CardPolicy,
+    /// Its place.
+    #[serde(default)]
+    pub place: Option<PlaceRecord>,
+    /// Why it has none.
+    #[serde(default)]
+    pub unplaced: Option<Unplaced>,
+    /// The place that serves it until its new one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<(FleetCard, u64)>,
+    /// Cards that refused it since its last success, with reasons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<(FleetCard, String)>,
+}
+
+impl DagRecord {
+    /// Its machines are on certain hosts, so that it never moves by itself.
+    pub fn is_bound(&self) -> bool {
+        !self.constraints.hosts.is_empty()
+    }
+
+    /// Where it may go now: not to cards that refused it.
+    pub fn constraints_now(&self) -> CardConstraints {
+        let refused: BTreeSet<FleetCard> =
+            self.refusals.iter().map(|(card, _)| card.clone()).collect();
+        let mut constraints = self.constraints.clone();
+        constraints.apart_from_cards.extend(refused);
+        constraints
+    }
+}
+
+/// Virtual functions of a card that are kept for a machine which is about to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservedFunctions {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its number, chosen by who asked.
+    pub id: RequestId,
+    /// Where.
+    pub card: FleetCard,
+    /// How many.
+    pub functions: u32,
+    /// It ends so many seconds after it was made, renewed, or a leader was elected.
+    pub seconds: u32,
+}
+
+/// What a request led to, for when it is sent again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoneRequest {
+    /// Whose it was; `None`: an operator's.
+    pub tenant: Option<TenantId>,
+    /// Its number.
+    pub id: RequestId,
+    /// A digest of what was asked.
+    pub fingerprint: Digest,
+    /// What was answered.
+    pub reply: FleetReply,
+    /// Rises from one request to the next.
+    pub serial: u64,
+}
+
+/// The last transaction of a leader. Each transaction writes it, and holds only if nobody wrote it since the one before:
+/// so a transaction that is sent twice is carried out once, and whether it was is seen here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastTransaction {
+    /// The leader's epoch.
+    pub epoch: i64,
+    /// Which of its transactions, from 1.
+    pub number: u64,
+    /// Serials up to this one were given out.
+    pub serial: u64,
+}
+
+/// The key of [`LastTransaction`].
+pub const LAST_TRANSACTION: &str = "/snic/v1/last-transaction";
+
+/// The key of a tenant.
+pub fn tenant_key(tenant: &TenantId) -> String {
+    format!("{PREFIX}tenants/{tenant}")
+}
+
+/// The key of a project.
+pub fn project_key(project: &ProjectId) -> String {
+    format!("{PREFIX}projects/{project}")
+}
+
+/// The key of an NT type.
+pub fn nt_key(nt: &snic_domain::NtTypeId) -> String {
+    format!("{PREFIX}nt-types/{nt}")
+}
+
+/// The key of a bitstream.
+pub fn bitstream_key(bitstream: &snic_domain::BitstreamId) -> String {
+    format!("{PREFIX}bitstreams/{bitstream}")
+}
+
+/// The key of a host.
+pub fn host_key(host: &HostId) -> String {
+    format!("{PREFIX}hosts/{host}/spec")
+}
+
+/// The key of a DAG.
+pub fn dag_key(dag: &DagName) -> String {
+    format!("{PREFIX}dags/{}/{}", dag.tenant, dag.dag)
+}
+
+/// The key of a reservation.
+pub fn reservation_key(tenant: &TenantId, id: RequestId) -> String {
+    format!("{PREFIX}reservations/{tenant}/{id}")
+}
+
+/// The key of a request that was done.
+pub fn request_key(tenant: Option<&TenantId>, id: RequestId) -> String {
+    let owner = tenant.map_or("-", TenantId::as_str);
+    format!("{PREFIX}requests/{owner}/{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Versioned<LastTransaction>, UnreadableRecord> {
+        Versioned::parse("key", text.as_bytes())
+    }
+
+    /// What the next version adds is there again after this one wrote.
+    #[test]
+    fn unknown_fields_of_a_newer_replica_are_written_back() {
+        let text = r#"{"version":2,"epoch":5,"number":1,"serial":9,"colour":{"deep":[1,2]}}"#;
+        let mut record = parse(text).expect("one version newer");
+        record.value_mut().number = 2;
+        let back: Value = serde_json::from_slice(&record.bytes()).expect("JSON");
+        let expected = text.replace("\"number\":1", "\"number\":2");
+        assert_eq!(back, serde_json::from_str::<Value>(&expected).expect("JSON"));
+    }
+
+    #[test]
+    fn a_record_two_versions_newer_is_refused_by_name() {
+        let wrong = parse(r#"{"version":3,"epoch":5,"number":1,"serial":9}"#).expect_err("two");
+        assert_eq!(wrong.to_string(), "key has version 3; this program reads up to 2");
+        assert!(matches!(parse("{}"), Err(UnreadableRecord::Malformed { .. })));
+    }
+}

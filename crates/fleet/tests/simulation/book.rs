@@ -1,0 +1,138 @@
+//! What must hold, kept apart from the code that it judges: from what etcd holds, and from what was answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use snic_domain::{Bandwidth, DagName, TenantId};
+use snic_etcd::{Operation, Record, Transaction};
+use snic_fleet::protocol::{FleetCommand, FleetReply, HostOrder, OrderKind};
+use snic_fleet::records::{DagRecord, ReservedFunctions, TenantRecord, Versioned};
+use snic_fleet::{FleetCard, HostId};
+
+/// What is known of everything that was promised.
+#[derive(Default)]
+pub struct Book {
+    /// DAGs whose creation was acknowledged and whose deletion nobody has asked for.
+    owed: BTreeSet<DagName>,
+    /// DAGs whose deletion was asked for.
+    leaving: BTreeSet<DagName>,
+    /// DAGs whose deletion was acknowledged.
+    gone: BTreeSet<DagName>,
+    /// Serials of places that were ever committed, with DAG and card.
+    committed: BTreeMap<u64, (DagName, FleetCard)>,
+}
+
+fn dag(key: &str, value: &[u8]) -> Option<DagRecord> {
+    key.starts_with("/snic/v1/dags/")
+        .then(|| Versioned::<DagRecord>::parse(key, value).expect("a DAG's record").value().clone())
+}
+
+impl Book {
+    pub fn asked(&mut self, command: &FleetCommand) {
+        if let FleetCommand::DeleteDag(name) = command {
+            self.owed.remove(name);
+            self.leaving.insert(name.clone());
+        }
+    }
+
+    pub fn acknowledged(&mut self, command: &FleetCommand, reply: &FleetReply) {
+        match (command, reply) {
+            (FleetCommand::CreateDag { name, .. }, FleetReply::Placed(card)) => {
+                let was = self.committed.values().any(|(of, at)| of == name && at == card);
+                assert!(was, "{name} was acknowledged on {card} and is not stored");
+                // An answer may be given once more after the deletion.
+                if !self.leaving.contains(name) {
+                    self.owed.insert(name.clone());
+                }
+            }
+            (FleetCommand::DeleteDag(name), _) => drop(self.gone.insert(name.clone())),
+            _ => {}
+        }
+    }
+
+    pub fn was_committed(&mut self, transaction: &Transaction) {
+        for operation in &transaction.operations {
+            let Operation::Put { key, value, .. } = operation else { continue };
+            let Some(dag) = dag(key, value) else { continue };
+            let Some(place) = dag.place else { continue };
+            let bound = &dag.constraints.hosts;
+            let is_allowed = bound.is_empty() || bound.contains(&place.card.host);
+            assert!(is_allowed, "{} is bound to {bound:?} and placed on {}", dag.name, place.card);
+            let new = (dag.name, place.card);
+            let old = self.committed.insert(place.serial, new.clone());
+            assert!(old.is_none_or(|old| old == new), "two places have serial {}", place.serial);
+        }
+    }
+
+    /// Durable before visible.
+    pub fn ordered(&self, host: &HostId, order: &HostOrder) {
+        if let OrderKind::Put { name, place, .. } = &order.what {
+            let (of, card) =
+                self.committed.get(&place.serial).expect("an order that is not stored");
+            assert_eq!((of, card, &card.host), (name, &place.card, host));
+        }
+    }
+
+    /// What etcd holds.
+    pub fn judge(&self, records: &[Record], functions: u32) {
+        let dags: BTreeMap<DagName, DagRecord> = records
+            .iter()
+            .filter_map(|record| dag(&record.key, &record.value))
+            .map(|dag| (dag.name.clone(), dag))
+            .collect();
+        for name in &self.owed {
+            assert!(dags.contains_key(name), "{name} was acknowledged and is lost");
+        }
+        for name in &self.gone {
+            assert!(!dags.contains_key(name), "{name} was deleted and is there");
+        }
+        let mut cards: BTreeMap<&FleetCard, Bandwidth> = BTreeMap::new();
+        let mut usage: BTreeMap<&TenantId, (u32, Bandwidth)> = BTreeMap::new();
+        for (name, dag) in &dags {
+            let of = usage.entry(&name.tenant).or_default();
+            *of = (of.0 + 1, of.1 + dag.spec.bandwidth);
+            if let Some(place) = &dag.place {
+                *cards.entry(&place.card).or_default() += dag.spec.bandwidth;
+            }
+        }
+        for (card, bandwidth) in cards {
+            assert!(bandwidth <= Bandwidth::from_gbps(100), "{card} is promised {bandwidth}");
+        }
+        for (tenant, (count, bandwidth)) in usage {
+            let key = format!("/snic/v1/tenants/{tenant}");
+            let record = records.iter().find(|record| record.key == key).expect("it has DAGs");
+            let record = Versioned::<TenantRecord>::parse(&key, &record.value).expect("a tenant");
+            let quota = record.value().tenant.quota;
+            assert!(
+                count <= quota.dags_max && bandwidth <= quota.bandwidth_max,
+                "{tenant}: {count}"
+            );
+        }
+        let mut reserved: BTreeMap<FleetCard, u32> = BTreeMap::new();
+        for record in records.iter().filter(|r| r.key.starts_with("/snic/v1/reservations/")) {
+            let of = Versioned::<ReservedFunctions>::parse(&record.key, &record.value);
+            let of = of.expect("a reservation").value().clone();
+            *reserved.entry(of.card).or_default() += of.functions;
+        }
+        for (card, of) in reserved {
+            assert!(of <= functions, "{card} has {of} functions reserved of {functions}");
+        }
+    }
+
+    /// Once it is quiet: hosts serve what is stored, and nothing else.
+    pub fn judge_quiet(&self, records: &[Record], served: &BTreeMap<(FleetCard, DagName), u64>) {
+        let stored: BTreeMap<(FleetCard, DagName), u64> = records
+            .iter()
+            .filter_map(|record| dag(&record.key, &record.value))
+            .filter_map(|dag| Some((dag.name, dag.place?)))
+            .map(|(name, place)| ((place.card, name), place.serial))
+            .collect();
+        let missing: Vec<_> = stored.iter().filter(|(at, of)| served.get(at) != Some(of)).collect();
+        let more: Vec<_> = served.iter().filter(|(at, of)| stored.get(at) != Some(of)).collect();
+        assert!(missing.is_empty() && more.is_empty(), "not served {missing:#?}, served {more:#?}");
+        let unplaced = records
+            .iter()
+            .filter_map(|record| dag(&record.key, &record.value))
+            .filter(|dag| dag.place.is_none() && dag.unplaced.is_none());
+        assert_eq!(unplaced.count(), 0, "DAGs without a place say why");
+    }
+}

@@ -1,0 +1,784 @@
+//! What happens: messages with delays and losses, clocks, faults; all from one seed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+use snic_domain::{Bandwidth, DagName, Quota, Tenant, TenantId, Timestamp};
+use snic_etcd::model::EtcdModel;
+use snic_etcd::{
+    Answer, Compare, Failed, LeaseId, Operation, Record, Request, Revision, Transaction,
+};
+use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory};
+use snic_fleet::protocol::{
+    CallId, Denied, FleetAsk, FleetCommand, FleetEffect, FleetEvent, FleetReply, HostOrder,
+    HostReport, Notice, RequestId,
+};
+use snic_fleet::records::{DagRecord, PlaceRecord, TenantRecord, Versioned};
+use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, Replica};
+
+use crate::book::Book;
+use crate::host::SimHost;
+use crate::support::{
+    Rng, bitstreams, catalogue, host, host_spec, inventory, name, profile, spec, tenant,
+};
+
+const REPLICAS: usize = 3;
+const ELECTION: &str = "/snic/v1/election";
+const START: Duration = Duration::from_secs(1_000_000);
+const FUNCTIONS: u32 = 64;
+
+/// How large, and how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    pub hosts: usize,
+    pub cards: usize,
+    pub tenants: usize,
+    pub chaos_seconds: u64,
+    pub requests: usize,
+}
+
+/// What happened, so that a run in which nothing happens is noticed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    pub elections: u64,
+    pub fenced_off: u64,
+    pub silent_answers: u64,
+    pub evacuated: u64,
+    pub held: u64,
+    pub refused_by_hosts: u64,
+    pub replayed: u64,
+    pub older_orders: u64,
+    pub reservations: u64,
+    pub clock_steps: u64,
+    pub created: u64,
+    pub deleted: u64,
+    pub denied: u64,
+    pub transactions: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Self) {
+        self.elections += other.elections;
+        self.fenced_off += other.fenced_off;
+        self.silent_answers += other.silent_answers;
+        self.evacuated += other.evacuated;
+        self.held += other.held;
+        self.refused_by_hosts += other.refused_by_hosts;
+        self.replayed += other.replayed;
+        self.older_orders += other.older_orders;
+        self.reservations += other.reservations;
+        self.clock_steps += other.clock_steps;
+        self.created += other.created;
+        self.deleted += other.deleted;
+        self.denied += other.denied;
+        self.transactions += other.transactions;
+    }
+}
+
+enum What {
+    Tick(usize),
+    Campaign(usize),
+    Beat(HostId),
+    /// To etcd, with whether the answer is told.
+    Etcd {
+        replica: (usize, u64),
+        number: u64,
+        request: Request,
+        is_told: bool,
+    },
+    Answer {
+        replica: (usize, u64),
+        number: u64,
+        result: Result<Answer, Failed>,
+    },
+    Order {
+        host: HostId,
+        order: HostOrder,
+    },
+    Report {
+        replica: usize,
+        host: HostId,
+        report: HostReport,
+    },
+    Carry {
+        host: HostId,
+        incarnation: u64,
+        name: DagName,
+        place: Box<PlaceRecord>,
+    },
+    Ask {
+        client: usize,
+        attempt: u64,
+    },
+    Arrive {
+        replica: usize,
+        client: usize,
+        attempt: u64,
+    },
+    Reply {
+        client: usize,
+        attempt: u64,
+        result: Result<FleetReply, Denied>,
+    },
+    Fault,
+}
+
+struct SimReplica {
+    replica: Replica,
+    /// How often it was started.
+    incarnation: u64,
+    lease: Option<LeaseId>,
+    /// Its clock, ahead of time.
+    offset: Duration,
+    paused_until: Duration,
+    is_cut_off: bool,
+    /// Its own time when it was elected, and the DAGs that it has moved since.
+    elected: Timestamp,
+    moved: u64,
+}
+
+struct Client {
+    ask: FleetAsk,
+    attempt: u64,
+    is_done: bool,
+}
+
+/// All of it.
+pub struct World {
+    plan: Plan,
+    seed: u64,
+    rng: Rng,
+    pub settings: FleetSettings,
+    now: Duration,
+    queue: BinaryHeap<Reverse<(Duration, u64)>>,
+    events: BTreeMap<u64, What>,
+    sent: u64,
+    etcd: EtcdModel,
+    replicas: Vec<SimReplica>,
+    pub hosts: BTreeMap<HostId, SimHost>,
+    incarnations: BTreeMap<HostId, u64>,
+    clients: Vec<Client>,
+    acknowledged: BTreeSet<DagName>,
+    fleet: Inventory,
+    book: Book,
+    pub counts: Counts,
+    is_chaos: bool,
+}
+
+/// A failing run names its seed.
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let at = self.now - START;
+            eprintln!("SNIC_SEED={}, at {at:?}, {:?}", self.seed, self.counts);
+        }
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, plan: Plan) -> Self {
+        let settings = FleetSettings {
+            lease: Duration::from_secs(5),
+            confirm: Duration::from_secs(2),
+            moves_per_second: 8,
+            moves_burst: 8,
+        };
+        let replica = |_| SimReplica {
+            replica: Replica::new(settings),
+            incarnation: 0,
+            lease: None,
+            offset: Duration::ZERO,
+            paused_until: Duration::ZERO,
+            is_cut_off: false,
+            elected: Timestamp::ZERO,
+            moved: 0,
+        };
+        let mut world = Self {
+            plan,
+            seed,
+            rng: Rng(seed),
+            settings,
+            now: START,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            sent: 0,
+            etcd: EtcdModel::new(),
+            replicas: (0..REPLICAS).map(replica).collect(),
+            hosts: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
+            clients: Vec::new(),
+            acknowledged: BTreeSet::new(),
+            fleet: inventory(catalogue()),
+            book: Book::default(),
+            counts: Counts::default(),
+            is_chaos: false,
+        };
+        world.register();
+        world
+    }
+
+    /// Operators register everything, before anything goes wrong.
+    fn register(&mut self) {
+        let catalogue = catalogue();
+        let profile = profile(catalogue, "sim-16");
+        let nts = catalogue.nt_types.iter().cloned().map(FleetCommand::PutNt);
+        let of_model = |of: &snic_domain::Bitstream| of.card_model == profile.model;
+        let built = bitstreams(catalogue).into_iter().filter(of_model);
+        let mut commands: Vec<FleetCommand> =
+            nts.chain(built.map(FleetCommand::PutBitstream)).collect();
+        for number in 0..self.plan.tenants {
+            let id = tenant(&format!("t{number}"));
+            let quota = Quota {
+                dags_max: 25,
+                bandwidth_max: Bandwidth::from_gbps(150),
+                ..Quota::default()
+            };
+            let tenant = Tenant { id, weight: 1, quota, notes: Default::default() };
+            commands.push(FleetCommand::PutTenant(TenantRecord { tenant, project: None }));
+        }
+        for number in 0..self.plan.hosts {
+            let id = host(&format!("h{number:04}"));
+            let cards = vec![&profile; self.plan.cards];
+            let spec = host_spec(number % 4, number / 4, &cards);
+            self.hosts.insert(id.clone(), SimHost::new(&spec));
+            self.incarnations.insert(id.clone(), 0);
+            commands.push(FleetCommand::AddHost(id, spec));
+        }
+        for replica in 0..REPLICAS {
+            let ms = self.rng.below(400) as u64;
+            self.after(Duration::from_millis(ms), What::Campaign(replica));
+            self.after(Duration::from_millis(ms), What::Tick(replica));
+        }
+        for id in self.hosts.keys().cloned().collect::<Vec<_>>() {
+            let ms = self.rng.below(1_000) as u64;
+            self.after(Duration::from_millis(ms), What::Beat(id));
+        }
+        for command in commands {
+            self.client(None, command, Duration::ZERO);
+        }
+        self.pass(Duration::from_secs(3));
+        while self.clients.iter().any(|client| !client.is_done) {
+            self.pass(Duration::from_secs(1));
+        }
+    }
+
+    /// Chaos, then calm, then judgement.
+    pub fn run(&mut self) {
+        let seconds = self.plan.chaos_seconds.max(10) as usize;
+        for number in 0..self.plan.requests {
+            let at = Duration::from_millis(self.rng.below(seconds * 1_000) as u64);
+            let of = tenant(&format!("t{}", self.rng.below(self.plan.tenants)));
+            let command = self.some_command(number, &of);
+            self.client(Some(of), command, at);
+        }
+        self.is_chaos = self.plan.chaos_seconds > 0;
+        if self.is_chaos {
+            self.after(Duration::from_secs(1), What::Fault);
+        }
+        for _ in 0..4 {
+            self.pass(Duration::from_millis(seconds as u64 * 250));
+            self.judge();
+        }
+        self.reconnect();
+        self.settle();
+    }
+
+    fn some_command(&mut self, number: usize, of: &TenantId) -> FleetCommand {
+        let rng = &mut self.rng;
+        let mut constraints = CardConstraints::default();
+        let policy =
+            [CardPolicy::Pack, CardPolicy::Spread, CardPolicy::Headroom, CardPolicy::Loaded]
+                [rng.below(4)];
+        if rng.percent(15) {
+            constraints.functions = 1 + rng.below(40) as u32;
+            let reservation = RequestId(number as u64);
+            let seconds = 1 + rng.below(20) as u32;
+            return FleetCommand::Reserve { reservation, constraints, policy, seconds };
+        }
+        if rng.percent(20) {
+            constraints.hosts.insert(host(&format!("h{:04}", rng.below(self.plan.hosts))));
+        }
+        let nts: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.below(8)).collect();
+        let mbit = [500, 2_000, 5_000, 10_000][rng.below(4)];
+        let name = name(of.as_str(), &format!("d{number}"));
+        let spec = spec(catalogue(), &nts, mbit);
+        FleetCommand::CreateDag { name, spec, constraints, policy }
+    }
+
+    fn client(&mut self, tenant: Option<TenantId>, command: FleetCommand, after: Duration) {
+        let id = Some(RequestId(self.clients.len() as u64));
+        let ask = FleetAsk { tenant, id, command };
+        self.clients.push(Client { ask, attempt: 0, is_done: false });
+        self.after(after, What::Ask { client: self.clients.len() - 1, attempt: 0 });
+    }
+
+    fn after(&mut self, delay: Duration, what: What) {
+        self.sent += 1;
+        self.queue.push(Reverse((self.now + delay, self.sent)));
+        self.events.insert(self.sent, what);
+    }
+
+    /// Some milliseconds, rarely seconds.
+    fn delay(&mut self) -> Duration {
+        let is_late = self.is_chaos && self.rng.percent(2);
+        Duration::from_micros(500 + self.rng.below(if is_late { 3_000_000 } else { 20_000 }) as u64)
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.is_chaos && self.rng.percent(3)
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some(Reverse((at, number))) = self.queue.peek().copied().filter(|e| e.0.0 <= end)
+        {
+            self.queue.pop();
+            self.now = at;
+            let what = self.events.remove(&number).expect("it was scheduled");
+            self.happen(what);
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Tick(replica) => {
+                self.after(Duration::from_millis(500), What::Tick(replica));
+                self.handle(replica, FleetEvent::Tick);
+            }
+            What::Campaign(replica) => self.campaign(replica),
+            What::Beat(id) => {
+                self.after(Duration::from_secs(1), What::Beat(id.clone()));
+                self.host_event(&id, AgentEvent::BeatDue);
+            }
+            What::Etcd { replica, number, request, is_told } => {
+                self.ask_etcd(replica, number, &request, is_told);
+            }
+            What::Answer { replica: (of, incarnation), number, result } => {
+                if self.replicas[of].incarnation == incarnation {
+                    self.handle(of, FleetEvent::Etcd { number, result });
+                }
+            }
+            What::Order { host, order } => {
+                if !self.hosts[&host].is_isolated {
+                    self.counts.older_orders += u64::from(order.epoch < self.hosts[&host].epoch);
+                    self.host_event(&host, AgentEvent::Order(order));
+                }
+            }
+            What::Report { replica, host, report } => {
+                if !self.hosts[&host].is_isolated {
+                    self.handle(replica, FleetEvent::Report { host, report });
+                }
+            }
+            What::Carry { host, incarnation, name, place } => {
+                if self.incarnations[&host] == incarnation {
+                    self.carry(&host, name, &place);
+                }
+            }
+            What::Ask { client, attempt } => self.ask(client, attempt),
+            What::Arrive { replica, client, attempt } => {
+                let call = CallId((client as u64) << 32 | attempt);
+                let ask = self.clients[client].ask.clone();
+                self.handle(replica, FleetEvent::Ask { call, ask });
+            }
+            What::Reply { client, attempt, result } => self.reply(client, attempt, result),
+            What::Fault => self.fault(),
+        }
+    }
+
+    fn handle(&mut self, of: usize, event: FleetEvent) {
+        let replica = &mut self.replicas[of];
+        if replica.paused_until > self.now {
+            let delay = replica.paused_until - self.now;
+            let again = match event {
+                FleetEvent::Etcd { number, result } => {
+                    What::Answer { replica: (of, replica.incarnation), number, result }
+                }
+                FleetEvent::Report { host, report } => What::Report { replica: of, host, report },
+                FleetEvent::Ask { call: CallId(call), .. } => {
+                    let (client, attempt) = ((call >> 32) as usize, call & 0xFFFF_FFFF);
+                    What::Arrive { replica: of, client, attempt }
+                }
+                // The next one comes of itself.
+                FleetEvent::Tick | FleetEvent::Elected { .. } | FleetEvent::Deposed => return,
+            };
+            return self.after(delay, again);
+        }
+        let time = Timestamp::from_nanos((self.now + replica.offset).as_nanos() as u64);
+        let effects = replica.replica.handle(time, event);
+        for effect in effects {
+            self.carry_out(of, time, effect);
+        }
+    }
+
+    fn carry_out(&mut self, of: usize, time: Timestamp, effect: FleetEffect) {
+        match effect {
+            FleetEffect::Etcd { number, request } => self.send_to_etcd(of, number, request),
+            FleetEffect::Reply { call: CallId(call), result } => {
+                let (client, attempt) = ((call >> 32) as usize, call & 0xFFFF_FFFF);
+                if let Ok(reply) = &result {
+                    self.book.acknowledged(&self.clients[client].ask.command, reply);
+                }
+                if !self.is_lost() {
+                    let delay = self.delay();
+                    self.after(delay, What::Reply { client, attempt, result });
+                }
+            }
+            FleetEffect::Order { host, order } => {
+                self.book.ordered(&host, &order);
+                if !self.is_lost() {
+                    let delay = self.delay();
+                    self.after(delay, What::Order { host, order });
+                }
+            }
+            FleetEffect::Tell(notice) => self.told(of, time, &notice),
+            FleetEffect::StepDown => {
+                self.counts.fenced_off += 1;
+                if let Some(lease) = self.replicas[of].lease.take() {
+                    let _ = self.etcd.ask(self.now, &Request::Revoke(lease));
+                }
+            }
+        }
+    }
+
+    fn told(&mut self, of: usize, time: Timestamp, notice: &Notice) {
+        match notice {
+            Notice::DagMoved { .. } => {
+                self.counts.evacuated += 1;
+                let replica = &mut self.replicas[of];
+                replica.moved += 1;
+                let seconds = time.since(replica.elected).as_secs_f64();
+                let rate = self.settings.moves_per_second as f64;
+                let most = self.settings.moves_burst as f64 + rate * seconds + 1.0;
+                assert!(replica.moved as f64 <= most, "{} moves in {seconds} s", replica.moved);
+            }
+            Notice::EvacuationHeld { unreachable, hosts, .. } => {
+                assert!(unreachable * 3 > *hosts);
+                self.counts.held += 1;
+            }
+            Notice::CannotLead(why) => panic!("{why}"),
+            _ => {}
+        }
+    }
+
+    fn send_to_etcd(&mut self, of: usize, number: u64, request: Request) {
+        let replica = (of, self.replicas[of].incarnation);
+        let delay = self.delay();
+        if self.replicas[of].is_cut_off {
+            let result = Err(Failed::Unreachable("no member".into()));
+            return self.after(delay, What::Answer { replica, number, result });
+        }
+        let dice = if self.is_chaos { self.rng.below(100) } else { 100 };
+        let silence = || Err(Failed::Unknown("no answer in time".into()));
+        match dice {
+            0..=2 => {
+                let result = Err(Failed::Unreachable("no member".into()));
+                self.after(delay, What::Answer { replica, number, result });
+            }
+            3..=5 => {
+                // It never arrives.
+                let second = Duration::from_secs(1);
+                self.after(second, What::Answer { replica, number, result: silence() });
+            }
+            6..=9 => {
+                // It arrives, perhaps long after the replica has given up waiting.
+                let late = Duration::from_millis(self.rng.below(4_000) as u64);
+                self.after(late, What::Etcd { replica, number, request, is_told: false });
+                let second = Duration::from_secs(1);
+                self.after(second, What::Answer { replica, number, result: silence() });
+                self.counts.silent_answers += 1;
+            }
+            _ => self.after(delay, What::Etcd { replica, number, request, is_told: true }),
+        }
+    }
+
+    fn ask_etcd(&mut self, replica: (usize, u64), number: u64, request: &Request, is_told: bool) {
+        let result = self.etcd.ask(self.now, request);
+        if let (Request::Commit(transaction), Ok(Answer::Committed(_))) = (request, &result) {
+            self.book.was_committed(transaction);
+            self.counts.transactions += 1;
+        }
+        if let Err(Failed::Invalid(why)) = &result {
+            panic!("etcd refuses a request: {why}");
+        }
+        if is_told {
+            let delay = self.delay();
+            self.after(delay, What::Answer { replica, number, result });
+        }
+    }
+
+    /// A lock with a lease: who creates the key leads.
+    fn campaign(&mut self, of: usize) {
+        self.after(Duration::from_millis(500), What::Campaign(of));
+        let replica = &self.replicas[of];
+        if replica.paused_until > self.now || replica.is_cut_off {
+            return;
+        }
+        if let Some(lease) = replica.lease {
+            // A resumed leader may learn late that it is none: until then it tries to lead.
+            if self.is_chaos && self.rng.percent(60) {
+                return;
+            }
+            let alive = self.etcd.ask(self.now, &Request::KeepAlive(lease));
+            if matches!(alive, Ok(Answer::Ended(_))) {
+                self.replicas[of].lease = None;
+                self.handle(of, FleetEvent::Deposed);
+            }
+            return;
+        }
+        let granted = self.etcd.ask(self.now, &Request::Grant { seconds: 3 });
+        let Ok(Answer::Granted(lease, _)) = granted else { panic!("{granted:?}") };
+        let (key, value) = (ELECTION.to_owned(), Vec::new());
+        let transaction = Transaction {
+            compares: vec![Compare::CreatedAt(key.clone(), Revision(0))],
+            operations: vec![Operation::Put { key: key.clone(), value, lease: Some(lease) }],
+        };
+        match self.etcd.ask(self.now, &Request::Commit(transaction)) {
+            Ok(Answer::Committed(created)) => {
+                self.counts.elections += 1;
+                let replica = &mut self.replicas[of];
+                let nanos = (self.now + replica.offset).as_nanos() as u64;
+                replica.lease = Some(lease);
+                (replica.elected, replica.moved) = (Timestamp::from_nanos(nanos), 0);
+                self.handle(of, FleetEvent::Elected { key, created });
+            }
+            _ => drop(self.etcd.ask(self.now, &Request::Revoke(lease))),
+        }
+    }
+
+    fn host_event(&mut self, id: &HostId, event: AgentEvent) {
+        let host = self.hosts.get_mut(id).expect("a host");
+        let (reports, begun) = host.event(event);
+        self.send_reports(id, reports);
+        for (name, place) in begun {
+            let (delay, host, place) = (self.delay(), id.clone(), Box::new(place));
+            let incarnation = self.incarnations[id];
+            self.after(delay, What::Carry { host, incarnation, name, place });
+        }
+    }
+
+    fn send_reports(&mut self, id: &HostId, reports: Vec<HostReport>) {
+        for report in reports {
+            for replica in 0..REPLICAS {
+                if !self.hosts[id].is_isolated && !self.is_lost() {
+                    let (delay, host, report) = (self.delay(), id.clone(), report.clone());
+                    self.after(delay, What::Report { replica, host, report });
+                }
+            }
+        }
+    }
+
+    fn carry(&mut self, id: &HostId, name: DagName, place: &PlaceRecord) {
+        let by_accident = self.is_chaos && self.rng.percent(3);
+        let host = self.hosts.get_mut(id).expect("a host");
+        let result = if by_accident {
+            Err("a region fails".to_owned())
+        } else {
+            host.carry_out(&name, place, self.fleet.catalogue())
+        };
+        self.counts.refused_by_hosts += u64::from(result.is_err());
+        let (card, serial) = (place.card.card.clone(), place.serial);
+        let result = result.map_err(|why| (why, Vec::new()));
+        self.host_event(id, AgentEvent::Served { name, card, serial, result });
+    }
+
+    fn ask(&mut self, client: usize, attempt: u64) {
+        let of = &self.clients[client];
+        if of.is_done || of.attempt != attempt {
+            return;
+        }
+        self.book.asked(&self.clients[client].ask.command);
+        let replica = self.rng.below(REPLICAS);
+        if !self.is_lost() {
+            let delay = self.delay();
+            self.after(delay, What::Arrive { replica, client, attempt });
+        }
+        self.again(client, Duration::from_secs(3));
+    }
+
+    fn again(&mut self, client: usize, after: Duration) {
+        self.clients[client].attempt += 1;
+        let attempt = self.clients[client].attempt;
+        self.after(after, What::Ask { client, attempt });
+    }
+
+    fn reply(&mut self, client: usize, attempt: u64, result: Result<FleetReply, Denied>) {
+        if self.clients[client].is_done {
+            self.counts.replayed += u64::from(result.is_ok());
+            return;
+        }
+        match result {
+            Err(Denied::NotLeader | Denied::Open | Denied::Busy { .. }) => {
+                if attempt + 1 == self.clients[client].attempt {
+                    let pause = Duration::from_millis(100 + self.rng.below(300) as u64);
+                    self.again(client, pause);
+                }
+                return;
+            }
+            Err(Denied::Exists(what)) => panic!("{what} was made twice, or by another request"),
+            Err(Denied::RequestReused(id)) => panic!("request {id}"),
+            Err(Denied::Invalid(why)) => panic!("{why}"),
+            Err(_) => self.counts.denied += 1,
+            Ok(reply) => {
+                self.counts.reservations += u64::from(matches!(reply, FleetReply::Reserved(_)));
+                self.done(client);
+            }
+        }
+        self.clients[client].is_done = true;
+    }
+
+    /// Some DAGs live for a while only.
+    fn done(&mut self, client: usize) {
+        let ask = self.clients[client].ask.clone();
+        match ask.command {
+            FleetCommand::CreateDag { name, .. } => {
+                self.counts.created += 1;
+                self.acknowledged.insert(name.clone());
+                if self.rng.percent(40) {
+                    let after = Duration::from_millis(self.rng.below(20_000) as u64);
+                    self.client(ask.tenant, FleetCommand::DeleteDag(name), after);
+                }
+            }
+            FleetCommand::DeleteDag(_) => self.counts.deleted += 1,
+            _ => {}
+        }
+    }
+
+    fn fault(&mut self) {
+        if !self.is_chaos {
+            return;
+        }
+        let next = Duration::from_millis(200 + self.rng.below(2_000) as u64);
+        self.after(next, What::Fault);
+        let of = self.rng.below(REPLICAS);
+        let ids: Vec<HostId> = self.hosts.keys().cloned().collect();
+        let id = ids[self.rng.below(ids.len())].clone();
+        match self.rng.below(12) {
+            0 => {
+                let replica = &mut self.replicas[of];
+                replica.replica = Replica::new(self.settings);
+                replica.incarnation += 1;
+                replica.lease = None;
+            }
+            1 | 2 => {
+                let pause = Duration::from_millis(self.rng.below(12_000) as u64);
+                self.replicas[of].paused_until = self.now + pause;
+            }
+            3 => self.replicas[of].is_cut_off ^= true,
+            4 => {
+                self.counts.clock_steps += 1;
+                let seconds = self.rng.below(30) as u64;
+                self.replicas[of].offset = Duration::from_secs(seconds);
+            }
+            5 => {
+                *self.incarnations.get_mut(&id).expect("a host") += 1;
+                self.hosts.get_mut(&id).expect("a host").crash();
+            }
+            6 => {
+                let revision = self.etcd.revision();
+                let _ = self.etcd.ask(self.now, &Request::Compact(revision));
+            }
+            7 => self.etcd.change_leader(self.now),
+            8 if self.rng.percent(10) => {
+                // A switch fails: every third host and more.
+                for id in ids.iter().filter(|_| self.rng.percent(50)) {
+                    self.hosts.get_mut(id).expect("a host").is_isolated = true;
+                }
+            }
+            9 => self.hosts.values_mut().for_each(|host| host.is_isolated = false),
+            _ => self.hosts.get_mut(&id).expect("a host").is_isolated ^= true,
+        }
+    }
+
+    pub fn isolate(&mut self, hosts: &[HostId]) {
+        for id in hosts {
+            self.hosts.get_mut(id).expect("a host").is_isolated = true;
+        }
+    }
+
+    /// All faults end.
+    pub fn reconnect(&mut self) {
+        self.is_chaos = false;
+        self.hosts.values_mut().for_each(|host| host.is_isolated = false);
+        for replica in &mut self.replicas {
+            (replica.is_cut_off, replica.paused_until) = (false, Duration::ZERO);
+        }
+    }
+
+    /// After a while without faults everything is as it should be.
+    pub fn settle(&mut self) {
+        self.pass(Duration::from_secs(60));
+        assert!(self.clients.iter().all(|client| client.is_done), "somebody waits still");
+        self.judge();
+        let leaders = self.replicas.iter().filter(|of| of.replica.epoch().is_some());
+        assert_eq!(leaders.count(), 1, "leaders");
+        let mut served: BTreeMap<(FleetCard, DagName), u64> = BTreeMap::new();
+        for (id, host) in &self.hosts {
+            for (card, dags) in &host.served {
+                let card = FleetCard { host: id.clone(), card: card.clone() };
+                let dags = dags.iter();
+                served.extend(dags.map(|(name, serial)| ((card.clone(), name.clone()), *serial)));
+            }
+            for (card, ledger) in &host.ledgers {
+                assert_eq!(ledger.check(), Ok(()), "{id} {card}");
+            }
+        }
+        let records = self.records();
+        self.book.judge_quiet(&records, &served);
+    }
+
+    fn records(&mut self) -> Vec<Record> {
+        let prefix = "/snic/v1/".to_owned();
+        let range = Request::Range { prefix, at: None, from: None, limit: 1_000_000 };
+        match self.etcd.ask(self.now, &range) {
+            Ok(Answer::Range { records, .. }) => records,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What etcd holds is judged by the book, and a new leader could begin with it.
+    fn judge(&mut self) {
+        let records = self.records();
+        self.book.judge(&records, FUNCTIONS);
+        for of in &self.replicas {
+            assert_eq!(of.replica.check(), Ok(()));
+        }
+        let mut other = Replica::new(self.settings);
+        let (key, created) = (ELECTION.to_owned(), Revision(i64::MAX));
+        let mut effects = other.handle(Timestamp::ZERO, FleetEvent::Elected { key, created });
+        while let Some(FleetEffect::Etcd { number, request: request @ Request::Range { .. } }) =
+            effects.pop()
+        {
+            let result = self.etcd.ask(self.now, &request);
+            effects = other.handle(Timestamp::ZERO, FleetEvent::Etcd { number, result });
+        }
+        assert!(other.epoch().is_some(), "a new leader cannot begin: {effects:?}");
+        assert_eq!(other.check(), Ok(()));
+    }
+
+    fn dags(&mut self) -> Vec<DagRecord> {
+        let dags = self.records().into_iter().filter(|of| of.key.starts_with("/snic/v1/dags/"));
+        let parse = |of: Record| Versioned::<DagRecord>::parse(&of.key, &of.value);
+        dags.map(|of| parse(of).expect("a DAG").value().clone()).collect()
+    }
+
+    /// DAGs of a host that may move.
+    pub fn free_dags_on(&mut self, id: &HostId) -> usize {
+        let is_there = |dag: &DagRecord| {
+            !dag.is_bound() && dag.place.as_ref().is_some_and(|place| place.card.host == *id)
+        };
+        self.dags().iter().filter(|dag| is_there(dag)).count()
+    }
+
+    pub fn fullest_host(&mut self) -> HostId {
+        let ids: Vec<HostId> = self.hosts.keys().cloned().collect();
+        let found = ids.into_iter().max_by_key(|id| self.free_dags_on(id));
+        found.expect("there are hosts")
+    }
+
+    pub fn drain(&mut self, id: &HostId) {
+        self.client(None, FleetCommand::DrainHost(id.clone(), true), Duration::ZERO);
+    }
+}
