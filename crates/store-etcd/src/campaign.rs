@@ -20,13 +20,17 @@ pub struct Campaign {
     watching: Option<Watching>,
     asked: JoinSet<ElectionEvent>,
     begin: Instant,
+    /// How long a member may take for an answer: one that hangs must not cost the lease.
+    limit: Duration,
 }
 
 impl Campaign {
     /// Stands for election with the first call of [`Campaign::next`].
     pub fn new(connection: EtcdConnection, settings: ElectionSettings) -> Self {
+        let limit = Duration::from_secs(u64::from(settings.lease_seconds.max(2))) / 4;
         Self {
             connection,
+            limit,
             candidate: Candidate::new(settings),
             watching: None,
             asked: JoinSet::new(),
@@ -83,9 +87,10 @@ impl Campaign {
         for effect in effects {
             match effect {
                 ElectionEffect::Ask(asked, request) => {
-                    let connection = self.connection.clone();
+                    let (connection, limit) = (self.connection.clone(), self.limit);
                     self.asked.spawn(async move {
-                        ElectionEvent::Answered(asked, connection.ask(&request).await)
+                        let answer = connection.ask_within(&request, limit).await;
+                        ElectionEvent::Answered(asked, answer)
                     });
                 }
                 ElectionEffect::Watch(watch) => self.watching = self.connection.watch(watch).ok(),

@@ -86,7 +86,8 @@ pub struct MemberInfo {
 /// A connection to etcd. Clones share it.
 ///
 /// Requests go to one member until that fails, then to the next. A request that reached nobody is tried once with
-/// each member, and so is a read that failed; a change whose outcome is open is not tried again.
+/// each member, and so are failed reads and signs of life, which may be repeated; a change whose outcome is open is not
+/// tried again.
 #[derive(Clone)]
 pub struct EtcdConnection {
     shared: Arc<Shared>,
@@ -128,24 +129,34 @@ impl EtcdConnection {
     ///
     /// [`Failed`]: whether it was carried out is certain but for [`Failed::Unknown`].
     pub async fn ask(&self, request: &Request) -> Result<Answer, Failed> {
+        self.ask_within(request, self.timeout()).await
+    }
+
+    /// Carries out a request; no member may take longer than `limit` for an answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`EtcdConnection::ask`].
+    pub async fn ask_within(&self, request: &Request, limit: Duration) -> Result<Answer, Failed> {
         request.check()?;
         let is_read = matches!(request, Request::Range { .. });
-        let mut tries = self.shared.members.len();
+        let may_be_repeated = is_read || matches!(request, Request::KeepAlive(_));
+        let mut tries = self.member_count();
         loop {
             tries -= 1;
             let (at, member) = self.member();
             let asked = member.ask(request);
-            let failed = match tokio::time::timeout(self.timeout(), asked).await {
+            let failed = match tokio::time::timeout(limit, asked).await {
                 Ok(Err(failed @ (Failed::Unreachable(_) | Failed::Unknown(_)))) => failed,
                 Ok(outcome) => return outcome,
                 Err(_) => {
-                    self.renew(at).await;
-                    Failed::Unknown(format!("no answer within {:?}", self.timeout()))
+                    self.renew(at, &member).await;
+                    Failed::Unknown(format!("no answer within {limit:?}"))
                 }
             };
             self.leave(at);
             let was_sent = matches!(failed, Failed::Unknown(_));
-            if tries == 0 || (was_sent && !is_read) {
+            if tries == 0 || (was_sent && !may_be_repeated) {
                 // A read that failed changed nothing.
                 return Err(match failed {
                     Failed::Unknown(reason) if is_read => Failed::Unreachable(reason),
@@ -210,11 +221,16 @@ impl EtcdConnection {
     }
 
     /// Gives up the connection to a member that does not answer: its socket may be dead without anybody knowing, for
-    /// pings are only sent while a request is open.
-    pub(crate) async fn renew(&self, at: usize) {
+    /// pings are only sent while a request is open. Once for all requests that wait for it.
+    pub(crate) async fn renew(&self, at: usize, member: &Arc<Member>) {
         let endpoint = &self.shared.settings.endpoints[at];
         match connect(endpoint, &self.shared.settings).await {
-            Ok(member) => *self.shared.members[at].lock() = Arc::new(member),
+            Ok(new) => {
+                let mut slot = self.shared.members[at].lock();
+                if Arc::ptr_eq(&slot, member) {
+                    *slot = Arc::new(new);
+                }
+            }
             // The same settings were good before.
             Err(failed) => tracing::error!(%endpoint, %failed, "no new connection to etcd"),
         }

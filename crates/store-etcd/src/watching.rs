@@ -132,7 +132,7 @@ impl Watching {
                     return Err(Failed::Invalid(reason));
                 }
             }
-            Err(_) => self.connection.renew(at).await,
+            Err(_) => self.connection.renew(at, &member).await,
         }
         self.connection.leave(at);
         self.failures += 1;

@@ -162,6 +162,32 @@ fn a_paused_leader_is_followed_and_its_late_write_refused() {
     assert_eq!(election.sides[0].candidate.leader().unwrap().name, "replica 1");
 }
 
+/// A lease is as old as its request, however late the answer comes.
+#[test]
+fn a_leader_whose_lease_was_granted_late_does_not_count_from_the_answer() {
+    let mut election = Election::of(2);
+    election.run(0); // asks for a lease
+    election.now += ms(900);
+    (0..3).for_each(|_| election.run(0));
+    assert_eq!(election.leaders(), [0]);
+    election.sides[0].paused_until = election.now + ms(5_000);
+    election.calm(ms(2_400));
+    assert_eq!(election.leaders(), [1]);
+}
+
+#[test]
+fn a_candidate_whose_key_was_removed_stands_again() {
+    let mut election = Election::of(1);
+    election.calm(ms(500));
+    let term = election.sides[0].candidate.term(election.now).unwrap();
+    let delete = Operation::Delete { key: term.key.clone() };
+    let delete = Transaction { compares: vec![], operations: vec![delete] };
+    election.etcd.ask(election.now, &Request::Commit(delete)).unwrap();
+    election.calm(ms(500));
+    let again = election.sides[0].candidate.term(election.now).unwrap();
+    assert!(again.since > term.since);
+}
+
 /// etcd's leader changes: leases are longer than they were, nobody leads in between.
 #[test]
 fn a_leader_that_cannot_reach_etcd_stops_by_its_own_clock() {

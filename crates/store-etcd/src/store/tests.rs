@@ -198,7 +198,7 @@ fn a_lost_request_or_answer_is_made_up_for() {
     let (history, states) = (history(), states(&history()));
     for mishap in [Mishap::RequestLost, Mishap::AnswerLost, Mishap::Unreachable] {
         // Some of the requests: each waits a moment before it is tried again.
-        for good in (0..).step_by(7) {
+        for good in (0..).step_by(11) {
             let etcd = Faulty::default().with(good, mishap, false);
             let is_over = wait(async {
                 let mut writer = etcd.open(Duration::from_secs(60)).await.unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use snic_etcd::{Answer, Failed, Operation, Record, Request, Revision, Transaction};
-use snic_store_etcd::{EtcdConnection, EtcdSettings};
+use snic_store_etcd::{EtcdConnection, EtcdSettings, TlsFiles};
 
 /// How long something may take that usually takes a second.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -14,7 +14,9 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Members of one cluster on this machine. They are killed when it is dropped, also by a panic.
 pub struct Cluster {
     members: Vec<Process>,
-    initial: String,
+    /// Options of each member.
+    options: Vec<String>,
+    tls: Option<TlsFiles>,
     folder: tempfile::TempDir,
 }
 
@@ -63,12 +65,20 @@ fn free_ports(count: usize) -> Vec<u16> {
 impl Cluster {
     /// Starts so many members, and waits until they answer; `None` if there is no etcd.
     pub fn start(count: usize) -> Option<Self> {
+        Self::start_with(count, Vec::new(), None)
+    }
+
+    /// Starts a member with options for TLS; the certificates are a client's.
+    pub fn start_with_tls((options, client): (Vec<String>, TlsFiles)) -> Option<Self> {
+        Self::start_with(1, options, Some(client))
+    }
+
+    fn start_with(count: usize, mut options: Vec<String>, tls: Option<TlsFiles>) -> Option<Self> {
         if !is_here() {
             return None;
         }
-        let folder = tempfile::tempdir().unwrap();
         let ports = free_ports(2 * count);
-        let mut members: Vec<Process> = (0..count)
+        let members: Vec<Process> = (0..count)
             .map(|i| {
                 let (client, peer) = (ports[2 * i], ports[2 * i + 1]);
                 Process { name: format!("m{i}"), client, peer, child: None }
@@ -76,10 +86,10 @@ impl Cluster {
             .collect();
         let named = |member: &Process| format!("{}=http://127.0.0.1:{}", member.name, member.peer);
         let initial = members.iter().map(named).collect::<Vec<_>>().join(",");
-        for member in &mut members {
-            start(member, &initial, folder.path());
-        }
-        let cluster = Self { members, initial, folder };
+        options.extend(["--initial-cluster".to_owned(), initial]);
+        let folder = tempfile::tempdir().unwrap();
+        let mut cluster = Self { members, options, tls, folder };
+        (0..count).for_each(|member| cluster.restart(member));
         runtime().block_on(cluster.wait());
         Some(cluster)
     }
@@ -87,15 +97,20 @@ impl Cluster {
     /// Waits until each member answers reads, which takes a leader.
     async fn wait(&self) {
         for url in self.urls() {
-            let connection = EtcdConnection::new(EtcdSettings::plain(vec![url])).await.unwrap();
+            let settings = EtcdSettings { tls: self.tls.clone(), ..EtcdSettings::plain(vec![url]) };
+            let connection = EtcdConnection::new(settings).await.unwrap();
             let read = get("ready");
             eventually(async || connection.ask(&read).await.is_ok()).await;
         }
     }
 
     pub fn urls(&self) -> Vec<String> {
-        let url = |member: &Process| format!("http://127.0.0.1:{}", member.client);
+        let url = |member: &Process| format!("{}://127.0.0.1:{}", self.scheme(), member.client);
         self.members.iter().map(url).collect()
+    }
+
+    const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// A connection to all members.
@@ -110,7 +125,8 @@ impl Cluster {
 
     /// Starts a member again after it was killed, with what it has on disk.
     pub fn restart(&mut self, member: usize) {
-        start(&mut self.members[member], &self.initial, self.folder.path());
+        let scheme = self.scheme();
+        start(&mut self.members[member], scheme, &self.options, self.folder.path());
     }
 
     /// Sends a signal to a member, such as `STOP`.
@@ -120,14 +136,15 @@ impl Cluster {
     }
 }
 
-fn start(member: &mut Process, initial: &str, folder: &Path) {
-    let client = format!("http://127.0.0.1:{}", member.client);
+fn start(member: &mut Process, scheme: &str, options: &[String], folder: &Path) {
+    let client = format!("{scheme}://127.0.0.1:{}", member.client);
     let peer = format!("http://127.0.0.1:{}", member.peer);
     let child = Command::new("etcd")
         .env_clear()
         .arg("--data-dir")
         .arg(folder.join(&member.name))
-        .args(["--name", &member.name, "--initial-cluster", initial])
+        .args(["--name", &member.name])
+        .args(options)
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--experimental-watch-progress-notify-interval", "1s", "--log-level", "error"])

@@ -140,6 +140,29 @@ fn a_bookmark_outlives_compaction_and_an_older_watch_is_told() {
     });
 }
 
+/// A member that hangs keeps its connections; pings find out. Signs of life do not wait for that.
+#[test]
+fn watches_and_leases_leave_a_member_that_hangs() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    runtime().block_on(async {
+        let connection = cluster.connect().await;
+        let granted = connection.ask(&Request::Grant { seconds: 600 }).await.unwrap();
+        let Answer::Granted(lease, _) = granted else { panic!("{granted:?}") };
+        let beat = async || {
+            connection.ask_within(&Request::KeepAlive(lease), Duration::from_millis(500)).await
+        };
+        assert_eq!(beat().await, Ok(Answer::Alive(lease, 600)));
+        let first = connection.ask(&commit(vec![put("k/0", "")])).await.unwrap();
+        let mut watching = connection.watch(watch_all(revision_of(&first).0)).unwrap();
+        assert_eq!(next_keys(&mut watching).await, ["k/0"]);
+        cluster.signal(0, "STOP");
+        eventually(async || beat().await == Ok(Answer::Alive(lease, 600))).await;
+        let create = commit(vec![put("k/1", "")]);
+        eventually(async || connection.ask(&create).await.is_ok()).await;
+        assert_eq!(next_keys(&mut watching).await, ["k/1"]);
+    });
+}
+
 #[test]
 fn a_lease_lives_while_it_gives_signs_of_life_also_through_another_member() {
     let Some(mut cluster) = Cluster::start(3) else { return };

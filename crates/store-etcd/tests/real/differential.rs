@@ -313,7 +313,7 @@ fn the_model_answers_as_etcd_does() {
     let runtime = runtime();
     let real = runtime.block_on(cluster.connect());
     let case = RefCell::new(0);
-    let config = ProptestConfig { cases: 64, ..ProptestConfig::with_source_file(file!()) };
+    let config = ProptestConfig { cases: 48, ..ProptestConfig::with_source_file(file!()) };
     let steps = prop::collection::vec(step(), 1..40);
     let outcome = TestRunner::new(config).run(&steps, |steps| {
         *case.borrow_mut() += 1;

@@ -10,3 +10,4 @@ mod election;
 mod limits;
 mod members;
 mod store;
+mod tls;
