@@ -95,7 +95,8 @@ impl CardPicture {
             PlannedMove { step, serial }
         };
         let moves = found.moves.into_iter().map(begun).collect();
-        Arrangement { card: self.card.clone(), moves, is_under_way: self.is_under_way }
+        let (card, is_under_way) = (self.card.clone(), self.is_under_way);
+        Arrangement { card, moves, is_under_way, has_failed: false }
     }
 
     /// What moving DAGs of the card together would do. Time as [`optimize`].

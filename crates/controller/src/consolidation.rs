@@ -92,9 +92,13 @@ fn search(core: &mut Core, tx: &mut Tx, id: &CardId, searcher: Searcher, reconfi
 
 /// A search has ended. Its moves are made by the steps of the pass, each if it is still good by then.
 pub(crate) fn searched(core: &mut Core, tx: &mut Tx, found: Arrangement) {
-    let Arrangement { card: id, moves, is_under_way } = found;
+    let Arrangement { card: id, moves, is_under_way, has_failed } = found;
     let is_ready = core.cards.get(&id).is_some_and(|card| card.is_ready());
     match core.passes.searched(&id) {
+        Some(Searcher::Pass(operation)) if has_failed => {
+            let error = ControlError::SearchFailed { resource: card_name(&id) };
+            work::end(core, tx, &operation, Err(error));
+        }
         Some(Searcher::Pass(operation)) => core.passes.plan(&operation, moves),
         // Somebody has asked for a pass meanwhile, which looks for itself.
         Some(Searcher::NewPass) if core.passes.on(&id).is_some() => begin_later(core),

@@ -126,6 +126,7 @@ pub(crate) fn of_control(error: ControlError, kind: OperationKind, caller: &Call
         ControlError::Outdated => {
             ApiError::new(ErrorReason::PlanOutdated, text).retry_after(RETRY_SOON)
         }
+        ControlError::SearchFailed { resource } => ApiError::internal(resource),
         ControlError::Maintenance { .. } => ApiError::new(ErrorReason::UnderMaintenance, text),
         ControlError::Cancelled => ApiError::new(ErrorReason::OperationCancelled, text),
         ControlError::Superseded { resource } => ApiError::new(ErrorReason::Superseded, &text)
@@ -266,6 +267,11 @@ mod tests {
         ErrorReason::InsufficientCapacity
     )]
     #[case(ControlError::Outdated, OperationKind::Change, ErrorReason::PlanOutdated)]
+    #[case(
+        ControlError::SearchFailed { resource: "cards/card0".into() },
+        OperationKind::Change,
+        ErrorReason::Internal
+    )]
     #[case(
         ControlError::InBatch {
             index: 1,

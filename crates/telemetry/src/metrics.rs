@@ -192,6 +192,7 @@ pub struct Instruments {
     epochs: Histogram<f64>,
     calls: Histogram<f64>,
     refusals: Counter<u64>,
+    failed_searches: Counter<u64>,
 }
 
 /// The instruments; they record nothing before telemetry is set up.
@@ -215,6 +216,11 @@ impl Instruments {
                 .u64_counter("snic.admission.refusals")
                 .with_unit("{request}")
                 .with_description("Requests rejected, by reason")
+                .build(),
+            failed_searches: meter
+                .u64_counter("snic.searches.failed")
+                .with_unit("{search}")
+                .with_description("Searches for a better arrangement that ended in a defect")
                 .build(),
         }
     }
@@ -248,6 +254,11 @@ impl Instruments {
             KeyValue::new("rpc.grpc.status_code", i64::from(code)),
         ];
         self.calls.record(seconds, &attributes);
+    }
+
+    /// Records that a search of a card ended in a defect.
+    pub fn search_failed(&self, card: &str) {
+        self.failed_searches.add(1, &[KeyValue::new("card", card.to_owned())]);
     }
 
     /// Records a rejected request.

@@ -120,6 +120,12 @@ pub enum ControlError {
         "the cards have changed since the batch was planned, so nothing was created; try again"
     )]
     Outdated,
+    /// A search ended in a defect.
+    #[error("{resource}: the search for a better arrangement failed; see the server's log")]
+    SearchFailed {
+        /// The card.
+        resource: String,
+    },
     /// New DAGs and VM bindings are rejected.
     #[error("the server is in maintenance mode: new DAGs and VM bindings are rejected{}", because(.reason))]
     Maintenance {
@@ -167,6 +173,7 @@ impl ControlError {
             Self::Exhausted { .. } => "exhausted",
             Self::InBatch { error, .. } => error.kind(),
             Self::Outdated => "outdated",
+            Self::SearchFailed { .. } => "defect",
             Self::Maintenance { .. } => "maintenance",
             Self::StoreUnavailable { .. } => "store",
         }
@@ -296,10 +303,14 @@ mod tests {
         ]
     }
 
-    /// The errors of batches, with the text that the caller reads.
-    fn of_batches() -> [(ControlError, &'static str); 2] {
+    /// The errors of batches and searches, with the text that the caller reads.
+    fn of_batches() -> [(ControlError, &'static str); 3] {
         let error = Box::new(ControlError::exists("tenants/acme/dags/web"));
         [
+            (
+                ControlError::SearchFailed { resource: "cards/card0".into() },
+                "cards/card0: the search for a better arrangement failed; see the server's log",
+            ),
             (
                 ControlError::InBatch { index: 2, failed: 1, total: 3, error },
                 "requests[2]: tenants/acme/dags/web exists already; choose another id, or update it; \

@@ -115,6 +115,22 @@ fn what_changes_during_a_search_is_met_with_a_new_look() {
     world.handle(snic_controller::Event::Searched(snic_controller::Arrangement::as_it_is(card)));
 }
 
+/// A defect in a search ends the pass that waits for it, and the card can be searched again.
+#[test]
+fn a_search_that_fails_ends_its_pass() {
+    let mut world = scattered();
+    let first = operation_id(world.ask(optimize()));
+    let (card, _) = world.searches.pop_front().expect("it is searched");
+    let failed = snic_controller::Arrangement::failed(card);
+    world.handle(snic_controller::Event::Searched(failed));
+    let error = world.ended(&first).expect("it does not wait for ever").expect_err("it failed");
+    assert_eq!(error, ControlError::SearchFailed { resource: "cards/card0".into() });
+    let second = operation_id(world.ask(optimize()));
+    world.settle();
+    assert_eq!(world.ended(&second), Some(Ok(())));
+    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+}
+
 #[test]
 fn a_change_in_the_middle_is_met_with_a_new_look() {
     let mut world = scattered();

@@ -109,7 +109,10 @@ impl Services {
         search: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let _turn = self.0.searches.acquire().await.map_err(|_| shutting_down())?;
-        tokio::task::spawn_blocking(search).await.map_err(|_| shutting_down())
+        tokio::task::spawn_blocking(search).await.map_err(|error| match error.is_panic() {
+            true => ApiError::internal("the search of a card"),
+            false => shutting_down(),
+        })
     }
 
     /// Sends a command to the controller.
