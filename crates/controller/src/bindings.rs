@@ -136,6 +136,12 @@ impl Bindings {
         self.records.values()
     }
 
+    /// The machines that have functions of a card, by UUID. Time O(its functions · log machines).
+    pub fn with_functions_of(&self, card: &CardId) -> BTreeSet<VmId> {
+        let functions = self.taken.range((card.clone(), 0)..=(card.clone(), u16::MAX));
+        functions.map(|(_, vm)| vm.clone()).collect()
+    }
+
     /// Those behind this one, by UUID.
     pub fn after<'a>(
         &'a self,

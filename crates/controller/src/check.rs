@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bitstream, BitstreamId, ByteSize, CardId, TenantId};
+use snic_domain::{ByteSize, CardId, TenantId};
 use snic_tables::{DagRow, RateLimiterRow};
 
 use crate::card::{CardMachine, PageNeed, SpaceKey};
 use crate::dags::DagEntry;
 use crate::memory_use::Pages;
 use crate::protocol::OperationWork;
-use crate::records::{Placement, RuleRecord};
+use crate::records::RuleRecord;
 use crate::rows::bucket;
 use crate::state::Core;
 use crate::{images, residency, serving, work};
@@ -163,19 +163,6 @@ fn check_rate(core: &Core, entry: &DagEntry, card: Option<&CardMachine>) -> Opti
     (row != desired).then(|| format!("its bucket is {row:?} and should be {desired:?}"))
 }
 
-/// A bitstream in a placement that its owner does not share with the DAG, or that the DAG does not trust.
-fn stranger(core: &Core, entry: &DagEntry, placement: &Placement) -> Option<BitstreamId> {
-    let tenant = &entry.name().tenant;
-    let is_open = |bitstream: &Bitstream| {
-        let owner = bitstream.id.owner();
-        owner.is_none_or(|owner| owner == *tenant)
-            || bitstream.shareable && placement.spec.trusts(tenant, bitstream)
-    };
-    let mut instances = placement.mapping.instances().map(|instance| &instance.bitstream);
-    let wrong = |id: &&BitstreamId| !core.registry.bitstream(id).is_some_and(is_open);
-    instances.find(wrong).cloned()
-}
-
 fn check_dag(core: &Core, entry: &DagEntry) -> Result<(), String> {
     let name = entry.name();
     let served = entry.targeted();
@@ -194,7 +181,8 @@ fn check_dag(core: &Core, entry: &DagEntry) -> Result<(), String> {
     {
         return Err(format!("{name}: its reservation is not what its placement needs"));
     }
-    if let Some(stranger) = entry.placements().find_map(|of| stranger(core, entry, of)) {
+    let stranger = entry.placements().find_map(|of| images::stranger(core, entry, of));
+    if let (Some(stranger), false) = (stranger, core.dags.is_untrusted(name)) {
         return Err(format!("{name}: it passes through {stranger}, which it may not"));
     }
     if let Some(broken) = check_rate(core, entry, card) {

@@ -8,6 +8,7 @@ use snic_domain::{
 
 use crate::dags::DagEntry;
 use crate::lifecycle::NothingServes;
+use crate::operations::Removal;
 use crate::protocol::{Caller, Command, ControlError, OperationWork, Reply};
 use crate::records::Made;
 use crate::registry::NtUsers;
@@ -233,11 +234,11 @@ fn cancel_operation(
             drains::cancel(core, tx, id, &card, Some(region));
         }
         OperationWork::DrainCard(card) => drains::cancel(core, tx, id, &card, None),
-        OperationWork::OptimizeCard(_)
-        | OperationWork::DeleteBitstream(_)
-        | OperationWork::DeleteTenant(_) => {
-            work::end(core, tx, id, Err(ControlError::Cancelled));
+        OperationWork::OptimizeCard(_) => work::end(core, tx, id, Err(ControlError::Cancelled)),
+        OperationWork::DeleteBitstream(of) => {
+            removals::cancel(core, tx, id, &Removal::Bitstream(of))?;
         }
+        OperationWork::DeleteTenant(of) => removals::cancel(core, tx, id, &Removal::Tenant(of))?,
         _ => return Err(ControlError::precondition(resource, too_late)),
     }
     Ok(Reply::Done)

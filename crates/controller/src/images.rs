@@ -1,11 +1,13 @@
-//! Bitstreams that are to be deleted: in no plan until then, and who still uses them.
+//! Who is in which bitstream: in those that are to be deleted, which are in no plan until then, and in those that
+//! it may not pass.
 
 use std::collections::BTreeSet;
 
-use snic_domain::{BitstreamId, DagName};
+use snic_domain::{Bitstream, BitstreamId, DagName};
 
 use crate::dags::DagEntry;
 use crate::operations::Removal;
+use crate::records::Placement;
 use crate::state::Core;
 
 /// Keeps bitstreams that are to be deleted out of new plans, and allows those again that are not.
@@ -45,6 +47,23 @@ fn keeps(removal: &Removal, name: &DagName) -> bool {
         Removal::Bitstream(_) => true,
         Removal::Tenant(id) => name.tenant != *id,
     }
+}
+
+/// A bitstream in a placement that its owner does not share with the DAG, or that the DAG does not trust.
+pub(crate) fn stranger(
+    core: &Core,
+    entry: &DagEntry,
+    placement: &Placement,
+) -> Option<BitstreamId> {
+    let tenant = &entry.name().tenant;
+    let is_open = |bitstream: &Bitstream| {
+        let owner = bitstream.id.owner();
+        owner.is_none_or(|owner| owner == *tenant)
+            || bitstream.shareable && placement.spec.trusts(tenant, bitstream)
+    };
+    let mut instances = placement.mapping.instances().map(|instance| &instance.bitstream);
+    let wrong = |id: &&BitstreamId| !core.registry.bitstream(id).is_some_and(is_open);
+    instances.find(wrong).cloned()
 }
 
 /// What is to be deleted is withheld, and the users that the ledgers know are the DAGs with a placement in it. Time

@@ -85,6 +85,7 @@ mod status;
 mod suspects;
 mod tally;
 mod tx;
+mod untrusted;
 mod views;
 mod vm_bindings;
 mod work;

@@ -232,9 +232,8 @@ pub(crate) fn update_dag(
 /// The next generation of a DAG.
 fn set_spec(core: &mut Core, name: &DagName, spec: &DagSpec) {
     let now = core.now();
-    let entry = core.dags.known_mut(name);
-    let before = entry.change_spec(spec.clone(), now);
-    if let Some(card) = entry.card() {
+    let before = core.dags.change_spec(name, spec.clone(), now);
+    if let Some(card) = core.dags.known(name).card() {
         core.loops.known_mut(card).topology_changed();
     }
     let card = core.dags.known(name).card();

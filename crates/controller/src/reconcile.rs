@@ -16,7 +16,7 @@ use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
     arrivals, consolidation, contents, drains, placement, removals, residency, sampling, serving,
-    work,
+    untrusted, work,
 };
 
 /// Rounds of one event: what is freed is given to who waits, which may free more.
@@ -59,10 +59,12 @@ fn settle_regions(core: &mut Core, tx: &mut Tx) {
     if core.freed.take_capacity() == Capacity::Freed {
         placement::retry_unscheduled(core);
         drains::retry(core);
+        untrusted::retry(core);
         consolidation::begin_later(core);
     }
     placement::place_unscheduled(core, tx);
     drains::go_on(core, tx);
+    untrusted::go_on(core, tx);
     while let Some((card, region)) = core.freed.pop_region() {
         contents::keep_as_victim(core, tx, &card, region);
         // While others are in it nothing about its state has changed, and a view of all of
@@ -112,6 +114,7 @@ fn refresh(core: &mut Core, tx: &mut Tx, name: &DagName) {
     residency::enqueue_restore(core, name);
     serving::refresh_rows(core, name);
     arrivals::settle(core, tx, name);
+    untrusted::look(core, name);
 }
 
 /// Operations that drain a region end when nobody is left in it.

@@ -24,7 +24,7 @@ use crate::requests::Requests;
 use crate::revisions::{Revisions, StoredRevisions};
 use crate::rules::Rules;
 use crate::state::Core;
-use crate::{images, records, residency, work};
+use crate::{images, records, residency, untrusted, work};
 
 /// The records by kind.
 #[derive(Default)]
@@ -138,6 +138,7 @@ pub(crate) fn restore(
         let entry = core.dags.restore(record, sorted.explanations.remove(&name))?;
         core.registry.charge_dag(&name.tenant, entry.spec(), entry.card());
         restore_placements(&mut core, &name)?;
+        untrusted::restored(&mut core, &name);
     }
     if let Some((name, _)) = sorted.explanations.pop_first() {
         return Err(InvalidRecord::contradiction(RecordKey::Explanation(name), "no such DAG"));

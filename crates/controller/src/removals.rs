@@ -12,7 +12,7 @@
 //! DAGs of others may name a tenant that is deleted as one that they trust. They do not any more before it is gone:
 //! who has the name later is another, whom nobody trusts until they say so.
 
-use snic_domain::{BitstreamId, Dag, DagName, NtTypeId, TenantId};
+use snic_domain::{BitstreamId, Dag, DagName, NtTypeId, OperationId, TenantId};
 
 use crate::dags::DagEntry;
 use crate::operations::Removal;
@@ -207,23 +207,39 @@ enum Left {
 }
 
 /// Has DAGs of others trust a tenant no more that is about to go, as many as one event may change. Their owners see
-/// it: the DAGs change. No placement leads through an image of the tenant any more. Time O(DAGs).
+/// it: the DAGs change. No placement leads through an image of the tenant any more, and the removal cannot be
+/// cancelled from here on: nobody would get back the names that are struck.
 fn forget_trust(core: &mut Core, tx: &mut Tx, id: &TenantId) -> Left {
-    let names_it = |e: &&DagEntry| e.name().tenant != *id && e.names_as_trusted(id);
-    let names = core.dags.iter().filter(names_it).map(|entry| entry.name().clone());
-    let names: Vec<DagName> = names.collect();
     let now = core.now();
-    for name in &names {
+    while let Some(name) = core.dags.trusts(id) {
         if !core.planning.may_begin() {
             return Left::Some;
         }
         core.planning.changed();
-        core.dags.known_mut(name).forget_trust(id, now);
-        core.dags.store(tx, name);
-        core.dags.emit(tx, name);
-        core.dags.mark_dirty(name);
+        core.dags.forget_trust(&name, id, now);
+        core.dags.store(tx, &name);
+        core.dags.emit(tx, &name);
+        core.dags.mark_dirty(&name);
     }
     Left::None
+}
+
+/// Ends a removal before it is done. What was moved stays where it is.
+///
+/// # Errors
+/// Nothing uses any more what is removed: it is about to be gone.
+pub(crate) fn cancel(
+    core: &mut Core,
+    tx: &mut Tx,
+    operation: &OperationId,
+    removal: &Removal,
+) -> Result<(), ControlError> {
+    if images::users(core, removal).is_empty() {
+        let text = "nothing uses what it deletes any more; wait for its end";
+        return Err(ControlError::precondition(format!("operations/{operation}"), text));
+    }
+    work::end(core, tx, operation, Err(ControlError::Cancelled));
+    Ok(())
 }
 
 /// Removes a bitstream that no DAG uses; regions that hold it are free.
@@ -263,6 +279,9 @@ fn remove_tenant(core: &mut Core, tx: &mut Tx, id: &TenantId) {
 /// # Errors
 /// DAGs or bitstreams of other tenants use NT types of this one.
 fn check_nts(core: &Core, id: &TenantId, nts: &[NtTypeId]) -> Result<(), ControlError> {
+    if nts.is_empty() {
+        return Ok(());
+    }
     let mut dags = core.dags.iter().filter(|entry| entry.name().tenant != *id);
     let names_one = |entry: &DagEntry| {
         let specs = entry.placements().map(|p| &p.spec).chain([entry.spec()]);

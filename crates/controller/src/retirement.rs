@@ -4,7 +4,7 @@
 //! goes elsewhere, or waits for a place; rules follow their DAGs. Machines had functions of the card itself, so
 //! with a card that is removed they lose them.
 
-use snic_domain::{CardId, CardProfile, DagName, OperationId, VmId};
+use snic_domain::{CardId, CardProfile, DagName, OperationId};
 
 use crate::card::{CardMachine, ConnectionState};
 use crate::protocol::{ControlError, LogKind, OperationWork, Reply};
@@ -27,7 +27,7 @@ pub(crate) fn remove_card(
             return Err(ControlError::precondition(card_name(id), text));
         }
     }
-    let machines = bound_to(core, id);
+    let machines = core.bindings.with_functions_of(id);
     for vm in &machines {
         vm_bindings::card_removed(core, tx, vm, id);
     }
@@ -94,17 +94,10 @@ fn on_card(core: &Core, id: &CardId) -> String {
     let counts = [
         (core.dags.on_card(id).count(), "DAGs (drain the card, and delete or move what stays)"),
         (rules.count(), "classification rules (delete them)"),
-        (bound_to(core, id).len(), "virtual machines (release them)"),
+        (core.bindings.with_functions_of(id).len(), "virtual machines (release them)"),
     ];
     let some = counts.iter().filter(|(count, _)| *count > 0);
     some.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
-}
-
-/// The machines that have functions of a card. Time O(machines).
-fn bound_to(core: &Core, id: &CardId) -> Vec<VmId> {
-    let with =
-        core.bindings.all().filter(|binding| binding.functions.iter().any(|of| of.card == *id));
-    with.map(|binding| binding.spec.vm.clone()).collect()
 }
 
 /// Takes everything off a card and ends what is under way on it; gives the DAGs that were on it.

@@ -48,6 +48,8 @@ pub(crate) struct Facts<'a> {
     pub table_error: Option<&'a str>,
     /// What was promised to the placement that packets take now, if the card carries one.
     pub carried: Option<Bandwidth>,
+    /// Whether the placement is in an image that the DAG does not trust.
+    pub is_untrusted: bool,
 }
 
 /// The conditions of a DAG now, with the facts about the placement that is shown of it, if one is; a
@@ -59,16 +61,9 @@ pub(crate) fn conditions(
 ) -> Vec<Condition> {
     let findings = match dag.shown().zip(facts) {
         None => vec![unmapped(dag)],
-        Some((placement, facts)) => vec![
-            Finding::new(
-                ConditionType::Mapped,
-                ConditionStatus::True,
-                "PLACED",
-                "it has a place on the card".to_owned(),
-            ),
-            regions_loaded(facts),
-            tables_programmed(dag, placement, facts),
-        ],
+        Some((placement, facts)) => {
+            vec![mapped(facts), regions_loaded(facts), tables_programmed(dag, placement, facts)]
+        }
     };
     let promise = promise_kept(dag, facts, &findings);
     let ready = ready(&findings);
@@ -89,6 +84,18 @@ pub(crate) fn conditions(
             generation: dag.generation(),
         })
         .collect()
+}
+
+fn mapped(facts: &Facts<'_>) -> Finding {
+    let (reason, message) = match facts.is_untrusted {
+        true => (
+            "IMAGE_NOT_TRUSTED",
+            "its packets pass an image of another tenant that it does not trust, as an earlier version placed it; \
+             it gets another place as soon as there is one, or name the tenant in trusted_tenants",
+        ),
+        false => ("PLACED", "it has a place on the card"),
+    };
+    Finding::new(ConditionType::Mapped, ConditionStatus::True, reason, message.to_owned())
 }
 
 fn unmapped(dag: &DagEntry) -> Finding {
@@ -231,7 +238,8 @@ mod tests {
     fn facts(loaded: usize) -> Facts<'static> {
         let (failing, table_error) = (None, None);
         let (regions, carried) = (2, None);
-        Facts { connection: &READY, regions, loaded, failing, table_error, carried }
+        let is_untrusted = false;
+        Facts { connection: &READY, regions, loaded, failing, table_error, carried, is_untrusted }
     }
 
     /// Status and reason of each condition but the promise's, the last one being the DAG's as a whole.

@@ -206,9 +206,10 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
             }
             OperationWork::DrainRegion(..)
             | OperationWork::DrainCard(_)
-            | OperationWork::OptimizeCard(_)
-            | OperationWork::DeleteBitstream(_)
-            | OperationWork::DeleteTenant(_) => true,
+            | OperationWork::OptimizeCard(_) => true,
+            OperationWork::DeleteBitstream(_) | OperationWork::DeleteTenant(_) => {
+                users.is_some_and(|users| users > 0)
+            }
             OperationWork::DeleteDag(..)
             | OperationWork::ResetRegion(..)
             | OperationWork::LoadRole { .. } => false,

@@ -1,5 +1,7 @@
 //! One DAG: what it asks for, where it is, and which of its placements the card serves.
 
+use std::collections::BTreeSet;
+
 use snic_domain::{
     Bandwidth, CardId, Condition, ConditionStatus, ConditionType, DagName, DagSpec, DagUid,
     Explanation, Infeasible, Notes, OperationId, TenantId, Timestamp,
@@ -145,6 +147,12 @@ impl DagEntry {
     pub fn names_as_trusted(&self, tenant: &TenantId) -> bool {
         let specs = self.placements().map(|placement| &placement.spec).chain([&self.spec]);
         specs.into_iter().any(|spec| spec.trusted_tenants.contains(tenant))
+    }
+
+    /// The tenants that it, or a placement of it, names as trusted.
+    pub fn trusted(&self) -> BTreeSet<TenantId> {
+        let specs = self.placements().map(|placement| &placement.spec).chain([&self.spec]);
+        specs.flat_map(|spec| &spec.trusted_tenants).cloned().collect()
     }
 
     /// A tenant is gone, and it does not trust that name any more. That is its next generation, and what was

@@ -6,6 +6,7 @@
 
 mod entry;
 mod place;
+mod trust;
 mod uids;
 
 #[cfg(test)]
@@ -14,13 +15,14 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use snic_domain::{CardId, DagId, DagName, DagUid, Explanation, TenantId};
+use snic_domain::{CardId, DagId, DagName, DagSpec, DagUid, Explanation, TenantId, Timestamp};
 
 use crate::protocol::Change;
 use crate::records::{DagRecord, InvalidRecord, Record, RecordKey, storable};
 use crate::tx::Tx;
 
 pub(crate) use entry::{DagEntry, ReplacedPlacement};
+use trust::Trusting;
 use uids::{TakenRows, Uids};
 
 /// Explanations have records of their own; a larger one is cut to what a record takes.
@@ -35,6 +37,9 @@ pub(crate) struct Dags {
     dirty: BTreeSet<DagName>,
     /// DAGs without a place, to be tried again when something was freed.
     unscheduled: BTreeSet<DagName>,
+    /// DAGs that were restored in an image that they do not trust.
+    untrusted: BTreeSet<DagName>,
+    trusting: Trusting,
 }
 
 impl Dags {
@@ -64,6 +69,7 @@ impl Dags {
         }
         self.dirty.insert(name.clone());
         let entry = DagEntry::restore(record, explanation);
+        self.trusting.note(&name, entry.trusted());
         Ok(self.entries.entry(name).insert_entry(entry).into_mut())
     }
 
@@ -102,6 +108,7 @@ impl Dags {
     /// A new DAG, with the UID that is next on its card.
     pub fn add(&mut self, tx: &mut Tx, entry: DagEntry) {
         self.take_uid(tx, entry.uid());
+        self.trusting.note(entry.name(), entry.trusted());
         let before = self.entries.insert(entry.name().clone(), entry);
         assert!(before.is_none(), "a name that is taken was refused");
     }
@@ -110,6 +117,8 @@ impl Dags {
     pub fn remove(&mut self, tx: &mut Tx, name: &DagName) -> DagEntry {
         let entry = self.entries.remove(name).expect("only a DAG that exists is removed");
         self.unscheduled.remove(name);
+        self.untrusted.remove(name);
+        self.trusting.forget(name);
         self.dirty.remove(name);
         tx.delete(RecordKey::Dag(name.clone()));
         tx.delete(RecordKey::Explanation(name.clone()));
@@ -236,6 +245,57 @@ impl Dags {
         self.unscheduled.iter().map(|name| self.known(name))
     }
 
+    /// The next generation of a DAG; gives what was asked for before.
+    pub fn change_spec(&mut self, name: &DagName, spec: DagSpec, now: Timestamp) -> DagSpec {
+        let entry = self.known_mut(name);
+        let before = entry.change_spec(spec, now);
+        let trusted = entry.trusted();
+        self.trusting.note(name, trusted);
+        before
+    }
+
+    /// One of the DAGs of others that trust a tenant. Time O(log DAGs + the tenant's own that name it).
+    pub fn trusts(&mut self, tenant: &TenantId) -> Option<DagName> {
+        loop {
+            let others = |name: &&DagName| name.tenant != *tenant;
+            let name = self.trusting.of(tenant).find(others)?.clone();
+            if self.known(&name).names_as_trusted(tenant) {
+                return Some(name);
+            }
+            // It did, in a placement that it has left.
+            let trusted = self.known(&name).trusted();
+            self.trusting.note(&name, trusted);
+        }
+    }
+
+    /// A DAG trusts a tenant no more that is about to go; see [`DagEntry::forget_trust`].
+    pub fn forget_trust(&mut self, name: &DagName, tenant: &TenantId, now: Timestamp) {
+        let entry = self.known_mut(name);
+        entry.forget_trust(tenant, now);
+        let trusted = entry.trusted();
+        self.trusting.note(name, trusted);
+    }
+
+    /// A DAG was restored in an image that it does not trust.
+    pub fn set_untrusted(&mut self, name: &DagName) {
+        self.untrusted.insert(name.clone());
+    }
+
+    /// A DAG has left such an image.
+    pub fn set_trusted(&mut self, name: &DagName) {
+        self.untrusted.remove(name);
+    }
+
+    /// Whether a DAG may be in an image that it does not trust.
+    pub fn is_untrusted(&self, name: &DagName) -> bool {
+        self.untrusted.contains(name)
+    }
+
+    /// The DAGs that may be in images that they do not trust, by name.
+    pub fn untrusted(&self) -> impl Iterator<Item = &DagName> {
+        self.untrusted.iter()
+    }
+
     /// Stores a DAG as it is.
     pub fn store(&self, tx: &mut Tx, name: &DagName) {
         tx.put(Record::Dag(Box::new(self.known(name).record())));
@@ -273,13 +333,21 @@ impl Dags {
             if !uids.insert(entry.uid()) {
                 return Err(format!("{name}: another DAG has its UID"));
             }
+            let is_noted = |of: &TenantId| self.trusting.of(of).any(|noted| noted == name);
+            if !entry.trusted().iter().all(is_noted) {
+                return Err(format!("{name}: it is not noted who it trusts"));
+            }
             if let Some(serial) = entry.target()
                 && entry.placement(serial).is_none()
             {
                 return Err(format!("{name}: its rows are of placement {serial}, which is gone"));
             }
         }
-        let mut waiting = self.unscheduled.iter().chain(&self.dirty);
+        let (by_tenant, by_dag) = self.trusting.counts();
+        if by_tenant != by_dag {
+            return Err(format!("{by_tenant} names are trusted by tenant, {by_dag} by DAG"));
+        }
+        let mut waiting = self.unscheduled.iter().chain(&self.dirty).chain(&self.untrusted);
         match waiting.find(|name| !self.contains(name)) {
             Some(name) => Err(format!("{name} is gone and is to be looked at")),
             None => Ok(()),

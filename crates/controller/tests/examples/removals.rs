@@ -319,6 +319,10 @@ fn a_tenant_that_many_trust_goes_in_steps_over_a_restart() {
     let left = trusting(&world);
     assert!((1..DAGS).contains(&left), "not all with one event: {left}");
     assert_eq!(world.ended(&id), None);
+    // Names that are struck would not come back.
+    assert!(!world.operation(&id).cancellable);
+    let (_, why) = precondition(world.ask(cancel(&id)));
+    assert!(why.contains("wait for its end"), "{why}");
     world.restart();
     world.settle();
     assert_eq!(trusting(&world), 0);
