@@ -13,7 +13,7 @@ use std::time::Duration;
 use snic_fleet::HostId;
 use world::{Plan, World};
 
-const SMALL: Plan = Plan { hosts: 20, cards: 4, tenants: 3, chaos_seconds: 60, requests: 120 };
+const SMALL: Plan = Plan { hosts: 20, cards: 4, tenants: 3, chaos_seconds: 40, requests: 90 };
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))

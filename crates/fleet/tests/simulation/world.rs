@@ -276,8 +276,8 @@ impl World {
         if self.is_chaos {
             self.after(Duration::from_secs(1), What::Fault);
         }
-        for _ in 0..4 {
-            self.pass(Duration::from_millis(seconds as u64 * 250));
+        for _ in 0..2 {
+            self.pass(Duration::from_millis(seconds as u64 * 500));
             self.judge();
         }
         self.reconnect();
@@ -362,8 +362,16 @@ impl World {
                 }
             }
             What::Order { host, order } => {
-                if !self.hosts[&host].is_isolated {
-                    self.counts.older_orders += u64::from(order.epoch < self.hosts[&host].epoch);
+                if self.hosts[&host].is_isolated {
+                    return;
+                }
+                let is_older = order.epoch < self.hosts[&host].epoch;
+                if is_older {
+                    self.counts.older_orders += 1;
+                    let agent = &mut self.hosts.get_mut(&host).expect("a host").agent;
+                    let effects = agent.handle(AgentEvent::Order(order));
+                    assert_eq!(effects, [], "a host carries out an older leader's order");
+                } else {
                     self.host_event(&host, AgentEvent::Order(order));
                 }
             }
@@ -709,7 +717,7 @@ impl World {
 
     /// After a while without faults everything is as it should be.
     pub fn settle(&mut self) {
-        self.pass(Duration::from_secs(60));
+        self.pass(Duration::from_secs(40));
         assert!(self.clients.iter().all(|client| client.is_done), "somebody waits still");
         self.judge();
         let leaders = self.replicas.iter().filter(|of| of.replica.epoch().is_some());
