@@ -197,3 +197,90 @@ impl HostAgent {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use snic_domain::{Bandwidth, DagId, Form, Mapping, TenantId};
+    use snic_planner::Reservation;
+
+    use super::*;
+    use crate::{FleetCard, HostId};
+
+    fn name() -> DagName {
+        let tenant = TenantId::new("acme").expect("a test id");
+        DagName { tenant, dag: DagId::new("web").expect("a test id") }
+    }
+
+    fn card() -> CardId {
+        CardId::new("card0").expect("a test id")
+    }
+
+    fn order(epoch: i64, sequence: u64, what: OrderKind) -> AgentEvent {
+        AgentEvent::Order(HostOrder { epoch: Epoch(epoch), sequence, what })
+    }
+
+    fn put(serial: u64) -> OrderKind {
+        let host = HostId::new("h0").expect("a test name");
+        let mapping = Mapping { card: card(), form: Form::Sequential, stages: Vec::new() };
+        let place = PlaceRecord {
+            card: FleetCard { host, card: card() },
+            serial,
+            mapping,
+            reservation: Reservation::default(),
+        };
+        let spec = Box::new(DagSpec::chain(&[], Bandwidth::ZERO));
+        OrderKind::Put { name: name(), spec, place: Box::new(place) }
+    }
+
+    fn served(serial: u64) -> AgentEvent {
+        AgentEvent::Served { name: name(), card: card(), serial, result: Ok(()) }
+    }
+
+    fn agent() -> HostAgent {
+        HostAgent::new(Epoch(5), [(card(), [(name(), 7)].into())].into())
+    }
+
+    /// What an order of an earlier epoch, an earlier order, or one for an earlier place wants is not done.
+    #[test]
+    fn old_orders_change_nothing() {
+        let remove = |serial| OrderKind::Remove { name: name(), card: card(), serial };
+        let mut agent = agent();
+        assert_eq!(agent.handle(order(4, 9, remove(7))), []);
+        assert_eq!(agent.handle(order(5, 3, remove(6))), [], "the place before");
+        assert_eq!(agent.handle(order(5, 4, put(6))), [], "the place before");
+        assert_eq!(agent.handle(order(5, 4, remove(7))), [], "an order with the number of another");
+        let stop = AgentEffect::Stop { name: name(), card: card() };
+        assert_eq!(agent.handle(order(5, 5, remove(7))), [stop]);
+    }
+
+    #[test]
+    fn a_later_epoch_is_remembered_before_its_order_is_carried_out() {
+        let mut agent = agent();
+        let effects = agent.handle(order(6, 1, put(8)));
+        let kinds = matches!(
+            effects.as_slice(),
+            [AgentEffect::Remember(Epoch(6)), AgentEffect::Stop { .. }, AgentEffect::Serve { .. }]
+        );
+        assert!(kinds, "{effects:?}");
+        assert_eq!(agent.handle(served(7)), [], "the place before");
+        let applied = HostReport::Applied { name: name(), serial: 8 };
+        assert_eq!(agent.handle(served(8)), [AgentEffect::Report(applied)]);
+    }
+
+    /// What was to be stopped while it was begun is stopped once it has begun.
+    #[test]
+    fn what_is_begun_too_late_is_stopped() {
+        let mut agent = HostAgent::new(Epoch(5), BTreeMap::new());
+        agent.handle(order(5, 1, put(8)));
+        agent.handle(order(5, 2, OrderKind::Remove { name: name(), card: card(), serial: 8 }));
+        let stop = AgentEffect::Stop { name: name(), card: card() };
+        assert_eq!(agent.handle(served(8)), [stop]);
+    }
+
+    #[test]
+    fn two_places_of_a_dag_have_different_digests() {
+        let digest = |serial| holdings_digest([(&name(), serial)].into_iter());
+        assert_ne!(digest(7), digest(8));
+        assert_eq!(digest(7), digest(7));
+    }
+}

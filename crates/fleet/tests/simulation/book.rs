@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::{Bandwidth, DagName, TenantId};
 use snic_etcd::{Operation, Record, Transaction};
 use snic_fleet::protocol::{FleetCommand, FleetReply, HostOrder, OrderKind};
-use snic_fleet::records::{DagRecord, ReservedFunctions, TenantRecord, Versioned};
+use snic_fleet::records::{
+    DagRecord, LAST_TRANSACTION, LastTransaction, ReservedFunctions, TenantRecord, Versioned,
+};
 use snic_fleet::{FleetCard, HostId};
 
 /// What is known of everything that was promised.
@@ -49,7 +51,16 @@ impl Book {
         }
     }
 
-    pub fn was_committed(&mut self, transaction: &Transaction) {
+    /// `leader` is when the election key was created that etcd holds now.
+    pub fn was_committed(&mut self, transaction: &Transaction, leader: Option<i64>) {
+        let last = transaction.operations.iter().find_map(|operation| match operation {
+            Operation::Put { key, value, .. } if key == LAST_TRANSACTION => {
+                let last = Versioned::<LastTransaction>::parse(key, value);
+                Some(last.expect("the last transaction").value().epoch)
+            }
+            _ => None,
+        });
+        assert_eq!(last, leader, "who writes leads");
         for operation in &transaction.operations {
             let Operation::Put { key, value, .. } = operation else { continue };
             let Some(dag) = dag(key, value) else { continue };

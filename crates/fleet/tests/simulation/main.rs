@@ -88,6 +88,23 @@ fn a_lost_host_is_evacuated_in_time() {
     world.settle();
 }
 
+/// The budget is a burst of eight and eight a second.
+#[test]
+fn an_evacuation_keeps_to_its_budget() {
+    let mut world = calm(20);
+    let lost = world.fullest_host();
+    assert!(world.free_dags_on(&lost) > 20, "too few to tell");
+    let before = world.counts.evacuated;
+    world.isolate(std::slice::from_ref(&lost));
+    while world.counts.evacuated == before {
+        world.pass(Duration::from_millis(100));
+    }
+    world.pass(Duration::from_secs(1));
+    let moved = world.counts.evacuated - before;
+    let most = world.settings.moves_burst + world.settings.moves_per_second * 11 / 10;
+    assert!((8..=most).contains(&moved), "{moved} moves, at most {most}");
+}
+
 /// More than a third of the fleet is away at once: nothing moves, and operators are told.
 #[test]
 fn a_mass_failure_evacuates_nothing() {

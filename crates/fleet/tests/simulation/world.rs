@@ -502,10 +502,21 @@ impl World {
         }
     }
 
+    /// When the election key was created.
+    fn leader(&mut self) -> Option<i64> {
+        let prefix = ELECTION.to_owned();
+        let range = Request::Range { prefix, at: None, from: None, limit: 1 };
+        match self.etcd.ask(self.now, &range) {
+            Ok(Answer::Range { records, .. }) => records.first().map(|of| of.created.0),
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn ask_etcd(&mut self, replica: (usize, u64), number: u64, request: &Request, is_told: bool) {
         let result = self.etcd.ask(self.now, request);
         if let (Request::Commit(transaction), Ok(Answer::Committed(_))) = (request, &result) {
-            self.book.was_committed(transaction);
+            let leader = self.leader();
+            self.book.was_committed(transaction, leader);
             self.counts.transactions += 1;
         }
         if let Err(Failed::Invalid(why)) = &result {
