@@ -241,12 +241,12 @@ mod tests {
     use snic_etcd::model::{EtcdModel, Mishap};
 
     use super::*;
-    use crate::protocol::Notice;
+    use crate::protocol::FleetNotice;
 
     const KEY: &str = "/snic/v1/election/a";
 
     fn effect(number: usize) -> FleetEffect {
-        FleetEffect::Tell(Notice::CannotLead(number.to_string()))
+        FleetEffect::Tell(FleetNotice::CannotLead(number.to_string()))
     }
 
     fn step(number: usize) -> FleetStep {

@@ -14,7 +14,7 @@ use snic_etcd::{Answer, Failed, Record, Request, Revision};
 use crate::fleet::{Fleet, FleetSettings};
 use crate::journal::{FleetStep, Settled};
 use crate::placement::Inventory;
-use crate::protocol::{CallId, Denied, Epoch, FleetAsk, FleetEffect, FleetEvent, Notice};
+use crate::protocol::{Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice};
 use crate::records::PREFIX;
 use crate::tenants::FleetUsage;
 
@@ -39,7 +39,7 @@ struct Loading {
 struct Leading {
     fleet: Fleet,
     /// Who waits for what is not durable yet.
-    calls: BTreeMap<CallId, Option<TenantId>>,
+    calls: BTreeMap<FleetCall, Option<TenantId>>,
     by_tenant: BTreeMap<Option<TenantId>, usize>,
 }
 
@@ -161,7 +161,7 @@ impl Replica {
         Some(done)
     }
 
-    fn ask(&mut self, call: CallId, ask: FleetAsk, effects: &mut Vec<FleetEffect>) {
+    fn ask(&mut self, call: FleetCall, ask: FleetAsk, effects: &mut Vec<FleetEffect>) {
         let now = self.now;
         let denied = match &mut self.role {
             Role::Leading(leading) => {
@@ -210,7 +210,7 @@ impl Replica {
                 self.lead(Fleet::greet);
             }
             Err(wrong) => {
-                effects.push(FleetEffect::Tell(Notice::CannotLead(wrong)));
+                effects.push(FleetEffect::Tell(FleetNotice::CannotLead(wrong)));
                 effects.push(FleetEffect::StepDown);
             }
         }
@@ -252,7 +252,7 @@ impl Replica {
 }
 
 impl Leading {
-    fn ask(&mut self, now: Timestamp, call: CallId, ask: FleetAsk) {
+    fn ask(&mut self, now: Timestamp, call: FleetCall, ask: FleetAsk) {
         *self.by_tenant.entry(ask.tenant.clone()).or_default() += 1;
         self.calls.insert(call, ask.tenant.clone());
         let mut step = FleetStep::default();

@@ -10,7 +10,7 @@ use snic_domain::{
 use snic_etcd::{Answer, Failed, Request, Revision};
 
 use crate::placement::{CardConstraints, CardPolicy, HostSpec, PlacementRefused};
-use crate::records::{PlaceRecord, ProjectRecord, TenantRecord, Unplaced};
+use crate::records::{FleetTenantRecord, PlaceRecord, ProjectRecord, Unplaced};
 use crate::{FleetCard, HostId, ProjectId, ZoneId};
 
 /// A leader's term: the revision at which its election key was created. A later leader has a larger one.
@@ -31,7 +31,7 @@ impl fmt::Display for RequestId {
 
 /// Who waits for a reply, as the shell knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(pub u64);
+pub struct FleetCall(pub u64);
 
 /// What happens to a replica.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ pub enum FleetEvent {
     /// Somebody asks for something.
     Ask {
         /// Who waits for it.
-        call: CallId,
+        call: FleetCall,
         /// What for.
         ask: FleetAsk,
     },
@@ -85,7 +85,7 @@ pub struct FleetAsk {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FleetCommand {
     /// Registers a tenant, or replaces weight and quota.
-    PutTenant(TenantRecord),
+    PutTenant(FleetTenantRecord),
     /// Registers a project, or replaces its quota.
     PutProject(ProjectRecord),
     /// Registers an NT type.
@@ -238,7 +238,7 @@ pub enum FleetEffect {
     /// Answer a call.
     Reply {
         /// Whose.
-        call: CallId,
+        call: FleetCall,
         /// With what.
         result: Result<FleetReply, Denied>,
     },
@@ -250,7 +250,7 @@ pub enum FleetEffect {
         order: HostOrder,
     },
     /// Tell operators.
-    Tell(Notice),
+    Tell(FleetNotice),
     /// Give up the election key: somebody else leads, or this replica cannot.
     StepDown,
 }
@@ -336,7 +336,7 @@ pub enum HostReport {
 
 /// What operators are told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum FleetNotice {
     /// A host has not answered for the length of its lease.
     HostSuspected(HostId),
     /// Nor for the time after it: its DAGs move.

@@ -93,7 +93,7 @@ impl<T: Serialize + DeserializeOwned> Versioned<T> {
 
 /// A tenant of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TenantRecord {
+pub struct FleetTenantRecord {
     /// Its id, weight and quota.
     pub tenant: Tenant,
     /// Whose quota it shares, too.
@@ -160,7 +160,7 @@ pub enum Unplaced {
 
 /// A DAG.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DagRecord {
+pub struct FleetDagRecord {
     /// Its name.
     pub name: DagName,
     /// What its tenant asked for.
@@ -185,7 +185,7 @@ pub struct DagRecord {
     pub refusals: Vec<(FleetCard, String)>,
 }
 
-impl DagRecord {
+impl FleetDagRecord {
     /// Its machines are on certain hosts, so that it never moves by itself.
     pub fn is_bound(&self) -> bool {
         !self.constraints.hosts.is_empty()

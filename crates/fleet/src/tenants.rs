@@ -7,7 +7,7 @@ use snic_domain::{Bandwidth, Quota, TenantId};
 
 use crate::ProjectId;
 use crate::protocol::{Denied, OverQuota};
-use crate::records::{ProjectRecord, TenantRecord, Versioned};
+use crate::records::{FleetTenantRecord, ProjectRecord, Versioned};
 
 /// What DAGs take together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) struct Capacity {
 
 #[derive(Debug)]
 struct TenantEntry {
-    record: Versioned<TenantRecord>,
+    record: Versioned<FleetTenantRecord>,
     usage: FleetUsage,
 }
 
@@ -74,7 +74,7 @@ impl Tenants {
     }
 
     /// Adds or replaces a tenant. What it has counts to the project that it is in now.
-    pub fn put_tenant(&mut self, record: Versioned<TenantRecord>) {
+    pub fn put_tenant(&mut self, record: Versioned<FleetTenantRecord>) {
         let id = record.value().tenant.id.clone();
         let before = self.tenants.remove(&id);
         let usage = before.as_ref().map(|entry| entry.usage).unwrap_or_default();
@@ -93,7 +93,7 @@ impl Tenants {
         self.projects.get(project).map(|(record, _)| record)
     }
 
-    pub fn tenant(&self, tenant: &TenantId) -> Option<&Versioned<TenantRecord>> {
+    pub fn tenant(&self, tenant: &TenantId) -> Option<&Versioned<FleetTenantRecord>> {
         self.tenants.get(tenant).map(|entry| &entry.record)
     }
 

@@ -10,7 +10,7 @@ use crate::journal::FleetStep;
 use crate::placement::{CardConstraints, CardPolicy, HostNeeds, HostSpec};
 use crate::protocol::{Denied, FleetAsk, FleetCommand, FleetReply, OrderKind, RequestId};
 use crate::records::{
-    DagRecord, DoneRequest, HostRecord, ReservedFunctions, Versioned, bitstream_key, host_key,
+    DoneRequest, FleetDagRecord, HostRecord, ReservedFunctions, Versioned, bitstream_key, host_key,
     nt_key, project_key, reservation_key, tenant_key,
 };
 
@@ -60,7 +60,7 @@ impl Fleet {
         match ask.command {
             FleetCommand::CreateDag { name, spec, constraints, policy } => {
                 own(&name)?;
-                let record = DagRecord {
+                let record = FleetDagRecord {
                     name,
                     spec,
                     constraints,

@@ -6,8 +6,8 @@ use super::{DagEntry, Fleet};
 use crate::FleetCard;
 use crate::journal::FleetStep;
 use crate::placement::{CardConstraints, CardPolicy, DagChoice, PlaceDag, PlacementRefused};
-use crate::protocol::{Denied, FleetDag, FleetEffect, FleetReply, Notice};
-use crate::records::{DagRecord, PlaceRecord, Unplaced, Versioned, dag_key};
+use crate::protocol::{Denied, FleetDag, FleetEffect, FleetNotice, FleetReply};
+use crate::records::{FleetDagRecord, PlaceRecord, Unplaced, Versioned, dag_key};
 
 /// Most hosts that may refuse a DAG before it has failed.
 const REFUSALS_MAX: usize = 3;
@@ -15,7 +15,7 @@ const REFUSALS_MAX: usize = 3;
 impl Fleet {
     pub(super) fn create_dag(
         &mut self,
-        record: DagRecord,
+        record: FleetDagRecord,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
         let name = record.name.clone();
@@ -65,7 +65,7 @@ impl Fleet {
     /// A card for a DAG as things are.
     pub(super) fn choose(
         &self,
-        record: &DagRecord,
+        record: &FleetDagRecord,
         dag: &Dag,
     ) -> Result<DagChoice, Box<PlacementRefused>> {
         let mut constraints = record.constraints_now();
@@ -195,7 +195,7 @@ impl Fleet {
         if is_new {
             entry.record.value_mut().unplaced = Some(why.clone());
             step.put(dag_key(name), entry.record.bytes());
-            step.then(FleetEffect::Tell(Notice::DagUnplaced { name: name.clone(), why }));
+            step.then(FleetEffect::Tell(FleetNotice::DagUnplaced { name: name.clone(), why }));
         }
     }
 }

@@ -5,7 +5,7 @@ use snic_domain::{DagName, Timestamp};
 use super::Fleet;
 use crate::hosts::{Held, HostState, Liveness, difference};
 use crate::journal::FleetStep;
-use crate::protocol::{FleetEffect, Notice, RequestId};
+use crate::protocol::{FleetEffect, FleetNotice, RequestId};
 use crate::records::{Unplaced, reservation_key};
 
 /// Most DAGs that one tick tries to place: planning takes time that others wait for.
@@ -21,10 +21,10 @@ impl Fleet {
             match state.pass_time(now, self.settings.lease, self.settings.confirm) {
                 None | Some(Liveness::Alive) => continue,
                 Some(Liveness::Suspected) => {
-                    step.then(FleetEffect::Tell(Notice::HostSuspected(host.clone())));
+                    step.then(FleetEffect::Tell(FleetNotice::HostSuspected(host.clone())));
                 }
                 Some(Liveness::Lost) => {
-                    step.then(FleetEffect::Tell(Notice::HostLost(host.clone())));
+                    step.then(FleetEffect::Tell(FleetNotice::HostLost(host.clone())));
                 }
             }
             unreachable.push(host.clone());
@@ -57,10 +57,10 @@ impl Fleet {
         let now = Held::of(self.hosts.values());
         for zone in difference(&now, &self.held) {
             let (unreachable, hosts) = now.at[&zone];
-            step.then(FleetEffect::Tell(Notice::EvacuationHeld { zone, unreachable, hosts }));
+            step.then(FleetEffect::Tell(FleetNotice::EvacuationHeld { zone, unreachable, hosts }));
         }
         for zone in difference(&self.held, &now) {
-            step.then(FleetEffect::Tell(Notice::EvacuationResumed(zone)));
+            step.then(FleetEffect::Tell(FleetNotice::EvacuationResumed(zone)));
         }
         self.held = now;
     }
@@ -127,7 +127,7 @@ impl Fleet {
             host.desire_no_more(&from.card, name, serial);
         }
         self.settle(name, choice, leaving, step);
-        let notice = Notice::DagMoved { name: name.clone(), from, to };
+        let notice = FleetNotice::DagMoved { name: name.clone(), from, to };
         step.then(FleetEffect::Tell(notice));
     }
 
@@ -135,7 +135,7 @@ impl Fleet {
     pub(super) fn tell_bound(&self, host: &HostState, step: &mut FleetStep) {
         for (name, _) in host.dags() {
             if self.dags.get(name).is_some_and(|entry| entry.of().is_bound()) {
-                step.then(FleetEffect::Tell(Notice::DagBound(name.clone())));
+                step.then(FleetEffect::Tell(FleetNotice::DagBound(name.clone())));
             }
         }
     }

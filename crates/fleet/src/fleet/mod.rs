@@ -20,7 +20,7 @@ use crate::hosts::{Held, HostState, Hosts, TokenBucket};
 use crate::journal::{FleetStep, Journal};
 use crate::placement::{HostSpec, Inventory};
 use crate::protocol::{FleetEffect, HostOrder, OrderKind};
-use crate::records::{DagRecord, Versioned};
+use crate::records::{FleetDagRecord, Versioned};
 use crate::tenants::{Capacity, FleetUsage, Tenants};
 use crate::{FleetCard, HostId};
 
@@ -55,7 +55,7 @@ impl Default for FleetSettings {
 /// A DAG.
 #[derive(Debug)]
 struct DagEntry {
-    record: Versioned<DagRecord>,
+    record: Versioned<FleetDagRecord>,
     dag: Dag,
     usage: FleetUsage,
     /// Its host said that it serves it.
@@ -63,7 +63,7 @@ struct DagEntry {
 }
 
 impl DagEntry {
-    const fn of(&self) -> &DagRecord {
+    const fn of(&self) -> &FleetDagRecord {
         self.record.value()
     }
 }

@@ -7,7 +7,7 @@ use snic_planner::RegionCondition;
 
 use super::Fleet;
 use crate::journal::FleetStep;
-use crate::protocol::{Epoch, FleetEffect, HostReport, Notice, OrderKind};
+use crate::protocol::{Epoch, FleetEffect, FleetNotice, HostReport, OrderKind};
 use crate::{FleetCard, HostId};
 
 impl Fleet {
@@ -72,7 +72,7 @@ impl Fleet {
         let leader = self.journal.epoch();
         let Some(state) = self.hosts.get_mut(host) else { return };
         if state.heard(now) {
-            step.then(FleetEffect::Tell(Notice::HostBack(host.clone())));
+            step.then(FleetEffect::Tell(FleetNotice::HostBack(host.clone())));
         }
         if epoch < leader {
             self.order(host, OrderKind::Greet, step);

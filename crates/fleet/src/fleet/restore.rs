@@ -7,8 +7,8 @@ use super::{DagEntry, Fleet, FleetSettings};
 use crate::journal::{FleetStep, Journal};
 use crate::protocol::{Epoch, OrderKind};
 use crate::records::{
-    DagRecord, DoneRequest, HostRecord, LAST_TRANSACTION, LastTransaction, PREFIX, ProjectRecord,
-    ReservedFunctions, TenantRecord, Unplaced, UnreadableRecord, Versioned,
+    DoneRequest, FleetDagRecord, FleetTenantRecord, HostRecord, LAST_TRANSACTION, LastTransaction,
+    PREFIX, ProjectRecord, ReservedFunctions, Unplaced, UnreadableRecord, Versioned,
 };
 
 /// Kinds of records in the order in which they are read: each may name what is before it.
@@ -80,7 +80,7 @@ impl Fleet {
                 self.tenants.put_project(of);
             }
             "tenants/" => {
-                let of = Versioned::<TenantRecord>::parse(key, value).map_err(text)?;
+                let of = Versioned::<FleetTenantRecord>::parse(key, value).map_err(text)?;
                 self.tenants.put_tenant(of);
             }
             "hosts/" => {
@@ -88,7 +88,7 @@ impl Fleet {
                 self.insert_host(of, now);
             }
             "dags/" => {
-                let of = Versioned::<DagRecord>::parse(key, value).map_err(text)?;
+                let of = Versioned::<FleetDagRecord>::parse(key, value).map_err(text)?;
                 self.restore_dag(of)?;
             }
             "reservations/" => {
@@ -108,7 +108,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn restore_dag(&mut self, record: Versioned<DagRecord>) -> Result<(), String> {
+    fn restore_dag(&mut self, record: Versioned<FleetDagRecord>) -> Result<(), String> {
         let of = record.value().clone();
         let name = of.name;
         let dag = Dag::new(of.spec).map_err(|wrong| format!("{name}: {wrong}"))?;

@@ -6,7 +6,8 @@ use snic_domain::{Bandwidth, DagName, TenantId};
 use snic_etcd::{Operation, Record, Transaction};
 use snic_fleet::protocol::{FleetCommand, FleetReply, HostOrder, OrderKind};
 use snic_fleet::records::{
-    DagRecord, LAST_TRANSACTION, LastTransaction, ReservedFunctions, TenantRecord, Versioned,
+    FleetDagRecord, FleetTenantRecord, LAST_TRANSACTION, LastTransaction, ReservedFunctions,
+    Versioned,
 };
 use snic_fleet::{FleetCard, HostId};
 
@@ -23,9 +24,10 @@ pub struct Book {
     committed: BTreeMap<u64, (DagName, FleetCard)>,
 }
 
-fn dag(key: &str, value: &[u8]) -> Option<DagRecord> {
-    key.starts_with("/snic/v1/dags/")
-        .then(|| Versioned::<DagRecord>::parse(key, value).expect("a DAG's record").value().clone())
+fn dag(key: &str, value: &[u8]) -> Option<FleetDagRecord> {
+    key.starts_with("/snic/v1/dags/").then(|| {
+        Versioned::<FleetDagRecord>::parse(key, value).expect("a DAG's record").value().clone()
+    })
 }
 
 impl Book {
@@ -85,7 +87,7 @@ impl Book {
 
     /// What etcd holds.
     pub fn judge(&self, records: &[Record], functions: u32) {
-        let dags: BTreeMap<DagName, DagRecord> = records
+        let dags: BTreeMap<DagName, FleetDagRecord> = records
             .iter()
             .filter_map(|record| dag(&record.key, &record.value))
             .map(|dag| (dag.name.clone(), dag))
@@ -111,7 +113,8 @@ impl Book {
         for (tenant, (count, bandwidth)) in usage {
             let key = format!("/snic/v1/tenants/{tenant}");
             let record = records.iter().find(|record| record.key == key).expect("it has DAGs");
-            let record = Versioned::<TenantRecord>::parse(&key, &record.value).expect("a tenant");
+            let record =
+                Versioned::<FleetTenantRecord>::parse(&key, &record.value).expect("a tenant");
             let quota = record.value().tenant.quota;
             assert!(
                 count <= quota.dags_max && bandwidth <= quota.bandwidth_max,

@@ -11,10 +11,10 @@ use snic_etcd::{
 };
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory};
 use snic_fleet::protocol::{
-    CallId, Denied, FleetAsk, FleetCommand, FleetEffect, FleetEvent, FleetReply, HostOrder,
-    HostReport, Notice, RequestId,
+    Denied, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetNotice, FleetReply,
+    HostOrder, HostReport, RequestId,
 };
-use snic_fleet::records::{DagRecord, PlaceRecord, TenantRecord, Versioned};
+use snic_fleet::records::{FleetDagRecord, FleetTenantRecord, PlaceRecord, Versioned};
 use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, Replica};
 
 use crate::book::Book;
@@ -235,7 +235,7 @@ impl World {
                 ..Quota::default()
             };
             let tenant = Tenant { id, weight: 1, quota, notes: Default::default() };
-            commands.push(FleetCommand::PutTenant(TenantRecord { tenant, project: None }));
+            commands.push(FleetCommand::PutTenant(FleetTenantRecord { tenant, project: None }));
         }
         for number in 0..self.plan.hosts {
             let id = host(&format!("h{number:04}"));
@@ -387,7 +387,7 @@ impl World {
             }
             What::Ask { client, attempt } => self.ask(client, attempt),
             What::Arrive { replica, client, attempt } => {
-                let call = CallId((client as u64) << 32 | attempt);
+                let call = FleetCall((client as u64) << 32 | attempt);
                 let ask = self.clients[client].ask.clone();
                 self.handle(replica, FleetEvent::Ask { call, ask });
             }
@@ -405,7 +405,7 @@ impl World {
                     What::Answer { replica: (of, replica.incarnation), number, result }
                 }
                 FleetEvent::Report { host, report } => What::Report { replica: of, host, report },
-                FleetEvent::Ask { call: CallId(call), .. } => {
+                FleetEvent::Ask { call: FleetCall(call), .. } => {
                     let (client, attempt) = ((call >> 32) as usize, call & 0xFFFF_FFFF);
                     What::Arrive { replica: of, client, attempt }
                 }
@@ -424,7 +424,7 @@ impl World {
     fn carry_out(&mut self, of: usize, time: Timestamp, effect: FleetEffect) {
         match effect {
             FleetEffect::Etcd { number, request } => self.send_to_etcd(of, number, request),
-            FleetEffect::Reply { call: CallId(call), result } => {
+            FleetEffect::Reply { call: FleetCall(call), result } => {
                 let (client, attempt) = ((call >> 32) as usize, call & 0xFFFF_FFFF);
                 if let Ok(reply) = &result {
                     self.book.acknowledged(&self.clients[client].ask.command, reply);
@@ -451,9 +451,9 @@ impl World {
         }
     }
 
-    fn told(&mut self, of: usize, time: Timestamp, notice: &Notice) {
+    fn told(&mut self, of: usize, time: Timestamp, notice: &FleetNotice) {
         match notice {
-            Notice::DagMoved { .. } => {
+            FleetNotice::DagMoved { .. } => {
                 self.counts.evacuated += 1;
                 let replica = &mut self.replicas[of];
                 replica.moved += 1;
@@ -462,11 +462,11 @@ impl World {
                 let most = self.settings.moves_burst as f64 + rate * seconds + 1.0;
                 assert!(replica.moved as f64 <= most, "{} moves in {seconds} s", replica.moved);
             }
-            Notice::EvacuationHeld { unreachable, hosts, .. } => {
+            FleetNotice::EvacuationHeld { unreachable, hosts, .. } => {
                 assert!(unreachable * 3 > *hosts);
                 self.counts.held += 1;
             }
-            Notice::CannotLead(why) => panic!("{why}"),
+            FleetNotice::CannotLead(why) => panic!("{why}"),
             _ => {}
         }
     }
@@ -777,15 +777,15 @@ impl World {
         assert_eq!(other.check(), Ok(()));
     }
 
-    fn dags(&mut self) -> Vec<DagRecord> {
+    fn dags(&mut self) -> Vec<FleetDagRecord> {
         let dags = self.records().into_iter().filter(|of| of.key.starts_with("/snic/v1/dags/"));
-        let parse = |of: Record| Versioned::<DagRecord>::parse(&of.key, &of.value);
+        let parse = |of: Record| Versioned::<FleetDagRecord>::parse(&of.key, &of.value);
         dags.map(|of| parse(of).expect("a DAG").value().clone()).collect()
     }
 
     /// DAGs of a host that may move.
     pub fn free_dags_on(&mut self, id: &HostId) -> usize {
-        let is_there = |dag: &DagRecord| {
+        let is_there = |dag: &FleetDagRecord| {
             !dag.is_bound() && dag.place.as_ref().is_some_and(|place| place.card.host == *id)
         };
         self.dags().iter().filter(|dag| is_there(dag)).count()
