@@ -171,3 +171,95 @@ fn waiting_for_the_ingress_counts_as_delay_not_as_latency() {
     });
     assert_eq!(waits, [0, port_beats(&rig, 1_500) - 1], "the second waits for the first");
 }
+
+/// Who uses up all of its burst allowance, and what each of them was promised, in Gbit/s.
+const GREEDY: [u16; 5] = [2, 3, 4, 5, 6];
+const EACH: u64 = 5;
+
+/// A region's NT that is promised nearly in full: 4 Gbit/s to DAG 1, whose packets come at random times, and the rest
+/// to greedy ones, each of which sends `gbps`. `meanwhile` happens while all send; then what was seen of
+/// DAG 1 counts: its longest latency in cycles. With how many of its packets were dropped, from the start.
+fn calm_beside(gbps: u64, meanwhile: impl FnOnce(&mut Rig)) -> (u64, u64) {
+    let mut rig = Rig::new();
+    rig.load(0, &[(20, 30)]);
+    for (row, promised) in GREEDY.map(|row| (row, EACH)).into_iter().chain([(1, 4)]) {
+        rig.dag(row, &[&[&[(0, 1, 1)]]]);
+        promise(&mut rig, row, 100, Bandwidth::from_gbps(promised));
+    }
+    let random = TrafficSource::of_dag(uid(1), Bandwidth::from_mbps(3_600), Sizes::imix());
+    rig.card.attach(random.poisson()).expect("valid");
+    for row in GREEDY {
+        rig.send(row, gbps, Sizes::Fixed(594));
+    }
+    rig.card.run_for(250_000);
+    let first = rig.card.take_measurements();
+    meanwhile(&mut rig);
+    rig.card.run_for(500_000);
+    rig.check();
+    let then = rig.card.take_measurements();
+    assert_eq!((first.errors(), then.errors()), (0, 0));
+    let [first, then] = [&first, &then].map(|measured| measured.dag(1).expect("it sends"));
+    assert!(then.latency.count > 1_000, "{then:?}");
+    (then.latency.max, first.drops.iter().chain(&then.drops).sum())
+}
+
+#[test]
+fn a_small_burst_passes_those_that_use_up_their_allowance_however_long_they_wait() {
+    let (alone, _) = calm_beside(EACH, |_| {});
+    let (beside, dropped) = calm_beside(25, |_| {});
+    // One packet of another, which is there already.
+    let most = alone + cycles(594, 30) + port_beats(&Rig::new(), 594);
+    assert!(
+        beside <= most,
+        "{beside} cycles, {alone} beside those that send what they were promised"
+    );
+    assert_eq!(dropped, 0, "their bursts leave room for it");
+}
+
+#[test]
+fn nobody_waits_for_larger_bursts_of_others_because_a_commit_waits_for_them() {
+    let (before, _) = calm_beside(25, |_| {});
+    let (commits, _) = calm_beside(25, |rig| {
+        for _ in 0..5 {
+            rig.card.run_for(40_000);
+            promise(rig, 2, 99, Bandwidth::from_gbps(EACH));
+        }
+    });
+    assert!(commits <= before + cycles(594, 30), "{commits} cycles, {before} without commits");
+}
+
+/// An NT that is promised in full to two DAGs, the first of which sends evenly, the second `gbps` of 20 Gbit/s; and
+/// nothing to a third, which sends as much as it can if it `is_there`. What the first one's packets take at most,
+/// in cycles.
+fn even_beside(gbps: u64, is_there: bool) -> u64 {
+    let mut rig = Rig::new();
+    rig.load(0, &[(20, 30)]);
+    for (row, promised) in [(1, 10), (2, 20), (3, 0)] {
+        rig.dag(row, &[&[&[(0, 1, 1)]]]);
+        promise(&mut rig, row, 100, Bandwidth::from_gbps(promised));
+    }
+    rig.send(1, 10, Sizes::Fixed(1_024));
+    rig.send(2, gbps, Sizes::Fixed(594));
+    if is_there {
+        rig.send(3, 20, Sizes::Fixed(1_500));
+    }
+    rig.card.run_for(500_000);
+    rig.card.take_measurements();
+    rig.card.run_for(500_000);
+    rig.check();
+    rig.card.take_measurements().dag(1).expect("it sends").latency.max
+}
+
+#[test]
+fn what_is_promised_to_nobody_gets_nothing_of_an_nt_that_is_promised_in_full() {
+    let (alone, beside) = (even_beside(20, false), even_beside(20, true));
+    assert!(beside <= alone + cycles(1_500, 30), "{beside} cycles, {alone} alone");
+}
+
+#[test]
+fn a_burst_that_is_nearly_due_waits_outside_of_the_nt() {
+    let (alone, beside) = (even_beside(20, false), even_beside(60, false));
+    // What an NT may have ahead of it when a part of a burst enters, and that part.
+    let most = alone + 96 + cycles(594, 30);
+    assert!(beside <= most, "{beside} cycles, {alone} alone");
+}

@@ -62,7 +62,8 @@ fn settled(core: &Core, id: &CardId) -> Vec<Settled> {
     let at_rest = core.dags.on_card(id).filter(|e| e.is_ready() && e.previous().is_none());
     let settled = at_rest.filter_map(|entry| {
         let placement = entry.desired().expect("what is ready has a placement");
-        let may_move = placement.burst.is_none() && core.registry.stateful(placement).is_empty();
+        let may_move =
+            placement.burst.is_none() && core.registry.stateful(&placement.mapping).is_empty();
         may_move.then(|| Settled {
             name: entry.name().clone(),
             spec: placement.spec.clone(),

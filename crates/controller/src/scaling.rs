@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Capacity beyond a DAG's guaranteed rate is burst: a new guarantee that finds no room preempts it at
-//! once, without stopping anybody's traffic, because the regions of the smaller placement stay loaded.
+//! once, without stopping anybody's traffic, because the regions of the smaller placement stay loaded. For burst
+//! no DAG stops either: a DAG that keeps state gets what it can have without leaving its state behind.
 
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ use crate::epoch::{Flows, of_engine};
 use crate::meter::{Changes, NoPlace, Scaling, ScalingInput, Trouble};
 use crate::placement;
 use crate::placement::Handover;
-use crate::protocol::{Admission, Choice, ControlError, LogKind, Preemption};
+use crate::protocol::{Admission, Choice, LogKind, Preemption};
 use crate::records::{Placement, regions_of};
+use crate::residency::takes_state_along;
 use crate::state::Core;
 use crate::tx::{About, Tx};
 
@@ -178,14 +180,18 @@ fn carry_out(
     scaled
 }
 
-/// A plan for a DAG with another bandwidth, what it has now staying as it is.
-fn plan_for(core: &Core, name: &DagName, to: Bandwidth) -> Result<(Dag, Choice), ControlError> {
+/// A plan for a DAG with another bandwidth, what it has now staying as it is; `None` where it has no place, or
+/// would have to stop for its state, which is in a region that it leaves.
+fn plan_for(core: &Core, name: &DagName, to: Bandwidth) -> Option<(Dag, Choice)> {
     let entry = core.dags.known(name);
     let mut spec = entry.spec().clone();
     spec.bandwidth = round_up_to_kbps(to).min(DAG_BANDWIDTH_MAX);
-    let dag = Dag::new(spec)?;
-    let choice = placement::choose(core, name, &dag, entry.desired())?;
-    Ok((dag, choice))
+    let dag = Dag::new(spec).ok()?;
+    let now = entry.desired();
+    let choice = placement::choose(core, name, &dag, now).ok()?;
+    let stops =
+        now.is_some_and(|now| takes_state_along(core, name, &now.mapping, &choice.plan.mapping));
+    (!stops).then_some((dag, choice))
 }
 
 /// A plan for the first of some sizes that has a place. A search that failed is not made again
@@ -201,7 +207,7 @@ fn first_place(core: &mut Core, name: &DagName, sizes: &[Bandwidth]) -> Option<(
         return None;
     }
     let mut tried = sizes.iter().take_while(|_| core.planning.may_begin());
-    let found = tried.by_ref().find_map(|to| plan_for(core, name, *to).ok());
+    let found = tried.by_ref().find_map(|to| plan_for(core, name, *to));
     if found.is_none() && !core.planning.may_begin() {
         return None; // The others were not tried.
     }
@@ -279,7 +285,7 @@ fn shrink(core: &mut Core, tx: &mut Tx, name: &DagName, to: Bandwidth, cause: Ca
         return Scaled::NotNow;
     }
     let before = entry.desired().expect("what is at rest has a placement").clone();
-    let planned = plan_for(core, name, to).ok();
+    let planned = plan_for(core, name, to);
     let Some((_, choice)) = planned.filter(|(_, choice)| choice.plan.loads.is_empty()) else {
         return Scaled::NoPlace;
     };

@@ -46,13 +46,14 @@ impl Plane {
                 Entry::Wait => {}
             }
         }
+        let helps = self.trade_with_older(at);
         let bank = self.packets[packet].bank.unwrap_or(0);
         let number = usize::from(bank) * Table::Instance.rows() + usize::from(instance);
         let queue = &mut self.queues[number];
         let before = std::mem::replace(&mut queue.tail, at);
         if queue.head != NIL {
             self.copies[before].next = at;
-            if self.trade(number, at) {
+            if self.trade(number, at) || helps {
                 self.serve(region);
                 self.call(region);
             }
@@ -63,6 +64,21 @@ impl Plane {
         self.lanes[usize::from(region)].push_back(number as u16);
         self.serve(region);
         self.call(region);
+    }
+
+    /// While a commit is busy, the DAG's packets of the old version wait in another queue, before those of the new
+    /// one: a copy in profile trades with them as with those of its own queue. Returns as [`Plane::trade`].
+    fn trade_with_older(&mut self, at: u32) -> bool {
+        let PacketCopy { packet, instance, claim, .. } = self.copies[at];
+        let Packet { bank, uid, .. } = self.packets[packet];
+        let Some(draining) = self.banks.draining().filter(|_| !claim.is_beyond()) else {
+            return false;
+        };
+        let older = draining * Table::Instance.rows() + usize::from(instance);
+        let first = self.queues[older].beyond;
+        let is_older = bank.map(bank_index) != Some(draining) && self.queues[older].head != NIL;
+        let trades = is_older && first != NIL && self.packets[self.copies[first].packet].uid == uid;
+        trades && self.trade(older, at)
     }
 
     /// A copy was appended to its queue: if it is in profile, it trades its rank with the first one that is out of
@@ -126,12 +142,14 @@ impl Plane {
         }
     }
 
-    /// Whether it goes as one that is due, for others kept it waiting for long. Of a region's copies one does
-    /// so in [`PATIENCE_CYCLES`].
-    fn is_relieved(&self, at: u32) -> bool {
+    /// Whether it goes as one that is due, for a commit waits for it and others kept it waiting for long. Of a region's
+    /// copies one does so in [`PATIENCE_CYCLES`].
+    pub(super) fn is_relieved(&self, at: u32) -> bool {
         let copy = &self.copies[at];
         let waited = self.now - copy.waits_since;
+        let bank = self.packets[copy.packet].bank.map(bank_index);
         waited > PATIENCE_CYCLES
+            && self.banks.draining().is_some_and(|draining| bank == Some(draining))
             && copy.claim.rank(self.now) > Rank::Due
             && self.regions[usize::from(copy.region)].relieves_at <= self.now
     }
@@ -195,15 +213,17 @@ impl Plane {
     }
 
     /// While a commit is busy, copies of the old version go first: the commit waits for them, and
-    /// packets of one flow stay in order. But nobody within a promise waits for those of others beyond theirs.
+    /// packets of one flow stay in order. But nobody waits for those of others that have a smaller claim: neither
+    /// a packet that is due for a burst, nor a small burst for a larger one.
     fn must_yield(&self, lane: usize, number: u16, at: u32) -> bool {
         let Some(draining) = self.banks.draining() else { return false };
         let old = |number: u16| usize::from(number) / Table::Instance.rows() == draining;
         let own = &self.copies[at];
         let uid = |copy: &PacketCopy| self.packets[copy.packet].uid;
         let comes_first = |number: u16| {
-            let first = &self.copies[self.queues[usize::from(number)].head];
-            own.claim.is_beyond() || !first.claim.is_beyond() || uid(first) == uid(own)
+            let head = self.queues[usize::from(number)].head;
+            let order = |at: u32| self.copies[at].claim.order(self.now);
+            order(head) <= order(at) || uid(&self.copies[head]) == uid(own)
         };
         !old(number) && self.lanes[lane].iter().any(|&other| old(other) && comes_first(other))
     }

@@ -16,10 +16,12 @@ use crate::wheel::Event;
 
 /// Packets that wait at token buckets may fill 1 / `WAITING_PART` of the packet store, those beyond their
 /// promises 1 / `BEYOND_PART`. 1 / `DUE_PART` is for those alone that come when they are due: others take no
-/// room from them.
+/// room from them. What uses up all of a burst allowance leaves 1 / `CALM_PART` more to the small bursts of
+/// others, what uses up half of it half of that.
 const WAITING_PART: u64 = 3;
 const BEYOND_PART: u64 = 6;
 const DUE_PART: u64 = 4;
+const CALM_PART: u64 = 8;
 
 impl Plane {
     /// Gives a source a place; says which.
@@ -295,7 +297,8 @@ impl Plane {
         let (beyond, is_early) = (rank == Rank::Beyond, rank == Rank::Early);
         self.set_room(at, if beyond { Room::Beyond } else { Room::Within });
         let is_over = beyond && self.cells_of[Room::Beyond as usize] > self.cells / BEYOND_PART;
-        if is_over || is_early && self.cells_free < self.cells / DUE_PART {
+        let kept = self.cells / DUE_PART + claim.used_of(self.now, self.cells / CALM_PART);
+        if is_over || is_early && self.cells_free < kept {
             return self.drop_packet(at, DropCause::RateLimited);
         }
         if !self.store(at, bytes) {

@@ -18,6 +18,9 @@ const LEAD_CYCLES: u64 = 256;
 /// 250 MHz, what the smallest allowance takes at the promised rate. So a DAG's packets keep their order.
 const YIELD_CYCLES: u64 = 10_000;
 
+/// Parts of a burst allowance: allowances have from 10,000 cycles to minutes, so a cycle's part fits 32 bits.
+const ALLOWANCE_PARTS: u64 = 1 << 40;
+
 /// Priority of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
@@ -35,15 +38,17 @@ pub(crate) struct Claim {
     /// The cycle at which it would have come if its DAG sent its promise evenly; [`NEVER`] where it
     /// is beyond that.
     due: u64,
-    /// Before it is due: less is earlier.
+    /// Before it is due, where each waits for one packet alone: less is earlier.
     turn: u64,
+    /// What each cycle that it is early takes of its DAG's burst allowance, in parts of [`ALLOWANCE_PARTS`].
+    part: u32,
 }
 
 impl Claim {
     /// Where all are equal.
-    pub(crate) const EQUAL: Self = Self { due: 0, turn: 0 };
+    pub(crate) const EQUAL: Self = Self { due: 0, turn: 0, part: 0 };
     /// Beyond its promise.
-    pub(crate) const BEYOND: Self = Self { due: NEVER, turn: NEVER };
+    pub(crate) const BEYOND: Self = Self { due: NEVER, turn: NEVER, part: 0 };
 
     /// Of a packet that comes at `now`, is due at `due`, and whose DAG may be early by `allowance` cycles at
     /// most.
@@ -51,7 +56,8 @@ impl Claim {
         let early = due.saturating_sub(now);
         let scaled = u128::from(early) * u128::from(YIELD_CYCLES) / u128::from(allowance.max(1));
         let yields = u64::try_from(scaled).unwrap_or(early).min(early);
-        Self { due, turn: now + yields }
+        let part = u32::try_from(ALLOWANCE_PARTS / allowance.max(1)).unwrap_or(u32::MAX);
+        Self { due, turn: now + yields, part }
     }
 
     /// Whether it is beyond its promise.
@@ -65,6 +71,11 @@ impl Claim {
         (!self.is_beyond()).then_some(self.due)
     }
 
+    /// Whether its time has come.
+    pub(crate) const fn is_due(self, now: u64) -> bool {
+        self.due <= now
+    }
+
     pub(crate) const fn rank(self, now: u64) -> Rank {
         if self.is_beyond() {
             Rank::Beyond
@@ -75,11 +86,23 @@ impl Claim {
         }
     }
 
-    /// Less goes first; equals in the order of arrival.
+    /// How much of its DAG's burst allowance it uses up by being early, in parts of [`ALLOWANCE_PARTS`].
+    const fn used(self, now: u64) -> u64 {
+        self.due.saturating_sub(now).saturating_mul(self.part as u64)
+    }
+
+    /// What it uses up of its DAG's burst allowance, as that part of `whole`.
+    pub(crate) fn used_of(self, now: u64, whole: u64) -> u64 {
+        let part = u128::from(self.used(now)) * u128::from(whole) / u128::from(ALLOWANCE_PARTS);
+        u64::try_from(part).unwrap_or(whole).min(whole)
+    }
+
+    /// Less goes first; equals in the order of arrival. A part of a burst that still is so early that it takes less
+    /// of its DAG's allowance goes before the others, however long these have waited.
     pub(crate) const fn order(self, now: u64) -> (Rank, u64) {
         match self.rank(now) {
             Rank::Due => (Rank::Due, self.due),
-            Rank::Early => (Rank::Early, self.turn),
+            Rank::Early => (Rank::Early, self.used(now)),
             Rank::Beyond => (Rank::Beyond, 0),
         }
     }
@@ -101,7 +124,7 @@ impl Turns {
         self.by_due.is_empty() && self.beyond.is_empty()
     }
 
-    pub(crate) fn push(&mut self, who: u32, Claim { due, turn }: Claim) {
+    pub(crate) fn push(&mut self, who: u32, Claim { due, turn, .. }: Claim) {
         if due == NEVER {
             return self.beyond.push_back(who);
         }

@@ -2,8 +2,8 @@
 
 use snic_domain::limits::STATE_UNIT;
 use snic_domain::{
-    BitstreamId, ByteSize, CardProfile, Cycles, Dag, DagSpec, Digest, Instance, NodeId, RegionId,
-    Slot, VirtualChain,
+    BitstreamId, ByteSize, CardProfile, Cycles, Dag, DagSpec, Digest, Instance, Mapping, NodeId,
+    RegionId, Slot, VirtualChain,
 };
 use snic_planner::Reservation;
 use snic_tables::registers::STATE_HEAD;
@@ -36,9 +36,9 @@ impl Registry {
         self.bitstream(bitstream).map(|b| b.digest)
     }
 
-    /// The instances of a placement that keep state: region and bitstream, each region once.
-    pub fn stateful<'a>(&self, placement: &'a Placement) -> Vec<(RegionId, &'a BitstreamId)> {
-        let instances = placement.mapping.instances();
+    /// The instances of a mapping that keep state: region and bitstream, each region once.
+    pub fn stateful<'a>(&self, mapping: &'a Mapping) -> Vec<(RegionId, &'a BitstreamId)> {
+        let instances = mapping.instances();
         let keeps = instances.filter(|i| self.uses_state(i));
         let mut all: Vec<_> = keeps.map(|i| (i.region, &i.bitstream)).collect();
         all.sort_unstable();

@@ -13,7 +13,7 @@ mod lost;
 mod pending_erases;
 mod steps;
 
-use snic_domain::{BitstreamId, CardId, DagName, RegionId};
+use snic_domain::{BitstreamId, CardId, DagName, Mapping, RegionId};
 
 use crate::card::{CardMachine, ObservedContent};
 use crate::dags::DagEntry;
@@ -77,7 +77,7 @@ struct SpokenFor {
 /// Whether a DAG's contexts are where a placement needs them.
 pub(crate) fn contexts_resident(core: &Core, name: &DagName, placement: &Placement) -> bool {
     let contexts = core.cards.known(&placement.mapping.card).contexts();
-    let stateful = core.registry.stateful(placement);
+    let stateful = core.registry.stateful(&placement.mapping);
     stateful.into_iter().all(|(region, bitstream)| contexts.is_resident(region, bitstream, name))
 }
 
@@ -87,18 +87,21 @@ pub(crate) fn needs_stop_and_copy(core: &Core, entry: &DagEntry) -> bool {
     let (Some(new), Some(old)) = (entry.desired(), entry.previous()) else {
         return false; // It does not move.
     };
-    let (name, card) = (entry.name(), core.cards.known(&new.mapping.card));
-    let has = |region, b: &BitstreamId| card.contexts().is_resident(region, b, name);
+    new.mapping.card == old.mapping.card
+        && core.cards.known(&new.mapping.card).is_loaded(new)
+        && takes_state_along(core, entry.name(), &old.mapping, &new.mapping)
+}
+
+/// Whether a move between two places of one card takes state along, for which the DAG stops: what the new
+/// place lacks is in a region that only the old one uses.
+pub(crate) fn takes_state_along(core: &Core, name: &DagName, old: &Mapping, new: &Mapping) -> bool {
+    let contexts = core.cards.known(&new.card).contexts();
+    let has = |region, b: &BitstreamId| contexts.is_resident(region, b, name);
     let lacks = |b: &BitstreamId| {
         core.registry.stateful(new).iter().any(|(region, of)| *of == b && !has(*region, b))
     };
-    new.mapping.card == old.mapping.card
-        && card.is_loaded(new)
-        && core
-            .registry
-            .stateful(old)
-            .into_iter()
-            .any(|(region, b)| !new.mapping.uses(region) && has(region, b) && lacks(b))
+    let left = core.registry.stateful(old).into_iter();
+    left.filter(|(region, b)| !new.uses(*region) && has(*region, b)).any(|(_, b)| lacks(b))
 }
 
 /// A DAG whose regions are loaded may have to wait for its state.
@@ -131,7 +134,7 @@ fn needs(core: &Core, id: &CardId, name: &DagName) -> Vec<Need> {
     };
     let mut taken = SpokenFor::default();
     let mut needs = Vec::new();
-    for (region, bitstream) in core.registry.stateful(desired) {
+    for (region, bitstream) in core.registry.stateful(&desired.mapping) {
         if !card.contexts().is_resident(region, bitstream, name) {
             let seeker = Seeker { card, entry: core.dags.known(name), bitstream };
             let lack = seeker.lacks(desired, region, &mut taken);

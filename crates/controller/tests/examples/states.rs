@@ -361,6 +361,25 @@ fn dags_that_keep_state_are_not_moved_to_save_regions() {
 }
 
 #[test]
+fn for_burst_no_dag_stops_and_leaves_its_state() {
+    let mut world = World::new();
+    add_chains(&mut world);
+    world.deploy("acme/web", "dpi", 4);
+    world.deploy("beta/web", "dpi", 6);
+    let before = world.regions_of("acme/web");
+    assert_eq!(before, world.regions_of("beta/web"), "they share a region, which is full");
+    periods(&mut world, 2, [0, 0]);
+    for name in ["acme/web", "beta/web"] {
+        mark(&mut world, name);
+    }
+    // Free regions would serve it, and its state is in the one that it has.
+    periods(&mut world, 6, [8, 6]);
+    assert_eq!(told(&world, LogKind::StateSaved), Vec::<String>::new());
+    assert_eq!(marks(&mut world, "acme/web")[0], 100 + u64::from(before[0].0));
+    assert!(world.regions_of("acme/web").contains(&before[0]), "it serves where it was");
+}
+
+#[test]
 fn no_record_grows_with_the_dags_that_keep_state_in_a_region() {
     let mut world = World::new();
     add_chains(&mut world);
