@@ -49,6 +49,12 @@ impl FleetStep {
         self.effects.push(effect);
     }
 
+    /// What another one leads to follows.
+    pub fn append(&mut self, other: Self) {
+        self.writes.extend(other.writes);
+        self.effects.extend(other.effects);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.effects.is_empty()
     }

@@ -9,7 +9,7 @@ use snic_domain::{
 };
 use snic_etcd::{Answer, Failed, Request, Revision};
 
-use crate::placement::{CardConstraints, CardPolicy, HostSpec, PlacementRefused};
+use crate::placement::{CardConstraints, CardPolicy, HostSpec, PlacementRefused, RankedHost};
 use crate::records::{FleetTenantRecord, PlaceRecord, ProjectRecord, Unplaced};
 use crate::{FleetCard, HostId, ProjectId, ZoneId};
 
@@ -81,6 +81,22 @@ pub struct FleetAsk {
     pub command: FleetCommand,
 }
 
+/// Most DAGs of one request: together they are one of etcd's transactions.
+pub const BATCH_DAGS_MAX: usize = 64;
+
+/// A DAG that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFleetDag {
+    /// Its name.
+    pub name: DagName,
+    /// What it is.
+    pub spec: DagSpec,
+    /// Where it may go.
+    pub constraints: CardConstraints,
+    /// Which card is taken of those.
+    pub policy: CardPolicy,
+}
+
 /// What can be asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FleetCommand {
@@ -101,20 +117,24 @@ pub enum FleetCommand {
     /// Has a host's DAGs moved away, or no longer; the host is cordoned as well.
     DrainHost(HostId, bool),
     /// Places a DAG.
-    CreateDag {
-        /// Its name.
-        name: DagName,
-        /// What it is.
-        spec: DagSpec,
-        /// Where it may go.
-        constraints: CardConstraints,
-        /// Which card is taken of those.
-        policy: CardPolicy,
-    },
+    CreateDag(NewFleetDag),
+    /// Places several DAGs of the caller, in their order: all of them or none. At most [`BATCH_DAGS_MAX`].
+    CreateDags(Vec<NewFleetDag>),
     /// Deletes a DAG.
     DeleteDag(DagName),
     /// Reads a DAG.
     GetDag(DagName),
+    /// Ranks hosts with room for a machine; nothing is kept for it.
+    FindHosts {
+        /// Where it may go, and how many functions it needs.
+        constraints: CardConstraints,
+        /// Which host comes first.
+        policy: CardPolicy,
+        /// The DAG that its packets are to pass, if any, with a name that is not in use.
+        dag: Option<(DagName, Box<DagSpec>)>,
+        /// How many at most: 1 to 16.
+        most: usize,
+    },
     /// Keeps functions of a card for a machine.
     Reserve {
         /// Its number, to renew and release it.
@@ -150,6 +170,10 @@ pub enum FleetReply {
     Done,
     /// The DAG is promised this card.
     Placed(FleetCard),
+    /// Each DAG is promised the card of its position.
+    AllPlaced(Vec<FleetCard>),
+    /// Hosts with room, the best first.
+    Hosts(Vec<RankedHost>),
     /// The DAG.
     Dag(FleetDag),
     /// Functions of this card are kept.
@@ -223,6 +247,14 @@ pub enum Denied {
     /// No card has room.
     #[error("{0}")]
     NoPlace(Box<PlacementRefused>),
+    /// One DAG of several cannot be placed. None of them was.
+    #[error("{name}: {why}; none of the request's DAGs was created")]
+    OfBatch {
+        /// Which one.
+        name: DagName,
+        /// Why.
+        why: Box<Denied>,
+    },
 }
 
 /// What a replica wants done.

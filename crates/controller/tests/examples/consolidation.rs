@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use snic_controller::{
-    BitstreamAdvice, Command, ConsolidationSettings, ConsolidationView, ControlError,
-    ControllerSettings, OperationWork,
+    Arrangement, BitstreamAdvice, Command, ConsolidationSettings, ConsolidationView, ControlError,
+    ControllerSettings, Event, OperationWork,
 };
 use snic_domain::{CardId, DagState, RegionState};
 
@@ -112,7 +112,7 @@ fn what_changes_during_a_search_is_met_with_a_new_look() {
         assert_eq!(world.state(name), DagState::Ready);
     }
     // Nobody has asked for it.
-    world.handle(snic_controller::Event::Searched(snic_controller::Arrangement::as_it_is(card)));
+    world.handle(Event::Searched(Arrangement::as_it_is(card)));
 }
 
 /// A defect in a search ends the pass that waits for it, and the card can be searched again.
@@ -121,8 +121,8 @@ fn a_search_that_fails_ends_its_pass() {
     let mut world = scattered();
     let first = operation_id(world.ask(optimize()));
     let (card, _) = world.searches.pop_front().expect("it is searched");
-    let failed = snic_controller::Arrangement::failed(card);
-    world.handle(snic_controller::Event::Searched(failed));
+    let failed = Arrangement::failed(card);
+    world.handle(Event::Searched(failed));
     let error = world.ended(&first).expect("it does not wait for ever").expect_err("it failed");
     assert_eq!(error, ControlError::SearchFailed { resource: "cards/card0".into() });
     let second = operation_id(world.ask(optimize()));
@@ -143,22 +143,52 @@ fn a_change_in_the_middle_is_met_with_a_new_look() {
     }
 }
 
-#[test]
-fn a_pass_begins_on_its_own_a_while_after_something_left() {
+const AFTER: Duration = Duration::from_secs(10);
+
+/// The three DAGs of [`scattered`], with passes that begin on their own.
+fn consolidated() -> World {
     let mut world = World::new();
-    let after = Some(Duration::from_secs(10));
-    let consolidation = ConsolidationSettings { after, ..ConsolidationSettings::default() };
+    let consolidation =
+        ConsolidationSettings { after: Some(AFTER), ..ConsolidationSettings::default() };
     world.settings = ControllerSettings { consolidation, ..world.settings };
     world.restart();
     world.settle();
     world.deploy("acme/a", "aes", 6);
     world.deploy("acme/b", "aes", 7);
     world.deploy("beta/c", "aes", 3);
+    world
+}
+
+/// A search takes its time; what is freed meanwhile may give something to gain that it has not seen.
+#[test]
+fn what_is_freed_during_a_search_is_looked_at_afterwards() {
+    let mut world = consolidated();
+    world.deploy("acme/d", "nat", 1);
+    let later = |world: &mut World| {
+        world.run();
+        world.pass(AFTER);
+        world.handle(Event::Tick);
+    };
+    world.ask(delete("acme/d")).expect("it is there");
+    later(&mut world);
+    let (card, _) = world.searches.pop_front().expect("a search has begun on its own");
+    world.ask(delete("acme/a")).expect("it is there");
+    later(&mut world);
+    assert!(world.searches.is_empty(), "one at a time");
+    world.handle(Event::Searched(Arrangement::as_it_is(card)));
+    assert_ne!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+    world.settle();
+    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+}
+
+#[test]
+fn a_pass_begins_on_its_own_a_while_after_something_left() {
+    let mut world = consolidated();
     let before = world.now;
     world.ask(delete("acme/a")).expect("it is there");
     world.settle();
     assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
-    assert!(world.now.since(before) >= Duration::from_secs(10));
+    assert!(world.now.since(before) >= AFTER);
     let operator = crate::support::operator();
     let operations = world.controller.operations(&operator);
     let passes = operations.filter(|o| matches!(o.record.work, OperationWork::OptimizeCard(_)));

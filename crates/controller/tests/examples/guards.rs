@@ -68,6 +68,18 @@ fn a_regions_etag_changes_with_what_is_decided_about_it() {
 }
 
 #[test]
+fn a_drain_of_a_cordoned_region_changes_its_etag_and_the_cards() {
+    let mut world = World::new();
+    world.deploy("acme/web", "nat", 1);
+    let [region] = world.regions_of("acme/web")[..] else { panic!("one region") };
+    world.ask(Command::Cordon { card: card_id(), region: Some(region), on: true }).expect("there");
+    let (before, card) = (world.region(region.0).etag, card_etag(&world));
+    world.ask(guarded(&before, drain(region.0))).expect("as it was read");
+    assert!(has_changed(world.ask(guarded(&before, undrain(region.0)))), "a drain is decided upon");
+    assert!(has_changed(world.ask(guarded(&card, Command::DrainCard { card: card_id() }))));
+}
+
+#[test]
 fn a_binding_ends_only_as_it_was_read() {
     let mut world = World::new();
     world.deploy("acme/web", "nat", 1);

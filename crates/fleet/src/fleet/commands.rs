@@ -1,17 +1,18 @@
 //! Requests of tenants and operators.
 
-use snic_domain::{DagName, Digest, TenantId, Timestamp};
+use snic_domain::{DagName, DagSpec, Digest, TenantId, Timestamp};
 
 use super::Fleet;
+use super::dags::valid;
 use super::reservations::{RESERVATIONS_MAX, SECONDS_MAX};
 use crate::HostId;
 use crate::hosts::HostState;
 use crate::journal::FleetStep;
-use crate::placement::{CardConstraints, CardPolicy, HostNeeds, HostSpec};
+use crate::placement::{CardConstraints, CardPolicy, HostNeeds, HostSpec, RANKED_HOSTS_MAX};
 use crate::protocol::{Denied, FleetAsk, FleetCommand, FleetReply, OrderKind, RequestId};
 use crate::records::{
-    DoneRequest, FleetDagRecord, HostRecord, ReservedFunctions, Versioned, bitstream_key, host_key,
-    nt_key, project_key, reservation_key, tenant_key,
+    DoneRequest, HostRecord, ReservedFunctions, Versioned, bitstream_key, host_key, nt_key,
+    project_key, reservation_key, tenant_key,
 };
 
 /// Longest request in bytes, as a record: many fit in one of etcd's transactions.
@@ -58,19 +59,17 @@ impl Fleet {
             _ => Ok(()),
         };
         match ask.command {
-            FleetCommand::CreateDag { name, spec, constraints, policy } => {
-                own(&name)?;
-                let record = FleetDagRecord {
-                    name,
-                    spec,
-                    constraints,
-                    policy,
-                    place: None,
-                    unplaced: None,
-                    leaving: None,
-                    refusals: Vec::new(),
-                };
-                self.create_dag(record, step)
+            FleetCommand::CreateDag(new) => {
+                own(&new.name)?;
+                self.create_dag(new, step).map(FleetReply::Placed)
+            }
+            FleetCommand::CreateDags(all) => {
+                all.iter().try_for_each(|new| own(&new.name))?;
+                self.create_dags(all, step)
+            }
+            FleetCommand::FindHosts { constraints, policy, dag, most } => {
+                dag.as_ref().map_or(Ok(()), |(name, _)| own(name))?;
+                self.find_hosts((constraints, policy), dag, most)
             }
             FleetCommand::DeleteDag(name) => {
                 own(&name)?;
@@ -213,6 +212,30 @@ impl Fleet {
             self.tell_bound(state, step);
         }
         Ok(())
+    }
+
+    /// Ranks hosts; changes nothing.
+    fn find_hosts(
+        &self,
+        (mut constraints, policy): (CardConstraints, CardPolicy),
+        dag: Option<(DagName, Box<DagSpec>)>,
+        most: usize,
+    ) -> Result<FleetReply, Denied> {
+        if !(1..=RANKED_HOSTS_MAX).contains(&most) {
+            let wrong = format!("{most} hosts at most; 1 to {RANKED_HOSTS_MAX} are allowed");
+            return Err(Denied::Invalid(wrong));
+        }
+        let dag = match dag {
+            None => None,
+            Some((name, spec)) => {
+                self.check_is_new(&name)?;
+                self.add_affinities(&name, &spec, &mut constraints);
+                Some((name, valid(&spec)?))
+            }
+        };
+        let dag = dag.as_ref().map(|(name, dag)| (name, dag));
+        let needs = HostNeeds { constraints: &constraints, policy, dag };
+        self.inventory.find_hosts(&needs, most).map(FleetReply::Hosts).map_err(Denied::NoPlace)
     }
 
     fn reserve(

@@ -1,38 +1,114 @@
 //! DAGs: created, deleted, placed again.
 
+use std::collections::BTreeMap;
+
 use snic_domain::{Dag, DagName, DagSpec};
+use snic_planner::Ledger;
 
 use super::{DagEntry, Fleet};
 use crate::FleetCard;
 use crate::journal::FleetStep;
 use crate::placement::{CardConstraints, CardPolicy, DagChoice, PlaceDag, PlacementRefused};
-use crate::protocol::{Denied, FleetDag, FleetEffect, FleetNotice, FleetReply};
+use crate::protocol::{
+    BATCH_DAGS_MAX, Denied, FleetDag, FleetEffect, FleetNotice, FleetReply, NewFleetDag,
+};
 use crate::records::{FleetDagRecord, PlaceRecord, Unplaced, Versioned, dag_key};
 
 /// Most hosts that may refuse a DAG before it has failed.
 const REFUSALS_MAX: usize = 3;
 
+/// A DAG that can be placed.
+pub(super) fn valid(spec: &DagSpec) -> Result<Dag, Denied> {
+    Dag::new(spec.clone()).map_err(|wrong| Denied::Invalid(wrong.to_string()))
+}
+
 impl Fleet {
     pub(super) fn create_dag(
         &mut self,
-        record: FleetDagRecord,
+        new: NewFleetDag,
+        step: &mut FleetStep,
+    ) -> Result<FleetCard, Denied> {
+        let (record, dag, choice) = self.admit_dag(new)?;
+        Ok(self.begin_dag(record, dag, choice, step))
+    }
+
+    /// Creates all of them, each as things are with those before it, or none.
+    pub(super) fn create_dags(
+        &mut self,
+        all: Vec<NewFleetDag>,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
-        let name = record.name.clone();
-        if self.dags.contains_key(&name) {
+        if all.is_empty() || all.len() > BATCH_DAGS_MAX {
+            let wrong = format!("{} DAGs; 1 to {BATCH_DAGS_MAX} are allowed", all.len());
+            return Err(Denied::Invalid(wrong));
+        }
+        let mut done = FleetStep::default();
+        let (mut names, mut cards, mut before) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for new in all {
+            let name = new.name.clone();
+            match self.admit_dag(new) {
+                Ok((record, dag, choice)) => {
+                    let ledger = self.inventory.ledger(&choice.card);
+                    let ledger = ledger.expect("a card that was chosen").clone();
+                    before.entry(choice.card.clone()).or_insert(ledger);
+                    names.push(name);
+                    cards.push(self.begin_dag(record, dag, choice, &mut done));
+                }
+                Err(why) => {
+                    self.take_back(&names, before);
+                    return Err(Denied::OfBatch { name, why: Box::new(why) });
+                }
+            }
+        }
+        step.append(done);
+        Ok(FleetReply::AllPlaced(cards))
+    }
+
+    /// Forgets DAGs of a request that is refused; nothing of them was stored or ordered.
+    fn take_back(&mut self, names: &[DagName], before: BTreeMap<FleetCard, Ledger>) {
+        let mut forgotten = FleetStep::default();
+        for name in names {
+            self.delete_dag(name, &mut forgotten).expect("it was created just now");
+        }
+        // Regions were to be loaded for them as well.
+        for (card, ledger) in before {
+            self.inventory.restore_ledger(&card, ledger);
+        }
+    }
+
+    pub(super) fn check_is_new(&self, name: &DagName) -> Result<(), Denied> {
+        if self.dags.contains_key(name) {
             return Err(Denied::Exists(name.to_string()));
         }
-        let dag =
-            Dag::new(record.spec.clone()).map_err(|wrong| Denied::Invalid(wrong.to_string()))?;
-        let usage = self.usage_of(&dag);
-        self.tenants.admit(&name.tenant, usage)?;
+        Ok(())
+    }
+
+    /// A place for a new DAG, if it may be created; changes nothing.
+    fn admit_dag(&self, new: NewFleetDag) -> Result<(FleetDagRecord, Dag, DagChoice), Denied> {
+        let NewFleetDag { name, spec, constraints, policy } = new;
+        self.check_is_new(&name)?;
+        let dag = valid(&spec)?;
+        self.tenants.admit(&name.tenant, self.usage_of(&dag))?;
+        let (place, unplaced, leaving, refusals) = (None, None, None, Vec::new());
+        let record =
+            FleetDagRecord { name, spec, constraints, policy, place, unplaced, leaving, refusals };
         let choice = self.choose(&record, &dag).map_err(Denied::NoPlace)?;
-        let card = choice.card.clone();
+        Ok((record, dag, choice))
+    }
+
+    fn begin_dag(
+        &mut self,
+        record: FleetDagRecord,
+        dag: Dag,
+        choice: DagChoice,
+        step: &mut FleetStep,
+    ) -> FleetCard {
+        let (name, card, usage) = (record.name.clone(), choice.card.clone(), self.usage_of(&dag));
         self.tenants.take(&name.tenant, usage);
         let record = Versioned::new(record);
         self.dags.insert(name.clone(), DagEntry { record, dag, usage, is_ready: false });
         self.settle(&name, choice, None, step);
-        Ok(FleetReply::Placed(card))
+        card
     }
 
     pub(super) fn delete_dag(
@@ -75,7 +151,12 @@ impl Fleet {
     }
 
     /// What the DAG and others of its tenant say of each other. Preferences are not looked at.
-    fn add_affinities(&self, name: &DagName, spec: &DagSpec, constraints: &mut CardConstraints) {
+    pub(super) fn add_affinities(
+        &self,
+        name: &DagName,
+        spec: &DagSpec,
+        constraints: &mut CardConstraints,
+    ) {
         let of_tenant = self.dags.range(name.clone()..).chain(self.dags.range(..name.clone()));
         for (other, entry) in of_tenant.filter(|(other, _)| other.tenant == name.tenant) {
             let Some(card) = self.inventory.card_of(other).filter(|_| other != name) else {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
 use snic_domain::{Bandwidth, Dag, DagName};
 
 use super::constraints::{CardConstraints, CardPolicy, PlacementRefused};
@@ -26,7 +27,7 @@ pub struct HostNeeds<'a> {
 }
 
 /// A host with room, and what speaks for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankedHost {
     /// The best of its cards.
     pub card: FleetCard,

@@ -365,6 +365,13 @@ impl Inventory {
         self.change(slot, |entry| entry.ledger = ledger);
     }
 
+    /// Gives a card the ledger that it had before what was held and released since.
+    pub(crate) fn restore_ledger(&mut self, card: &FleetCard, ledger: Ledger) {
+        if let Some(slot) = self.slot(card) {
+            self.set_ledger(slot, ledger);
+        }
+    }
+
     /// The ledger of a card.
     pub fn ledger(&self, card: &FleetCard) -> Option<&Ledger> {
         self.slot(card).map(|slot| &self.entry(slot).ledger)

@@ -19,6 +19,6 @@ mod summary;
 mod walk;
 
 pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
-pub use find::{HostNeeds, RankedHost};
+pub use find::{HostNeeds, RANKED_HOSTS_MAX, RankedHost};
 pub use inventory::{CannotHold, CardSpec, HostSpec, HostUnknown, Inventory, NoSuchCard};
 pub use place::{DagChoice, PlaceDag};

@@ -40,16 +40,24 @@ impl Book {
 
     pub fn acknowledged(&mut self, command: &FleetCommand, reply: &FleetReply) {
         match (command, reply) {
-            (FleetCommand::CreateDag { name, .. }, FleetReply::Placed(card)) => {
-                let was = self.committed.values().any(|(of, at)| of == name && at == card);
-                assert!(was, "{name} was acknowledged on {card} and is not stored");
-                // An answer may be given once more after the deletion.
-                if !self.leaving.contains(name) {
-                    self.owed.insert(name.clone());
-                }
+            (FleetCommand::CreateDag(new), FleetReply::Placed(card)) => {
+                self.placed(&new.name, card);
+            }
+            (FleetCommand::CreateDags(all), FleetReply::AllPlaced(cards)) => {
+                assert_eq!(all.len(), cards.len(), "all or none of them");
+                all.iter().zip(cards).for_each(|(new, card)| self.placed(&new.name, card));
             }
             (FleetCommand::DeleteDag(name), _) => drop(self.gone.insert(name.clone())),
             _ => {}
+        }
+    }
+
+    fn placed(&mut self, name: &DagName, card: &FleetCard) {
+        let was = self.committed.values().any(|(of, at)| of == name && at == card);
+        assert!(was, "{name} was acknowledged on {card} and is not stored");
+        // An answer may be given once more after the deletion.
+        if !self.leaving.contains(name) {
+            self.owed.insert(name.clone());
         }
     }
 

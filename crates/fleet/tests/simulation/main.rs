@@ -49,6 +49,8 @@ fn every_seed() {
         counts.older_orders,
         counts.reservations,
         counts.clock_steps,
+        counts.batches,
+        counts.searches,
     ];
     assert!(each.iter().all(|count| *count >= seeds / 10), "too little happened: {counts:?}");
 }

@@ -12,7 +12,7 @@ use snic_etcd::{
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory};
 use snic_fleet::protocol::{
     Denied, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetNotice, FleetReply,
-    HostOrder, HostReport, RequestId,
+    HostOrder, HostReport, NewFleetDag, RequestId,
 };
 use snic_fleet::records::{FleetDagRecord, FleetTenantRecord, PlaceRecord, Versioned};
 use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, Replica};
@@ -52,6 +52,8 @@ pub struct Counts {
     pub reservations: u64,
     pub clock_steps: u64,
     pub created: u64,
+    pub batches: u64,
+    pub searches: u64,
     pub deleted: u64,
     pub denied: u64,
     pub transactions: u64,
@@ -70,6 +72,8 @@ impl Counts {
         self.reservations += other.reservations;
         self.clock_steps += other.clock_steps;
         self.created += other.created;
+        self.batches += other.batches;
+        self.searches += other.searches;
         self.deleted += other.deleted;
         self.denied += other.denied;
         self.transactions += other.transactions;
@@ -299,11 +303,22 @@ impl World {
         if rng.percent(20) {
             constraints.hosts.insert(host(&format!("h{:04}", rng.below(self.plan.hosts))));
         }
-        let nts: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.below(8)).collect();
-        let mbit = [500, 2_000, 5_000, 10_000][rng.below(4)];
-        let name = name(of.as_str(), &format!("d{number}"));
-        let spec = spec(catalogue(), &nts, mbit);
-        FleetCommand::CreateDag { name, spec, constraints, policy }
+        let mut new = |part: usize| {
+            let nts: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.below(8)).collect();
+            let mbit = [500, 2_000, 5_000, 10_000][rng.below(4)];
+            let name = name(of.as_str(), &format!("d{number}-{part}"));
+            let spec = spec(catalogue(), &nts, mbit);
+            NewFleetDag { name, spec, constraints: constraints.clone(), policy }
+        };
+        match number % 8 {
+            0 => FleetCommand::CreateDags((0..2 + number % 5).map(new).collect()),
+            1 => {
+                let NewFleetDag { name, spec, constraints, policy } = new(0);
+                let dag = (number % 16 == 1).then(|| (name, Box::new(spec)));
+                FleetCommand::FindHosts { constraints, policy, dag, most: 1 + number % 3 }
+            }
+            _ => FleetCommand::CreateDag(new(0)),
+        }
     }
 
     fn client(&mut self, tenant: Option<TenantId>, command: FleetCommand, after: Duration) {
@@ -642,6 +657,7 @@ impl World {
             Err(_) => self.counts.denied += 1,
             Ok(reply) => {
                 self.counts.reservations += u64::from(matches!(reply, FleetReply::Reserved(_)));
+                self.counts.searches += u64::from(matches!(reply, FleetReply::Hosts(_)));
                 self.done(client);
             }
         }
@@ -652,16 +668,22 @@ impl World {
     fn done(&mut self, client: usize) {
         let ask = self.clients[client].ask.clone();
         match ask.command {
-            FleetCommand::CreateDag { name, .. } => {
-                self.counts.created += 1;
-                self.acknowledged.insert(name.clone());
-                if self.rng.percent(40) {
-                    let after = Duration::from_millis(self.rng.below(20_000) as u64);
-                    self.client(ask.tenant, FleetCommand::DeleteDag(name), after);
-                }
+            FleetCommand::CreateDag(NewFleetDag { name, .. }) => self.created(ask.tenant, name),
+            FleetCommand::CreateDags(all) => {
+                self.counts.batches += 1;
+                all.into_iter().for_each(|new| self.created(ask.tenant.clone(), new.name));
             }
             FleetCommand::DeleteDag(_) => self.counts.deleted += 1,
             _ => {}
+        }
+    }
+
+    fn created(&mut self, tenant: Option<TenantId>, name: DagName) {
+        self.counts.created += 1;
+        self.acknowledged.insert(name.clone());
+        if self.rng.percent(40) {
+            let after = Duration::from_millis(self.rng.below(20_000) as u64);
+            self.client(tenant, FleetCommand::DeleteDag(name), after);
         }
     }
 
