@@ -247,14 +247,17 @@ async fn a_stream_ends_when_policies_refuse_it_and_goes_on_when_they_do_not() {
     let next = in_time(watch.message()).await.expect("a message").expect("the DAG");
     assert_eq!(next.dag.expect("a DAG").name, "tenants/acme/dags/web");
     authorization.replace(policies(|question| question.row.method() != "WatchDags"));
-    let ended = loop {
-        match in_time(watch.message()).await {
-            // Sent before the change.
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("the stream ended without a reason"),
-            Err(status) => break status,
+    let end = async {
+        loop {
+            match watch.message().await {
+                // Sent before the change.
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended without a reason"),
+                Err(status) => return status,
+            }
         }
     };
+    let ended = in_time(end).await;
     assert_eq!(reason_of(&ended), Some(ErrorReason::PermissionDenied), "{ended:?}");
     assert!(ended.message().contains("have changed"), "{ended:?}");
     assert!(acme.dags.watch_dags(request()).await.is_err(), "nor does it begin again");
