@@ -8,7 +8,7 @@
 //!
 //! Capacity beyond a DAG's guaranteed rate is burst: a new guarantee that finds no room preempts it at
 //! once, without stopping anybody's traffic, because the regions of the smaller placement stay loaded. For burst
-//! no DAG stops either: a DAG that keeps state gets what it can have without leaving its state behind.
+//! no DAG stops either: one that keeps state gets only what it can have while its state stays where it is.
 
 use std::time::Duration;
 
@@ -180,8 +180,8 @@ fn carry_out(
     scaled
 }
 
-/// A plan for a DAG with another bandwidth, what it has now staying as it is; `None` where it has no place, or
-/// would have to stop for its state, which is in a region that it leaves.
+/// A plan for a DAG with another bandwidth, what it has now staying as it is; `None` where there is no place, or
+/// it would have to stop because its state is in a region that it would leave.
 fn plan_for(core: &Core, name: &DagName, to: Bandwidth) -> Option<(Dag, Choice)> {
     let entry = core.dags.known(name);
     let mut spec = entry.spec().clone();

@@ -1,4 +1,4 @@
-//! DAGs in images that they do not trust. Daemons of before placed DAGs in any image that its owner shared, so
+//! DAGs in images that they do not trust. Earlier daemons placed DAGs in any image that its owner shared, so
 //! stores may have them. They keep running where they are, their conditions say so, and each gets another place
 //! as soon as there is one, make before break.
 //!

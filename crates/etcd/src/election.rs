@@ -340,7 +340,7 @@ impl Candidate {
         if is_gone { self.restart(now) } else { Vec::new() }
     }
 
-    /// Begins anew, with another lease.
+    /// Starts again with another lease.
     fn restart(&mut self, now: Duration) -> Vec<ElectionEffect> {
         self.attempt += 1;
         self.state = State::Resting;

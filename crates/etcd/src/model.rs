@@ -160,7 +160,7 @@ impl EtcdModel {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// Another member leads from now on: it knows no lease's age, so all begin anew.
+    /// Another member leads from now on: it does not know how old leases are, so all of them start again.
     pub fn change_leader(&mut self, at: Duration) {
         self.advance(at);
         let ids: Vec<LeaseId> = self.leases.keys().copied().collect();

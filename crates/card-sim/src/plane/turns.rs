@@ -14,8 +14,9 @@ use crate::region::NEVER;
 /// 250 MHz, roughly what contention at one port delays a packet.
 const LEAD_CYCLES: u64 = 256;
 
-/// How long a packet for which a DAG used up all of its burst allowance lets others pass that come later: 40 µs at
-/// 250 MHz, what the smallest allowance takes at the promised rate. So a DAG's packets keep their order.
+/// At the ingress port, where each sender waits with one packet: how long a packet for which its DAG used up all
+/// of the burst allowance lets others pass that come later. 40 µs at 250 MHz, what the smallest allowance takes
+/// at the promised rate, so a DAG's packets keep their order.
 const YIELD_CYCLES: u64 = 10_000;
 
 /// Parts of a burst allowance: allowances have from 10,000 cycles to minutes, so a cycle's part fits 32 bits.
@@ -38,7 +39,7 @@ pub(crate) struct Claim {
     /// The cycle at which it would have come if its DAG sent its promise evenly; [`NEVER`] where it
     /// is beyond that.
     due: u64,
-    /// Before it is due, where each waits for one packet alone: less is earlier.
+    /// At the ingress port, before it is due: less is earlier.
     turn: u64,
     /// What each cycle that it is early takes of its DAG's burst allowance, in parts of [`ALLOWANCE_PARTS`].
     part: u32,
@@ -97,8 +98,8 @@ impl Claim {
         u64::try_from(part).unwrap_or(whole).min(whole)
     }
 
-    /// Less goes first; equals in the order of arrival. A part of a burst that still is so early that it takes less
-    /// of its DAG's allowance goes before the others, however long these have waited.
+    /// Less goes first; equals in the order of arrival. Of the parts of bursts, the one that uses up less of its DAG's
+    /// allowance at this moment goes first, however long the others have waited.
     pub(crate) const fn order(self, now: u64) -> (Rank, u64) {
         match self.rank(now) {
             Rank::Due => (Rank::Due, self.due),

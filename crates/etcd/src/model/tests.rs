@@ -81,7 +81,7 @@ fn a_lease_that_ends_takes_its_keys_in_one_revision() {
 }
 
 #[test]
-fn a_short_lease_gets_the_shortest_time_and_a_new_leader_starts_all_anew() {
+fn a_short_lease_gets_the_shortest_time_and_a_new_leader_renews_all() {
     let mut etcd = EtcdModel::new();
     let lease = granted(&mut etcd, 10, 1);
     assert_eq!(etcd.next_end(), Some(at(12)));
