@@ -30,9 +30,26 @@ pub mod v1 {
     tonic::include_proto!("snic.control.v1");
 }
 
-/// The files in `proto/` and their imports as an encoded `google.protobuf.FileDescriptorSet`, for the
-/// reflection service.
+/// Messages, clients and servers generated from `proto/snic/fleet/v1`, whose comments are their
+/// documentation.
+#[allow(
+    missing_docs,
+    unused_qualifications,
+    clippy::all,
+    clippy::too_many_lines,
+    clippy::missing_errors_doc,
+    rustdoc::all
+)]
+pub mod fleet_v1 {
+    tonic::include_proto!("snic.fleet.v1");
+}
+
+/// The files of `snic.control.v1` and their imports as an encoded
+/// `google.protobuf.FileDescriptorSet`, for the reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The same of `snic.fleet.v1`.
+pub const FLEET_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fleet.bin"));
 
 /// The files of google.rpc, whose messages are in the details of errors: a client that reads the
 /// descriptors from the server needs them to show the details.

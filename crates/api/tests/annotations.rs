@@ -3,12 +3,18 @@
 use prost_reflect::{
     DescriptorPool, DynamicMessage, ExtensionDescriptor, FieldDescriptor, MessageDescriptor, Value,
 };
-use snic_api::FILE_DESCRIPTOR_SET;
+use snic_api::{FILE_DESCRIPTOR_SET, FLEET_DESCRIPTOR_SET};
 
-const PACKAGE: &str = "snic.control.v1";
+const PACKAGES: [&str; 2] = ["snic.control.v1", "snic.fleet.v1"];
 
 fn pool() -> DescriptorPool {
-    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("descriptors")
+    let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("descriptors");
+    pool.decode_file_descriptor_set(FLEET_DESCRIPTOR_SET).expect("descriptors");
+    pool
+}
+
+fn is_ours(message: &MessageDescriptor) -> bool {
+    PACKAGES.contains(&message.package_name())
 }
 
 fn extension(pool: &DescriptorPool, name: &str) -> ExtensionDescriptor {
@@ -16,7 +22,7 @@ fn extension(pool: &DescriptorPool, name: &str) -> ExtensionDescriptor {
 }
 
 fn messages(pool: &DescriptorPool) -> Vec<MessageDescriptor> {
-    pool.all_messages().filter(|m| m.package_name() == PACKAGE && !m.is_map_entry()).collect()
+    pool.all_messages().filter(|m| is_ours(m) && !m.is_map_entry()).collect()
 }
 
 /// The behaviour of a field, by its names.
@@ -51,8 +57,10 @@ fn comments() -> std::collections::BTreeMap<String, String> {
     let mut comments = std::collections::BTreeMap::new();
     let mut compiler = protox::Compiler::new([&folder]).expect("the folder of the proto files");
     compiler.include_source_info(true);
-    for entry in std::fs::read_dir(folder.join("snic/control/v1")).expect("a folder") {
-        compiler.open_file(entry.expect("an entry").path()).expect("it compiles");
+    for package in PACKAGES.map(|package| package.replace('.', "/")) {
+        for entry in std::fs::read_dir(folder.join(package)).expect("a folder") {
+            compiler.open_file(entry.expect("an entry").path()).expect("it compiles");
+        }
     }
     let pool = compiler.descriptor_pool();
     for field in messages(&pool).iter().flat_map(MessageDescriptor::fields) {
@@ -116,7 +124,7 @@ fn every_field_of_a_request_has_a_behaviour() {
             let is_known = !behaviour.is_empty() || exceptions.contains(&name.as_str());
             assert!(is_known, "{name} has no google.api.field_behavior");
             let inner = field.kind().as_message().cloned();
-            let inner = inner.filter(|m| m.package_name() == PACKAGE && !m.is_map_entry());
+            let inner = inner.filter(|m| is_ours(m) && !m.is_map_entry());
             open.extend(inner.filter(|_| !behaviour.iter().any(|one| one == "OUTPUT_ONLY")));
         }
     }

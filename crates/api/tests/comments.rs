@@ -5,12 +5,14 @@ use std::path::Path;
 
 /// The proto files with their lines.
 fn proto_files() -> Vec<(String, Vec<String>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/snic/control/v1");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/snic");
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder).expect("the folder of the proto files") {
-        let path = entry.expect("an entry").path();
-        let text = fs::read_to_string(&path).expect("a text");
-        files.push((path.display().to_string(), text.lines().map(str::to_owned).collect()));
+    for package in ["control/v1", "fleet/v1"] {
+        for entry in fs::read_dir(root.join(package)).expect("the folder of the proto files") {
+            let path = entry.expect("an entry").path();
+            let text = fs::read_to_string(&path).expect("a text");
+            files.push((path.display().to_string(), text.lines().map(str::to_owned).collect()));
+        }
     }
     assert!(files.len() >= 10, "{} files", files.len());
     files
