@@ -2,7 +2,7 @@
 //! machines.
 
 use snic_domain::{
-    BindingSpec, Bitstream, BitstreamId, DagName, DagSpec, NtTypeId, OperationId, Tenant, TenantId,
+    BindingSpec, Bitstream, BitstreamId, DagName, NtTypeId, OperationId, Tenant, TenantId,
     TenantPatch,
 };
 
@@ -184,12 +184,11 @@ fn delete_nt(
     id: &NtTypeId,
     etag: Option<&str>,
 ) -> Result<Reply, ControlError> {
-    let uses = |spec: &DagSpec| spec.nodes.iter().any(|node| node.nt == *id);
-    let dags = core
-        .dags
-        .iter()
-        .filter(|e| uses(e.spec()) || e.placements().any(|p| uses(&p.spec)))
-        .count();
+    // Only an operator is told how many.
+    let dags = match caller.tenant() {
+        Some(_) => usize::from(core.dags.is_used(id, None)),
+        None => core.dags.count_users(id),
+    };
     core.registry.check_nt_deletion(caller, id, etag, NtUsers { dags })?;
     core.registry.remove_nt(tx, id);
     Ok(Reply::Done)

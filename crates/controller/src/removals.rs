@@ -188,7 +188,8 @@ fn remove(core: &mut Core, tx: &mut Tx, removal: &Removal) -> Result<Step, Contr
             remove_bitstream(core, tx, id);
         }
         Removal::Tenant(id) if core.registry.tenant(id).is_some() => {
-            check_nts(core, id, &core.registry.owned_by(id).0)?;
+            let (nts, _) = core.registry.owned_by(id);
+            check_nts(core, id, &nts)?;
             if forget_trust(core, tx, id) == Left::Some {
                 return Ok(Step::Waits);
             }
@@ -276,19 +277,13 @@ fn remove_tenant(core: &mut Core, tx: &mut Tx, id: &TenantId) {
     tx.emit(Change::TenantDeleted(id.clone()));
 }
 
+/// Time O(NT types × log DAGs).
+///
 /// # Errors
 /// DAGs or bitstreams of other tenants use NT types of this one.
-fn check_nts(core: &Core, id: &TenantId, nts: &[NtTypeId]) -> Result<(), ControlError> {
-    if nts.is_empty() {
-        return Ok(());
-    }
-    let mut dags = core.dags.iter().filter(|entry| entry.name().tenant != *id);
-    let names_one = |entry: &DagEntry| {
-        let specs = entry.placements().map(|p| &p.spec).chain([entry.spec()]);
-        specs.flat_map(|spec| &spec.nodes).any(|node| nts.contains(&node.nt))
-    };
-    let mut others = core.registry.bitstreams().filter(|b| !b.id.is_owned_by(id));
-    if dags.any(names_one) || others.any(|b| b.nts.iter().any(|nt| nts.contains(nt))) {
+fn check_nts(core: &mut Core, id: &TenantId, nts: &[NtTypeId]) -> Result<(), ControlError> {
+    let Core { dags, registry, .. } = core;
+    if nts.iter().any(|nt| dags.is_used(nt, Some(id)) || registry.others_hold(nt, id)) {
         let shared = "others use NT types that it shares; they must change first";
         return Err(ControlError::precondition(format!("tenants/{id}"), shared));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use snic_domain::{
     Bandwidth, CardId, Condition, ConditionStatus, ConditionType, DagName, DagSpec, DagUid,
-    Explanation, Infeasible, Notes, OperationId, TenantId, Timestamp,
+    Explanation, Infeasible, Notes, NtTypeId, OperationId, TenantId, Timestamp,
 };
 
 use super::place::Place;
@@ -143,16 +143,29 @@ impl DagEntry {
         std::mem::replace(&mut self.spec, spec)
     }
 
+    /// What it asks for, and what its placements are for.
+    fn specs(&self) -> impl Iterator<Item = &DagSpec> {
+        self.placements().map(|placement| &placement.spec).chain([&self.spec])
+    }
+
     /// Whether it, or a placement of it, names a tenant as trusted.
     pub fn names_as_trusted(&self, tenant: &TenantId) -> bool {
-        let specs = self.placements().map(|placement| &placement.spec).chain([&self.spec]);
-        specs.into_iter().any(|spec| spec.trusted_tenants.contains(tenant))
+        self.specs().any(|spec| spec.trusted_tenants.contains(tenant))
     }
 
     /// The tenants that it, or a placement of it, names as trusted.
     pub fn trusted(&self) -> BTreeSet<TenantId> {
-        let specs = self.placements().map(|placement| &placement.spec).chain([&self.spec]);
-        specs.flat_map(|spec| &spec.trusted_tenants).cloned().collect()
+        self.specs().flat_map(|spec| &spec.trusted_tenants).cloned().collect()
+    }
+
+    /// Whether it, or a placement of it, has an NT of this type.
+    pub fn uses(&self, nt: &NtTypeId) -> bool {
+        self.specs().flat_map(|spec| &spec.nodes).any(|node| node.nt == *nt)
+    }
+
+    /// The types of the NTs that it, or a placement of it, has.
+    pub fn nts(&self) -> BTreeSet<NtTypeId> {
+        self.specs().flat_map(|spec| &spec.nodes).map(|node| node.nt.clone()).collect()
     }
 
     /// A tenant is gone, and it does not trust that name any more. That is its next generation, and what was

@@ -5,8 +5,8 @@
 //! holds. A DAG is ready when both are the desired one's.
 
 mod entry;
+mod naming;
 mod place;
-mod trust;
 mod uids;
 
 #[cfg(test)]
@@ -15,14 +15,16 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use snic_domain::{CardId, DagId, DagName, DagSpec, DagUid, Explanation, TenantId, Timestamp};
+use snic_domain::{
+    CardId, DagId, DagName, DagSpec, DagUid, Explanation, NtTypeId, TenantId, Timestamp,
+};
 
 use crate::protocol::Change;
 use crate::records::{DagRecord, InvalidRecord, Record, RecordKey, storable};
 use crate::tx::Tx;
 
 pub(crate) use entry::{DagEntry, ReplacedPlacement};
-use trust::Trusting;
+use naming::Naming;
 use uids::{TakenRows, Uids};
 
 /// Explanations have records of their own; a larger one is cut to what a record takes.
@@ -39,7 +41,13 @@ pub(crate) struct Dags {
     unscheduled: BTreeSet<DagName>,
     /// DAGs that were restored in an image that they do not trust.
     untrusted: BTreeSet<DagName>,
-    trusting: Trusting,
+    /// Who is trusted by which DAGs.
+    trusting: Naming<TenantId>,
+    /// Which NT types are in which DAGs.
+    using: Naming<NtTypeId>,
+    /// DAGs that were looked at one by one.
+    #[cfg(test)]
+    looked_at: std::cell::Cell<usize>,
 }
 
 impl Dags {
@@ -68,9 +76,9 @@ impl Dags {
             self.unscheduled.insert(name.clone());
         }
         self.dirty.insert(name.clone());
-        let entry = DagEntry::restore(record, explanation);
-        self.trusting.note(&name, entry.trusted());
-        Ok(self.entries.entry(name).insert_entry(entry).into_mut())
+        self.entries.insert(name.clone(), DagEntry::restore(record, explanation));
+        self.note_names(&name);
+        Ok(self.known(&name))
     }
 
     /// The UID that the next DAG gets on a card: in a row that no other DAG has there, and if possible nowhere,
@@ -108,9 +116,10 @@ impl Dags {
     /// A new DAG, with the UID that is next on its card.
     pub fn add(&mut self, tx: &mut Tx, entry: DagEntry) {
         self.take_uid(tx, entry.uid());
-        self.trusting.note(entry.name(), entry.trusted());
-        let before = self.entries.insert(entry.name().clone(), entry);
+        let name = entry.name().clone();
+        let before = self.entries.insert(name.clone(), entry);
         assert!(before.is_none(), "a name that is taken was refused");
+        self.note_names(&name);
     }
 
     /// Forgets a deleted DAG.
@@ -119,6 +128,7 @@ impl Dags {
         self.unscheduled.remove(name);
         self.untrusted.remove(name);
         self.trusting.forget(name);
+        self.using.forget(name);
         self.dirty.remove(name);
         tx.delete(RecordKey::Dag(name.clone()));
         tx.delete(RecordKey::Explanation(name.clone()));
@@ -155,7 +165,19 @@ impl Dags {
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &DagEntry> {
-        self.entries.values()
+        self.entries.values().inspect(|_| self.count_look())
+    }
+
+    /// Tests count what is looked at one by one.
+    fn count_look(&self) {
+        #[cfg(test)]
+        self.looked_at.update(|count| count + 1);
+    }
+
+    /// DAGs that were looked at one by one so far.
+    #[cfg(test)]
+    pub fn looked_at(&self) -> usize {
+        self.looked_at.get()
     }
 
     /// All of them, by name.
@@ -247,33 +269,59 @@ impl Dags {
 
     /// The next generation of a DAG; gives what was asked for before.
     pub fn change_spec(&mut self, name: &DagName, spec: DagSpec, now: Timestamp) -> DagSpec {
-        let entry = self.known_mut(name);
-        let before = entry.change_spec(spec, now);
-        let trusted = entry.trusted();
-        self.trusting.note(name, trusted);
+        let before = self.known_mut(name).change_spec(spec, now);
+        self.note_names(name);
         before
     }
 
-    /// One of the DAGs of others that trust a tenant. Time O(log DAGs + the tenant's own that name it).
+    /// Notes what a DAG, or a placement of it, names now.
+    fn note_names(&mut self, name: &DagName) {
+        let entry = self.known(name);
+        let (trusted, nts) = (entry.trusted(), entry.nts());
+        self.trusting.note(name, trusted);
+        self.using.note(name, nts);
+    }
+
+    /// One of the DAGs of others that trust a tenant. Time O(log DAGs), and as much for each that did and does not
+    /// any more, once.
     pub fn trusts(&mut self, tenant: &TenantId) -> Option<DagName> {
         loop {
-            let others = |name: &&DagName| name.tenant != *tenant;
-            let name = self.trusting.of(tenant).find(others)?.clone();
+            let name = self.trusting.one_of(tenant, Some(tenant))?.clone();
+            self.count_look();
             if self.known(&name).names_as_trusted(tenant) {
                 return Some(name);
             }
             // It did, in a placement that it has left.
-            let trusted = self.known(&name).trusted();
-            self.trusting.note(&name, trusted);
+            self.note_names(&name);
         }
+    }
+
+    /// Whether DAGs use an NT type, but for those of a tenant. Time as [`Dags::trusts`].
+    pub fn is_used(&mut self, nt: &NtTypeId, but_for: Option<&TenantId>) -> bool {
+        while let Some(name) = self.using.one_of(nt, but_for).cloned() {
+            self.count_look();
+            if self.known(&name).uses(nt) {
+                return true;
+            }
+            // It did, in a placement that it has left.
+            self.note_names(&name);
+        }
+        false
+    }
+
+    /// How many DAGs use an NT type. Time O(those that do, or did before their last change).
+    pub fn count_users(&self, nt: &NtTypeId) -> usize {
+        let uses = |name: &&DagName| {
+            self.count_look();
+            self.known(name).uses(nt)
+        };
+        self.using.of(nt).filter(uses).count()
     }
 
     /// A DAG trusts a tenant no more that is about to go; see [`DagEntry::forget_trust`].
     pub fn forget_trust(&mut self, name: &DagName, tenant: &TenantId, now: Timestamp) {
-        let entry = self.known_mut(name);
-        entry.forget_trust(tenant, now);
-        let trusted = entry.trusted();
-        self.trusting.note(name, trusted);
+        self.known_mut(name).forget_trust(tenant, now);
+        self.note_names(name);
     }
 
     /// A DAG was restored in an image that it does not trust.
@@ -333,9 +381,10 @@ impl Dags {
             if !uids.insert(entry.uid()) {
                 return Err(format!("{name}: another DAG has its UID"));
             }
-            let is_noted = |of: &TenantId| self.trusting.of(of).any(|noted| noted == name);
-            if !entry.trusted().iter().all(is_noted) {
-                return Err(format!("{name}: it is not noted who it trusts"));
+            let trusts = |of: &TenantId| self.trusting.of(of).any(|noted| noted == name);
+            let uses = |nt: &NtTypeId| self.using.of(nt).any(|noted| noted == name);
+            if !entry.trusted().iter().all(trusts) || !entry.nts().iter().all(uses) {
+                return Err(format!("{name}: what it names is not noted"));
             }
             if let Some(serial) = entry.target()
                 && entry.placement(serial).is_none()
@@ -343,9 +392,10 @@ impl Dags {
                 return Err(format!("{name}: its rows are of placement {serial}, which is gone"));
             }
         }
-        let (by_tenant, by_dag) = self.trusting.counts();
-        if by_tenant != by_dag {
-            return Err(format!("{by_tenant} names are trusted by tenant, {by_dag} by DAG"));
+        for (by_name, by_dag) in [self.trusting.counts(), self.using.counts()] {
+            if by_name != by_dag {
+                return Err(format!("{by_name} names are noted by name, {by_dag} by DAG"));
+            }
         }
         let mut waiting = self.unscheduled.iter().chain(&self.dirty).chain(&self.untrusted);
         match waiting.find(|name| !self.contains(name)) {

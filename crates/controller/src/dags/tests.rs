@@ -114,3 +114,30 @@ fn a_store_gives_back_what_was_stored() {
     assert_eq!(again.pop_dirty(), Some(name("a")), "its rows are to be looked at");
     assert_eq!((again.unscheduled().count(), again.check()), (0, Ok(())));
 }
+
+/// What a DAG was until its last change is what it uses while that placement serves, and not after.
+#[test]
+fn an_nt_type_is_used_until_the_last_placement_with_it_is_left() {
+    let (mut dags, mut tx) = (Dags::default(), Tx::at(NOW));
+    let [aes, lb] = ["aes", "lb"].map(|id| NtTypeId::new(id).expect("a label"));
+    let acme = name("a").tenant;
+    add(&mut dags, &mut tx, "a");
+    dags.known_mut(&name("a")).begin(placement("card0"));
+    let next = DagSpec::chain(std::slice::from_ref(&lb), Bandwidth::from_gbps(1));
+    dags.change_spec(&name("a"), next.clone(), NOW);
+    assert!(dags.is_used(&aes, None) && dags.is_used(&lb, None), "it serves as it was");
+    assert!(!dags.is_used(&aes, Some(&acme)), "nobody else does");
+    let entry = dags.known_mut(&name("a"));
+    entry.begin(Placement { serial: 2, spec: next, ..placement("card0") });
+    entry.set_target(Some(2));
+    entry.set_active(Some(2));
+    entry.arrived().expect("the first placement");
+    assert_eq!((dags.count_users(&aes), dags.count_users(&lb)), (0, 1));
+    assert!(!dags.is_used(&aes, None), "it has left it");
+    let looks = dags.looked_at();
+    assert!(!dags.is_used(&aes, None));
+    assert_eq!(dags.looked_at(), looks, "which is found out once");
+    assert_eq!(dags.check(), Ok(()));
+    dags.remove(&mut tx, &name("a"));
+    assert!(!dags.is_used(&lb, None));
+}

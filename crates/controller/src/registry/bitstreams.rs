@@ -81,12 +81,33 @@ impl Registry {
         self.recall_rejection(tx, &mut record);
         tx.put(Record::Bitstream(record.clone()));
         let view = self.view_of_bitstream(&record);
-        self.charge_bitstream(&record.bitstream);
         if record.rejected.is_none() {
             self.catalogue_mut().insert_bitstream(record.bitstream.clone());
         }
-        self.bitstreams.insert(record.bitstream.id.clone(), record);
+        self.keep_bitstream(record);
         Ok(view)
+    }
+
+    /// A bitstream is there from now on, and its owner is charged for it.
+    pub(super) fn keep_bitstream(&mut self, record: BitstreamRecord) {
+        self.charge_bitstream(&record.bitstream);
+        let id = &record.bitstream.id;
+        for nt in &record.bitstream.nts {
+            self.holders.entry(nt.clone()).or_default().insert(id.clone());
+        }
+        self.bitstreams.insert(id.clone(), record);
+    }
+
+    /// The bitstreams with an NT type, by id: those of one owner stand together.
+    pub(super) fn holders_of(&self, nt: &NtTypeId) -> Option<&BTreeSet<BitstreamId>> {
+        self.holders.get(nt)
+    }
+
+    /// Whether bitstreams of others than the owner have an NT type. Time O(log bitstreams).
+    pub fn others_hold(&self, nt: &NtTypeId, owner: &TenantId) -> bool {
+        let ids = self.holders_of(nt);
+        let ends = ids.into_iter().flat_map(|ids| ids.first().into_iter().chain(ids.last()));
+        ends.into_iter().any(|id| !id.is_owned_by(owner))
     }
 
     fn check_bitstream(
@@ -150,6 +171,13 @@ impl Registry {
         tx.delete(RecordKey::Bitstream(id.clone()));
         let record = self.bitstreams.remove(id).expect("its owner or an operator named it");
         self.discharge_bitstream(&record.bitstream);
+        for nt in &record.bitstream.nts {
+            let Some(ids) = self.holders.get_mut(nt) else { continue }; // one that is in it twice
+            ids.remove(id);
+            if ids.is_empty() {
+                self.holders.remove(nt);
+            }
+        }
         self.remember_rejection(tx, &record);
         if !self.uses_digest(record.bitstream.digest) {
             tx.drop_blob(record.bitstream.digest);

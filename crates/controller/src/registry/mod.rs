@@ -15,7 +15,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use snic_domain::{BitstreamId, NtTypeId, TenantId};
@@ -41,6 +41,8 @@ pub(crate) struct Registry {
     nts: BTreeMap<NtTypeId, NtRecord>,
     nt_numbers: NtNumbers,
     bitstreams: BTreeMap<BitstreamId, BitstreamRecord>,
+    /// The bitstreams with each NT type.
+    holders: BTreeMap<NtTypeId, BTreeSet<BitstreamId>>,
     /// The NT types, and the bitstreams that may be loaded, as the planner wants them.
     /// Shared with the searches that look at it.
     catalogue: Arc<PlanCatalogue>,
@@ -69,8 +71,7 @@ impl Registry {
             if record.rejected.is_none() {
                 registry.catalogue_mut().insert_bitstream(record.bitstream.clone());
             }
-            registry.charge_bitstream(&record.bitstream);
-            registry.bitstreams.insert(record.bitstream.id.clone(), record);
+            registry.keep_bitstream(record);
         }
         registry
     }

@@ -1,5 +1,7 @@
 //! NT types: registered once, immutable, removed when nothing uses them.
 
+use std::collections::BTreeSet;
+
 use snic_domain::limits::DESCRIPTION_BYTES_MAX;
 use snic_domain::{Bandwidth, NtType, NtTypeId, TenantId};
 
@@ -76,7 +78,7 @@ impl Registry {
         let record = self.nts.get(id).filter(|_| caller.may_change(id.owner().as_ref()));
         let record = record.ok_or_else(|| self.not_changeable_nt(caller, id))?;
         check_etag(&resource, etag, view(record).etag)?;
-        let bitstreams = self.bitstreams.values().filter(|r| r.bitstream.nts.contains(id)).count();
+        let bitstreams = self.holders_of(id).map_or(0, BTreeSet::len);
         let NtUsers { dags } = users;
         if bitstreams + dags > 0 {
             // How many are others' is not for a tenant.

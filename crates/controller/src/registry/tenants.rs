@@ -124,11 +124,17 @@ impl Registry {
         }
     }
 
-    /// The NT types and bitstreams that a tenant owns.
+    /// The NT types and bitstreams that a tenant owns. Time O(log of all + what it owns).
     pub fn owned_by(&self, id: &TenantId) -> (Vec<NtTypeId>, Vec<BitstreamId>) {
-        let nts = self.nts.keys().filter(|nt| nt.is_owned_by(id)).cloned().collect();
-        let bitstreams = self.bitstreams.keys().filter(|b| b.is_owned_by(id)).cloned().collect();
-        (nts, bitstreams)
+        // Theirs begin with it, so they stand together.
+        let first = format!("{id}.");
+        let from = || (Bound::Included(first.as_str()), Bound::Unbounded);
+        let nts = self.nts.range::<str, _>(from()).map(|(nt, _)| nt);
+        let bitstreams = self.bitstreams.range::<str, _>(from()).map(|(bitstream, _)| bitstream);
+        (
+            nts.take_while(|nt| nt.is_owned_by(id)).cloned().collect(),
+            bitstreams.take_while(|bitstream| bitstream.is_owned_by(id)).cloned().collect(),
+        )
     }
 
     /// Removes a tenant that owns nothing any more.

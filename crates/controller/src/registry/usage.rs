@@ -1,8 +1,10 @@
 //! Usage and quotas of tenants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bandwidth, Bitstream, ByteSize, CardId, DagSpec, NtTypeId, Quota, TenantId};
+use snic_domain::{
+    Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, DagSpec, NtTypeId, Quota, TenantId,
+};
 
 use super::Registry;
 use crate::memory_use::{MemoryAllowance, MemoryUse, Pages, pages_of};
@@ -285,6 +287,15 @@ impl Registry {
             );
         }
         self.nt_numbers.check(self.nts.keys())?;
+        let mut holders: BTreeMap<NtTypeId, BTreeSet<BitstreamId>> = BTreeMap::new();
+        for Bitstream { id, nts, .. } in self.bitstreams() {
+            for nt in nts {
+                holders.entry(nt.clone()).or_default().insert(id.clone());
+            }
+        }
+        if self.holders != holders {
+            return Err(format!("{:?} are said to have the NT types", self.holders));
+        }
         match self.nts.keys().find(|id| self.catalogue.nt(id).is_none()) {
             Some(id) => Err(format!("NT type {id} is not planned with")),
             None => Ok(()),

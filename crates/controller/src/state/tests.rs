@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, CardId, CardModel, DagName, DagSpec, DagState, Digest,
-    Match, OperationId, Quota, RegionId, RegionKind, Rule, RuleId, Tenant, TenantId, Timestamp,
-    VmId,
+    Match, NtType, OperationId, Quota, RegionId, RegionKind, Rule, RuleId, Tenant, TenantId,
+    Timestamp, VmId,
 };
 use snic_planner::Objective;
 use snic_tables::{
@@ -16,14 +16,15 @@ use snic_tables::{
 
 use super::Core;
 use crate::card::{CardMachine, ConnectionState, ObservedContent};
+use crate::dags::DagEntry;
 use crate::fixtures::{catalogue, gbps, name, nt_id, profile};
 use crate::operations::Operations;
 use crate::protocol::{Caller, ControlError, ControllerSettings, Effect, OperationWork, Reply};
 use crate::records::{LAYOUT, Meta};
 use crate::tx::Tx;
 use crate::{
-    check, classification, contents, drains, lifecycle, placement, quotas, reconcile, reports,
-    views, work,
+    check, classification, contents, drains, lifecycle, placement, quotas, reconcile, removals,
+    reports, views, work,
 };
 
 const NOW: Timestamp = Timestamp::from_nanos(5_000_000_000);
@@ -471,4 +472,62 @@ fn a_dag_without_a_place_gets_one_when_something_is_freed() {
     rig.follow_up();
     rig.settle();
     assert_eq!((rig.core.dags.unscheduled().count(), rig.state("web")), (0, DagState::Ready));
+}
+
+/// However many DAGs there are: an event of a removal looks at those that it changes, and at no others.
+#[test]
+fn a_tenant_that_goes_has_few_dags_looked_at_with_each_event() {
+    const DAGS: usize = 450;
+    let mut rig = Rig::new(1);
+    let Rig { core, tx, .. } = &mut rig;
+    let beta = Tenant {
+        id: tenant("beta"),
+        weight: 1,
+        quota: Quota::default(),
+        notes: Default::default(),
+    };
+    core.registry.create_tenant(tx, beta).expect("a new one");
+    for id in ["beta.one", "beta.two"] {
+        let nt = NtType { id: nt_id(id), ..catalogue().nt(&nt_id("aes")).expect("there").clone() };
+        let beta = Caller::Tenant(tenant("beta"));
+        core.registry.create_nt(tx, &beta, nt).expect("a new one");
+    }
+    for number in 0..DAGS {
+        let chain = DagSpec::chain(&[nt_id("aes")], gbps(1));
+        let spec = DagSpec { trusted_tenants: [tenant("beta")].into(), ..chain };
+        let uid = core.dags.next_uid(&card()).expect("a row");
+        let name = name(&format!("d{number:03}"));
+        core.dags.add(tx, DagEntry::new(name.clone(), uid, spec, NOW));
+        core.dags.set_unscheduled(&name);
+    }
+    let before = core.dags.looked_at();
+    let reply = removals::delete_tenant(core, tx, &tenant("beta"), true, None);
+    let mut looks = vec![core.dags.looked_at() - before];
+    operation(reply);
+    while core.registry.tenant(&tenant("beta")).is_some() {
+        core.planning.begin();
+        let before = core.dags.looked_at();
+        removals::go_on(core, tx);
+        looks.push(core.dags.looked_at() - before);
+        assert!(looks.len() < 100, "it makes progress with each event: {looks:?}");
+    }
+    // Each is looked at once, and one more at the end of an event, which is left for the next.
+    assert_eq!(looks.iter().sum::<usize>(), DAGS + looks.len() - 1, "{looks:?}");
+    assert!(looks.iter().all(|looks| *looks <= DAGS / 4), "{looks:?}");
+}
+
+/// A tenant that asks for it all the time looks at one DAG each time.
+#[test]
+fn a_tenant_that_may_not_delete_an_nt_type_has_one_dag_looked_at() {
+    let mut rig = Rig::new(1);
+    for number in 0..9 {
+        rig.create(&format!("d{number}"), "aes", gbps(1)).expect("there is room");
+    }
+    let core = &mut rig.core;
+    let before = core.dags.looked_at();
+    assert!(core.dags.is_used(&nt_id("aes"), None));
+    assert!(!core.dags.is_used(&nt_id("aes"), Some(&tenant("acme"))), "they are all its own");
+    assert!(!core.dags.is_used(&nt_id("lb"), None));
+    assert_eq!(core.dags.looked_at() - before, 1);
+    assert_eq!(core.dags.count_users(&nt_id("aes")), 9, "as an operator is told");
 }
