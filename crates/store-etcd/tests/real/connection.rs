@@ -6,6 +6,7 @@ use snic_etcd::{Answer, Change, Failed, Operation, Request, Revision, Told, Watc
 use snic_store_etcd::{EtcdConnection, EtcdSettings};
 
 use super::cluster::{Cluster, commit, eventually, in_time, put, read, revision_of, runtime};
+use super::members::leader;
 
 fn watch_all(from: i64) -> Watch {
     Watch { prefix: "k/".to_owned(), from: Revision(from) }
@@ -160,6 +161,26 @@ fn watches_and_leases_leave_a_member_that_hangs() {
         let create = commit(vec![put("k/1", "")]);
         eventually(async || connection.ask(&create).await.is_ok()).await;
         assert_eq!(next_keys(&mut watching).await, ["k/1"]);
+    });
+}
+
+/// A sign of life is no change: one that a hanging member does not answer is tried with the next one at once, and who
+/// gives it learns nothing of that.
+#[test]
+fn a_sign_of_life_that_is_not_answered_is_given_to_the_next_member() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    runtime().block_on(async {
+        let leader = leader(&cluster).await.expect("each member answers reads, so one leads");
+        let first = (leader + 1) % 3;
+        let mut urls = cluster.urls();
+        urls.rotate_left(first);
+        let connection = EtcdConnection::new(EtcdSettings::plain(urls)).await.unwrap();
+        let granted = connection.ask(&Request::Grant { seconds: 600 }).await.unwrap();
+        let Answer::Granted(lease, _) = granted else { panic!("{granted:?}") };
+        cluster.signal(first, "STOP");
+        let beat = Request::KeepAlive(lease);
+        let alive = connection.ask_within(&beat, Duration::from_secs(2)).await;
+        assert_eq!(alive, Ok(Answer::Alive(lease, 600)));
     });
 }
 

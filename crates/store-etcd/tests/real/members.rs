@@ -18,7 +18,7 @@ const WRITERS: usize = 4;
 const ACKNOWLEDGED: usize = 60;
 
 /// The member that leads.
-async fn leader(cluster: &Cluster) -> Option<usize> {
+pub async fn leader(cluster: &Cluster) -> Option<usize> {
     for (at, url) in cluster.urls().into_iter().enumerate() {
         let asked = async {
             let mut client = Client::connect([url], None).await?;
