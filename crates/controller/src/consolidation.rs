@@ -6,7 +6,7 @@
 //!       └────────────────── things changed meanwhile ──  one move: make before break, as a drain does
 //! ```
 //!
-//! By itself it starts a pass some time after capacity was freed, and a pass that gains
+//! By itself it starts a pass some time after capacity was freed, or as soon as a DAG finds no room, and a pass that gains
 //! something frees something: so another one follows, until there is nothing to gain. That ends: every
 //! pass leaves fewer regions in use, or as many and fewer passes.
 //!
@@ -70,10 +70,9 @@ pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
 
 /// Searches for the passes for which it is time.
 fn begin_on_its_own(core: &mut Core, tx: &mut Tx) {
-    if core.passes.begins().is_none_or(|at| at > core.now()) {
+    if !core.passes.take_begin(core.now()) {
         return;
     }
-    core.passes.forget_begin();
     let most = core.policies.current().consolidation.reconfigurations_max;
     for id in core.cards.ready() {
         // What is searched now may have been looked at before something was freed.

@@ -433,6 +433,8 @@ pub(crate) fn note_refused(
 ) {
     if matches!(error, ControlError::Refused(_)) {
         core.refused.note(tx, name, spec);
+        let now = core.now();
+        core.passes.begin_sooner(now);
     }
 }
 

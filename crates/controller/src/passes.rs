@@ -20,6 +20,9 @@ use crate::protocol::PlannedMove;
 /// How often the moves are looked for again because things changed, before the pass ends.
 const ROUNDS_MAX: u32 = 8;
 
+/// Shortest time between searches for passes that begin because a DAG found no room.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// A pass under way.
 #[derive(Debug, Clone)]
 struct Pass {
@@ -48,6 +51,8 @@ pub(crate) struct Passes {
     searches: BTreeMap<CardId, Searcher>,
     /// When the next one begins on its own.
     begins: Option<Timestamp>,
+    /// When the last one was looked for.
+    looked: Option<Timestamp>,
 }
 
 impl Passes {
@@ -145,6 +150,22 @@ impl Passes {
         self.begins = self.begins.or(after.map(|after| now + after));
     }
 
+    /// A DAG found no room: what was freed is put together now, not later. At most one search in a second, however
+    /// many are refused, and none where nothing was freed since the last one.
+    pub fn begin_sooner(&mut self, now: Timestamp) {
+        let soonest = self.looked.map_or(now, |looked| now.max(looked + PAUSE));
+        self.begins = self.begins.map(|at| at.min(soonest));
+    }
+
+    /// The time for it has come; says whether it had.
+    pub fn take_begin(&mut self, now: Timestamp) -> bool {
+        let has_come = self.begins.is_some_and(|at| at <= now);
+        if has_come {
+            (self.begins, self.looked) = (None, Some(now));
+        }
+        has_come
+    }
+
     /// Another policy: what was to come by the one before is forgotten.
     pub const fn forget_begin(&mut self) {
         self.begins = None;
@@ -223,5 +244,23 @@ mod tests {
         assert_eq!(passes.begins(), Some(now + SECOND));
         passes.forget_begin();
         assert_eq!(passes.begins(), None);
+    }
+
+    #[test]
+    fn refusals_hasten_a_pass_and_not_more_than_one_in_a_second() {
+        let mut passes = Passes::default();
+        let at = |millis| Timestamp::ZERO + Duration::from_millis(millis);
+        passes.begin_sooner(at(0));
+        assert!(!passes.take_begin(at(0)), "nothing was freed");
+        passes.begin_later(at(0), Some(60 * SECOND));
+        assert!(!passes.take_begin(at(10)));
+        passes.begin_sooner(at(10));
+        assert!(passes.take_begin(at(10)));
+        assert_eq!(passes.begins(), None);
+        passes.begin_later(at(20), Some(60 * SECOND));
+        passes.begin_sooner(at(30));
+        assert_eq!(passes.begins(), Some(at(1_010)));
+        passes.begin_sooner(at(5_000));
+        assert_eq!(passes.begins(), Some(at(1_010)), "never later");
     }
 }

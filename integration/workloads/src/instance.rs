@@ -34,6 +34,15 @@ pub struct SmallProblem {
 
 /// The instance of a seed.
 pub fn instance(seed: u64) -> SmallProblem {
+    with_dags(seed, |rng| rng.random_range(1..=DAGS_MAX))
+}
+
+/// The card and the catalogue of a seed with so many DAGs that they compete for it.
+pub fn crowded(seed: u64, dags: usize) -> SmallProblem {
+    with_dags(seed, |_| dags)
+}
+
+fn with_dags(seed: u64, count: impl Fn(&mut ChaCha8Rng) -> usize) -> SmallProblem {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x9e37_79b9_7f4a_7c15);
     let mut nts = nt_types(&mut rng);
     let mut profile = profile(&mut rng);
@@ -52,7 +61,7 @@ pub fn instance(seed: u64) -> SmallProblem {
         ..Shape::default()
     };
     nts.into_iter().for_each(|nt| drop(catalogue.insert_nt(nt)));
-    let count = rng.random_range(1..=DAGS_MAX);
+    let count = count(&mut rng);
     let dags = generate(seed, count, &shape).into_iter().filter_map(dag).collect();
     let card = CardId::new("card-0").expect("a label");
     SmallProblem { ledger: Ledger::new(card, profile), catalogue, dags }

@@ -195,6 +195,27 @@ fn a_pass_begins_on_its_own_a_while_after_something_left() {
     assert_eq!(passes.count(), 1);
 }
 
+/// Whoever finds no room does not wait for the pass that would make it: the same request a moment later is admitted.
+#[test]
+fn a_refused_dag_finds_room_once_the_others_have_moved_together() {
+    let mut world = consolidated();
+    for (name, nt) in [("acme/d", "lb"), ("acme/e", "vpn")] {
+        world.deploy(name, nt, 1);
+    }
+    world.ask(delete("acme/a")).expect("it is there");
+    world.run();
+    assert!(world.searches.is_empty(), "it is not yet time");
+    let refused = world.ask(create("beta/x", spec("pad", 1)));
+    assert!(matches!(refused, Err(ControlError::Refused(_))), "{refused:?}");
+    // Another one has just begun.
+    world.pass(Duration::from_secs(1));
+    world.handle(Event::Tick);
+    assert_eq!(world.searches.len(), 1, "it does not wait any more");
+    world.settle();
+    assert_eq!(world.regions_of("acme/b"), world.regions_of("beta/c"));
+    world.deploy("beta/x", "pad", 1);
+}
+
 /// Nothing is built for `pad -> vpn -> lb`: it is refused where there are too few regions.
 #[test]
 fn a_sequence_that_was_refused_is_recommended_with_a_manifest() {
