@@ -4,14 +4,14 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use snic_authorization_cedar::{CedarPolicies, DEFAULT, PolicyFile};
-use snic_server::access::named;
-use snic_server::authorization::{Authorizer as _, NamedResource, Question};
-use snic_server::identity::CallerIdentity;
+use snic_front::access::CONTROL;
+use snic_front::authorization::{Authorizer as _, NamedResource, Question};
+use snic_front::identity::CallerIdentity;
 
 fn decisions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("authorization");
     let identity = CallerIdentity::parse("tenant/acme/bob").expect("an identity");
-    let row = named("CreateDag").expect("a method");
+    let row = CONTROL.named("CreateDag").expect("a method");
     let resource = NamedResource::named("tenants/acme/dags/web").seen_by(&identity);
     let (name, default) = DEFAULT;
     for more in [0, 1, 10, 100] {

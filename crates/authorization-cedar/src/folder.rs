@@ -189,9 +189,9 @@ fn keep(folder: &Path, now: &BTreeMap<String, InForce>) -> io::Result<()> {
 mod tests {
     use std::fs;
 
-    use snic_server::access::named;
-    use snic_server::authorization::{Authorizer as _, NamedResource, Question};
-    use snic_server::identity::CallerIdentity;
+    use snic_front::access::CONTROL;
+    use snic_front::authorization::{Authorizer as _, NamedResource, Question};
+    use snic_front::identity::CallerIdentity;
 
     use super::*;
 
@@ -218,7 +218,7 @@ mod tests {
     fn may(reading: &FolderReading, who: &str, method: &str, name: &str) -> bool {
         let identity = &CallerIdentity::parse(who).expect("an identity");
         let resource = &NamedResource::below(name).seen_by(identity);
-        let row = named(method).expect("a method");
+        let row = CONTROL.named(method).expect("a method");
         let question = Question { identity, row, resource, validate_only: false };
         reading.policies.decide(&question).allowed
     }

@@ -20,11 +20,11 @@ use cedar_policy::{
     RestrictedExpression, Schema, ValidationMode, Validator,
 };
 use miette::Diagnostic;
-use snic_server::access::Row;
-use snic_server::authorization::{
+use snic_front::access::Row;
+use snic_front::authorization::{
     AccessDecision, Authorizer, NamedResource, Question, ResourceType,
 };
-use snic_server::identity::CallerIdentity;
+use snic_front::identity::CallerIdentity;
 
 pub use folder::{FILES_MAX, FolderReading, PolicyFolder};
 

@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
-use snic_server::access::{Access, MethodEffect, Row, TABLE};
+use snic_front::access::{Access, MethodEffect, Row, TABLE};
 
 /// What stands before the actions.
 const HEAD: &str = r#"// Types, actions and attributes of authorization policies. Written by a test from the table of methods
-// (crates/server/src/access.rs): SNIC_WRITE=1 cargo test -p snic-authorization-cedar
+// (crates/front/src/access.rs): SNIC_WRITE=1 cargo test -p snic-authorization-cedar
 
 // Everything at once, as in a list over all tenants or cards, and the server itself: Everything::"all".
 entity Everything;

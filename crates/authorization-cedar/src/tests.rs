@@ -1,6 +1,6 @@
 use proptest::prelude::*;
-use snic_server::access::{Row, TABLE, named};
-use snic_server::authorization::BuiltIn;
+use snic_front::access::{CONTROL, Row, TABLE};
+use snic_front::authorization::BuiltIn;
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn ask(
     dry: bool,
 ) -> AccessDecision {
     let identity = identity(who);
-    let row = named(method).expect(method);
+    let row = CONTROL.named(method).expect(method);
     let resource = NamedResource::below(name).seen_by(&identity);
     policies.decide(&Question { identity: &identity, row, resource: &resource, validate_only: dry })
 }

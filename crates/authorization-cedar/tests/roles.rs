@@ -1,9 +1,9 @@
 //! The four roles of the page about policies, as they stand there.
 
 use snic_authorization_cedar::{CedarPolicies, DEFAULT, PolicyFile};
-use snic_server::access::{TABLE, named};
-use snic_server::authorization::{Authorizer as _, BuiltIn, NamedResource, Question};
-use snic_server::identity::CallerIdentity;
+use snic_front::access::{CONTROL, TABLE};
+use snic_front::authorization::{Authorizer as _, BuiltIn, NamedResource, Question};
+use snic_front::identity::CallerIdentity;
 
 const PAGE: &str = include_str!("../../daemon/docs/authorization.md");
 
@@ -35,7 +35,7 @@ fn decide(
     validate_only: bool,
 ) -> bool {
     let identity = &CallerIdentity::parse(who).expect("an identity");
-    let row = named(method).expect(method);
+    let row = CONTROL.named(method).expect(method);
     let resource = &NamedResource::below(name).seen_by(identity);
     policies.decide(&Question { identity, row, resource, validate_only }).allowed
 }
@@ -107,7 +107,7 @@ fn each_role_may_what_the_page_says_and_no_more() {
     for (tenant, expected) in [("acme", true), ("globex", false)] {
         for method in ["BindVm", "UnbindVm", "GetBinding", "Heartbeat"] {
             let resource = &NamedResource::named(machine).owned_by(tenant);
-            let row = named(method).expect(method);
+            let row = CONTROL.named(method).expect(method);
             let question = Question { identity: host1, row, resource, validate_only: false };
             assert_eq!(policies.decide(&question).allowed, expected, "{method} {tenant}");
         }

@@ -12,7 +12,6 @@ use snic_controller::{Controller, REVISIONS_KEY};
 use snic_domain::Digest;
 use snic_ports::store::Store;
 use snic_ports::store::backup::Backup;
-use snic_server::shell;
 use snic_store_sled::{SledOptions, SledStore};
 
 use crate::policies;
@@ -69,7 +68,7 @@ fn age(backup: &Backup<'_>) -> String {
 fn check(settings: &Settings, backup: &Backup<'_>) -> Result<()> {
     let policies = policies::load(settings.policies_dir.as_deref())?;
     let records = backup.snapshot.records.clone();
-    let controller = Controller::recover(policies, records, 1, shell::wall_clock())
+    let controller = Controller::recover(policies, records, 1, snic_front::wall_clock())
         .context("this version of snicd cannot read its records")?;
     let there: BTreeSet<Digest> = backup.blobs.iter().map(|(digest, _)| *digest).collect();
     match controller.digests().find(|digest| !there.contains(digest)) {

@@ -12,10 +12,12 @@ use snic_api::v1;
 use snic_bitstream::catalogue::with_profiles;
 use snic_bitstream::check_upload;
 use snic_bitstream::signature::{PublicKey, Trust};
-use snic_server::identity::TrustDomain;
+use snic_front::TlsReloader;
+use snic_front::identity::TrustDomain;
+use snic_front::settings::{FrontSettings, TlsSettings};
+use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
 use snic_server::{
-    AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, TlsReloader, TlsSettings,
-    Upload, UploadCheck, UploadProblem, WebSettings,
+    AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, WebSettings,
 };
 use snic_telemetry::Telemetry;
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,7 +36,7 @@ pub struct Serving {
     page: Option<SocketAddr>,
     tls: Option<TlsReloader>,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), snic_server::ServeError>>,
+    task: JoinHandle<Result<(), snic_front::ServeError>>,
 }
 
 impl Serving {
@@ -107,7 +109,7 @@ pub fn diagnostics(settings: &Settings, telemetry: Option<&Arc<Telemetry>>) -> D
     // A weak reference: the owner stops telemetry once the server has stopped.
     let telemetry = telemetry.map(Arc::downgrade).unwrap_or_default();
     let settings = settings.without_secrets().to_toml();
-    let started = snic_api::convert::timestamp(snic_server::shell::wall_clock());
+    let started = snic_api::convert::timestamp(snic_front::wall_clock());
     DiagnosticsSource::new(move || v1::Diagnostics {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         start_time: Some(started),
@@ -226,16 +228,20 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
         files_max: settings.audit.files_max,
     };
     let audit = AuditLog::open(audit).context("open the audit log")?;
+    let with = ServerSettings::new(domain, upload_check(settings)?);
     Ok(ServerSettings {
+        front: FrontSettings {
+            tcp: listen.tcp,
+            tls,
+            unix: listen.unix.clone(),
+            unix_peers: settings.unix_peers().map_err(|error| anyhow!(error))?,
+            audit: Some(audit),
+            authorization: daemon.authorization.clone(),
+            ..with.front
+        },
         web: web.transpose()?,
-        tcp: listen.tcp,
-        tls,
-        unix: listen.unix.clone(),
-        unix_peers: settings.unix_peers().map_err(|error| anyhow!(error))?,
         card_links: daemon.links.clone(),
-        audit: Some(audit),
-        authorization: daemon.authorization.clone(),
-        ..ServerSettings::new(domain, upload_check(settings)?)
+        ..with
     })
 }
 
@@ -264,7 +270,7 @@ pub fn page_key(data_dir: &Path) -> Result<PageKey> {
 /// When the first certificate of a PEM file ends; `None` where it cannot be parsed.
 pub fn end_of_certificate(pem: &str) -> Option<SystemTime> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-    snic_server::identity::end_of_certificate(&der)
+    snic_front::identity::end_of_certificate(&der)
 }
 
 /// Reads the files of the daemon's certificates.

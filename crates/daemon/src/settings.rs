@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use snic_card_soft::PortSpec;
 use snic_card_xrt::{CallDeadlines, CardSelector};
 use snic_domain::{CardId, CardModel, PciAddress, TenantId, VirtualFunctions};
-use snic_server::UnixPeers;
+use snic_front::identity::UnixPeers;
 
 /// Smallest file size of the audit log: an entry has some hundred bytes, and with smaller files
 /// `files_max` would keep only a few entries.

@@ -11,10 +11,10 @@ use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::Controller;
 use snic_domain::{CardId, CardProfile};
+use snic_front::authorization::Authorization;
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
-use snic_server::authorization::Authorization;
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
 use snic_server::{CardLink, CardLinks};
 
@@ -256,7 +256,7 @@ fn open_simulated(shared: SharedSimCard, profile: CardProfile) -> Open {
     Box::new(move || {
         let mut card = shared.clone();
         card.with(SimCard::reopen);
-        card.poll(shell::wall_clock()).map_err(|error| error.to_string())?;
+        card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
         Ok((Box::new(card), profile.clone()))
     })
 }

@@ -3,19 +3,14 @@
 //! The controller's messages name only resources of the caller. Tenants do not learn why a card is
 //! missing, because the reason may contain devices and paths of the host.
 
-use std::time::Duration;
-
 use snic_api::convert::explanation::shortage_to_wire;
 use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use snic_controller::{Caller, ControlError, FieldViolation, OperationWork};
 use snic_domain::{Infeasible, Resource};
+use snic_front::error::{RETRY_SOON, kind_of, overloaded, shutting_down};
 
-use crate::share::overloaded;
 use crate::shell::ShellError;
-
-/// Retry delay after a temporary failure.
-pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// Kind of the failed operation: decides the reason of a failed precondition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,19 +40,6 @@ pub(crate) fn failure(error: ShellError, kind: OperationKind, caller: &Caller) -
             overloaded(text, limit)
         }
     }
-}
-
-/// The server is stopping.
-pub(crate) fn shutting_down() -> ApiError {
-    let text = "the server is shutting down; try again later";
-    ApiError::new(ErrorReason::ShuttingDown, text).retry_after(RETRY_SOON)
-}
-
-/// The caller may not call this method.
-pub(crate) fn denied(path: &str, who: &str) -> ApiError {
-    let method = path.rsplit('/').next().unwrap_or(path);
-    let text = format!("{method} is restricted to {who}");
-    ApiError::new(ErrorReason::PermissionDenied, text)
 }
 
 /// Why an operation failed.
@@ -182,22 +164,6 @@ fn refused(refusal: &Infeasible) -> ApiError {
     }
     let shortages: Vec<_> = refusal.shortages.iter().map(shortage_to_wire).collect();
     ApiError::insufficient("the DAG", &shortages)
-}
-
-/// Kind of a resource, from its name.
-pub(crate) fn kind_of(resource: &str) -> &'static str {
-    match resource.split('/').collect::<Vec<_>>()[..] {
-        ["tenants", _, "dags", _] => "DAG",
-        ["tenants", _] => "tenant",
-        ["ntTypes", _] => "network task type",
-        ["bitstreams", _] => "bitstream",
-        ["cards", _, "regions", _] => "region",
-        ["cards", _] => "card",
-        ["classificationRules", _] => "classification rule",
-        ["operations", _] => "operation",
-        ["vmBindings", _] => "binding",
-        _ => "resource",
-    }
 }
 
 #[cfg(test)]
@@ -344,19 +310,5 @@ mod tests {
         let work = OperationWork::ResetRegion(CardId::new("c").expect("valid"), RegionId(1));
         let failure = of_operation(&precondition(), &work, &operator());
         assert_eq!(failure.reason(), ErrorReason::ResourceInUse);
-    }
-
-    #[rstest]
-    #[case("tenants/a/dags/b", "DAG")]
-    #[case("tenants/a", "tenant")]
-    #[case("ntTypes/a.b", "network task type")]
-    #[case("bitstreams/x", "bitstream")]
-    #[case("cards/c/regions/1", "region")]
-    #[case("cards/c", "card")]
-    #[case("classificationRules/r", "classification rule")]
-    #[case("operations/o", "operation")]
-    #[case("what this request made before", "resource")]
-    fn the_kind_follows_from_the_name(#[case] name: &str, #[case] kind: &str) {
-        assert_eq!(kind_of(name), kind);
     }
 }

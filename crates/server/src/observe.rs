@@ -6,9 +6,9 @@ use snic_api::convert::{card as wire_card, dag as wire_dag};
 use snic_api::words::EnumWord as _;
 use snic_controller::{CardHealth, CardView, Controller, DropCause};
 use snic_domain::CardId;
+use snic_front::share::{CallerFlow, CallerLevel};
 use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, publish};
 
-use crate::share::{Flow, Level};
 use crate::shell::{ControlPlane, ShellError};
 use crate::wire::cause_word;
 
@@ -17,7 +17,7 @@ use crate::wire::cause_word;
 /// # Errors
 /// The control plane has ended.
 pub async fn refresh(plane: &ControlPlane) -> Result<(), ShellError> {
-    let mut all = plane.read(Level::Health, Flow::Server, readings).await?;
+    let mut all = plane.read(CallerLevel::Health, CallerFlow::Server, readings).await?;
     all.extend(QUEUES.readings());
     publish(all);
     Ok(())

@@ -1,49 +1,29 @@
-//! Settings of the server: listeners, trust domain, limits, and what the daemon plugs in.
+//! Settings of the server: its front, the page, and what the daemon plugs in.
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use snic_api::v1;
-use snic_audit::AuditLog;
-use snic_domain::{Bitstream, NtType};
+use snic_front::access::CONTROL;
+use snic_front::identity::TrustDomain;
+use snic_front::settings::FrontSettings;
+use snic_front::uploads::UploadCheck;
 use snic_web::PageKey;
 
-use crate::authorization::Authorization;
-use crate::identity::{TrustDomain, UnixPeers};
 use crate::links::CardLinks;
-
-/// Longest wait of `WaitOperation`, whatever the caller asks for.
-pub const WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// Settings of the server.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// The TCP address to listen on, over mutual TLS; port 0 picks a free port. Needs
-    /// [`ServerSettings::tls`].
-    pub tcp: Option<SocketAddr>,
-    /// Certificates of the TCP listener and of the page.
-    pub tls: Option<TlsSettings>,
-    /// A Unix socket to listen on. The kernel identifies its peers.
-    pub unix: Option<PathBuf>,
-    /// The identities of the Unix socket's users.
-    pub unix_peers: UnixPeers,
+    /// Listeners, identities, limits, policies.
+    pub front: FrontSettings,
     /// The page for browsers; not served if `None`.
     pub web: Option<WebSettings>,
-    /// The domain that identities belong to.
-    pub trust_domain: TrustDomain,
-    /// Limits.
-    pub limits: Limits,
     /// Validates uploads.
     pub upload_check: UploadCheck,
     /// How cards are reached.
     pub card_links: CardLinks,
-    /// The audit log; not kept if `None`.
-    pub audit: Option<AuditLog>,
-    /// The authorization policies, which may be replaced while the server runs.
-    pub authorization: Authorization,
     /// The server's part of support bundles.
     pub diagnostics: DiagnosticsSource,
 }
@@ -52,17 +32,10 @@ impl ServerSettings {
     /// Default settings without listeners.
     pub fn new(trust_domain: TrustDomain, upload_check: UploadCheck) -> Self {
         Self {
-            tcp: None,
-            tls: None,
-            unix: None,
-            unix_peers: UnixPeers::default(),
+            front: FrontSettings::new(trust_domain, CONTROL),
             web: None,
-            trust_domain,
-            limits: Limits::default(),
             upload_check,
             card_links: CardLinks::default(),
-            audit: None,
-            authorization: Authorization::default(),
             diagnostics: DiagnosticsSource::default(),
         }
     }
@@ -76,120 +49,6 @@ pub struct WebSettings {
     /// Plain text on a loopback address, for browsers with this key; a weak one is rejected. `None` means
     /// TLS with the server's certificates; browsers need an operator's client certificate.
     pub plain_text: Option<PageKey>,
-}
-
-/// The server's certificate, and the authority of its clients; all PEM.
-#[derive(Clone)]
-pub struct TlsSettings {
-    /// The server's certificate chain, its own first.
-    pub certificate: String,
-    /// Its private key.
-    pub key: String,
-    /// The authority that signs clients' certificates.
-    pub client_authority: String,
-    /// Lists of revoked certificates, of every authority that a client's chain may contain; nothing is
-    /// revoked if `None`. Lists are used also after their next update is due.
-    pub revoked: Option<String>,
-}
-
-impl fmt::Debug for TlsSettings {
-    /// Without the key.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsSettings").finish_non_exhaustive()
-    }
-}
-
-/// Limits of the server. Each bounds memory or time that a client could otherwise consume without end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections at once; who is over its share of them is disconnected.
-    pub connections_max: usize,
-    /// Connections of one identity, or of one address without an identity.
-    pub connections_per_caller_max: usize,
-    /// Age at which a connection is asked to end; calls may finish within [`Limits::grace`].
-    pub connection_age_max: Duration,
-    /// Calls at once on one connection, streams included.
-    pub calls_per_connection_max: usize,
-    /// Short calls at once, in total.
-    pub calls_max: usize,
-    /// Watches and waits, in total.
-    pub streams_max: usize,
-    /// Watches and waits of one caller.
-    pub streams_per_caller_max: usize,
-    /// Browsers that may watch the page at once.
-    pub browsers_max: usize,
-    /// How long a browser may read nothing while data waits for it.
-    pub unread_max: Duration,
-    /// Uploads at once; each holds up to 16 MiB.
-    pub uploads_max: usize,
-    /// Uploads of one caller.
-    pub uploads_per_caller_max: usize,
-    /// Batches of DAGs that are planned at once.
-    pub batches_max: usize,
-    /// Batches of one caller.
-    pub batches_per_caller_max: usize,
-    /// Watches of packets at once.
-    pub packet_watches_max: usize,
-    /// Watches of packets of one caller.
-    pub packet_watches_per_caller_max: usize,
-    /// How long a request's message may take to arrive, in addition to the time for its bytes.
-    pub message_arrival: Duration,
-    /// Slowest rate of a request's message in bytes per second: after N bytes it may have taken
-    /// [`Limits::message_arrival`] and N divided by this.
-    pub message_bytes_per_second_min: u64,
-    /// Largest message, in bytes; chunks of uploads have a limit of their own.
-    pub message_bytes_max: usize,
-    /// Deadline of a call without one.
-    pub deadline: Duration,
-    /// Longest deadline of a call. Waits may take longer.
-    pub deadline_max: Duration,
-    /// Idle time after which a connection is pinged.
-    pub keep_alive: Duration,
-    /// Time limit for the reply to the ping.
-    pub keep_alive_timeout: Duration,
-    /// Changes of each tenant, and of none, that are kept for watches: a watch that falls behind by more
-    /// must start over.
-    pub changes_kept: usize,
-    /// Changes kept of all: over it, the tenant with the most loses its oldest. Each has a few
-    /// kilobytes at most, so they take about 100 MB at worst.
-    pub changes_kept_total: usize,
-    /// Interval of bookmarks on an idle watch.
-    pub bookmark: Duration,
-    /// How long running calls may continue once the server stops.
-    pub grace: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections_max: 1_024,
-            connections_per_caller_max: 128,
-            connection_age_max: Duration::from_secs(12 * 3_600),
-            calls_per_connection_max: 256,
-            calls_max: 1_024,
-            streams_max: 1_024,
-            streams_per_caller_max: 64,
-            browsers_max: 64,
-            unread_max: Duration::from_secs(10),
-            uploads_max: 8,
-            uploads_per_caller_max: 2,
-            batches_max: 8,
-            batches_per_caller_max: 1,
-            packet_watches_max: 8,
-            packet_watches_per_caller_max: 2,
-            message_arrival: Duration::from_secs(5),
-            message_bytes_per_second_min: 256 << 10,
-            message_bytes_max: 1 << 20,
-            deadline: Duration::from_secs(30),
-            deadline_max: Duration::from_secs(300),
-            keep_alive: Duration::from_secs(20),
-            keep_alive_timeout: Duration::from_secs(10),
-            changes_kept: 8_192,
-            changes_kept_total: 32_768,
-            bookmark: Duration::from_secs(30),
-            grace: Duration::from_secs(10),
-        }
-    }
 }
 
 /// Function of a [`DiagnosticsSource`].
@@ -214,56 +73,5 @@ impl DiagnosticsSource {
 impl fmt::Debug for DiagnosticsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DiagnosticsSource")
-    }
-}
-
-/// An upload whose size, digest and NT types have been checked.
-#[derive(Debug, Clone, Copy)]
-pub struct Upload<'a> {
-    /// The bytes.
-    pub bytes: &'a [u8],
-    /// The declaration.
-    pub declared: &'a Bitstream,
-    /// The declared NT types, in order.
-    pub nts: &'a [NtType],
-    /// The signature; may be empty.
-    pub signature: &'a [u8],
-}
-
-/// Why an upload is rejected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UploadProblem {
-    /// The header field that contradicts the bytes, such as `nts[1]`; `chunk` where the bytes themselves
-    /// are invalid.
-    pub field: String,
-    /// What is wrong, and what to do.
-    pub what: String,
-}
-
-/// Function of an [`UploadCheck`].
-type UploadValidator = dyn Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync;
-
-/// Validates an upload's bytes against their declaration, and returns the name of the trusted key that
-/// signed them, if one did. The server knows no bitstream format; the daemon passes the function in.
-#[derive(Clone)]
-pub struct UploadCheck(Arc<UploadValidator>);
-
-impl UploadCheck {
-    /// From a function. It may block: it runs on a blocking thread.
-    pub fn new(
-        validate: impl Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(validate))
-    }
-
-    /// Validates an upload.
-    pub(crate) fn validate(&self, upload: Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> {
-        (self.0)(upload)
-    }
-}
-
-impl fmt::Debug for UploadCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UploadCheck")
     }
 }

@@ -13,8 +13,9 @@ use snic_controller::{
     StatePlace, StateView, TenantView,
 };
 use snic_domain::{Headroom, RegionState};
+use snic_front::configurations;
 
-use crate::{configurations, error};
+use crate::error;
 
 mod fairness;
 

@@ -46,15 +46,17 @@ const ARROWS: &[(&str, To)] = &[
             "api",
             "audit",
             "controller",
+            "front",
             "ports",
             "telemetry",
             "domain",
-            "nts",
             "web",
         ]),
     ),
-    // Decides what the server asks.
-    ("authorization-*", To::Only(&["controller", "server"])),
+    // What stands before the services of any server. Of the controller it knows only who calls.
+    ("front", To::Only(&["admission", "api", "audit", "controller", "domain", "nts", "telemetry"])),
+    // Decides what the front asks.
+    ("authorization-*", To::Only(&["controller", "front"])),
     ("audit", To::Only(&["api", "controller", "domain"])),
     ("web", To::Only(&["api"])),
     ("telemetry", To::Only(&[])),

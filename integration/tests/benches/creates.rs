@@ -18,12 +18,13 @@ use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{Bandwidth, DagName, DagSpec, Digest, NtTypeId};
+use snic_front::identity::TrustDomain;
+use snic_front::uploads::UploadCheck;
 use snic_integration::TestClient;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::{Batch, Done, Store, StoreError};
-use snic_server::identity::TrustDomain;
+use snic_server::ServerSettings;
 use snic_server::shell::{self, CardSlot};
-use snic_server::{ServerSettings, UploadCheck};
 use snic_store_sled::{SledOptions, SledStore};
 use tokio::runtime::Runtime;
 
@@ -118,16 +119,15 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
     let id = "card0".parse().expect("a label");
     let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
     let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
-    let controller = Controller::recover(ControllerSettings::default(), [], 1, shell::wall_clock());
+    let controller =
+        Controller::recover(ControllerSettings::default(), [], 1, snic_front::wall_clock());
     let controller = controller.expect("an empty store");
     let (plane, running) = shell::start(controller, recorder.clone(), vec![slot]).expect("threads");
     let socket = folder.path().join("socket");
     let domain = TrustDomain::new("snic.local").expect("a domain");
-    let settings = ServerSettings {
-        unix: Some(socket.clone()),
-        unix_peers: snic_integration::everybody(),
-        ..ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)))
-    };
+    let mut settings = ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)));
+    settings.front.unix = Some(socket.clone());
+    settings.front.unix_peers = snic_integration::everybody();
     let clients = runtime.block_on(async {
         tokio::spawn(snic_server::serve(plane, settings, std::future::pending()));
         let mut clients = Vec::new();

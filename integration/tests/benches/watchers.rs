@@ -16,12 +16,14 @@ use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
+use snic_front::identity::TrustDomain;
+use snic_front::settings::Limits;
+use snic_front::uploads::UploadCheck;
 use snic_integration::TestClient;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::MemoryStore;
-use snic_server::identity::TrustDomain;
+use snic_server::ServerSettings;
 use snic_server::shell::{self, CardSlot};
-use snic_server::{Limits, ServerSettings, UploadCheck};
 
 /// As in the daemon.
 #[global_allocator]
@@ -47,7 +49,8 @@ async fn serve(folder: &std::path::Path) -> (TestClient, shell::Running) {
     let id = "card0".parse().expect("a label");
     let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
     let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
-    let controller = Controller::recover(ControllerSettings::default(), [], 1, shell::wall_clock());
+    let controller =
+        Controller::recover(ControllerSettings::default(), [], 1, snic_front::wall_clock());
     let controller = controller.expect("an empty store");
     let store = Arc::new(MemoryStore::new());
     let (plane, running) = shell::start(controller, store, vec![slot]).expect("threads");
@@ -59,12 +62,10 @@ async fn serve(folder: &std::path::Path) -> (TestClient, shell::Running) {
         calls_per_connection_max: EACH + 8,
         ..Limits::default()
     };
-    let settings = ServerSettings {
-        unix: Some(socket.clone()),
-        unix_peers: snic_integration::everybody(),
-        limits,
-        ..ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)))
-    };
+    let mut settings = ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)));
+    settings.front.unix = Some(socket.clone());
+    settings.front.unix_peers = snic_integration::everybody();
+    settings.front.limits = limits;
     tokio::spawn(snic_server::serve(plane, settings, std::future::pending()));
     let client = loop {
         match TestClient::connect(&socket, "operator/bench").await {

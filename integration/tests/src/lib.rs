@@ -16,8 +16,8 @@ pub use daemon::{DaemonProcess, Home, program};
 ///
 /// # Panics
 /// Never: the identities are valid.
-pub fn everybody() -> snic_server::UnixPeers {
-    let mut peers = snic_server::UnixPeers::default();
+pub fn everybody() -> snic_front::identity::UnixPeers {
+    let mut peers = snic_front::identity::UnixPeers::default();
     let user = rustix::process::geteuid().as_raw();
     let all = ["operator/*", "tenant/*", "orchestrator/*"];
     peers.allow(user, all).expect("valid identities");

@@ -8,11 +8,13 @@ use snic_bitstream::check_upload;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Controller, ControllerSettings, Scheme};
 use snic_domain::{CardId, CardProfile, NtTypeId};
+use snic_front::identity::TrustDomain;
+use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::MemoryStore;
+use snic_server::ServerSettings;
 use snic_server::shell::{self, CardSlot, OpenedCard, Running};
-use snic_server::{ServerSettings, TrustDomain, Upload, UploadCheck, UploadProblem};
 use tokio::sync::oneshot;
 
 /// A control plane that serves on a unix socket.
@@ -36,11 +38,11 @@ impl Embedded {
         // Rates that follow the load would differ by the moment at which they were set.
         settings.fairness.scheme = Scheme::Static;
         settings.autoscaling.enabled = false;
-        let controller = Controller::recover(settings, [], 7, shell::wall_clock());
+        let controller = Controller::recover(settings, [], 7, snic_front::wall_clock());
         let (shared, offered) = (card.clone(), profile.clone());
         let open = Box::new(move || -> OpenedCard {
             let mut card = shared.clone();
-            card.poll(shell::wall_clock()).map_err(|error| error.to_string())?;
+            card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
             Ok((Box::new(card), offered.clone()))
         });
         let id = CardId::new("card0").expect("a label");
@@ -57,11 +59,9 @@ impl Embedded {
                 .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
         });
         let domain = TrustDomain::new("snic.test").expect("a domain");
-        let settings = ServerSettings {
-            unix: Some(folder.path().join("snicd.sock")),
-            unix_peers: snic_integration::everybody(),
-            ..ServerSettings::new(domain, check)
-        };
+        let mut settings = ServerSettings::new(domain, check);
+        settings.front.unix = Some(folder.path().join("snicd.sock"));
+        settings.front.unix_peers = snic_integration::everybody();
         let bound = snic_server::bind(settings).await.expect("it listens");
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(bound.serve(plane, async move {

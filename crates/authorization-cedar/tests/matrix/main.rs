@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use snic_authorization_cedar::{CedarPolicies, DEFAULT, PolicyFile};
-use snic_server::access::find;
-use snic_server::authorization::{Authorization, Authorizer as _, NamedResource, Question};
-use snic_server::identity::CallerIdentity;
+use snic_front::access::CONTROL;
+use snic_front::authorization::{Authorization, Authorizer as _, NamedResource, Question};
+use snic_front::identity::CallerIdentity;
 use tonic::Code;
 
 #[allow(dead_code, reason = "the server's tests use all of it")]
@@ -43,7 +43,7 @@ fn the_default_policies_say_what_the_matrix_says() {
     let policies = default_policies();
     let mut cells = 0;
     for row in MATRIX {
-        let method = find(row.path).expect("a method");
+        let method = CONTROL.find(row.path).expect("a method");
         if !method.is_decided() {
             continue;
         }
@@ -65,7 +65,7 @@ fn the_default_policies_say_what_the_matrix_says() {
 #[tokio::test]
 async fn each_kind_of_caller_may_call_what_the_matrix_says_and_nothing_else() {
     let authorization = Authorization::new(Arc::new(default_policies()));
-    let rig = Rig::adjusted(|settings| settings.authorization = authorization).await;
+    let rig = Rig::adjusted(|settings| settings.front.authorization = authorization).await;
     for kind in KINDS {
         let channel = match who(kind) {
             None => rig.connect(None).await,

@@ -16,8 +16,8 @@ use rcgen::{
     RevokedCertParams, SanType, SerialNumber,
 };
 use serde::{Deserialize, Serialize};
-use snic_server::TrustDomain;
-use snic_server::identity::of_certificate;
+use snic_front::identity::TrustDomain;
+use snic_front::identity::of_certificate;
 
 use crate::secrets::{hex, random, write};
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use snic_server::authorization::Authorizer;
+use snic_front::authorization::Authorizer;
 
 use crate::settings::Settings;
 
@@ -66,7 +66,7 @@ impl AuthorizationFiles {
     pub fn read(&mut self) -> anyhow::Result<AuthorizationReading> {
         check_built_in(self.folder.as_deref())?;
         Ok(AuthorizationReading {
-            authorizer: Arc::new(snic_server::authorization::BuiltIn),
+            authorizer: Arc::new(snic_front::authorization::BuiltIn),
             changes: Vec::new(),
             rejected: Vec::new(),
         })

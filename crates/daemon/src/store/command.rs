@@ -9,7 +9,6 @@ use clap::{Args, Subcommand};
 use snic_controller::{Controller, LAYOUT, shown};
 use snic_domain::Digest;
 use snic_ports::store::StoreError;
-use snic_server::shell;
 use snic_store_sled::inspection::{Inspected, inspect};
 use snic_store_sled::{SledOptions, SledStore};
 
@@ -71,7 +70,7 @@ fn findings(settings: &Settings) -> Result<Vec<String>> {
     let Inspected { records, recovery, blobs } = look(folder)?;
     println!("{}: {} records, {} bitstreams", folder.display(), records.len(), blobs.len());
     let policies = policies::load(settings.policies_dir.as_deref())?;
-    let found = Controller::inspect(policies, records, shell::wall_clock());
+    let found = Controller::inspect(policies, records, snic_front::wall_clock());
     if let Some(older) = found.older_layout {
         println!("layout {older}; a start migrates it to layout {LAYOUT}");
     }

@@ -10,7 +10,6 @@ use snic_controller::{
     Controller, ControllerSettings, Migrated, RecordWrite, SetAside, is_set_aside, migrate,
 };
 use snic_ports::store::{Batch, Store, Write};
-use snic_server::shell;
 use snic_store_sled::{SledOptions, steady};
 
 use crate::secrets::random;
@@ -66,7 +65,7 @@ pub fn adopt(store: &dyn Store, policy: ControllerSettings) -> Result<Adopted> {
     let records = store.scan("").context("read the store")?;
     let Migrated { records, from, writes } = migrate(records).context("read the store's layout")?;
     let was_whole = !records.iter().any(|(key, _)| is_set_aside(key));
-    let recovered = Controller::recover_rest(policy, records, secret()?, shell::wall_clock());
+    let recovered = Controller::recover_rest(policy, records, secret()?, snic_front::wall_clock());
     let (controller, set_aside) = recovered.context("recover the state from the store")?;
     if let Some(from) = from {
         tracing::info!(from, records = writes.len(), "the store's records were migrated");

@@ -34,10 +34,11 @@ use snic_controller::{
     OperationView, RegionView, ResourceKey, ResourceKind, RuleView, TenantView,
 };
 use snic_domain::{CardId, DagName, DagUid, OperationId, RegionId, TenantId, VmId};
+use snic_front::share::{CallerFlow, CallerLevel};
+use snic_front::wall_clock;
 use tokio::sync::{OnceCell, broadcast, watch};
 
-use crate::share::{Flow, Level};
-use crate::shell::{ControlPlane, Notice, ShellError, wall_clock};
+use crate::shell::{ControlPlane, Notice, ShellError};
 
 use ring::{KnownResources, Ring};
 
@@ -365,7 +366,7 @@ impl Hub {
     pub async fn start(plane: &ControlPlane, kept: Kept) -> Result<Arc<Self>, ShellError> {
         let changes = plane.changes();
         let (known, floor) =
-            plane.read_at(Level::Watches, Flow::Server, KnownResources::of).await?;
+            plane.read_at(CallerLevel::Watches, CallerFlow::Server, KnownResources::of).await?;
         let hub = Arc::new(Self::new(known, floor, kept));
         tokio::spawn(Arc::clone(&hub).collect(changes));
         Ok(hub)
@@ -490,14 +491,16 @@ impl Hub {
             // A tenant with many changes delays only the changes of that tenant.
             let flow = match &*change.change {
                 Change::Dag(DagName { tenant, .. }, _)
-                | Change::Resource { tenant: Some(tenant), .. } => Flow::Tenant(tenant.clone()),
-                Change::Region(..) | Change::Resource { tenant: None, .. } => Flow::Server,
+                | Change::Resource { tenant: Some(tenant), .. } => {
+                    CallerFlow::Tenant(tenant.clone())
+                }
+                Change::Region(..) | Change::Resource { tenant: None, .. } => CallerFlow::Server,
                 told => {
                     let view = told_with(told);
                     return Ok(CachedView { as_of: change.revision, view });
                 }
             };
-            let (view, as_of) = plane.read_at(Level::Watches, flow, query).await?;
+            let (view, as_of) = plane.read_at(CallerLevel::Watches, flow, query).await?;
             Ok(CachedView { as_of, view })
         };
         change.cached.get_or_try_init(read).await

@@ -10,10 +10,10 @@ use snic_api::v1::ErrorReason;
 use snic_api::v1::audit_service_server::AuditService;
 use snic_audit::{AuditLog, Entry, Filter};
 use snic_controller::Caller;
+use snic_front::gate::caller;
 use tonic::{Request, Response};
 
 use super::{RpcResult, Services, page};
-use crate::gate::caller;
 
 #[tonic::async_trait]
 impl AuditService for Services {

@@ -7,13 +7,13 @@ use snic_api::v1::ErrorReason;
 use snic_api::v1::authorization_service_server::AuthorizationService;
 use snic_controller::Caller;
 use snic_domain::TenantId;
+use snic_front::access::{CONTROL, MethodEffect, Row};
+use snic_front::authorization::{Authorizer, NamedResource, Question, ResourceType, is_within};
+use snic_front::gate::passage;
+use snic_front::identity::CallerIdentity;
 use tonic::{Request, Response};
 
 use super::{RpcResult, Services};
-use crate::access::{self, MethodEffect, Row};
-use crate::authorization::{Authorizer, NamedResource, Question, ResourceType, is_within};
-use crate::gate::passage;
-use crate::identity::CallerIdentity;
 
 #[tonic::async_trait]
 impl AuthorizationService for Services {
@@ -88,7 +88,7 @@ fn check(
 }
 
 fn method(text: &str) -> Result<Row, ApiError> {
-    access::named(text).ok_or_else(|| {
+    CONTROL.named(text).ok_or_else(|| {
         let rule = format_args!(
             "{:?} is no method that policies decide about (expected e.g. CreateDag or \
              DagService/CreateDag)",

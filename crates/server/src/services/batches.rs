@@ -9,11 +9,11 @@ use snic_api::v1::operation_metadata::Verb;
 use snic_controller::{Caller, Command, ControlError, DagBatch, NewDag, Reply, Request};
 use snic_domain::TenantId;
 use snic_domain::limits::DAG_BATCH_MAX;
+use snic_front::configurations;
+use snic_front::share::{CallerFlow, CallerLevel};
 
 use super::{Services, repeat_of, unexpected};
-use crate::configurations;
 use crate::error::{OperationKind, failure, of_control};
-use crate::share::{Flow, Level};
 use crate::shell::ShellError;
 use crate::wire;
 
@@ -81,7 +81,7 @@ impl Services {
         batch: &DagBatch,
         request_id: Option<String>,
     ) -> Result<Vec<Wire>, ApiError> {
-        let _place = self.0.batches.enter(Level::of(caller), Flow::from(caller))?;
+        let _place = self.0.batches.enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
         let mut plans = 0;
         let reply = loop {
             plans += 1;

@@ -10,10 +10,12 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::bitstream_service_server::BitstreamService;
-use snic_api::v1::upload_bitstream_request::Part;
 use snic_controller::{BitstreamView, Caller, Command, Controller, Reply, ResourceKind};
-use snic_domain::{Bitstream, BitstreamId, Digest, NtType, NtTypeId, TenantId};
-use tonic::{Request, Response, Status, Streaming};
+use snic_domain::{Bitstream, BitstreamId, NtType, NtTypeId, TenantId};
+use snic_front::gate::{caller, passage};
+use snic_front::share::{CallerFlow, CallerLevel};
+use snic_front::uploads;
+use tonic::{Request, Response, Streaming};
 
 use super::watching::{Event, Events, WatchSpec};
 use super::{
@@ -21,14 +23,8 @@ use super::{
     reply_as, request_id,
 };
 use crate::error::{OperationKind, failure};
-use crate::gate::{caller, of_transport, passage};
 use crate::hub::Topic;
-use crate::settings::Upload;
-use crate::share::{Flow, Level, overloaded};
 use crate::wire;
-
-/// Most bytes of a chunk.
-pub(crate) const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 #[tonic::async_trait]
 impl BitstreamService for Services {
@@ -38,15 +34,17 @@ impl BitstreamService for Services {
     ) -> RpcResult<v1::UploadBitstreamResponse> {
         let caller = caller(&request)?;
         let passage = passage(&request)?;
-        let _place = self.0.uploads.enter(Level::of(&caller), Flow::from(&caller))?;
+        let _place = self.0.uploads.enter(CallerLevel::of(&caller), CallerFlow::from(&caller))?;
         let mut stream = request.into_inner();
-        let header = header(&mut stream).await?;
+        let header = uploads::header(&mut stream).await?;
         passage.decide_asked(&header)?;
         let mut declared = bitstream::bitstream(&header)?;
         let repeat = request_id("header.request_id", &header.request_id).map_err(ApiError::from)?;
         let nts = self.usable_nts(&caller, &declared).await?;
-        let bytes = collect(&mut stream, &declared).await?;
-        let (bytes, signed_by) = self.check(bytes, &declared, nts, header.signature).await?;
+        let bytes = uploads::collect(&mut stream, &declared).await?;
+        let (bytes, signed_by) =
+            uploads::check(self.0.upload_check.clone(), bytes, &declared, nts, header.signature)
+                .await?;
         declared.signed_by = signed_by;
         // In a separate task, so that it completes even if the caller disconnects.
         let (plane, registrant) = (self.0.plane.clone(), caller.clone());
@@ -204,89 +202,6 @@ fn seen_by(view: &BitstreamView, reader: &Caller) -> v1::Bitstream {
     shown
 }
 
-fn invalid_stream(what: &str) -> ApiError {
-    ApiError::new(ErrorReason::InvalidStream, what)
-}
-
-/// The next part; `None` at the end.
-async fn next(stream: &mut Streaming<v1::UploadBitstreamRequest>) -> Result<Option<Part>, Status> {
-    let message = stream.message().await.map_err(|status| {
-        let known = of_transport(&status, CHUNK_BYTES_MAX);
-        known.map_or(status, Status::from)
-    })?;
-    match message {
-        None => Ok(None),
-        Some(message) => match message.part {
-            Some(part) => Ok(Some(part)),
-            None => {
-                Err(invalid_stream("a message has neither a header nor a chunk; set one of them")
-                    .into())
-            }
-        },
-    }
-}
-
-async fn header(
-    stream: &mut Streaming<v1::UploadBitstreamRequest>,
-) -> Result<v1::BitstreamHeader, Status> {
-    match next(stream).await? {
-        Some(Part::Header(header)) => Ok(header),
-        Some(Part::Chunk(_)) => {
-            Err(invalid_stream("the first message is a chunk; send the header first").into())
-        }
-        None => Err(invalid_stream(
-            "the stream ended before the header; send the header, then the chunks",
-        )
-        .into()),
-    }
-}
-
-fn size_mismatch(declared: &Bitstream, what: &str) -> ApiError {
-    let text = format!("{} bytes declared, but {what}", declared.size.get());
-    ApiError::in_field(ErrorReason::SizeMismatch, "header.size_bytes", text)
-}
-
-/// Collects exactly the declared number of bytes.
-async fn collect(
-    stream: &mut Streaming<v1::UploadBitstreamRequest>,
-    declared: &Bitstream,
-) -> Result<Vec<u8>, Status> {
-    let size = usize::try_from(declared.size.get()).unwrap_or(usize::MAX);
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(size).map_err(|_| {
-        let text = format!("no memory for an upload of {size} bytes; try again later");
-        overloaded(text, size)
-    })?;
-    while let Some(part) = next(stream).await? {
-        let chunk = match part {
-            Part::Chunk(chunk) => chunk,
-            Part::Header(_) => {
-                return Err(
-                    invalid_stream("second header; send the header once, then chunks").into()
-                );
-            }
-        };
-        if chunk.is_empty() {
-            return Err(invalid_stream("empty chunk (allowed: 1 byte to 1 MiB)").into());
-        }
-        if chunk.len() > CHUNK_BYTES_MAX {
-            let text = format!("chunk of {} bytes is too large (limit: 1 MiB)", chunk.len());
-            return Err(ApiError::new(ErrorReason::LimitExceeded, &text)
-                .violation("chunk", text)
-                .into());
-        }
-        if chunk.len() > size - bytes.len() {
-            return Err(size_mismatch(declared, "more were sent").into());
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    if bytes.len() < size {
-        let what = format!("the stream ended after {}", bytes.len());
-        return Err(size_mismatch(declared, &what).into());
-    }
-    Ok(bytes)
-}
-
 impl Services {
     /// The declared NT types. Unknown ones, and those that the owner may not use, are errors; so is an
     /// owner that the caller may not upload for.
@@ -322,38 +237,4 @@ impl Services {
         }
         Ok(found.into_iter().filter_map(|(_, nt)| nt).collect())
     }
-
-    /// Checks the bytes against the declaration, on a blocking thread.
-    async fn check(
-        &self,
-        bytes: Vec<u8>,
-        declared: &Bitstream,
-        nts: Vec<NtType>,
-        signature: Vec<u8>,
-    ) -> Result<(Vec<u8>, Option<Box<str>>), ApiError> {
-        let (declared, validator) = (declared.clone(), self.0.upload_check.clone());
-        let checked = tokio::task::spawn_blocking(move || {
-            check_digest(&bytes, &declared)?;
-            let upload =
-                Upload { bytes: &bytes, declared: &declared, nts: &nts, signature: &signature };
-            let signed_by = validator.validate(upload).map_err(|problem| {
-                let field = match problem.field.as_str() {
-                    "chunk" => problem.field,
-                    field => format!("header.{field}"),
-                };
-                ApiError::in_field(ErrorReason::ManifestMismatch, &field, problem.what)
-            })?;
-            Ok((bytes, signed_by))
-        });
-        checked.await.unwrap_or_else(|_| Err(ApiError::internal("upload check")))
-    }
-}
-
-fn check_digest(bytes: &[u8], declared: &Bitstream) -> Result<(), ApiError> {
-    let actual = Digest::of(bytes);
-    if actual == declared.digest {
-        return Ok(());
-    }
-    let text = format!("declared digest is {}, actual digest is {actual}", declared.digest);
-    Err(ApiError::in_field(ErrorReason::DigestMismatch, "header.digest", text))
 }

@@ -7,6 +7,7 @@ use snic_api::v1;
 use snic_api::v1::card_service_server::CardService;
 use snic_controller::{Caller, CardView, Command, Controller, RegionView, Reply, ResourceKind};
 use snic_domain::{CardId, RegionId};
+use snic_front::gate::caller;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -15,7 +16,6 @@ use super::{
     Missing, RpcResult, Services, absent, consolidation, guarded, listing, repeat_of, reply_as,
 };
 use crate::error::{OperationKind, failure};
-use crate::gate::caller;
 use crate::hub::Topic;
 use crate::links::CardLinks;
 use crate::wire;

@@ -8,14 +8,14 @@ use snic_api::v1::dag_service_server::DagService;
 use snic_api::v1::operation_metadata::Verb;
 use snic_controller::{Caller, Command, Controller, DagView, Reply};
 use snic_domain::{DagName, Headroom, TenantId};
+use snic_front::configurations;
+use snic_front::gate::caller;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
 use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, unexpected};
-use crate::configurations;
 use crate::error::OperationKind;
-use crate::gate::caller;
 use crate::hub::Topic;
 use crate::wire;
 

@@ -4,12 +4,12 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::event_service_server::EventService;
 use snic_controller::{Caller, Controller, LogEntry};
+use snic_front::gate::caller;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::watching::{Event, WatchSpec};
 use super::{RpcResult, Services, listing};
-use crate::gate::caller;
 use crate::hub::Topic;
 use crate::wire;
 

@@ -6,10 +6,10 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::fairness_service_server::FairnessService;
 use snic_controller::FairnessView;
+use snic_front::gate::caller;
 use tonic::{Request, Response};
 
 use super::{RpcResult, Services, listing};
-use crate::gate::caller;
 use crate::wire;
 
 /// Sort key of an entry: tenant, then card.

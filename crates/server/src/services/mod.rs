@@ -24,27 +24,26 @@ mod watching;
 
 use std::sync::Arc;
 
-use snic_api::convert::FieldProblem;
 use snic_api::error::ApiError;
 use snic_api::list::{Keyed, Listed, Listing};
-use snic_api::names::excerpt;
 use snic_api::page::{Page, PageRequest, Query};
 use snic_api::v1::{self, ErrorReason};
 use snic_audit::AuditLog;
 use snic_controller::{Caller, Command, Controller, Reply, Request};
 use snic_domain::TenantId;
+use snic_front::error::shutting_down;
+use snic_front::fields::{etag, repeat_of, request_id};
+use snic_front::listing;
+use snic_front::settings::Limits;
+use snic_front::share::{CallerFlow, CallerLevel, Places};
+use snic_front::uploads::UploadCheck;
 use tokio::sync::{Semaphore, watch};
 use tonic::Status;
-use uuid::Uuid;
-use uuid::fmt::Hyphenated;
 
-pub(crate) use bitstreams::CHUNK_BYTES_MAX;
-
-use crate::error::{OperationKind, failure, shutting_down};
+use crate::error::{OperationKind, failure};
 use crate::hub::Hub;
 use crate::links::CardLinks;
-use crate::settings::{DiagnosticsSource, Limits, ServerSettings, UploadCheck};
-use crate::share::{Flow, Level, Places};
+use crate::settings::{DiagnosticsSource, ServerSettings};
 use crate::shell::ControlPlane;
 use crate::wire;
 
@@ -81,23 +80,23 @@ impl Services {
         Self(Arc::new(Shared {
             plane,
             hub,
-            limits: settings.limits.clone(),
+            limits: settings.front.limits.clone(),
             uploads: Places::uploads(
-                settings.limits.uploads_max,
-                settings.limits.uploads_per_caller_max,
+                settings.front.limits.uploads_max,
+                settings.front.limits.uploads_per_caller_max,
             ),
             batches: Places::batches(
-                settings.limits.batches_max,
-                settings.limits.batches_per_caller_max,
+                settings.front.limits.batches_max,
+                settings.front.limits.batches_per_caller_max,
             ),
             packet_watches: Places::packet_watches(
-                settings.limits.packet_watches_max,
-                settings.limits.packet_watches_per_caller_max,
+                settings.front.limits.packet_watches_max,
+                settings.front.limits.packet_watches_per_caller_max,
             ),
             searches: Semaphore::new(1),
             upload_check: settings.upload_check.clone(),
             card_links: settings.card_links.clone(),
-            audit: settings.audit.clone(),
+            audit: settings.front.audit.clone(),
             diagnostics: settings.diagnostics.clone(),
             stopping,
         }))
@@ -144,7 +143,7 @@ impl Services {
     {
         let reader = caller.clone();
         let query = move |controller: &Controller| query(controller, &reader);
-        let read = self.0.plane.read_at(Level::of(caller), Flow::from(caller), query);
+        let read = self.0.plane.read_at(CallerLevel::of(caller), CallerFlow::from(caller), query);
         read.await.map_err(|error| failure(error, OperationKind::Change, caller))
     }
 
@@ -182,22 +181,6 @@ impl Services {
     }
 }
 
-/// Parses the fields that list requests have in common.
-macro_rules! listing {
-    ($resource:ty, $query:expr, $request:expr) => {
-        snic_api::list::Listing::parse::<$resource>(
-            $query,
-            snic_api::list::ListFields {
-                page_size: $request.page_size,
-                page_token: &$request.page_token,
-                filter: &$request.filter,
-                order_by: &$request.order_by,
-            },
-        )
-    };
-}
-use listing;
-
 /// Parses the paging fields of a list request.
 fn page(query: Query, size: i32, token: &str) -> Result<PageRequest, ApiError> {
     PageRequest::parse(query, size, token).map_err(|error| ApiError::invalid_page(&error))
@@ -207,11 +190,6 @@ fn page(query: Query, size: i32, token: &str) -> Result<PageRequest, ApiError> {
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // Without a sender the server has stopped.
     let _ = stopping.wait_for(|stopping| *stopping).await;
-}
-
-/// The etag, if there is one.
-fn etag(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// A change that is made only if the resource has this etag; without one in any case.
@@ -271,27 +249,6 @@ impl Missing {
     }
 }
 
-/// A request's `request_id`.
-fn repeat_of(text: &str) -> Result<Option<String>, ApiError> {
-    request_id("request_id", text).map_err(ApiError::from)
-}
-
-/// The request id in canonical form, if there is one.
-fn request_id(field: &str, text: &str) -> Result<Option<String>, FieldProblem> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    // Only the hyphenated form: one id must not have several spellings.
-    let uuid = Uuid::try_parse(text).ok().filter(|_| text.len() == Hyphenated::LENGTH);
-    uuid.map(|uuid| Some(uuid.hyphenated().to_string())).ok_or_else(|| {
-        let rule = format_args!(
-            "{:?} is not a valid UUID (expected e.g. 123e4567-e89b-42d3-a456-426614174000)",
-            excerpt(text)
-        );
-        FieldProblem::invalid(field, rule)
-    })
-}
-
 /// The controller's reply does not belong to the command.
 fn unexpected(reply: &Reply) -> ApiError {
     tracing::error!(?reply, "the controller's reply does not belong to the command");
@@ -300,7 +257,7 @@ fn unexpected(reply: &Reply) -> ApiError {
 
 /// The resource is absent, or not visible to this caller.
 fn absent(name: &str) -> ApiError {
-    ApiError::not_found(crate::error::kind_of(name), name)
+    ApiError::not_found(snic_front::error::kind_of(name), name)
 }
 
 /// Rejects a change of another tenant's resource. To the caller, the resource exists only if it may read

@@ -7,6 +7,7 @@ use snic_api::v1;
 use snic_api::v1::network_task_service_server::NetworkTaskService;
 use snic_controller::{Caller, Command, Controller, NtView, Reply, ResourceKind};
 use snic_domain::NtTypeId;
+use snic_front::gate::caller;
 use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec};
@@ -14,7 +15,6 @@ use super::{
     Missing, RpcResult, Services, absent, check_owner, etag, listing, repeat_of, reply_as,
 };
 use crate::error::OperationKind;
-use crate::gate::caller;
 use crate::hub::Topic;
 use crate::wire;
 

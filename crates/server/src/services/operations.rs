@@ -10,14 +10,15 @@ use snic_api::v1::ErrorReason;
 use snic_api::v1::operation_service_server::OperationService;
 use snic_controller::{Caller, Command, Controller, OperationView, Reply, ResourceKind};
 use snic_domain::{OperationId, Timestamp};
+use snic_front::error::shutting_down;
+use snic_front::gate::{Deadline, caller};
+use snic_front::settings::WAIT_MAX;
 use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec};
 use super::{Missing, RpcResult, Services, absent, listing, repeat_of, reply_as, stopped};
-use crate::error::{OperationKind, shutting_down};
-use crate::gate::{Deadline, caller};
+use crate::error::OperationKind;
 use crate::hub::Topic;
-use crate::settings::WAIT_MAX;
 use crate::wire;
 
 /// Sort key of an operation: creation time, then id.

@@ -11,16 +11,17 @@ use snic_api::v1::ErrorReason;
 use snic_api::v1::orchestration_service_server::OrchestrationService;
 use snic_controller::{BindingView, Caller, Command, Controller, Reply};
 use snic_domain::{BindingState, BindingTarget, TenantId, VmId};
+use snic_front::error::shutting_down;
+use snic_front::gate::{Deadline, Passage, caller, out_of_time, passage};
+use snic_front::settings::WAIT_MAX;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::authorization::binding as policy_binding;
 use super::watching::{Event, WatchSpec};
 use super::{Missing, RpcResult, Services, absent, guarded, listing, repeat_of, reply_as, stopped};
-use crate::error::{OperationKind, shutting_down};
-use crate::gate::{Deadline, Passage, caller, out_of_time, passage};
+use crate::error::OperationKind;
 use crate::hub::Topic;
-use crate::settings::WAIT_MAX;
 
 /// Most virtual machines in one heartbeat: far more than a host runs.
 const HEARTBEAT_VMS_MAX: usize = 1_000;

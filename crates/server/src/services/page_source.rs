@@ -7,13 +7,13 @@ use snic_api::v1::card_service_server::CardService as _;
 use snic_api::v1::dag_service_server::DagService as _;
 use snic_api::v1::fairness_service_server::FairnessService as _;
 use snic_controller::{Caller, Controller, ResourceKey};
+use snic_front::gate::OwnCaller;
 use snic_web::{Changes, PageChange, PageResource, PageSource};
 use tonic::{Request, Status};
 
 use super::Services;
 use super::cards::regions;
 use super::watching::{Event, Told, WatchSpec};
-use crate::gate::OwnCaller;
 use crate::hub::{ChangeKind, ResourceView, Topic};
 use crate::wire;
 

@@ -8,6 +8,7 @@ use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::system_service_server::SystemService;
 use snic_controller::{Caller, Command, Controller, Reply};
+use snic_front::gate::caller;
 use snic_ports::store::StoreError;
 use snic_ports::store::backup::Writer;
 use tokio::sync::mpsc;
@@ -16,7 +17,6 @@ use tonic::{Request, Response, Status};
 
 use super::{RpcResult, Services, repeat_of};
 use crate::error::OperationKind;
-use crate::gate::caller;
 use crate::shell::{ControlPlane, Pinned};
 
 /// Bytes of one chunk of a backup: below the 4 MiB that clients accept.
@@ -74,7 +74,9 @@ impl SystemService for Services {
     ) -> RpcResult<v1::GetDiagnosticsResponse> {
         caller(&request)?;
         // Refreshes the metrics that are read on demand.
-        crate::observe::refresh(&self.0.plane).await.map_err(|_| crate::error::shutting_down())?;
+        crate::observe::refresh(&self.0.plane)
+            .await
+            .map_err(|_| snic_front::error::shutting_down())?;
         Ok(Response::new(self.0.diagnostics.collect().into()))
     }
 }

@@ -7,12 +7,12 @@ use snic_api::v1;
 use snic_api::v1::tenant_service_server::TenantService;
 use snic_controller::{Caller, Command, Controller, Reply, ResourceKind, TenantView};
 use snic_domain::{TenantId, TenantPatch};
+use snic_front::gate::caller;
 use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec};
 use super::{Missing, RpcResult, Services, absent, etag, listing, repeat_of, reply_as};
 use crate::error::OperationKind;
-use crate::gate::caller;
 use crate::hub::Topic;
 use crate::wire;
 

@@ -10,15 +10,15 @@ use snic_api::v1::packet_sighting::Step;
 use snic_api::v1::traffic_service_server::TrafficService;
 use snic_controller::{Caller, DagView};
 use snic_domain::{DagName, DagUid, NodeId, NtTypeId, RegionId, Slot};
+use snic_front::error::shutting_down;
+use snic_front::gate::caller;
+use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::packets::{PacketStep, PacketWatch, SeenPacket, SeenPackets, WatchError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{RpcResult, Services, absent, stopped};
-use crate::error::shutting_down;
-use crate::gate::caller;
-use crate::share::{Flow, Level};
 use crate::wire;
 
 /// The longest frame of any card.
@@ -67,7 +67,8 @@ impl TrafficService for Services {
             );
             return Err(invalid_state(&name, &text).into());
         };
-        let place = self.0.packet_watches.enter(Level::of(&caller), Flow::from(&caller))?;
+        let place =
+            self.0.packet_watches.enter(CallerLevel::of(&caller), CallerFlow::from(&caller))?;
         let watch = blocking(move || window.watch(uid, bytes)).await?;
         let watch = watch.map_err(|error| unwatchable(&error))?;
         let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
@@ -225,5 +226,5 @@ fn unwatchable(error: &WatchError) -> ApiError {
             ApiError::new(ErrorReason::CardUnavailable, text)
         }
     };
-    error.retry_after(crate::error::RETRY_SOON)
+    error.retry_after(snic_front::error::RETRY_SOON)
 }

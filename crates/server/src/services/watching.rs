@@ -11,12 +11,12 @@ use snic_api::error::ApiError;
 use snic_api::v1::{self, ErrorReason};
 use snic_controller::{Caller, Change, Controller, ResourceKey, RevisionTooOld, Stamp};
 use snic_domain::TenantId;
+use snic_front::error::{RETRY_SOON, shutting_down};
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{Services, stopped};
-use crate::error::{RETRY_SOON, shutting_down};
 use crate::hub::{ChangeKind, ChangedResource, Follower, FromView, NotKept, Topic};
 use crate::wire;
 

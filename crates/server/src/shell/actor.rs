@@ -9,6 +9,7 @@ use snic_controller::{
     Event, NumberedBatch, Outbox, Reply, Request,
 };
 use snic_domain::{CardId, Digest, TenantId};
+use snic_front::wall_clock;
 use snic_ports::store::{Batch, Store, StoreError, Write};
 use snic_telemetry::metrics::{QUEUES, instruments};
 use snic_telemetry::trace::{TARGET, Trace};
@@ -19,7 +20,7 @@ use super::inbox::Inbox;
 use super::lines::{Line, Lines};
 use super::search_thread::Searches;
 use super::steps::Steps;
-use super::{Notice, Pins, traced, wall_clock};
+use super::{Notice, Pins, traced};
 
 /// The longest sleep of the thread, which bounds how late it notices that the clock was set back.
 const SLEEP_MAX: Duration = Duration::from_secs(1);

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use snic_controller::{CardCommand, CardReport, Event};
 use snic_domain::{CardId, Digest, Timestamp};
+use snic_front::wall_clock;
 use snic_ports::card::Card;
 use snic_ports::card::image::with_known_control;
 use snic_ports::driver::Session;
 use snic_ports::store::Store;
 
+use super::CardSlot;
 use super::actor::Message;
 use super::inbox::Inbox;
-use super::{CardSlot, wall_clock};
 
 /// Commands that may wait for a card. The controller has at most one commit, one load and one
 /// read-back under way, so a full channel means that the thread is stuck.

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use snic_admission::{FairQueue, Overflow, Served};
+use snic_front::share::{CallerFlow, CallerLevel, TIME_WEIGHTS};
 
 use super::actor::Message;
-use crate::share::{Flow, Level, TIME_WEIGHTS};
 
 /// Most waiting calls of one flow. The gate lets fewer in; but a caller may give up calls faster than the
 /// thread gets to them.
@@ -34,7 +34,7 @@ struct Shared {
 
 struct State {
     first: VecDeque<Message>,
-    calls: FairQueue<Flow, Message>,
+    calls: FairQueue<CallerFlow, Message>,
     closed: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum NotQueued {
 }
 
 /// A message, and the flow that its time is charged to.
-pub(super) type Received = (Message, Option<Served<Flow>>);
+pub(super) type Received = (Message, Option<Served<CallerFlow>>);
 
 impl Inbox {
     pub fn new() -> Self {
@@ -67,7 +67,12 @@ impl Inbox {
     }
 
     /// Queues a call.
-    pub fn call(&self, level: Level, flow: &Flow, message: Message) -> Result<(), NotQueued> {
+    pub fn call(
+        &self,
+        level: CallerLevel,
+        flow: &CallerFlow,
+        message: Message,
+    ) -> Result<(), NotQueued> {
         let mut state = self.0.state.lock();
         if state.closed {
             return Err(NotQueued::Closed);
@@ -96,7 +101,7 @@ impl Inbox {
     }
 
     /// Charges a flow for the time that its message took.
-    pub fn charge(&self, served: Served<Flow>, time: Duration) {
+    pub fn charge(&self, served: Served<CallerFlow>, time: Duration) {
         self.0.state.lock().calls.charge(served, time);
     }
 
@@ -127,14 +132,14 @@ mod tests {
         Message::Read(Box::new(|_| Box::new(|| ())), None)
     }
 
-    fn tenant(id: &str) -> Flow {
-        Flow::Tenant(id.parse().expect("a label"))
+    fn tenant(id: &str) -> CallerFlow {
+        CallerFlow::Tenant(id.parse().expect("a label"))
     }
 
     #[test]
     fn events_of_cards_and_store_are_handled_before_calls() {
         let inbox = Inbox::new();
-        inbox.call(Level::Tenants, &tenant("acme"), read()).expect("room");
+        inbox.call(CallerLevel::Tenants, &tenant("acme"), read()).expect("room");
         inbox.send(Message::Stop);
         assert!(matches!(inbox.receive(SOON), Some((Message::Stop, None))));
         assert!(matches!(inbox.receive(SOON), Some((Message::Read(..), Some(_)))));
@@ -145,13 +150,13 @@ mod tests {
     fn a_tenant_that_floods_delays_another_by_one_call() {
         let inbox = Inbox::new();
         for _ in 0..1_000 {
-            inbox.call(Level::Tenants, &tenant("acme"), read()).expect("room");
+            inbox.call(CallerLevel::Tenants, &tenant("acme"), read()).expect("room");
         }
         for _ in 0..100 {
             let (_, served) = inbox.receive(SOON).expect("one waits");
             inbox.charge(served.expect("a call"), Duration::from_millis(1));
         }
-        inbox.call(Level::Tenants, &tenant("globex"), Message::Stop).expect("room");
+        inbox.call(CallerLevel::Tenants, &tenant("globex"), Message::Stop).expect("room");
         let mut ahead = 0;
         while let Some((message, served)) = inbox.receive(SOON) {
             inbox.charge(served.expect("a call"), Duration::from_millis(1));
@@ -166,9 +171,9 @@ mod tests {
     #[test]
     fn a_closed_one_takes_nothing_and_keeps_nothing() {
         let inbox = Inbox::new();
-        inbox.call(Level::Tenants, &tenant("acme"), read()).expect("room");
+        inbox.call(CallerLevel::Tenants, &tenant("acme"), read()).expect("room");
         inbox.close();
-        let refused = inbox.call(Level::Tenants, &tenant("acme"), read());
+        let refused = inbox.call(CallerLevel::Tenants, &tenant("acme"), read());
         assert_eq!(refused, Err(NotQueued::Closed));
         inbox.send(Message::Stop);
         assert!(inbox.receive(Duration::ZERO).is_none());

@@ -25,13 +25,13 @@ mod traced;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use snic_controller::{
     Caller, Change, Command, ControlError, Controller, ControllerSettings, Event, Reply, Request,
 };
-use snic_domain::{Bitstream, CardId, CardProfile, Digest, TenantId, Timestamp};
+use snic_domain::{Bitstream, CardId, CardProfile, Digest, TenantId};
+use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::card::Card;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::{Store, StoreError};
@@ -40,8 +40,6 @@ use tokio::sync::{broadcast, oneshot};
 
 use actor::{Actor, Message};
 use inbox::{Inbox, NotQueued};
-
-use crate::share::{Flow, Level};
 
 /// Changes that a watcher may lag behind before it has to start again.
 const CHANGES_KEPT: usize = 4_096;
@@ -183,37 +181,12 @@ impl Running {
     }
 }
 
-/// Most by which the controller's time runs faster or slower than the machine's monotonic clock
-/// while it approaches wall time: one part in ten. A lease of 30 s that is renewed every 15 s
-/// outlives any step of the clock.
-const SLEW: u32 = 10;
-
-/// Wall time for the controller: it never goes backwards and never jumps. It runs with the
-/// machine's monotonic clock, a little faster or slower until it has reached wall time again: when
-/// somebody sets the wall clock, leases must not end, and timers must not stand still.
-pub fn wall_clock() -> Timestamp {
-    static LAST: Mutex<Option<(Timestamp, Instant)>> = Mutex::new(None);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut last = LAST.lock();
-    let now = onwards(*last, Timestamp::ZERO + since, Instant::now());
-    *last = Some(now);
-    now.0
-}
-
-/// The time after `last`, which was given out at an instant, for this wall time.
-fn onwards(
-    last: Option<(Timestamp, Instant)>,
-    wall: Timestamp,
-    instant: Instant,
-) -> (Timestamp, Instant) {
-    let Some((told, at)) = last else { return (wall, instant) };
-    let passed = instant.saturating_duration_since(at);
-    let slew = passed / SLEW;
-    let now = match wall.since(told + passed) {
-        ahead if ahead > Duration::ZERO => told + passed + ahead.min(slew),
-        _ => told + (passed - (told + passed).since(wall).min(slew)),
-    };
-    (now, instant)
+/// The level of a request: heartbeats must not fail.
+fn level_of(request: &Request) -> CallerLevel {
+    match request.command {
+        Command::Heartbeat { .. } => CallerLevel::of_health(&request.caller),
+        _ => CallerLevel::of(&request.caller),
+    }
 }
 
 /// Starts the threads of a control plane.
@@ -272,8 +245,8 @@ impl ControlPlane {
         let trace = Trace::current();
         let tenant = trace.is_some().then(|| traced::tenant_of(&request)).flatten();
         let trace = trace.for_tenant(tenant.map(TenantId::as_str));
-        let level = Level::of_command(&request.caller, &request.command);
-        let flow = Flow::from(&request.caller);
+        let level = level_of(&request);
+        let flow = CallerFlow::from(&request.caller);
         let message = Message::Request(Box::new(request), answer, trace);
         self.messages.call(level, &flow, message)?;
         Ok(answered.await.map_err(|_| ShellError::Stopped)??)
@@ -282,8 +255,8 @@ impl ControlPlane {
     /// Reads the state, in the time of this share. All that is read is durable when the answer arrives.
     pub(crate) async fn read<T, F>(
         &self,
-        level: Level,
-        flow: Flow,
+        level: CallerLevel,
+        flow: CallerFlow,
         query: F,
     ) -> Result<T, ShellError>
     where
@@ -297,8 +270,8 @@ impl ControlPlane {
     /// after it.
     pub(crate) async fn read_at<T, F>(
         &self,
-        level: Level,
-        flow: Flow,
+        level: CallerLevel,
+        flow: CallerFlow,
         query: F,
     ) -> Result<(T, u64), ShellError>
     where
@@ -310,12 +283,12 @@ impl ControlPlane {
             if answer.is_closed() {
                 return Box::new(|| ());
             }
-            let value = (query(controller), controller.revision(wall_clock()));
+            let value = (query(controller), controller.revision(snic_front::wall_clock()));
             // If the caller has given up, nobody needs the answer.
             Box::new(move || drop(answer.send(value)))
         });
         let reader = match &flow {
-            Flow::Tenant(tenant) => Some(tenant.clone()),
+            CallerFlow::Tenant(tenant) => Some(tenant.clone()),
             _ => None,
         };
         self.messages.call(level, &flow, Message::Read(query, reader))?;
@@ -324,7 +297,7 @@ impl ControlPlane {
 
     /// Whether the control plane replies.
     pub async fn answers(&self) -> bool {
-        self.read(Level::Health, Flow::Server, |_| ()).await.is_ok()
+        self.read(CallerLevel::Health, CallerFlow::Server, |_| ()).await.is_ok()
     }
 
     /// Replaces the policies, or returns why they are rejected; the controller logs both.
@@ -398,32 +371,5 @@ impl ControlPlane {
     /// The store, for backup and restore.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_follows_the_wall_without_a_jump_and_never_goes_back() {
-        let (at, second) = (Instant::now(), Duration::from_secs(1));
-        let wall = |seconds| Timestamp::ZERO + second * seconds;
-        let first = onwards(None, wall(100), at);
-        assert_eq!(first.0, wall(100));
-        let same = onwards(Some(first), wall(101), at + second);
-        assert_eq!(same.0, wall(101), "the wall goes as the machine does");
-        // Set forward by two minutes: a second takes 1.1 s until the wall is caught up.
-        let mut ahead = onwards(Some(same), wall(222), at + second * 2);
-        assert_eq!(ahead.0, wall(102) + second / 10);
-        for seconds in 3..1_300 {
-            let next = onwards(Some(ahead), wall(220 + seconds), at + second * seconds);
-            assert!(next.0.since(ahead.0) <= second + second / 10, "{seconds}");
-            ahead = next;
-        }
-        assert_eq!(ahead.0, wall(220 + 1_299), "caught up");
-        // Set back: time goes on, a little slower.
-        let back = onwards(Some(ahead), wall(20), at + second * 1_300);
-        assert_eq!(back.0.since(ahead.0), second - second / 10);
     }
 }

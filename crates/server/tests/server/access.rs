@@ -8,7 +8,7 @@ use snic_api::FILE_DESCRIPTOR_SET;
 use snic_api::error::reason_of;
 use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, ErrorReason};
-use snic_server::access::{TABLE, find};
+use snic_front::access::{CONTROL, TABLE};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -42,7 +42,7 @@ fn every_method_has_a_row_and_every_row_a_method() {
     let rows: BTreeSet<String> = TABLE.iter().map(|row| row.path.to_owned()).collect();
     assert_eq!(rows, methods);
     assert!(TABLE.is_sorted_by_key(|row| row.path), "rows are found by bisection");
-    assert!(TABLE.iter().all(|row| find(row.path) == Some(*row)));
+    assert!(TABLE.iter().all(|row| CONTROL.find(row.path) == Some(*row)));
     let expected: BTreeSet<String> = MATRIX.iter().map(|row| row.path.to_owned()).collect();
     assert_eq!(expected, methods, "the tests' own matrix");
     assert_eq!(MATRIX.len(), methods.len(), "no method twice");

@@ -143,7 +143,7 @@ fn only_methods_that_read_leave_no_entry() {
 
 #[tokio::test]
 async fn a_server_without_a_log_says_so() {
-    let rig = Rig::adjusted(|settings| settings.audit = None).await;
+    let rig = Rig::adjusted(|settings| settings.front.audit = None).await;
     let operator = rig.client("operator/root").await;
     let mut log = AuditServiceClient::new(operator.channel.clone());
     let status = log.list_audit_entries(v1::ListAuditEntriesRequest::default()).await;

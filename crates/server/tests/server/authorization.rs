@@ -8,7 +8,7 @@ use snic_api::v1::authorization_service_client::AuthorizationServiceClient;
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::{self, ErrorReason};
-use snic_server::authorization::{AccessDecision, Authorization, Authorizer, BuiltIn, Question};
+use snic_front::authorization::{AccessDecision, Authorization, Authorizer, BuiltIn, Question};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -38,7 +38,7 @@ fn policies(allow: impl Fn(&Question<'_>) -> bool + Send + Sync + 'static) -> Ar
 async fn rig(authorizer: Arc<dyn Authorizer>) -> (Rig, Authorization) {
     let authorization = Authorization::new(authorizer);
     let of_server = authorization.clone();
-    (Rig::adjusted(|settings| settings.authorization = of_server).await, authorization)
+    (Rig::adjusted(|settings| settings.front.authorization = of_server).await, authorization)
 }
 
 async fn can(

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason, UploadBitstreamRequest};
-use snic_server::Limits;
+use snic_front::settings::Limits;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic_types::StatusExt as _;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use snic_api::v1;
-use snic_server::TlsReloader;
+use snic_front::TlsReloader;
 use tonic::{Code, Status};
 
 use crate::rig::{Authority, Client, DOMAIN, Rig, in_time};

@@ -104,7 +104,7 @@ fn check_shares(all: &[v1::Fairness]) {
 struct Resource {
     capacity: u64,
     tenants: BTreeSet<u32>,
-    /// Flow and cost.
+    /// CallerFlow and cost.
     users: Vec<(usize, u32)>,
 }
 

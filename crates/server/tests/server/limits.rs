@@ -6,7 +6,7 @@ use prost::Message as _;
 use snic_api::error::reason_of;
 use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, ErrorReason};
-use snic_server::Limits;
+use snic_front::settings::Limits;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;

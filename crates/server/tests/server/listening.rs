@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason};
-use snic_server::{Limits, ListenError, ServeError, ServerSettings, TlsSettings, UnixPeers, bind};
+use snic_front::identity::UnixPeers;
+use snic_front::settings::{Limits, TlsSettings};
+use snic_front::{ListenError, ServeError};
+use snic_server::{ServerSettings, bind};
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request};
@@ -16,7 +19,14 @@ use crate::rig::{Authority, Client, Rig, in_time, settings};
 
 fn plain(tcp: Option<&str>) -> ServerSettings {
     let tcp = tcp.map(|text| text.parse().expect("an address"));
-    ServerSettings { tcp, ..settings(Limits::default()) }
+    let mut settings = settings(Limits::default());
+    settings.front.tcp = tcp;
+    settings
+}
+
+fn with_tls(tls: Option<TlsSettings>, mut settings: ServerSettings) -> ServerSettings {
+    settings.front.tls = tls;
+    settings
 }
 
 async fn refused(settings: ServerSettings) -> ListenError {
@@ -40,7 +50,7 @@ async fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = taken.local_addr().expect("an address").to_string();
     let tls = Some(Authority::new().server());
-    let error = refused(ServerSettings { tls, ..plain(Some(&address)) }).await;
+    let error = refused(with_tls(tls, plain(Some(&address)))).await;
     assert!(error.to_string().contains(&address), "{error}");
 }
 
@@ -56,7 +66,7 @@ async fn certificates_that_are_none_are_refused_at_the_start() {
     for (part, of) in parts {
         let mut tls = Authority::new().server();
         "nothing".clone_into(of(&mut tls));
-        let settings = ServerSettings { tls: Some(tls), ..plain(Some("127.0.0.1:0")) };
+        let settings = with_tls(Some(tls), plain(Some("127.0.0.1:0")));
         let Err(ServeError::Tls(error)) = bind(settings).await else { panic!("{part}") };
         assert!(error.to_string().starts_with(part), "{error}");
     }
@@ -93,10 +103,11 @@ async fn a_unix_sockets_peers_are_who_the_kernel_says() {
         drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
         let socket = path.clone();
         let rig = Rig::adjusted(|settings| {
-            (settings.unix, settings.unix_peers) = (Some(socket), unix_peers);
+            (settings.front.unix, settings.front.unix_peers) = (Some(socket), unix_peers);
         })
         .await;
-        let second = ServerSettings { unix: Some(path.clone()), ..plain(None) };
+        let mut second = plain(None);
+        second.front.unix = Some(path.clone());
         let error = refused(second).await;
         assert!(matches!(error, ListenError::SocketInUse { .. }), "{error}");
         rig.client("operator/root").await.create_tenant("acme").await.expect("over TLS");

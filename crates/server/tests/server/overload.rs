@@ -9,7 +9,7 @@ use snic_api::error::reason_of;
 use snic_api::replies::ItemOf as _;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::{self, ErrorReason};
-use snic_server::Limits;
+use snic_front::settings::Limits;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};

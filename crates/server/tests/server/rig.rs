@@ -26,15 +26,16 @@ use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{
     ByteSize, CardId, CardModel, CardProfile, Digest, NtType, NtTypeId, VirtualFunctions,
 };
+use snic_front::identity::TrustDomain;
+use snic_front::settings::{Limits, TlsSettings};
+use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
+use snic_front::{ServeError, TlsReloader};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::shell::{self, CardSlot, ControlPlane, OpenedCard, Running};
-use snic_server::{
-    AuditLog, AuditSettings, Limits, PageKey, ServeError, ServerSettings, TlsReloader, TlsSettings,
-    TrustDomain, Upload, UploadCheck, UploadProblem, WebSettings,
-};
+use snic_server::{AuditLog, AuditSettings, PageKey, ServerSettings, WebSettings};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::Status;
@@ -178,14 +179,16 @@ pub fn upload_check() -> UploadCheck {
 
 pub fn settings(limits: Limits) -> ServerSettings {
     let domain = TrustDomain::new(DOMAIN).expect("valid");
-    ServerSettings { limits, ..ServerSettings::new(domain, upload_check()) }
+    let mut settings = ServerSettings::new(domain, upload_check());
+    settings.front.limits = limits;
+    settings
 }
 
 /// A running control plane with this card, and with what is in the store.
 fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, Running) {
     let records = store.scan("").expect("records");
     let mut controller =
-        Controller::recover(ControllerSettings::default(), records, 7, shell::wall_clock())
+        Controller::recover(ControllerSettings::default(), records, 7, snic_front::wall_clock())
             .expect("its own records");
     let card_id = CardId::new("card0").expect("valid");
     let physical_function = "0000:3b:00.0".parse().expect("an address");
@@ -193,7 +196,7 @@ fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, Runni
     controller.declare_functions(card_id, functions);
     let open = Box::new(move || -> OpenedCard {
         let mut card = card.clone();
-        card.poll(shell::wall_clock()).map_err(|error| error.to_string())?;
+        card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
         Ok((Box::new(card), profile()))
     });
     let id = CardId::new("card0").expect("valid");
@@ -229,13 +232,13 @@ impl Rig {
     }
 
     pub async fn with(limits: Limits) -> Self {
-        Self::adjusted(|settings| settings.limits = limits).await
+        Self::adjusted(|settings| settings.front.limits = limits).await
     }
 
     /// With the page for browsers over TLS or in plain text.
     pub async fn with_page(limits: Limits, is_page_tls: bool) -> Self {
         Self::adjusted(|settings| {
-            settings.limits = limits;
+            settings.front.limits = limits;
             if let Some(web) = settings.web.as_mut().filter(|_| !is_page_tls) {
                 web.plain_text = Some(page_key());
             }
@@ -275,19 +278,16 @@ impl Rig {
     ) -> (Self, Option<TlsReloader>) {
         let web =
             WebSettings { address: "127.0.0.1:0".parse().expect("an address"), plain_text: None };
-        let mut settings = ServerSettings {
-            tcp: Some("127.0.0.1:0".parse().expect("an address")),
-            tls: Some(authority.server()),
-            web: Some(web),
-            ..settings(Limits::default())
-        };
+        let mut settings = ServerSettings { web: Some(web), ..settings(Limits::default()) };
+        settings.front.tcp = Some("127.0.0.1:0".parse().expect("an address"));
+        settings.front.tls = Some(authority.server());
         let audit_folder = tempfile::tempdir().expect("a folder");
         let audit = AuditSettings {
             folder: audit_folder.path().into(),
             file_bytes_max: 1 << 20,
             files_max: 4,
         };
-        settings.audit = Some(AuditLog::open(audit).expect("a log"));
+        settings.front.audit = Some(AuditLog::open(audit).expect("a log"));
         adjust(&mut settings);
         let (plane, running) = plane_of(card.clone(), &store);
         let bound = snic_server::bind(settings).await.expect("bound");

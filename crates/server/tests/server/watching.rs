@@ -2,7 +2,7 @@
 
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason, EventType};
-use snic_server::Limits;
+use snic_front::settings::Limits;
 use tonic::{Code, Status, Streaming};
 
 use crate::rig::{Client, Rig, chain, in_time};

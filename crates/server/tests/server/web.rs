@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use snic_server::authorization::{AccessDecision, Authorization, Authorizer, Question};
-use snic_server::{Limits, ListenError, PageKey, ServeError, WebSettings};
+use snic_front::authorization::{AccessDecision, Authorization, Authorizer, Question};
+use snic_front::settings::Limits;
+use snic_front::{ListenError, ServeError};
+use snic_server::{PageKey, WebSettings};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
 };
@@ -90,7 +92,7 @@ impl Authorizer for NoDagsForDave {
 #[tokio::test]
 async fn it_is_for_operators_whom_the_policies_let_read_everything() {
     let rig = Rig::adjusted(|settings| {
-        settings.authorization = Authorization::new(Arc::new(NoDagsForDave));
+        settings.front.authorization = Authorization::new(Arc::new(NoDagsForDave));
     })
     .await;
     let page = fetch(tls(&rig, Some("operator/erin")).await, "GET", "/").await;
@@ -196,7 +198,7 @@ async fn plain_text_is_for_loopback_and_only_if_allowed() {
     let page = |address: &str, plain_text: Option<PageKey>| {
         let address = address.parse().expect("an address");
         let mut settings = rig::settings(Limits::default());
-        settings.unix = Some(folder.path().join("socket"));
+        settings.front.unix = Some(folder.path().join("socket"));
         settings.web = Some(WebSettings { address, plain_text });
         snic_server::bind(settings)
     };

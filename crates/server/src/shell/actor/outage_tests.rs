@@ -5,6 +5,7 @@ use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Caller, Command, ControllerSettings};
 use snic_domain::{Quota, RegionId, Tenant, TenantId};
+use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::{Fault, FullableDisk};
@@ -12,7 +13,6 @@ use snic_ports::store::reopening::{Folder, ReopeningStore};
 
 use super::super::{CardSlot, ControlPlane, OpenedCard, Running, ShellError, start};
 use super::*;
-use crate::share::{Flow, Level};
 
 /// Everything below is far quicker, unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ async fn read<T: Send + 'static>(
     plane: &ControlPlane,
     query: impl FnOnce(&Controller) -> T + Send + 'static,
 ) -> T {
-    let read = plane.read(Level::Watches, Flow::Server, query);
+    let read = plane.read(CallerLevel::Watches, CallerFlow::Server, query);
     tokio::time::timeout(PATIENCE, read).await.expect("reads are answered").expect("it runs")
 }
 

@@ -34,8 +34,8 @@ use tonic::transport::server::Connected;
 
 use crate::gate::{CallSlots, call_slots};
 use crate::identity::{self, CallerIdentity, NoIdentity, TrustDomain, UnixPeers, UnixUser};
-use crate::settings::{Limits, ServerSettings};
-use crate::share::{Flow, Level, Place, Places};
+use crate::settings::{FrontSettings, Limits};
+use crate::share::{CallerFlow, CallerLevel, Place, Places};
 use crate::tls::Credentials;
 
 /// Accepted connections that wait to be served: few are enough, as the kernel queues more.
@@ -104,7 +104,7 @@ impl Drop for SocketFile {
     }
 }
 
-pub(crate) async fn bind(settings: &ServerSettings) -> Result<Listeners, ListenError> {
+pub(crate) async fn bind(settings: &FrontSettings) -> Result<Listeners, ListenError> {
     if settings.tcp.is_none() && settings.unix.is_none() {
         return Err(ListenError::Nowhere);
     }
@@ -144,7 +144,7 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
 pub(crate) struct Peer {
     who: PeerIdentity,
     /// The flow that calls without an identity are charged to.
-    pub flow: Flow,
+    pub flow: CallerFlow,
     /// Permits for its calls.
     pub call_slots: CallSlots,
 }
@@ -269,7 +269,7 @@ impl AsyncWrite for Connection {
 struct Arrived {
     place: Place,
     /// Its address.
-    flow: Flow,
+    flow: CallerFlow,
 }
 
 /// One listener of either kind.
@@ -293,7 +293,7 @@ struct Handshake {
 /// The handshakes under way of each address, by their number: the oldest first.
 #[derive(Default)]
 struct Handshakes {
-    of: BTreeMap<Flow, BTreeMap<u64, Handshake>>,
+    of: BTreeMap<CallerFlow, BTreeMap<u64, Handshake>>,
     next: u64,
 }
 
@@ -303,9 +303,9 @@ impl Handshakes {
     fn begin(
         &mut self,
         places: &Places,
-        flow: &Flow,
+        flow: &CallerFlow,
     ) -> Result<(u64, oneshot::Receiver<()>), ApiError> {
-        let entered = places.enter(Level::Arriving, flow.clone());
+        let entered = places.enter(CallerLevel::Arriving, flow.clone());
         let all = self.of.entry(flow.clone()).or_default();
         let place = match entered {
             Ok(place) => place,
@@ -324,7 +324,7 @@ impl Handshakes {
     }
 
     /// Ends one. Returns its place, unless it was aborted.
-    fn end(&mut self, flow: &Flow, number: u64) -> Option<Place> {
+    fn end(&mut self, flow: &CallerFlow, number: u64) -> Option<Place> {
         let all = self.of.get_mut(flow)?;
         let ended = all.remove(&number);
         if all.is_empty() {
@@ -366,7 +366,7 @@ impl Listener {
 }
 
 impl Arrivals {
-    pub fn new(settings: &ServerSettings) -> Self {
+    pub fn new(settings: &FrontSettings) -> Self {
         let limits = &settings.limits;
         let places = Places::connections(limits.connections_max, limits.connections_per_caller_max);
         let domain = settings.trust_domain.clone();
@@ -400,7 +400,7 @@ impl Arrivals {
         let (arrivals, accepted) = (self.clone(), accepted.clone());
         match (raw, listener) {
             (Raw::Tcp(io, address), Listener::Tcp(_, credentials)) => {
-                let flow = Flow::from(address.ip());
+                let flow = CallerFlow::from(address.ip());
                 let begun = self.handshakes.lock().begin(&self.places, &flow);
                 let (number, given_up) = match begun {
                     Ok(begun) => begun,
@@ -446,8 +446,10 @@ impl Arrivals {
             None => Err(NoIdentity::NoCertificate(self.domain.clone())),
         };
         let (level, flow) = match &found {
-            Ok(identity) => (Level::of(identity.caller()), Flow::from(identity.caller())),
-            Err(_) => (Level::Unidentified, address),
+            Ok(identity) => {
+                (CallerLevel::of(identity.caller()), CallerFlow::from(identity.caller()))
+            }
+            Err(_) => (CallerLevel::Unidentified, address),
         };
         let place = match place.change(level, flow.clone()) {
             Ok(place) => place,
@@ -475,8 +477,8 @@ impl Arrivals {
                 return;
             }
         };
-        let level = user.default_caller().map_or(Level::Unidentified, Level::of);
-        let flow = Flow::User(user.uid());
+        let level = user.default_caller().map_or(CallerLevel::Unidentified, CallerLevel::of);
+        let flow = CallerFlow::User(user.uid());
         let place = match self.places.enter(level, flow.clone()) {
             Ok(place) => place,
             Err(over) => {

@@ -18,40 +18,49 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use snic_admission::{OverShare, Room, Seat};
 use snic_api::error::ApiError;
-use snic_api::v1::ErrorReason;
-use snic_controller::{Caller, Command};
+use snic_controller::Caller;
 use snic_domain::TenantId;
 
-use crate::error::RETRY_SOON;
+use crate::error::overloaded;
 
 /// Number of levels.
 const LEVELS: usize = 7;
 
 /// A priority level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub enum CallerLevel {
+    /// Heartbeats and health checks of orchestrators and operators.
     Health,
+    /// Operators.
     Operators,
+    /// Programs that start virtual machines.
     Orchestrators,
+    /// Tenants.
     Tenants,
+    /// Connections without an identity.
     Unidentified,
+    /// Connections before their identity is known.
     Arriving,
+    /// What the server reads to keep watches up to date.
     Watches,
 }
 
-/// Weights of the levels for the controller's time, in the order of [`Level`].
-pub(crate) const TIME_WEIGHTS: [u32; LEVELS] = [4, 4, 4, 6, 1, 1, 2];
+/// Weights of the levels for the controller's time, in the order of [`CallerLevel`].
+pub const TIME_WEIGHTS: [u32; LEVELS] = [4, 4, 4, 6, 1, 1, 2];
 
 /// Guaranteed places of each level, in percent of all; the rest is shared.
 type Guarantees = [usize; LEVELS];
 
 /// The flow whose share is used: a caller among others of its level.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Flow {
+pub enum CallerFlow {
     /// The server itself.
     Server,
+    /// An operator.
     Operator(String),
+    /// A program that starts virtual machines.
     Orchestrator(String),
+    /// A tenant, with its members.
     Tenant(TenantId),
     /// An address; of IPv6 the network of a host, because a host has as many addresses as it likes.
     Address(IpAddr),
@@ -59,7 +68,7 @@ pub(crate) enum Flow {
     User(u32),
 }
 
-impl From<&Caller> for Flow {
+impl From<&Caller> for CallerFlow {
     fn from(caller: &Caller) -> Self {
         match caller {
             Caller::Operator(name) => Self::Operator(name.clone()),
@@ -69,7 +78,7 @@ impl From<&Caller> for Flow {
     }
 }
 
-impl From<IpAddr> for Flow {
+impl From<IpAddr> for CallerFlow {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -81,7 +90,7 @@ impl From<IpAddr> for Flow {
     }
 }
 
-impl Level {
+impl CallerLevel {
     /// The level of a caller's connections, and of its calls but health checks.
     pub fn of(caller: &Caller) -> Self {
         match caller {
@@ -98,30 +107,22 @@ impl Level {
             Caller::Tenant(_) => Self::Tenants,
         }
     }
-
-    /// The level of a command.
-    pub fn of_command(caller: &Caller, command: &Command) -> Self {
-        match command {
-            Command::Heartbeat { .. } => Self::of_health(caller),
-            _ => Self::of(caller),
-        }
-    }
 }
 
 /// Places of one kind.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
-    room: Arc<Mutex<Room<Flow>>>,
+pub struct Places {
+    room: Arc<Mutex<Room<CallerFlow>>>,
     what: &'static str,
 }
 
 /// A held place; given back on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     places: Places,
-    level: Level,
+    level: CallerLevel,
     /// `None` once it was given back.
-    flow: Option<Flow>,
+    flow: Option<CallerFlow>,
 }
 
 impl Places {
@@ -172,7 +173,7 @@ impl Places {
     ///
     /// # Errors
     /// The flow has its share.
-    pub fn enter(&self, level: Level, flow: Flow) -> Result<Place, ApiError> {
+    pub fn enter(&self, level: CallerLevel, flow: CallerFlow) -> Result<Place, ApiError> {
         let entered = self.room.lock().enter(level as usize, &flow);
         entered.map_err(|over| over_share(self.what, over))?;
         Ok(Place { places: self.clone(), level, flow: Some(flow) })
@@ -184,7 +185,7 @@ impl Place {
     ///
     /// # Errors
     /// That flow has its share. The place is given back then.
-    pub fn change(mut self, level: Level, flow: Flow) -> Result<Self, ApiError> {
+    pub fn change(mut self, level: CallerLevel, flow: CallerFlow) -> Result<Self, ApiError> {
         let Some(from) = self.flow.take() else { return Ok(self) };
         let mut room = self.places.room.lock();
         let changed = room.change(
@@ -217,18 +218,11 @@ fn over_share(what: &str, OverShare { held, .. }: OverShare) -> ApiError {
     overloaded(text, held)
 }
 
-/// The caller has its share.
-pub(crate) fn overloaded(text: impl Into<String>, limit: usize) -> ApiError {
-    ApiError::new(ErrorReason::Overloaded, text.into())
-        .retry_after(RETRY_SOON)
-        .metadata("limit", limit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> Flow {
+    fn address(text: &str) -> CallerFlow {
         text.parse::<IpAddr>().expect("an address").into()
     }
 
@@ -246,12 +240,14 @@ mod tests {
         let mut held = Vec::new();
         for host in 0..=255u8 {
             for _ in 0..64 {
-                held.extend(places.enter(Level::Arriving, address(&format!("192.0.2.{host}"))));
+                held.extend(
+                    places.enter(CallerLevel::Arriving, address(&format!("192.0.2.{host}"))),
+                );
             }
         }
-        let operator = || Flow::Operator("root".into());
+        let operator = || CallerFlow::Operator("root".into());
         for _ in 0..64 {
-            held.push(places.enter(Level::Operators, operator()).expect("guaranteed"));
+            held.push(places.enter(CallerLevel::Operators, operator()).expect("guaranteed"));
         }
         assert!(held.len() < 600, "{}", held.len());
     }
@@ -259,12 +255,13 @@ mod tests {
     #[test]
     fn a_place_that_changes_hands_is_given_back_once() {
         let places = Places::connections(1, 9);
-        let place = places.enter(Level::Arriving, address("192.0.2.1")).expect("free");
-        assert!(places.enter(Level::Operators, Flow::User(0)).is_err());
-        let place = place.change(Level::Operators, Flow::User(0)).expect("the same place");
-        assert!(places.enter(Level::Arriving, address("192.0.2.1")).is_err());
+        let place = places.enter(CallerLevel::Arriving, address("192.0.2.1")).expect("free");
+        assert!(places.enter(CallerLevel::Operators, CallerFlow::User(0)).is_err());
+        let place =
+            place.change(CallerLevel::Operators, CallerFlow::User(0)).expect("the same place");
+        assert!(places.enter(CallerLevel::Arriving, address("192.0.2.1")).is_err());
         drop(place);
-        let again = places.enter(Level::Arriving, address("192.0.2.1")).expect("free");
+        let again = places.enter(CallerLevel::Arriving, address("192.0.2.1")).expect("free");
         drop(again);
     }
 }

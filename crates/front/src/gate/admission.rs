@@ -11,8 +11,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Peer;
 use crate::access::{Row, Span};
+use crate::error::overloaded;
 use crate::settings::Limits;
-use crate::share::{Flow, Level, Place, Places, overloaded};
+use crate::share::{CallerFlow, CallerLevel, Place, Places};
 
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -51,9 +52,9 @@ impl Admission {
             overloaded(text, limit)
         })?;
         let (level, flow) = match caller {
-            None => (Level::Unidentified, peer.flow.clone()),
-            Some(caller) if row.is_health() => (Level::of_health(caller), caller.into()),
-            Some(caller) => (Level::of(caller), Flow::from(caller)),
+            None => (CallerLevel::Unidentified, peer.flow.clone()),
+            Some(caller) if row.is_health() => (CallerLevel::of_health(caller), caller.into()),
+            Some(caller) => (CallerLevel::of(caller), CallerFlow::from(caller)),
         };
         let places = match row.span {
             Span::Short => &self.calls,

@@ -13,7 +13,7 @@ const REPLY_MARGIN_MAX: Duration = Duration::from_millis(20);
 
 /// When the caller must have a reply.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline(pub Instant);
+pub struct Deadline(pub Instant);
 
 impl Deadline {
     /// A little before this time has passed.
@@ -52,7 +52,7 @@ pub(super) fn requested(headers: &HeaderMap) -> Result<Option<Duration>, ApiErro
 }
 
 /// The deadline has passed.
-pub(crate) fn exceeded(waited: Duration) -> ApiError {
+pub fn exceeded(waited: Duration) -> ApiError {
     let text = format!(
         "deadline exceeded after {waited:.0?}; the request may still take effect: check the \
          resource, or retry with the same request_id"

@@ -10,7 +10,8 @@ use tonic::Status;
 
 use crate::access::Row;
 use crate::authorization::{
-    AccessDecision, Asked, Asks, Authorization, Authorizer, NamedResource, Question, decide_all,
+    AccessDecision, AccessSubject, Asks, Authorization, Authorizer, NamedResource, Question,
+    decide_all,
 };
 use crate::identity::CallerIdentity;
 
@@ -44,7 +45,7 @@ impl Settled {
 
 /// A call that passed the gate. Its service asks whether the caller may do this with these resources.
 #[derive(Debug, Clone)]
-pub(crate) struct Passage {
+pub struct Passage {
     identity: CallerIdentity,
     row: Row,
     authorization: Authorization,
@@ -52,7 +53,7 @@ pub(crate) struct Passage {
 }
 
 impl Passage {
-    pub const fn new(
+    pub(super) const fn new(
         identity: CallerIdentity,
         row: Row,
         authorization: Authorization,
@@ -89,9 +90,9 @@ impl Passage {
     /// As [`Passage::decide`].
     pub fn decide_asked(&self, request: &impl Asks) -> Result<(), ApiError> {
         match request.asked() {
-            Asked::These(resources) => self.decide(resources, false),
-            Asked::Check(resources) => self.decide(resources, true),
-            Asked::Found | Asked::Nothing => Ok(()),
+            AccessSubject::These(resources) => self.decide(resources, false),
+            AccessSubject::Check(resources) => self.decide(resources, true),
+            AccessSubject::Found | AccessSubject::Nothing => Ok(()),
         }
     }
 
@@ -114,6 +115,7 @@ impl Passage {
         }
     }
 
+    /// The policies that decide.
     pub const fn authorization(&self) -> &Authorization {
         &self.authorization
     }
@@ -137,17 +139,23 @@ impl Passage {
 /// A caller of the server's own, which needs no decision: the page for browsers, whose readers were
 /// authorized as a whole.
 #[derive(Debug, Clone)]
-pub(crate) struct OwnCaller(pub Caller);
+pub struct OwnCaller(pub Caller);
 
 /// The passage of a request, for services that find what it is about.
-pub(crate) fn passage<T>(request: &tonic::Request<T>) -> Result<Passage, Status> {
+///
+/// # Errors
+/// INTERNAL for a request that did not pass the gate.
+pub fn passage<T>(request: &tonic::Request<T>) -> Result<Passage, Status> {
     let missing = || ApiError::internal("no caller behind the gate").into();
     request.extensions().get().cloned().ok_or_else(missing)
 }
 
 /// The caller that the gate identified; every method but the open ones has one. Asks first whether it
 /// may do what the request says.
-pub(crate) fn caller<T: Asks>(request: &tonic::Request<T>) -> Result<Caller, Status> {
+///
+/// # Errors
+/// As [`Passage::decide`].
+pub fn caller<T: Asks>(request: &tonic::Request<T>) -> Result<Caller, Status> {
     if let Some(OwnCaller(own)) = request.extensions().get() {
         return Ok(own.clone());
     }

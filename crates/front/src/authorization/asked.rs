@@ -7,7 +7,7 @@ use super::NamedResource;
 
 /// What policies are asked about before a request is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub enum AccessSubject {
     /// These resources; the request is allowed if all are.
     These(Vec<NamedResource>),
     /// The same of a request that is only to be checked.
@@ -19,22 +19,23 @@ pub(crate) enum Asked {
 }
 
 /// A request that says what it is about.
-pub(crate) trait Asks {
-    fn asked(&self) -> Asked;
+pub trait Asks {
+    /// What this request asks policies about.
+    fn asked(&self) -> AccessSubject;
 }
 
-fn these(resource: NamedResource) -> Asked {
-    Asked::These(vec![resource])
+fn these(resource: NamedResource) -> AccessSubject {
+    AccessSubject::These(vec![resource])
 }
 
-fn checked(validate_only: bool, resources: Vec<NamedResource>) -> Asked {
-    if validate_only { Asked::Check(resources) } else { Asked::These(resources) }
+fn checked(validate_only: bool, resources: Vec<NamedResource>) -> AccessSubject {
+    if validate_only { AccessSubject::Check(resources) } else { AccessSubject::These(resources) }
 }
 
 macro_rules! asks {
     ($($field:ident => $of:path: $($request:ident),+;)+) => {
         $($(impl Asks for v1::$request {
-            fn asked(&self) -> Asked {
+            fn asked(&self) -> AccessSubject {
                 these($of(&self.$field))
             }
         })+)+
@@ -61,7 +62,7 @@ asks! {
 macro_rules! about_everything {
     ($($request:ident),+ $(,)?) => {
         $(impl Asks for v1::$request {
-            fn asked(&self) -> Asked {
+            fn asked(&self) -> AccessSubject {
                 these(NamedResource::everything())
             }
         })+
@@ -78,8 +79,8 @@ about_everything! {
 macro_rules! asks_later {
     ($what:ident: $($request:ty),+) => {
         $(impl Asks for $request {
-            fn asked(&self) -> Asked {
-                Asked::$what
+            fn asked(&self) -> AccessSubject {
+                AccessSubject::$what
             }
         })+
     };
@@ -91,13 +92,13 @@ asks_later!(Found: tonic::Streaming<v1::UploadBitstreamRequest>);
 asks_later!(Nothing: v1::CheckAccessRequest, v1::WhoAmIRequest);
 
 impl Asks for v1::CreateDagRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         checked(self.validate_only, vec![dag(&self.parent, &self.dag_id)])
     }
 }
 
 impl Asks for v1::BatchCreateDagsRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         let of = |one: &v1::CreateDagRequest| match one.parent.as_str() {
             "" => dag(&self.parent, &one.dag_id),
             parent => dag(parent, &one.dag_id),
@@ -110,66 +111,66 @@ impl Asks for v1::BatchCreateDagsRequest {
 }
 
 impl Asks for v1::UpdateDagRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         let name = self.dag.as_ref().map_or("", |dag| &dag.name);
         checked(self.validate_only, vec![NamedResource::named(name)])
     }
 }
 
 impl Asks for v1::OptimizeCardRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         checked(self.validate_only, vec![NamedResource::named(&self.name)])
     }
 }
 
 impl Asks for v1::CreateTenantRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         these(NamedResource::named(&format!("tenants/{}", self.tenant_id)))
     }
 }
 
 impl Asks for v1::UpdateTenantRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         these(NamedResource::named(self.tenant.as_ref().map_or("", |tenant| &tenant.name)))
     }
 }
 
 impl Asks for v1::CreateNtTypeRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         these(NamedResource::named(&format!("ntTypes/{}", self.nt_type_id)))
     }
 }
 
 impl Asks for v1::BitstreamHeader {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         these(NamedResource::named(&format!("bitstreams/{}", self.bitstream_id)))
     }
 }
 
 impl Asks for v1::CreateRuleRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         let rule = NamedResource::named(&format!("classificationRules/{}", self.rule_id));
         let dag = NamedResource::named(self.rule.as_ref().map_or("", |rule| &rule.dag));
         // The name of an operator's rule has no tenant, but its DAG has.
         let owner = rule.tenant.clone().or_else(|| dag.tenant.clone());
         let rule = owner.map_or_else(|| rule.clone(), |owner| rule.clone().owned_by(&owner));
-        Asked::These(vec![rule, dag])
+        AccessSubject::These(vec![rule, dag])
     }
 }
 
 impl Asks for v1::UpdateRuleRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         let rule = self.rule.as_ref();
         // Where it leads packets now is not known here, only where it is to: without a DAG that stays.
         let dag =
             rule.filter(|rule| !rule.dag.is_empty()).map(|rule| NamedResource::named(&rule.dag));
         let named = NamedResource::named(rule.map_or("", |rule| &rule.name));
-        Asked::These([named].into_iter().chain(dag).collect())
+        AccessSubject::These([named].into_iter().chain(dag).collect())
     }
 }
 
 impl Asks for v1::BindVmRequest {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> AccessSubject {
         let binding = NamedResource::named(&format!("vmBindings/{}", self.vm));
         these(match NamedResource::named(&self.tenant).tenant {
             Some(tenant) => binding.owned_by(&tenant),
@@ -189,7 +190,7 @@ mod tests {
 
     fn asked(request: &impl Asks) -> Vec<(ResourceType, String, Option<String>)> {
         match request.asked() {
-            Asked::These(all) | Asked::Check(all) => {
+            AccessSubject::These(all) | AccessSubject::Check(all) => {
                 all.into_iter().map(|one| (one.kind, one.name, one.tenant)).collect()
             }
             other => panic!("{other:?}"),

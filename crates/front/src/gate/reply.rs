@@ -27,7 +27,7 @@ pub(super) fn complete(reply: Response<Body>, message_bytes_max: usize) -> Respo
 
 /// Translates transport errors: tonic reports a message that is too large as OUT_OF_RANGE and one that
 /// cannot be decoded as INTERNAL, though both are the client's fault.
-pub(crate) fn of_transport(status: &Status, message_bytes_max: usize) -> Option<ApiError> {
+pub fn of_transport(status: &Status, message_bytes_max: usize) -> Option<ApiError> {
     match status.code() {
         Code::OutOfRange | Code::ResourceExhausted => {
             let text =

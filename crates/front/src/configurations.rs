@@ -8,7 +8,10 @@ use snic_nts::config::InvalidConfiguration;
 
 /// Checks the configurations of nodes as the NTs will. Checking allocates an NT's tables for a
 /// moment, so this must not run on a thread that serves calls.
-pub(crate) async fn check(nodes: &[Node]) -> Result<(), ApiError> {
+///
+/// # Errors
+/// The invalid fields, from the DAG on.
+pub async fn check(nodes: &[Node]) -> Result<(), ApiError> {
     if nodes.iter().all(|node| node.configuration.is_none()) {
         return Ok(());
     }
@@ -42,7 +45,7 @@ fn check_node(index: usize, node: &Node) -> Result<(), FieldProblem> {
 }
 
 /// A node's configuration as it may be shown.
-pub(crate) fn shown(node: &Node) -> Option<Value> {
+pub fn shown(node: &Node) -> Option<Value> {
     let configuration = node.configuration.as_ref()?;
     Some(snic_nts::redacted(node.nt.as_str(), configuration.expose()).unwrap_or_default())
 }

@@ -32,19 +32,19 @@ use tonic::body::Body;
 use tower::{Layer, Service};
 use tracing::Instrument as _;
 
-use crate::access::{self, Access, Row, Span};
+use crate::access::{Access, Methods, Row, Span};
 use crate::authorization::{ACCESS_TABLE, AccessDecision, Authorization, is_within};
 use crate::error::{denied, shutting_down};
 use crate::identity::CallerIdentity;
 use crate::listen::Peer;
-use crate::settings::{Limits, ServerSettings, WAIT_MAX};
+use crate::settings::{FrontSettings, Limits, WAIT_MAX};
 use admission::{Admission, Permits};
 use audited::PendingEntry;
 use body::{Call, track};
-pub(crate) use deadline::{Deadline, exceeded as out_of_time};
+pub use deadline::{Deadline, exceeded as out_of_time};
 use passage::Settled;
-pub(crate) use passage::{OwnCaller, Passage, caller, passage};
-pub(crate) use reply::of_transport;
+pub use passage::{OwnCaller, Passage, caller, passage};
+pub use reply::of_transport;
 
 /// The layer; see the module.
 #[derive(Debug, Clone)]
@@ -52,6 +52,7 @@ pub(crate) struct Gate(Arc<Rules>);
 
 #[derive(Debug)]
 struct Rules {
+    methods: Methods,
     limits: Limits,
     admission: Admission,
     audit: Option<AuditLog>,
@@ -60,9 +61,10 @@ struct Rules {
 }
 
 impl Gate {
-    pub fn new(settings: &ServerSettings, stopping: watch::Receiver<bool>) -> Self {
+    pub fn new(settings: &FrontSettings, stopping: watch::Receiver<bool>) -> Self {
         let admission = Admission::new(&settings.limits);
         Self(Arc::new(Rules {
+            methods: settings.methods,
             limits: settings.limits.clone(),
             admission,
             audit: settings.audit.clone(),
@@ -196,7 +198,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let row = access::find(request.uri().path());
+        let row = self.rules.methods.find(request.uri().path());
         let mut call = Call::begin(row.map_or("unknown", |row| row.path), request.headers());
         let Some(row) = row else {
             let text = format!("unknown method {:.200}", request.uri().path());

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use super::body::Call;
 use super::passage::Settled;
-use crate::shell::wall_clock;
+use crate::clock::wall_clock;
 
 /// Most bytes captured: the first message of a request is enough.
 const CAPTURED_BYTES_MAX: usize = 1 << 20;

@@ -25,7 +25,7 @@ use crate::access::{Access, Row};
 use crate::identity::CallerIdentity;
 use snic_controller::Caller;
 
-pub(crate) use asked::{Asked, Asks};
+pub use asked::{AccessSubject, Asks};
 pub use resource::{NamedResource, ResourceType};
 
 /// Name of the rules that apply without policy files, in the audit log.
@@ -107,7 +107,7 @@ impl Authorization {
     }
 
     /// The authorizer in force; told of each replacement.
-    pub(crate) fn current(&self) -> Arc<dyn Authorizer> {
+    pub fn current(&self) -> Arc<dyn Authorizer> {
         Arc::clone(&self.0.borrow())
     }
 
@@ -117,7 +117,7 @@ impl Authorization {
 }
 
 /// Asks for all resources of a request: it is allowed if all are.
-pub(crate) fn decide_all(
+pub fn decide_all(
     authorizer: &dyn Authorizer,
     identity: &CallerIdentity,
     row: Row,

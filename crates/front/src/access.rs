@@ -1,4 +1,4 @@
-//! Access control: one table with a row for every method. A method without a row cannot be called.
+//! Access control: a table with a row for every method. A method without a row cannot be called.
 //!
 //! The table says which *kind* of caller may call a method. Which resources a tenant may access is
 //! decided where they are looked up, so that "absent" and "not yours" share one code path.
@@ -182,19 +182,36 @@ impl Row {
     }
 }
 
-/// The row of `Method` or `Service/Method`, among those that policies decide about. The service needs
-/// no package.
-pub fn named(name: &str) -> Option<Row> {
-    let mut decided = TABLE.iter().filter(|row| row.is_decided());
-    decided
-        .find(|row| {
-            let full = row.path.rsplit_once('.').map_or(row.path, |(_, method)| method);
-            full == name || row.method() == name
-        })
-        .copied()
-}
+/// The methods of a server, from one table or several.
+#[derive(Debug, Clone, Copy)]
+pub struct Methods(&'static [&'static [Row]]);
 
-/// The row of a method. Time O(log methods).
-pub fn find(path: &str) -> Option<Row> {
-    TABLE.binary_search_by(|row| row.path.cmp(path)).ok().map(|index| TABLE[index])
+/// The methods of `snic.control.v1`, health and reflection.
+pub const CONTROL: Methods = Methods::new(&[TABLE]);
+
+impl Methods {
+    /// Of tables that are each sorted by path.
+    pub const fn new(tables: &'static [&'static [Row]]) -> Self {
+        Self(tables)
+    }
+
+    /// The row of `Method` or `Service/Method`, among those that policies decide about. The service needs
+    /// no package.
+    pub fn named(self, name: &str) -> Option<Row> {
+        let mut decided = self.0.iter().copied().flatten().filter(|row| row.is_decided());
+        decided
+            .find(|row| {
+                let full = row.path.rsplit_once('.').map_or(row.path, |(_, method)| method);
+                full == name || row.method() == name
+            })
+            .copied()
+    }
+
+    /// The row of a method. Time O(log methods).
+    pub fn find(self, path: &str) -> Option<Row> {
+        self.0.iter().find_map(|table| {
+            let found = table.binary_search_by(|row| row.path.cmp(path));
+            found.ok().and_then(|index| table.get(index)).copied()
+        })
+    }
 }

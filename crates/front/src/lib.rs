@@ -1,0 +1,26 @@
+//! What stands before the services of a gRPC server: listeners, identity, authorization, limits, and the loop
+//! that serves. It knows no service and no state behind one, so every server of the project has the same.
+//!
+//! ```text
+//!  client ──TLS──► listen ──► gate (identity, access, limits) ──► services of the server
+//! ```
+
+pub mod access;
+pub mod authorization;
+mod clock;
+pub mod configurations;
+pub mod error;
+pub mod fields;
+pub mod gate;
+pub mod identity;
+mod listen;
+mod serve;
+pub mod settings;
+pub mod share;
+mod tls;
+pub mod uploads;
+
+pub use clock::wall_clock;
+pub use listen::ListenError;
+pub use serve::{Front, ServeError, bind, routes, watch_health};
+pub use tls::{InvalidTls, TlsReloader};
