@@ -126,7 +126,8 @@ impl DagSpec {
 }
 
 /// Other values for some fields of a [`DagSpec`]; what is `None` stays as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DagPatch {
     /// The NTs.
     pub nodes: Option<Vec<Node>>,

@@ -167,7 +167,8 @@ impl Notes {
 }
 
 /// Other notes; what is `None` stays as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NotesPatch {
     /// New labels, instead of all that there are.
     pub labels: Option<Labels>,

@@ -130,7 +130,8 @@ pub struct Tenant {
 }
 
 /// What an update of a tenant sets; the rest stays.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TenantPatch {
     /// The new weight.
     pub weight: Option<u32>,

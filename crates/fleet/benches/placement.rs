@@ -7,7 +7,9 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory, PlaceDag};
-use support::{Rng, catalogue, dag, host, host_spec, inventory, name, profile, spec};
+use support::{
+    Rng, answers, catalogue, dag, host, host_spec, inventory, name, place_and_hold, profile, spec,
+};
 
 const HOSTS: usize = 2_500;
 const CARDS_OF_A_HOST: usize = 4;
@@ -21,7 +23,7 @@ fn fleet(most: usize) -> Inventory {
     for number in 0..HOSTS {
         let id = host(&format!("h{number}"));
         fleet.add_host(&id, host_spec(number % 4, number / 40, &[&profile; CARDS_OF_A_HOST]));
-        fleet.set_reachable(&id, true).expect("it is registered");
+        answers(&mut fleet, &id);
         let constraints = CardConstraints { hosts: [id].into(), ..CardConstraints::default() };
         for dag_number in 0..rng.below(most * CARDS_OF_A_HOST + 1) {
             let nts: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.below(12)).collect();
@@ -29,7 +31,7 @@ fn fleet(most: usize) -> Inventory {
             let name = name("resident", &format!("h{number}d{dag_number}"));
             let policy = CardPolicy::Headroom;
             let request = PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy };
-            let _ = fleet.place_batch(&[request]);
+            let _ = place_and_hold(&mut fleet, &request);
         }
     }
     fleet

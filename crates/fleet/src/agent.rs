@@ -4,11 +4,15 @@
 //! epoch that it has seen. Orders may be lost, repeated or late. What counts is the comparison with every beat: a digest
 //! for each card of what it serves. Where it differs the leader asks for the list, and sends what is missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{CardId, DagName, DagSpec, Digest, RegionId};
+use snic_domain::{
+    Bitstream, BitstreamId, CardId, DagName, DagSpec, Digest, NtType, RegionId, Tenant,
+};
 
-use crate::protocol::{Epoch, HostOrder, HostReport, OrderKind};
+use crate::protocol::{
+    Epoch, HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind, Provisions,
+};
 use crate::records::PlaceRecord;
 
 /// The digest of what a card serves: of the names and serials of its DAGs, in order.
@@ -20,12 +24,22 @@ pub fn holdings_digest<'a>(dags: impl Iterator<Item = (&'a DagName, u64)>) -> Di
     Digest::of(text.as_bytes())
 }
 
+/// Why a host's controller does not serve a DAG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeRefused {
+    /// In words for the DAG's tenant: nothing of others in it.
+    pub reason: String,
+    /// Regions that take nothing.
+    pub faulty: Vec<RegionId>,
+}
+
 /// What happens to the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentEvent {
     /// An order arrived.
     Order(HostOrder),
-    /// The host's controller carried out [`AgentEffect::Serve`], or refused it.
+    /// The host's controller carried out [`AgentEffect::Serve`], or refused it. Where it refuses a change, it serves
+    /// what it served before.
     Served {
         /// Which DAG.
         name: DagName,
@@ -33,9 +47,20 @@ pub enum AgentEvent {
         card: CardId,
         /// Which place of it.
         serial: u64,
-        /// Why not, with regions that take nothing.
-        result: Result<(), (String, Vec<RegionId>)>,
+        /// Where it put the DAG, if that is to be told; or why not.
+        result: Result<Option<Box<HostChoice>>, ServeRefused>,
     },
+    /// The host's controller has put a DAG elsewhere on its card.
+    Rearranged {
+        /// Which DAG.
+        name: DagName,
+        /// On which card.
+        card: CardId,
+        /// Where it is now.
+        choice: Box<HostChoice>,
+    },
+    /// What was provided and is there now: NT types and tenants registered, images fetched, checked and registered.
+    Provided(Provisions),
     /// It is time to say that the host lives.
     BeatDue,
 }
@@ -47,7 +72,7 @@ pub enum AgentEffect {
     Remember(Epoch),
     /// Send a report. It may be lost.
     Report(HostReport),
-    /// Have the controller serve a DAG.
+    /// Have the controller serve a DAG, after the effects before.
     Serve {
         /// Its name.
         name: DagName,
@@ -55,6 +80,10 @@ pub enum AgentEffect {
         spec: Box<DagSpec>,
         /// Where.
         place: Box<PlaceRecord>,
+        /// Whose it is: to be registered first.
+        tenant: Box<Numbered<Tenant>>,
+        /// The serial of what the card serves of this DAG now: it is changed without a stop.
+        changes: Option<u64>,
     },
     /// Have the controller serve it no more.
     Stop {
@@ -63,12 +92,26 @@ pub enum AgentEffect {
         /// On which card.
         card: CardId,
     },
+    /// Have NT types and tenants registered, and images fetched, checked and registered, tried again until it is done.
+    /// What is there with the same number stays; with another number it is replaced once nothing uses it.
+    Provide {
+        /// NT types.
+        nts: Vec<Numbered<NtType>>,
+        /// Bitstreams.
+        bitstreams: Vec<Numbered<Bitstream>>,
+        /// Tenants.
+        tenants: Vec<Numbered<Tenant>>,
+    },
+    /// Have it forgotten, where it has these numbers, once nothing uses it.
+    Withdraw(Provisions),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holding {
+    /// What was ordered last.
     serial: u64,
-    is_served: bool,
+    /// What is served.
+    served: Option<u64>,
 }
 
 /// The host's part of the fleet.
@@ -77,16 +120,26 @@ pub struct HostAgent {
     epoch: Epoch,
     sequence: u64,
     cards: BTreeMap<CardId, BTreeMap<DagName, Holding>>,
+    /// What it was told to have, and the digest of that.
+    told: Provisions,
+    told_digest: Option<Digest>,
+    /// Bitstreams of it that are there, by id and number.
+    images: BTreeMap<BitstreamId, u64>,
 }
 
 impl HostAgent {
-    /// After a start: the epoch that it remembers, and what its controller serves, by card.
-    pub fn new(epoch: Epoch, served: BTreeMap<CardId, BTreeMap<DagName, u64>>) -> Self {
-        let holding = |(name, serial)| (name, Holding { serial, is_served: true });
+    /// After a start: the epoch that it remembers, what its controller serves by card, and what of the fleet's it has.
+    pub fn new(
+        epoch: Epoch,
+        served: BTreeMap<CardId, BTreeMap<DagName, u64>>,
+        told: Provisions,
+    ) -> Self {
+        let holding = |(name, serial)| (name, Holding { serial, served: Some(serial) });
         let of_card = |(card, dags): (CardId, BTreeMap<DagName, u64>)| {
             (card, dags.into_iter().map(holding).collect())
         };
-        Self { epoch, sequence: 0, cards: served.into_iter().map(of_card).collect() }
+        let (cards, images) = (served.into_iter().map(of_card).collect(), told.bitstreams.clone());
+        Self { epoch, sequence: 0, cards, told, told_digest: None, images }
     }
 
     /// What an event leads to.
@@ -96,6 +149,19 @@ impl HostAgent {
             AgentEvent::Served { name, card, serial, result } => {
                 self.served(name, &card, serial, result).into_iter().collect()
             }
+            AgentEvent::Rearranged { name, card, choice } => {
+                let held = self.cards.get(&card).and_then(|dags| dags.get(&name));
+                let serial = held.and_then(|held| held.served);
+                let report = |serial| HostReport::Applied { name, serial, choice: Some(choice) };
+                serial.map(report).map(AgentEffect::Report).into_iter().collect()
+            }
+            AgentEvent::Provided(there) => {
+                for (id, number) in there.bitstreams {
+                    let known = self.images.entry(id).or_default();
+                    *known = number.max(*known);
+                }
+                Vec::new()
+            }
             AgentEvent::BeatDue => vec![self.beat()],
         }
     }
@@ -103,6 +169,11 @@ impl HostAgent {
     /// The highest epoch that it has seen.
     pub const fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The last order of that epoch which it looked at.
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     fn order(&mut self, order: HostOrder) -> Vec<AgentEffect> {
@@ -122,7 +193,15 @@ impl HostAgent {
                 let report = HostReport::Holds { epoch: self.epoch, card, dags };
                 effects.push(AgentEffect::Report(report));
             }
-            OrderKind::Put { name, spec, place } => self.put(name, spec, place, &mut effects),
+            OrderKind::ListProvided => {
+                let report = HostReport::Has { epoch: self.epoch, provided: self.told.clone() };
+                effects.push(AgentEffect::Report(report));
+            }
+            OrderKind::Put { name, spec, place, tenant } => {
+                self.told.tenants.insert(tenant.of.id.clone(), tenant.number);
+                self.told_digest = None;
+                effects.extend(self.put(name, spec, place, tenant));
+            }
             OrderKind::Remove { name, card, serial } => {
                 let dags = self.cards.entry(card.clone()).or_default();
                 if dags.get(&name).is_some_and(|held| held.serial == serial) {
@@ -130,6 +209,10 @@ impl HostAgent {
                     effects.push(AgentEffect::Stop { name, card });
                 }
             }
+            OrderKind::Provide { nts, bitstreams, tenants } => {
+                effects.extend(self.provide(nts, bitstreams, tenants));
+            }
+            OrderKind::Withdraw(gone) => effects.extend(self.withdraw(gone)),
         }
         effects
     }
@@ -139,21 +222,21 @@ impl HostAgent {
         name: DagName,
         spec: Box<DagSpec>,
         place: Box<PlaceRecord>,
-        effects: &mut Vec<AgentEffect>,
-    ) {
-        let (card, serial) = (place.card.card.clone(), place.serial);
-        let dags = self.cards.entry(card.clone()).or_default();
-        match dags.get(&name) {
-            Some(held) if held.serial == serial && held.is_served => {
-                effects.push(AgentEffect::Report(HostReport::Applied { name, serial }));
-                return;
+        tenant: Box<Numbered<Tenant>>,
+    ) -> Option<AgentEffect> {
+        let serial = place.serial;
+        let dags = self.cards.entry(place.card.card.clone()).or_default();
+        let changes = match dags.get(&name) {
+            Some(held) if held.served == Some(serial) && held.serial == serial => {
+                let report = HostReport::Applied { name, serial, choice: None };
+                return Some(AgentEffect::Report(report));
             }
-            Some(held) if held.serial >= serial => return,
-            Some(_) => effects.push(AgentEffect::Stop { name: name.clone(), card }),
-            None => {}
-        }
-        dags.insert(name.clone(), Holding { serial, is_served: false });
-        effects.push(AgentEffect::Serve { name, spec, place });
+            Some(held) if held.serial >= serial => return None,
+            Some(held) => held.served,
+            None => None,
+        };
+        dags.insert(name.clone(), Holding { serial, served: changes });
+        Some(AgentEffect::Serve { name, spec, place, tenant, changes })
     }
 
     fn served(
@@ -161,7 +244,7 @@ impl HostAgent {
         name: DagName,
         card: &CardId,
         serial: u64,
-        result: Result<(), (String, Vec<RegionId>)>,
+        result: Result<Option<Box<HostChoice>>, ServeRefused>,
     ) -> Option<AgentEffect> {
         let dags = self.cards.get_mut(card)?;
         let Some(held) = dags.get_mut(&name) else {
@@ -169,38 +252,76 @@ impl HostAgent {
             return result.is_ok().then(|| AgentEffect::Stop { name, card: card.clone() });
         };
         if held.serial != serial {
+            // It was to be changed while it was begun.
+            held.served = result.map_or(held.served, |_| Some(serial));
             return None;
         }
         Some(AgentEffect::Report(match result {
-            Ok(()) => {
-                held.is_served = true;
-                HostReport::Applied { name, serial }
+            Ok(choice) => {
+                held.served = Some(serial);
+                HostReport::Applied { name, serial, choice }
             }
-            Err((reason, faulty)) => {
-                dags.remove(&name);
+            Err(ServeRefused { reason, faulty }) => {
+                match held.served {
+                    Some(before) => held.serial = before,
+                    None => drop(dags.remove(&name)),
+                }
                 HostReport::Refused { name, serial, reason, faulty }
             }
         }))
     }
 
-    fn served_on(&self, card: &CardId) -> impl Iterator<Item = (&DagName, u64)> {
-        let dags = self.cards.get(card).into_iter().flatten();
-        dags.filter(|(_, held)| held.is_served).map(|(name, held)| (name, held.serial))
+    fn provide(
+        &mut self,
+        nts: Vec<Numbered<NtType>>,
+        bitstreams: Vec<Numbered<Bitstream>>,
+        tenants: Vec<Numbered<Tenant>>,
+    ) -> Option<AgentEffect> {
+        self.told_digest = None;
+        self.told.nts.extend(nts.iter().map(|nt| (nt.of.id.clone(), nt.number)));
+        self.told.tenants.extend(tenants.iter().map(|it| (it.of.id.clone(), it.number)));
+        let told = bitstreams.iter().map(|it| (it.of.id.clone(), it.number));
+        self.told.bitstreams.extend(told);
+        let is_any = !(nts.is_empty() && bitstreams.is_empty() && tenants.is_empty());
+        is_any.then_some(AgentEffect::Provide { nts, bitstreams, tenants })
     }
 
-    fn beat(&self) -> AgentEffect {
+    fn withdraw(&mut self, gone: Provisions) -> Option<AgentEffect> {
+        fn forget<K: Ord>(all: &mut BTreeMap<K, u64>, gone: &BTreeMap<K, u64>) {
+            all.retain(|id, number| gone.get(id) != Some(number));
+        }
+        self.told_digest = None;
+        forget(&mut self.told.nts, &gone.nts);
+        forget(&mut self.told.tenants, &gone.tenants);
+        forget(&mut self.told.bitstreams, &gone.bitstreams);
+        forget(&mut self.images, &gone.bitstreams);
+        (gone != Provisions::default()).then_some(AgentEffect::Withdraw(gone))
+    }
+
+    fn served_on(&self, card: &CardId) -> impl Iterator<Item = (&DagName, u64)> {
+        let dags = self.cards.get(card).into_iter().flatten();
+        dags.filter_map(|(name, held)| Some((name, held.served?)))
+    }
+
+    fn beat(&mut self) -> AgentEffect {
+        let provided = *self.told_digest.get_or_insert_with(|| self.told.digest());
         let digest = |card: &CardId| (card.clone(), holdings_digest(self.served_on(card)));
+        let told = self.told.bitstreams.iter();
+        let missing = told.filter(|(id, number)| self.images.get(*id) != Some(*number));
+        let missing: BTreeSet<_> = missing.map(|(id, _)| id.clone()).take(MISSING_MAX).collect();
         AgentEffect::Report(HostReport::Beat {
             epoch: self.epoch,
             sequence: self.sequence,
             digests: self.cards.keys().map(digest).collect(),
+            provided,
+            missing,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{Bandwidth, DagId, Form, Mapping, TenantId};
+    use snic_domain::{Bandwidth, ByteSize, CardModel, DagId, Form, Mapping, RegionKind, TenantId};
     use snic_planner::Reservation;
 
     use super::*;
@@ -229,15 +350,37 @@ mod tests {
             reservation: Reservation::default(),
         };
         let spec = Box::new(DagSpec::chain(&[], Bandwidth::ZERO));
-        OrderKind::Put { name: name(), spec, place: Box::new(place) }
+        let (place, tenant) = (Box::new(place), Box::new(numbered_tenant(1)));
+        OrderKind::Put { name: name(), spec, place, tenant }
+    }
+
+    fn numbered_tenant(number: u64) -> Numbered<Tenant> {
+        let (id, quota, notes) = (name().tenant, Default::default(), Default::default());
+        Numbered { number, of: Tenant { id, weight: 1, quota, notes } }
+    }
+
+    fn image(number: u64) -> Numbered<Bitstream> {
+        let of = Bitstream {
+            id: BitstreamId::new("nat-sim").expect("a test id"),
+            digest: Digest::of(b"image"),
+            size: ByteSize::from_mib(1),
+            nts: Vec::new(),
+            region_kind: RegionKind::KnownNt,
+            card_model: CardModel::new("sim-16").expect("a test id"),
+            shareable: true,
+            signed_by: None,
+            notes: Default::default(),
+        };
+        Numbered { number, of }
     }
 
     fn served(serial: u64) -> AgentEvent {
-        AgentEvent::Served { name: name(), card: card(), serial, result: Ok(()) }
+        AgentEvent::Served { name: name(), card: card(), serial, result: Ok(None) }
     }
 
     fn agent() -> HostAgent {
-        HostAgent::new(Epoch(5), [(card(), [(name(), 7)].into())].into())
+        let served = [(card(), [(name(), 7)].into())].into();
+        HostAgent::new(Epoch(5), served, Provisions::default())
     }
 
     /// What an order of an earlier epoch, an earlier order, or one for an earlier place wants is not done.
@@ -259,18 +402,96 @@ mod tests {
         let effects = agent.handle(order(6, 1, put(8)));
         let kinds = matches!(
             effects.as_slice(),
-            [AgentEffect::Remember(Epoch(6)), AgentEffect::Stop { .. }, AgentEffect::Serve { .. }]
+            [AgentEffect::Remember(Epoch(6)), AgentEffect::Serve { changes: Some(7), .. }]
         );
         assert!(kinds, "{effects:?}");
         assert_eq!(agent.handle(served(7)), [], "the place before");
-        let applied = HostReport::Applied { name: name(), serial: 8 };
+        let applied = HostReport::Applied { name: name(), serial: 8, choice: None };
         assert_eq!(agent.handle(served(8)), [AgentEffect::Report(applied)]);
+    }
+
+    fn holds(agent: &mut HostAgent, sequence: u64) -> Option<u64> {
+        match agent.handle(order(5, sequence, OrderKind::List(card()))).as_slice() {
+            [AgentEffect::Report(HostReport::Holds { dags, .. })] => dags.get(&name()).copied(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A change that the controller refuses leaves what was served; the same order again is tried again.
+    #[test]
+    fn a_refused_change_leaves_the_place_before() {
+        let mut agent = agent();
+        let begun = agent.handle(order(5, 1, put(8)));
+        assert_eq!(holds(&mut agent, 2), Some(7), "until it is done");
+        let refused = ServeRefused { reason: "no room".into(), faulty: Vec::new() };
+        let result = Err(refused);
+        let event = AgentEvent::Served { name: name(), card: card(), serial: 8, result };
+        let told = agent.handle(event);
+        let is_told =
+            matches!(told.as_slice(), [AgentEffect::Report(HostReport::Refused { serial: 8, .. })]);
+        assert!(is_told, "{told:?}");
+        assert_eq!(holds(&mut agent, 3), Some(7));
+        assert_eq!(agent.handle(order(5, 4, put(8))), begun);
+        assert_eq!(agent.handle(served(8)).len(), 1);
+        assert_eq!(holds(&mut agent, 5), Some(8));
+        let remove = OrderKind::Remove { name: name(), card: card(), serial: 7 };
+        assert_eq!(agent.handle(order(5, 6, remove)), [], "the place before");
+    }
+
+    fn beat(agent: &mut HostAgent) -> (Digest, usize) {
+        match agent.handle(AgentEvent::BeatDue).as_slice() {
+            [AgentEffect::Report(HostReport::Beat { provided, missing, .. })] => {
+                (*provided, missing.len())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// An image is missing from when the host is told of it until it is there with that number.
+    #[test]
+    fn an_image_is_missing_until_it_is_there() {
+        let mut agent = agent();
+        let provide = |number| OrderKind::Provide {
+            nts: vec![],
+            bitstreams: vec![image(number)],
+            tenants: vec![],
+        };
+        let there = |number| Provisions {
+            bitstreams: [(image(number).of.id, number)].into(),
+            ..Provisions::default()
+        };
+        let none = beat(&mut agent);
+        assert_eq!(none, (Provisions::default().digest(), 0));
+        assert_eq!(agent.handle(order(5, 1, provide(3))).len(), 1);
+        assert_eq!(beat(&mut agent), (there(3).digest(), 1));
+        agent.handle(AgentEvent::Provided(there(3)));
+        assert_eq!(beat(&mut agent), (there(3).digest(), 0));
+        agent.handle(order(5, 2, provide(4)));
+        assert_eq!(beat(&mut agent), (there(4).digest(), 1), "another image of the same id");
+        agent.handle(AgentEvent::Provided(there(3)));
+        assert_eq!(beat(&mut agent).1, 1, "the one before, told late");
+        let old = agent.handle(order(5, 3, OrderKind::Withdraw(there(3))));
+        assert_eq!(old, [AgentEffect::Withdraw(there(3))]);
+        assert_eq!(beat(&mut agent), (there(4).digest(), 1));
+        let restarted = HostAgent::new(Epoch(5), BTreeMap::new(), there(4));
+        assert_eq!(beat(&mut restarted.clone()), (there(4).digest(), 0));
+        agent.handle(order(5, 4, OrderKind::Withdraw(there(4))));
+        assert_eq!(beat(&mut agent), none);
+    }
+
+    /// What a program of the version before says is understood.
+    #[test]
+    fn a_beat_without_provisions_is_one_of_nothing() {
+        let text = r#"{"Beat":{"epoch":3,"sequence":4,"digests":{}}}"#;
+        let report: HostReport = serde_json::from_str(text).expect("it is a beat");
+        assert!(matches!(report, HostReport::Beat { provided, missing, .. }
+            if provided == Provisions::default().digest() && missing.is_empty()));
     }
 
     /// What was to be stopped while it was begun is stopped once it has begun.
     #[test]
     fn what_is_begun_too_late_is_stopped() {
-        let mut agent = HostAgent::new(Epoch(5), BTreeMap::new());
+        let mut agent = HostAgent::new(Epoch(5), BTreeMap::new(), Provisions::default());
         agent.handle(order(5, 1, put(8)));
         agent.handle(order(5, 2, OrderKind::Remove { name: name(), card: card(), serial: 8 }));
         let stop = AgentEffect::Stop { name: name(), card: card() };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snic_domain::{CardId, DagName, Digest, Timestamp};
+use snic_domain::{CardId, CardModel, DagName, Digest, TenantId, Timestamp};
 
 use crate::agent::holdings_digest;
 use crate::records::{HostRecord, Versioned};
@@ -21,6 +21,17 @@ pub(crate) enum Liveness {
     Suspected,
     /// And the time to confirm that.
     Lost,
+}
+
+/// Whether a DAG stays where it is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// It may move.
+    Free,
+    /// Its machines are there.
+    Bound,
+    /// It is served there until its new place serves it.
+    Leaving,
 }
 
 /// What a card is to serve.
@@ -45,6 +56,11 @@ pub(crate) struct HostState {
     seen: u64,
     stalled: u32,
     cards: BTreeMap<CardId, Desired>,
+    /// How many DAGs it is to serve of each tenant.
+    tenants: BTreeMap<TenantId, usize>,
+    models: BTreeSet<CardModel>,
+    bound: BTreeSet<(CardId, DagName)>,
+    leaving: BTreeSet<(CardId, DagName)>,
 }
 
 /// What a beat asks for.
@@ -53,6 +69,10 @@ pub(crate) struct AfterBeat {
     pub is_back: bool,
     /// All orders arrived and all cards serve what they are to serve.
     pub is_in_step: bool,
+    /// No order is under way to it: what it says is how it stays.
+    pub is_settled: bool,
+    /// Orders were lost.
+    pub has_lost: bool,
     /// Cards that must be compared DAG by DAG.
     pub differ: Vec<CardId>,
 }
@@ -60,8 +80,9 @@ pub(crate) struct AfterBeat {
 impl HostState {
     /// A host of which nothing is known yet; its lease begins now.
     pub fn new(record: Versioned<HostRecord>, now: Timestamp) -> Self {
-        let cards = record.value().spec.cards.keys();
-        let cards = cards.map(|card| (card.clone(), Desired::default())).collect();
+        let spec = &record.value().spec;
+        let models = spec.cards.values().map(|card| card.profile.model.clone()).collect();
+        let cards = spec.cards.keys().map(|card| (card.clone(), Desired::default())).collect();
         Self {
             record,
             liveness: Liveness::Alive,
@@ -72,6 +93,10 @@ impl HostState {
             seen: 0,
             stalled: 0,
             cards,
+            tenants: BTreeMap::new(),
+            models,
+            bound: BTreeSet::new(),
+            leaving: BTreeSet::new(),
         }
     }
 
@@ -89,9 +114,28 @@ impl HostState {
         self.sent
     }
 
-    pub fn desire(&mut self, card: &CardId, name: &DagName, serial: u64) {
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Orders behind this one were not sent after all.
+    pub const fn take_back_orders(&mut self, sent: u64) {
+        self.sent = sent;
+    }
+
+    pub fn desire(&mut self, card: &CardId, name: &DagName, serial: u64, stay: Stay) {
+        let key = (card.clone(), name.clone());
+        self.bound.remove(&key);
+        self.leaving.remove(&key);
+        match stay {
+            Stay::Free => {}
+            Stay::Bound => drop(self.bound.insert(key)),
+            Stay::Leaving => drop(self.leaving.insert(key)),
+        }
         let of = self.cards.entry(card.clone()).or_default();
-        of.dags.insert(name.clone(), serial);
+        if of.dags.insert(name.clone(), serial).is_none() {
+            *self.tenants.entry(name.tenant.clone()).or_default() += 1;
+        }
         of.digest = None;
         self.has_news = true;
     }
@@ -103,8 +147,44 @@ impl HostState {
         if is_it {
             of.dags.remove(name);
             of.digest = None;
+            let key = (card.clone(), name.clone());
+            self.bound.remove(&key);
+            self.leaving.remove(&key);
+            let count = self.tenants.get_mut(&name.tenant).expect("it was counted");
+            *count -= 1;
+            if *count == 0 {
+                self.tenants.remove(&name.tenant);
+            }
         }
         is_it
+    }
+
+    /// DAGs that never move by themselves.
+    pub fn bound(&self) -> impl ExactSizeIterator<Item = &DagName> {
+        self.bound.iter().map(|(_, name)| name)
+    }
+
+    /// How many DAGs it serves until their new places do.
+    pub fn leaving(&self) -> usize {
+        self.leaving.len()
+    }
+
+    /// How many DAGs it is to serve.
+    pub fn count(&self) -> usize {
+        self.cards.values().map(|of| of.dags.len()).sum()
+    }
+
+    /// Tenants whose DAGs it is to serve.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
+        self.tenants.keys()
+    }
+
+    pub fn has_tenant(&self, tenant: &TenantId) -> bool {
+        self.tenants.contains_key(tenant)
+    }
+
+    pub const fn models(&self) -> &BTreeSet<CardModel> {
+        &self.models
     }
 
     pub fn desired(&self, card: &CardId) -> Option<&BTreeMap<DagName, u64>> {
@@ -137,6 +217,7 @@ impl HostState {
             return after;
         }
         self.stalled = 0;
+        (after.is_settled, after.has_lost) = (true, sequence < self.sent);
         let empty = holdings_digest(std::iter::empty());
         for (card, of) in &mut self.cards {
             let dags = of.dags.iter().map(|(name, serial)| (name, *serial));
@@ -146,10 +227,6 @@ impl HostState {
             }
         }
         after.is_in_step = after.differ.is_empty() && sequence == self.sent;
-        if after.differ.is_empty() && sequence < self.sent {
-            // Orders were lost, and nothing is missing: one more order lets it catch up.
-            after.differ.extend(self.cards.keys().next().cloned());
-        }
         self.is_in_step |= after.is_in_step;
         after
     }

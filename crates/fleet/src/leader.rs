@@ -6,7 +6,8 @@
 //!    └──────────────────────┴───── Deposed, fenced off ─────┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use snic_domain::{TenantId, Timestamp};
 use snic_etcd::{Answer, Failed, Record, Request, Revision};
@@ -14,15 +15,21 @@ use snic_etcd::{Answer, Failed, Record, Request, Revision};
 use crate::fleet::{Fleet, FleetSettings};
 use crate::journal::{FleetStep, Settled};
 use crate::placement::Inventory;
-use crate::protocol::{Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice};
+use crate::protocol::{
+    Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetUsage,
+};
 use crate::records::PREFIX;
-use crate::tenants::FleetUsage;
 
 /// Records that are read at once.
 const PAGE: usize = 1_000;
 /// Most requests that wait for etcd, and most of one tenant, so that others have their part.
 const WAITING_MAX: usize = 4_096;
 const WAITING_OF_A_TENANT_MAX: usize = 256;
+/// How long a request waits for an image that is on its way to hosts, before it is refused.
+const IMAGE_WAIT: Duration = Duration::from_secs(10);
+/// Most requests that wait so, and most of them that one tick tries again.
+const IMAGE_WAITS_MAX: usize = 256;
+const IMAGE_TRIES_MAX: usize = 8;
 
 /// All records, page by page, as of one revision.
 #[derive(Debug)]
@@ -41,6 +48,8 @@ struct Leading {
     /// Who waits for what is not durable yet.
     calls: BTreeMap<FleetCall, Option<TenantId>>,
     by_tenant: BTreeMap<Option<TenantId>, usize>,
+    /// Requests that are tried again until this time, for images are on their way to hosts. Nothing was done for them.
+    for_images: VecDeque<(Timestamp, FleetCall, FleetAsk)>,
 }
 
 #[derive(Debug)]
@@ -98,6 +107,9 @@ impl Replica {
             FleetEvent::Tick => {
                 let now = self.now;
                 self.lead(|fleet, step| fleet.pass_time(now, step));
+                if let Role::Leading(leading) = &mut self.role {
+                    leading.try_again(now);
+                }
                 if let Role::Loading(loading) = &mut self.role {
                     loading.waits = false;
                 }
@@ -133,7 +145,7 @@ impl Replica {
 
     /// How many DAGs have no place, at the leader.
     pub fn unplaced(&self) -> usize {
-        self.fleet().map_or(0, |fleet| fleet.unplaced().count())
+        self.fleet().map_or(0, Fleet::unplaced)
     }
 
     /// Recomputes what follows from the records.
@@ -206,7 +218,9 @@ impl Replica {
         match Fleet::restore((self.settings, self.now), term, &loading.records) {
             Ok(fleet) => {
                 let (calls, by_tenant) = (BTreeMap::new(), BTreeMap::new());
-                self.role = Role::Leading(Box::new(Leading { fleet, calls, by_tenant }));
+                let for_images = VecDeque::new();
+                let leading = Leading { fleet, calls, by_tenant, for_images };
+                self.role = Role::Leading(Box::new(leading));
                 self.lead(Fleet::greet);
             }
             Err(wrong) => {
@@ -240,6 +254,9 @@ impl Replica {
         let role = std::mem::replace(&mut self.role, Role::Standby);
         self.is_awaiting = false;
         let Role::Leading(leading) = role else { return };
+        for (_, call, _) in leading.for_images {
+            effects.push(FleetEffect::Reply { call, result: Err(Denied::NotLeader) });
+        }
         let (open, not_begun) = leading.fleet.journal.end();
         for (of, denied) in [(open, Denied::Open), (not_begun, Denied::NotLeader)] {
             for effect in of {
@@ -255,10 +272,31 @@ impl Leading {
     fn ask(&mut self, now: Timestamp, call: FleetCall, ask: FleetAsk) {
         *self.by_tenant.entry(ask.tenant.clone()).or_default() += 1;
         self.calls.insert(call, ask.tenant.clone());
+        self.carry_out(now, call, (ask, now + IMAGE_WAIT));
+    }
+
+    /// Carries out a request, or keeps it until `until` where an image is on its way.
+    fn carry_out(&mut self, now: Timestamp, call: FleetCall, (ask, until): (FleetAsk, Timestamp)) {
         let mut step = FleetStep::default();
-        let result = self.fleet.ask(now, ask, &mut step);
+        let result = self.fleet.ask(now, ask.clone(), &mut step);
+        let waits = !ask.validate_only
+            && result.as_ref().is_err_and(Denied::waits_for_images)
+            && now < until
+            && self.for_images.len() < IMAGE_WAITS_MAX;
+        if waits {
+            self.for_images.push_back((until, call, ask));
+            return;
+        }
         step.then(FleetEffect::Reply { call, result });
         self.fleet.journal.submit(step);
+    }
+
+    /// Some of the requests that wait for images.
+    fn try_again(&mut self, now: Timestamp) {
+        for _ in 0..self.for_images.len().min(IMAGE_TRIES_MAX) {
+            let Some((until, call, ask)) = self.for_images.pop_front() else { return };
+            self.carry_out(now, call, (ask, until));
+        }
     }
 
     fn release(&mut self, released: Vec<FleetEffect>, effects: &mut Vec<FleetEffect>) {

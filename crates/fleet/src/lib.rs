@@ -12,6 +12,8 @@
 //!
 //! The leader decides promises: which DAG, which host, which card. Rates, instances and regions are the host's
 //! business. Nothing that a leader decided is seen before etcd holds it, under the condition that it still leads.
+//!
+//! One crate, because leader, agent and placement speak of the same records: a border would make these public twice.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -26,8 +28,7 @@ pub mod protocol;
 pub mod records;
 mod tenants;
 
-pub use agent::{AgentEffect, AgentEvent, HostAgent, holdings_digest};
+pub use agent::{AgentEffect, AgentEvent, HostAgent, ServeRefused, holdings_digest};
 pub use fleet::FleetSettings;
 pub use ids::{FleetCard, HostId, InvalidHostName, NAME_CHARS_MAX, ProjectId, RackId, ZoneId};
 pub use leader::Replica;
-pub use tenants::FleetUsage;

@@ -8,11 +8,13 @@ use std::collections::BTreeSet;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use snic_domain::{DagName, DagSpec, Digest, Mapping, Quota, Tenant, TenantId};
+use snic_domain::{
+    Bitstream, DagName, DagSpec, Digest, Mapping, NtType, Quota, Tenant, TenantId, Timestamp,
+};
 use snic_planner::{RegionLoad, Reservation};
 
 use crate::placement::{CardConstraints, CardPolicy, HostSpec};
-use crate::protocol::{FleetReply, RequestId};
+use crate::protocol::{DrainArea, FleetReply, RequestId};
 use crate::{FleetCard, HostId, ProjectId};
 
 /// Where all keys begin.
@@ -91,6 +93,40 @@ impl<T: Serialize + DeserializeOwned> Versioned<T> {
     }
 }
 
+/// When a record was made and changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordMeta {
+    /// No other record of the fleet has or had this number.
+    pub serial: u64,
+    /// 1 at first, and one more with each change that somebody asked for.
+    pub revision: u64,
+    /// When it was made, by the leader's clock.
+    pub created: Timestamp,
+    /// When it was changed last.
+    pub updated: Timestamp,
+}
+
+impl RecordMeta {
+    /// Of a new record.
+    pub const fn new(serial: u64, now: Timestamp) -> Self {
+        Self { serial, revision: 1, created: now, updated: now }
+    }
+
+    /// It is changed.
+    pub(crate) const fn change(&mut self, now: Timestamp) {
+        self.revision += 1;
+        self.updated = now;
+    }
+
+    /// Another text for each change of each record.
+    pub fn etag(&self) -> String {
+        let [a, b, ..] =
+            Digest::of(format!("{}/{}", self.serial, self.revision).as_bytes()).words();
+        format!("{a:08x}{b:08x}")
+    }
+}
+
 /// A tenant of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetTenantRecord {
@@ -99,6 +135,42 @@ pub struct FleetTenantRecord {
     /// Whose quota it shares, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<ProjectId>,
+    /// Its number on hosts: another one after each change.
+    #[serde(default)]
+    pub number: u64,
+    /// It is being deleted with all that it owns.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_leaving: bool,
+    /// When it was made and changed.
+    #[serde(default)]
+    pub meta: RecordMeta,
+}
+
+/// An NT type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetNtRecord {
+    /// What it is.
+    pub nt: NtType,
+    /// When it was made; its serial is its number on hosts.
+    pub meta: RecordMeta,
+}
+
+/// A bitstream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetBitstreamRecord {
+    /// What it is.
+    pub bitstream: Bitstream,
+    /// When it was made; its serial is its number on hosts.
+    pub meta: RecordMeta,
+}
+
+/// A rack or zone whose hosts are emptied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRecord {
+    /// Which.
+    pub area: DrainArea,
+    /// How many of its DAGs move at a time.
+    pub moves_max: u32,
 }
 
 /// A project.
@@ -108,6 +180,9 @@ pub struct ProjectRecord {
     pub project: ProjectId,
     /// What its tenants have at most together: `dags_max` and `bandwidth_max` of it count.
     pub quota: Quota,
+    /// When it was made and changed.
+    #[serde(default)]
+    pub meta: RecordMeta,
 }
 
 /// A host.
@@ -120,6 +195,9 @@ pub struct HostRecord {
     /// Whether its DAGs are being moved away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_draining: bool,
+    /// When it was made and changed.
+    #[serde(default)]
+    pub meta: RecordMeta,
 }
 
 /// The place of a DAG: the promise that a card serves it.
@@ -183,6 +261,15 @@ pub struct FleetDagRecord {
     /// Cards that refused it since its last success, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<(FleetCard, String)>,
+    /// The place on the same card that is changed into the present one, without a stop, until the host says that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<u64>,
+    /// Counts changes of what is served.
+    #[serde(default)]
+    pub generation: u64,
+    /// When it was made and changed.
+    #[serde(default)]
+    pub meta: RecordMeta,
 }
 
 impl FleetDagRecord {
@@ -274,6 +361,11 @@ pub fn host_key(host: &HostId) -> String {
 /// The key of a DAG.
 pub fn dag_key(dag: &DagName) -> String {
     format!("{PREFIX}dags/{}/{}", dag.tenant, dag.dag)
+}
+
+/// The key of a drain.
+pub fn drain_key(area: &DrainArea) -> String {
+    format!("{PREFIX}drains/{area}")
 }
 
 /// The key of a reservation.

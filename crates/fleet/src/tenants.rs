@@ -2,46 +2,76 @@
 //! its transactions hold only while it leads.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
-use snic_domain::{Bandwidth, Quota, TenantId};
+use snic_domain::{Bandwidth, Bitstream, ByteSize, Quota, Tenant, TenantId};
 
 use crate::ProjectId;
-use crate::protocol::{Denied, OverQuota};
+use crate::protocol::{Denied, FleetProject, FleetTenant, FleetUsage, Numbered, OverQuota};
 use crate::records::{FleetTenantRecord, ProjectRecord, Versioned};
 
-/// What DAGs take together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FleetUsage {
-    /// How many.
-    pub dags: u32,
-    /// What they are promised.
-    pub bandwidth: Bandwidth,
-    /// Area as if each were alone in its regions, in thousandths of a LUT.
-    pub milli_luts: u64,
-}
-
 impl FleetUsage {
-    fn add(&mut self, other: Self) {
+    /// Of a bitstream.
+    pub(crate) fn of_bitstream(bitstream: &Bitstream) -> Self {
+        Self { bitstreams: 1, bitstream_bytes: bitstream.size, ..Self::default() }
+    }
+
+    /// Of an NT type.
+    pub(crate) fn of_nt() -> Self {
+        Self { nt_types: 1, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
         self.dags += other.dags;
         self.bandwidth += other.bandwidth;
         self.milli_luts += other.milli_luts;
+        self.nt_types += other.nt_types;
+        self.bitstreams += other.bitstreams;
+        self.bitstream_bytes += other.bitstream_bytes;
     }
 
     fn subtract(&mut self, other: Self) {
         self.dags -= other.dags;
         self.bandwidth = self.bandwidth - other.bandwidth;
         self.milli_luts -= other.milli_luts;
+        self.nt_types -= other.nt_types;
+        self.bitstreams -= other.bitstreams;
+        self.bitstream_bytes = self.bitstream_bytes.saturating_sub(other.bitstream_bytes);
     }
 
-    fn admit(&self, more: Self, quota: &Quota) -> Result<(), OverQuota> {
-        if u64::from(self.dags) + u64::from(more.dags) > u64::from(quota.dags_max) {
-            return Err(OverQuota::Dags { max: quota.dags_max, used: self.dags });
+    /// Whether a quota allows `after` in place of this. What does not grow is allowed: a quota may have been lowered.
+    fn admit(&self, after: Self, quota: &Quota) -> Result<(), OverQuota> {
+        self.admit_dags(after, quota)?;
+        if after.nt_types > self.nt_types {
+            let all = (quota.nt_types_max, self.nt_types, after.nt_types);
+            OverQuota::check("nt_types_max", all)?;
         }
-        if self.bandwidth + more.bandwidth > quota.bandwidth_max {
-            let (max, used) = (quota.bandwidth_max, self.bandwidth);
-            return Err(OverQuota::Bandwidth { max, used, asked: more.bandwidth });
+        if after.bitstreams > self.bitstreams {
+            let all = (quota.bitstreams_max, self.bitstreams, after.bitstreams);
+            OverQuota::check("bitstreams_max", all)?;
+            let used = (self.bitstream_bytes, after.bitstream_bytes);
+            OverQuota::check("bitstream_bytes_max", (quota.bitstream_bytes_max, used.0, used.1))?;
         }
         Ok(())
+    }
+
+    /// The same of what a project limits.
+    fn admit_dags(&self, after: Self, quota: &Quota) -> Result<(), OverQuota> {
+        if after.dags > self.dags {
+            OverQuota::check("dags_max", (quota.dags_max, self.dags, after.dags))?;
+        }
+        if after.bandwidth > self.bandwidth {
+            let all = (quota.bandwidth_max, self.bandwidth, after.bandwidth);
+            OverQuota::check("bandwidth_max_bps", all)?;
+        }
+        Ok(())
+    }
+
+    /// With `other` in place of `before`, which is part of it.
+    fn with(mut self, before: Self, other: Self) -> Self {
+        self.subtract(before);
+        self.add(other);
+        self
     }
 }
 
@@ -97,36 +127,128 @@ impl Tenants {
         self.tenants.get(tenant).map(|entry| &entry.record)
     }
 
+    /// What a tenant has.
     pub fn usage(&self, tenant: &TenantId) -> Option<FleetUsage> {
         self.tenants.get(tenant).map(|entry| entry.usage)
     }
 
-    /// Whether quotas of tenant and project allow so much more.
+    pub fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// Forgets a tenant that has nothing.
+    pub fn remove_tenant(&mut self, tenant: &TenantId) {
+        self.tenants.remove(tenant);
+    }
+
+    /// Forgets a project without tenants.
+    pub fn remove_project(&mut self, project: &ProjectId) {
+        self.projects.remove(project);
+    }
+
+    /// How many tenants a project has. Time O(tenants).
+    pub fn of_project(&self, project: &ProjectId) -> usize {
+        let is_in = |entry: &&TenantEntry| entry.record.value().project.as_ref() == Some(project);
+        self.tenants.values().filter(is_in).count()
+    }
+
+    /// Tenants that are being deleted.
+    pub fn leaving(&self) -> impl Iterator<Item = &TenantId> {
+        self.tenants.iter().filter(|(_, of)| of.record.value().is_leaving).map(|(id, _)| id)
+    }
+
+    /// The tenants from one on, by id.
+    pub fn tenants_from(&self, from: Bound<TenantId>) -> impl Iterator<Item = &TenantId> {
+        self.tenants.range::<TenantId, _>((from, Bound::Unbounded)).map(|(id, _)| id)
+    }
+
+    /// The projects from one on, by name.
+    pub fn projects_from(&self, from: Bound<ProjectId>) -> impl Iterator<Item = &ProjectId> {
+        self.projects.range::<ProjectId, _>((from, Bound::Unbounded)).map(|(id, _)| id)
+    }
+
+    /// A tenant, as it is shown.
+    pub fn tenant_view(&self, tenant: &TenantId, all: Capacity) -> Option<FleetTenant> {
+        let entry = self.tenants.get(tenant)?;
+        let of = entry.record.value();
+        Some(FleetTenant {
+            tenant: of.tenant.clone(),
+            project: of.project.clone(),
+            usage: entry.usage,
+            dominant_share_ppb: self.dominant_share_ppb(tenant, all).unwrap_or_default(),
+            is_leaving: of.is_leaving,
+            meta: of.meta,
+        })
+    }
+
+    /// A project, as it is shown.
+    pub fn project_view(&self, project: &ProjectId) -> Option<FleetProject> {
+        let (record, usage) = self.projects.get(project)?;
+        let of = record.value();
+        let (project, quota) = (of.project.clone(), of.quota);
+        Some(FleetProject { project, quota, usage: *usage, meta: of.meta })
+    }
+
+    /// Its number on hosts.
+    pub fn number(&self, tenant: &TenantId) -> Option<u64> {
+        self.tenants.get(tenant).map(|entry| entry.record.value().number)
+    }
+
+    /// A tenant as hosts have it: its quotas are the fleet's business.
+    pub fn on_hosts(&self, tenant: &TenantId) -> Option<Numbered<Tenant>> {
+        let of = self.tenants.get(tenant)?.record.value();
+        Some(Numbered { number: of.number, of: Tenant { quota: unlimited(), ..of.tenant.clone() } })
+    }
+
+    /// Whether quotas of tenant and project allow `other` in place of `before`.
     ///
     /// # Errors
     ///
-    /// The first quota that does not, or that the tenant is not registered.
-    pub fn admit(&self, tenant: &TenantId, more: FleetUsage) -> Result<(), Denied> {
+    /// The first quota that does not, or that the tenant is not registered or being deleted.
+    pub fn admit(
+        &self,
+        tenant: &TenantId,
+        before: FleetUsage,
+        other: FleetUsage,
+    ) -> Result<(), Denied> {
         let entry = self.tenants.get(tenant);
-        let entry = entry.ok_or_else(|| Denied::NotFound(format!("tenant {tenant}")))?;
+        let entry = entry.ok_or_else(|| Denied::NotFound(format!("tenants/{tenant}")))?;
         let record = entry.record.value();
+        if record.is_leaving {
+            return Err(Denied::Leaving(tenant.clone()));
+        }
         let over = |over| Denied::TenantQuota(tenant.clone(), over);
-        entry.usage.admit(more, &record.tenant.quota).map_err(over)?;
+        let after = entry.usage.with(before, other);
+        entry.usage.admit(after, &record.tenant.quota).map_err(over)?;
         let project =
             record.project.as_ref().and_then(|name| Some((name, self.projects.get(name)?)));
         if let Some((name, (project, usage))) = project {
             let over = |over| Denied::ProjectQuota(name.clone(), over);
-            usage.admit(more, &project.value().quota).map_err(over)?;
+            let after = usage.with(before, other);
+            usage.admit_dags(after, &project.value().quota).map_err(over)?;
         }
         Ok(())
     }
 
-    /// Counts a DAG, whatever the quota is: it was admitted before.
+    /// Whether a project has room for a tenant with all that it has.
+    ///
+    /// # Errors
+    ///
+    /// There is no such project, or its quota does not allow it.
+    pub fn admit_to(&self, project: &ProjectId, tenant: FleetUsage) -> Result<(), Denied> {
+        let of = self.projects.get(project);
+        let (record, usage) = of.ok_or_else(|| Denied::NotFound(format!("projects/{project}")))?;
+        let after = usage.with(FleetUsage::default(), tenant);
+        let over = |over| Denied::ProjectQuota(project.clone(), over);
+        usage.admit_dags(after, &record.value().quota).map_err(over)
+    }
+
+    /// Counts something, whatever the quota is: it was admitted before.
     pub fn take(&mut self, tenant: &TenantId, usage: FleetUsage) {
         self.change(tenant, |of| of.add(usage));
     }
 
-    /// Counts a DAG no more.
+    /// Counts something no more.
     pub fn give_back(&mut self, tenant: &TenantId, usage: FleetUsage) {
         self.change(tenant, |of| of.subtract(usage));
     }
@@ -149,5 +271,20 @@ impl Tenants {
         let bandwidth = part(entry.usage.bandwidth.get(), all.bandwidth.get());
         let weight = u128::from(entry.record.value().tenant.weight.max(1));
         Some(u64::try_from(area.max(bandwidth) / weight).unwrap_or(u64::MAX))
+    }
+}
+
+/// A quota that allows everything.
+const fn unlimited() -> Quota {
+    Quota {
+        dags_max: u32::MAX,
+        bandwidth_max: Bandwidth::from_bps(u64::MAX),
+        bitstreams_max: u32::MAX,
+        bitstream_bytes_max: ByteSize::from_bytes(u64::MAX),
+        memory_max: ByteSize::from_bytes(u64::MAX),
+        nt_types_max: u32::MAX,
+        rules_max: u32::MAX,
+        machines_max: u32::MAX,
+        operations_max: u32::MAX,
     }
 }

@@ -5,16 +5,24 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, DagName, Quota, Tenant, TenantId, Timestamp};
+use snic_domain::{
+    Bandwidth, Bitstream, BitstreamId, DagName, DagPatch, DagSpec, Labels, NotesPatch, NtType,
+    NtTypeId, Quota, QuotaPatch, RegionKind, Tenant, TenantId, TenantPatch, Timestamp,
+};
 use snic_etcd::model::EtcdModel;
 use snic_etcd::{Answer, Operation, Record, Request, Revision, Transaction};
 use snic_fleet::placement::{CardConstraints, CardPolicy, RankedHost};
 use snic_fleet::protocol::{
-    Denied, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetReply, NewFleetDag,
+    Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetDag, FleetEffect, FleetEvent,
+    FleetItem, FleetList, FleetName, FleetReply, FleetUsage, HostOrder, HostReport, NewFleetDag,
+    OrderKind, ProjectChange, Provisions, RequestId,
 };
-use snic_fleet::records::FleetTenantRecord;
-use snic_fleet::{AgentEffect, AgentEvent, FleetSettings, HostAgent, HostId, Replica};
-use support::{bitstreams, catalogue, host, host_spec, name, profile, spec, tenant};
+use snic_fleet::{
+    AgentEffect, AgentEvent, FleetSettings, HostAgent, HostId, ProjectId, Replica, ServeRefused,
+};
+use support::{
+    bitstreams, card_id, catalogue, host, host_spec, name, profile, rack, spec, tenant, zone,
+};
 
 const KEY: &str = "/snic/v1/election/a";
 
@@ -26,6 +34,19 @@ struct Fleet {
     replies: BTreeMap<FleetCall, Result<FleetReply, Denied>>,
     calls: u64,
     orders: usize,
+    /// Hosts fetch images.
+    fetches: bool,
+    /// Hosts carry out what they are to serve.
+    serves: bool,
+    later: Vec<(HostId, AgentEvent)>,
+    /// This host changes nothing that it serves.
+    refuses: Option<HostId>,
+    is_dry: bool,
+    /// What hosts were told of tenants.
+    weights: BTreeMap<TenantId, u32>,
+    now: Duration,
+    /// Numbers of bitstreams that hosts are to have.
+    told: BTreeMap<BitstreamId, u64>,
 }
 
 impl Fleet {
@@ -39,26 +60,44 @@ impl Fleet {
         let Ok(Answer::Committed(created)) = answer else { panic!("{answer:?}") };
         let replica = Replica::new(FleetSettings::default());
         let (agents, replies) = (BTreeMap::new(), BTreeMap::new());
-        let mut fleet = Self { replica, etcd, agents, replies, calls: 0, orders: 0 };
+        let (later, weights) = (Vec::new(), BTreeMap::new());
+        let mut fleet = Self {
+            replica,
+            etcd,
+            agents,
+            replies,
+            calls: 0,
+            orders: 0,
+            fetches: true,
+            serves: true,
+            later,
+            refuses: None,
+            is_dry: false,
+            weights,
+            now: Duration::ZERO,
+            told: BTreeMap::new(),
+        };
         fleet.handle(FleetEvent::Elected { key: KEY.into(), created });
         for id in ["acme", "beta"] {
             let quota = Quota { dags_max: 10, ..Quota::default() };
             let (id, notes) = (tenant(id), Default::default());
             let tenant = Tenant { id, weight: 1, quota, notes };
-            let record = FleetTenantRecord { tenant, project: None };
-            fleet.operator(FleetCommand::PutTenant(record));
+            fleet.operator(FleetCommand::CreateTenant { tenant, project: None });
         }
         for nt in &catalogue().nt_types {
-            fleet.operator(FleetCommand::PutNt(nt.clone()));
+            fleet.operator(FleetCommand::CreateNt(nt.clone()));
         }
         for of in bitstreams(catalogue()) {
-            fleet.operator(FleetCommand::PutBitstream(of));
+            fleet.operator(FleetCommand::CreateBitstream(of));
         }
         let sim = profile(catalogue(), "sim-16");
         for number in 0..hosts {
             let id = host(&format!("h{number}"));
-            fleet.agents.insert(id.clone(), HostAgent::new(Default::default(), BTreeMap::new()));
-            fleet.operator(FleetCommand::AddHost(id, host_spec(number % 2, number, &[&sim])));
+            fleet.agents.insert(
+                id.clone(),
+                HostAgent::new(Default::default(), BTreeMap::new(), Default::default()),
+            );
+            fleet.operator(FleetCommand::CreateHost(id, host_spec(number % 2, number, &[&sim])));
         }
         fleet.beat();
         fleet.beat();
@@ -78,17 +117,37 @@ impl Fleet {
                 AgentEffect::Report(report) => {
                     self.handle(FleetEvent::Report { host: id.clone(), report });
                 }
-                AgentEffect::Serve { name, place, .. } => {
+                AgentEffect::Serve { name, place, tenant, changes, .. } => {
+                    self.weights.insert(tenant.of.id.clone(), tenant.of.weight);
                     let (card, serial) = (place.card.card, place.serial);
-                    self.agent(id, AgentEvent::Served { name, card, serial, result: Ok(()) });
+                    let reason = "no".to_owned();
+                    let refused = ServeRefused { reason, faulty: Vec::new() };
+                    let refuses = changes.is_some() && self.refuses.as_ref() == Some(id);
+                    let result = if refuses { Err(refused) } else { Ok(None) };
+                    let served = AgentEvent::Served { name, card, serial, result };
+                    self.later.push((id.clone(), served));
+                    if self.serves {
+                        self.serve_all();
+                    }
+                }
+                AgentEffect::Provide { bitstreams, tenants, .. } => {
+                    self.weights.extend(tenants.into_iter().map(|of| (of.of.id, of.of.weight)));
+                    let numbers = bitstreams.into_iter().map(|of| (of.of.id, of.number));
+                    let numbers: BTreeMap<BitstreamId, u64> = numbers.collect();
+                    self.told.extend(numbers.clone());
+                    let bitstreams = if self.fetches { numbers } else { BTreeMap::new() };
+                    let there = Provisions { bitstreams, ..Provisions::default() };
+                    self.agent(id, AgentEvent::Provided(there));
                 }
                 AgentEffect::Remember(_) | AgentEffect::Stop { .. } => {}
+                AgentEffect::Withdraw(_) => {}
             }
         }
     }
 
     fn handle(&mut self, event: FleetEvent) {
-        for effect in self.replica.handle(Timestamp::from_nanos(1), event) {
+        let now = Timestamp::ZERO + self.now;
+        for effect in self.replica.handle(now, event) {
             match effect {
                 FleetEffect::Etcd { number, request } => {
                     let result = self.etcd.ask(Duration::ZERO, &request);
@@ -108,10 +167,60 @@ impl Fleet {
         self.replica.check().expect("what follows from the records");
     }
 
+    /// Hosts have done what they were to serve.
+    fn serve_all(&mut self) {
+        for (host, served) in std::mem::take(&mut self.later) {
+            self.agent(&host, served);
+        }
+    }
+
+    /// Time passes, in which hosts live.
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.beat();
+        self.handle(FleetEvent::Tick);
+    }
+
+    /// An image has arrived at all hosts.
+    fn arrive(&mut self, id: &BitstreamId) {
+        for host in self.agents.keys().cloned().collect::<Vec<_>>() {
+            let bitstreams = [(id.clone(), self.told[id])].into();
+            let there = Provisions { bitstreams, ..Provisions::default() };
+            self.agent(&host, AgentEvent::Provided(there));
+        }
+    }
+
+    /// How many DAGs all hosts have, as they say.
+    fn held(&mut self) -> usize {
+        let mut count = 0;
+        for agent in self.agents.values() {
+            let mut agent = agent.clone();
+            for card in [card_id(0)] {
+                let (epoch, sequence) = (agent.epoch(), u64::MAX);
+                let order = HostOrder { epoch, sequence, what: OrderKind::List(card) };
+                for effect in agent.handle(AgentEvent::Order(order)) {
+                    if let AgentEffect::Report(HostReport::Holds { dags, .. }) = effect {
+                        count += dags.len();
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Asks, whether it is answered at once or not.
+    fn begin(&mut self, of: &TenantId, command: FleetCommand) -> FleetCall {
+        self.calls += 1;
+        let (call, tenant) = (FleetCall(self.calls), Some(of.clone()));
+        let ask = FleetAsk { tenant, id: None, validate_only: false, command };
+        self.handle(FleetEvent::Ask { call, ask });
+        call
+    }
+
     fn ask(&mut self, of: Option<&TenantId>, command: FleetCommand) -> Result<FleetReply, Denied> {
         self.calls += 1;
         let call = FleetCall(self.calls);
-        let ask = FleetAsk { tenant: of.cloned(), id: None, command };
+        let ask = FleetAsk { tenant: of.cloned(), id: None, validate_only: self.is_dry, command };
         self.handle(FleetEvent::Ask { call, ask });
         self.replies.remove(&call).expect("etcd answers at once")
     }
@@ -122,6 +231,16 @@ impl Fleet {
 
     fn acme(&mut self, command: FleetCommand) -> Result<FleetReply, Denied> {
         self.ask(Some(&tenant("acme")), command)
+    }
+
+    fn dag(&mut self, dag: &str) -> FleetDag {
+        match self.acme(FleetCommand::Get(FleetName::Dag(name("acme", dag)))) {
+            Ok(FleetReply::Item(item)) => match *item {
+                FleetItem::Dag(dag) => dag,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
     }
 
     fn records(&mut self) -> Vec<Record> {
@@ -166,12 +285,10 @@ fn dags_of_a_batch_share_a_transaction_and_are_apart_if_they_say_so() {
         other => panic!("{other:?}"),
     };
     assert_eq!(fleet.revision().0, before.0 + 1, "one transaction");
-    assert!(placed.len() == 3 && placed[0] != placed[1], "{placed:?}");
+    assert!(placed.len() == 3 && placed[0].card != placed[1].card, "{placed:?}");
     for (dag, card) in ["a", "b", "c"].into_iter().zip(placed) {
-        match fleet.acme(FleetCommand::GetDag(name("acme", dag))) {
-            Ok(FleetReply::Dag(dag)) => assert_eq!((dag.card, dag.is_ready), (Some(card), true)),
-            other => panic!("{other:?}"),
-        }
+        let dag = fleet.dag(dag);
+        assert_eq!((dag.card, dag.is_ready), (card.card, true));
     }
 }
 
@@ -227,10 +344,7 @@ fn a_batch_of_which_one_is_refused_changes_nothing() {
     fleet.acme(FleetCommand::CreateDags(vec![new("acme", "a", 3_000)])).expect("there is room");
     fleet.beat();
     fleet.beat();
-    match fleet.acme(FleetCommand::GetDag(name("acme", "a"))) {
-        Ok(FleetReply::Dag(dag)) => assert!(dag.is_ready),
-        other => panic!("{other:?}"),
-    }
+    assert!(fleet.dag("a").is_ready);
 }
 
 #[test]
@@ -263,4 +377,395 @@ fn hosts_are_ranked_by_the_policy_and_nothing_is_kept() {
         assert!(wrong.to_string().contains("1 to 16 are allowed"), "{wrong}");
     }
     assert_eq!((fleet.revision(), fleet.orders), (revision, orders), "it was a question");
+}
+
+fn delete(name: FleetName, force: bool) -> FleetCommand {
+    FleetCommand::Delete { name, etag: None, force }
+}
+
+fn dag_name(of: &str, dag: &str) -> FleetName {
+    FleetName::Dag(name(of, dag))
+}
+
+/// An NT type and a bitstream of acme's own, like one of the catalogue.
+fn own(of: &str) -> (NtType, Bitstream) {
+    let like = catalogue().nt_types[1].clone();
+    let id = NtTypeId::new(&format!("{of}.own")).expect("an id of the test");
+    let nt = NtType { id: id.clone(), shareable: false, ..like };
+    let like = bitstreams(catalogue()).into_iter().find(|it| it.card_model.as_str() == "sim-16");
+    let like = like.expect("there are some for it");
+    let image = BitstreamId::new(&format!("{of}.own-sim-16")).expect("an id of the test");
+    let (id, nts) = (image, vec![id]);
+    let of = Bitstream { id, nts, region_kind: RegionKind::UserNt, shareable: false, ..like };
+    (nt, of)
+}
+
+fn names(reply: Result<FleetReply, Denied>) -> (Vec<String>, Option<FleetName>) {
+    let name = |item: FleetItem| match item {
+        FleetItem::Tenant(of) => of.tenant.id.to_string(),
+        FleetItem::Project(of) => of.project.to_string(),
+        FleetItem::Nt(nt, _) => nt.id.to_string(),
+        FleetItem::Bitstream(of, _) => of.id.to_string(),
+        FleetItem::Host(of) => of.host.to_string(),
+        FleetItem::Dag(of) => of.name.to_string(),
+        FleetItem::Reservation(of) => of.id.to_string(),
+    };
+    match reply {
+        Ok(FleetReply::Items { items, next }) => (items.into_iter().map(name).collect(), next),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn list(of: FleetList, after: Option<FleetName>, most: usize) -> FleetCommand {
+    FleetCommand::List { of, after, most }
+}
+
+/// A tenant sees what is its own and the provider's; of others' things it learns not even that they exist.
+#[test]
+fn tenants_see_and_change_what_is_their_own() {
+    let mut fleet = Fleet::new(1);
+    let (nt, image) = own("acme");
+    fleet.acme(FleetCommand::CreateNt(nt.clone())).expect("it is acme's");
+    fleet.acme(FleetCommand::CreateBitstream(image.clone())).expect("it is acme's");
+    let again = fleet.acme(FleetCommand::CreateNt(nt.clone()));
+    assert_eq!(again, Err(Denied::Exists("ntTypes/acme.own".into())));
+    let (theirs, _) = own("beta");
+    let wrong = fleet.acme(FleetCommand::CreateNt(theirs)).expect_err("beta's");
+    assert_eq!(wrong.to_string(), "the id of something of yours begins with \"acme.\"");
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 100))).expect("there is room");
+    let beta = tenant("beta");
+    let all = [
+        FleetName::Nt(nt.id.clone()),
+        FleetName::Bitstream(image.id.clone()),
+        dag_name("acme", "a"),
+        FleetName::Tenant(tenant("acme")),
+        FleetName::Host(host("h0")),
+    ];
+    for name in all {
+        let hidden = Err(Denied::NotFound(name.to_string()));
+        assert_eq!(fleet.ask(Some(&beta), FleetCommand::Get(name.clone())), hidden);
+        assert_eq!(fleet.ask(Some(&beta), delete(name.clone(), true)), hidden);
+        assert!(fleet.ask(None, FleetCommand::Get(name)).is_ok(), "an operator sees it");
+    }
+    let providers = FleetName::Nt(catalogue().nt_types[0].id.clone());
+    assert!(fleet.acme(FleetCommand::Get(providers.clone())).is_ok());
+    let denied = fleet.acme(delete(providers.clone(), false));
+    assert_eq!(denied, Err(Denied::NotOwner(providers.to_string())));
+    let operator = FleetCommand::CordonHost(host("h0"), true);
+    assert!(fleet.acme(operator).is_err(), "an operator's");
+    let (of_acme, _) = names(fleet.acme(list(FleetList::Nts, None, 1_000)));
+    let (of_beta, _) = names(fleet.ask(Some(&beta), list(FleetList::Nts, None, 1_000)));
+    assert!(of_acme.contains(&"acme.own".to_owned()) && of_beta.len() + 1 == of_acme.len());
+    for listed in [FleetList::Dags(Some(tenant("acme"))), FleetList::Tenants, FleetList::Hosts] {
+        let (seen, _) = names(fleet.ask(Some(&beta), list(listed.clone(), None, 10)));
+        let own = if listed == FleetList::Tenants { vec!["beta".to_owned()] } else { vec![] };
+        assert_eq!(seen, own, "{listed:?}");
+    }
+}
+
+#[test]
+fn a_list_goes_on_behind_its_last_name() {
+    let mut fleet = Fleet::new(1);
+    for dag in ["c", "a", "e", "b", "d"] {
+        fleet.acme(FleetCommand::CreateDag(new("acme", dag, 10))).expect("there is room");
+    }
+    fleet
+        .ask(Some(&tenant("beta")), FleetCommand::CreateDag(new("beta", "a", 10)))
+        .expect("there is room");
+    for most in 1..=6 {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (page, next) = names(fleet.acme(list(FleetList::Dags(None), after, most)));
+            assert!(page.len() <= most);
+            all.extend(page);
+            if next.is_none() {
+                break;
+            }
+            after = next;
+        }
+        let expected = ["a", "b", "c", "d", "e"].map(|dag| name("acme", dag).to_string());
+        assert_eq!(all, expected, "{most} at a time");
+    }
+    let (all, _) = names(fleet.ask(None, list(FleetList::Dags(None), None, 10)));
+    assert_eq!(all.len(), 6);
+    let wrong = fleet.acme(list(FleetList::Nts, Some(dag_name("acme", "a")), 10));
+    assert!(wrong.expect_err("a DAG's").to_string().contains("is not a name of what is listed"));
+    for most in [0, 1_001] {
+        assert!(fleet.acme(list(FleetList::Nts, None, most)).is_err());
+    }
+}
+
+/// What is in use stays; who uses it is not said to a tenant.
+#[test]
+fn what_is_in_use_is_not_deleted() {
+    let mut fleet = Fleet::new(1);
+    let (nt, image) = own("acme");
+    fleet.acme(FleetCommand::CreateNt(nt.clone())).expect("it is acme's");
+    let of_nt = FleetName::Nt(nt.id.clone());
+    fleet.acme(FleetCommand::CreateBitstream(image.clone())).expect("it is acme's");
+    fleet.beat();
+    let mut dag = new("acme", "a", 100);
+    dag.spec = DagSpec::chain(std::slice::from_ref(&nt.id), Bandwidth::from_mbps(100));
+    fleet.acme(FleetCommand::CreateDag(dag)).expect("there is room");
+    let of_image = FleetName::Bitstream(image.id.clone());
+    for name in [&of_nt, &of_image] {
+        let denied = fleet.acme(delete(name.clone(), false)).expect_err("it is in use");
+        assert!(denied.to_string().contains("is in use by bitstreams or DAGs"), "{denied}");
+        let denied = fleet.ask(None, delete(name.clone(), false)).expect_err("it is in use");
+        assert!(denied.to_string().contains("and 1 DAGs"), "{denied}");
+    }
+    let of_host = FleetName::Host(host("h0"));
+    let denied = fleet.ask(None, delete(of_host.clone(), false)).expect_err("it is in use");
+    assert!(denied.to_string().contains("1 DAGs and 0 reservations"), "{denied}");
+    let acme = FleetName::Tenant(tenant("acme"));
+    let denied = fleet.ask(None, delete(acme, false)).expect_err("it is in use");
+    assert!(denied.to_string().contains("1 DAGs, 1 bitstreams, 1 NT types"), "{denied}");
+    fleet.acme(delete(dag_name("acme", "a"), false)).expect("it is acme's");
+    let denied = fleet.acme(delete(of_nt.clone(), false)).expect_err("it is in the bitstream");
+    assert!(matches!(denied, Denied::InUse { .. }), "{denied}");
+    fleet.is_dry = true;
+    fleet.acme(delete(of_image.clone(), false)).expect("nothing uses it");
+    fleet.is_dry = false;
+    fleet.acme(delete(of_image, false)).expect("nothing uses it");
+    fleet.acme(delete(of_nt, false)).expect("nothing uses it");
+    fleet.ask(None, delete(of_host, false)).expect("it is empty");
+    let used = fleet.replica.usage(&tenant("acme"));
+    assert_eq!(used, Some(FleetUsage::default()));
+}
+
+/// More than one transaction's worth of things goes with its tenant, some with each tick, and nothing new comes.
+#[test]
+fn a_tenant_goes_with_all_that_it_owns() {
+    let mut fleet = Fleet::new(2);
+    let patch = TenantPatch {
+        quota: Some(QuotaPatch { dags_max: Some(100), ..QuotaPatch::default() }),
+        ..TenantPatch::default()
+    };
+    let (tenant_id, project, etag) = (tenant("acme"), ProjectChange::Keep, None);
+    fleet.operator(FleetCommand::UpdateTenant { tenant: tenant_id, patch, project, etag });
+    let (nt, image) = own("acme");
+    fleet.acme(FleetCommand::CreateNt(nt.clone())).expect("it is acme's");
+    fleet.acme(FleetCommand::CreateBitstream(image)).expect("it is acme's");
+    for number in 0..80 {
+        let new = new("acme", &format!("d{number}"), 10);
+        fleet.acme(FleetCommand::CreateDag(new)).expect("there is room");
+    }
+    let (constraints, policy) = (CardConstraints::default(), CardPolicy::Pack);
+    let constraints = CardConstraints { functions: 1, ..constraints };
+    let reservation = RequestId(7);
+    fleet
+        .acme(FleetCommand::Reserve { reservation, constraints, policy, seconds: 100 })
+        .expect("there are some");
+    let name = FleetName::Tenant(tenant("acme"));
+    fleet.ask(None, delete(name.clone(), true)).expect("an operator may");
+    let denied = fleet.acme(FleetCommand::CreateDag(new("acme", "more", 10)));
+    assert_eq!(denied, Err(Denied::Leaving(tenant("acme"))));
+    for tick in 0.. {
+        assert!(tick < 10, "it takes too long");
+        if fleet.ask(None, FleetCommand::Get(name.clone())).is_err() {
+            assert!(tick > 1, "some at a time");
+            break;
+        }
+        fleet.handle(FleetEvent::Tick);
+    }
+    let left: Vec<String> = fleet.records().into_iter().map(|record| record.key).collect();
+    assert!(left.iter().all(|key| !key.contains("acme")), "{left:?}");
+    let (names, _) = names(fleet.ask(None, list(FleetList::Dags(None), None, 10)));
+    assert_eq!(names, Vec::<String>::new());
+}
+
+fn update(dag: &str, mbit: u64, etag: Option<String>) -> FleetCommand {
+    let bandwidth = Some(Bandwidth::from_mbps(mbit));
+    let patch = Box::new(DagPatch { bandwidth, ..DagPatch::default() });
+    FleetCommand::UpdateDag { name: name("acme", dag), patch, etag }
+}
+
+#[test]
+fn a_dag_is_changed_in_its_place_or_moves_or_stays_as_it_is() {
+    let mut fleet = Fleet::new(2);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    fleet.acme(FleetCommand::CreateDag(new("acme", "big", 60_000))).expect("there is room");
+    let before = fleet.dag("a");
+    let etag = before.meta.etag();
+    fleet.is_dry = true;
+    fleet.acme(update("a", 2_000, Some(etag.clone()))).expect("there is room");
+    fleet.is_dry = false;
+    assert_eq!(fleet.dag("a"), before);
+    fleet.acme(update("a", 2_000, Some(etag.clone()))).expect("there is room");
+    let after = fleet.dag("a");
+    assert_eq!((&after.card, after.generation, after.is_ready), (&before.card, 2, true));
+    assert_eq!(after.spec.bandwidth, Bandwidth::from_mbps(2_000));
+    assert!(after.serial > before.serial && after.meta.etag() != etag);
+    let stale = fleet.acme(update("a", 3_000, Some(etag)));
+    assert!(matches!(stale, Err(Denied::Stale { .. })), "{stale:?}");
+    let used = fleet.replica.usage(&tenant("acme")).expect("it is registered");
+    assert_eq!(used.bandwidth, Bandwidth::from_mbps(62_000));
+    // The card has no room for more of it, the other one has.
+    let over = fleet.acme(update("a", 45_000, None));
+    assert!(matches!(over, Err(Denied::TenantQuota(..))), "{over:?}");
+    let quota = Some(QuotaPatch {
+        bandwidth_max: Some(Bandwidth::from_gbps(500)),
+        ..QuotaPatch::default()
+    });
+    let patch = TenantPatch { quota, ..TenantPatch::default() };
+    let (id, project, etag) = (tenant("acme"), ProjectChange::Keep, None);
+    fleet.operator(FleetCommand::UpdateTenant { tenant: id, patch, project, etag });
+    assert_eq!(fleet.dag("big").card, before.card, "they share a card");
+    fleet.acme(update("a", 45_000, None)).expect("the other card has room");
+    let moved = fleet.dag("a");
+    assert!(moved.card != before.card && moved.is_ready && moved.served_by.is_none());
+    let held: usize = fleet.held();
+    assert_eq!(held, 2, "the old card serves it no more");
+    let nowhere = fleet.acme(update("a", 300_000, None)).expect_err("no card has so much");
+    assert!(matches!(nowhere, Denied::NoPlace(_)), "{nowhere}");
+    assert_eq!(fleet.dag("a"), moved, "as it was");
+    let mut bound = new("acme", "bound", 1_000);
+    bound.constraints.hosts.insert(before.card.clone().expect("it has one").host);
+    fleet.acme(FleetCommand::CreateDag(bound)).expect("there is room");
+    let refused = fleet.acme(update("bound", 60_000, None)).expect_err("it cannot move");
+    assert!(matches!(refused, Denied::NoPlace(_)), "{refused}");
+}
+
+/// Notes are no change of what is served.
+#[test]
+fn a_label_is_noted_without_an_order() {
+    let mut fleet = Fleet::new(1);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    let (before, orders) = (fleet.dag("a"), fleet.orders);
+    let labels = Some(Labels::new([("app".into(), "web".into())].into()).expect("valid"));
+    let notes = NotesPatch { labels, ..NotesPatch::default() };
+    let patch = Box::new(DagPatch { notes, ..DagPatch::default() });
+    let (name, etag) = (name("acme", "a"), None);
+    fleet.acme(FleetCommand::UpdateDag { name, patch, etag }).expect("it is acme's");
+    let after = fleet.dag("a");
+    assert_eq!((after.generation, after.serial), (before.generation, before.serial));
+    assert_eq!((after.meta.revision, fleet.orders), (before.meta.revision + 1, orders));
+    assert_ne!(after.spec, before.spec);
+}
+
+/// A host that cannot make a change goes on as before until another one serves the DAG.
+#[test]
+fn a_change_that_a_host_refuses_is_made_elsewhere() {
+    let mut fleet = Fleet::new(2);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    let before = fleet.dag("a").card.expect("it has a place");
+    fleet.refuses = Some(before.host.clone());
+    fleet.acme(update("a", 2_000, None)).expect("the fleet has room");
+    let after = fleet.dag("a");
+    assert_ne!(after.card.expect("it has a place").host, before.host);
+    assert!(after.is_ready && after.served_by.is_none());
+    assert_eq!(fleet.held(), 1, "the old place is gone");
+}
+
+/// While an image is on its way a request waits, and is refused when it takes too long.
+#[test]
+fn a_request_waits_for_an_image_that_is_on_its_way() {
+    let mut fleet = Fleet::new(2);
+    let (nt, image) = own("acme");
+    fleet.acme(FleetCommand::CreateNt(nt.clone())).expect("it is acme's");
+    fleet.fetches = false;
+    fleet.acme(FleetCommand::CreateBitstream(image.clone())).expect("it is acme's");
+    let with = |dag: &str| {
+        let spec = DagSpec::chain(std::slice::from_ref(&nt.id), Bandwidth::from_mbps(100));
+        FleetCommand::CreateDag(NewFleetDag { spec, ..new("acme", dag, 100) })
+    };
+    let first = fleet.begin(&tenant("acme"), with("a"));
+    fleet.pass(Duration::from_secs(1));
+    assert_eq!(fleet.replies.get(&first), None, "it waits");
+    fleet.arrive(&image.id);
+    fleet.beat();
+    fleet.pass(Duration::from_secs(1));
+    let reply = fleet.replies.remove(&first);
+    assert!(matches!(reply, Some(Ok(FleetReply::Placed(_)))), "{reply:?}");
+    fleet.acme(delete(dag_name("acme", "a"), false)).expect("it is acme's");
+    fleet.acme(delete(FleetName::Bitstream(image.id.clone()), false)).expect("nothing uses it");
+    fleet.acme(FleetCommand::CreateBitstream(image)).expect("another of the same name");
+    let late = fleet.begin(&tenant("acme"), with("b"));
+    for _ in 0..20 {
+        fleet.pass(Duration::from_secs(1));
+        fleet.beat();
+    }
+    let denied = fleet.replies.remove(&late).expect("it was answered").expect_err("too late");
+    assert!(denied.to_string().contains("2 without the image yet"), "{denied}");
+    assert_eq!(fleet.replica.usage(&tenant("acme")).expect("it is there").dags, 0);
+}
+
+/// A rack is emptied some DAGs at a time; those whose machines are there stay, and are named.
+#[test]
+fn a_rack_is_emptied_within_its_budget() {
+    let mut fleet = Fleet::new(4);
+    for number in 0..6 {
+        let mut new = new("acme", &format!("d{number}"), 1_000);
+        if number == 0 {
+            new.constraints.hosts.insert(host("h0"));
+        }
+        fleet.acme(FleetCommand::CreateDag(new)).expect("there is room");
+    }
+    assert!(
+        (0..6).all(|dag| fleet.dag(&format!("d{dag}")).card.expect("placed").host == host("h0"))
+    );
+    let area = DrainArea::Rack(zone(0), rack(0));
+    fleet.serves = false;
+    for moves_max in [0, 1_001] {
+        let drain = FleetCommand::Drain { area: area.clone(), moves_max };
+        assert!(fleet.ask(None, drain).is_err(), "{moves_max}");
+    }
+    let drain = FleetCommand::Drain { area: area.clone(), moves_max: 2 };
+    let progress = |reply: Result<FleetReply, Denied>| match reply {
+        Ok(FleetReply::Drain(of)) => (of.left, of.moving, of.bound.len(), of.bound_count),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(progress(fleet.ask(None, drain)), (5, 0, 1, 1));
+    let get = FleetCommand::GetDrain(area.clone());
+    for _ in 0..5 {
+        fleet.pass(Duration::from_secs(1));
+        assert_eq!(progress(fleet.ask(None, get.clone())), (3, 2, 1, 1), "two at a time");
+    }
+    fleet.serves = true;
+    fleet.serve_all();
+    for _ in 0..5 {
+        fleet.pass(Duration::from_secs(1));
+    }
+    assert_eq!(progress(fleet.ask(None, get.clone())), (0, 0, 1, 1));
+    let elsewhere = |fleet: &mut Fleet, of: &str| {
+        let placed = fleet.acme(FleetCommand::CreateDag(new("acme", of, 100)));
+        assert!(placed.is_ok(), "{placed:?}");
+        fleet.dag(of).card.expect("placed").host != host("h0")
+    };
+    assert!(elsewhere(&mut fleet, "x"), "nothing new comes");
+    fleet.operator(FleetCommand::EndDrain(area));
+    assert!(matches!(fleet.ask(None, get), Err(Denied::NotFound(_))));
+    let mut here = new("acme", "y", 100);
+    here.constraints.hosts.insert(host("h0"));
+    fleet.acme(FleetCommand::CreateDag(here)).expect("it takes new ones again");
+}
+
+/// A tenant's weight reaches the hosts that serve it, and a project's quota holds for its tenants together.
+#[test]
+fn weights_reach_hosts_and_projects_limit_their_tenants() {
+    let mut fleet = Fleet::new(1);
+    let project = ProjectId::new("p1").expect("a name of the test");
+    let quota = Quota { dags_max: 2, ..Quota::default() };
+    fleet.operator(FleetCommand::CreateProject { project: project.clone(), quota });
+    let join = |of: &str, weight| FleetCommand::UpdateTenant {
+        tenant: tenant(of),
+        patch: TenantPatch { weight, ..TenantPatch::default() },
+        project: ProjectChange::Join(project.clone()),
+        etag: None,
+    };
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 100))).expect("there is room");
+    fleet.operator(join("acme", Some(5)));
+    assert_eq!(fleet.weights.get(&tenant("acme")), Some(&5), "the host was told");
+    fleet.operator(join("beta", None));
+    fleet
+        .ask(Some(&tenant("beta")), FleetCommand::CreateDag(new("beta", "b", 100)))
+        .expect("there is room");
+    let denied = fleet.acme(FleetCommand::CreateDag(new("acme", "c", 100)));
+    assert!(matches!(denied, Err(Denied::ProjectQuota(..))), "{denied:?}");
+    let denied = fleet.ask(None, delete(FleetName::Project(project.clone()), false));
+    assert!(matches!(denied, Err(Denied::InUse { .. })), "{denied:?}");
+    let lower = QuotaPatch { dags_max: Some(1), ..QuotaPatch::default() };
+    let (quota, etag) = (lower, None);
+    fleet.operator(FleetCommand::UpdateProject { project, quota, etag });
+    fleet.acme(update("a", 50, None)).expect("less is always allowed");
 }

@@ -8,12 +8,13 @@ use proptest::prelude::*;
 use snic_bitstream::catalogue::Catalogue;
 use snic_domain::{Bandwidth, CardProfile, Dag, DagName, Node, NtTypeId, RegionId, Slot};
 use snic_fleet::placement::{
-    CardConstraints, CardPolicy, Constraint, HostNeeds, Inventory, PlaceDag,
+    CardConstraints, CardPolicy, Constraint, HostImages, HostNeeds, Inventory, PlaceDag,
 };
 use snic_fleet::{FleetCard, HostId};
 use snic_planner::{Ledger, PlanRequest, RegionCondition, plan};
 use support::{
-    Rng, card, catalogue, dag, host, host_spec, inventory, name, profile, rack, spec, zone,
+    Rng, answers, card, catalogue, dag, host, host_spec, inventory, name, place_and_hold, profile,
+    rack, spec, zone,
 };
 
 const POLICIES: [CardPolicy; 4] =
@@ -63,7 +64,7 @@ impl World {
             if self.rng.percent(15) {
                 self.unreachable.insert(id);
             } else {
-                self.fleet.set_reachable(&id, true).expect("it is registered");
+                answers(&mut self.fleet, &id);
                 let is_cordoned = self.rng.percent(15);
                 self.fleet.set_cordoned(&id, is_cordoned).expect("it is registered");
             }
@@ -305,40 +306,6 @@ proptest! {
             }
         }
     }
-
-    /// All DAGs of a batch have their places, or nothing has changed.
-    #[test]
-    fn a_batch_is_placed_whole_or_not_at_all(seed in any::<u64>(), count in 1usize..8) {
-        let mut world = World::new(seed);
-        let constraints = CardConstraints::default();
-        let dags: Vec<(DagName, Dag)> =
-            (0..count).map(|number| world.some_dag(2_000 + number)).collect();
-        let requests: Vec<PlaceDag<'_>> = dags
-            .iter()
-            .map(|(name, dag)| PlaceDag { name, dag, constraints: &constraints, policy: CardPolicy::Spread })
-            .collect();
-        let contents = |fleet: &Inventory| -> Vec<String> {
-            let card = |(_, ledger): (&FleetCard, &Ledger)| {
-                let regions = ledger.profile().regions();
-                let of: Vec<_> = regions.map(|(region, _)| ledger.content(region)).collect();
-                format!("{of:?} {:?}", ledger.reservations().collect::<Vec<_>>())
-            };
-            fleet.cards().map(card).collect()
-        };
-        let before = contents(&world.fleet);
-        match world.fleet.place_batch(&requests) {
-            Ok(choices) => {
-                for ((name, _), choice) in dags.iter().zip(&choices) {
-                    prop_assert_eq!(world.fleet.card_of(name), Some(&choice.card));
-                }
-            }
-            Err((index, _)) => {
-                prop_assert!(index < count);
-                prop_assert_eq!(contents(&world.fleet), before);
-            }
-        }
-        prop_assert_eq!(world.fleet.check(), Ok(()));
-    }
 }
 
 impl World {
@@ -361,7 +328,7 @@ fn fleet_of(hosts: usize) -> (&'static Catalogue, Inventory) {
     for number in 0..hosts {
         let id = host(&format!("h{number}"));
         fleet.add_host(&id, host_spec(number % 3, number, &[&profile]));
-        fleet.set_reachable(&id, true).expect("it is registered");
+        answers(&mut fleet, &id);
     }
     (catalogue, fleet)
 }
@@ -428,8 +395,7 @@ fn a_removed_host_takes_its_cards_and_reservations_along() {
     let (name, dag) = (name("acme", "web"), dag(&spec(catalogue, &[1], 1_000)));
     let only = CardConstraints { hosts: [host("h0")].into(), ..CardConstraints::default() };
     let request = PlaceDag { name: &name, dag: &dag, constraints: &only, policy: CardPolicy::Pack };
-    let choice = fleet.place_batch(&[request]).expect("it is empty").remove(0);
-    assert_eq!(choice.card, card("h0", 0));
+    assert_eq!(place_and_hold(&mut fleet, &request), Ok(card("h0", 0)));
     assert!(!fleet.add_host(&host("h0"), host_spec(0, 0, &[])), "it is registered");
     fleet.remove_host(&host("h0")).expect("it is registered");
     assert!(fleet.remove_host(&host("h0")).is_err());
@@ -451,4 +417,87 @@ fn every_policy_places_on_an_empty_fleet() {
         let request = PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy };
         assert_eq!(fleet.place(&request).map(|of| of.plan.loads.len()), Ok(1), "{policy:?}");
     }
+}
+
+/// An image that is on its way to all hosts is what a refusal says, and one host that has it is found among many.
+#[test]
+fn a_host_without_the_image_is_passed_over() {
+    let (catalogue, mut fleet) = fleet_of(40);
+    let dag = dag(&spec(catalogue, &[1], 2_000));
+    let (name, constraints) = (name("acme", "web"), CardConstraints::default());
+    let (name, dag, constraints) = (&name, &dag, &constraints);
+    for policy in POLICIES {
+        let request = PlaceDag { name, dag, constraints, policy };
+        let loads = fleet.place(&request).expect("there is room").plan.loads;
+        let image = loads[0].bitstream.clone();
+        let missing = HostImages::AllBut([image.clone()].into());
+        for number in 0..40 {
+            fleet.set_images(&host(&format!("h{number}")), missing.clone()).expect("it is there");
+        }
+        let refused = fleet.place(&request).expect_err("no host has it");
+        assert_eq!(refused.hosts, [(Constraint::Image, 40)].into(), "{policy:?}");
+        assert_eq!(refused.to_string(), "none of 40 hosts has room: 40 without the image yet");
+        for has in ["h0", "h17", "h39"] {
+            answers(&mut fleet, &host(has));
+            let found = fleet.place(&request).map(|choice| choice.card.host);
+            assert_eq!(found, Ok(host(has)), "{policy:?}");
+            fleet.set_images(&host(has), missing.clone()).expect("it is there");
+        }
+        fleet.set_images(&host("h3"), HostImages::Unknown).expect("it is there");
+        assert!(fleet.place(&request).is_err(), "what it has is not known");
+        (0..40).for_each(|number| answers(&mut fleet, &host(&format!("h{number}"))));
+    }
+}
+
+/// What a host has done beyond the ledger counts, and its card takes nothing new until there is room.
+#[test]
+fn an_overbooked_card_takes_nothing_new() {
+    let (catalogue, mut fleet) = fleet_of(1);
+    let (constraints, policy) = (CardConstraints::default(), CardPolicy::Pack);
+    let large = dag(&spec(catalogue, &[1], 70_000));
+    let small = dag(&spec(catalogue, &[1], 1_000));
+    let names: Vec<DagName> = (0..3).map(|number| name("acme", &format!("d{number}"))).collect();
+    let request =
+        |at: usize, dag| PlaceDag { name: &names[at], dag, constraints: &constraints, policy };
+    let choice = fleet.place(&request(0, &large)).expect("there is room");
+    let (loads, reservation) = (choice.plan.loads, choice.plan.reservation);
+    let hold = |fleet: &mut Inventory, at: usize| {
+        let held =
+            fleet.hold_as_it_is(&choice.card, &names[at], loads.clone(), reservation.clone());
+        held.expect("it is registered").map(|short| short.to_string())
+    };
+    assert_eq!(hold(&mut fleet, 0), None);
+    let short = hold(&mut fleet, 1).expect("it is too much");
+    assert!(short.contains("overbooked"), "{short}");
+    assert_eq!(fleet.check(), Ok(()));
+    assert_eq!(fleet.card_of(&names[1]), Some(&choice.card));
+    let refused = fleet.place(&request(2, &small)).expect_err("it is overbooked");
+    assert_eq!(refused.hosts, [(Constraint::CardOverbooked, 1)].into());
+    assert_eq!(fleet.release(&names[0]).as_ref(), Some(&choice.card));
+    assert_eq!(fleet.check(), Ok(()));
+    let ledger = fleet.ledger(&choice.card).expect("it is registered");
+    assert!(ledger.held(&names[1]).is_some(), "there is room for it now");
+    assert!(fleet.place(&request(2, &small)).is_ok());
+}
+
+/// A region that a forgotten bitstream is loaded in is free.
+#[test]
+fn a_bitstream_that_is_removed_is_loaded_nowhere() {
+    let (catalogue, mut fleet) = fleet_of(2);
+    let (name, dag) = (name("acme", "web"), dag(&spec(catalogue, &[1], 1_000)));
+    let (constraints, policy) = (CardConstraints::default(), CardPolicy::Pack);
+    let request = PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy };
+    let loads = fleet.place(&request).expect("there is room").plan.loads;
+    let image = loads[0].bitstream.clone();
+    place_and_hold(&mut fleet, &request).expect("there is room");
+    fleet.release(&name);
+    assert!(fleet.place(&request).expect("there is room").plan.loads.is_empty(), "it is loaded");
+    let of = fleet.remove_bitstream(&image).expect("it is registered");
+    assert_eq!(fleet.check(), Ok(()));
+    let again = fleet.place(&request).map(|choice| choice.plan.loads);
+    let others = again.unwrap_or_default().into_iter().map(|load| load.bitstream);
+    assert!(others.clone().all(|other| other != image), "{others:?}");
+    fleet.insert_bitstream(of);
+    let loads = fleet.place(&request).expect("there is room").plan.loads;
+    assert!(!loads.is_empty(), "the region counts as empty");
 }

@@ -1,22 +1,69 @@
-//! Requests of tenants and operators.
+//! Requests of tenants and operators: who may ask for what, and where it is done.
 
-use snic_domain::{DagName, DagSpec, Digest, TenantId, Timestamp};
+use snic_domain::{DagName, Digest, TenantId, Timestamp};
 
 use super::Fleet;
-use super::dags::valid;
-use super::reservations::{RESERVATIONS_MAX, SECONDS_MAX};
-use crate::HostId;
-use crate::hosts::HostState;
 use crate::journal::FleetStep;
-use crate::placement::{CardConstraints, CardPolicy, HostNeeds, HostSpec, RANKED_HOSTS_MAX};
-use crate::protocol::{Denied, FleetAsk, FleetCommand, FleetReply, OrderKind, RequestId};
-use crate::records::{
-    DoneRequest, HostRecord, ReservedFunctions, Versioned, bitstream_key, host_key, nt_key,
-    project_key, reservation_key, tenant_key,
-};
+use crate::protocol::{Denied, FleetAsk, FleetCommand, FleetName, FleetReply};
+use crate::records::{DoneRequest, RecordMeta};
 
 /// Longest request in bytes, as a record: many fit in one of etcd's transactions.
 const REQUEST_BYTES_MAX: usize = 256 << 10;
+
+/// One request being carried out.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub now: Timestamp,
+    /// `None`: an operator.
+    pub tenant: Option<TenantId>,
+    /// It only says what would be answered.
+    pub is_dry: bool,
+}
+
+impl Turn {
+    /// A name of another tenant does not exist for this one.
+    fn own(&self, tenant: &TenantId, what: impl ToString) -> Result<(), Denied> {
+        match &self.tenant {
+            Some(own) if own != tenant => Err(Denied::NotFound(what.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    fn own_dag(&self, name: &DagName) -> Result<(), Denied> {
+        self.own(&name.tenant, name)
+    }
+
+    fn operator(&self) -> Result<(), Denied> {
+        match &self.tenant {
+            Some(_) => Err(Denied::Invalid("only operators ask for this".into())),
+            None => Ok(()),
+        }
+    }
+
+    /// Something new is named after its owner.
+    fn owner(&self, owner: Option<TenantId>) -> Result<(), Denied> {
+        match &self.tenant {
+            Some(tenant) if owner.as_ref() != Some(tenant) => {
+                let rule = format!("the id of something of yours begins with \"{tenant}.\"");
+                Err(Denied::Invalid(rule))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Fails where a record has changed since it was read.
+pub(super) fn check_etag(
+    name: &FleetName,
+    meta: RecordMeta,
+    read: Option<&str>,
+) -> Result<(), Denied> {
+    let etag = meta.etag();
+    match read {
+        Some(read) if read != etag => Err(Denied::Stale { what: name.to_string(), etag }),
+        _ => Ok(()),
+    }
+}
 
 impl Fleet {
     /// Carries out a request. What is refused changes nothing.
@@ -35,253 +82,180 @@ impl Fleet {
             let (bytes, max) = (text.len(), REQUEST_BYTES_MAX);
             return Err(Denied::Invalid(format!("the request has {bytes} bytes of at most {max}")));
         }
-        let Some(id) = ask.id else { return self.carry_out(now, ask, step) };
-        let (tenant, fingerprint) = (ask.tenant.clone(), Digest::of(&text));
-        if let Some(reply) = self.requests.answer(tenant.as_ref(), id, fingerprint)? {
+        let FleetAsk { tenant, id, validate_only, command } = ask;
+        let turn = Turn { now, tenant, is_dry: validate_only };
+        let Some(id) = id.filter(|_| !validate_only) else {
+            return self.carry_out(&turn, command, step);
+        };
+        let fingerprint = Digest::of(&text);
+        if let Some(reply) = self.requests.answer(turn.tenant.as_ref(), id, fingerprint)? {
             return Ok(reply);
         }
-        let reply = self.carry_out(now, ask, step)?;
+        let reply = self.carry_out(&turn, command, step)?;
         let serial = self.journal.next_serial();
-        let done = DoneRequest { tenant, id, fingerprint, reply: reply.clone(), serial };
+        let (tenant, reply_now) = (turn.tenant, reply.clone());
+        let done = DoneRequest { tenant, id, fingerprint, reply: reply_now, serial };
         self.requests.done(done, step);
         Ok(reply)
     }
 
     fn carry_out(
         &mut self,
-        now: Timestamp,
-        ask: FleetAsk,
+        turn: &Turn,
+        command: FleetCommand,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
-        let tenant = ask.tenant;
-        let own = |name: &DagName| match &tenant {
-            Some(tenant) if name.tenant != *tenant => Err(Denied::NotFound(name.to_string())),
-            _ => Ok(()),
-        };
-        match ask.command {
+        match command {
             FleetCommand::CreateDag(new) => {
-                own(&new.name)?;
-                self.create_dag(new, step).map(FleetReply::Placed)
+                turn.own_dag(&new.name)?;
+                self.create_dag(turn, new, step)
             }
             FleetCommand::CreateDags(all) => {
-                all.iter().try_for_each(|new| own(&new.name))?;
-                self.create_dags(all, step)
+                all.iter().try_for_each(|new| turn.own_dag(&new.name))?;
+                self.create_dags(turn, all, step)
             }
+            FleetCommand::UpdateDag { name, patch, etag } => {
+                turn.own_dag(&name)?;
+                self.check_dag_etag(&name, etag.as_deref())?;
+                self.update_dag(turn, &name, *patch, step)
+            }
+            FleetCommand::CreateNt(nt) => {
+                turn.owner(nt.id.owner())?;
+                self.check_nt(&nt)?;
+                if !turn.is_dry {
+                    self.create_nt(turn.now, nt, step);
+                }
+                Ok(FleetReply::Done)
+            }
+            FleetCommand::CreateBitstream(of) => {
+                turn.owner(of.id.owner())?;
+                self.check_bitstream(&of)?;
+                if !turn.is_dry {
+                    self.create_bitstream(turn.now, of, step);
+                }
+                Ok(FleetReply::Done)
+            }
+            FleetCommand::Delete { name, etag, force } => {
+                self.delete(turn, &name, (etag.as_deref(), force), step)
+            }
+            FleetCommand::Get(name) => self.get(turn, &name),
+            FleetCommand::List { of, after, most } => self.list(turn, (of, after), most),
             FleetCommand::FindHosts { constraints, policy, dag, most } => {
-                dag.as_ref().map_or(Ok(()), |(name, _)| own(name))?;
+                dag.as_ref().map_or(Ok(()), |(name, _)| turn.own_dag(name))?;
                 self.find_hosts((constraints, policy), dag, most)
             }
-            FleetCommand::DeleteDag(name) => {
-                own(&name)?;
-                self.delete_dag(&name, step)
-            }
-            FleetCommand::GetDag(name) => {
-                own(&name)?;
-                self.get_dag(&name)
-            }
             FleetCommand::Reserve { reservation, constraints, policy, seconds } => {
-                let tenant =
-                    tenant.ok_or_else(|| Denied::Invalid("only tenants reserve".into()))?;
                 let wanted = (&constraints, policy, seconds);
-                self.reserve(now, (tenant, reservation), wanted, step)
+                self.reserve(turn, reservation, wanted, step)
             }
-            FleetCommand::Renew(id) => {
-                let name = tenant.map(|tenant| (tenant, id));
-                let renewed = name.is_some_and(|name| self.reservations.renew(&name, now));
-                found(renewed, || format!("reservation {id}"))
+            FleetCommand::Renew(id) => self.renew(turn, id),
+            command => {
+                turn.operator()?;
+                self.operate(turn, command, step)
             }
-            FleetCommand::Release(id) => {
-                let ended = tenant.is_some_and(|of| self.end_reservation(&(of, id), step));
-                found(ended, || format!("reservation {id}"))
-            }
-            command => self.operate(now, command, step),
         }
     }
 
     /// What operators ask for.
     fn operate(
         &mut self,
-        now: Timestamp,
+        turn: &Turn,
         command: FleetCommand,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
         match command {
-            FleetCommand::PutTenant(record) => {
-                if let Some(project) = record.project.as_ref() {
-                    found(self.tenants.project(project).is_some(), || {
-                        format!("project {project}")
-                    })?;
-                }
-                let key = tenant_key(&record.tenant.id);
-                let mut new = self.tenants.tenant(&record.tenant.id).cloned();
-                let new = replace(&mut new, record);
-                step.put(key, new.bytes());
-                self.tenants.put_tenant(new);
+            FleetCommand::CreateTenant { tenant, project } => {
+                self.create_tenant(turn, tenant, project, step)
             }
-            FleetCommand::PutProject(record) => {
-                let key = project_key(&record.project);
-                let mut new = self.tenants.project(&record.project).cloned();
-                let new = replace(&mut new, record);
-                step.put(key, new.bytes());
-                self.tenants.put_project(new);
+            FleetCommand::UpdateTenant { tenant, patch, project, etag } => {
+                self.check_item_etag(&FleetName::Tenant(tenant.clone()), etag.as_deref())?;
+                self.update_tenant(turn, &tenant, (patch, project), step)
             }
-            FleetCommand::PutNt(nt) => {
-                if self.inventory.catalogue().nt(&nt.id).is_some_and(|old| *old != nt) {
-                    return Err(Denied::Exists(format!("NT type {}", nt.id)));
-                }
-                step.put(nt_key(&nt.id), Versioned::new(nt.clone()).bytes());
-                self.inventory.insert_nt(nt);
+            FleetCommand::CreateProject { project, quota } => {
+                self.create_project(turn, project, quota, step)
             }
-            FleetCommand::PutBitstream(of) => {
-                if self.inventory.catalogue().bitstream(&of.id).is_some_and(|old| *old != of) {
-                    return Err(Denied::Exists(format!("bitstream {}", of.id)));
-                }
-                step.put(bitstream_key(&of.id), Versioned::new(of.clone()).bytes());
-                self.inventory.insert_bitstream(of);
+            FleetCommand::UpdateProject { project, quota, etag } => {
+                self.check_item_etag(&FleetName::Project(project.clone()), etag.as_deref())?;
+                self.update_project(turn, &project, quota, step)
             }
-            FleetCommand::AddHost(host, spec) => self.add_host(now, host, spec, step)?,
-            FleetCommand::RemoveHost(host) => self.remove_host(&host, step)?,
+            FleetCommand::CreateHost(host, spec) => self.create_host(turn, host, spec, step),
             FleetCommand::CordonHost(host, is_cordoned) => {
-                self.mark_host(&host, (is_cordoned, None), step)?;
+                self.mark_host(turn, &host, (is_cordoned, None), step)
             }
             FleetCommand::DrainHost(host, is_draining) => {
-                self.mark_host(&host, (is_draining, Some(is_draining)), step)?;
+                self.mark_host(turn, &host, (is_draining, Some(is_draining)), step)
             }
-            _ => return Err(Denied::Invalid("a request of tenants".into())),
+            FleetCommand::Drain { area, moves_max } => self.drain(turn, area, moves_max, step),
+            FleetCommand::EndDrain(area) => self.end_drain(turn, &area, step),
+            FleetCommand::GetDrain(area) => self.get_drain(&area),
+            FleetCommand::GetFleet => Ok(FleetReply::Fleet(self.counts())),
+            _ => Err(Denied::Invalid("a request of tenants".into())),
+        }
+    }
+
+    fn delete(
+        &mut self,
+        turn: &Turn,
+        name: &FleetName,
+        (etag, force): (Option<&str>, bool),
+        step: &mut FleetStep,
+    ) -> Result<FleetReply, Denied> {
+        let is_tenant = turn.tenant.is_some();
+        match name {
+            FleetName::Dag(dag) => {
+                turn.own_dag(dag)?;
+                self.check_dag_etag(dag, etag)?;
+                return self.delete_dag(turn, dag, step);
+            }
+            FleetName::Reservation(tenant, id) => {
+                turn.own(tenant, name)?;
+                return self.delete_reservation(turn, &(tenant.clone(), *id), step);
+            }
+            _ => {}
+        }
+        if self.item(turn, name).is_none() {
+            return Err(Denied::NotFound(name.to_string()));
+        }
+        let owner = match name {
+            FleetName::Nt(id) => id.owner(),
+            FleetName::Bitstream(id) => id.owner(),
+            _ => None,
+        };
+        if is_tenant && owner != turn.tenant {
+            return Err(Denied::NotOwner(name.to_string()));
+        }
+        self.check_item_etag(name, etag)?;
+        match name {
+            FleetName::Nt(id) => {
+                self.check_nt_unused(id, is_tenant)?;
+                if !turn.is_dry {
+                    self.delete_nt(id, step);
+                }
+            }
+            FleetName::Bitstream(id) => {
+                self.check_bitstream_unused(id, is_tenant)?;
+                if !turn.is_dry {
+                    self.delete_bitstream(id, step);
+                }
+            }
+            FleetName::Tenant(id) => return self.delete_tenant(turn, id, force, step),
+            FleetName::Project(id) => return self.delete_project(turn, id, step),
+            FleetName::Host(id) => return self.delete_host(turn, id, step),
+            FleetName::Dag(_) | FleetName::Reservation(..) => {}
         }
         Ok(FleetReply::Done)
     }
 
-    fn add_host(
-        &mut self,
-        now: Timestamp,
-        host: HostId,
-        spec: HostSpec,
-        step: &mut FleetStep,
-    ) -> Result<(), Denied> {
-        if self.hosts.contains_key(&host) {
-            return Err(Denied::Exists(format!("host {host}")));
-        }
-        let record = HostRecord { host: host.clone(), spec, is_draining: false };
-        let record = Versioned::new(record);
-        step.put(host_key(&host), record.bytes());
-        self.insert_host(record, now);
-        self.order(&host, OrderKind::Greet, step);
-        Ok(())
-    }
-
-    /// From a request or its record.
-    pub(super) fn insert_host(&mut self, record: Versioned<HostRecord>, now: Timestamp) {
-        let of = record.value();
-        self.inventory.add_host(&of.host, of.spec.clone());
-        self.count_capacity(&record.value().spec.clone(), true);
-        let host = record.value().host.clone();
-        self.hosts.insert(host, HostState::new(record, now));
-    }
-
-    fn remove_host(&mut self, host: &HostId, step: &mut FleetStep) -> Result<(), Denied> {
-        let state = self.hosts.get(host).ok_or_else(|| Denied::NotFound(format!("host {host}")))?;
-        let users = state.dags().count() + self.reservations.on(host);
-        if users > 0 {
-            return Err(Denied::InUse { what: format!("host {host}"), users });
-        }
-        let spec = state.record.value().spec.clone();
-        self.count_capacity(&spec, false);
-        self.hosts.remove(host);
-        let _ = self.inventory.remove_host(host);
-        step.delete(host_key(host));
-        Ok(())
-    }
-
-    fn mark_host(
-        &mut self,
-        host: &HostId,
-        (is_cordoned, is_draining): (bool, Option<bool>),
-        step: &mut FleetStep,
-    ) -> Result<(), Denied> {
-        let not_found = || Denied::NotFound(format!("host {host}"));
-        let state = self.hosts.get_mut(host).ok_or_else(not_found)?;
-        let record = state.record.value_mut();
-        record.spec.is_cordoned = is_cordoned;
-        record.is_draining = is_draining.unwrap_or(record.is_draining) && is_cordoned;
-        step.put(host_key(host), state.record.bytes());
-        let _ = self.inventory.set_cordoned(host, is_cordoned);
-        if is_draining == Some(true)
-            && let Some(state) = self.host(host)
-        {
-            self.tell_bound(state, step);
-        }
-        Ok(())
-    }
-
-    /// Ranks hosts; changes nothing.
-    fn find_hosts(
-        &self,
-        (mut constraints, policy): (CardConstraints, CardPolicy),
-        dag: Option<(DagName, Box<DagSpec>)>,
-        most: usize,
-    ) -> Result<FleetReply, Denied> {
-        if !(1..=RANKED_HOSTS_MAX).contains(&most) {
-            let wrong = format!("{most} hosts at most; 1 to {RANKED_HOSTS_MAX} are allowed");
-            return Err(Denied::Invalid(wrong));
-        }
-        let dag = match dag {
-            None => None,
-            Some((name, spec)) => {
-                self.check_is_new(&name)?;
-                self.add_affinities(&name, &spec, &mut constraints);
-                Some((name, valid(&spec)?))
-            }
+    fn check_item_etag(&self, name: &FleetName, read: Option<&str>) -> Result<(), Denied> {
+        let meta = match name {
+            FleetName::Tenant(id) => self.tenants.tenant(id).map(|of| of.value().meta),
+            FleetName::Project(id) => self.tenants.project(id).map(|of| of.value().meta),
+            FleetName::Nt(id) => self.registry.nt(id),
+            FleetName::Bitstream(id) => self.registry.bitstream(id),
+            FleetName::Host(id) => self.host(id).map(|host| host.record.value().meta),
+            FleetName::Dag(name) => return self.check_dag_etag(name, read),
+            FleetName::Reservation(..) => return Ok(()),
         };
-        let dag = dag.as_ref().map(|(name, dag)| (name, dag));
-        let needs = HostNeeds { constraints: &constraints, policy, dag };
-        self.inventory.find_hosts(&needs, most).map(FleetReply::Hosts).map_err(Denied::NoPlace)
+        check_etag(name, meta.ok_or_else(|| Denied::NotFound(name.to_string()))?, read)
     }
-
-    fn reserve(
-        &mut self,
-        now: Timestamp,
-        (tenant, id): (TenantId, RequestId),
-        (constraints, policy, seconds): (&CardConstraints, CardPolicy, u32),
-        step: &mut FleetStep,
-    ) -> Result<FleetReply, Denied> {
-        if !(1..=SECONDS_MAX).contains(&seconds) {
-            let wrong = format!("a lease of {seconds} s; 1 to {SECONDS_MAX} are allowed");
-            return Err(Denied::Invalid(wrong));
-        }
-        found(self.tenants.tenant(&tenant).is_some(), || format!("tenant {tenant}"))?;
-        let name = (tenant.clone(), id);
-        if self.reservations.get(&name).is_some() {
-            return Err(Denied::Exists(format!("reservation {id}")));
-        }
-        if self.reservations.of_tenant(&tenant) >= RESERVATIONS_MAX {
-            let wrong = format!("{RESERVATIONS_MAX} reservations, which is the most of a tenant");
-            return Err(Denied::Invalid(wrong));
-        }
-        let needs = HostNeeds { constraints, policy, dag: None };
-        let mut found = self.inventory.find_hosts(&needs, 1).map_err(Denied::NoPlace)?;
-        let (card, functions) = (found.remove(0).card, constraints.functions);
-        let taken = self.inventory.take_functions(&card, functions);
-        debug_assert_eq!(taken, Ok(true), "the card was found to have them");
-        let record = ReservedFunctions { tenant, id, card: card.clone(), functions, seconds };
-        let record = Versioned::new(record);
-        step.put(reservation_key(&name.0, id), record.bytes());
-        self.reservations.insert(record, now);
-        Ok(FleetReply::Reserved(card))
-    }
-}
-
-/// A record with a new value; what is not known of it stays.
-fn replace<T: Clone>(old: &mut Option<Versioned<T>>, value: T) -> Versioned<T> {
-    match old.take() {
-        Some(mut old) => {
-            *old.value_mut() = value;
-            old
-        }
-        None => Versioned::new(value),
-    }
-}
-
-fn found(is_there: bool, what: impl FnOnce() -> String) -> Result<FleetReply, Denied> {
-    if is_there { Ok(FleetReply::Done) } else { Err(Denied::NotFound(what())) }
 }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use snic_domain::{Dag, DagName, DagSpec};
+use snic_domain::{Dag, DagName, DagPatch, DagSpec, Notes};
 use snic_planner::Ledger;
 
-use super::{DagEntry, Fleet};
-use crate::FleetCard;
+use super::{DagEntry, Fleet, Turn};
+use crate::hosts::Stay;
 use crate::journal::FleetStep;
 use crate::placement::{CardConstraints, CardPolicy, DagChoice, PlaceDag, PlacementRefused};
 use crate::protocol::{
-    BATCH_DAGS_MAX, Denied, FleetDag, FleetEffect, FleetNotice, FleetReply, NewFleetDag,
+    BATCH_DAGS_MAX, Denied, FleetDag, FleetEffect, FleetName, FleetNotice, FleetReply, FleetUsage,
+    HostChoice, NewFleetDag, PlacedDag,
 };
-use crate::records::{FleetDagRecord, PlaceRecord, Unplaced, Versioned, dag_key};
+use crate::records::{FleetDagRecord, PlaceRecord, RecordMeta, Unplaced, Versioned, dag_key};
+use crate::{FleetCard, HostId};
 
 /// Most hosts that may refuse a DAG before it has failed.
 const REFUSALS_MAX: usize = 3;
@@ -22,19 +24,35 @@ pub(super) fn valid(spec: &DagSpec) -> Result<Dag, Denied> {
     Dag::new(spec.clone()).map_err(|wrong| Denied::Invalid(wrong.to_string()))
 }
 
+/// Who serves a DAG until its new place does.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// Another card.
+    pub leaving: Option<(FleetCard, u64)>,
+    /// The same card, with this serial.
+    pub changes: Option<u64>,
+}
+
 impl Fleet {
     pub(super) fn create_dag(
         &mut self,
+        turn: &Turn,
         new: NewFleetDag,
         step: &mut FleetStep,
-    ) -> Result<FleetCard, Denied> {
-        let (record, dag, choice) = self.admit_dag(new)?;
-        Ok(self.begin_dag(record, dag, choice, step))
+    ) -> Result<FleetReply, Denied> {
+        let (record, dag, choice) = self.admit_dag(turn, new)?;
+        if turn.is_dry {
+            let (card, meta) = (Some(choice.card), record.meta);
+            let placed = PlacedDag { card, place: None, generation: record.generation, meta };
+            return Ok(FleetReply::Placed(placed));
+        }
+        Ok(FleetReply::Placed(self.begin_dag(record, dag, choice, step)))
     }
 
     /// Creates all of them, each as things are with those before it, or none.
     pub(super) fn create_dags(
         &mut self,
+        turn: &Turn,
         all: Vec<NewFleetDag>,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
@@ -43,16 +61,17 @@ impl Fleet {
             return Err(Denied::Invalid(wrong));
         }
         let mut done = FleetStep::default();
-        let (mut names, mut cards, mut before) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (mut names, mut placed, mut before) = (Vec::new(), Vec::new(), BTreeMap::new());
         for new in all {
             let name = new.name.clone();
-            match self.admit_dag(new) {
+            match self.admit_dag(turn, new) {
                 Ok((record, dag, choice)) => {
-                    let ledger = self.inventory.ledger(&choice.card);
-                    let ledger = ledger.expect("a card that was chosen").clone();
-                    before.entry(choice.card.clone()).or_insert(ledger);
+                    let card = choice.card.clone();
+                    let ledger = self.inventory.ledger(&card).expect("a card that was chosen");
+                    let sent = self.host(&card.host).map_or(0, |host| host.sent());
+                    before.entry(card).or_insert((ledger.clone(), sent));
                     names.push(name);
-                    cards.push(self.begin_dag(record, dag, choice, &mut done));
+                    placed.push(self.begin_dag(record, dag, choice, &mut done));
                 }
                 Err(why) => {
                     self.take_back(&names, before);
@@ -60,19 +79,30 @@ impl Fleet {
                 }
             }
         }
-        step.append(done);
-        Ok(FleetReply::AllPlaced(cards))
+        if turn.is_dry {
+            self.take_back(&names, before);
+            placed.iter_mut().for_each(|of| of.place = None);
+        } else {
+            step.append(done);
+        }
+        Ok(FleetReply::AllPlaced(placed))
     }
 
     /// Forgets DAGs of a request that is refused; nothing of them was stored or ordered.
-    fn take_back(&mut self, names: &[DagName], before: BTreeMap<FleetCard, Ledger>) {
+    fn take_back(&mut self, names: &[DagName], before: BTreeMap<FleetCard, (Ledger, u64)>) {
         let mut forgotten = FleetStep::default();
-        for name in names {
-            self.delete_dag(name, &mut forgotten).expect("it was created just now");
-        }
-        // Regions were to be loaded for them as well.
-        for (card, ledger) in before {
+        names.iter().for_each(|name| self.remove_dag(name, &mut forgotten));
+        let mut hosts: BTreeMap<HostId, u64> = BTreeMap::new();
+        for (card, (ledger, sent)) in before {
+            // Regions were to be loaded for them as well.
             self.inventory.restore_ledger(&card, ledger);
+            let of = hosts.entry(card.host).or_insert(sent);
+            *of = sent.min(*of);
+        }
+        for (host, sent) in hosts {
+            if let Some(host) = self.hosts.get_mut(&host) {
+                host.take_back_orders(sent);
+            }
         }
     }
 
@@ -83,15 +113,29 @@ impl Fleet {
         Ok(())
     }
 
-    /// A place for a new DAG, if it may be created; changes nothing.
-    fn admit_dag(&self, new: NewFleetDag) -> Result<(FleetDagRecord, Dag, DagChoice), Denied> {
+    /// A place for a new DAG, if it may be created; changes nothing but the last serial.
+    fn admit_dag(
+        &mut self,
+        turn: &Turn,
+        new: NewFleetDag,
+    ) -> Result<(FleetDagRecord, Dag, DagChoice), Denied> {
         let NewFleetDag { name, spec, constraints, policy } = new;
         self.check_is_new(&name)?;
         let dag = valid(&spec)?;
-        self.tenants.admit(&name.tenant, self.usage_of(&dag))?;
-        let (place, unplaced, leaving, refusals) = (None, None, None, Vec::new());
-        let record =
-            FleetDagRecord { name, spec, constraints, policy, place, unplaced, leaving, refusals };
+        self.tenants.admit(&name.tenant, FleetUsage::default(), self.usage_of(&dag))?;
+        let record = FleetDagRecord {
+            name,
+            spec,
+            constraints,
+            policy,
+            place: None,
+            unplaced: None,
+            leaving: None,
+            refusals: Vec::new(),
+            changes: None,
+            generation: 1,
+            meta: RecordMeta::new(self.journal.next_serial(), turn.now),
+        };
         let choice = self.choose(&record, &dag).map_err(Denied::NoPlace)?;
         Ok((record, dag, choice))
     }
@@ -102,40 +146,183 @@ impl Fleet {
         dag: Dag,
         choice: DagChoice,
         step: &mut FleetStep,
-    ) -> FleetCard {
-        let (name, card, usage) = (record.name.clone(), choice.card.clone(), self.usage_of(&dag));
+    ) -> PlacedDag {
+        let (name, usage) = (record.name.clone(), self.usage_of(&dag));
         self.tenants.take(&name.tenant, usage);
+        self.registry.uses.count_spec(&record.spec, true);
         let record = Versioned::new(record);
         self.dags.insert(name.clone(), DagEntry { record, dag, usage, is_ready: false });
-        self.settle(&name, choice, None, step);
-        card
+        self.settle(&name, choice, Before::default(), step);
+        self.placed(&name).expect("it was created just now")
+    }
+
+    /// Where a DAG is, in few words.
+    fn placed(&self, name: &DagName) -> Option<PlacedDag> {
+        let of = self.dags.get(name)?.of();
+        let place = of.place.as_ref();
+        Some(PlacedDag {
+            card: place.map(|place| place.card.clone()),
+            place: place.map(|place| place.serial),
+            generation: of.generation,
+            meta: of.meta,
+        })
+    }
+
+    /// Changes a DAG: in its place if it fits there, otherwise elsewhere unless it is bound.
+    pub(super) fn update_dag(
+        &mut self,
+        turn: &Turn,
+        name: &DagName,
+        patch: DagPatch,
+        step: &mut FleetStep,
+    ) -> Result<FleetReply, Denied> {
+        let missing = || Denied::NotFound(name.to_string());
+        let entry = self.dags.get(name).ok_or_else(missing)?;
+        let spec = patch.apply(&entry.of().spec);
+        let bare = |spec: &DagSpec| spec.with_notes(Notes::default());
+        let (is_same, is_noted) = (spec == entry.of().spec, bare(&spec) == bare(&entry.of().spec));
+        if is_noted {
+            let entry = self.dags.get_mut(name).expect("it was just looked at");
+            if !is_same && !turn.is_dry {
+                let record = entry.record.value_mut();
+                record.spec = spec;
+                record.meta.change(turn.now);
+                step.put(dag_key(name), entry.record.bytes());
+            }
+            return self.placed(name).map(FleetReply::Placed).ok_or_else(missing);
+        }
+        let dag = valid(&spec)?;
+        let usage = self.usage_of(&dag);
+        self.tenants.admit(&name.tenant, entry.usage, usage)?;
+        let changed = FleetDagRecord { spec, refusals: Vec::new(), ..entry.of().clone() };
+        let choice = self.choose_change(&changed, &dag).map_err(Denied::NoPlace)?;
+        if turn.is_dry {
+            let (card, meta) = (Some(choice.card), changed.meta);
+            let generation = changed.generation + 1;
+            let placed = PlacedDag { card, place: None, generation, meta };
+            return Ok(FleetReply::Placed(placed));
+        }
+        self.change_dag(turn, changed, (dag, usage), step);
+        let before = self.served_before(name, &choice.card, step);
+        self.settle(name, choice, before, step);
+        self.placed(name).map(FleetReply::Placed).ok_or_else(missing)
+    }
+
+    /// A place for a DAG that is changed.
+    fn choose_change(
+        &self,
+        changed: &FleetDagRecord,
+        dag: &Dag,
+    ) -> Result<DagChoice, Box<PlacementRefused>> {
+        let Some(place) = &changed.place else { return self.choose(changed, dag) };
+        let mut constraints = changed.constraints_now();
+        self.add_affinities(&changed.name, &changed.spec, &mut constraints);
+        let (name, policy) = (&changed.name, changed.policy);
+        let request = PlaceDag { name, dag, constraints: &constraints, policy };
+        let here = self.inventory.place_again(&request, &place.mapping);
+        here.or_else(|refused| {
+            if changed.is_bound() || refused.waits_for_images() {
+                return Err(refused);
+            }
+            constraints.apart_from_cards.insert(place.card.clone());
+            self.inventory.place(&PlaceDag { name, dag, constraints: &constraints, policy })
+        })
+    }
+
+    /// Another spec for a DAG.
+    fn change_dag(
+        &mut self,
+        turn: &Turn,
+        changed: FleetDagRecord,
+        (dag, usage): (Dag, FleetUsage),
+        step: &mut FleetStep,
+    ) {
+        let Some(entry) = self.dags.get_mut(&changed.name) else { return };
+        let tenant = changed.name.tenant.clone();
+        self.tenants.give_back(&tenant, entry.usage);
+        self.tenants.take(&tenant, usage);
+        self.registry.uses.count_spec(&entry.of().spec, false);
+        self.registry.uses.count_spec(&changed.spec, true);
+        let key = dag_key(&changed.name);
+        let record = entry.record.value_mut();
+        (record.spec, record.refusals) = (changed.spec, changed.refusals);
+        record.generation += 1;
+        record.meta.change(turn.now);
+        (entry.dag, entry.usage) = (dag, usage);
+        step.put(key, entry.record.bytes());
+    }
+
+    /// What serves a DAG until it has another place on `card`. A place that does not serve it yet goes.
+    fn served_before(&mut self, name: &DagName, card: &FleetCard, step: &mut FleetStep) -> Before {
+        let Some(of) = self.dags.get(name).map(DagEntry::of) else { return Before::default() };
+        let leaving = of.leaving.clone();
+        let Some(place) = of.place.as_ref().map(|place| (place.card.clone(), place.serial)) else {
+            return Before { leaving, changes: None };
+        };
+        if place.0 == *card {
+            return Before { leaving, changes: Some(place.1) };
+        }
+        if leaving.is_some() {
+            self.order_remove(name, (&place.0, place.1), step);
+            return Before { leaving, changes: None };
+        }
+        Before { leaving: Some(place), changes: None }
     }
 
     pub(super) fn delete_dag(
         &mut self,
+        turn: &Turn,
         name: &DagName,
         step: &mut FleetStep,
     ) -> Result<FleetReply, Denied> {
-        let entry = self.dags.remove(name).ok_or_else(|| Denied::NotFound(name.to_string()))?;
+        if !self.dags.contains_key(name) {
+            return Err(Denied::NotFound(name.to_string()));
+        }
+        if !turn.is_dry {
+            self.remove_dag(name, step);
+        }
+        Ok(FleetReply::Done)
+    }
+
+    pub(super) fn remove_dag(&mut self, name: &DagName, step: &mut FleetStep) {
+        let Some(entry) = self.dags.remove(name) else { return };
         self.tenants.give_back(&name.tenant, entry.usage);
+        self.registry.uses.count_spec(&entry.of().spec, false);
+        if let Some(place) = &entry.of().place {
+            self.registry.uses.count_place(place, false);
+        }
         self.inventory.release(name);
-        self.waiting.remove(name);
+        self.forget_unplaced(name);
         step.delete(dag_key(name));
         let place = entry.of().place.as_ref().map(|place| (&place.card, place.serial));
         let leaving = entry.of().leaving.as_ref().map(|(card, serial)| (card, *serial));
         for place in place.into_iter().chain(leaving) {
             self.order_remove(name, place, step);
         }
-        Ok(FleetReply::Done)
     }
 
-    pub(super) fn get_dag(&self, name: &DagName) -> Result<FleetReply, Denied> {
-        let entry = self.dags.get(name).ok_or_else(|| Denied::NotFound(name.to_string()))?;
-        Ok(FleetReply::Dag(FleetDag {
-            card: entry.of().place.as_ref().map(|place| place.card.clone()),
-            unplaced: entry.of().unplaced.clone(),
+    pub(super) fn dag_view(&self, name: &DagName) -> Option<FleetDag> {
+        let entry = self.dags.get(name)?;
+        let of = entry.of();
+        let place = of.place.as_ref();
+        Some(FleetDag {
+            name: name.clone(),
+            spec: of.spec.clone(),
+            constraints: of.constraints.clone(),
+            policy: of.policy,
+            card: place.map(|place| place.card.clone()),
+            serial: place.map(|place| place.serial),
+            unplaced: of.unplaced.clone(),
+            served_by: of.leaving.as_ref().map(|(card, _)| card.clone()),
             is_ready: entry.is_ready,
-        }))
+            generation: of.generation,
+            meta: of.meta,
+        })
+    }
+
+    pub(super) fn check_dag_etag(&self, name: &DagName, etag: Option<&str>) -> Result<(), Denied> {
+        let entry = self.dags.get(name).ok_or_else(|| Denied::NotFound(name.to_string()))?;
+        super::commands::check_etag(&FleetName::Dag(name.clone()), entry.of().meta, etag)
     }
 
     /// A card for a DAG as things are.
@@ -157,8 +344,7 @@ impl Fleet {
         spec: &DagSpec,
         constraints: &mut CardConstraints,
     ) {
-        let of_tenant = self.dags.range(name.clone()..).chain(self.dags.range(..name.clone()));
-        for (other, entry) in of_tenant.filter(|(other, _)| other.tenant == name.tenant) {
+        for (other, entry) in self.dags_of(&name.tenant) {
             let Some(card) = self.inventory.card_of(other).filter(|_| other != name) else {
                 continue;
             };
@@ -181,44 +367,76 @@ impl Fleet {
         }
     }
 
-    /// Gives a DAG its place, in the ledgers and in its record, and orders it. `leaving` serves it until then.
+    /// Gives a DAG its place, in the ledgers and in its record, and orders it.
     pub(super) fn settle(
         &mut self,
         name: &DagName,
         choice: DagChoice,
-        leaving: Option<(FleetCard, u64)>,
+        before: Before,
         step: &mut FleetStep,
     ) {
         let serial = self.journal.next_serial();
         let DagChoice { card, plan } = choice;
-        let leaving = leaving.filter(|(old, _)| *old != card);
+        let Before { mut leaving, mut changes } = before;
+        if let Some((_, old)) = leaving.take_if(|(old, _)| *old == card) {
+            changes = changes.or(Some(old));
+        }
         self.inventory.release(name);
         self.inventory
             .hold(&card, name, &plan.loads, plan.reservation.clone())
             .expect("the plan was made on this ledger");
         let entry = self.dags.get_mut(name).expect("a DAG that is placed exists");
         let (mapping, reservation) = (plan.mapping, plan.reservation);
+        let place = PlaceRecord { card: card.clone(), serial, mapping, reservation };
+        self.registry.uses.count_place(&place, true);
         let record = entry.record.value_mut();
-        record.place = Some(PlaceRecord { card: card.clone(), serial, mapping, reservation });
-        (record.unplaced, record.leaving) = (None, leaving);
+        if let Some(old) = record.place.replace(place) {
+            self.registry.uses.count_place(&old, false);
+        }
+        (record.unplaced, record.leaving, record.changes) = (None, leaving, changes);
         entry.is_ready = false;
         step.put(dag_key(name), entry.record.bytes());
-        self.waiting.remove(name);
+        let leaving = entry.of().leaving.clone();
+        self.forget_unplaced(name);
         self.desire(&card, name, serial);
+        self.desire_leaving(leaving.as_ref(), name);
         self.order_put(name, step);
     }
 
     /// Its host serves it.
-    pub(super) fn dag_applied(&mut self, name: &DagName, serial: u64, step: &mut FleetStep) {
+    pub(super) fn dag_applied(
+        &mut self,
+        name: &DagName,
+        serial: u64,
+        choice: Option<HostChoice>,
+        step: &mut FleetStep,
+    ) {
         let Some(entry) = self.dags.get_mut(name) else { return };
-        if entry.of().place.as_ref().is_none_or(|place| place.serial != serial) {
-            return;
-        }
-        entry.is_ready = true;
         let record = entry.record.value_mut();
+        let Some(place) = record.place.as_mut().filter(|place| place.serial == serial) else {
+            return;
+        };
+        entry.is_ready = true;
+        let mut is_changed = false;
+        if let Some(choice) = choice.filter(|of| of.mapping.card == place.card.card)
+            && (&choice.mapping, &choice.reservation) != (&place.mapping, &place.reservation)
+        {
+            self.registry.uses.count_place(place, false);
+            (place.mapping, place.reservation) = (choice.mapping, choice.reservation);
+            self.registry.uses.count_place(place, true);
+            let (card, loads, reservation) =
+                (place.card.clone(), place.loads(), place.reservation.clone());
+            let held = self.inventory.hold_as_it_is(&card, name, loads, reservation);
+            if let Ok(Some(short)) = held {
+                let why = short.to_string();
+                step.then(FleetEffect::Tell(FleetNotice::CardOverbooked { card, why }));
+            }
+            is_changed = true;
+        }
         let leaving = record.leaving.take();
-        let had_refusals = !std::mem::take(&mut record.refusals).is_empty();
-        if leaving.is_some() || had_refusals {
+        is_changed |= !std::mem::take(&mut record.refusals).is_empty();
+        is_changed |= record.changes.take().is_some() || leaving.is_some();
+        if is_changed {
             step.put(dag_key(name), entry.record.bytes());
         }
         if let Some((card, serial)) = leaving {
@@ -226,7 +444,7 @@ impl Fleet {
         }
     }
 
-    /// Its host cannot serve it: another one is tried, a few times.
+    /// Its host cannot serve it: another one is tried, a few times. A change that it cannot make leaves what it serves.
     pub(super) fn dag_refused(
         &mut self,
         name: &DagName,
@@ -237,11 +455,18 @@ impl Fleet {
         let Some(entry) = self.dags.get_mut(name) else { return };
         let record = entry.record.value_mut();
         let Some(place) = record.place.take_if(|place| place.serial == serial) else { return };
+        self.registry.uses.count_place(&place, false);
         entry.is_ready = false;
         record.refusals.push((place.card.clone(), reason));
+        let before = record.changes.take().map(|old| (place.card.clone(), old));
+        let serves = record.leaving.is_none().then_some(before).flatten();
         if let Some(host) = self.hosts.get_mut(&place.card.host) {
             host.desire_no_more(&place.card.card, name, serial);
+            if let Some((card, old)) = &serves {
+                host.desire(&card.card, name, *old, Stay::Leaving);
+            }
         }
+        record.leaving = record.leaving.take().or(serves);
         self.inventory.release(name);
         let reasons: Vec<String> =
             record.refusals.iter().map(|(card, why)| format!("{card}: {why}")).collect();
@@ -257,9 +482,14 @@ impl Fleet {
         let Some(entry) = self.dags.get(name) else { return };
         let leaving = entry.of().leaving.clone();
         match self.choose(entry.of(), &entry.dag) {
-            Ok(choice) => self.settle(name, choice, leaving, step),
+            Ok(choice) => self.settle(name, choice, Before { leaving, changes: None }, step),
             Err(refused) => self.unplace(name, Unplaced::Waits(refused.to_string()), step),
         }
+    }
+
+    fn forget_unplaced(&mut self, name: &DagName) {
+        self.waiting.remove(name);
+        self.failed.remove(name);
     }
 
     fn unplace(&mut self, name: &DagName, why: Unplaced, step: &mut FleetStep) {
@@ -272,6 +502,8 @@ impl Fleet {
             .is_none_or(|old| waits != matches!(old, Unplaced::Waits(_)));
         if waits {
             self.waiting.insert(name.clone());
+        } else {
+            self.failed.insert(name.clone());
         }
         if is_new {
             entry.record.value_mut().unplaced = Some(why.clone());

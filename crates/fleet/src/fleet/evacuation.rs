@@ -1,15 +1,22 @@
 //! Hosts that do not answer, hosts to be emptied, and DAGs that wait: a few of them with each tick.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
 use snic_domain::{DagName, Timestamp};
 
 use super::Fleet;
+use super::dags::Before;
+use crate::HostId;
 use crate::hosts::{Held, HostState, Liveness, difference};
 use crate::journal::FleetStep;
-use crate::protocol::{FleetEffect, FleetNotice, RequestId};
-use crate::records::{Unplaced, reservation_key};
+use crate::protocol::{DrainArea, FleetEffect, FleetNotice, RequestId};
+use crate::records::reservation_key;
 
 /// Most DAGs that one tick tries to place: planning takes time that others wait for.
 const TRIES_MAX: usize = 8;
+/// Most DAGs of hosts to be emptied that one tick looks at.
+const LOOKS_MAX: usize = 2_000;
 /// Most reservations that end with one tick.
 const ENDS_MAX: usize = 64;
 
@@ -35,6 +42,7 @@ impl Fleet {
         self.hold_or_resume(step);
         self.moves.refill(now);
         self.place_some(step);
+        self.remove_leaving(step);
         for _ in 0..ENDS_MAX {
             let Some(name) = self.reservations.ended(now) else { break };
             self.end_reservation(&name, step);
@@ -71,42 +79,95 @@ impl Fleet {
         match host.liveness() {
             Liveness::Lost => !self.held.holds(&of.spec.zone),
             Liveness::Suspected => false,
-            Liveness::Alive => of.is_draining,
+            Liveness::Alive => self.is_draining(of),
         }
     }
 
-    /// DAGs that wait or are to move, from the one behind the last that was tried.
-    fn next_tries(&self) -> Vec<DagName> {
-        let mut all: Vec<&DagName> = self.waiting.iter().collect();
-        for host in self.hosts.values().filter(|host| self.is_to_be_emptied(host)) {
-            let to_move = host.dags().filter(|(name, serial)| {
-                let of = self.dags.get(*name).map(|entry| entry.of());
-                of.is_some_and(|of| {
-                    !of.is_bound()
-                        && of.place.as_ref().is_some_and(|place| place.serial == *serial)
-                        && (of.leaving.is_none() || host.liveness() == Liveness::Lost)
-                })
-            });
-            all.extend(to_move.map(|(name, _)| name));
+    /// DAGs that wait for a place, from the one behind the last that was tried.
+    fn next_waiting(&self) -> Vec<DagName> {
+        let last = self.waited_last.as_ref();
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.waiting.range((from, Bound::Unbounded));
+        let rest = self.waiting.iter().take_while(|name| Some(*name) <= last);
+        behind.chain(rest).take(TRIES_MAX).cloned().collect()
+    }
+
+    /// DAGs that are to move, from the one behind the last that was looked at, each with its host.
+    fn next_moves(&mut self) -> Vec<(HostId, DagName)> {
+        let last = self.moved_last.clone();
+        let last_host = last.as_ref().map(|(host, _)| host);
+        let from = last_host.map_or(Bound::Unbounded, Bound::Included);
+        let first = self.hosts.range::<HostId, _>((from, Bound::Unbounded));
+        let rest = self.hosts.iter().take_while(|(host, _)| Some(*host) <= last_host);
+        let (mut found, mut looks, mut room) = (Vec::new(), 0, self.drain_room());
+        let mut looked = last.clone();
+        for (number, (id, host)) in first.chain(rest).enumerate() {
+            if !self.is_to_be_emptied(host) {
+                continue;
+            }
+            let mut names: Vec<(&DagName, u64)> = host.dags().collect();
+            names.sort_unstable();
+            // The host where it stopped comes first and last.
+            if let Some((_, last_name)) = last.as_ref().filter(|(last_host, _)| last_host == id) {
+                names.retain(|(name, _)| (*name > last_name) == (number == 0));
+            }
+            for (name, serial) in names {
+                looks += 1;
+                if found.len() >= TRIES_MAX || looks > LOOKS_MAX {
+                    self.moved_last = looked;
+                    return found;
+                }
+                looked = Some((id.clone(), name.clone()));
+                if self.may_move(host, name, serial, &mut room) {
+                    found.push((id.clone(), name.clone()));
+                }
+            }
         }
-        all.sort_unstable();
-        all.dedup();
-        let last = self.tried_last.as_ref();
-        let behind = last.map_or(0, |last| all.partition_point(|name| *name <= last));
-        all.rotate_left(behind);
-        all.into_iter().take(TRIES_MAX).cloned().collect()
+        self.moved_last = if found.is_empty() { None } else { looked };
+        found
+    }
+
+    /// Whether a DAG of a host to be emptied is to be placed elsewhere now.
+    fn may_move(
+        &self,
+        host: &HostState,
+        name: &DagName,
+        serial: u64,
+        room: &mut BTreeMap<DrainArea, usize>,
+    ) -> bool {
+        let Some(of) = self.dags.get(name).map(|entry| entry.of()) else { return false };
+        let is_lost = host.liveness() == Liveness::Lost;
+        let is_here = of.place.as_ref().is_some_and(|place| place.serial == serial);
+        let may = !of.is_bound() && is_here && (of.leaving.is_none() || is_lost);
+        may && (is_lost || Self::take_drain_room(room, &host.record.value().spec))
     }
 
     fn place_some(&mut self, step: &mut FleetStep) {
-        for name in self.next_tries() {
-            if !self.moves.take() {
+        let (waiting, moves) = (self.next_waiting(), self.next_moves());
+        let mut moves = moves.into_iter();
+        let mut waiting = waiting.into_iter();
+        let mut tries = 0;
+        // By turns, so that neither keeps the other waiting.
+        while tries < TRIES_MAX {
+            let (waits, moving) = (waiting.next(), moves.next());
+            if waits.is_none() && moving.is_none() {
                 return;
             }
-            self.tried_last = Some(name.clone());
-            if self.waiting.contains(&name) {
+            if let Some(name) = waits {
+                if !self.moves.take() {
+                    return;
+                }
+                tries += 1;
                 self.place_again(&name, step);
-            } else {
-                self.move_away(&name, step);
+                self.waited_last = Some(name);
+            }
+            if let Some(at) = moving {
+                if tries >= TRIES_MAX || !self.moves.take() {
+                    return;
+                }
+                tries += 1;
+                self.move_away(&at.1, step);
+                self.moved_last = Some(at);
             }
         }
     }
@@ -126,22 +187,15 @@ impl Fleet {
         if is_lost && let Some(host) = self.hosts.get_mut(&from.host) {
             host.desire_no_more(&from.card, name, serial);
         }
-        self.settle(name, choice, leaving, step);
+        self.settle(name, choice, Before { leaving, changes: None }, step);
         let notice = FleetNotice::DagMoved { name: name.clone(), from, to };
         step.then(FleetEffect::Tell(notice));
     }
 
     /// DAGs of a host that never move by themselves.
     pub(super) fn tell_bound(&self, host: &HostState, step: &mut FleetStep) {
-        for (name, _) in host.dags() {
-            if self.dags.get(name).is_some_and(|entry| entry.of().is_bound()) {
-                step.then(FleetEffect::Tell(FleetNotice::DagBound(name.clone())));
-            }
+        for name in host.bound() {
+            step.then(FleetEffect::Tell(FleetNotice::DagBound(name.clone())));
         }
-    }
-
-    /// DAGs that have no place, with the reasons.
-    pub fn unplaced(&self) -> impl Iterator<Item = (&DagName, &Unplaced)> {
-        self.dags.iter().filter_map(|(name, entry)| Some((name, entry.of().unplaced.as_ref()?)))
     }
 }

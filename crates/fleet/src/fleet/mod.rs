@@ -5,25 +5,31 @@
 
 mod commands;
 mod dags;
+mod drains;
 mod evacuation;
+mod reads;
+mod registry;
 mod reports;
 mod requests;
 mod reservations;
 mod restore;
+mod tenancy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, CardId, Dag, DagName, TenantId, Timestamp};
+use snic_domain::{Bandwidth, CardId, Dag, DagId, DagName, TenantId, Timestamp};
 
-use crate::hosts::{Held, HostState, Hosts, TokenBucket};
+use crate::hosts::{Held, HostState, Hosts, Stay, TokenBucket};
 use crate::journal::{FleetStep, Journal};
 use crate::placement::{HostSpec, Inventory};
-use crate::protocol::{FleetEffect, HostOrder, OrderKind};
+use crate::protocol::{DrainArea, FleetEffect, FleetUsage, HostOrder, OrderKind, Provisions};
 use crate::records::{FleetDagRecord, Versioned};
-use crate::tenants::{Capacity, FleetUsage, Tenants};
+use crate::tenants::{Capacity, Tenants};
 use crate::{FleetCard, HostId};
 
+use commands::Turn;
+use registry::{Registry, Uses};
 use requests::Requests;
 use reservations::Reservations;
 
@@ -79,8 +85,14 @@ pub(crate) struct Fleet {
     dags: BTreeMap<DagName, DagEntry>,
     /// DAGs without a place that are to get one.
     waiting: BTreeSet<DagName>,
-    /// The last DAG that was tried, of those that wait or are to move: the next time goes on behind it.
-    tried_last: Option<DagName>,
+    /// DAGs without a place that were refused too often.
+    failed: BTreeSet<DagName>,
+    /// The last that was tried of those that wait, and of those that are to move: the next time goes on behind it.
+    waited_last: Option<DagName>,
+    moved_last: Option<(HostId, DagName)>,
+    /// How many DAGs of a rack or zone move at a time while it is emptied.
+    drains: BTreeMap<DrainArea, u32>,
+    registry: Registry,
     reservations: Reservations,
     requests: Requests,
     moves: TokenBucket,
@@ -98,7 +110,11 @@ impl Fleet {
             hosts: BTreeMap::new(),
             dags: BTreeMap::new(),
             waiting: BTreeSet::new(),
-            tried_last: None,
+            failed: BTreeSet::new(),
+            waited_last: None,
+            moved_last: None,
+            drains: BTreeMap::new(),
+            registry: Registry::default(),
             reservations: Reservations::default(),
             requests: Requests::default(),
             moves: TokenBucket::new(settings.moves_per_second, settings.moves_burst, now),
@@ -120,8 +136,9 @@ impl Fleet {
         let Some(entry) = self.dags.get(name) else { return };
         let Some(place) = entry.of().place.clone() else { return };
         let spec = Box::new(entry.of().spec.clone());
+        let Some(tenant) = self.tenants.on_hosts(&name.tenant).map(Box::new) else { return };
         let (host, place) = (place.card.host.clone(), Box::new(place));
-        self.order(&host, OrderKind::Put { name: name.clone(), spec, place }, step);
+        self.order(&host, OrderKind::Put { name: name.clone(), spec, place, tenant }, step);
     }
 
     /// A card is to serve a DAG no more.
@@ -133,13 +150,31 @@ impl Fleet {
     ) {
         let Some(host) = self.hosts.get_mut(&card.host) else { return };
         host.desire_no_more(&card.card, name, serial);
-        let (name, of) = (name.clone(), card.card.clone());
-        self.order(&card.host, OrderKind::Remove { name, card: of, serial }, step);
+        let is_last = !host.has_tenant(&name.tenant);
+        let (dag, of) = (name.clone(), card.card.clone());
+        self.order(&card.host, OrderKind::Remove { name: dag, card: of, serial }, step);
+        if let Some(number) = self.tenants.number(&name.tenant).filter(|_| is_last) {
+            let tenants = [(name.tenant.clone(), number)].into();
+            let gone = Provisions { tenants, ..Provisions::default() };
+            self.order(&card.host, OrderKind::Withdraw(gone), step);
+        }
     }
 
+    /// A card is to serve a DAG's place.
     fn desire(&mut self, card: &FleetCard, name: &DagName, serial: u64) {
+        let is_bound = self.dags.get(name).is_some_and(|entry| entry.of().is_bound());
+        let stay = if is_bound { Stay::Bound } else { Stay::Free };
         if let Some(host) = self.hosts.get_mut(&card.host) {
-            host.desire(&card.card, name, serial);
+            host.desire(&card.card, name, serial, stay);
+        }
+    }
+
+    /// A card is to serve a DAG until its place does.
+    fn desire_leaving(&mut self, leaving: Option<&(FleetCard, u64)>, name: &DagName) {
+        if let Some((card, serial)) = leaving
+            && let Some(host) = self.hosts.get_mut(&card.host)
+        {
+            host.desire(&card.card, name, *serial, Stay::Leaving);
         }
     }
 
@@ -165,7 +200,8 @@ impl Fleet {
             let max = u128::from(nt.bandwidth_max.get().max(1));
             u64::try_from(luts / max).unwrap_or(u64::MAX)
         });
-        FleetUsage { dags: 1, bandwidth: dag.bandwidth(), milli_luts: milli_luts.sum() }
+        let milli_luts = milli_luts.sum();
+        FleetUsage { dags: 1, bandwidth: dag.bandwidth(), milli_luts, ..FleetUsage::default() }
     }
 
     /// A tenant's dominant share over all cards, in thousand-millionths.
@@ -176,6 +212,11 @@ impl Fleet {
     /// What a tenant's DAGs take.
     pub fn usage(&self, tenant: &TenantId) -> Option<FleetUsage> {
         self.tenants.usage(tenant)
+    }
+
+    /// How many DAGs have no place.
+    pub fn unplaced(&self) -> usize {
+        self.waiting.len() + self.failed.len()
     }
 
     pub const fn inventory(&self) -> &Inventory {
@@ -189,13 +230,13 @@ impl Fleet {
     /// The first difference, as text. This is a bug, never a consequence of input.
     pub fn check(&self) -> Result<(), String> {
         self.inventory.check()?;
-        let mut usage: BTreeMap<&TenantId, FleetUsage> = BTreeMap::new();
+        let (mut usage, mut uses) =
+            (self.registry.usage(self.inventory.catalogue()), Uses::default());
         let mut desired: BTreeMap<(&HostId, &CardId, &DagName), u64> = BTreeMap::new();
         for (name, entry) in &self.dags {
-            let of = usage.entry(&name.tenant).or_default();
-            of.dags += 1;
-            of.bandwidth += entry.dag.bandwidth();
-            of.milli_luts += self.usage_of(&entry.dag).milli_luts;
+            usage.entry(name.tenant.clone()).or_default().add(self.usage_of(&entry.dag));
+            uses.count_spec(&entry.of().spec, true);
+            entry.of().place.iter().for_each(|place| uses.count_place(place, true));
             let place = entry.of().place.as_ref();
             if self.inventory.card_of(name) != place.map(|place| &place.card) {
                 return Err(format!("{name} is at {place:?}, but its card is another"));
@@ -206,6 +247,7 @@ impl Fleet {
                 desired.insert((&card.host, &card.card, name), serial);
             }
         }
+        self.registry.check(uses, self.inventory.catalogue())?;
         for (tenant, of) in &usage {
             if self.tenants.usage(tenant) != Some(*of) {
                 return Err(format!(
@@ -221,8 +263,12 @@ impl Fleet {
                 dags.map(move |(name, serial)| ((host, card, name), *serial))
             })
         });
-        if noted.collect::<BTreeMap<_, _>>() != desired {
-            return Err("hosts are to serve other DAGs than those that are placed there".into());
+        let noted: BTreeMap<_, _> = noted.collect();
+        if let Some(at) = desired.iter().find(|(at, serial)| noted.get(*at) != Some(*serial)) {
+            return Err(format!("{at:?} is stored, and its host is not to serve it"));
+        }
+        if let Some(at) = noted.keys().find(|at| !desired.contains_key(*at)) {
+            return Err(format!("{at:?} is not stored, and its host is to serve it"));
         }
         let all: Bandwidth = self.inventory.cards().map(|(_, of)| of.profile().ingress).sum();
         if all != self.capacity.bandwidth {
@@ -234,4 +280,9 @@ impl Fleet {
     fn host(&self, host: &HostId) -> Option<&HostState> {
         self.hosts.get(host)
     }
+}
+
+/// The smallest name that a DAG of a tenant can have.
+fn first_of(tenant: &TenantId) -> DagName {
+    DagName { tenant: tenant.clone(), dag: DagId::new("a").expect("one letter is an id") }
 }

@@ -1,14 +1,24 @@
 //! What hosts report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{CardId, DagName, Digest, Timestamp};
+use snic_domain::{BitstreamId, CardId, DagName, Digest, Timestamp};
 use snic_planner::RegionCondition;
 
 use super::Fleet;
 use crate::journal::FleetStep;
-use crate::protocol::{Epoch, FleetEffect, FleetNotice, HostReport, OrderKind};
+use crate::placement::HostImages;
+use crate::protocol::{Epoch, FleetEffect, FleetNotice, HostReport, MISSING_MAX, OrderKind};
 use crate::{FleetCard, HostId};
+
+/// What a beat says.
+struct Heard {
+    epoch: Epoch,
+    sequence: u64,
+    digests: BTreeMap<CardId, Digest>,
+    provided: Digest,
+    missing: BTreeSet<BitstreamId>,
+}
 
 impl Fleet {
     /// A host reports; returns `false` where it has seen a later leader.
@@ -23,20 +33,26 @@ impl Fleet {
             return true;
         }
         match report {
-            HostReport::Beat { epoch, sequence, digests } => {
+            HostReport::Beat { epoch, sequence, digests, provided, missing } => {
                 if epoch > self.journal.epoch() {
                     return false;
                 }
-                self.beat(now, host, (epoch, sequence, &digests), step);
+                let heard = Heard { epoch, sequence, digests, provided, missing };
+                self.beat(now, host, heard, step);
+            }
+            HostReport::Has { epoch, provided } => {
+                if epoch == self.journal.epoch() {
+                    self.provide_difference(host, &provided, step);
+                }
             }
             HostReport::Holds { epoch, card, dags } => {
                 if epoch == self.journal.epoch() {
                     self.holds(host, &card, &dags, step);
                 }
             }
-            HostReport::Applied { name, serial } => {
+            HostReport::Applied { name, serial, choice } => {
                 if self.is_place_on(&name, serial, host) {
-                    self.dag_applied(&name, serial, step);
+                    self.dag_applied(&name, serial, choice.map(|of| *of), step);
                 }
             }
             HostReport::Refused { name, serial, reason, faulty } => {
@@ -62,13 +78,8 @@ impl Fleet {
         self.place_on(name, serial, host).is_some()
     }
 
-    fn beat(
-        &mut self,
-        now: Timestamp,
-        host: &HostId,
-        (epoch, sequence, digests): (Epoch, u64, &BTreeMap<CardId, Digest>),
-        step: &mut FleetStep,
-    ) {
+    fn beat(&mut self, now: Timestamp, host: &HostId, heard: Heard, step: &mut FleetStep) {
+        let Heard { epoch, sequence, digests, provided, missing } = heard;
         let leader = self.journal.epoch();
         let Some(state) = self.hosts.get_mut(host) else { return };
         if state.heard(now) {
@@ -79,15 +90,25 @@ impl Fleet {
             return;
         }
         let was_in_step = state.is_in_step();
-        let after = state.compare(sequence, digests);
+        let after = state.compare(sequence, &digests);
         if after.is_in_step && state.take_news() {
             let ready: Vec<(DagName, u64)> =
                 state.dags().map(|(name, serial)| (name.clone(), serial)).collect();
             for (name, serial) in ready {
                 if self.dags.get(&name).is_some_and(|entry| !entry.is_ready) {
-                    self.dag_applied(&name, serial, step);
+                    self.dag_applied(&name, serial, None, step);
                 }
             }
+        }
+        let has_all = !after.is_settled || self.provisions_digest(host) == Some(provided);
+        if after.is_settled && has_all {
+            let is_all = missing.len() < MISSING_MAX;
+            let images = if is_all { HostImages::AllBut(missing) } else { HostImages::Unknown };
+            let _ = self.inventory.set_images(host, images);
+        }
+        // Where orders were lost and nothing is missing, one more lets it catch up.
+        if !has_all || after.has_lost && after.differ.is_empty() {
+            self.order(host, OrderKind::ListProvided, step);
         }
         for card in after.differ {
             self.order(host, OrderKind::List(card), step);
@@ -107,9 +128,7 @@ impl Fleet {
     ) {
         let desired = self.host(host).and_then(|state| state.desired(card)).cloned();
         let desired = desired.unwrap_or_default();
-        for (name, serial) in
-            dags.iter().filter(|(name, serial)| desired.get(*name) != Some(*serial))
-        {
+        for (name, serial) in dags.iter().filter(|(name, _)| !desired.contains_key(*name)) {
             let (name, card, serial) = (name.clone(), card.clone(), *serial);
             self.order(host, OrderKind::Remove { name, card, serial }, step);
         }
@@ -118,14 +137,29 @@ impl Fleet {
         {
             if self.is_place_on(name, *serial, host) {
                 self.order_put(name, step);
-            } else if let Some(entry) = self.dags.get_mut(name) {
-                // It was to serve until the new place does, and has forgotten it.
-                entry.record.value_mut().leaving = None;
-                step.put(crate::records::dag_key(name), entry.record.bytes());
-                if let Some(state) = self.hosts.get_mut(host) {
-                    state.desire_no_more(card, name, *serial);
-                }
+            } else {
+                self.leaving_is(name, card, dags.get(name).copied(), step);
             }
         }
+    }
+
+    /// A card that is to serve a DAG until its place does serves it with another serial, or has forgotten it.
+    fn leaving_is(
+        &mut self,
+        name: &DagName,
+        card: &CardId,
+        serves: Option<u64>,
+        step: &mut FleetStep,
+    ) {
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        let leaving = &mut entry.record.value_mut().leaving;
+        let Some((at, serial)) = leaving.take_if(|(at, _)| at.card == *card) else { return };
+        *leaving = serves.map(|serial| (at.clone(), serial));
+        step.put(crate::records::dag_key(name), entry.record.bytes());
+        let leaving = entry.of().leaving.clone();
+        if let Some(state) = self.hosts.get_mut(&at.host) {
+            state.desire_no_more(card, name, serial);
+        }
+        self.desire_leaving(leaving.as_ref(), name);
     }
 }

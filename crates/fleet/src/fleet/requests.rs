@@ -48,6 +48,18 @@ impl Requests {
         }
     }
 
+    /// Forgets requests of a tenant that is being deleted, some at a time; returns how many.
+    pub fn forget(&mut self, tenant: &TenantId, most: usize, step: &mut FleetStep) -> usize {
+        let tenant = Some(tenant.clone());
+        let Some(of) = self.0.get_mut(&tenant) else { return 0 };
+        let gone: Vec<DoneRequest> = of.drain(..most.min(of.len())).collect();
+        gone.iter().for_each(|done| step.delete(request_key(done.tenant.as_ref(), done.id)));
+        if of.is_empty() {
+            self.0.remove(&tenant);
+        }
+        gone.len()
+    }
+
     /// From its record, in any order.
     pub fn restore(&mut self, done: DoneRequest) {
         let of = self.0.entry(done.tenant.clone()).or_default();

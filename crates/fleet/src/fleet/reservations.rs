@@ -1,20 +1,25 @@
 //! Virtual functions that are kept for machines about to start, each until its lease ends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
-use snic_domain::{TenantId, Timestamp};
+use snic_domain::{DagName, DagSpec, TenantId, Timestamp};
 
+use super::dags::valid;
+use super::{Fleet, Turn};
 use crate::HostId;
-use crate::protocol::RequestId;
-use crate::records::{ReservedFunctions, Versioned};
+use crate::journal::FleetStep;
+use crate::placement::{CardConstraints, CardPolicy, HostNeeds, RANKED_HOSTS_MAX};
+use crate::protocol::{Denied, FleetName, FleetReply, RequestId};
+use crate::records::{ReservedFunctions, Versioned, reservation_key};
 
-type Name = (TenantId, RequestId);
+pub(super) type Name = (TenantId, RequestId);
 
 /// Longest lease in seconds.
-pub(super) const SECONDS_MAX: u32 = 86_400;
+const SECONDS_MAX: u32 = 86_400;
 /// Most reservations of one tenant.
-pub(super) const RESERVATIONS_MAX: usize = 256;
+const RESERVATIONS_MAX: usize = 256;
 
 /// All reservations.
 #[derive(Debug, Default)]
@@ -64,8 +69,111 @@ impl Reservations {
         self.all.range(from..).take_while(|((of, _), _)| of == tenant).count()
     }
 
+    /// Some of a tenant's.
+    pub fn names_of(&self, tenant: &TenantId, most: usize) -> Vec<Name> {
+        let from = Bound::Included((tenant.clone(), RequestId(0)));
+        self.names_from(from).take_while(|(of, _)| of == tenant).take(most).cloned().collect()
+    }
+
+    pub fn names_from(&self, from: Bound<Name>) -> impl Iterator<Item = &Name> {
+        self.all.range((from, Bound::Unbounded)).map(|(name, _)| name)
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// How many are on a host.
     pub fn on(&self, host: &HostId) -> usize {
         self.all.values().filter(|(record, _)| record.value().card.host == *host).count()
+    }
+}
+
+impl Fleet {
+    /// Ranks hosts; changes nothing.
+    pub(super) fn find_hosts(
+        &self,
+        (mut constraints, policy): (CardConstraints, CardPolicy),
+        dag: Option<(DagName, Box<DagSpec>)>,
+        most: usize,
+    ) -> Result<FleetReply, Denied> {
+        if !(1..=RANKED_HOSTS_MAX).contains(&most) {
+            let wrong = format!("{most} hosts at most; 1 to {RANKED_HOSTS_MAX} are allowed");
+            return Err(Denied::Invalid(wrong));
+        }
+        let dag = match dag {
+            None => None,
+            Some((name, spec)) => {
+                self.check_is_new(&name)?;
+                self.add_affinities(&name, &spec, &mut constraints);
+                Some((name, valid(&spec)?))
+            }
+        };
+        let dag = dag.as_ref().map(|(name, dag)| (name, dag));
+        let needs = HostNeeds { constraints: &constraints, policy, dag };
+        self.inventory.find_hosts(&needs, most).map(FleetReply::Hosts).map_err(Denied::NoPlace)
+    }
+
+    pub(super) fn reserve(
+        &mut self,
+        turn: &Turn,
+        id: RequestId,
+        (constraints, policy, seconds): (&CardConstraints, CardPolicy, u32),
+        step: &mut FleetStep,
+    ) -> Result<FleetReply, Denied> {
+        let only_tenants = || Denied::Invalid("only tenants reserve".into());
+        let tenant = turn.tenant.clone().ok_or_else(only_tenants)?;
+        if !(1..=SECONDS_MAX).contains(&seconds) {
+            let wrong = format!("a lease of {seconds} s; 1 to {SECONDS_MAX} are allowed");
+            return Err(Denied::Invalid(wrong));
+        }
+        self.tenants.admit(&tenant, Default::default(), Default::default())?;
+        let name = (tenant.clone(), id);
+        if self.reservations.get(&name).is_some() {
+            return Err(Denied::Exists(FleetName::Reservation(tenant, id).to_string()));
+        }
+        if self.reservations.of_tenant(&tenant) >= RESERVATIONS_MAX {
+            return Err(Denied::Full {
+                what: "reservations of yours".into(),
+                max: RESERVATIONS_MAX,
+            });
+        }
+        let needs = HostNeeds { constraints, policy, dag: None };
+        let mut found = self.inventory.find_hosts(&needs, 1).map_err(Denied::NoPlace)?;
+        let (card, functions) = (found.remove(0).card, constraints.functions);
+        if turn.is_dry {
+            return Ok(FleetReply::Reserved(card));
+        }
+        let taken = self.inventory.take_functions(&card, functions);
+        debug_assert_eq!(taken, Ok(true), "the card was found to have them");
+        let record = ReservedFunctions { tenant, id, card: card.clone(), functions, seconds };
+        let record = Versioned::new(record);
+        step.put(reservation_key(&name.0, id), record.bytes());
+        self.reservations.insert(record, turn.now);
+        Ok(FleetReply::Reserved(card))
+    }
+
+    pub(super) fn renew(&mut self, turn: &Turn, id: RequestId) -> Result<FleetReply, Denied> {
+        let name = turn.tenant.clone().map(|tenant| (tenant, id));
+        match name.filter(|name| self.reservations.renew(name, turn.now)) {
+            Some(_) => Ok(FleetReply::Done),
+            None => Err(Denied::NotFound(format!("reservation {id}"))),
+        }
+    }
+
+    pub(super) fn delete_reservation(
+        &mut self,
+        turn: &Turn,
+        name: &Name,
+        step: &mut FleetStep,
+    ) -> Result<FleetReply, Denied> {
+        if self.reservations.get(name).is_none() {
+            let name = FleetName::Reservation(name.0.clone(), name.1);
+            return Err(Denied::NotFound(name.to_string()));
+        }
+        if !turn.is_dry {
+            self.end_reservation(name, step);
+        }
+        Ok(FleetReply::Done)
     }
 }

@@ -1,23 +1,25 @@
 //! The fleet from its records.
 
-use snic_domain::{Bitstream, Dag, NtType, Timestamp};
+use snic_domain::{Dag, Timestamp};
 use snic_etcd::{Record, Revision};
 
 use super::{DagEntry, Fleet, FleetSettings};
 use crate::journal::{FleetStep, Journal};
 use crate::protocol::{Epoch, OrderKind};
 use crate::records::{
-    DoneRequest, FleetDagRecord, FleetTenantRecord, HostRecord, LAST_TRANSACTION, LastTransaction,
-    PREFIX, ProjectRecord, ReservedFunctions, Unplaced, UnreadableRecord, Versioned,
+    DoneRequest, DrainRecord, FleetBitstreamRecord, FleetDagRecord, FleetNtRecord,
+    FleetTenantRecord, HostRecord, LAST_TRANSACTION, LastTransaction, PREFIX, ProjectRecord,
+    ReservedFunctions, Unplaced, UnreadableRecord, Versioned,
 };
 
 /// Kinds of records in the order in which they are read: each may name what is before it.
-const KINDS: [&str; 8] = [
-    "nt-types/",
-    "bitstreams/",
+const KINDS: [&str; 9] = [
     "projects/",
     "tenants/",
+    "nt-types/",
+    "bitstreams/",
     "hosts/",
+    "drains/",
     "dags/",
     "reservations/",
     "requests/",
@@ -68,12 +70,12 @@ impl Fleet {
         let (key, value) = (of.key.as_str(), of.value.as_slice());
         match kind {
             "nt-types/" => {
-                let nt = Versioned::<NtType>::parse(key, value).map_err(text)?;
-                self.inventory.insert_nt(nt.value().clone());
+                let of = Versioned::<FleetNtRecord>::parse(key, value).map_err(text)?;
+                self.insert_nt(of.value().clone());
             }
             "bitstreams/" => {
-                let of = Versioned::<Bitstream>::parse(key, value).map_err(text)?;
-                self.inventory.insert_bitstream(of.value().clone());
+                let of = Versioned::<FleetBitstreamRecord>::parse(key, value).map_err(text)?;
+                self.insert_bitstream(of.value().clone());
             }
             "projects/" => {
                 let of = Versioned::<ProjectRecord>::parse(key, value).map_err(text)?;
@@ -86,6 +88,10 @@ impl Fleet {
             "hosts/" => {
                 let of = Versioned::<HostRecord>::parse(key, value).map_err(text)?;
                 self.insert_host(of, now);
+            }
+            "drains/" => {
+                let of = Versioned::<DrainRecord>::parse(key, value).map_err(text)?;
+                self.insert_drain(of.value().clone());
             }
             "dags/" => {
                 let of = Versioned::<FleetDagRecord>::parse(key, value).map_err(text)?;
@@ -114,20 +120,23 @@ impl Fleet {
         let dag = Dag::new(of.spec).map_err(|wrong| format!("{name}: {wrong}"))?;
         let usage = self.usage_of(&dag);
         self.tenants.take(&name.tenant, usage);
-        if let Some(place) = &of.place {
-            let (loads, reservation) = (place.loads(), place.reservation.clone());
+        self.registry.uses.count_spec(&record.value().spec, true);
+        let (place, leaving) = (of.place, of.leaving);
+        match &of.unplaced {
+            Some(Unplaced::Failed(_)) => drop(self.failed.insert(name.clone())),
+            _ if place.is_none() => drop(self.waiting.insert(name.clone())),
+            _ => {}
+        }
+        self.dags.insert(name.clone(), DagEntry { record, dag, usage, is_ready: false });
+        if let Some(place) = place {
+            self.registry.uses.count_place(&place, true);
+            let (card, loads) = (&place.card, place.loads());
             self.inventory
-                .hold(&place.card, &name, &loads, reservation)
+                .hold_as_it_is(card, &name, loads, place.reservation)
                 .map_err(|wrong| format!("{name}: {wrong}"))?;
-            self.desire(&place.card, &name, place.serial);
+            self.desire(card, &name, place.serial);
         }
-        if let Some((card, serial)) = &of.leaving {
-            self.desire(card, &name, *serial);
-        }
-        if of.place.is_none() && !matches!(of.unplaced, Some(Unplaced::Failed(_))) {
-            self.waiting.insert(name.clone());
-        }
-        self.dags.insert(name, DagEntry { record, dag, usage, is_ready: false });
+        self.desire_leaving(leaving.as_ref(), &name);
         Ok(())
     }
 }

@@ -73,6 +73,8 @@ pub enum Constraint {
     CardModel,
     /// An operator keeps new DAGs off its card.
     CardCordoned,
+    /// Its host has put more on its card than the fleet's books have room for.
+    CardOverbooked,
     /// Its cards are none of those that the request is bound to.
     CardAffinity,
     /// Its cards are those that the request keeps apart from.
@@ -85,6 +87,8 @@ pub enum Constraint {
     Nts,
     /// The planner found no placement on its card.
     NoPlan,
+    /// It does not have the image yet that would be loaded.
+    Image,
     /// Nothing is known against it, but as many cards as a request may try were tried before.
     NotTried,
 }
@@ -102,12 +106,14 @@ impl Constraint {
             Self::NoCard => "without a card",
             Self::CardModel => "with other card models",
             Self::CardCordoned => "with cordoned cards",
+            Self::CardOverbooked => "with overbooked cards",
             Self::CardAffinity => "not among the required cards",
             Self::CardAntiAffinity => "excluded by card anti-affinity",
             Self::Functions => "with too few virtual functions",
             Self::Bandwidth => "with too little bandwidth",
             Self::Nts => "with too little NT bandwidth and no region to load",
             Self::NoPlan => "without a feasible placement",
+            Self::Image => "without the image yet",
             Self::NotTried => "not tried",
         }
     }
@@ -126,6 +132,13 @@ pub struct PlacementRefused {
     pub hosts: BTreeMap<Constraint, usize>,
     /// Why the planner refused the first card that it was asked for, if any.
     pub first: Option<Infeasible>,
+}
+
+impl PlacementRefused {
+    /// Whether there may be room as soon as images have arrived that are on their way to hosts.
+    pub fn waits_for_images(&self) -> bool {
+        self.hosts.contains_key(&Constraint::Image)
+    }
 }
 
 impl fmt::Display for PlacementRefused {

@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{
-    Bitstream, CardModel, CardProfile, DagName, NtType, NtTypeId, RegionId, TenantId,
-};
+use snic_domain::{BitstreamId, CardModel, CardProfile, DagName, NtTypeId, RegionId, TenantId};
 use snic_planner::{
     ContentMismatch, Ledger, Overbooked, PlanCatalogue, RegionCondition, RegionLoad, Reservation,
 };
 
+use super::images::HostImages;
 use super::index::{CardSlot, GroupKey, Index};
-use super::summary::{Kinds, Summary, kind_bit};
+use super::summary::{Kinds, Summary};
 use crate::{FleetCard, HostId, RackId, ZoneId};
 
 /// A host, as operators register it.
@@ -58,6 +57,7 @@ pub struct NoSuchCard(pub FleetCard);
 pub(super) struct HostEntry {
     pub spec: HostSpec,
     pub is_reachable: bool,
+    pub images: HostImages,
     pub slots: Vec<CardSlot>,
     /// How many DAGs each tenant has on it.
     pub tenants: BTreeMap<TenantId, usize>,
@@ -70,6 +70,8 @@ pub(super) struct CardEntry {
     pub ledger: Ledger,
     pub functions_left: u32,
     pub is_cordoned: bool,
+    /// What its host has put there beyond what the ledger has room for.
+    pub beyond: BTreeMap<DagName, (Vec<RegionLoad>, Reservation)>,
     pub summary: Summary,
     /// Its group in the index; `None` while it takes no new DAGs.
     listed: Option<GroupKey>,
@@ -78,11 +80,11 @@ pub(super) struct CardEntry {
 /// The hosts of the fleet and their cards.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    catalogue: PlanCatalogue,
+    pub(super) catalogue: PlanCatalogue,
     /// Which kinds of regions can be loaded with an NT, by model.
-    builds: BTreeMap<CardModel, BTreeMap<NtTypeId, Kinds>>,
-    hosts: BTreeMap<HostId, HostEntry>,
-    slots: BTreeMap<FleetCard, CardSlot>,
+    pub(super) builds: BTreeMap<CardModel, BTreeMap<NtTypeId, Kinds>>,
+    pub(super) hosts: BTreeMap<HostId, HostEntry>,
+    pub(super) slots: BTreeMap<FleetCard, CardSlot>,
     cards: Vec<Option<CardEntry>>,
     vacant: Vec<CardSlot>,
     profiles: Vec<CardProfile>,
@@ -101,20 +103,6 @@ impl Inventory {
         &self.catalogue
     }
 
-    /// Registers an NT type.
-    pub fn insert_nt(&mut self, nt: NtType) {
-        self.catalogue.insert_nt(nt);
-    }
-
-    /// Registers a bitstream.
-    pub fn insert_bitstream(&mut self, bitstream: Bitstream) {
-        let builds = self.builds.entry(bitstream.card_model.clone()).or_default();
-        for nt in &bitstream.nts {
-            *builds.entry(nt.clone()).or_default() |= kind_bit(bitstream.region_kind);
-        }
-        self.catalogue.insert_bitstream(bitstream);
-    }
-
     /// Registers a host with its cards, all empty. Nothing is placed on it until [`Self::set_reachable`].
     /// Returns `false` where the host exists; nothing has changed then.
     pub fn add_host(&mut self, host: &HostId, spec: HostSpec) -> bool {
@@ -124,6 +112,7 @@ impl Inventory {
         let entry = HostEntry {
             spec: spec.clone(),
             is_reachable: false,
+            images: HostImages::Unknown,
             slots: Vec::new(),
             tenants: BTreeMap::new(),
         };
@@ -148,6 +137,7 @@ impl Inventory {
             ledger,
             functions_left: of.functions,
             is_cordoned: of.is_cordoned,
+            beyond: BTreeMap::new(),
             listed: None,
         };
         let slot = self.vacant.pop().unwrap_or_else(|| {
@@ -172,7 +162,7 @@ impl Inventory {
             self.unlist(slot);
             let Some(card) = self.cards[slot as usize].take() else { continue };
             self.slots.remove(&card.name);
-            for (dag, _) in card.ledger.reservations() {
+            for dag in card.ledger.reservations().map(|(dag, _)| dag).chain(card.beyond.keys()) {
                 self.dags.remove(dag);
             }
             self.vacant.push(slot);
@@ -269,7 +259,11 @@ impl Inventory {
         Ok(self.change(slot, change))
     }
 
-    fn change<T>(&mut self, slot: CardSlot, change: impl FnOnce(&mut CardEntry) -> T) -> T {
+    pub(super) fn change<T>(
+        &mut self,
+        slot: CardSlot,
+        change: impl FnOnce(&mut CardEntry) -> T,
+    ) -> T {
         self.unlist(slot);
         let entry = self.cards[slot as usize].as_mut().expect("a slot in use has a card");
         let done = change(entry);
@@ -293,7 +287,8 @@ impl Inventory {
     fn list(&mut self, slot: CardSlot) {
         let Some(entry) = self.cards[slot as usize].as_mut() else { return };
         let Some(host) = self.hosts.get(&entry.name.host) else { return };
-        if host.is_reachable && !host.spec.is_cordoned && !entry.is_cordoned {
+        let is_open = !entry.is_cordoned && entry.beyond.is_empty();
+        if host.is_reachable && !host.spec.is_cordoned && is_open {
             let key = GroupKey {
                 profile: entry.profile,
                 zone: host.spec.zone.clone(),
@@ -323,31 +318,62 @@ impl Inventory {
         let slot = self.slot(card).ok_or_else(|| NoSuchCard(card.clone()))?;
         let catalogue = std::mem::take(&mut self.catalogue);
         let held = self.change(slot, |entry| {
-            let before: Vec<_> = loads
-                .iter()
-                .map(|load| (load.region, entry.ledger.content(load.region).cloned()))
-                .collect();
-            let held = set_and_hold(&mut entry.ledger, &catalogue, dag, (loads, reservation));
-            if held.is_err() {
-                for (region, content) in before {
-                    let _ = entry.ledger.set_content(region, content.as_ref(), &catalogue);
-                }
-            }
-            held
+            set_and_hold(&mut entry.ledger, &catalogue, dag, (loads, reservation))
         });
         self.catalogue = catalogue;
         held?;
+        self.note(slot, dag);
+        Ok(())
+    }
+
+    /// The same of what a host has done already: it holds even where the ledger has no room for it. Returns what is short
+    /// then; the card takes nothing new until that is over.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchCard`]; nothing has changed then.
+    pub fn hold_as_it_is(
+        &mut self,
+        card: &FleetCard,
+        dag: &DagName,
+        loads: Vec<RegionLoad>,
+        reservation: Reservation,
+    ) -> Result<Option<CannotHold>, NoSuchCard> {
+        if self.slot(card).is_none() {
+            return Err(NoSuchCard(card.clone()));
+        }
+        self.release(dag);
+        let held = self.hold(card, dag, &loads, reservation.clone());
+        let (Err(short), Some(slot)) = (held, self.slot(card)) else { return Ok(None) };
+        self.change(slot, |entry| entry.beyond.insert(dag.clone(), (loads, reservation)));
+        self.note(slot, dag);
+        Ok(Some(short))
+    }
+
+    /// A DAG holds something of a card.
+    fn note(&mut self, slot: CardSlot, dag: &DagName) {
         self.dags.insert(dag.clone(), slot);
-        if let Some(host) = self.hosts.get_mut(&card.host) {
+        let host = self.entry(slot).name.host.clone();
+        if let Some(host) = self.hosts.get_mut(&host) {
             *host.tenants.entry(dag.tenant.clone()).or_default() += 1;
         }
-        Ok(())
     }
 
     /// Gives back what a DAG holds. Its chains stay loaded. Returns its card.
     pub fn release(&mut self, dag: &DagName) -> Option<FleetCard> {
         let slot = self.dags.remove(dag)?;
-        self.change(slot, |entry| drop(entry.ledger.release(dag)));
+        let catalogue = std::mem::take(&mut self.catalogue);
+        self.change(slot, |entry| {
+            if entry.beyond.remove(dag).is_none() {
+                entry.ledger.release(dag);
+            }
+            // There may be room now for what was beyond.
+            entry.beyond.retain(|name, (loads, reservation)| {
+                let what = (loads.as_slice(), reservation.clone());
+                set_and_hold(&mut entry.ledger, &catalogue, name, what).is_err()
+            });
+        });
+        self.catalogue = catalogue;
         let name = self.entry(slot).name.clone();
         if let Some(host) = self.hosts.get_mut(&name.host)
             && let Some(count) = host.tenants.get_mut(&dag.tenant)
@@ -360,15 +386,10 @@ impl Inventory {
         Some(name)
     }
 
-    /// Sets the ledger of a card to what it was before.
-    pub(super) fn set_ledger(&mut self, slot: CardSlot, ledger: Ledger) {
-        self.change(slot, |entry| entry.ledger = ledger);
-    }
-
     /// Gives a card the ledger that it had before what was held and released since.
     pub(crate) fn restore_ledger(&mut self, card: &FleetCard, ledger: Ledger) {
         if let Some(slot) = self.slot(card) {
-            self.set_ledger(slot, ledger);
+            self.change(slot, |entry| entry.ledger = ledger);
         }
     }
 
@@ -424,7 +445,8 @@ impl Inventory {
             if let Some(key) = &entry.listed {
                 again.insert(*slot, key, &entry.summary);
             }
-            for (dag, _) in entry.ledger.reservations() {
+            let held = entry.ledger.reservations().map(|(dag, _)| dag);
+            for dag in held.chain(entry.beyond.keys()) {
                 if self.dags.get(dag) != Some(slot) || !dags.insert(dag) {
                     return Err(format!("{dag} is held on {name} and noted elsewhere"));
                 }
@@ -445,6 +467,10 @@ impl Inventory {
 
     pub(super) fn slot_of(&self, card: &FleetCard) -> Option<CardSlot> {
         self.slot(card)
+    }
+
+    pub(super) fn slot_of_dag(&self, dag: &DagName) -> Option<CardSlot> {
+        self.dags.get(dag).copied()
     }
 
     pub(super) fn entry(&self, slot: CardSlot) -> &CardEntry {
@@ -487,17 +513,35 @@ pub enum CannotHold {
     Content(#[from] ContentMismatch),
     /// A bitstream is not registered.
     #[error("bitstream {0} is not registered")]
-    NoSuchBitstream(snic_domain::BitstreamId),
+    NoSuchBitstream(BitstreamId),
     /// A resource is short.
     #[error(transparent)]
     Overbooked(#[from] Overbooked),
 }
 
+/// Sets contents and reserves; where that fails nothing has changed.
 fn set_and_hold(
     ledger: &mut Ledger,
     catalogue: &PlanCatalogue,
     dag: &DagName,
     (loads, reservation): (&[RegionLoad], Reservation),
+) -> Result<(), CannotHold> {
+    let before: Vec<_> =
+        loads.iter().map(|load| (load.region, ledger.content(load.region).cloned())).collect();
+    let held =
+        set_contents(ledger, catalogue, loads).and_then(|()| Ok(ledger.hold(dag, reservation)?));
+    if held.is_err() {
+        for (region, content) in before {
+            let _ = ledger.set_content(region, content.as_ref(), catalogue);
+        }
+    }
+    held
+}
+
+fn set_contents(
+    ledger: &mut Ledger,
+    catalogue: &PlanCatalogue,
+    loads: &[RegionLoad],
 ) -> Result<(), CannotHold> {
     for load in loads {
         if ledger.content(load.region).is_some_and(|now| now.id == load.bitstream) {
@@ -508,5 +552,5 @@ fn set_and_hold(
             bitstream.ok_or_else(|| CannotHold::NoSuchBitstream(load.bitstream.clone()))?;
         ledger.set_content(load.region, Some(bitstream), catalogue)?;
     }
-    Ok(ledger.hold(dag, reservation)?)
+    Ok(())
 }

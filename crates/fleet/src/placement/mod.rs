@@ -12,6 +12,7 @@
 
 mod constraints;
 mod find;
+mod images;
 mod index;
 mod inventory;
 mod place;
@@ -20,5 +21,6 @@ mod walk;
 
 pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
 pub use find::{HostNeeds, RANKED_HOSTS_MAX, RankedHost};
+pub use images::HostImages;
 pub use inventory::{CannotHold, CardSpec, HostSpec, HostUnknown, Inventory, NoSuchCard};
 pub use place::{DagChoice, PlaceDag};

@@ -1,16 +1,16 @@
-//! The card for one DAG, or for each of several.
+//! The card for a DAG.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use snic_domain::{Dag, DagName, Infeasible};
-use snic_planner::{Effort, Ledger, Plan, PlanRequest, plan_within};
+use snic_domain::{BitstreamId, Dag, DagName, Infeasible, Mapping};
+use snic_planner::{Effort, Plan, PlanRequest, RegionLoad, plan, plan_within};
 
 use super::constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
 use super::index::CardSlot;
 use super::inventory::{CardEntry, Inventory};
 use super::walk::{Query, Walk};
-use crate::FleetCard;
+use crate::{FleetCard, HostId};
 
 /// Most cards that one request has a plan made on: a plan takes some ten microseconds and may take a millisecond.
 pub(super) const PLANS_MAX: usize = 16;
@@ -44,8 +44,12 @@ pub struct DagChoice {
 pub(super) struct Tried {
     effort: Effort,
     cards: BTreeSet<CardSlot>,
+    /// Cards whose host lacks an image that the plan would load.
+    without_image: BTreeSet<CardSlot>,
     /// Profiles on whose empty cards there is no plan.
     pristine: BTreeSet<usize>,
+    /// What the plan loads on an empty card of a profile, where a host was found that does not have it.
+    pristine_loads: BTreeMap<usize, Vec<BitstreamId>>,
     first: Option<Infeasible>,
 }
 
@@ -60,7 +64,10 @@ impl Tried {
         if card.summary.is_pristine && self.pristine.contains(&card.profile) {
             return Err(ControlFlow::Continue(Walk::SkipAlike));
         }
-        if self.cards.len() >= PLANS_MAX {
+        if self.lacks_known(query, card) {
+            return Err(ControlFlow::Continue(Walk::On));
+        }
+        if self.cards.len() + self.without_image.len() >= PLANS_MAX {
             return Err(ControlFlow::Break(()));
         }
         let request = PlanRequest { name, dag, previous: None };
@@ -68,7 +75,7 @@ impl Tried {
         let planned = self
             .effort
             .share(EFFORT_PARTS, |effort| plan_within(&card.ledger, catalogue, &request, effort));
-        planned.map_err(|infeasible| {
+        let plan = planned.map_err(|infeasible| {
             self.first.get_or_insert(infeasible);
             self.cards.insert(slot);
             if card.summary.is_pristine {
@@ -76,13 +83,31 @@ impl Tried {
                 return ControlFlow::Continue(Walk::SkipAlike);
             }
             ControlFlow::Continue(Walk::On)
-        })
+        })?;
+        if query.inventory.has_images(&card.name.host, &plan.loads) {
+            return Ok(plan);
+        }
+        self.without_image.insert(slot);
+        if card.summary.is_pristine {
+            let loads = plan.loads.into_iter().map(|load| load.bitstream).collect();
+            self.pristine_loads.insert(card.profile, loads);
+        }
+        Err(ControlFlow::Continue(Walk::On))
     }
 
-    fn constraint(&self, slot: CardSlot, card: &CardEntry) -> Constraint {
+    /// Whether it is an empty card like one that was planned on, of a host that lacks an image for it.
+    fn lacks_known(&self, query: &Query<'_>, card: &CardEntry) -> bool {
+        let loads = self.pristine_loads.get(&card.profile).filter(|_| card.summary.is_pristine);
+        let host = query.inventory.host_entry(&card.name.host);
+        loads.zip(host).is_some_and(|(loads, host)| loads.iter().any(|id| !host.images.has(id)))
+    }
+
+    fn constraint(&self, query: &Query<'_>, slot: CardSlot, card: &CardEntry) -> Constraint {
         let is_alike = card.summary.is_pristine && self.pristine.contains(&card.profile);
         if is_alike || self.cards.contains(&slot) {
             Constraint::NoPlan
+        } else if self.without_image.contains(&slot) || self.lacks_known(query, card) {
+            Constraint::Image
         } else {
             Constraint::NotTried
         }
@@ -95,7 +120,7 @@ impl Tried {
             let of_cards = || {
                 host.slots.iter().map(|slot| {
                     let card = query.inventory.entry(*slot);
-                    query.card_fails(card).unwrap_or_else(|| self.constraint(*slot, card))
+                    query.card_fails(card).unwrap_or_else(|| self.constraint(query, *slot, card))
                 })
             };
             let failed = query.host_fails(id, host).or_else(|| of_cards().max());
@@ -128,36 +153,41 @@ impl Inventory {
         choice.ok_or_else(|| Box::new(tried.refusal(&query)))
     }
 
-    /// A card for each DAG, in order, and holds their reservations: all or none of them.
+    /// The placement of a DAG's new spec on the card where it is, in place of the mapping that it has; changes nothing.
     ///
     /// # Errors
     ///
-    /// Which DAG found none, beside those before it, and why. Nothing is reserved then.
-    pub fn place_batch(
-        &mut self,
-        requests: &[PlaceDag<'_>],
-    ) -> Result<Vec<DagChoice>, (usize, Box<PlacementRefused>)> {
-        let mut choices: Vec<DagChoice> = Vec::with_capacity(requests.len());
-        let mut before: BTreeMap<CardSlot, Ledger> = BTreeMap::new();
-        for (index, request) in requests.iter().enumerate() {
-            match self.place(request) {
-                Ok(choice) => {
-                    let slot = self.slot_of(&choice.card).expect("a card of this inventory");
-                    before.entry(slot).or_insert_with(|| self.entry(slot).ledger.clone());
-                    let (loads, reservation) = (&choice.plan.loads, &choice.plan.reservation);
-                    self.hold(&choice.card, request.name, loads, reservation.clone())
-                        .expect("the plan was made on this ledger");
-                    choices.push(choice);
-                }
-                Err(refused) => {
-                    for done in &requests[..index] {
-                        self.release(done.name);
-                    }
-                    before.into_iter().for_each(|(slot, ledger)| self.set_ledger(slot, ledger));
-                    return Err((index, refused));
-                }
-            }
+    /// [`PlacementRefused`] with what its host failed.
+    pub fn place_again(
+        &self,
+        request: &PlaceDag<'_>,
+        before: &Mapping,
+    ) -> Result<DagChoice, Box<PlacementRefused>> {
+        let refused = |constraint, first| {
+            Box::new(PlacementRefused { hosts: [(constraint, 1)].into(), first })
+        };
+        let Some((card, slot)) = self.card_of(request.name).zip(self.slot_of_dag(request.name))
+        else {
+            return Err(refused(Constraint::CardAffinity, None));
+        };
+        let of = request.constraints;
+        if !of.cards.is_empty() && !of.cards.contains(card) {
+            return Err(refused(Constraint::CardAffinity, None));
         }
-        Ok(choices)
+        if of.apart_from_cards.contains(card) {
+            return Err(refused(Constraint::CardAntiAffinity, None));
+        }
+        let asked = PlanRequest { name: request.name, dag: request.dag, previous: Some(before) };
+        let plan = plan(&self.entry(slot).ledger, self.catalogue(), &asked)
+            .map_err(|infeasible| refused(Constraint::NoPlan, Some(infeasible)))?;
+        if !self.has_images(&card.host, &plan.loads) {
+            return Err(refused(Constraint::Image, None));
+        }
+        Ok(DagChoice { card: card.clone(), plan })
+    }
+
+    pub(super) fn has_images(&self, host: &HostId, loads: &[RegionLoad]) -> bool {
+        let images = self.images(host);
+        images.is_some_and(|images| loads.iter().all(|load| images.has(&load.bitstream)))
     }
 }

@@ -86,6 +86,7 @@ impl<'a> Query<'a> {
         let fails = [
             (Constraint::CardModel, !self.takes_model(profile)),
             (Constraint::CardCordoned, card.is_cordoned),
+            (Constraint::CardOverbooked, !card.beyond.is_empty()),
             (Constraint::CardAffinity, !of.cards.is_empty() && !of.cards.contains(&card.name)),
             (Constraint::CardAntiAffinity, of.apart_from_cards.contains(&card.name)),
             (Constraint::Functions, card.functions_left < of.functions),

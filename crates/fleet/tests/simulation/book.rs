@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{Bandwidth, DagName, TenantId};
 use snic_etcd::{Operation, Record, Transaction};
-use snic_fleet::protocol::{FleetCommand, FleetReply, HostOrder, OrderKind};
+use snic_fleet::protocol::{FleetCommand, FleetName, FleetReply, HostOrder, OrderKind, PlacedDag};
 use snic_fleet::records::{
     FleetDagRecord, FleetTenantRecord, LAST_TRANSACTION, LastTransaction, ReservedFunctions,
     Versioned,
@@ -32,7 +32,7 @@ fn dag(key: &str, value: &[u8]) -> Option<FleetDagRecord> {
 
 impl Book {
     pub fn asked(&mut self, command: &FleetCommand) {
-        if let FleetCommand::DeleteDag(name) = command {
+        if let FleetCommand::Delete { name: FleetName::Dag(name), .. } = command {
             self.owed.remove(name);
             self.leaving.insert(name.clone());
         }
@@ -40,21 +40,24 @@ impl Book {
 
     pub fn acknowledged(&mut self, command: &FleetCommand, reply: &FleetReply) {
         match (command, reply) {
-            (FleetCommand::CreateDag(new), FleetReply::Placed(card)) => {
-                self.placed(&new.name, card);
+            (FleetCommand::CreateDag(new), FleetReply::Placed(placed)) => {
+                self.placed(&new.name, placed);
             }
-            (FleetCommand::CreateDags(all), FleetReply::AllPlaced(cards)) => {
-                assert_eq!(all.len(), cards.len(), "all or none of them");
-                all.iter().zip(cards).for_each(|(new, card)| self.placed(&new.name, card));
+            (FleetCommand::CreateDags(all), FleetReply::AllPlaced(placed)) => {
+                assert_eq!(all.len(), placed.len(), "all or none of them");
+                all.iter().zip(placed).for_each(|(new, placed)| self.placed(&new.name, placed));
             }
-            (FleetCommand::DeleteDag(name), _) => drop(self.gone.insert(name.clone())),
+            (FleetCommand::Delete { name: FleetName::Dag(name), .. }, _) => {
+                self.gone.insert(name.clone());
+            }
             _ => {}
         }
     }
 
-    fn placed(&mut self, name: &DagName, card: &FleetCard) {
-        let was = self.committed.values().any(|(of, at)| of == name && at == card);
-        assert!(was, "{name} was acknowledged on {card} and is not stored");
+    fn placed(&mut self, name: &DagName, placed: &PlacedDag) {
+        let stored = placed.place.and_then(|serial| self.committed.get(&serial));
+        let was = stored.is_some_and(|(of, at)| of == name && Some(at) == placed.card.as_ref());
+        assert!(was, "{name} was acknowledged as {placed:?} and is not stored");
         // An answer may be given once more after the deletion.
         if !self.leaving.contains(name) {
             self.owed.insert(name.clone());

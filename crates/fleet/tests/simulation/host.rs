@@ -2,12 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use snic_domain::{CardId, DagName};
+use snic_domain::{BitstreamId, CardId, DagName};
 use snic_fleet::placement::HostSpec;
-use snic_fleet::protocol::{Epoch, HostReport};
+use snic_fleet::protocol::{Epoch, HostReport, Provisions};
 use snic_fleet::records::PlaceRecord;
 use snic_fleet::{AgentEffect, AgentEvent, HostAgent};
 use snic_planner::{Ledger, PlanCatalogue};
+
+/// What an event has begun at a host.
+#[derive(Default)]
+pub struct Begun {
+    pub reports: Vec<HostReport>,
+    /// DAGs that the controller begins to serve.
+    pub served: Vec<(DagName, PlaceRecord)>,
+    /// Images that are fetched.
+    pub fetched: Vec<(BitstreamId, u64)>,
+}
 
 /// What survives a crash is what the controller has stored.
 pub struct SimHost {
@@ -16,6 +26,8 @@ pub struct SimHost {
     /// By card, DAG and serial, as stored.
     pub served: BTreeMap<CardId, BTreeMap<DagName, u64>>,
     pub epoch: Epoch,
+    /// NT types, tenants and bitstreams with their images, as stored.
+    pub provided: Provisions,
     pub is_isolated: bool,
 }
 
@@ -25,9 +37,9 @@ impl SimHost {
         let ledgers = ledgers
             .map(|(card, of)| (card.clone(), Ledger::new(card.clone(), of.profile.clone())))
             .collect();
-        let (epoch, served) = (Epoch::default(), BTreeMap::new());
-        let agent = HostAgent::new(epoch, BTreeMap::new());
-        Self { agent, ledgers, served, epoch, is_isolated: false }
+        let (epoch, served, provided) = (Epoch::default(), BTreeMap::new(), Provisions::default());
+        let agent = HostAgent::new(epoch, BTreeMap::new(), Provisions::default());
+        Self { agent, ledgers, served, epoch, provided, is_isolated: false }
     }
 
     /// The agent forgets what it did not store; what the controller was doing is lost.
@@ -41,27 +53,41 @@ impl SimHost {
                 }
             }
         }
-        self.agent = HostAgent::new(self.epoch, self.served.clone());
+        self.agent = HostAgent::new(self.epoch, self.served.clone(), self.provided.clone());
     }
 
-    /// Gives reports, and DAGs that the controller begins to serve.
-    pub fn event(&mut self, event: AgentEvent) -> (Vec<HostReport>, Vec<(DagName, PlaceRecord)>) {
-        let (mut reports, mut begun) = (Vec::new(), Vec::new());
+    /// What the agent has others do.
+    pub fn event(&mut self, event: AgentEvent) -> Begun {
+        let mut begun = Begun::default();
         for effect in self.agent.handle(event) {
             match effect {
                 AgentEffect::Remember(epoch) => {
                     assert!(epoch > self.epoch, "epochs rise: {epoch:?} after {:?}", self.epoch);
                     self.epoch = epoch;
                 }
-                AgentEffect::Report(report) => reports.push(report),
-                AgentEffect::Serve { name, place, .. } => begun.push((name, *place)),
+                AgentEffect::Report(report) => begun.reports.push(report),
+                AgentEffect::Serve { name, place, tenant, .. } => {
+                    self.provided.tenants.insert(tenant.of.id.clone(), tenant.number);
+                    begun.served.push((name, *place));
+                }
                 AgentEffect::Stop { name, card } => {
                     self.served.entry(card.clone()).or_default().remove(&name);
                     self.ledgers.get_mut(&card).expect("a card of the host").release(&name);
                 }
+                AgentEffect::Provide { nts, bitstreams, tenants } => {
+                    self.provided.nts.extend(nts.into_iter().map(|of| (of.of.id, of.number)));
+                    let tenants = tenants.into_iter().map(|of| (of.of.id, of.number));
+                    self.provided.tenants.extend(tenants);
+                    begun.fetched.extend(bitstreams.into_iter().map(|of| (of.of.id, of.number)));
+                }
+                AgentEffect::Withdraw(gone) => {
+                    self.provided.nts.retain(|id, of| gone.nts.get(id) != Some(of));
+                    self.provided.tenants.retain(|id, of| gone.tenants.get(id) != Some(of));
+                    self.provided.bitstreams.retain(|id, of| gone.bitstreams.get(id) != Some(of));
+                }
             }
         }
-        (reports, begun)
+        begun
     }
 
     /// The controller decides: what the ledger refuses is refused.
@@ -78,6 +104,8 @@ impl SimHost {
                 continue;
             }
             let bitstream = catalogue.bitstream(&load.bitstream).expect("it is registered");
+            let is_there = self.provided.bitstreams.contains_key(&load.bitstream);
+            assert!(is_there, "{name} is placed on {card} before {} is there", load.bitstream);
             let set = ledger.set_content(load.region, Some(bitstream), catalogue);
             set.map_err(|wrong| wrong.to_string())?;
         }

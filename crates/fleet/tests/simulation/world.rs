@@ -4,21 +4,21 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, DagName, Quota, Tenant, TenantId, Timestamp};
+use snic_domain::{Bandwidth, BitstreamId, DagName, Quota, Tenant, TenantId, Timestamp};
 use snic_etcd::model::EtcdModel;
 use snic_etcd::{
     Answer, Compare, Failed, LeaseId, Operation, Record, Request, Revision, Transaction,
 };
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory};
 use snic_fleet::protocol::{
-    Denied, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetNotice, FleetReply,
-    HostOrder, HostReport, NewFleetDag, RequestId,
+    Denied, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName, FleetNotice,
+    FleetReply, HostOrder, HostReport, NewFleetDag, Provisions, RequestId,
 };
-use snic_fleet::records::{FleetDagRecord, FleetTenantRecord, PlaceRecord, Versioned};
-use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, Replica};
+use snic_fleet::records::{FleetDagRecord, PlaceRecord, Versioned};
+use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, Replica, ServeRefused};
 
 use crate::book::Book;
-use crate::host::SimHost;
+use crate::host::{Begun, SimHost};
 use crate::support::{
     Rng, bitstreams, catalogue, host, host_spec, inventory, name, profile, spec, tenant,
 };
@@ -104,6 +104,11 @@ enum What {
         replica: usize,
         host: HostId,
         report: HostReport,
+    },
+    Fetched {
+        host: HostId,
+        incarnation: u64,
+        images: Vec<(BitstreamId, u64)>,
     },
     Carry {
         host: HostId,
@@ -226,11 +231,10 @@ impl World {
     fn register(&mut self) {
         let catalogue = catalogue();
         let profile = profile(catalogue, "sim-16");
-        let nts = catalogue.nt_types.iter().cloned().map(FleetCommand::PutNt);
+        let nts = catalogue.nt_types.iter().cloned().map(FleetCommand::CreateNt);
         let of_model = |of: &snic_domain::Bitstream| of.card_model == profile.model;
         let built = bitstreams(catalogue).into_iter().filter(of_model);
-        let mut commands: Vec<FleetCommand> =
-            nts.chain(built.map(FleetCommand::PutBitstream)).collect();
+        let mut commands: Vec<FleetCommand> = built.map(FleetCommand::CreateBitstream).collect();
         for number in 0..self.plan.tenants {
             let id = tenant(&format!("t{number}"));
             let quota = Quota {
@@ -239,7 +243,7 @@ impl World {
                 ..Quota::default()
             };
             let tenant = Tenant { id, weight: 1, quota, notes: Default::default() };
-            commands.push(FleetCommand::PutTenant(FleetTenantRecord { tenant, project: None }));
+            commands.push(FleetCommand::CreateTenant { tenant, project: None });
         }
         for number in 0..self.plan.hosts {
             let id = host(&format!("h{number:04}"));
@@ -247,7 +251,7 @@ impl World {
             let spec = host_spec(number % 4, number / 4, &cards);
             self.hosts.insert(id.clone(), SimHost::new(&spec));
             self.incarnations.insert(id.clone(), 0);
-            commands.push(FleetCommand::AddHost(id, spec));
+            commands.push(FleetCommand::CreateHost(id, spec));
         }
         for replica in 0..REPLICAS {
             let ms = self.rng.below(400) as u64;
@@ -258,6 +262,12 @@ impl World {
             let ms = self.rng.below(1_000) as u64;
             self.after(Duration::from_millis(ms), What::Beat(id));
         }
+        self.operators(nts.collect());
+        self.operators(commands);
+    }
+
+    /// What operators ask for at once, until it is done.
+    fn operators(&mut self, commands: Vec<FleetCommand>) {
         for command in commands {
             self.client(None, command, Duration::ZERO);
         }
@@ -323,7 +333,7 @@ impl World {
 
     fn client(&mut self, tenant: Option<TenantId>, command: FleetCommand, after: Duration) {
         let id = Some(RequestId(self.clients.len() as u64));
-        let ask = FleetAsk { tenant, id, command };
+        let ask = FleetAsk { tenant, id, validate_only: false, command };
         self.clients.push(Client { ask, attempt: 0, is_done: false });
         self.after(after, What::Ask { client: self.clients.len() - 1, attempt: 0 });
     }
@@ -393,6 +403,11 @@ impl World {
             What::Report { replica, host, report } => {
                 if !self.hosts[&host].is_isolated {
                     self.handle(replica, FleetEvent::Report { host, report });
+                }
+            }
+            What::Fetched { host, incarnation, images } => {
+                if self.incarnations[&host] == incarnation {
+                    self.fetched(&host, images);
                 }
             }
             What::Carry { host, incarnation, name, place } => {
@@ -584,9 +599,15 @@ impl World {
 
     fn host_event(&mut self, id: &HostId, event: AgentEvent) {
         let host = self.hosts.get_mut(id).expect("a host");
-        let (reports, begun) = host.event(event);
+        let Begun { reports, served, fetched } = host.event(event);
         self.send_reports(id, reports);
-        for (name, place) in begun {
+        if !fetched.is_empty() {
+            let millis = 50 + self.rng.below(if self.is_chaos { 4_000 } else { 200 }) as u64;
+            let (host, incarnation) = (id.clone(), self.incarnations[id]);
+            let what = What::Fetched { host, incarnation, images: fetched };
+            self.after(Duration::from_millis(millis), what);
+        }
+        for (name, place) in served {
             let (delay, host, place) = (self.delay(), id.clone(), Box::new(place));
             let incarnation = self.incarnations[id];
             self.after(delay, What::Carry { host, incarnation, name, place });
@@ -604,6 +625,14 @@ impl World {
         }
     }
 
+    fn fetched(&mut self, id: &HostId, images: Vec<(BitstreamId, u64)>) {
+        let bitstreams: BTreeMap<BitstreamId, u64> = images.into_iter().collect();
+        let host = self.hosts.get_mut(id).expect("a host");
+        host.provided.bitstreams.extend(bitstreams.clone());
+        let there = Provisions { bitstreams, ..Provisions::default() };
+        self.host_event(id, AgentEvent::Provided(there));
+    }
+
     fn carry(&mut self, id: &HostId, name: DagName, place: &PlaceRecord) {
         let by_accident = self.is_chaos && self.rng.percent(3);
         let host = self.hosts.get_mut(id).expect("a host");
@@ -614,7 +643,8 @@ impl World {
         };
         self.counts.refused_by_hosts += u64::from(result.is_err());
         let (card, serial) = (place.card.card.clone(), place.serial);
-        let result = result.map_err(|why| (why, Vec::new()));
+        let refused = |reason| ServeRefused { reason, faulty: Vec::new() };
+        let result = result.map(|()| None).map_err(refused);
         self.host_event(id, AgentEvent::Served { name, card, serial, result });
     }
 
@@ -673,7 +703,7 @@ impl World {
                 self.counts.batches += 1;
                 all.into_iter().for_each(|new| self.created(ask.tenant.clone(), new.name));
             }
-            FleetCommand::DeleteDag(_) => self.counts.deleted += 1,
+            FleetCommand::Delete { .. } => self.counts.deleted += 1,
             _ => {}
         }
     }
@@ -683,7 +713,8 @@ impl World {
         self.acknowledged.insert(name.clone());
         if self.rng.percent(40) {
             let after = Duration::from_millis(self.rng.below(20_000) as u64);
-            self.client(tenant, FleetCommand::DeleteDag(name), after);
+            let (name, etag, force) = (FleetName::Dag(name), None, false);
+            self.client(tenant, FleetCommand::Delete { name, etag, force }, after);
         }
     }
 

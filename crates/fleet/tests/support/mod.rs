@@ -8,7 +8,9 @@ use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardId, CardProfile, Dag, DagId, DagName, DagSpec, Digest,
     Notes, NtTypeId, TenantId,
 };
-use snic_fleet::placement::{CardSpec, HostSpec, Inventory};
+use snic_fleet::placement::{
+    CardSpec, DagChoice, HostImages, HostSpec, Inventory, PlaceDag, PlacementRefused,
+};
 use snic_fleet::{FleetCard, HostId, RackId, ZoneId};
 
 pub fn host(text: &str) -> HostId {
@@ -87,6 +89,24 @@ pub fn inventory(catalogue: &Catalogue) -> Inventory {
     catalogue.nt_types.iter().cloned().for_each(|nt| inventory.insert_nt(nt));
     bitstreams(catalogue).into_iter().for_each(|of| inventory.insert_bitstream(of));
     inventory
+}
+
+/// A host answers and has all images.
+pub fn answers(inventory: &mut Inventory, id: &HostId) {
+    inventory.set_reachable(id, true).expect("it is registered");
+    let all = HostImages::AllBut(Default::default());
+    inventory.set_images(id, all).expect("it is registered");
+}
+
+/// Places a DAG and holds its reservation.
+pub fn place_and_hold(
+    inventory: &mut Inventory,
+    request: &PlaceDag<'_>,
+) -> Result<FleetCard, Box<PlacementRefused>> {
+    let DagChoice { card, plan } = inventory.place(request)?;
+    let held = inventory.hold(&card, request.name, &plan.loads, plan.reservation);
+    held.expect("the plan was made on this ledger");
+    Ok(card)
 }
 
 /// A host with cards of these profiles, 64 functions each.

@@ -1,0 +1,247 @@
+//! What tenants and operators ask for.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{
+    Bitstream, BitstreamId, DagName, DagPatch, DagSpec, NtType, NtTypeId, Quota, QuotaPatch,
+    Tenant, TenantId, TenantPatch,
+};
+
+use super::RequestId;
+use crate::placement::{CardConstraints, CardPolicy, HostSpec};
+use crate::{HostId, ProjectId, RackId, ZoneId};
+
+/// A request of a tenant or an operator. Rights were checked before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FleetAsk {
+    /// Whose it is; `None`: an operator's.
+    pub tenant: Option<TenantId>,
+    /// Its number, if it may be sent again. What only reads has none.
+    pub id: Option<RequestId>,
+    /// Only says what would be answered. Its number is not looked at then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub validate_only: bool,
+    /// What is asked for.
+    pub command: FleetCommand,
+}
+
+/// Most DAGs of one request: together they are one of etcd's transactions.
+pub const BATCH_DAGS_MAX: usize = 64;
+
+/// Most items of one page of a list.
+pub const LIST_MAX: usize = 1_000;
+
+/// A DAG that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFleetDag {
+    /// Its name.
+    pub name: DagName,
+    /// What it is.
+    pub spec: DagSpec,
+    /// Where it may go.
+    pub constraints: CardConstraints,
+    /// Which card is taken of those.
+    pub policy: CardPolicy,
+}
+
+/// What a record is called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FleetName {
+    /// A tenant.
+    Tenant(TenantId),
+    /// A project.
+    Project(ProjectId),
+    /// An NT type.
+    Nt(NtTypeId),
+    /// A bitstream.
+    Bitstream(BitstreamId),
+    /// A host.
+    Host(HostId),
+    /// A DAG.
+    Dag(DagName),
+    /// Functions that are kept for a machine.
+    Reservation(TenantId, RequestId),
+}
+
+impl fmt::Display for FleetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tenant(tenant) => write!(f, "tenants/{tenant}"),
+            Self::Project(project) => write!(f, "projects/{project}"),
+            Self::Nt(nt) => write!(f, "ntTypes/{nt}"),
+            Self::Bitstream(bitstream) => write!(f, "bitstreams/{bitstream}"),
+            Self::Host(host) => write!(f, "hosts/{host}"),
+            Self::Dag(dag) => dag.fmt(f),
+            Self::Reservation(tenant, id) => write!(f, "tenants/{tenant}/reservations/{id}"),
+        }
+    }
+}
+
+/// What is listed. Tenants see what is theirs, and of NT types and bitstreams what they may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FleetList {
+    /// Tenants.
+    Tenants,
+    /// Projects.
+    Projects,
+    /// NT types.
+    Nts,
+    /// Bitstreams.
+    Bitstreams,
+    /// Hosts.
+    Hosts,
+    /// DAGs of a tenant, or of all.
+    Dags(Option<TenantId>),
+    /// Reservations of a tenant, or of all.
+    Reservations(Option<TenantId>),
+}
+
+/// Hosts that are emptied together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum DrainArea {
+    /// All hosts of a zone.
+    Zone(ZoneId),
+    /// All hosts of a rack.
+    Rack(ZoneId, RackId),
+}
+
+impl fmt::Display for DrainArea {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zone(zone) => write!(f, "zones/{zone}"),
+            Self::Rack(zone, rack) => write!(f, "zones/{zone}/racks/{rack}"),
+        }
+    }
+}
+
+/// What becomes of a tenant's project.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProjectChange {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It is in none.
+    Leave,
+    /// It is in this one.
+    Join(ProjectId),
+}
+
+/// What can be asked for. An `etag` that is given must be that of the record as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FleetCommand {
+    /// Registers a tenant.
+    CreateTenant {
+        /// Its id, weight and quota.
+        tenant: Tenant,
+        /// Whose quota it shares, too.
+        project: Option<ProjectId>,
+    },
+    /// Changes a tenant.
+    UpdateTenant {
+        /// Which.
+        tenant: TenantId,
+        /// New values.
+        patch: TenantPatch,
+        /// Its project.
+        project: ProjectChange,
+        /// As it was read.
+        etag: Option<String>,
+    },
+    /// Registers a project.
+    CreateProject {
+        /// Its name.
+        project: ProjectId,
+        /// What its tenants may have together: of it `dags_max` and `bandwidth_max` count.
+        quota: Quota,
+    },
+    /// Changes a project.
+    UpdateProject {
+        /// Which.
+        project: ProjectId,
+        /// New values.
+        quota: QuotaPatch,
+        /// As it was read.
+        etag: Option<String>,
+    },
+    /// Registers an NT type.
+    CreateNt(NtType),
+    /// Registers a bitstream, whose image is in the object store.
+    CreateBitstream(Bitstream),
+    /// Registers a host.
+    CreateHost(HostId, HostSpec),
+    /// Keeps new DAGs off a host, or no longer.
+    CordonHost(HostId, bool),
+    /// Has a host's DAGs moved away, or no longer; the host is cordoned as well.
+    DrainHost(HostId, bool),
+    /// Has all hosts of a rack or zone emptied, also those that are registered later.
+    Drain {
+        /// Which.
+        area: DrainArea,
+        /// How many of its DAGs move at a time: 1 to 1,000.
+        moves_max: u32,
+    },
+    /// Ends that; hosts that were drained each for itself stay so.
+    EndDrain(DrainArea),
+    /// How far a drain is.
+    GetDrain(DrainArea),
+    /// Places a DAG.
+    CreateDag(NewFleetDag),
+    /// Places several DAGs of the caller, in their order: all of them or none. At most [`BATCH_DAGS_MAX`].
+    CreateDags(Vec<NewFleetDag>),
+    /// Changes a DAG: on its card if it fits there, without a stop, otherwise elsewhere unless it is bound.
+    UpdateDag {
+        /// Which.
+        name: DagName,
+        /// New values.
+        patch: Box<DagPatch>,
+        /// As it was read.
+        etag: Option<String>,
+    },
+    /// Deletes what is not in use.
+    Delete {
+        /// What.
+        name: FleetName,
+        /// As it was read.
+        etag: Option<String>,
+        /// A tenant goes with all that it owns.
+        force: bool,
+    },
+    /// Reads a record.
+    Get(FleetName),
+    /// Reads a page of records, by name. At most [`LIST_MAX`], and about a mebibyte.
+    List {
+        /// Of what.
+        of: FleetList,
+        /// Behind this name.
+        after: Option<FleetName>,
+        /// How many at most.
+        most: usize,
+    },
+    /// Reads how the fleet is.
+    GetFleet,
+    /// Ranks hosts with room for a machine; nothing is kept for it.
+    FindHosts {
+        /// Where it may go, and how many functions it needs.
+        constraints: CardConstraints,
+        /// Which host comes first.
+        policy: CardPolicy,
+        /// The DAG that its packets are to pass, if any, with a name that is not in use.
+        dag: Option<(DagName, Box<DagSpec>)>,
+        /// How many at most: 1 to 16.
+        most: usize,
+    },
+    /// Keeps functions of a card for a machine.
+    Reserve {
+        /// Its number, to renew and delete it.
+        reservation: RequestId,
+        /// Where, and how many functions.
+        constraints: CardConstraints,
+        /// Which card is taken of those.
+        policy: CardPolicy,
+        /// It ends after so many seconds unless it is renewed: 1 to 86,400.
+        seconds: u32,
+    },
+    /// A sign of life of a reservation.
+    Renew(RequestId),
+}

@@ -1,0 +1,122 @@
+//! Why something is not done.
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{DagName, TenantId};
+
+use super::RequestId;
+use crate::ProjectId;
+use crate::placement::PlacementRefused;
+
+/// A limit of a quota that would be exceeded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{limit} is {max}; {used} are used and {asked} would be")]
+pub struct OverQuota {
+    /// The limit's name in a quota, such as `dags_max`.
+    pub limit: String,
+    /// How much is allowed, with its unit.
+    pub max: String,
+    /// How much there is.
+    pub used: String,
+    /// How much there would be.
+    pub asked: String,
+}
+
+impl OverQuota {
+    pub(crate) fn check<T: Ord + ToString>(
+        limit: &'static str,
+        (max, used, asked): (T, T, T),
+    ) -> Result<(), Self> {
+        if asked <= max {
+            return Ok(());
+        }
+        let (max, used, asked) = (max.to_string(), used.to_string(), asked.to_string());
+        Err(Self { limit: limit.to_owned(), max, used, asked })
+    }
+}
+
+impl Denied {
+    /// Whether the same may be done as soon as images have arrived that are on their way to hosts.
+    pub(crate) fn waits_for_images(&self) -> bool {
+        match self {
+            Self::NoPlace(refused) => refused.waits_for_images(),
+            Self::OfBatch { why, .. } => why.waits_for_images(),
+            _ => false,
+        }
+    }
+}
+
+/// Why something is not done.
+#[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
+pub enum Denied {
+    /// This replica does not lead. Nothing was done.
+    #[error("this replica does not lead; ask the leader")]
+    NotLeader,
+    /// Nobody knows whether it was done. The same request with the same number finds out.
+    #[error("the leader changed meanwhile; send the same request again to learn the outcome")]
+    Open,
+    /// Too much waits for etcd or for images. Nothing was done.
+    #[error("{waiting} requests wait already; try again later")]
+    Busy {
+        /// How many.
+        waiting: usize,
+    },
+    /// There is no such thing, or it is not the caller's.
+    #[error("{0} does not exist")]
+    NotFound(String),
+    /// There is one already.
+    #[error("{0} exists already")]
+    Exists(String),
+    /// The caller may see it and not change it.
+    #[error("{0} is not yours: only its owner can change it")]
+    NotOwner(String),
+    /// It has changed since it was read.
+    #[error("{what} has changed since it was read; its etag is {etag} now")]
+    Stale {
+        /// What.
+        what: String,
+        /// Its etag now.
+        etag: String,
+    },
+    /// Something still uses it.
+    #[error("{what} is in use by {users}; these must go first")]
+    InUse {
+        /// What.
+        what: String,
+        /// By what; others' things have no names and no numbers here.
+        users: String,
+    },
+    /// The tenant is being deleted with all that it owns.
+    #[error("tenants/{0} is being deleted; nothing new can be made for it")]
+    Leaving(TenantId),
+    /// The number was used for another request.
+    #[error("request {0} was another request before; use a new number")]
+    RequestReused(RequestId),
+    /// A value is not allowed.
+    #[error("{0}")]
+    Invalid(String),
+    /// There are as many as the fleet keeps.
+    #[error("there are {max} {what}, the most that the fleet keeps; delete one first")]
+    Full {
+        /// Of what.
+        what: String,
+        /// How many.
+        max: usize,
+    },
+    /// The tenant's quota.
+    #[error("tenant {0}: {1}")]
+    TenantQuota(TenantId, OverQuota),
+    /// The project's quota.
+    #[error("project {0}: {1}")]
+    ProjectQuota(ProjectId, OverQuota),
+    /// No card has room.
+    #[error("{0}")]
+    NoPlace(Box<PlacementRefused>),
+    /// One DAG of several cannot be placed. None of them was.
+    #[error("{name}: {why}; none of the request's DAGs was created")]
+    OfBatch {
+        /// Which one.
+        name: DagName,
+        /// Why.
+        why: Box<Denied>,
+    },
+}

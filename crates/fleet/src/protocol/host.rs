@@ -1,0 +1,181 @@
+//! What is ordered of hosts, and what they report. Both travel as JSON between programs one version apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{
+    Bitstream, BitstreamId, CardId, DagName, DagSpec, Digest, Mapping, NtType, NtTypeId, RegionId,
+    Tenant, TenantId,
+};
+use snic_planner::Reservation;
+
+use super::Epoch;
+use crate::records::PlaceRecord;
+
+/// Something that hosts are given, with its number: another number is another thing, even under the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbered<T> {
+    /// The number.
+    pub number: u64,
+    /// The thing.
+    pub of: T,
+}
+
+/// What a host is given beside DAGs: by id, the number of each.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Provisions {
+    /// NT types.
+    pub nts: BTreeMap<NtTypeId, u64>,
+    /// Bitstreams.
+    pub bitstreams: BTreeMap<BitstreamId, u64>,
+    /// Tenants.
+    pub tenants: BTreeMap<TenantId, u64>,
+}
+
+impl Provisions {
+    /// The digest of ids and numbers, in order.
+    pub fn digest(&self) -> Digest {
+        let nts = Self::digest_of(self.nts.iter().map(|(id, of)| (id.as_str(), *of)));
+        let bitstreams = self.bitstreams.iter().map(|(id, of)| (id.as_str(), *of));
+        let tenants = self.tenants.iter().map(|(id, of)| (id.as_str(), *of));
+        Self::digest_from(nts, Self::digest_of(bitstreams), Self::digest_of(tenants))
+    }
+
+    /// Of one kind.
+    pub(crate) fn digest_of<'a>(all: impl Iterator<Item = (&'a str, u64)>) -> Digest {
+        let text = all.fold(String::new(), |text, (id, number)| text + &format!("{id} {number}\n"));
+        Digest::of(text.as_bytes())
+    }
+
+    /// Of all kinds, from the digest of each.
+    pub(crate) fn digest_from(nts: Digest, bitstreams: Digest, tenants: Digest) -> Digest {
+        Digest::of(format!("{nts} {bitstreams} {tenants}").as_bytes())
+    }
+}
+
+/// An order to a host, released only once what it follows from is committed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostOrder {
+    /// Whose order it is. A host rejects one of an earlier epoch than it has seen.
+    pub epoch: Epoch,
+    /// Rises within an epoch.
+    pub sequence: u64,
+    /// What is to be done.
+    pub what: OrderKind,
+}
+
+/// What a host is to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OrderKind {
+    /// Take over the epoch and report.
+    Greet,
+    /// Report all DAGs of a card.
+    List(CardId),
+    /// Report what was provided.
+    ListProvided,
+    /// Serve a DAG. Where the card serves it already, with another serial, it is changed without a stop.
+    Put {
+        /// Its name.
+        name: DagName,
+        /// What it is.
+        spec: Box<DagSpec>,
+        /// Where.
+        place: Box<PlaceRecord>,
+        /// Whose it is: with the fleet's weight, and quotas that allow everything, for the fleet has checked them.
+        tenant: Box<Numbered<Tenant>>,
+    },
+    /// Serve a DAG no more, if it still has the place with this serial.
+    Remove {
+        /// Its name.
+        name: DagName,
+        /// On which card.
+        card: CardId,
+        /// Which place of it.
+        serial: u64,
+    },
+    /// Register NT types and tenants, fetch images and register bitstreams; what was provided before stays.
+    Provide {
+        /// All NT types are for all hosts.
+        nts: Vec<Numbered<NtType>>,
+        /// Bitstreams for the models of its cards.
+        bitstreams: Vec<Numbered<Bitstream>>,
+        /// Tenants whose DAGs it has.
+        tenants: Vec<Numbered<Tenant>>,
+    },
+    /// Forget what was provided with these numbers, once nothing uses it.
+    Withdraw(Provisions),
+}
+
+/// What a host's controller really chose for a DAG.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostChoice {
+    /// How the DAG is mapped to regions.
+    pub mapping: Mapping,
+    /// What it takes of the card.
+    pub reservation: Reservation,
+}
+
+/// What a host says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostReport {
+    /// It lives.
+    Beat {
+        /// The highest epoch that it has seen.
+        epoch: Epoch,
+        /// The last order of that epoch which it looked at.
+        sequence: u64,
+        /// By card: the digest of what it holds ([`crate::holdings_digest`]).
+        digests: BTreeMap<CardId, Digest>,
+        /// The digest of what it was told to have ([`Provisions::digest`]), whether it is there already or not.
+        #[serde(default = "nothing_provided")]
+        provided: Digest,
+        /// Bitstreams of these whose image it does not have yet; at most [`MISSING_MAX`], and then others may be missing.
+        #[serde(default)]
+        missing: BTreeSet<BitstreamId>,
+    },
+    /// All DAGs of a card, each with the serial of its place.
+    Holds {
+        /// The epoch of the order that asked for it.
+        epoch: Epoch,
+        /// Which card.
+        card: CardId,
+        /// The DAGs.
+        dags: BTreeMap<DagName, u64>,
+    },
+    /// What it was told to have.
+    Has {
+        /// The epoch of the order that asked for it.
+        epoch: Epoch,
+        /// All of it.
+        provided: Provisions,
+    },
+    /// A DAG is served.
+    Applied {
+        /// Its name.
+        name: DagName,
+        /// Which place of it.
+        serial: u64,
+        /// Where its controller put it, if it says so: also later, when that changes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        choice: Option<Box<HostChoice>>,
+    },
+    /// A DAG cannot be served, or not be changed: the host knows better what its card has.
+    Refused {
+        /// Its name.
+        name: DagName,
+        /// Which place of it.
+        serial: u64,
+        /// Why.
+        reason: String,
+        /// Regions of the card that take nothing.
+        faulty: Vec<RegionId>,
+    },
+}
+
+/// Most bitstreams that a beat says are missing.
+pub const MISSING_MAX: usize = 1_000;
+
+fn nothing_provided() -> Digest {
+    Provisions::default().digest()
+}

@@ -1,0 +1,162 @@
+//! What happens to a replica, and what it wants done: data only.
+
+mod ask;
+mod denied;
+mod host;
+mod reply;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use snic_domain::DagName;
+use snic_etcd::{Answer, Failed, Request, Revision};
+
+use crate::records::Unplaced;
+use crate::{FleetCard, HostId, ZoneId};
+
+pub use ask::{
+    BATCH_DAGS_MAX, DrainArea, FleetAsk, FleetCommand, FleetList, FleetName, LIST_MAX, NewFleetDag,
+    ProjectChange,
+};
+pub use denied::{Denied, OverQuota};
+pub use host::{HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind, Provisions};
+pub use reply::{
+    DrainProgress, FleetCounts, FleetDag, FleetHost, FleetItem, FleetProject, FleetReply,
+    FleetTenant, FleetUsage, HostCondition, PlacedDag,
+};
+
+/// A leader's term: the revision at which its election key was created. A later leader has a larger one.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Epoch(pub i64);
+
+/// A request's number, chosen by the client: the same number again is the same request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId(pub u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Who waits for a reply, as the shell knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FleetCall(pub u64);
+
+/// What happens to a replica.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FleetEvent {
+    /// It won the election.
+    Elected {
+        /// Its election key.
+        key: String,
+        /// When the key was created, which is its fencing token.
+        created: Revision,
+    },
+    /// It lost the election.
+    Deposed,
+    /// etcd answered request `number`. Each request is answered once.
+    Etcd {
+        /// Which request.
+        number: u64,
+        /// The answer.
+        result: Result<Answer, Failed>,
+    },
+    /// Somebody asks for something.
+    Ask {
+        /// Who waits for it.
+        call: FleetCall,
+        /// What for.
+        ask: FleetAsk,
+    },
+    /// A host reports.
+    Report {
+        /// Which host, as its certificate says.
+        host: HostId,
+        /// What.
+        report: HostReport,
+    },
+    /// Time passed.
+    Tick,
+}
+
+/// What a replica wants done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FleetEffect {
+    /// Ask etcd; the answer comes as [`FleetEvent::Etcd`] with this number.
+    Etcd {
+        /// Which request.
+        number: u64,
+        /// What is asked.
+        request: Request,
+    },
+    /// Answer a call.
+    Reply {
+        /// Whose.
+        call: FleetCall,
+        /// With what.
+        result: Result<FleetReply, Denied>,
+    },
+    /// Send an order to a host.
+    Order {
+        /// Which host.
+        host: HostId,
+        /// What it is to do.
+        order: HostOrder,
+    },
+    /// Tell operators.
+    Tell(FleetNotice),
+    /// Give up the election key: somebody else leads, or this replica cannot.
+    StepDown,
+}
+
+/// What operators are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FleetNotice {
+    /// A host has not answered for the length of its lease.
+    HostSuspected(HostId),
+    /// Nor for the time after it: its DAGs move.
+    HostLost(HostId),
+    /// It answers again.
+    HostBack(HostId),
+    /// So many hosts of a zone, or of the fleet, are unreachable that nothing is evacuated there.
+    EvacuationHeld {
+        /// `None`: the fleet.
+        zone: Option<ZoneId>,
+        /// Hosts that do not answer.
+        unreachable: usize,
+        /// Of so many.
+        hosts: usize,
+    },
+    /// Few enough are unreachable again.
+    EvacuationResumed(Option<ZoneId>),
+    /// A DAG has another place.
+    DagMoved {
+        /// Which.
+        name: DagName,
+        /// Where it was.
+        from: FleetCard,
+        /// Where it is.
+        to: FleetCard,
+    },
+    /// A DAG has no place.
+    DagUnplaced {
+        /// Which.
+        name: DagName,
+        /// Why.
+        why: Unplaced,
+    },
+    /// A host put a DAG where its card's mirrored ledger has no room: nothing new goes there until it has.
+    CardOverbooked {
+        /// Which card.
+        card: FleetCard,
+        /// What is short.
+        why: String,
+    },
+    /// A DAG of a drained or lost host stays, because its machines are there.
+    DagBound(DagName),
+    /// A record cannot be read, so this replica cannot lead.
+    CannotLead(String),
+}

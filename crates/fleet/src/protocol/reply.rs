@@ -1,0 +1,222 @@
+//! What is answered.
+
+use serde::{Deserialize, Serialize};
+use snic_domain::{Bandwidth, Bitstream, ByteSize, DagName, DagSpec, NtType, Quota, Tenant};
+
+use super::{DrainArea, FleetName};
+use crate::placement::{CardConstraints, CardPolicy, HostSpec, RankedHost};
+use crate::records::{RecordMeta, ReservedFunctions, Unplaced};
+use crate::{FleetCard, HostId, ProjectId};
+
+/// What a tenant has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetUsage {
+    /// How many DAGs.
+    pub dags: u32,
+    /// What they are promised.
+    pub bandwidth: Bandwidth,
+    /// Their area as if each were alone in its regions, in thousandths of a LUT.
+    pub milli_luts: u64,
+    /// NT types of its own.
+    #[serde(default)]
+    pub nt_types: u32,
+    /// Bitstreams of its own.
+    #[serde(default)]
+    pub bitstreams: u32,
+    /// Bytes of its own bitstreams.
+    #[serde(default)]
+    pub bitstream_bytes: ByteSize,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetTenant {
+    /// Its id, weight and quota.
+    pub tenant: Tenant,
+    /// Whose quota it shares, too.
+    pub project: Option<ProjectId>,
+    /// What it has.
+    pub usage: FleetUsage,
+    /// Its largest part of bandwidth or area of all cards, divided by its weight, in thousand-millionths.
+    pub dominant_share_ppb: u64,
+    /// It is being deleted with all that it owns.
+    pub is_leaving: bool,
+    /// When it was made and changed.
+    pub meta: RecordMeta,
+}
+
+/// A project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetProject {
+    /// Its name.
+    pub project: ProjectId,
+    /// What its tenants may have together: of it `dags_max` and `bandwidth_max` count.
+    pub quota: Quota,
+    /// What they have.
+    pub usage: FleetUsage,
+    /// When it was made and changed.
+    pub meta: RecordMeta,
+}
+
+/// Whether a host answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum HostCondition {
+    /// It serves what it is to serve.
+    InStep,
+    /// It answers, and has not yet done all that it was told.
+    Behind,
+    /// Its lease is over.
+    Suspected,
+    /// And the time to confirm that.
+    Lost,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetHost {
+    /// Its name.
+    pub host: HostId,
+    /// As it is registered.
+    pub spec: HostSpec,
+    /// Whether its DAGs are moved away, by itself or with its rack or zone.
+    pub is_draining: bool,
+    /// Whether it answers.
+    pub condition: HostCondition,
+    /// How many DAGs it is to serve.
+    pub dags: usize,
+    /// Those of them that never move by themselves; the first hundred.
+    pub bound: Vec<DagName>,
+    /// Images that it does not have yet; `None`: it has not said.
+    pub images_missing: Option<usize>,
+    /// When it was made and changed.
+    pub meta: RecordMeta,
+}
+
+/// A DAG, as its tenant sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetDag {
+    /// Its name.
+    pub name: DagName,
+    /// What its tenant asked for.
+    pub spec: DagSpec,
+    /// Where it may go.
+    pub constraints: CardConstraints,
+    /// Which card is taken of those.
+    pub policy: CardPolicy,
+    /// Its place.
+    pub card: Option<FleetCard>,
+    /// The number of its place: another one with each move and each change.
+    pub serial: Option<u64>,
+    /// Why it has none.
+    pub unplaced: Option<Unplaced>,
+    /// The card that serves it until its place does.
+    pub served_by: Option<FleetCard>,
+    /// Whether its host said that it serves it there as it is asked for.
+    pub is_ready: bool,
+    /// Counts changes of what is served: labels and descriptions are none.
+    pub generation: u64,
+    /// When it was made and changed.
+    pub meta: RecordMeta,
+}
+
+/// A record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FleetItem {
+    /// A tenant.
+    Tenant(FleetTenant),
+    /// A project.
+    Project(FleetProject),
+    /// An NT type.
+    Nt(NtType, RecordMeta),
+    /// A bitstream.
+    Bitstream(Bitstream, RecordMeta),
+    /// A host.
+    Host(FleetHost),
+    /// A DAG.
+    Dag(FleetDag),
+    /// Functions that are kept for a machine.
+    Reservation(ReservedFunctions),
+}
+
+/// A DAG that was created or changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedDag {
+    /// The card that it is promised; a DAG that waits for a place has none.
+    pub card: Option<FleetCard>,
+    /// The number of its place, unless that was only asked about.
+    pub place: Option<u64>,
+    /// Counts changes of what is served.
+    pub generation: u64,
+    /// When it was made and changed.
+    pub meta: RecordMeta,
+}
+
+/// How far a drain of a rack or zone is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainProgress {
+    /// Which.
+    pub area: DrainArea,
+    /// How many of its DAGs move at a time.
+    pub moves_max: u32,
+    /// Its hosts.
+    pub hosts: usize,
+    /// DAGs that are still to move.
+    pub left: usize,
+    /// DAGs that have their new place and are served by the old one until it serves them.
+    pub moving: usize,
+    /// DAGs that never move by themselves, since their machines are there; the first hundred.
+    pub bound: Vec<DagName>,
+    /// How many these are.
+    pub bound_count: usize,
+}
+
+/// How the fleet is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetCounts {
+    /// Tenants.
+    pub tenants: usize,
+    /// Hosts.
+    pub hosts: usize,
+    /// Hosts that are in step.
+    pub hosts_in_step: usize,
+    /// Hosts whose lease is over.
+    pub hosts_unreachable: usize,
+    /// Cards.
+    pub cards: usize,
+    /// DAGs.
+    pub dags: usize,
+    /// DAGs without a place.
+    pub unplaced: usize,
+    /// Reservations.
+    pub reservations: usize,
+    /// Racks and zones that are drained.
+    pub drains: Vec<DrainArea>,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FleetReply {
+    /// It is done.
+    Done,
+    /// The record, as it is now.
+    Item(Box<FleetItem>),
+    /// A page of records.
+    Items {
+        /// By name.
+        items: Vec<FleetItem>,
+        /// The next page is behind this name; `None`: there is none.
+        next: Option<FleetName>,
+    },
+    /// The DAG is promised a card.
+    Placed(PlacedDag),
+    /// Each DAG is promised the card of its position.
+    AllPlaced(Vec<PlacedDag>),
+    /// Hosts with room, the best first.
+    Hosts(Vec<RankedHost>),
+    /// Functions of this card are kept.
+    Reserved(FleetCard),
+    /// How far a drain is.
+    Drain(DrainProgress),
+    /// How the fleet is.
+    Fleet(FleetCounts),
+}
