@@ -18,6 +18,8 @@ pub(crate) struct Site<'a> {
 /// Which cards a DAG may go to, by its affinity and those of its tenant's other DAGs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CardWishes {
+    /// The fleet assigned it to this one.
+    only: Option<CardId>,
     /// Required: on the card of these DAGs.
     with: BTreeMap<DagName, CardId>,
     /// Required: not on the card of these DAGs.
@@ -29,6 +31,11 @@ pub(crate) struct CardWishes {
 }
 
 impl CardWishes {
+    /// The fleet assigned the DAG to a card. It looked at affinities, too.
+    pub fn only(card: &CardId) -> Self {
+        Self { only: Some(card.clone()), ..Self::default() }
+    }
+
     /// Time O(DAGs of the tenant · log names).
     pub fn of<'a>(
         name: &DagName,
@@ -68,13 +75,19 @@ impl CardWishes {
 
     /// Whether there is no rule and no preference.
     pub fn is_none(&self) -> bool {
-        let Self { with, apart, rather_with, rather_apart } = self;
-        with.is_empty() && apart.is_empty() && rather_with.is_empty() && rather_apart.is_empty()
+        let Self { only, with, apart, rather_with, rather_apart } = self;
+        only.is_none()
+            && with.is_empty()
+            && apart.is_empty()
+            && rather_with.is_empty()
+            && rather_apart.is_empty()
     }
 
     /// Whether the DAG may go there.
     pub fn allow(&self, card: &CardId) -> bool {
-        self.with.values().all(|with| with == card) && self.apart.values().all(|of| of != card)
+        self.only.as_ref().is_none_or(|only| only == card)
+            && self.with.values().all(|with| with == card)
+            && self.apart.values().all(|of| of != card)
     }
 
     /// How many preferences would not be met there.
@@ -88,7 +101,9 @@ impl CardWishes {
         let named = |word: &str, dags: &BTreeMap<DagName, CardId>| {
             dags.iter().map(|(dag, card)| format!("{word} {dag} on {card}")).collect::<Vec<_>>()
         };
-        let rules = [named("with", &self.with), named("apart from", &self.apart)].concat();
+        let only = self.only.iter().map(|card| format!("on {card}, as the fleet assigned it"));
+        let rules = [named("with", &self.with), named("apart from", &self.apart)];
+        let rules = only.chain(rules.concat()).collect::<Vec<_>>();
         let detail = format!("it has to be {}", rules.join(", "));
         let (resource, nodes) = (Resource::Cards, Vec::new());
         Infeasible {

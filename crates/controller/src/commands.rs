@@ -2,8 +2,7 @@
 //! machines.
 
 use snic_domain::{
-    BindingSpec, Bitstream, BitstreamId, DagName, NtTypeId, OperationId, Tenant, TenantId,
-    TenantPatch,
+    BindingSpec, Bitstream, BitstreamId, DagName, NtTypeId, OperationId, TenantId, TenantPatch,
 };
 
 use crate::dags::DagEntry;
@@ -15,8 +14,8 @@ use crate::registry::NtUsers;
 use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
-    batch_create, classification, consolidation, drains, guards, images, lifecycle, removals,
-    retirement, roles, serving, views, vm_bindings, work,
+    assignments, batch_create, classification, consolidation, drains, guards, lifecycle, managed,
+    registrations, removals, retirement, roles, views, vm_bindings, work,
 };
 
 pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, ControlError> {
@@ -54,17 +53,21 @@ pub(crate) fn carry_out(
     caller: &Caller,
     command: Command,
 ) -> Result<Reply, ControlError> {
+    managed::check(core, caller, &command)?;
     match command {
-        Command::CreateTenant(tenant) => create_tenant(core, tx, tenant),
+        Command::CreateTenant(tenant) => {
+            registrations::create_tenant(core, tx, tenant).map(Reply::Tenant)
+        }
         Command::UpdateTenant { id, weight, quota, notes, etag } => {
-            update_tenant(core, tx, &id, TenantPatch { weight, quota, notes }, etag.as_deref())
+            let patch = TenantPatch { weight, quota, notes };
+            registrations::update_tenant(core, tx, &id, patch, etag.as_deref()).map(Reply::Tenant)
         }
         Command::DeleteTenant { id, force, etag } => {
             removals::delete_tenant(core, tx, &id, force, etag.as_deref())
         }
         Command::CreateNtType(nt) => core.registry.create_nt(tx, caller, nt).map(Reply::NtType),
         Command::DeleteNtType { id, etag } => delete_nt(core, tx, caller, &id, etag.as_deref()),
-        Command::CreateBitstream(bitstream) => create_bitstream(core, tx, caller, bitstream),
+        Command::CreateBitstream(new) => create_bitstream(core, tx, caller, new),
         Command::DeleteBitstream { id, etag } => {
             removals::delete_bitstream(core, tx, caller, &id, etag.as_deref())
         }
@@ -72,13 +75,11 @@ pub(crate) fn carry_out(
             retry_bitstream(core, tx, caller, &id, etag.as_deref())
         }
         Command::CreateDag { name, spec, validate_only } => {
-            core.maintenance.check()?;
-            lifecycle::visible_tenant(core, caller, &name.tenant)?;
+            check_may_create(core, caller, &name.tenant)?;
             lifecycle::create_dag(core, tx, name, spec, validate_only)
         }
         Command::CreateDags { batch, plan } => {
-            core.maintenance.check()?;
-            lifecycle::visible_tenant(core, caller, &batch.tenant)?;
+            check_may_create(core, caller, &batch.tenant)?;
             batch_create::create_dags(core, tx, &batch, plan)
         }
         Command::UpdateDag { name, patch, etag, validate_only } => {
@@ -120,7 +121,23 @@ pub(crate) fn carry_out(
         Command::DeleteOperation { id } => {
             core.operations.delete(tx, caller, &id).map(|()| Reply::Done)
         }
+        Command::Fleet(change) => assignments::carry_out(core, tx, change),
     }
+}
+
+/// Refuses new DAGs of a tenant under maintenance, and where the caller may not know of the tenant.
+fn check_may_create(core: &Core, caller: &Caller, id: &TenantId) -> Result<(), ControlError> {
+    core.maintenance.check()?;
+    lifecycle::visible_tenant(core, caller, id)
+}
+
+fn create_bitstream(
+    core: &mut Core,
+    tx: &mut Tx,
+    caller: &Caller,
+    bitstream: Bitstream,
+) -> Result<Reply, ControlError> {
+    registrations::create_bitstream(core, tx, caller, bitstream).map(Reply::Bitstream)
 }
 
 /// A DAG that the caller may know of and that is as it was read.
@@ -156,27 +173,6 @@ fn retry_bitstream(
     Ok(Reply::Bitstream(view))
 }
 
-/// What is remembered of a deleted tenant of this name is not for the new one.
-fn create_tenant(core: &mut Core, tx: &mut Tx, tenant: Tenant) -> Result<Reply, ControlError> {
-    let view = core.registry.create_tenant(tx, tenant)?;
-    core.operations.retire(tx, &view.tenant.id);
-    vm_bindings::retire(core, tx, &view.tenant.id);
-    Ok(Reply::Tenant(view))
-}
-
-fn update_tenant(
-    core: &mut Core,
-    tx: &mut Tx,
-    id: &TenantId,
-    patch: TenantPatch,
-    etag: Option<&str>,
-) -> Result<Reply, ControlError> {
-    let view = core.registry.update_tenant(tx, id, patch, etag)?;
-    core.loops.all_changed();
-    serving::reweigh(core, id);
-    Ok(Reply::Tenant(view))
-}
-
 fn delete_nt(
     core: &mut Core,
     tx: &mut Tx,
@@ -192,18 +188,6 @@ fn delete_nt(
     core.registry.check_nt_deletion(caller, id, etag, NtUsers { dags })?;
     core.registry.remove_nt(tx, id);
     Ok(Reply::Done)
-}
-
-fn create_bitstream(
-    core: &mut Core,
-    tx: &mut Tx,
-    caller: &Caller,
-    bitstream: Bitstream,
-) -> Result<Reply, ControlError> {
-    let view = core.registry.create_bitstream(tx, caller, bitstream)?;
-    images::withhold(core); // Its owner may be being deleted.
-    core.freed.capacity();
-    Ok(Reply::Bitstream(view))
 }
 
 fn cancel_operation(

@@ -22,6 +22,7 @@
 
 mod admission;
 mod arrivals;
+mod assignments;
 mod batch;
 mod batch_create;
 mod bindings;
@@ -50,6 +51,7 @@ mod inspection;
 mod lifecycle;
 mod log;
 mod maintenance;
+mod managed;
 mod memory_use;
 mod meter;
 mod migration;
@@ -67,6 +69,7 @@ mod reconcile;
 mod records;
 mod recovery;
 mod refused;
+mod registrations;
 mod registry;
 mod removals;
 mod reports;
@@ -105,14 +108,15 @@ pub use migration::{Migrated, migrate};
 pub use outbox::{BatchNo, NumberedBatch, Outbox};
 pub use planning::LOOKS_OF_AN_EVENT;
 pub use protocol::{
-    AdmissionPolicy, Arrangement, BatchPlan, BindingRecord, BindingView, BitstreamAdvice,
-    BitstreamView, BoundDag, CallId, Caller, CardHealth, CardLoss, CardOrder, CardView, Change,
-    Command, ConsolidationSettings, ConsolidationView, ControlError, ControllerSettings, DagBatch,
-    DagTraffic, DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, LogEntry,
+    AdmissionPolicy, AppliedPlace, Arrangement, AssignedCard, AssignedDag, AssignmentProgress,
+    BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
+    Caller, CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
+    ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagTraffic,
+    DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, FleetChange, LogEntry,
     LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
-    PlacementPolicy, RecommendationView, RegionUser, RegionView, Reply, Request, ResourceKey,
-    ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
-    TenantView,
+    PlacementPolicy, Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply,
+    Request, ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace,
+    StateView, TenantUsage, TenantView,
 };
 pub use quarantine::SetAside;
 pub use records::{

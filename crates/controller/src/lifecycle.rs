@@ -9,7 +9,8 @@ use crate::batch::no_configurations;
 use crate::dags::DagEntry;
 use crate::etag::check_etag;
 use crate::protocol::{
-    Admission, Caller, Change, Choice, ControlError, DagView, FieldViolation, OperationWork, Reply,
+    Admission, AssignedCard, Caller, Change, Choice, ControlError, DagView, FieldViolation,
+    OperationWork, Reply,
 };
 use crate::records::Placement;
 use crate::state::Core;
@@ -61,7 +62,7 @@ pub(crate) fn create_dag(
 ) -> Result<Reply, ControlError> {
     let decided = decide_new(core, tx, name, spec, validate_only)?;
     if validate_only {
-        let DecidedDag { name, dag, admission } = decided;
+        let DecidedDag { name, dag, admission, .. } = decided;
         let entry = new_entry(core, &name, &dag, &admission.choice.card);
         return Ok(Reply::WouldBe(Box::new(preview(core, entry, admission.choice))));
     }
@@ -74,6 +75,7 @@ pub(crate) struct DecidedDag {
     name: DagName,
     dag: Dag,
     admission: Admission,
+    assigned: Option<AssignedCard>,
 }
 
 impl DecidedDag {
@@ -110,13 +112,30 @@ pub(crate) fn decide_new(
         }
     };
     check_card(core, &name, dag.spec(), &admission.choice.card)?;
-    Ok(DecidedDag { name, dag, admission })
+    Ok(DecidedDag { name, dag, admission, assigned: None })
+}
+
+/// Decides about a DAG that the fleet assigns to a card where it is new. Quotas were the fleet's business.
+pub(crate) fn decide_assigned(
+    core: &Core,
+    name: DagName,
+    spec: DagSpec,
+    to: AssignedCard,
+) -> Result<DecidedDag, ControlError> {
+    let dag = check_spec(core, &name.tenant, spec)?;
+    check_configurations(core, &name, dag.spec())?;
+    let admission = placement::decide_on(core, &name, &dag, &to.card)?;
+    check_card(core, &name, dag.spec(), &to.card)?;
+    Ok(DecidedDag { name, dag, admission, assigned: Some(to) })
 }
 
 /// Adds a DAG that was decided about with the same event.
 pub(crate) fn create_decided(core: &mut Core, tx: &mut Tx, decided: DecidedDag) -> OperationId {
-    let DecidedDag { name, dag, admission } = decided;
-    let entry = new_entry(core, &name, &dag, &admission.choice.card);
+    let DecidedDag { name, dag, admission, assigned } = decided;
+    let mut entry = new_entry(core, &name, &dag, &admission.choice.card);
+    if let Some(to) = assigned {
+        entry.assign(to);
+    }
     add_dag(core, tx, entry, admission)
 }
 
@@ -255,7 +274,7 @@ fn annotate(core: &mut Core, tx: &mut Tx, name: &DagName, notes: &Notes) {
 }
 
 /// An update to what is there already: the operation under way, or one that has ended.
-fn nothing_to_update(core: &mut Core, tx: &mut Tx, name: &DagName) -> Reply {
+pub(crate) fn nothing_to_update(core: &mut Core, tx: &mut Tx, name: &DagName) -> Reply {
     let pending = core.dags.get(name).and_then(|e| e.operation().cloned());
     let id = pending.unwrap_or_else(|| {
         let id = work::begin(core, tx, OperationWork::UpdateDag(name.clone()));

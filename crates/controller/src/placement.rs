@@ -80,6 +80,9 @@ pub(crate) fn choose_from(
 /// Which cards a DAG may go to, by its affinity and those of its tenant's other DAGs.
 /// Time O(DAGs of the tenant · log names).
 fn wishes(core: &Core, name: &DagName, spec: &DagSpec) -> CardWishes {
+    if let Some(to) = core.dags.get(name).and_then(DagEntry::assigned) {
+        return CardWishes::only(&to.card);
+    }
     CardWishes::of(name, &spec.card_affinity, sites(core, &name.tenant))
 }
 
@@ -108,18 +111,45 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
         }
         _ => wishes(core, name, dag.spec()),
     };
-    let candidate = Candidate {
-        name,
-        dag,
-        serving: entry.and_then(DagEntry::serves_meanwhile),
-        withdrawn: entry.and_then(DagEntry::gives_way),
-        wishes: &wishes,
-        memory: &memory_allowance(core, name, dag.spec()),
-    };
+    decide_candidate(
+        core,
+        &Candidate {
+            name,
+            dag,
+            serving: entry.and_then(DagEntry::serves_meanwhile),
+            withdrawn: entry.and_then(DagEntry::gives_way),
+            wishes: &wishes,
+            memory: &memory_allowance(core, name, dag.spec()),
+        },
+    )
+}
+
+/// The same about a DAG that is to be new on this card, whatever it has on another one.
+pub(crate) fn decide_on(
+    core: &Core,
+    name: &DagName,
+    dag: &Dag,
+    card: &CardId,
+) -> Result<Admission, ControlError> {
+    decide_candidate(
+        core,
+        &Candidate {
+            name,
+            dag,
+            serving: None,
+            withdrawn: None,
+            wishes: &CardWishes::only(card),
+            memory: &memory_allowance(core, name, dag.spec()),
+        },
+    )
+}
+
+fn decide_candidate(core: &Core, candidate: &Candidate<'_>) -> Result<Admission, ControlError> {
+    let Candidate { name, dag, .. } = *candidate;
     let cards = card_plans(core, Some(name));
     let effort = Effort::new();
     let decided =
-        admission::decide(&cards, core.registry.catalogue(), rules(core), &candidate, &effort);
+        admission::decide(&cards, core.registry.catalogue(), rules(core), candidate, &effort);
     core.planning.planned(&effort);
     decided.map_err(|rejection| rejection.into_error(dag, || why_no_card(core)))
 }
@@ -252,7 +282,7 @@ fn follow_card(core: &mut Core, name: &DagName, before: Option<&CardId>) {
 }
 
 /// What a placement takes of its card.
-fn reservation_of(core: &Core, placement: &Placement) -> Option<Reservation> {
+pub(crate) fn reservation_of(core: &Core, placement: &Placement) -> Option<Reservation> {
     let card = core.cards.known(&placement.mapping.card);
     core.registry.reservation(placement, card.profile())
 }

@@ -45,6 +45,8 @@ pub(crate) struct Core {
     /// Random, drawn when the store was created: ids that must not be guessable are derived from it.
     secret: u64,
     pub maintenance: MaintenanceMode,
+    /// Whether this host belongs to a fleet, by the daemon's settings.
+    pub in_fleet: bool,
     pub registry: Registry,
     pub dags: Dags,
     pub cards: Cards,
@@ -79,6 +81,7 @@ impl Core {
             now,
             secret,
             maintenance: MaintenanceMode::default(),
+            in_fleet: false,
             registry: Registry::default(),
             dags: Dags::default(),
             cards: Cards::default(),

@@ -57,6 +57,7 @@ pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
         etag: dag_etag(entry),
         created: entry.created(),
         updated: entry.updated(),
+        assigned: entry.assigned().cloned(),
     }
 }
 

@@ -42,6 +42,21 @@ const fn is<const DEFAULT: u32>(limit: &u32) -> bool {
     *limit == DEFAULT
 }
 
+impl Quota {
+    /// As much as there is. Numbers that every client can read: at most 2^53 - 1.
+    pub const UNLIMITED: Self = Self {
+        dags_max: u32::MAX,
+        bandwidth_max: Bandwidth::from_bps((1 << 53) - 1),
+        bitstreams_max: u32::MAX,
+        bitstream_bytes_max: ByteSize::from_bytes((1 << 53) - 1),
+        memory_max: ByteSize::from_bytes((1 << 53) - 1),
+        nt_types_max: u32::MAX,
+        rules_max: u32::MAX,
+        machines_max: u32::MAX,
+        operations_max: u32::MAX,
+    };
+}
+
 impl Default for Quota {
     fn default() -> Self {
         Self {

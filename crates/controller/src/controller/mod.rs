@@ -18,8 +18,8 @@ use crate::state::Core;
 use crate::tx::{About, Tx};
 use crate::vm_bindings::Progress;
 use crate::{
-    check, commands, consolidation, quotas, reconcile, recovery, reports, sampling, views,
-    vm_bindings,
+    assignments, check, commands, consolidation, quotas, reconcile, recovery, reports, sampling,
+    views, vm_bindings,
 };
 
 pub use queries::RegionGlance;
@@ -158,12 +158,14 @@ impl Controller {
         caller: &Caller,
         command: Command,
     ) -> Result<Reply, ControlError> {
-        let created = match &command {
+        let named = match &command {
             Command::CreateTenant(tenant) => Some(tenant.id.clone()),
+            Command::Fleet(change) => assignments::tenant_of(change),
             _ => None,
         };
+        let created = named.filter(|id| self.core.registry.tenant(id).is_none());
         let reply = commands::carry_out(&mut self.core, tx, caller, command)?;
-        if let Some(tenant) = created {
+        if let Some(tenant) = created.filter(|id| self.core.registry.tenant(id).is_some()) {
             self.log.retire(&tenant);
             self.requests.retire(tx, &Caller::Tenant(tenant));
         }
@@ -222,6 +224,12 @@ impl Controller {
     /// Says which virtual functions a card has. Bindings that exist keep theirs.
     pub fn declare_functions(&mut self, card: CardId, functions: VirtualFunctions) {
         self.core.bindings.offer(card, functions);
+    }
+
+    /// Says whether this host belongs to a fleet. While it does, only the fleet changes what it manages; otherwise
+    /// operators of the host can, too.
+    pub const fn declare_fleet(&mut self, in_fleet: bool) {
+        self.core.in_fleet = in_fleet;
     }
 
     /// Every invariant, recomputed from scratch; says which is broken.

@@ -12,14 +12,14 @@ use crate::card::{ConnectionState, StateFigures};
 use crate::card_picture::{self, CardPicture};
 use crate::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
 use crate::protocol::{
-    Arrangement, BindingView, BitstreamView, Caller, CardHealth, CardView, Command, ControlError,
-    DagBatch, DagView, Event, LogEntry, NtView, OperationRecord, OperationView, RegionView,
-    ResourceKey, ResourceKind, RuleView, StateView, TenantView,
+    Arrangement, AssignedDag, BindingView, BitstreamView, Caller, CardHealth, CardView, Command,
+    ControlError, DagBatch, DagView, Event, LogEntry, NtView, OperationRecord, OperationView,
+    ProvisionName, RegionView, ResourceKey, ResourceKind, RuleView, StateView, TenantView,
 };
 use crate::records::{Maintenance, Stamp};
 use crate::revisions::RevisionTooOld;
 use crate::state::Core;
-use crate::{batch_create, consolidation, guards, quotas, views};
+use crate::{assignments, batch_create, consolidation, guards, quotas, views};
 
 use super::Controller;
 
@@ -301,6 +301,28 @@ impl Controller {
     /// One DAG.
     pub fn dag_view(&self, name: &DagName) -> Option<DagView> {
         self.core.dags.get(name).map(|entry| views::view_of(&self.core, entry))
+    }
+
+    /// One DAG that the fleet assigned, and how far it is; `None` where there is none.
+    pub fn assigned(&self, name: &DagName) -> Option<AssignedDag> {
+        let entry = self.core.dags.get(name)?;
+        assignments::assigned(&self.core, entry)
+    }
+
+    /// The DAGs that the fleet assigned behind this one, by name. Time O(log DAGs) before the first.
+    pub fn assigned_after(
+        &self,
+        after: Option<&DagName>,
+    ) -> impl Iterator<Item = (DagName, AssignedDag)> {
+        let all = self.core.dags.after(None, after);
+        all.filter_map(|entry| {
+            Some((entry.name().clone(), assignments::assigned(&self.core, entry)?))
+        })
+    }
+
+    /// The tenants, NT types and bitstreams that the fleet provided, with their numbers. Time O(all of them).
+    pub fn provisions(&self) -> Vec<(ProvisionName, u64)> {
+        assignments::provisions(&self.core)
     }
 
     /// One region.

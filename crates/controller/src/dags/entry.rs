@@ -9,6 +9,7 @@ use snic_domain::{
 
 use super::place::Place;
 use crate::meter::Meter;
+use crate::protocol::AssignedCard;
 use crate::records::{DagRecord, Placement};
 
 /// A placement that a DAG has no more: its rows and its reservation are to be given back.
@@ -43,6 +44,8 @@ pub(crate) struct DagEntry {
     conditions: Vec<Condition>,
     /// Since when its promise is broken, where that was told.
     broken: Option<Timestamp>,
+    /// The card that the fleet assigned it to, which it does not leave.
+    assigned: Option<AssignedCard>,
     /// Its traffic.
     meter: Meter,
 }
@@ -51,9 +54,18 @@ impl DagEntry {
     /// A new DAG, nowhere yet.
     pub fn new(name: DagName, uid: DagUid, spec: DagSpec, now: Timestamp) -> Self {
         let (placement, previous) = (None, None);
-        let (created, updated, generation) = (now, now, 1);
-        let record =
-            DagRecord { name, uid, spec, generation, placement, previous, created, updated };
+        let (created, updated, generation, assigned) = (now, now, 1, None);
+        let record = DagRecord {
+            name,
+            uid,
+            spec,
+            generation,
+            placement,
+            previous,
+            created,
+            updated,
+            assigned,
+        };
         Self::restore(record, None)
     }
 
@@ -75,6 +87,7 @@ impl DagEntry {
             explanation,
             conditions: Vec::new(),
             broken: None,
+            assigned: record.assigned,
             meter: Meter::default(),
         }
     }
@@ -90,7 +103,18 @@ impl DagEntry {
             previous: self.place.previous().cloned(),
             created: self.created,
             updated: self.updated,
+            assigned: self.assigned.clone(),
         }
+    }
+
+    /// The card that the fleet assigned it to; `None`: it was created on this host.
+    pub const fn assigned(&self) -> Option<&AssignedCard> {
+        self.assigned.as_ref()
+    }
+
+    /// The fleet assigned it to this card.
+    pub fn assign(&mut self, to: AssignedCard) {
+        self.assigned = Some(to);
     }
 
     pub const fn name(&self) -> &DagName {

@@ -5,6 +5,7 @@ use snic_domain::{
     NtTypeId, OperationId, QuotaPatch, RegionId, Rule, RuleId, RulePatch, Tenant, TenantId, VmId,
 };
 
+use super::assignment::FleetChange;
 use super::batch::{BatchPlan, DagBatch};
 
 /// Names a request in its reply; the shell's.
@@ -264,4 +265,6 @@ pub enum Command {
         /// Which.
         id: OperationId,
     },
+    /// What the fleet that this host belongs to asks for. No caller of the API can.
+    Fleet(FleetChange),
 }

@@ -1,6 +1,7 @@
 //! The controller's alphabet: events in, effects out, and what both are made of. Data only.
 
 mod arrangement;
+mod assignment;
 mod batch;
 mod binding;
 mod command;
@@ -16,6 +17,10 @@ mod view;
 
 pub use arrangement::Arrangement;
 pub(crate) use arrangement::PlannedMove;
+pub use assignment::{
+    AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, DagAssignment, FleetChange,
+    Provision, ProvisionName,
+};
 pub(crate) use batch::{Admission, Choice, Preemption};
 pub use batch::{BatchPlan, DagBatch, NewDag};
 pub use binding::{BindingRecord, BindingView, BoundDag};

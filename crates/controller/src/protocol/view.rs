@@ -10,6 +10,7 @@ use snic_domain::{
 use snic_planner::{Recommendation, Underfilled};
 use snic_tables::{CardCounters, DropCause};
 
+use super::assignment::AssignedCard;
 use super::operation::OperationRecord;
 
 /// A tenant with what it uses.
@@ -27,6 +28,8 @@ pub struct TenantView {
     pub created: Timestamp,
     /// When it was last changed.
     pub updated: Timestamp,
+    /// The number that it has at the fleet, if the fleet manages it.
+    pub fleet_number: Option<u64>,
 }
 
 /// What counts against the quota.
@@ -64,6 +67,8 @@ pub struct NtView {
     pub etag: String,
     /// When it was registered.
     pub created: Timestamp,
+    /// The number that it has at the fleet, if the fleet manages it.
+    pub fleet_number: Option<u64>,
 }
 
 /// A bitstream.
@@ -81,6 +86,8 @@ pub struct BitstreamView {
     pub etag: String,
     /// When it was uploaded.
     pub created: Timestamp,
+    /// The number that it has at the fleet, if the fleet manages it.
+    pub fleet_number: Option<u64>,
 }
 
 /// Why nothing is planned with a bitstream.
@@ -133,6 +140,8 @@ pub struct DagView {
     pub created: Timestamp,
     /// When it was last changed.
     pub updated: Timestamp,
+    /// The card that the fleet assigned it to; `None`: it was created on this host.
+    pub assigned: Option<AssignedCard>,
 }
 
 /// What goes through a DAG: rates of the last monitor period, and sums since the daemon first read its

@@ -8,7 +8,7 @@ use snic_domain::{
     Timestamp, VmId,
 };
 
-use crate::protocol::ControlError;
+use crate::protocol::{AssignedCard, ControlError};
 
 /// What there is one of in a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,9 @@ pub struct TenantRecord {
     /// What is remembered of deleted bitstreams of it that were rejected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejections: Vec<PastRejection>,
+    /// The number that it has at the fleet, if the fleet manages it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet_number: Option<u64>,
 }
 
 /// A bitstream that was rejected, by its bytes.
@@ -74,6 +77,9 @@ pub struct NtRecord {
     pub number: NtNumber,
     /// When it was registered.
     pub created: Timestamp,
+    /// The number that it has at the fleet, if the fleet manages it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet_number: Option<u64>,
 }
 
 /// A bitstream; its bytes are a blob of the store.
@@ -92,6 +98,9 @@ pub struct BitstreamRecord {
     pub rejections: u32,
     /// When it was uploaded.
     pub created: Timestamp,
+    /// The number that it has at the fleet, if the fleet manages it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet_number: Option<u64>,
 }
 
 const fn is_zero(count: &u32) -> bool {
@@ -117,6 +126,9 @@ pub struct DagRecord {
     pub created: Timestamp,
     /// When it was last changed.
     pub updated: Timestamp,
+    /// The card that the fleet assigned it to; `None`: it was created on this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assigned: Option<AssignedCard>,
 }
 
 /// A DAG's place, with the rows that lead there.

@@ -57,6 +57,7 @@ fn dag() -> DagRecord {
         previous: None,
         created: at(1),
         updated: at(2),
+        assigned: None,
     }
 }
 
@@ -78,8 +79,10 @@ fn binding() -> BindingRecord {
 fn all() -> Vec<Record> {
     let tenant =
         Tenant { id: name().tenant, weight: 2, quota: Quota::default(), notes: Default::default() };
-    let (created, updated, rejections) = (at(1), at(2), Vec::new());
-    let tenant = TenantRecord { tenant, number: 1, generation: 1, created, updated, rejections };
+    let (created, updated, rejections, fleet_number) = (at(1), at(2), Vec::new(), None);
+    let (number, generation) = (1, 1);
+    let tenant =
+        TenantRecord { tenant, number, generation, created, updated, rejections, fleet_number };
     let id = RuleId::new("first").expect("a label");
     let rule = Rule {
         id,

@@ -52,6 +52,7 @@ impl Registry {
             rejection: rejection(record),
             etag: etag_of(record),
             created: record.created,
+            fleet_number: record.fleet_number,
         }
     }
 
@@ -77,6 +78,7 @@ impl Registry {
             rejected_at: None,
             rejections: 0,
             created: tx.now(),
+            fleet_number: None,
         };
         self.recall_rejection(tx, &mut record);
         tx.put(Record::Bitstream(record.clone()));
@@ -108,6 +110,19 @@ impl Registry {
         let ids = self.holders_of(nt);
         let ends = ids.into_iter().flat_map(|ids| ids.first().into_iter().chain(ids.last()));
         ends.into_iter().any(|id| !id.is_owned_by(owner))
+    }
+
+    /// The fleet manages a bitstream, under this number.
+    pub fn number_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId, number: u64) {
+        if let Some(record) = self.bitstreams.get_mut(id) {
+            record.fleet_number = Some(number);
+            tx.put(Record::Bitstream(record.clone()));
+        }
+    }
+
+    /// The number of a bitstream that the fleet manages.
+    pub fn number_of_bitstream(&self, id: &BitstreamId) -> Option<u64> {
+        self.bitstreams.get(id)?.fleet_number
     }
 
     fn check_bitstream(

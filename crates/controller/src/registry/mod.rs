@@ -22,7 +22,7 @@ use snic_domain::{BitstreamId, NtTypeId, TenantId};
 use snic_planner::PlanCatalogue;
 
 use crate::nt_numbers::NtNumbers;
-use crate::protocol::{Caller, ControlError};
+use crate::protocol::{Caller, ControlError, ProvisionName};
 use crate::records::{BitstreamRecord, NtRecord, TenantRecord};
 
 pub(crate) use nts::NtUsers;
@@ -94,6 +94,20 @@ impl Registry {
     /// The same, to change it. Copies it where a search looks at it.
     fn catalogue_mut(&mut self) -> &mut PlanCatalogue {
         Arc::make_mut(&mut self.catalogue)
+    }
+
+    /// What the fleet manages, with its numbers.
+    pub fn fleet_numbers(&self) -> Vec<(ProvisionName, u64)> {
+        let Self { tenants, nts, bitstreams, .. } = self;
+        let tenants = tenants
+            .iter()
+            .map(|(id, of)| Some((ProvisionName::Tenant(id.clone()), of.fleet_number?)));
+        let nts =
+            nts.iter().map(|(id, of)| Some((ProvisionName::NtType(id.clone()), of.fleet_number?)));
+        let bitstreams = bitstreams
+            .iter()
+            .map(|(id, of)| Some((ProvisionName::Bitstream(id.clone()), of.fleet_number?)));
+        tenants.chain(nts).chain(bitstreams).flatten().collect()
     }
 
     /// Fails where `caller` may not make something that `owner` owns, or the owner is no tenant.

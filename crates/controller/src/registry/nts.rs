@@ -57,13 +57,26 @@ impl Registry {
             self.check_nt_quota(&owner)?;
         }
         let number = self.nt_numbers.give(&nt.id);
-        let record = NtRecord { nt, number, created: tx.now() };
+        let record = NtRecord { nt, number, created: tx.now(), fleet_number: None };
         self.charge_nt(&record.nt.id);
         tx.put(Record::NtType(record.clone()));
         self.catalogue_mut().insert_nt(record.nt.clone());
         let view = view(&record);
         self.nts.insert(record.nt.id.clone(), record);
         Ok(view)
+    }
+
+    /// The fleet manages an NT type, under this number.
+    pub fn number_nt(&mut self, tx: &mut Tx, id: &NtTypeId, number: u64) {
+        if let Some(record) = self.nts.get_mut(id) {
+            record.fleet_number = Some(number);
+            tx.put(Record::NtType(record.clone()));
+        }
+    }
+
+    /// The number of an NT type that the fleet manages.
+    pub fn number_of_nt(&self, id: &NtTypeId) -> Option<u64> {
+        self.nts.get(id)?.fleet_number
     }
 
     /// Fails where `caller` may not delete an NT type, it is not as it was read, or something uses it.
@@ -124,6 +137,7 @@ fn view(record: &NtRecord) -> NtView {
         code: record.nt.id.code(),
         etag: etag(&[&record.nt.id, &record.created.as_nanos()]),
         created: record.created,
+        fleet_number: record.fleet_number,
     }
 }
 

@@ -69,6 +69,7 @@ impl Registry {
             etag: etag(&[id, &record.created.as_nanos(), &record.generation]),
             created: record.created,
             updated: record.updated,
+            fleet_number: record.fleet_number,
         }
     }
 
@@ -87,8 +88,9 @@ impl Registry {
             hint: "delete one first".into(),
         })?;
         let (created, updated) = (tx.now(), tx.now());
-        let rejections = Vec::new();
-        let record = TenantRecord { tenant, number, generation: 1, created, updated, rejections };
+        let (generation, rejections, fleet_number) = (1, Vec::new(), None);
+        let record =
+            TenantRecord { tenant, number, generation, created, updated, rejections, fleet_number };
         tx.put(Record::Tenant(record.clone()));
         let view = self.view_of_tenant(&record);
         self.tenants.insert(record.tenant.id.clone(), record);
@@ -113,6 +115,19 @@ impl Registry {
         tx.put(Record::Tenant(record.clone()));
         let record = &self.tenants[id];
         Ok(self.view_of_tenant(record))
+    }
+
+    /// The fleet manages a tenant, under this number.
+    pub fn number_tenant(&mut self, tx: &mut Tx, id: &TenantId, number: u64) {
+        if let Some(record) = self.tenants.get_mut(id) {
+            record.fleet_number = Some(number);
+            tx.put(Record::Tenant(record.clone()));
+        }
+    }
+
+    /// The number of a tenant that the fleet manages.
+    pub fn tenant_number(&self, id: &TenantId) -> Option<u64> {
+        self.tenants.get(id)?.fleet_number
     }
 
     /// Fails where the tenant does not exist, or is not as it was read.

@@ -8,7 +8,7 @@
 use serde::Serialize;
 use snic_domain::{DagName, DagPatch, Description, Digest, Labels, NotesPatch, RulePatch};
 
-use crate::protocol::{Command, DagBatch, NewDag};
+use crate::protocol::{Command, DagAssignment, DagBatch, FleetChange, NewDag};
 
 /// Counts changes of the encoding.
 const VERSION: &str = "v1";
@@ -90,6 +90,20 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         Command::ReplaceCard { card } => list(("replace-card", card)),
         Command::CancelOperation { id } => list(("cancel-operation", id)),
         Command::DeleteOperation { id } => list(("delete-operation", id)),
+        Command::Fleet(change) => fleet_change(change),
+    }
+}
+
+fn fleet_change(change: &FleetChange) -> serde_json::Result<Vec<u8>> {
+    match change {
+        FleetChange::Assign(assignment) => {
+            let DagAssignment { name, tenant, tenant_number, spec, to } = &**assignment;
+            let tenant = (tenant, tenant_number);
+            list(("assign-dag", name, tenant, spec, (&to.card, to.serial)))
+        }
+        FleetChange::Withdraw { name, card } => list(("withdraw-dag", name, card)),
+        FleetChange::Provide { what, number } => list(("provide", what, number)),
+        FleetChange::Retire { name, number } => list(("retire", name, number)),
     }
 }
 

@@ -17,6 +17,7 @@ mod dags;
 mod effects;
 mod elastic;
 mod faults;
+mod fleet;
 mod guards;
 mod histories;
 mod layouts;

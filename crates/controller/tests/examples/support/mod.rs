@@ -61,6 +61,7 @@ pub struct World {
     pub searches: VecDeque<(CardId, u32)>,
     outbox: Outbox<Effect>,
     pub crash: Option<Crash>,
+    in_fleet: bool,
     answers: BTreeMap<u64, Answer>,
     calls: u64,
 }
@@ -101,6 +102,7 @@ impl World {
             tx: Tx::default(),
             outbox: Outbox::new(),
             crash: None,
+            in_fleet: false,
             answers: BTreeMap::new(),
             calls: 0,
         }
@@ -129,6 +131,12 @@ impl World {
         for command in tenants.into_iter().chain(nts).chain(bitstreams) {
             self.ask(command).expect("the catalogue is valid");
         }
+    }
+
+    /// The host belongs to a fleet from now on, or no longer.
+    pub fn join_fleet(&mut self, in_fleet: bool) {
+        self.in_fleet = in_fleet;
+        self.controller.declare_fleet(in_fleet);
     }
 
     pub fn add_card(&mut self, id: CardId) {
@@ -231,7 +239,7 @@ impl World {
         Persisted::Durable
     }
 
-    /// The daemon starts again from what is durable; the cards kept running.
+    /// The daemon starts again from what is durable; the cards kept running. It belongs to a fleet as before.
     pub fn restart(&mut self) {
         self.asked.clear();
         self.searches.clear();
@@ -240,6 +248,7 @@ impl World {
         self.controller = Controller::recover(self.settings, records, 7, self.now)
             .expect("our own records are readable");
         self.controller.declare_functions(card_id(), functions());
+        self.controller.declare_fleet(self.in_fleet);
         self.controller.check().expect("the invariants after recovery");
         for id in self.cards.keys().cloned().collect::<Vec<_>>() {
             self.appear(&id);
