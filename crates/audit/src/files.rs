@@ -104,7 +104,9 @@ impl Files {
     /// The text of a file; empty if it was deleted meanwhile.
     fn read(&self, series: Series, first: u64) -> io::Result<String> {
         match fs::read(self.path(series, first)) {
-            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Ok(bytes) => Ok(String::from_utf8(bytes).unwrap_or_else(|damaged| {
+                String::from_utf8_lossy(damaged.as_bytes()).into_owned()
+            })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(error),
         }
@@ -196,30 +198,57 @@ pub(super) struct Backwards<'a> {
     before: u64,
     /// Files that were not read yet, the latest last.
     left: Vec<u64>,
-    /// Entries of the file that was read last, the latest last.
-    entries: Vec<Entry>,
+    /// The lines of the file that was read last, as far as they were not looked at.
+    text: String,
+    /// The next entry, once it was looked for.
+    next: Option<Entry>,
 }
 
 impl<'a> Backwards<'a> {
     pub fn new(files: &'a Files, series: Series, before: u64) -> io::Result<Self> {
         let mut left = files.numbers(series)?;
         left.retain(|first| *first < before);
-        Ok(Self { files, series, before, left, entries: Vec::new() })
+        Ok(Self { files, series, before, left, text: String::new(), next: None })
     }
 
     /// The number of the next entry.
     pub fn number(&mut self) -> io::Result<Option<u64>> {
-        while self.entries.is_empty() {
-            let Some(first) = self.left.pop() else { return Ok(None) };
-            let text = self.files.read(self.series, first)?;
-            let entries = text.lines().filter_map(|line| Entry::of_line(line).ok());
-            self.entries = entries.filter(|entry| entry.number < self.before).collect();
+        while self.next.is_none() {
+            if self.text.is_empty() {
+                let Some(first) = self.left.pop() else { return Ok(None) };
+                self.text = self.files.read(self.series, first)?;
+                self.text.truncate(end_of_those_before(&self.text, self.before));
+            }
+            let end = self.text.trim_end_matches('\n').len();
+            let line = self.text[..end].rfind('\n').map_or(0, |at| at + 1);
+            let entry = Entry::of_line(&self.text[line..end]).ok();
+            self.next = entry.filter(|entry| entry.number < self.before);
+            self.text.truncate(line);
         }
-        Ok(self.entries.last().map(|entry| entry.number))
+        Ok(self.next.as_ref().map(|entry| entry.number))
     }
 
     /// The next entry, once [`Backwards::number`] has found one.
     pub fn pop(&mut self) -> Option<Entry> {
-        self.entries.pop()
+        self.next.take()
     }
+}
+
+/// Where the lines of entries below a number end. Numbers rise, so few lines are looked at; a damaged line counts as
+/// one of those before.
+fn end_of_those_before(text: &str, before: u64) -> usize {
+    // What begins before `low` is below the number, and what begins at `high` or behind is not.
+    let (mut low, mut high) = (0, text.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let bytes = text.as_bytes();
+        let is_end = |byte: &u8| *byte == b'\n';
+        let start = bytes[low..middle].iter().rposition(is_end).map_or(low, |at| low + at + 1);
+        let end = bytes[middle..].iter().position(is_end).map_or(text.len(), |at| middle + at + 1);
+        match Entry::of_line(text[start..end].trim_end()) {
+            Ok(entry) if entry.number >= before => high = start,
+            _ => low = end,
+        }
+    }
+    low
 }

@@ -47,8 +47,8 @@ const NOBODY_MAX: u64 = 1;
 const FAILED_MAX: u64 = 10;
 /// Callers whose numbers of entries are remembered before those of earlier intervals are forgotten.
 const COUNTED_MAX: usize = 1_024;
-/// Most entries read for one page: a filter that matches nothing must not read for minutes.
-const SCANNED_MAX: usize = 100_000;
+/// Most entries looked at for one page, as for every list: a filter that matches nothing must not read for minutes.
+const SCANNED_MAX: usize = 10_000;
 /// Name of a caller without an identity.
 pub const NOBODY: &str = "nobody";
 
@@ -145,7 +145,7 @@ impl AuditLog {
     }
 
     /// The matching entries with numbers below `before`, latest first, at most `limit`; and the number
-    /// below which to continue. Blocks on file reads: not for an async thread.
+    /// below which to continue. Looks at 10,000 entries at most, and reads a few files: not for an async thread.
     ///
     /// # Errors
     /// A file cannot be read.

@@ -89,6 +89,64 @@ fn a_line_that_was_cut_off_goes_and_what_was_written_stays() {
     assert_eq!(text.lines().count(), 2, "{text}");
 }
 
+/// Wherever a page ends, the next one goes on there, also over damaged lines and files.
+#[test]
+fn pages_put_together_are_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = AuditLog::open(settings(folder.path())).expect("opened");
+    let damaged = |number: u64| number.is_multiple_of(5);
+    let mut file = None;
+    for number in 1..=60_u64 {
+        record(&log, entry("operator/root", "tenants/a", ""));
+        if damaged(number) {
+            let files = std::fs::read_dir(folder.path().join("audit")).expect("the folder");
+            let latest = files.map(|file| file.expect("a file").path()).max().expect("one");
+            let text = std::fs::read_to_string(&latest).expect("text");
+            // As long as it was: the log knows where the next line begins.
+            let line = text.lines().last().expect("a line").len();
+            let broken = "\u{e4}".repeat(line / 2) + &"x".repeat(line % 2);
+            let kept = &text[..text.len() - line - 1];
+            std::fs::write(&latest, format!("{kept}{broken}\n")).expect("written");
+            file = Some(latest);
+        }
+    }
+    assert!(file.is_some_and(|file| !file.ends_with("audit-00000000000000000001.jsonl")));
+    let (all, next) = numbers(&log, None, 100);
+    assert_eq!(next, None);
+    let kept = *all.last().expect("some are kept")..=60;
+    assert_eq!(all, kept.clone().rev().filter(|n| !damaged(*n)).collect::<Vec<_>>());
+    for limit in 1..8 {
+        let (mut found, mut before) = (Vec::new(), None);
+        loop {
+            let (page, next) = numbers(&log, before, limit);
+            found.extend(page);
+            before = next;
+            if next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, all, "pages of {limit}");
+    }
+    for before in kept {
+        let below: Vec<u64> = all.iter().copied().filter(|number| *number < before).collect();
+        assert_eq!(numbers(&log, Some(before), 100).0, below);
+    }
+}
+
+/// A filter that matches nothing looks at a part of the log, and says where to go on.
+#[test]
+fn a_page_looks_at_a_bounded_number_of_entries() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = AuditSettings { file_bytes_max: 64 << 20, ..settings(folder.path()) };
+    let log = AuditLog::open(settings).expect("opened");
+    for _ in 0..SCANNED_MAX + 7 {
+        record(&log, entry("operator/root", "tenants/a", ""));
+    }
+    let nothing = || Filter { method: "Nothing".to_owned(), ..all(operator()) };
+    assert_eq!(log.read(&nothing(), None, 9).expect("readable"), (Vec::new(), Some(8)));
+    assert_eq!(log.read(&nothing(), Some(8), 9).expect("readable"), (Vec::new(), None));
+}
+
 #[test]
 fn the_oldest_files_go_and_numbers_go_on() {
     let folder = tempfile::tempdir().expect("a folder");

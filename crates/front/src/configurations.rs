@@ -3,27 +3,30 @@
 use serde_json::Value;
 use snic_api::convert::{FieldProblem, Problems};
 use snic_api::error::ApiError;
+use snic_controller::Caller;
 use snic_domain::Node;
 use snic_nts::config::InvalidConfiguration;
 
+use crate::workshop::Workshop;
+
 /// Checks the configurations of nodes as the NTs will. Checking allocates an NT's tables for a
-/// moment, so this must not run on a thread that serves calls.
+/// moment, so the workshop does it.
 ///
 /// # Errors
-/// The invalid fields, from the DAG on.
-pub async fn check(nodes: &[Node]) -> Result<(), ApiError> {
+/// The invalid fields, from the DAG on; or too much of this caller waits to be done.
+pub async fn check(workshop: &Workshop, caller: &Caller, nodes: &[Node]) -> Result<(), ApiError> {
     if nodes.iter().all(|node| node.configuration.is_none()) {
         return Ok(());
     }
     let nodes = nodes.to_vec();
-    let checked = tokio::task::spawn_blocking(move || {
+    let checked = workshop.run(caller, move || {
         let mut problems = Problems::default();
         for (index, node) in nodes.iter().enumerate() {
             let _ = problems.keep(check_node(index, node));
         }
         problems.finish()
     });
-    checked.await.unwrap_or_else(|error| Err(ApiError::internal(error)))
+    checked.await?
 }
 
 fn check_node(index: usize, node: &Node) -> Result<(), FieldProblem> {
@@ -58,6 +61,10 @@ mod tests {
 
     use super::*;
 
+    async fn checked(nodes: &[Node]) -> Result<(), ApiError> {
+        check(&Workshop::new(1), &Caller::Operator("ada".into()), nodes).await
+    }
+
     fn node(nt: &str, json: &str) -> Node {
         let nt = NtTypeId::new(nt).expect("a label");
         let id = NodeId::new("n").expect("a label");
@@ -67,10 +74,10 @@ mod tests {
     #[tokio::test]
     async fn each_wrong_field_is_named_from_the_dag_on() {
         let good = node("firewall", r#"{"rules":[]}"#);
-        assert!(check(std::slice::from_ref(&good)).await.is_ok());
+        assert!(checked(std::slice::from_ref(&good)).await.is_ok());
         let wrong = node("firewall", r#"{"rules":[{"action":"pass"}]}"#);
         let nodes = [good, wrong, node("aes", "{}"), node("nat", r#"{"inside":[],"external":[]}"#)];
-        let status = Status::from(check(&nodes).await.expect_err("three are wrong"));
+        let status = Status::from(checked(&nodes).await.expect_err("three are wrong"));
         let bad = status.get_details_bad_request().expect("fields").field_violations;
         let fields: Vec<&str> = bad.iter().map(|violation| violation.field.as_str()).collect();
         assert_eq!(

@@ -19,6 +19,7 @@ pub mod settings;
 pub mod share;
 mod tls;
 pub mod uploads;
+pub mod workshop;
 
 pub use clock::wall_clock;
 pub use listen::ListenError;

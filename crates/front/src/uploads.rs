@@ -50,7 +50,7 @@ type UploadValidator = dyn Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProb
 pub struct UploadCheck(Arc<UploadValidator>);
 
 impl UploadCheck {
-    /// From a function. It may block: it runs on a blocking thread.
+    /// From a function. It may take a while: it runs on a thread of a workshop.
     pub fn new(
         validate: impl Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync + 'static,
     ) -> Self {
@@ -159,33 +159,20 @@ pub async fn collect(
     Ok(bytes)
 }
 
-/// Checks the bytes against their size, digest and declaration, on a blocking thread. Returns them, and the key
-/// that signed them.
+/// Checks the bytes against their digest and declaration; gives the key that signed them. It takes up to 0.1 s, so
+/// it is work for a [`Workshop`](crate::workshop::Workshop).
 ///
 /// # Errors
 /// A field that contradicts the bytes.
-pub async fn check(
-    validator: UploadCheck,
-    bytes: Vec<u8>,
-    declared: &Bitstream,
-    nts: Vec<NtType>,
-    signature: Vec<u8>,
-) -> Result<(Vec<u8>, Option<Box<str>>), ApiError> {
-    let declared = declared.clone();
-    let checked = tokio::task::spawn_blocking(move || {
-        check_digest(&bytes, &declared)?;
-        let upload =
-            Upload { bytes: &bytes, declared: &declared, nts: &nts, signature: &signature };
-        let signed_by = validator.validate(upload).map_err(|problem| {
-            let field = match problem.field.as_str() {
-                "chunk" => problem.field,
-                field => format!("header.{field}"),
-            };
-            ApiError::in_field(ErrorReason::ManifestMismatch, &field, problem.what)
-        })?;
-        Ok((bytes, signed_by))
-    });
-    checked.await.unwrap_or_else(|_| Err(ApiError::internal("upload check")))
+pub fn check(validator: &UploadCheck, upload: Upload<'_>) -> Result<Option<Box<str>>, ApiError> {
+    check_digest(upload.bytes, upload.declared)?;
+    validator.validate(upload).map_err(|problem| {
+        let field = match problem.field.as_str() {
+            "chunk" => problem.field,
+            field => format!("header.{field}"),
+        };
+        ApiError::in_field(ErrorReason::ManifestMismatch, &field, problem.what)
+    })
 }
 
 fn check_digest(bytes: &[u8], declared: &Bitstream) -> Result<(), ApiError> {

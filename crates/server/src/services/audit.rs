@@ -8,7 +8,7 @@ use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::audit_service_server::AuditService;
-use snic_audit::{AuditLog, Entry, Filter};
+use snic_audit::Filter;
 use snic_controller::Caller;
 use snic_front::gate::caller;
 use tonic::{Request, Response};
@@ -28,7 +28,10 @@ impl AuditService for Services {
         let page = page(query.clone(), request.page_size, &request.page_token)?;
         let before = page.after().and_then(|key| key.parse().ok());
         let log = self.0.audit.clone().ok_or_else(no_audit_log)?;
-        let (entries, next) = read(log, filter, before, page.limit()).await?;
+        let limit = page.limit();
+        let read = move || log.read(&filter, before, limit);
+        let read = self.0.workshop.run(&caller, read).await?;
+        let (entries, next) = read.map_err(|error| unreadable(&error))?;
         let token = |number: u64| query.token_after(&number.to_string());
         Ok(Response::new(v1::ListAuditEntriesResponse {
             entries: entries.iter().map(|entry| entry.to_wire(&caller)).collect(),
@@ -37,23 +40,10 @@ impl AuditService for Services {
     }
 }
 
-/// Reads files, hence on a blocking thread.
-async fn read(
-    log: AuditLog,
-    filter: Filter,
-    before: Option<u64>,
-    limit: usize,
-) -> Result<(Vec<Entry>, Option<u64>), ApiError> {
-    let read = tokio::task::spawn_blocking(move || log.read(&filter, before, limit)).await;
-    match read {
-        Ok(Ok(found)) => Ok(found),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "the audit log cannot be read");
-            let text = "the audit log cannot be read; see the server's log for the cause";
-            Err(ApiError::new(ErrorReason::StoreUnavailable, text))
-        }
-        Err(_) => Err(ApiError::internal("the audit log's reader")),
-    }
+fn unreadable(error: &std::io::Error) -> ApiError {
+    tracing::error!(%error, "the audit log cannot be read");
+    let text = "the audit log cannot be read; see the server's log for the cause";
+    ApiError::new(ErrorReason::StoreUnavailable, text)
 }
 
 fn no_audit_log() -> ApiError {

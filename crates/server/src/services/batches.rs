@@ -46,7 +46,7 @@ impl Services {
         // By index: why a DAG cannot even be read.
         let mut unread: Vec<Option<ApiError>> = Vec::new();
         for (index, request) in requests.into_iter().enumerate() {
-            match read(&parent, request).await {
+            match self.read_checked(caller, &parent, request).await {
                 Ok(dag) => {
                     dags.push(dag);
                     unread.push(None);
@@ -74,6 +74,17 @@ impl Services {
         all.ok_or_else(|| ApiError::internal("batch"))
     }
 
+    async fn read_checked(
+        &self,
+        caller: &Caller,
+        parent: &str,
+        request: v1::CreateDagRequest,
+    ) -> Result<NewDag, ApiError> {
+        let dag = read(parent, request)?;
+        configurations::check(&self.0.workshop, caller, &dag.spec.nodes).await?;
+        Ok(dag)
+    }
+
     /// Plans a batch and has the plan carried out; plans again where the cards have changed meanwhile.
     async fn carry_out(
         &self,
@@ -81,15 +92,16 @@ impl Services {
         batch: &DagBatch,
         request_id: Option<String>,
     ) -> Result<Vec<Wire>, ApiError> {
-        let _place = self.0.batches.enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
+        let mut place = self.0.batches.enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
         let mut plans = 0;
         let reply = loop {
             plans += 1;
             let asked = batch.clone();
             let snapshot =
                 self.read(caller, move |controller, _| controller.batch_snapshot(&asked)).await?;
-            let plan = tokio::task::spawn_blocking(move || snapshot.plan()).await;
-            let plan = plan.map_err(ApiError::internal)?;
+            let planned = self.0.workshop.run(caller, move || (snapshot.plan(), place));
+            let plan;
+            (plan, place) = planned.await?;
             let command = Command::CreateDags { batch: batch.clone(), plan };
             let request =
                 Request { caller: caller.clone(), request_id: request_id.clone(), command };
@@ -132,8 +144,8 @@ fn target(tenant: &TenantId, dag: &NewDag) -> String {
     snic_domain::DagName { tenant: tenant.clone(), dag: dag.id.clone() }.to_string()
 }
 
-/// One DAG of the batch of `parent`.
-async fn read(parent: &str, request: v1::CreateDagRequest) -> Result<NewDag, ApiError> {
+/// One DAG of the batch of `parent`; its configurations are not checked yet.
+fn read(parent: &str, request: v1::CreateDagRequest) -> Result<NewDag, ApiError> {
     let v1::CreateDagRequest { parent: own, dag_id, dag: wanted, validate_only, request_id } =
         request;
     let wrong =
@@ -150,6 +162,5 @@ async fn read(parent: &str, request: v1::CreateDagRequest) -> Result<NewDag, Api
     let id = id("dag_id", &dag_id).map_err(ApiError::from)?;
     let wanted = wanted.ok_or_else(|| ApiError::required("dag"))?;
     let spec = dag::spec(&wanted)?;
-    configurations::check(&spec.nodes).await?;
     Ok(NewDag { id, spec })
 }

@@ -14,7 +14,7 @@ use snic_controller::{BitstreamView, Caller, Command, Controller, Reply, Resourc
 use snic_domain::{Bitstream, BitstreamId, NtType, NtTypeId, TenantId};
 use snic_front::gate::{caller, passage};
 use snic_front::share::{CallerFlow, CallerLevel};
-use snic_front::uploads;
+use snic_front::uploads::{self, Upload};
 use tonic::{Request, Response, Streaming};
 
 use super::watching::{Event, Events, WatchSpec};
@@ -34,7 +34,7 @@ impl BitstreamService for Services {
     ) -> RpcResult<v1::UploadBitstreamResponse> {
         let caller = caller(&request)?;
         let passage = passage(&request)?;
-        let _place = self.0.uploads.enter(CallerLevel::of(&caller), CallerFlow::from(&caller))?;
+        let place = self.0.uploads.enter(CallerLevel::of(&caller), CallerFlow::from(&caller))?;
         let mut stream = request.into_inner();
         let header = uploads::header(&mut stream).await?;
         passage.decide_asked(&header)?;
@@ -42,13 +42,19 @@ impl BitstreamService for Services {
         let repeat = request_id("header.request_id", &header.request_id).map_err(ApiError::from)?;
         let nts = self.usable_nts(&caller, &declared).await?;
         let bytes = uploads::collect(&mut stream, &declared).await?;
-        let (bytes, signed_by) =
-            uploads::check(self.0.upload_check.clone(), bytes, &declared, nts, header.signature)
-                .await?;
-        declared.signed_by = signed_by;
+        let (validator, of) = (self.0.upload_check.clone(), declared.clone());
+        // The bytes are there until the work ends, and so is their place.
+        let checked = self.0.workshop.run(&caller, move || {
+            let signature = &header.signature;
+            let upload = Upload { bytes: &bytes, declared: &of, nts: &nts, signature };
+            (uploads::check(&validator, upload), bytes, place)
+        });
+        let (signed_by, bytes, place) = checked.await?;
+        declared.signed_by = signed_by?;
         // In a separate task, so that it completes even if the caller disconnects.
         let (plane, registrant) = (self.0.plane.clone(), caller.clone());
         let registered = tokio::spawn(async move {
+            let _place = place;
             plane.register_bitstream(registrant, repeat, declared, bytes).await
         });
         let reply = match registered.await {

@@ -40,7 +40,7 @@ impl DagService for Services {
         let dag_id = id("dag_id", &request.dag_id).map_err(ApiError::from)?;
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
         let spec = dag::spec(&wanted)?;
-        configurations::check(&spec.nodes).await?;
+        configurations::check(&self.0.workshop, &caller, &spec.nodes).await?;
         let name = DagName { tenant, dag: dag_id };
         let validate_only = request.validate_only;
         let proposal = Proposal {
@@ -105,7 +105,8 @@ impl DagService for Services {
         let wanted = request.dag.ok_or_else(|| ApiError::required("dag"))?;
         let name = name::dag("dag.name", &wanted.name).map_err(ApiError::from)?;
         let patch = dag::patch(&wanted, request.update_mask.as_ref())?;
-        configurations::check(patch.nodes.as_deref().unwrap_or_default()).await?;
+        let nodes = patch.nodes.as_deref().unwrap_or_default();
+        configurations::check(&self.0.workshop, &caller, nodes).await?;
         let validate_only = request.validate_only;
         let proposal = Proposal {
             target: name.to_string(),

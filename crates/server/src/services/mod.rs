@@ -37,6 +37,7 @@ use snic_front::listing;
 use snic_front::settings::Limits;
 use snic_front::share::{CallerFlow, CallerLevel, Places};
 use snic_front::uploads::UploadCheck;
+use snic_front::workshop::Workshop;
 use tokio::sync::{Semaphore, watch};
 use tonic::Status;
 
@@ -50,6 +51,9 @@ use crate::wire;
 /// Most bytes of a list's items in one reply: well below the 4 MiB that clients accept.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
+/// Threads for plans of batches, checks and reading the audit log: few, for the controller and the cards need theirs.
+const WORKSHOP_THREADS: usize = 2;
+
 /// What all services share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Services(Arc<Shared>);
@@ -61,6 +65,8 @@ struct Shared {
     uploads: Places,
     batches: Places,
     packet_watches: Places,
+    /// What takes a thread for more than a moment.
+    workshop: Workshop,
     /// One search of a card at a time: it takes a processor for some milliseconds.
     searches: Semaphore,
     upload_check: UploadCheck,
@@ -93,6 +99,7 @@ impl Services {
                 settings.front.limits.packet_watches_max,
                 settings.front.limits.packet_watches_per_caller_max,
             ),
+            workshop: Workshop::new(WORKSHOP_THREADS),
             searches: Semaphore::new(1),
             upload_check: settings.upload_check.clone(),
             card_links: settings.card_links.clone(),

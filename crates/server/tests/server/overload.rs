@@ -232,3 +232,50 @@ async fn calls_that_are_given_up_cost_no_time() {
     in_time(get_tenant(&mut globex, "globex")).await.expect("it is served");
     rig.stop().await;
 }
+
+/// Reading files, planning and checking take a thread, which cannot be stopped. A tenant that gives up such calls and
+/// makes new ones gets no more threads, and others get theirs when one is free.
+#[tokio::test]
+async fn reads_of_files_that_are_given_up_take_no_more_threads() {
+    let rig = Rig::start().await;
+    rig.furnished().await;
+    // A file that is read for as long as nobody writes to it.
+    let endless = rig.audit_folder().join("audit-00000000000000999999.jsonl");
+    let made = std::process::Command::new("mkfifo").arg(&endless).status();
+    assert!(made.expect("coreutils").success());
+    let path = "/snic.control.v1.AuditService/ListAuditEntries";
+    let refused = async |client: Client| {
+        let reply = tokio::time::timeout(
+            Duration::from_millis(500),
+            call(&client.channel, path, vec![Vec::new()]),
+        );
+        let told = |status: Status| status.message().contains("too much work of this caller");
+        reply.await.is_ok_and(|reply| reply.is_err_and(told))
+    };
+    let mut refusals = 0;
+    for _ in 0..20 {
+        let mut calls = JoinSet::new();
+        for _ in 0..5 {
+            let acme = rig.client("tenant/acme").await;
+            for _ in 0..10 {
+                calls.spawn(refused(acme.clone()));
+            }
+        }
+        refusals += calls.join_all().await.into_iter().filter(|refused| *refused).count();
+        if refusals > 0 {
+            break;
+        }
+    }
+    let globex = rig.client("tenant/globex").await;
+    let other = tokio::spawn(async move { call(&globex.channel, path, vec![Vec::new()]).await });
+    // Whoever reads it gets to its end, and nobody reads it any more.
+    let end = tokio::task::spawn_blocking(move || {
+        let writer = std::fs::OpenOptions::new().write(true).open(&endless).expect("it is read");
+        std::fs::remove_file(&endless).expect("it is there");
+        drop(writer);
+    });
+    end.await.expect("no panic");
+    assert!(refusals > 0, "of a thousand that are given up, no more than a few hundred may wait");
+    in_time(other).await.expect("no panic").expect("it is served");
+    rig.stop().await;
+}

@@ -213,7 +213,7 @@ pub struct Rig {
     pub port: u16,
     /// Of the page for browsers.
     pub web: SocketAddr,
-    _audit_folder: tempfile::TempDir,
+    audit_folder: tempfile::TempDir,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), ServeError>>,
     running: Option<Running>,
@@ -303,7 +303,7 @@ impl Rig {
             store,
             port,
             web,
-            _audit_folder: audit_folder,
+            audit_folder,
             stop: Some(stop),
             task,
             running: Some(running),
@@ -362,6 +362,11 @@ impl Rig {
             operator.upload(&id, chain).await.expect("a bitstream");
         }
         operator
+    }
+
+    /// Where the audit log has its files.
+    pub fn audit_folder(&self) -> &std::path::Path {
+        self.audit_folder.path()
     }
 
     /// Stops the server, and waits until it has.
