@@ -96,6 +96,10 @@ impl Graph {
         nodes.iter().fold(0, |sum: u64, n| sum.saturating_add(self.latencies[usize::from(*n)]))
     }
 
+    fn latency_of_set(&self, set: u64) -> u64 {
+        members(set).fold(0, |sum: u64, n| sum.saturating_add(self.latencies[n]))
+    }
+
     /// A set's nodes in topological order.
     fn flatten(&self, set: u64) -> Nodes {
         self.order.iter().copied().filter(|n| set >> n & 1 == 1).collect()
@@ -163,6 +167,11 @@ impl Graph {
     /// The connected components of `set`, flattened; by first node. If there are more than a stage has
     /// branches, the shortest are put one after the other.
     fn branches(&self, set: u64) -> Branches {
+        self.components(set).iter().map(|part| self.flatten(*part)).collect()
+    }
+
+    /// The nodes of each of these branches.
+    fn components(&self, set: u64) -> SmallVec<[u64; FORK_BRANCHES_MAX]> {
         let mut rest = set;
         let mut parts: SmallVec<[u64; FORK_BRANCHES_MAX]> = SmallVec::new();
         while rest != 0 {
@@ -177,7 +186,7 @@ impl Graph {
             parts.push(part);
         }
         self.pack(&mut parts);
-        parts.iter().map(|part| self.flatten(*part)).collect()
+        parts
     }
 
     /// Assigns components to branches, longest first, each to the branch that is shortest so far.
@@ -185,11 +194,11 @@ impl Graph {
         if parts.len() <= FORK_BRANCHES_MAX {
             return;
         }
-        let length = |set: u64| members(set).fold(0u64, |sum, n| sum + self.latencies[n]);
-        parts.sort_by_key(|part| (std::cmp::Reverse(length(*part)), part.trailing_zeros()));
+        let length = |set: &u64| self.latency_of_set(*set);
+        parts.sort_by_key(|part| (std::cmp::Reverse(length(part)), part.trailing_zeros()));
         let mut bins = [0u64; FORK_BRANCHES_MAX];
         for part in parts.iter() {
-            if let Some(bin) = bins.iter_mut().min_by_key(|bin| length(**bin)) {
+            if let Some(bin) = bins.iter_mut().min_by_key(|bin| length(bin)) {
                 *bin |= part;
             }
         }
@@ -220,8 +229,9 @@ impl Graph {
             let mut set = 0;
             for end in start + 1..bounds {
                 set |= levels[end - 1];
-                let branches = self.branches(set);
-                let longest = branches.iter().map(|b| self.latency_of(b)).max().unwrap_or(0);
+                let branches = self.components(set);
+                let latencies = branches.iter().map(|branch| self.latency_of_set(*branch));
+                let longest = latencies.max().unwrap_or(0);
                 for was_wide in [false, true] {
                     let Some(before) = best[start][usize::from(was_wide)] else { continue };
                     let pass = if start == 0 { 0 } else { cost.pass };
