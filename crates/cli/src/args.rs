@@ -1,5 +1,6 @@
 //! The command line: nouns, verbs and their options.
 
+mod apply;
 mod audit;
 mod auth;
 mod bitstream;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snic_domain::{Bandwidth, ByteSize};
 
+pub use apply::ApplyOptions;
 pub use audit::{AuditQuery, Moment};
 pub use auth::AuthCommand;
 pub use bitstream::*;
@@ -74,6 +76,8 @@ pub struct Global {
 /// The nouns of the command line.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Create and change resources until they are as files say
+    Apply(ApplyOptions),
     /// Manage DAGs of network tasks
     #[command(subcommand)]
     Dag(DagCommand),

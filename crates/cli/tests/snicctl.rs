@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // the helpers here are tests too
 
+#[path = "snicctl/apply.rs"]
+mod apply;
 #[path = "snicctl/hints.rs"]
 mod hints;
 #[path = "snicctl/models.rs"]

@@ -38,6 +38,7 @@
 
 mod affinity;
 mod chain;
+mod documents;
 mod notes;
 mod object;
 mod places;
@@ -55,6 +56,7 @@ use snic_domain::{
     PacketSizes, TenantId,
 };
 
+pub use self::documents::{Document, DocumentKind, documents};
 use self::places::Places;
 pub use self::places::nearest;
 pub use self::problem::{DagFileProblem, InvalidFile};

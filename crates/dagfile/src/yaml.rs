@@ -68,23 +68,47 @@ impl YamlNode {
 /// # Errors
 /// [`DagFileProblem`] with its position in `text`.
 pub fn parse(text: &str) -> Result<YamlNode, DagFileProblem> {
+    let mut roots = read(text, 1)?;
+    Ok(roots.swap_remove(0))
+}
+
+/// Parses all documents of `text`, at least one.
+///
+/// # Errors
+/// [`DagFileProblem`] with its position in `text`.
+pub fn documents(text: &str) -> Result<Vec<YamlNode>, DagFileProblem> {
+    let mut roots = read(text, usize::MAX)?;
+    // Nothing stands between two separators, or behind the last one.
+    roots.retain(|root| !root.is_null());
+    match roots.is_empty() {
+        true => Err(DagFileProblem::new(text.len()..text.len(), "the file is empty")),
+        false => Ok(roots),
+    }
+}
+
+fn read(text: &str, most: usize) -> Result<Vec<YamlNode>, DagFileProblem> {
     let places = Places::new(text);
     let mut builder = Builder { events: Parser::new_from_str(text).peekable(), places: &places };
     let end = text.len()..text.len();
-    let mut root = None;
+    let mut roots = Vec::new();
     while let Some((event, span)) = builder.next()? {
         match event {
             Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing => {}
             Event::StreamEnd => break,
-            _ if root.is_some() => {
+            _ if roots.len() == most => {
                 let problem =
                     DagFileProblem::new(places.span(span), "the file contains a second document");
-                return Err(problem.help("a file has one DAG; put the other one in its own file"));
+                return Err(problem.help(
+                    "a DAG file has one DAG; `snicctl apply -f` takes files with several resources",
+                ));
             }
-            other => root = Some(builder.node(other, span, 0)?),
+            other => roots.push(builder.node(other, span, 0)?),
         }
     }
-    root.ok_or_else(|| DagFileProblem::new(end, "the file is empty"))
+    match roots.is_empty() {
+        true => Err(DagFileProblem::new(end, "the file is empty")),
+        false => Ok(roots),
+    }
 }
 
 struct Builder<'a> {

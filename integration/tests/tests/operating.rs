@@ -137,6 +137,73 @@ async fn maintenance_and_audit_survive_a_kill() {
     daemon.stop();
 }
 
+/// What `get` prints can be applied and changes nothing, for each kind; and files make a daemon as they say, across a kill.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_applied_and_what_is_printed_can_be_applied_again() {
+    let home = home();
+    let daemon = home.start().await;
+    let client = furnish(&home).await;
+    let image = home.path().join("pad.bit").display().to_string();
+    let built = ["bitstream", "build-test", "--model", "sim-16", "--nts", "nat,firewall", &image];
+    assert!(snicctl(&home, "operator/test", &built).status.success());
+    let file = home.path().join("all.yaml").display().to_string();
+    let resources = |weight: u32, gbps: u32| {
+        format!(
+            "{{name: initech/web, bandwidth: {gbps}Gbps, chain: nat -> firewall, labels: {{app: shop}}}}\n---\n\
+             kind: tenant\nname: initech\nweight: {weight}\nquota: {{bandwidth_max_bps: 30Gbps}}\n---\n\
+             kind: rule\nname: web-in\npriority: 7\ndag: initech/web\nmatch: {{source_prefix: 10.1.0.0/16}}\n---\n\
+             kind: bitstream\nname: pair-sim-16\nfile: pad.bit\nnts: [nat, firewall]\n\
+             region_kind: known-nt\ncard_model: sim-16\nshareable: true\n"
+        )
+    };
+    let apply = |more: &[&str]| {
+        let applied = snicctl(&home, "operator/test", &[&["apply", "-f", &file], more].concat());
+        assert!(applied.status.success(), "{}", text(&applied));
+        text(&applied)
+    };
+    std::fs::write(&file, resources(2, 1)).expect("a file");
+    assert_eq!(apply(&["--dry-run"]).matches("would create").count(), 4);
+    assert!(!client.list_dags().await.iter().any(|dag| dag.name.contains("initech")));
+    assert_eq!(apply(&["--wait"]).matches("created").count(), 4);
+    let log = daemon.kill();
+    assert!(!log.contains("panicked"), "{log}");
+
+    let daemon = home.start().await;
+    let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
+    until_ready(&client, "tenants/initech/dags/web").await;
+    assert_eq!(apply(&[]).matches("unchanged").count(), 4, "the file is as it was");
+    for (noun, name) in [
+        ("tenant", "initech"),
+        ("nt", "nat"),
+        ("bitstream", "pair-sim-16"),
+        ("dag", "initech/web"),
+        ("rule", "web-in"),
+    ] {
+        for format in ["yaml", "json"] {
+            let printed = snicctl(&home, "operator/test", &[noun, "get", name, "-o", format]);
+            let path = home.path().join("printed").display().to_string();
+            std::fs::write(&path, &printed.stdout).expect("a file");
+            let again = snicctl(&home, "operator/test", &["apply", "-f", &path]);
+            assert!(text(&again).starts_with("unchanged "), "{noun}: {}", text(&again));
+        }
+    }
+    std::fs::write(&file, resources(3, 2)).expect("a file");
+    let diff = apply(&["--diff", "--wait"]);
+    assert!(diff.contains("  - weight: 2\n  + weight: 3\n"), "{diff}");
+    assert!(diff.contains("  + bandwidth_bps: 2000000000\n"), "{diff}");
+    let (web, rest) = resources(3, 2)
+        .split_once("---\n")
+        .map(|(w, r)| (w.to_owned(), r.to_owned()))
+        .expect("two");
+    std::fs::write(&file, format!("{}---\n{rest}", web.replace("initech/web", "initech/shop")))
+        .expect("a file");
+    let pruned = apply(&["--prune", "-l", "app=shop", "--wait"]);
+    assert!(pruned.contains("deleted tenants/initech/dags/web"), "{pruned}");
+    let foreign = snicctl(&home, "tenant/acme", &["apply", "-f", &file]);
+    assert!(!foreign.status.success() && !text(&foreign).contains("created"), "{}", text(&foreign));
+    daemon.stop();
+}
+
 fn restore(home: &Home, file: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(program("snicd"));
     command.arg("restore").arg("--config").arg(home.settings()).args(more).arg(file);

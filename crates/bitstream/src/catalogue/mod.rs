@@ -255,6 +255,15 @@ pub const BUILTIN: Files<'static> = Files {
     dags: file!("dags.toml"),
 };
 
+/// The NT types of a catalogue's file, for cards that ship.
+///
+/// # Errors
+///
+/// [`InvalidCatalogue`] with the first mistake and its line.
+pub fn nt_types(file: File<'_>) -> Result<Vec<NtType>, InvalidCatalogue> {
+    check::nt_types(file, &builtin()?.cards)
+}
+
 /// The catalogue that is compiled in. A test holds that it is valid.
 ///
 /// # Errors

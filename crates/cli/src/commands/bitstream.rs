@@ -7,8 +7,9 @@ use std::path::Path;
 use bytes::Bytes;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{
-    BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest, RecommendBitstreamsRequest,
-    RecommendBitstreamsResponse, RegionKind, RetryBitstreamRequest, UploadBitstreamRequest,
+    Bitstream, BitstreamHeader, DeleteBitstreamRequest, GetBitstreamRequest,
+    RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, RetryBitstreamRequest,
+    UploadBitstreamRequest,
 };
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_bitstream::xclbin::TestRole;
@@ -18,10 +19,10 @@ use uuid::Uuid;
 
 use super::{CliSession, list, request_id, watch};
 use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
-use snic_client::Failure;
 use snic_client::call;
 use snic_client::names;
 use snic_client::output::{changes, consolidation, text, views};
+use snic_client::{Client, Failure};
 
 /// Size of a chunk, in bytes: a quarter of a message's limit, so that the server sees progress often enough
 /// on a slow link.
@@ -167,31 +168,42 @@ async fn upload(session: &mut CliSession, new: NewBitstream) -> Result<(), Failu
     };
     let header = BitstreamHeader {
         bitstream_id: text::id(&names::bitstream(&new.name)?).to_owned(),
-        digest: Digest::of(&bytes).to_string(),
-        size_bytes: bytes.len() as u64,
         nts,
         region_kind: kind.into(),
         card_model: new.model,
         shareable: new.shareable,
-        request_id: request_id(),
         signature: new.signature.as_deref().map_or(Ok(Vec::new()), signature)?,
         labels: new.notes.labels(),
         description: new.notes.description,
+        ..BitstreamHeader::default()
     };
-    let messages = messages(header, &bytes);
-    let client = session.client()?;
+    let uploaded = send(&session.client()?, header, &bytes).await?;
+    session.output.one(&uploaded, views::bitstream)
+}
+
+/// Uploads the bytes; sets their digest and size, and the request's id.
+pub(super) async fn send(
+    client: &Client,
+    header: BitstreamHeader,
+    bytes: &Bytes,
+) -> Result<Bitstream, Failure> {
+    let header = BitstreamHeader {
+        digest: Digest::of(bytes).to_string(),
+        size_bytes: bytes.len() as u64,
+        request_id: request_id(),
+        ..header
+    };
     let uploaded = client
-        .call(messages, |client, request| async move {
+        .call(messages(header, bytes), |client, request| async move {
             let request = request.map(tokio_stream::iter);
             client.bitstreams().upload_bitstream(request).await
         })
         .await?;
-    let uploaded = uploaded.bitstream.ok_or_else(|| Failure::without("bitstream"))?;
-    session.output.one(&uploaded, views::bitstream)
+    uploaded.bitstream.ok_or_else(|| Failure::without("bitstream"))
 }
 
 /// Reads a signature of 64 bytes. The server checks it too, but cannot name the file.
-fn signature(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(super) fn signature(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     File::open(path).map_err(failed)?.take(65).read_to_end(&mut bytes).map_err(failed)?;
@@ -203,7 +215,7 @@ fn signature(path: &Path) -> Result<Vec<u8>, Failure> {
     Err(Failure::usage(message, "bitstreams/README.md shows how to sign a bitstream"))
 }
 
-fn read(path: &Path) -> Result<Bytes, Failure> {
+pub(super) fn read(path: &Path) -> Result<Bytes, Failure> {
     let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
     let limit = BITSTREAM_BYTES_MAX.get();
     let mut bytes = Vec::new();

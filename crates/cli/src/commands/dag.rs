@@ -23,7 +23,7 @@ use snic_client::{Client, Failure};
 use snic_dagfile::{self as dagfile, DagFile};
 
 /// What a DAG file says of a DAG: an update from a file sets all of it.
-const IN_FILES: &[&str] = &[
+pub(super) const IN_FILES: &[&str] = &[
     "nodes",
     "edges",
     "bandwidth_bps",
@@ -152,7 +152,7 @@ impl CliSession {
     }
 
     /// The parent for lists: the tenant, or all tenants.
-    fn dags_parent(&self, is_all: bool) -> Result<String, Failure> {
+    pub(super) fn dags_parent(&self, is_all: bool) -> Result<String, Failure> {
         match self.tenant()? {
             Some(tenant) if !is_all => names::tenant(&tenant),
             _ => Ok("tenants/-".to_owned()),

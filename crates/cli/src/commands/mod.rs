@@ -1,5 +1,6 @@
 //! The verbs: each sends requests and prints the replies.
 
+mod apply;
 mod audit;
 mod auth;
 mod batch;
@@ -99,6 +100,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
     let mut session = CliSession { global: cli.global, output };
     let session = &mut session;
     match cli.command {
+        Command::Apply(options) => apply::run(session, options).await,
         Command::Dag(command) => dag::run(session, command).await,
         Command::Tenant(command) => tenant::run(session, command).await,
         Command::Nt(command) => nt::run(session, command).await,

@@ -3,7 +3,9 @@
 
 use std::sync::LazyLock;
 
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
+};
 use serde::{Serialize, Serializer};
 use snic_api::v1;
 
@@ -27,6 +29,7 @@ resources!(
     AuditEntry,
     CheckAccessResponse,
     Bitstream,
+    BitstreamHeader,
     Card,
     Dag,
     WatchDagsResponse,
@@ -78,14 +81,83 @@ impl JsonMessage {
     /// # Errors
     /// [`Failure::Reply`] if it does not match its descriptor.
     pub fn new<R: PrintedMessage>(message: &R) -> Result<Self, Failure> {
-        let pool = POOL.as_ref().map_err(|error| Failure::Reply(error.clone()))?;
-        let descriptor = pool
-            .get_message_by_name(R::NAME)
-            .ok_or_else(|| Failure::Reply(format!("{} has no descriptor", R::NAME)))?;
-        DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice())
+        DynamicMessage::decode(descriptor::<R>()?, message.encode_to_vec().as_slice())
             .map(Self)
             .map_err(|error| Failure::Reply(error.to_string()))
     }
+}
+
+fn descriptor<R: PrintedMessage>() -> Result<MessageDescriptor, Failure> {
+    let pool = POOL.as_ref().map_err(|error| Failure::Reply(error.clone()))?;
+    let found = pool.get_message_by_name(R::NAME);
+    found.ok_or_else(|| Failure::Reply(format!("{} has no descriptor", R::NAME)))
+}
+
+/// A message from JSON with the field names of the proto files. Values of enums may be short, such as `known-nt` for
+/// `REGION_KIND_KNOWN_NT`.
+///
+/// # Errors
+/// The path of a field, such as `quota.dags_max`, and what is wrong with it.
+pub fn from_json<R: PrintedMessage + Default>(
+    mut json: serde_json::Value,
+) -> Result<R, (String, String)> {
+    let whole = |error: String| (String::new(), error);
+    let descriptor = descriptor::<R>().map_err(|failure| whole(failure.to_string()))?;
+    if let Some(fields) = json.as_object_mut() {
+        for (key, value) in fields {
+            let field = descriptor.get_field_by_name(key);
+            if let (Some(Kind::Enum(names)), Some(word)) = (field.map(|f| f.kind()), value.as_str())
+            {
+                let end = format!("_{}", word.to_uppercase().replace('-', "_"));
+                let mut long = names.values().filter(|name| name.name().ends_with(&end));
+                if let (None, Some(long)) = (names.get_value_by_name(word), long.next()) {
+                    *value = long.name().into();
+                }
+            }
+        }
+    }
+    let message = DynamicMessage::deserialize(descriptor.clone(), json.clone());
+    let message = message.map_err(|error| {
+        wrong_field(&descriptor, &json).unwrap_or_else(|| whole(error.to_string()))
+    })?;
+    message.transcode_to().map_err(|error| whole(error.to_string()))
+}
+
+/// The first field that cannot be read by itself, and why; of a message in a field its part.
+fn wrong_field(message: &MessageDescriptor, json: &serde_json::Value) -> Option<(String, String)> {
+    json.as_object()?.iter().find_map(|(key, value)| {
+        let alone = serde_json::json!({ key: value });
+        let error = DynamicMessage::deserialize(message.clone(), alone).err()?;
+        let field = message.get_field_by_name(key);
+        let inner = field.as_ref().map(FieldDescriptor::kind);
+        let inner = inner.as_ref().and_then(|kind| wrong_field(kind.as_message()?, value));
+        Some(match inner {
+            Some((path, error)) => (format!("{key}.{path}"), error),
+            None => (key.clone(), format!("{value} is not a value of {key}: {error}")),
+        })
+    })
+}
+
+/// The names of a message's fields: those that a request may set, and those that only the server sets.
+///
+/// # Errors
+/// [`Failure::Reply`] if it has no descriptor.
+pub fn fields_of<R: PrintedMessage>() -> Result<(Vec<String>, Vec<String>), Failure> {
+    let name = |field: &FieldDescriptor| field.name().to_owned();
+    let fields: Vec<FieldDescriptor> = descriptor::<R>()?.fields().collect();
+    let settable = |field: &&FieldDescriptor| is_settable(field);
+    let others = fields.iter().filter(|field| !is_settable(field)).map(name).collect();
+    Ok((fields.iter().filter(settable).map(name).collect(), others))
+}
+
+/// Whether a request may set a field, by its annotation in the proto file.
+fn is_settable(field: &FieldDescriptor) -> bool {
+    let behaviour = field.parent_pool().get_extension_by_name("google.api.field_behavior");
+    let options = field.options();
+    let values = behaviour.map(|behaviour| options.get_extension(&behaviour).into_owned());
+    let values = values.as_ref().and_then(|values| values.as_list()).unwrap_or_default();
+    // 1: OPTIONAL, 2: REQUIRED.
+    values.iter().any(|value| matches!(value.as_enum_number(), Some(1 | 2)))
 }
 
 impl Serialize for JsonMessage {
@@ -123,6 +195,34 @@ mod tests {
         JsonMessage::new(&v1::Rule::default()).unwrap();
         JsonMessage::new(&v1::Tenant::default()).unwrap();
         JsonMessage::new(&v1::Region::default()).unwrap();
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again_and_enums_may_be_short() {
+        let nt = v1::NtType { latency_cycles: 12, traffic: 2, ..v1::NtType::default() };
+        assert_eq!(from_json::<v1::NtType>(value(&nt)), Ok(nt));
+        let header = from_json::<v1::BitstreamHeader>(json!({"region_kind": "user-nt"}));
+        assert_eq!(header.map(|header| header.region_kind()), Ok(v1::RegionKind::UserNt));
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_named_with_its_path() {
+        for (json, path) in [
+            (json!({"weight": 2, "quota": {"dags_max": -1}}), "quota.dags_max"),
+            (json!({"weight": "heavy"}), "weight"),
+            (json!({"labels": {"a": 5}}), "labels.a"),
+            (json!([]), ""),
+        ] {
+            let (found, _) = from_json::<v1::Tenant>(json).expect_err(path);
+            assert_eq!(found, path);
+        }
+    }
+
+    #[test]
+    fn only_what_a_request_may_set_is_settable() {
+        let (settable, others) = fields_of::<v1::Tenant>().unwrap();
+        assert_eq!(settable, ["weight", "quota", "etag", "labels", "description"]);
+        assert!(others.contains(&"uid".to_owned()) && others.contains(&"name".to_owned()));
     }
 
     #[test]
