@@ -38,5 +38,5 @@ mod opening;
 pub mod steady;
 mod store;
 
-pub use opening::{Opened, Recovery, is_in_use};
+pub use opening::{Opened, Recovery, is_in_use, keeps_damaged};
 pub use store::{SledOptions, SledStore};

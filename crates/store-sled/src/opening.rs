@@ -328,13 +328,31 @@ fn fill(
     engine.sync()
 }
 
+/// What a damaged database is called, before its number.
+const DAMAGED: &str = "db.damaged";
+
+/// Whether a damaged database is kept beside the one in its place: until somebody has looked and removed it, records
+/// may be missing.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn keeps_damaged(folder: &Path) -> Result<bool, StoreError> {
+    let failed = |error| StoreError::io(format!("read the folder {}", folder.display()), error);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        if entry.map_err(failed)?.file_name().to_string_lossy().starts_with(DAMAGED) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Renames sled's folder to the first free `db.damaged-<n>`.
 fn move_aside(folder: &Path) -> Result<PathBuf, StoreError> {
     let database = folder.join("db");
     let target = (1_u32..)
-        .map(|n| folder.join(format!("db.damaged-{n}")))
+        .map(|n| folder.join(format!("{DAMAGED}-{n}")))
         .find(|path| !path.exists())
-        .unwrap_or_else(|| folder.join("db.damaged"));
+        .unwrap_or_else(|| folder.join(DAMAGED));
     fs::rename(&database, &target)
         .and_then(|()| sync_folder_of(&database))
         .map_err(|error| StoreError::io(format!("rename {}", database.display()), error))?;

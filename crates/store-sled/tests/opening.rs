@@ -10,7 +10,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use snic_ports::store::{Batch, Store, StoreError};
 use snic_store_sled::inspection::inspect;
-use snic_store_sled::{Opened, Recovery, SledOptions, SledStore};
+use snic_store_sled::{Opened, Recovery, SledOptions, SledStore, keeps_damaged};
 
 type Records = Vec<(String, Vec<u8>)>;
 
@@ -268,6 +268,12 @@ fn when_database_and_journal_are_damaged_the_message_says_what_may_be_lost() {
     assert!(recovery.to_string().contains("may be lost"), "{recovery}");
     let last = 100 + recovery.replayed_groups - 1;
     assert_eq!(opened.store.get("last").unwrap(), Some(last.to_string().into_bytes()));
+    // The next opening finds nothing wrong, and what was lost is lost all the same.
+    drop(opened.store);
+    assert!(crashed.open().unwrap().recovered.is_none());
+    assert!(keeps_damaged(&crashed.path("")).unwrap());
+    fs::remove_dir_all(crashed.path("db.damaged-1")).unwrap();
+    assert!(!keeps_damaged(&crashed.path("")).unwrap());
 }
 
 #[test]

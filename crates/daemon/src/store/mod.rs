@@ -10,13 +10,14 @@ use snic_controller::{
     Controller, ControllerSettings, Migrated, RecordWrite, SetAside, is_set_aside, migrate,
 };
 use snic_ports::store::{Batch, Store, Write};
-use snic_store_sled::{SledOptions, steady};
+use snic_store_sled::{SledOptions, keeps_damaged, steady};
 
 use crate::secrets::random;
 
 pub use command::{StoreOptions, run};
 
-/// The store, and whether all records that it ever had are there and can be written.
+/// The store, and whether all records that it ever had are there and can be written: they may not be while a damaged
+/// database is kept beside it, from whichever start.
 ///
 /// # Errors
 /// Another daemon has it open, or it cannot even be read.
@@ -31,8 +32,9 @@ pub fn open(folder: &Path) -> Result<(Arc<dyn Store>, bool)> {
             "the store can only be read: changes are refused until it can be written"
         );
     }
-    let is_whole =
-        opened.failure.is_none() && opened.recovered.as_ref().is_none_or(|made| made.complete);
+    let is_whole = opened.failure.is_none()
+        && opened.recovered.as_ref().is_none_or(|made| made.complete)
+        && !keeps_damaged(folder).context("look for damaged databases")?;
     if let Some(recovery) = opened.recovered {
         if recovery.complete {
             tracing::warn!("{recovery}");
@@ -107,4 +109,23 @@ fn write(store: &dyn Store, writes: impl Iterator<Item = RecordWrite>) -> Result
 fn secret() -> Result<u64> {
     let [a, b, c, d, e, f, g, h, ..] = random()?;
     Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of bitstreams that no record names are deleted only where it is certain that none was lost.
+    #[test]
+    fn a_store_beside_a_damaged_database_is_not_taken_for_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let is_whole = || open(folder.path()).expect("it opens").1;
+        assert!(is_whole());
+        let damaged = folder.path().join("db.damaged-1");
+        std::fs::create_dir(&damaged).expect("a folder in it");
+        assert!(!is_whole());
+        assert!(!is_whole(), "nor with the next start");
+        std::fs::remove_dir(&damaged).expect("it was made");
+        assert!(is_whole(), "whoever removes it has looked");
+    }
 }
