@@ -152,7 +152,7 @@ fn differences(before: &BTreeMap<String, InForce>, now: &BTreeMap<String, InForc
     for (name, file) in now {
         let policies = file.parsed.len();
         match before.get(name) {
-            None => changes.push(format!("authorization/{name} is new ({policies} policies)")),
+            None => changes.push(format!("authorization/{name} is new (policies: {policies})")),
             Some(before) if before.text != file.text => {
                 let was = before.parsed.len();
                 changes.push(format!("authorization/{name} ({was} policies → {policies})"));
@@ -237,7 +237,7 @@ mod tests {
 
         fs::write(own.join("deletes.cedar"), NO_DELETES).expect("written");
         let second = files.read();
-        assert_eq!(second.changes, ["authorization/deletes.cedar is new (1 policies)"]);
+        assert_eq!(second.changes, ["authorization/deletes.cedar is new (policies: 1)"]);
         assert!(!may(&second, "tenant/acme", "DeleteDag", WEB));
 
         fs::write(own.join("deletes.cedar"), "\nforbid (principal, axtion, resource);")
@@ -248,7 +248,7 @@ mod tests {
         let third = files.read();
         let [why] = &third.rejected[..] else { panic!("{:?}", third.rejected) };
         assert!(why.contains("deletes.cedar:2: ") && why.contains("stays in force"), "{why}");
-        assert_eq!(third.changes, ["authorization/bob.cedar is new (1 policies)"]);
+        assert_eq!(third.changes, ["authorization/bob.cedar is new (policies: 1)"]);
         assert!(!may(&third, "tenant/acme", "DeleteDag", WEB), "its last text");
         assert!(may(&third, "tenant/acme/bob", "GetDag", WEB), "the other file");
 

@@ -14,6 +14,7 @@ use snic_store_sled::is_in_use;
 use tempfile::TempDir;
 
 use crate::settings::{CardSettings, Driver, Settings, XrtSettings};
+use crate::wiring::unknown_model;
 use crate::xrt::RoleCheck;
 use crate::{policies, serving, xrt};
 
@@ -90,7 +91,7 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     let profiles =
         findings.add("profiles", "all are valid", profiles.map_err(|error| error.to_string()));
     let Some(catalogue) = profiles else {
-        bail!("{} problems found; see the lines that start with WRONG", findings.wrong);
+        bail!("problems found: {}; see the lines that start with WRONG", findings.wrong);
     };
     if settings.cards.is_empty() {
         findings.wrong("cards", "there is no [[cards]] in the settings, so no DAG fits; add one");
@@ -114,7 +115,7 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
                 }
             }
             (_, _) if catalogue.card(&card.model).is_none() => {
-                findings.wrong(card.id.as_str(), &unknown_model(card));
+                findings.wrong(card.id.as_str(), &unknown_model(card, &catalogue));
             }
             (driver, _) => {
                 let kind = if driver == Driver::Soft { "software" } else { "simulated" };
@@ -124,7 +125,7 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     }
     match findings.wrong {
         0 => Ok(()),
-        wrong => bail!("{wrong} problems found; see the lines that start with WRONG"),
+        wrong => bail!("problems found: {wrong}; see the lines that start with WRONG"),
     }
 }
 
@@ -327,7 +328,7 @@ fn role(
 ) -> Option<Digest> {
     let id = card.id.as_str();
     let Some(profile) = catalogue.card(&card.model) else {
-        findings.wrong(id, &unknown_model(card));
+        findings.wrong(id, &unknown_model(card, catalogue));
         return None;
     };
     let check = RoleCheck {
@@ -347,10 +348,6 @@ fn role(
             None
         }
     }
-}
-
-fn unknown_model(card: &CardSettings) -> String {
-    format!("unknown card model {}; put its profile into profiles_dir", card.model)
 }
 
 /// A physical card needs the driver and device nodes that this user may open.

@@ -163,6 +163,16 @@ fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()>
     Ok(())
 }
 
+/// The settings name a model of which there is no profile.
+pub(crate) fn unknown_model(card: &CardSettings, catalogue: &Catalogue) -> String {
+    let known: Vec<String> = catalogue.cards.iter().map(|c| c.model.to_string()).collect();
+    format!(
+        "unknown card model {}; known models: {}; for another, put its profile into profiles_dir",
+        card.model,
+        known.join(", ")
+    )
+}
+
 fn slot(
     card: &CardSettings,
     settings: &Settings,
@@ -170,15 +180,9 @@ fn slot(
     links: &CardLinks,
     simulated: &mut BTreeMap<CardId, SharedSimCard>,
 ) -> Result<CardSlot> {
-    let profile = catalogue.card(&card.model).cloned().with_context(|| {
-        let known: Vec<String> = catalogue.cards.iter().map(|c| c.model.to_string()).collect();
-        format!(
-            "card {}: unknown card model {}; known models: {}",
-            card.id,
-            card.model,
-            known.join(", ")
-        )
-    })?;
+    let profile = catalogue.card(&card.model).cloned();
+    let profile =
+        profile.with_context(|| format!("card {}: {}", card.id, unknown_model(card, catalogue)))?;
     let deadlines = Deadlines::of(&profile);
     let (open, prepare_role): (Open, PrepareRole) = match card.driver {
         Driver::Sim => {
