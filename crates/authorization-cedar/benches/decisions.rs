@@ -1,11 +1,11 @@
-//! How long a decision takes, by the number of policies.
+//! How long a decision takes, by the number of policies, and by the rules of a server without any.
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use snic_authorization_cedar::{CedarPolicies, DEFAULT, PolicyFile};
 use snic_front::access::CONTROL;
-use snic_front::authorization::{Authorizer as _, NamedResource, Question};
+use snic_front::authorization::{Authorizer as _, BuiltIn, NamedResource, Question};
 use snic_front::identity::CallerIdentity;
 
 fn decisions(criterion: &mut Criterion) {
@@ -26,6 +26,9 @@ fn decisions(criterion: &mut Criterion) {
         let policies = CedarPolicies::new(&files);
         let question =
             Question { identity: &identity, row, resource: &resource, validate_only: false };
+        group.bench_function(BenchmarkId::new("rules", 3 + more), |bencher| {
+            bencher.iter(|| BuiltIn.decide(black_box(&question)));
+        });
         group.bench_function(BenchmarkId::new("decide", 3 + more), |bencher| {
             bencher.iter(|| policies.decide(black_box(&question)));
         });

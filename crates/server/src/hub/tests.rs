@@ -206,6 +206,7 @@ async fn a_follower_is_woken_only_for_its_topic() {
     let waiting = tokio::time::timeout(std::time::Duration::ZERO, follower.changed());
     waiting.await.expect_err("that is another's");
     hub.push(change("op"), 30);
-    follower.changed().await;
+    let woken = tokio::time::timeout(std::time::Duration::from_secs(60), follower.changed());
+    woken.await.expect("it is woken for its own topic");
     assert_eq!(seen(&mut follower), Ok(vec![30]));
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use snic_api::v1;
 use snic_front::TlsReloader;
+use snic_front::settings::Limits;
 use tonic::{Code, Status};
 
 use crate::rig::{Authority, Client, DOMAIN, Rig, in_time};
@@ -12,8 +13,8 @@ async fn list(client: &mut Client) -> Result<(), Status> {
     client.tenants.list_tenants(v1::ListTenantsRequest::default()).await.map(|_| ())
 }
 
-/// Waits until a watch that was open ends, and asserts that no call of its client succeeds any more.
-async fn ends(client: &mut Client, mut open: tonic::Streaming<v1::WatchDagsResponse>) {
+/// Waits until a watch that was open ends, with an error.
+async fn is_cut_off(mut open: tonic::Streaming<v1::WatchDagsResponse>) {
     let end = in_time(async {
         loop {
             match open.message().await {
@@ -22,9 +23,13 @@ async fn ends(client: &mut Client, mut open: tonic::Streaming<v1::WatchDagsRespo
                 Err(status) => return Some(status),
             }
         }
-    })
-    .await;
-    assert!(end.is_some(), "a watch does not end without an error");
+    });
+    assert!(end.await.is_some(), "a watch does not end without an error");
+}
+
+/// Waits until a watch that was open ends, and asserts that no call of its client succeeds any more.
+async fn ends(client: &mut Client, open: tonic::Streaming<v1::WatchDagsResponse>) {
+    is_cut_off(open).await;
     let status = in_time(list(client)).await.expect_err("its connection is closed");
     assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{status:?}");
 }
@@ -47,6 +52,23 @@ async fn a_connection_ends_when_its_certificate_expires() {
     assert!(SystemTime::now() > end);
     let mut other = rig.client("operator/root").await;
     list(&mut other).await.expect("another certificate is valid");
+    rig.stop().await;
+}
+
+/// A connection ends at its age, with all that is open on it; its client makes another.
+#[tokio::test]
+async fn a_connection_ends_at_its_age() {
+    let second = Duration::from_secs(1);
+    let limits = Limits { connection_age_max: second, grace: second, ..Limits::default() };
+    let rig = Rig::with(limits).await;
+    let mut client = rig.client("operator/root").await;
+    let open = watch(&mut client).await;
+    is_cut_off(open).await;
+    in_time(async {
+        // A call may still meet the end of the old connection.
+        while list(&mut client).await.is_err() {}
+    })
+    .await;
     rig.stop().await;
 }
 
