@@ -153,6 +153,7 @@ fn resources_have_types_and_patterns() {
         ("Bitstream", "bitstreams/{bitstream}"),
         ("Card", "cards/{card}"),
         ("Dag", "tenants/{tenant}/dags/{dag}"),
+        ("Host", "hosts/{host}"),
         ("NtType", "ntTypes/{nt_type}"),
         ("Operation", "operations/{operation}"),
         ("Region", "cards/{card}/regions/{region}"),

@@ -255,12 +255,16 @@ impl Names {
         entities: &mut HashMap<EntityUid, Entity>,
     ) -> EntityUid {
         use snic_controller::Caller;
+        use snic_front::identity::Party;
         let bare = |uid: EntityUid| Entity::new_no_attrs(uid, HashSet::new());
-        let entity = match (identity.caller(), identity.member()) {
-            (Caller::Operator(name), _) => bare(self.uid("Operator", name)),
-            (Caller::Orchestrator(name), _) => bare(self.uid("Orchestrator", name)),
-            (Caller::Tenant(id), None) => return self.tenant(id.as_str(), entities),
-            (Caller::Tenant(id), Some(member)) => {
+        let entity = match (identity.party(), identity.member()) {
+            // Policies are not asked about hosts and replicas: no method that they decide about is open to these.
+            (Party::Host(name), _) => bare(self.uid("Host", name)),
+            (Party::Replica(name), _) => bare(self.uid("Replica", name)),
+            (Party::Caller(Caller::Operator(name)), _) => bare(self.uid("Operator", name)),
+            (Party::Caller(Caller::Orchestrator(name)), _) => bare(self.uid("Orchestrator", name)),
+            (Party::Caller(Caller::Tenant(id)), None) => return self.tenant(id.as_str(), entities),
+            (Party::Caller(Caller::Tenant(id)), Some(member)) => {
                 let tenant = self.tenant(id.as_str(), entities);
                 let uid = self.uid("Member", &format!("{id}/{member}"));
                 let attribute = RestrictedExpression::new_entity_uid(tenant.clone());

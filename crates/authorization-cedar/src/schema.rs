@@ -48,7 +48,7 @@ pub(crate) fn groups(row: Row) -> Vec<&'static str> {
         Access::Anyone => Some("TenantMethod"),
         Access::Orchestrator => Some("OrchestratorMethod"),
         Access::Operator => Some("OperatorMethod"),
-        Access::Open | Access::Identified => None,
+        Access::Open | Access::Identified | Access::Host | Access::Replica => None,
     };
     effect.into_iter().chain(callers).collect()
 }

@@ -20,6 +20,10 @@ pub enum Access {
     Orchestrator,
     /// Operators.
     Operator,
+    /// Daemons of a fleet's hosts, each for itself.
+    Host,
+    /// Replicas of a fleet's service.
+    Replica,
 }
 
 /// Duration of a method's calls, which decides their limits.
@@ -48,12 +52,13 @@ pub struct Row {
     pub changes: bool,
 }
 
-const fn row(path: &'static str, access: Access, span: Span) -> Row {
+/// The row of a method that only reads.
+pub const fn row(path: &'static str, access: Access, span: Span) -> Row {
     Row { path, access, span, changes: false }
 }
 
 /// The row of a method that changes something.
-const fn change(path: &'static str, access: Access, span: Span) -> Row {
+pub const fn change(path: &'static str, access: Access, span: Span) -> Row {
     Row { path, access, span, changes: true }
 }
 
@@ -169,9 +174,9 @@ impl Row {
         }
     }
 
-    /// Whether policies decide about the method: not where everybody may call it.
+    /// Whether policies decide about the method: not where everybody may call it, nor between the parts of a fleet.
     pub const fn is_decided(&self) -> bool {
-        !matches!(self.access, Open | Identified)
+        !matches!(self.access, Open | Identified | Access::Host | Access::Replica)
     }
 
     /// Whether the method is a health check or a heartbeat, by which others judge whether this

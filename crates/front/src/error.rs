@@ -40,6 +40,9 @@ pub fn kind_of(resource: &str) -> &'static str {
         ["classificationRules", _] => "classification rule",
         ["operations", _] => "operation",
         ["vmBindings", _] => "binding",
+        ["hosts", _] => "host",
+        ["projects", _] => "project",
+        ["tenants", _, "reservations", _] => "reservation",
         _ => "resource",
     }
 }
@@ -53,6 +56,9 @@ mod tests {
     #[rstest]
     #[case("tenants/a/dags/b", "DAG")]
     #[case("tenants/a", "tenant")]
+    #[case("tenants/a/reservations/0", "reservation")]
+    #[case("hosts/h", "host")]
+    #[case("projects/p", "project")]
     #[case("ntTypes/a.b", "network task type")]
     #[case("bitstreams/x", "bitstream")]
     #[case("cards/c/regions/1", "region")]

@@ -60,19 +60,41 @@ impl fmt::Display for TrustDomain {
 /// Who calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallerIdentity {
-    caller: Caller,
+    party: Party,
     member: Option<TenantId>,
 }
 
+/// Whom a certificate can name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Party {
+    /// Somebody for whom requests are carried out.
+    Caller(Caller),
+    /// The daemon of a host of a fleet.
+    Host(String),
+    /// A replica of the fleet's service, which vouches for those whose requests it passes on.
+    Replica(String),
+}
+
 impl CallerIdentity {
-    /// Whom it acts for. The controller knows nothing else of a caller.
-    pub const fn caller(&self) -> &Caller {
-        &self.caller
+    /// Whom it names.
+    pub const fn party(&self) -> &Party {
+        &self.party
+    }
+
+    /// Whom it acts for; `None` for hosts and replicas of a fleet. The controller knows nothing else of a caller.
+    pub const fn caller(&self) -> Option<&Caller> {
+        match &self.party {
+            Party::Caller(caller) => Some(caller),
+            Party::Host(_) | Party::Replica(_) => None,
+        }
     }
 
     /// The tenant for which it acts, if it is a tenant or a member of one.
     pub const fn tenant(&self) -> Option<&TenantId> {
-        self.caller.tenant()
+        match self.caller() {
+            Some(caller) => caller.tenant(),
+            None => None,
+        }
     }
 
     /// The member's name, if it is a member of a tenant.
@@ -80,10 +102,14 @@ impl CallerIdentity {
         self.member.as_ref().map(TenantId::as_str)
     }
 
-    /// Parses `tenant/<id>`, `tenant/<id>/<member>`, `operator/<name>` or `orchestrator/<name>`; names
-    /// follow the rules of ids.
+    /// Parses `tenant/<id>`, `tenant/<id>/<member>`, `operator/<name>`, `orchestrator/<name>` or `replica/<name>`,
+    /// whose names follow the rules of ids, or `host/<name>`, a name as in DNS.
     pub fn parse(path: &str) -> Option<Self> {
         let (kind, name) = path.split_once('/')?;
+        if kind == "host" {
+            let host = is_host_name(name).then(|| name.to_owned())?;
+            return Some(Self { party: Party::Host(host), member: None });
+        }
         let (name, member) = match name.split_once('/') {
             Some((name, member)) if kind == "tenant" => (name, Some(TenantId::new(member).ok()?)),
             _ => (name, None),
@@ -93,21 +119,42 @@ impl CallerIdentity {
             "tenant" => Caller::Tenant(id),
             "operator" => Caller::Operator(id.to_string()),
             "orchestrator" => Caller::Orchestrator(id.to_string()),
+            "replica" => {
+                return Some(Self { party: Party::Replica(id.to_string()), member: None });
+            }
             _ => return None,
         };
-        Some(Self { caller, member })
+        Some(Self { party: Party::Caller(caller), member })
     }
 }
 
 impl From<Caller> for CallerIdentity {
     fn from(caller: Caller) -> Self {
-        Self { caller, member: None }
+        Self { party: Party::Caller(caller), member: None }
     }
+}
+
+/// Longest name of a host, in characters: that of DNS.
+const HOST_CHARS_MAX: usize = 253;
+
+/// 1 to 253 of a-z, 0-9, '-' and '.', a letter or digit first and last.
+fn is_host_name(text: &str) -> bool {
+    let is_end = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.len() <= HOST_CHARS_MAX
+        && bytes.first().is_some_and(is_end)
+        && bytes.last().is_some_and(is_end)
+        && bytes.iter().all(|b| is_end(b) || matches!(b, b'-' | b'.'))
 }
 
 impl fmt::Display for CallerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.caller, &self.member) {
+        let caller = match &self.party {
+            Party::Caller(caller) => caller,
+            Party::Host(name) => return write!(f, "host/{name}"),
+            Party::Replica(name) => return write!(f, "replica/{name}"),
+        };
+        match (caller, &self.member) {
             (Caller::Operator(name), _) => write!(f, "operator/{name}"),
             (Caller::Orchestrator(name), _) => write!(f, "orchestrator/{name}"),
             (Caller::Tenant(tenant), None) => write!(f, "tenant/{tenant}"),
@@ -284,8 +331,8 @@ impl UnixUser {
     }
 
     /// Its first identity. Of one with `*`, only the kind means something.
-    pub fn default_caller(&self) -> Option<&Caller> {
-        self.allowed.first().map(|(Allowed::One(one) | Allowed::Every(one))| one.caller())
+    pub fn default_identity(&self) -> Option<&CallerIdentity> {
+        self.allowed.first().map(|(Allowed::One(one) | Allowed::Every(one))| one)
     }
 
     /// The identity of a request with these headers.
@@ -324,6 +371,23 @@ mod tests {
     use super::*;
 
     #[rstest]
+    #[case("host/rack1-h3.example.org", Some(Party::Host("rack1-h3.example.org".into())))]
+    #[case("replica/r1", Some(Party::Replica("r1".into())))]
+    #[case("host/", None)]
+    #[case("host/-h", None)]
+    #[case("host/h/1", None)]
+    #[case("host/H", None)]
+    #[case("replica/r.1", None)]
+    fn hosts_and_replicas_act_for_nobody(#[case] path: &str, #[case] party: Option<Party>) {
+        let parsed = CallerIdentity::parse(path);
+        assert_eq!(parsed.as_ref().map(CallerIdentity::party), party.as_ref());
+        if let Some(identity) = parsed {
+            assert_eq!((identity.caller(), identity.tenant()), (None, None));
+            assert_eq!(identity.to_string(), path);
+        }
+    }
+
+    #[rstest]
     #[case("tenant/acme", Some(Caller::Tenant(TenantId::new("acme").expect("valid"))))]
     #[case("operator/root", Some(Caller::Operator("root".into())))]
     #[case("orchestrator/libvirt", Some(Caller::Orchestrator("libvirt".into())))]
@@ -345,7 +409,7 @@ mod tests {
     #[test]
     fn a_member_acts_for_its_tenant() {
         let bob = CallerIdentity::parse("tenant/acme/bob").expect("a member");
-        assert_eq!(bob.caller(), &Caller::Tenant(TenantId::new("acme").expect("valid")));
+        assert_eq!(bob.caller(), Some(&Caller::Tenant(TenantId::new("acme").expect("valid"))));
         assert_eq!(bob.member(), Some("bob"));
         assert_eq!(bob.to_string(), "tenant/acme/bob");
     }

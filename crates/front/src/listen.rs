@@ -446,9 +446,7 @@ impl Arrivals {
             None => Err(NoIdentity::NoCertificate(self.domain.clone())),
         };
         let (level, flow) = match &found {
-            Ok(identity) => {
-                (CallerLevel::of(identity.caller()), CallerFlow::from(identity.caller()))
-            }
+            Ok(identity) => (CallerLevel::of_identity(identity), CallerFlow::from(identity)),
             Err(_) => (CallerLevel::Unidentified, address),
         };
         let place = match place.change(level, flow.clone()) {
@@ -477,7 +475,8 @@ impl Arrivals {
                 return;
             }
         };
-        let level = user.default_caller().map_or(CallerLevel::Unidentified, CallerLevel::of);
+        let level =
+            user.default_identity().map_or(CallerLevel::Unidentified, CallerLevel::of_identity);
         let flow = CallerFlow::User(user.uid());
         let place = match self.places.enter(level, flow.clone()) {
             Ok(place) => place,

@@ -5,8 +5,8 @@
 //! | level | callers |
 //! |---|---|
 //! | health | heartbeats and health checks of orchestrators and operators |
-//! | operators | operators |
-//! | orchestrators | programs that start virtual machines |
+//! | operators | operators, and replicas of a fleet |
+//! | orchestrators | programs that start virtual machines, and hosts of a fleet |
 //! | tenants | tenants; each is a flow |
 //! | unidentified | connections without an identity; each address is a flow |
 //! | arriving | connections before their identity is known; each address is a flow |
@@ -22,6 +22,7 @@ use snic_controller::Caller;
 use snic_domain::TenantId;
 
 use crate::error::overloaded;
+use crate::identity::{CallerIdentity, Party};
 
 /// Number of levels.
 const LEVELS: usize = 7;
@@ -60,6 +61,10 @@ pub enum CallerFlow {
     Operator(String),
     /// A program that starts virtual machines.
     Orchestrator(String),
+    /// A host of a fleet.
+    Host(String),
+    /// A replica of a fleet's service.
+    Replica(String),
     /// A tenant, with its members.
     Tenant(TenantId),
     /// An address; of IPv6 the network of a host, because a host has as many addresses as it likes.
@@ -74,6 +79,16 @@ impl From<&Caller> for CallerFlow {
             Caller::Operator(name) => Self::Operator(name.clone()),
             Caller::Orchestrator(name) => Self::Orchestrator(name.clone()),
             Caller::Tenant(id) => Self::Tenant(id.clone()),
+        }
+    }
+}
+
+impl From<&CallerIdentity> for CallerFlow {
+    fn from(identity: &CallerIdentity) -> Self {
+        match identity.party() {
+            Party::Caller(caller) => caller.into(),
+            Party::Host(name) => Self::Host(name.clone()),
+            Party::Replica(name) => Self::Replica(name.clone()),
         }
     }
 }
@@ -98,6 +113,20 @@ impl CallerLevel {
             Caller::Orchestrator(_) => Self::Orchestrators,
             Caller::Tenant(_) => Self::Tenants,
         }
+    }
+
+    /// The level of an identity: hosts are programs, and replicas bring operators' requests, too.
+    pub fn of_identity(identity: &CallerIdentity) -> Self {
+        match identity.party() {
+            Party::Caller(caller) => Self::of(caller),
+            Party::Host(_) => Self::Orchestrators,
+            Party::Replica(_) => Self::Operators,
+        }
+    }
+
+    /// The level of an identity's health checks.
+    pub fn of_health_of(identity: &CallerIdentity) -> Self {
+        identity.caller().map_or(Self::Health, Self::of_health)
     }
 
     /// The level of a heartbeat or health check.

@@ -73,7 +73,7 @@ fn operators_only(domain: TrustDomain, authorization: Authorization) -> Authoriz
         PAGE_METHODS.into_iter().filter_map(|method| CONTROL.named(method)).collect();
     Arc::new(move |certificate| {
         match certificate.map(|der| identity::of_certificate(der, &domain)) {
-            Some(Ok(identity)) if matches!(identity.caller(), Caller::Operator(_)) => {
+            Some(Ok(identity)) if matches!(identity.caller(), Some(Caller::Operator(_))) => {
                 let authorizer = authorization.current();
                 let all = [NamedResource::everything()];
                 let may = |row| decide_all(&*authorizer, &identity, row, &all, false).allowed;

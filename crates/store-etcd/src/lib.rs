@@ -23,5 +23,5 @@ mod watching;
 
 pub use campaign::Campaign;
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
-pub use store::{EtcdStore, EtcdStoreSettings, folder_of_blobs};
+pub use store::{Blobs, EtcdStore, EtcdStoreSettings, folder_of_blobs};
 pub use watching::Watching;

@@ -55,6 +55,22 @@ const ARROWS: &[(&str, To)] = &[
     ),
     // What stands before the services of any server. Of the controller it knows only who calls.
     ("front", To::Only(&["admission", "api", "audit", "controller", "domain", "nts", "telemetry"])),
+    (
+        "fleetd",
+        To::Only(&[
+            "api",
+            "audit",
+            "bitstream",
+            "controller",
+            "domain",
+            "etcd",
+            "fleet",
+            "front",
+            "ports",
+            "store-etcd",
+            "telemetry",
+        ]),
+    ),
     // Decides what the front asks.
     ("authorization-*", To::Only(&["controller", "front"])),
     ("audit", To::Only(&["api", "controller", "domain"])),

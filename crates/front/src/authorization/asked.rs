@@ -1,6 +1,6 @@
 //! What each request is about.
 
-use snic_api::v1;
+use snic_api::{fleet_v1, v1};
 use snic_domain::limits::DAG_BATCH_MAX;
 
 use super::NamedResource;
@@ -75,6 +75,31 @@ about_everything! {
     WatchEventsRequest, WatchNtTypesRequest, WatchOperationsRequest, WatchRulesRequest,
     WatchTenantsRequest,
 }
+
+macro_rules! about_the_fleet {
+    ($($request:ident),+ $(,)?) => {
+        $(impl Asks for fleet_v1::$request {
+            fn asked(&self) -> AccessSubject {
+                these(NamedResource::everything())
+            }
+        })+
+    };
+}
+about_the_fleet! {
+    CordonHostRequest, CreateHostRequest, DeleteHostRequest, DrainHostRequest, FindHostsRequest,
+    GetFleetRequest, GetHostRequest, ListHostsRequest, UncordonHostRequest, UndrainHostRequest,
+}
+
+macro_rules! for_a_tenant {
+    ($($request:ident),+ $(,)?) => {
+        $(impl Asks for fleet_v1::$request {
+            fn asked(&self) -> AccessSubject {
+                these(NamedResource::named(&self.parent))
+            }
+        })+
+    };
+}
+for_a_tenant!(CreateReservationRequest, DeleteReservationRequest, RenewReservationRequest);
 
 macro_rules! asks_later {
     ($what:ident: $($request:ty),+) => {

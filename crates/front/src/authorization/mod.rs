@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::access::{Access, Row};
-use crate::identity::CallerIdentity;
+use crate::identity::{CallerIdentity, Party};
 use snic_controller::Caller;
 
 pub use asked::{AccessSubject, Asks};
@@ -69,18 +69,24 @@ impl Authorizer for BuiltIn {
     fn decide(&self, question: &Question<'_>) -> AccessDecision {
         let Question { identity, row, resource, .. } = question;
         let allowed = identity.member().is_none()
-            && is_within(*row, identity.caller())
+            && is_within(*row, identity)
             && !resource.is_foreign_to(identity);
         AccessDecision { allowed, policies: vec![BUILT_IN.to_owned()] }
     }
 }
 
 /// Whether this kind of caller could ever call the method.
-pub fn is_within(row: Row, caller: &Caller) -> bool {
+pub fn is_within(row: Row, identity: &CallerIdentity) -> bool {
     use Caller::{Operator, Orchestrator, Tenant};
-    match (row.access, caller) {
-        (Access::Open | Access::Identified, _) | (_, Operator(_)) => true,
-        (Access::Anyone, Tenant(_)) | (Access::Orchestrator, Orchestrator(_)) => true,
+    match (row.access, identity.party()) {
+        (Access::Open | Access::Identified, _) => true,
+        // Not even operators speak for a host or a replica.
+        (Access::Host, party) => matches!(party, Party::Host(_)),
+        (Access::Replica, party) => matches!(party, Party::Replica(_)),
+        (_, Party::Host(_) | Party::Replica(_)) => false,
+        (_, Party::Caller(Operator(_))) => true,
+        (Access::Anyone, Party::Caller(Tenant(_))) => true,
+        (Access::Orchestrator, Party::Caller(Orchestrator(_))) => true,
         (Access::Anyone | Access::Orchestrator | Access::Operator, _) => false,
     }
 }

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use snic_api::error::ApiError;
-use snic_controller::Caller;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Peer;
 use crate::access::{Row, Span};
 use crate::error::overloaded;
+use crate::identity::CallerIdentity;
 use crate::settings::Limits;
 use crate::share::{CallerFlow, CallerLevel, Place, Places};
 
@@ -42,7 +42,7 @@ impl Admission {
         &self,
         row: Row,
         peer: &Peer,
-        caller: Option<&Caller>,
+        caller: Option<&CallerIdentity>,
     ) -> Result<Permits, ApiError> {
         let connection = Arc::clone(&peer.call_slots).try_acquire_owned().map_err(|_| {
             let limit = self.calls_per_connection_max;
@@ -53,8 +53,8 @@ impl Admission {
         })?;
         let (level, flow) = match caller {
             None => (CallerLevel::Unidentified, peer.flow.clone()),
-            Some(caller) if row.is_health() => (CallerLevel::of_health(caller), caller.into()),
-            Some(caller) => (CallerLevel::of(caller), CallerFlow::from(caller)),
+            Some(caller) if row.is_health() => (CallerLevel::of_health_of(caller), caller.into()),
+            Some(caller) => (CallerLevel::of_identity(caller), CallerFlow::from(caller)),
         };
         let places = match row.span {
             Span::Short => &self.calls,

@@ -16,7 +16,7 @@ use tracing::field::Empty;
 use super::admission::Permits;
 use super::passage::Settled;
 use super::reply::code_in;
-use crate::identity::CallerIdentity;
+use crate::identity::{CallerIdentity, Party};
 
 /// One call, from its headers to its end.
 #[derive(Debug)]
@@ -74,11 +74,13 @@ impl Call {
     fn end(&self, code: Option<Code>) {
         // Without a status the caller disconnected before the end.
         let code = code.unwrap_or(Code::Cancelled);
-        let kind = match self.identity.as_ref().map(CallerIdentity::caller) {
+        let kind = match self.identity.as_ref().map(CallerIdentity::party) {
             None => "nobody",
-            Some(Caller::Operator(_)) => "operator",
-            Some(Caller::Tenant(_)) => "tenant",
-            Some(Caller::Orchestrator(_)) => "orchestrator",
+            Some(Party::Caller(Caller::Operator(_))) => "operator",
+            Some(Party::Caller(Caller::Tenant(_))) => "tenant",
+            Some(Party::Caller(Caller::Orchestrator(_))) => "orchestrator",
+            Some(Party::Host(_)) => "host",
+            Some(Party::Replica(_)) => "replica",
         };
         self.span.record("caller", kind);
         self.span.record("rpc.grpc.status_code", code as i32);

@@ -118,7 +118,7 @@ impl Rules {
         identity: Option<&CallerIdentity>,
         settled: &Settled,
     ) -> Result<(), ApiError> {
-        if identity.is_none_or(|identity| is_within(row, identity.caller())) {
+        if identity.is_none_or(|identity| is_within(row, identity)) {
             return Ok(());
         }
         let policies = vec![ACCESS_TABLE.to_owned()];
@@ -126,6 +126,8 @@ impl Rules {
         Err(match row.access {
             Access::Orchestrator => denied(row.path, "orchestrators and operators"),
             Access::Anyone => denied(row.path, "tenants and operators"),
+            Access::Host => denied(row.path, "hosts of the fleet"),
+            Access::Replica => denied(row.path, "replicas of the fleet's service"),
             Access::Open | Access::Identified | Access::Operator => denied(row.path, "operators"),
         })
     }
@@ -157,8 +159,7 @@ impl Rules {
             return Err(shutting_down().into());
         }
         let peer = peer(request)?;
-        let caller = identity.as_ref().map(CallerIdentity::caller);
-        let permits = self.admission.admit(row, peer, caller)?;
+        let permits = self.admission.admit(row, peer, identity.as_ref())?;
         let requested = deadline::requested(request.headers()).map_err(Status::from)?;
         let limit = match row.span {
             Span::Short => requested.unwrap_or(self.limits.deadline).min(self.limits.deadline_max),

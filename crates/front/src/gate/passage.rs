@@ -161,5 +161,7 @@ pub fn caller<T: Asks>(request: &tonic::Request<T>) -> Result<Caller, Status> {
     }
     let passage = passage(request)?;
     passage.decide_asked(request.get_ref())?;
-    Ok(passage.identity.caller().clone())
+    // Methods that ask for a caller are open to callers only.
+    let missing = || passage.refused().into();
+    passage.identity.caller().cloned().ok_or_else(missing)
 }

@@ -35,7 +35,7 @@ impl AuthorizationService for Services {
         let request = request.into_inner();
         let row = method(&request.method)?;
         let resource = resource(&request.resource)?;
-        let is_operator = matches!(passage.identity().caller(), Caller::Operator(_));
+        let is_operator = matches!(passage.identity().caller(), Some(Caller::Operator(_)));
         let identity = match request.identity.as_str() {
             "" => passage.identity().clone(),
             text if text == passage.identity().to_string() => passage.identity().clone(),
@@ -61,7 +61,7 @@ fn check(
 ) -> v1::CheckAccessResponse {
     let method = row.method();
     let answer = |allowed, reason, policies| v1::CheckAccessResponse { allowed, reason, policies };
-    if !is_within(row, identity.caller()) {
+    if !is_within(row, identity) {
         let reason = format!("{method} is not for this kind of caller, whatever policies say");
         return answer(false, reason, Vec::new());
     }

@@ -26,19 +26,25 @@ pub fn folder_of_blobs(folder: &Folder) -> Result<Arc<dyn ObjectStore>, StoreErr
 /// What the names of all blobs begin with.
 const FOLDER: &str = "bitstreams";
 
+/// Bitstreams by their digests.
 #[derive(Debug)]
-pub(super) struct Blobs {
+pub struct Blobs {
     objects: Arc<dyn ObjectStore>,
 }
 
 impl Blobs {
-    pub(super) const fn new(objects: Arc<dyn ObjectStore>) -> Self {
+    /// In this store of objects.
+    pub const fn new(objects: Arc<dyn ObjectStore>) -> Self {
         Self { objects }
     }
 
     /// Stores the bytes. An object that is there already is left alone if it still has its digest, and replaced if
     /// not.
-    pub(super) async fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    ///
+    /// The bytes have another digest, or cannot be stored.
+    pub async fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
         let actual = Digest::of(bytes);
         if actual != digest {
             return Err(StoreError::DigestMismatch { expected: digest, actual });
@@ -51,7 +57,11 @@ impl Blobs {
     }
 
     /// The bytes, checked.
-    pub(super) async fn get(&self, digest: Digest) -> Result<Vec<u8>, StoreError> {
+    ///
+    /// # Errors
+    ///
+    /// There are none, they have another digest, or cannot be read.
+    pub async fn get(&self, digest: Digest) -> Result<Vec<u8>, StoreError> {
         let read = async { self.objects.get(&path(digest)).await?.bytes().await };
         let bytes = read.await.map_err(|error| match error {
             Error::NotFound { .. } => StoreError::NoBlob(digest),

@@ -21,10 +21,9 @@ use snic_ports::store::snapshot::Snapshot;
 use snic_ports::store::{Batch, Done, Store, StoreError, check_limits};
 use tokio::runtime::Runtime;
 
-pub use blobs::folder_of_blobs;
+pub use blobs::{Blobs, folder_of_blobs};
 
 use crate::connection::{EtcdConnection, EtcdSettings};
-use blobs::Blobs;
 use layout::Layout;
 use reader::Reader;
 use writer::Writer;

@@ -1,0 +1,158 @@
+//! Asks whoever leads: this replica, or another one.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use snic_api::fleet_v1::AskRequest;
+use snic_api::fleet_v1::replica_service_client::ReplicaServiceClient;
+use snic_fleet::protocol::{Denied, FleetAsk, FleetCommand, FleetReply};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::{Code, Status};
+
+use crate::runner::{Leadership, RunnerHandle};
+
+/// How long a request waits for a leader: longer than an election takes.
+const LEADER_WAIT: Duration = Duration::from_secs(5);
+/// How long it waits before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long a connection to another replica may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long another replica may take for an answer, beside the caller's own deadline.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Largest answer of another replica: a page of records has about one MiB.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// The way to the leader.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    own: RunnerHandle,
+    tls: ClientTlsConfig,
+    /// By address. An election has few candidates, and those that are gone leave no more than a name.
+    channels: Mutex<BTreeMap<String, Channel>>,
+}
+
+impl Asking {
+    pub fn new(own: RunnerHandle, tls: ClientTlsConfig) -> Self {
+        Self { own, tls, channels: Mutex::default() }
+    }
+
+    /// Who leads.
+    pub fn leadership(&self) -> Leadership {
+        self.own.leadership().borrow().clone()
+    }
+
+    /// The replica here.
+    pub const fn own(&self) -> &RunnerHandle {
+        &self.own
+    }
+
+    /// Asks the leader. Where nobody leads, or the leader was lost and the request may be sent again, it waits for one for
+    /// a while.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub async fn ask(&self, ask: FleetAsk) -> Result<FleetReply, Denied> {
+        let until = Instant::now() + LEADER_WAIT;
+        loop {
+            let asked = match self.leadership() {
+                Leadership::Own => self.own.ask(ask.clone()).await,
+                Leadership::Other(address) => self.ask_at(&address, &ask).await,
+                Leadership::Nobody => Err(Denied::NotLeader),
+            };
+            let may_be_sent_again = match &asked {
+                Err(Denied::NotLeader) => true,
+                // A number makes sure that it is carried out once.
+                Err(Denied::Open) => ask.id.is_some() || only_reads(&ask.command),
+                _ => false,
+            };
+            if !may_be_sent_again || Instant::now() >= until {
+                return asked;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn ask_at(&self, address: &str, ask: &FleetAsk) -> Result<FleetReply, Denied> {
+        let channel = self.channel(address)?;
+        let body = serde_json::to_vec(ask).map_err(|error| Denied::Invalid(error.to_string()))?;
+        let mut client =
+            ReplicaServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+        let mut request = tonic::Request::new(AskRequest { ask: body });
+        request.set_timeout(ANSWER_MAX);
+        match client.ask(request).await {
+            Ok(reply) => {
+                let outcome = &reply.get_ref().outcome;
+                serde_json::from_slice(outcome).unwrap_or_else(|error| {
+                    tracing::error!(address, %error, "the leader's answer cannot be read");
+                    Err(Denied::Open)
+                })
+            }
+            Err(status) => {
+                tracing::debug!(address, %status, "the leader did not answer");
+                Err(failed(&status))
+            }
+        }
+    }
+
+    fn channel(&self, address: &str) -> Result<Channel, Denied> {
+        let mut channels = self.channels.lock();
+        if let Some(channel) = channels.get(address) {
+            return Ok(channel.clone());
+        }
+        let endpoint = Endpoint::from_shared(address.to_owned());
+        let endpoint = endpoint.and_then(|endpoint| endpoint.tls_config(self.tls.clone()));
+        let endpoint = endpoint.map_err(|error| {
+            tracing::error!(address, %error, "the leader's address cannot be used");
+            Denied::NotLeader
+        })?;
+        let channel = endpoint.connect_timeout(CONNECT_MAX).connect_lazy();
+        channels.insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+}
+
+/// Whether a request changes nothing, however often it is sent.
+const fn only_reads(command: &FleetCommand) -> bool {
+    matches!(
+        command,
+        FleetCommand::Get(_)
+            | FleetCommand::List { .. }
+            | FleetCommand::GetFleet
+            | FleetCommand::GetDrain(_)
+            | FleetCommand::FindHosts { .. }
+    )
+}
+
+/// What a failure of the call means for the request: certainly not done, or open.
+fn failed(status: &Status) -> Denied {
+    use std::error::Error as _;
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return Denied::NotLeader;
+        }
+        cause = error.source();
+    }
+    match status.code() {
+        // The other replica's front refused it before anybody read it.
+        Code::Unauthenticated
+        | Code::PermissionDenied
+        | Code::Unimplemented
+        | Code::ResourceExhausted => Denied::NotLeader,
+        _ => Denied::Open,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_may_have_arrived_is_open() {
+        for code in [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled, Code::Unknown] {
+            assert_eq!(failed(&Status::new(code, "")), Denied::Open, "{code:?}");
+        }
+        assert_eq!(failed(&Status::new(Code::PermissionDenied, "")), Denied::NotLeader);
+    }
+}

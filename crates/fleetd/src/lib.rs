@@ -1,0 +1,26 @@
+//! A replica of the fleet's service.
+//!
+//! ```text
+//!  tenants, operators ──► front ──► services ──► Asking ──► leader: runner ──► etcd
+//!                                                  └─ a follower passes the request on: ReplicaService
+//!  hosts ──► HostLinkService ──► HostLinks ◄── orders ── runner
+//! ```
+//!
+//! A replica keeps nothing of its own: records are in etcd, images in an object store, and what hosts report at the
+//! leader. Reads go through the leader, too.
+
+#![warn(clippy::missing_errors_doc)]
+
+mod access;
+mod asking;
+mod error;
+mod links;
+mod runner;
+mod serve;
+mod services;
+pub mod settings;
+mod wire;
+
+pub use access::METHODS;
+pub use runner::{Elections, RunnerSettings};
+pub use serve::{FleetBound, FleetServerSettings, bind};

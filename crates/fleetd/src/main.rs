@@ -1,0 +1,131 @@
+//! `snic-fleet`: a replica of the fleet's service.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use snic_audit::{AuditLog, AuditSettings};
+use snic_bitstream::catalogue::builtin;
+use snic_bitstream::check_upload;
+use snic_domain::NtTypeId;
+use snic_fleetd::settings::Settings;
+use snic_fleetd::{FleetServerSettings, METHODS, bind};
+use snic_front::identity::TrustDomain;
+use snic_front::settings::{FrontSettings, Limits};
+use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
+use snic_store_etcd::{Blobs, EtcdConnection, folder_of_blobs};
+use tokio::signal::unix::{SignalKind, signal};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+/// A replica of the service that runs a fleet of hosts with SmartNICs.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// The settings, TOML
+    #[arg(long, value_name = "FILE", env = "SNIC_FLEET_CONFIG")]
+    config: PathBuf,
+    /// What is logged
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "SNIC_LOG")]
+    log: String,
+    /// Format of the log: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: String,
+    /// Only check the settings
+    #[arg(long)]
+    check: bool,
+}
+
+/// Each host has a connection and a stream, and each other replica brings many callers' requests on one connection.
+fn limits() -> Limits {
+    Limits {
+        connections_max: 8_192,
+        streams_max: 8_192,
+        calls_max: 4_096,
+        calls_per_connection_max: 1_024,
+        ..Limits::default()
+    }
+}
+
+/// Files of an audit log, and their size in bytes.
+const AUDIT_FILES_MAX: usize = 8;
+const AUDIT_FILE_BYTES_MAX: u64 = 16 << 20;
+
+fn server(settings: &Settings) -> Result<FleetServerSettings> {
+    let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
+    let tls = settings.listener_tls()?;
+    let peers = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&tls.client_authority))
+        .identity(Identity::from_pem(&tls.certificate, &tls.key));
+    let audit = settings.audit_dir.clone().map(|folder| {
+        AuditLog::open(AuditSettings {
+            folder,
+            file_bytes_max: AUDIT_FILE_BYTES_MAX,
+            files_max: AUDIT_FILES_MAX,
+        })
+    });
+    let audit = audit.transpose().context("audit_dir: open the audit log")?;
+    let images = folder_of_blobs(&settings.images).context("images")?;
+    let front = FrontSettings {
+        tcp: Some(settings.listen),
+        tls: Some(tls),
+        limits: limits(),
+        audit,
+        ..FrontSettings::new(domain, METHODS)
+    };
+    Ok(FleetServerSettings {
+        front,
+        runner: settings.runner(),
+        peers,
+        images: Blobs::new(images),
+        upload_check: upload_check()?,
+    })
+}
+
+/// Checks an upload against the built-in profiles of cards.
+fn upload_check() -> Result<UploadCheck> {
+    let cards = builtin().context("the built-in catalogue")?.cards;
+    Ok(UploadCheck::new(move |upload: Upload<'_>| {
+        let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
+        check_upload(upload.bytes, upload.declared, &cards, nt)
+            .map(|_| None)
+            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
+    }))
+}
+
+/// Waits for Ctrl-C or a request to terminate.
+async fn stop_signal() -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("wait for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("wait for signals")?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+async fn run(settings: Settings) -> Result<()> {
+    let etcd = EtcdConnection::new(settings.etcd()?).await.context("etcd.endpoints")?;
+    let bound = bind(server(&settings)?).await.context("listen")?;
+    if let Some(address) = bound.tcp_address() {
+        tracing::info!(%address, "snic-fleet is up");
+    }
+    let shutdown = async {
+        if let Err(error) = stop_signal().await {
+            tracing::error!("{error:#}");
+        }
+    };
+    bound.serve(etcd, shutdown).await.context("serve")
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let settings = Settings::read(&arguments.config)?;
+    if arguments.check {
+        server(&settings)?;
+        return Ok(());
+    }
+    let format = arguments.log_format.parse()?;
+    snic_telemetry::init_log(&arguments.log, format).context("set up the log")?;
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    runtime.block_on(run(settings))
+}

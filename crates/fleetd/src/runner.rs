@@ -1,0 +1,314 @@
+//! One task owns the replica: events come to it, and it has the effects carried out.
+//!
+//! ```text
+//!  Campaign ── elected, deposed ──┐                    ┌── request ──► etcd ── answer ──┐
+//!  Asking ─────────── ask ────────┼──► Replica::handle ┼── reply ──► who asked          │
+//!  HostLinkService ── report ─────┘          ▲         └── order ──► HostLinks          │
+//!                                            └──────────────────────────────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snic_etcd::election::{ElectionSettings, Term};
+use snic_etcd::{Answer, Failed};
+use snic_fleet::protocol::{
+    Denied, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply, HostReport,
+};
+use snic_fleet::{FleetSettings, HostId, Replica};
+use snic_front::wall_clock;
+use snic_store_etcd::{Campaign, EtcdConnection};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::links::HostLinks;
+
+/// Events that wait for the replica's task. Each caller and each host has one at a time here.
+const EVENTS_MAX: usize = 4_096;
+/// How often time passes for the replica.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a replica that gave up its key waits before it stands for election again: others come first.
+const REST: Duration = Duration::from_secs(1);
+
+/// What an election is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elections {
+    /// Address at which other replicas reach this one, as a URL: what it is called in the election.
+    pub address: String,
+    /// How long it leads without a sign of life, in seconds: 2 or more.
+    pub lease_seconds: u32,
+}
+
+/// Settings of the replica's task.
+#[derive(Debug, Clone)]
+pub struct RunnerSettings {
+    /// Of the election.
+    pub elections: Elections,
+    /// Of the fleet.
+    pub fleet: FleetSettings,
+}
+
+/// Where all election keys begin; they are no records.
+const ELECTION: &str = "/snic/election/v1/";
+
+/// Who leads, as this replica knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Leadership {
+    /// Nobody, or nobody knows.
+    #[default]
+    Nobody,
+    /// This replica.
+    Own,
+    /// The replica at this address.
+    Other(String),
+}
+
+enum Message {
+    Ask(Box<FleetAsk>, oneshot::Sender<Result<FleetReply, Denied>>),
+    /// The sender is dropped once the report was looked at.
+    Report(HostId, Box<HostReport>, oneshot::Sender<()>),
+}
+
+/// The way to the replica's task. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct RunnerHandle {
+    messages: mpsc::Sender<Message>,
+    leadership: watch::Receiver<Leadership>,
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ask(..) => "Ask",
+            Self::Report(..) => "Report",
+        })
+    }
+}
+
+impl RunnerHandle {
+    /// Who leads.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// Asks this replica.
+    ///
+    /// # Errors
+    /// [`Denied`]; [`Denied::NotLeader`] also where its task has ended before it took the request.
+    pub async fn ask(&self, ask: FleetAsk) -> Result<FleetReply, Denied> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.messages.send(Message::Ask(Box::new(ask), answer)).await;
+        sent.map_err(|_| Denied::NotLeader)?;
+        answered.await.unwrap_or(Err(Denied::Open))
+    }
+
+    /// Passes on a report, and waits until it was looked at, so that each host has one at a time under way. False
+    /// once the replica's task has ended.
+    pub async fn report(&self, host: HostId, report: HostReport) -> bool {
+        let (looked_at, wait) = oneshot::channel();
+        let message = Message::Report(host, Box::new(report), looked_at);
+        if self.messages.send(message).await.is_err() {
+            return false;
+        }
+        // Its sender is dropped without a value.
+        let _ = wait.await;
+        true
+    }
+}
+
+/// The replica's task, until `stopping`: then it gives up its election key and returns.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    settings: RunnerSettings,
+    etcd: EtcdConnection,
+    links: Arc<HostLinks>,
+    replica: Replica,
+    messages: mpsc::Receiver<Message>,
+    leadership: watch::Sender<Leadership>,
+    calls: BTreeMap<FleetCall, oneshot::Sender<Result<FleetReply, Denied>>>,
+    last_call: u64,
+    asked: JoinSet<(u64, Result<Answer, Failed>)>,
+    term: Option<Term>,
+    steps_down: bool,
+}
+
+impl Runner {
+    pub fn new(
+        settings: RunnerSettings,
+        etcd: EtcdConnection,
+        links: Arc<HostLinks>,
+    ) -> (Self, RunnerHandle) {
+        let (sender, messages) = mpsc::channel(EVENTS_MAX);
+        let (leadership, told) = watch::channel(Leadership::Nobody);
+        let replica = Replica::new(settings.fleet);
+        let runner = Self {
+            settings,
+            etcd,
+            links,
+            replica,
+            messages,
+            leadership,
+            calls: BTreeMap::new(),
+            last_call: 0,
+            asked: JoinSet::new(),
+            term: None,
+            steps_down: false,
+        };
+        (runner, RunnerHandle { messages: sender, leadership: told })
+    }
+
+    fn campaign(&self) -> Campaign {
+        let Elections { address, lease_seconds } = &self.settings.elections;
+        let settings = ElectionSettings {
+            prefix: ELECTION.to_owned(),
+            name: address.clone(),
+            lease_seconds: *lease_seconds,
+        };
+        Campaign::new(self.etcd.clone(), settings)
+    }
+
+    /// Runs until `stopping`.
+    pub async fn run(mut self, mut stopping: watch::Receiver<bool>) {
+        let mut campaign = self.campaign();
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = stopping.wait_for(|stopping| *stopping) => break,
+                () = campaign.next() => {}
+                Some(message) = self.messages.recv() => self.take(message),
+                Some(answered) = self.asked.join_next() => {
+                    // A request that panicked has no answer, and without one nothing would go on.
+                    let (number, result) = answered.expect("requests to etcd do not panic");
+                    self.handle(FleetEvent::Etcd { number, result });
+                }
+                _ = ticks.tick() => self.handle(FleetEvent::Tick),
+            }
+            self.follow(campaign.term());
+            if std::mem::take(&mut self.steps_down) {
+                self.follow(None);
+                self.leadership.send_replace(Leadership::Nobody);
+                campaign.resign().await;
+                tokio::time::sleep(REST).await;
+                campaign = self.campaign();
+            }
+            self.publish(&campaign);
+        }
+        self.follow(None);
+        self.leadership.send_replace(Leadership::Nobody);
+        campaign.resign().await;
+    }
+
+    /// Follows the election.
+    fn follow(&mut self, term: Option<Term>) {
+        if self.term == term {
+            return;
+        }
+        if self.term.is_some() {
+            tracing::info!("this replica no longer leads");
+            self.links.end_all();
+            self.handle(FleetEvent::Deposed);
+        }
+        if let Some(Term { key, since }) = term.clone() {
+            tracing::info!(epoch = since.0, "elected; reading all records");
+            self.handle(FleetEvent::Elected { key, created: since });
+        }
+        self.term = term;
+    }
+
+    /// Tells who leads: this replica once it has read all records.
+    fn publish(&self, campaign: &Campaign) {
+        let now = match &self.term {
+            Some(_) if self.replica.epoch().is_some() => Leadership::Own,
+            Some(_) => Leadership::Nobody,
+            None => match campaign.leader() {
+                Some(leader) if leader.name != self.settings.elections.address => {
+                    Leadership::Other(leader.name)
+                }
+                _ => Leadership::Nobody,
+            },
+        };
+        self.leadership.send_if_modified(|told| {
+            let changes = *told != now;
+            if changes {
+                tracing::info!(leader = ?now, "who leads");
+                *told = now;
+            }
+            changes
+        });
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Ask(ask, answer) => {
+                // Whoever gave up meanwhile needs no answer, and nothing was done for it.
+                if answer.is_closed() {
+                    return;
+                }
+                self.last_call += 1;
+                let call = FleetCall(self.last_call);
+                self.calls.insert(call, answer);
+                self.handle(FleetEvent::Ask { call, ask: *ask });
+            }
+            Message::Report(host, report, _looked_at) => {
+                self.handle(FleetEvent::Report { host, report: *report });
+            }
+        }
+    }
+
+    fn handle(&mut self, event: FleetEvent) {
+        for effect in self.replica.handle(wall_clock(), event) {
+            match effect {
+                FleetEffect::Etcd { number, request } => {
+                    let etcd = self.etcd.clone();
+                    self.asked.spawn(async move { (number, etcd.ask(&request).await) });
+                }
+                FleetEffect::Reply { call, result } => {
+                    if let Some(answer) = self.calls.remove(&call) {
+                        // Whoever asked may have left.
+                        let _ = answer.send(result);
+                    }
+                }
+                FleetEffect::Order { host, order } => self.links.send(&host, &order),
+                FleetEffect::Tell(notice) => tell(&notice),
+                FleetEffect::StepDown => self.steps_down = true,
+            }
+        }
+    }
+}
+
+/// Tells operators, in the log.
+fn tell(notice: &FleetNotice) {
+    match notice {
+        FleetNotice::HostSuspected(host) => tracing::warn!(%host, "the host does not answer"),
+        FleetNotice::HostLost(host) => tracing::warn!(%host, "the host is lost; its DAGs move"),
+        FleetNotice::HostBack(host) => tracing::info!(%host, "the host answers again"),
+        FleetNotice::EvacuationHeld { zone, unreachable, hosts } => {
+            let zone = zone.as_ref().map(ToString::to_string);
+            tracing::error!(
+                zone,
+                unreachable,
+                hosts,
+                "so many hosts are unreachable that no DAG is moved; look at the network first"
+            );
+        }
+        FleetNotice::EvacuationResumed(zone) => {
+            let zone = zone.as_ref().map(ToString::to_string);
+            tracing::info!(zone, "DAGs of lost hosts are moved again");
+        }
+        FleetNotice::DagMoved { name, from, to } => {
+            tracing::info!(dag = %name, %from, %to, "the DAG has another place");
+        }
+        FleetNotice::DagUnplaced { name, why } => {
+            tracing::warn!(dag = %name, ?why, "the DAG has no place");
+        }
+        FleetNotice::CardOverbooked { card, why } => {
+            tracing::warn!(%card, why, "the card is overbooked; nothing new goes there");
+        }
+        FleetNotice::DagBound(name) => {
+            tracing::warn!(dag = %name, "the DAG stays: its machines are on this host");
+        }
+        FleetNotice::CannotLead(why) => tracing::error!(why, "this replica cannot lead"),
+    }
+}

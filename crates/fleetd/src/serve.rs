@@ -1,0 +1,174 @@
+//! Starts a replica: its task, its services before its front.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use snic_api::fleet_v1::fleet_service_server::FleetServiceServer;
+use snic_api::fleet_v1::host_link_service_server::HostLinkServiceServer;
+use snic_api::fleet_v1::replica_service_server::ReplicaServiceServer;
+use snic_api::v1::bitstream_service_server::BitstreamServiceServer;
+use snic_api::v1::dag_service_server::DagServiceServer;
+use snic_api::v1::network_task_service_server::NetworkTaskServiceServer;
+use snic_api::v1::operation_service_server::OperationServiceServer;
+use snic_api::v1::tenant_service_server::TenantServiceServer;
+use snic_api::{ERROR_DETAILS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET, FLEET_DESCRIPTOR_SET};
+use snic_front::settings::FrontSettings;
+use snic_front::uploads::{CHUNK_BYTES_MAX, UploadCheck};
+use snic_front::{Front, ServeError, TlsReloader, watch_health};
+use snic_store_etcd::{Blobs, EtcdConnection};
+use tonic::service::Routes;
+use tonic::transport::ClientTlsConfig;
+use tonic_health::server::HealthReporter;
+
+use crate::asking::Asking;
+use crate::links::HostLinks;
+use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
+use crate::services::{Parts, Services};
+
+/// Largest report of a host, and request of a replica.
+const INNER_BYTES_MAX: usize = 4 << 20;
+/// Encoding overhead of an upload's chunk.
+const CHUNK_OVERHEAD_BYTES: usize = 64;
+
+/// Settings of a replica.
+#[derive(Debug)]
+pub struct FleetServerSettings {
+    /// Listeners, identities, limits, policies; its methods are [`crate::METHODS`].
+    pub front: FrontSettings,
+    /// The election, and the fleet.
+    pub runner: RunnerSettings,
+    /// What this replica shows to others as a client, and whom it believes.
+    pub peers: ClientTlsConfig,
+    /// Where images are.
+    pub images: Blobs,
+    /// Validates uploads.
+    pub upload_check: UploadCheck,
+}
+
+/// A replica with bound listeners.
+#[derive(Debug)]
+pub struct FleetBound {
+    front: Front,
+    settings: FleetServerSettings,
+}
+
+/// Binds the listeners.
+///
+/// # Errors
+/// As [`snic_front::bind`].
+pub async fn bind(settings: FleetServerSettings) -> Result<FleetBound, ServeError> {
+    let front = snic_front::bind(settings.front.clone()).await?;
+    Ok(FleetBound { front, settings })
+}
+
+impl FleetBound {
+    /// The TCP address, with the assigned port.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.front.tcp_address()
+    }
+
+    /// Replaces the certificates while the replica runs.
+    pub fn tls_reloader(&self) -> Option<TlsReloader> {
+        self.front.tls_reloader()
+    }
+
+    /// Serves until `shutdown`; then it gives up its election key, so that another replica leads at once, and waits for
+    /// running calls.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    ///
+    /// # Panics
+    /// If the replica's task has: without it nothing is right.
+    pub async fn serve(
+        self,
+        etcd: EtcdConnection,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let Self { front, settings } = self;
+        let links = Arc::new(HostLinks::default());
+        let address = settings.runner.elections.address.clone();
+        let (runner, handle) = Runner::new(settings.runner, etcd, Arc::clone(&links));
+        let stopping = front.stopping();
+        let running = tokio::spawn(runner.run(stopping.clone()));
+        let parts = Parts {
+            asking: Asking::new(handle.clone(), settings.peers),
+            links,
+            images: settings.images,
+            upload_check: settings.upload_check,
+            address,
+        };
+        let services = Services::new(parts, &settings.front.limits);
+        let (health, routes) = routes(services, settings.front.limits.message_bytes_max)?;
+        let watched = tokio::spawn(async move {
+            watch_health(&SERVICES, || knows_a_leader(&handle), health, stopping).await;
+        });
+        let served = front.serve(routes, shutdown);
+        tokio::pin!(served);
+        tokio::pin!(running);
+        let result = tokio::select! {
+            result = &mut served => {
+                if let Err(error) = running.await && error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+                result
+            }
+            ended = &mut running => {
+                // It ends by itself only with the server, or by a panic.
+                if let Err(error) = ended && error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+                served.await
+            }
+        };
+        // It ends by itself; a panic has printed its own message.
+        let _ = watched.await;
+        result
+    }
+}
+
+/// A replica is of use while somebody leads.
+async fn knows_a_leader(handle: &RunnerHandle) -> bool {
+    *handle.leadership().borrow() != Leadership::Nobody
+}
+
+/// Names of the services, for health checks.
+const SERVICES: [&str; 9] = [
+    "",
+    "snic.control.v1.BitstreamService",
+    "snic.control.v1.DagService",
+    "snic.control.v1.NetworkTaskService",
+    "snic.control.v1.OperationService",
+    "snic.control.v1.TenantService",
+    "snic.fleet.v1.FleetService",
+    "snic.fleet.v1.HostLinkService",
+    "snic.fleet.v1.ReplicaService",
+];
+
+fn routes(services: Services, most: usize) -> Result<(HealthReporter, Routes), ServeError> {
+    let (health, mut routes) = snic_front::routes(&[
+        FILE_DESCRIPTOR_SET,
+        FLEET_DESCRIPTOR_SET,
+        ERROR_DETAILS_DESCRIPTOR_SET,
+    ])?;
+    let uploads = BitstreamServiceServer::new(services.clone())
+        .max_decoding_message_size(CHUNK_BYTES_MAX + CHUNK_OVERHEAD_BYTES);
+    let links = HostLinkServiceServer::new(services.clone())
+        .max_decoding_message_size(INNER_BYTES_MAX)
+        .max_encoding_message_size(INNER_BYTES_MAX);
+    let replicas = ReplicaServiceServer::new(services.clone())
+        .max_decoding_message_size(INNER_BYTES_MAX)
+        .max_encoding_message_size(2 * INNER_BYTES_MAX);
+    routes
+        .add_service(uploads)
+        .add_service(links)
+        .add_service(replicas)
+        .add_service(DagServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(
+            NetworkTaskServiceServer::new(services.clone()).max_decoding_message_size(most),
+        )
+        .add_service(OperationServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(TenantServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(FleetServiceServer::new(services).max_decoding_message_size(most));
+    Ok((health, routes.routes()))
+}

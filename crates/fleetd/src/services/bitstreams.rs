@@ -1,0 +1,168 @@
+//! Bitstreams of the fleet: the image goes to the object store by its digest, then the bitstream is registered.
+
+use snic_api::convert::{bitstream, name};
+use snic_api::error::ApiError;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::ErrorReason;
+use snic_api::v1::bitstream_service_server::BitstreamService;
+use snic_controller::Caller;
+use snic_domain::{Bitstream, BitstreamId, NtType};
+use snic_fleet::protocol::{FleetCommand, FleetItem, FleetList, FleetName, FleetReply};
+use snic_fleet::records::RecordMeta;
+use snic_front::error::RETRY_SOON;
+use snic_front::fields::{etag, repeat_of, request_id};
+use snic_front::gate::{caller, passage};
+use snic_front::listing;
+use snic_front::share::{CallerFlow, CallerLevel};
+use snic_front::uploads::{self, Upload};
+use tokio_stream::Empty;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{RpcResult, Services, elsewhere, unexpected};
+use crate::wire;
+
+fn of_item(item: FleetItem) -> Result<(Bitstream, RecordMeta), ApiError> {
+    match item {
+        FleetItem::Bitstream(bitstream, meta) => Ok((bitstream, meta)),
+        other => Err(unexpected(&FleetReply::Item(Box::new(other)))),
+    }
+}
+
+#[tonic::async_trait]
+impl BitstreamService for Services {
+    async fn upload_bitstream(
+        &self,
+        request: Request<Streaming<v1::UploadBitstreamRequest>>,
+    ) -> RpcResult<v1::UploadBitstreamResponse> {
+        let caller = caller(&request)?;
+        let passage = passage(&request)?;
+        let flow = CallerFlow::from(&caller);
+        let place = self.0.uploads.enter(CallerLevel::of(&caller), flow)?;
+        let mut stream = request.into_inner();
+        let header = uploads::header(&mut stream).await?;
+        passage.decide_asked(&header)?;
+        let mut declared = bitstream::bitstream(&header)?;
+        let repeat = request_id("header.request_id", &header.request_id).map_err(ApiError::from)?;
+        let nts = self.nts_of(&caller, &declared).await?;
+        let bytes = uploads::collect(&mut stream, &declared).await?;
+        let (validator, of) = (self.0.parts.upload_check.clone(), declared.clone());
+        // The bytes are there until the work ends, and so is their place.
+        let checked = self.0.workshop.run(&caller, move || {
+            let signature = &header.signature;
+            let upload = Upload { bytes: &bytes, declared: &of, nts: &nts, signature };
+            (uploads::check(&validator, upload), bytes, place)
+        });
+        let (signed_by, bytes, _place) = checked.await?;
+        declared.signed_by = signed_by?;
+        // Before it is registered: hosts fetch it as soon as it is.
+        self.0.parts.images.put(declared.digest, &bytes).await.map_err(|error| {
+            tracing::error!(%error, "an image cannot be stored");
+            let text = "the image cannot be stored at the moment, so nothing was changed; try \
+                        again later";
+            ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
+        })?;
+        let name = FleetName::Bitstream(declared.id.clone());
+        let command = FleetCommand::CreateBitstream(declared);
+        let (bitstream, meta) = of_item(self.made(&caller, repeat, name, command).await?)?;
+        Ok(Response::new(wire::bitstream(&bitstream, &meta).into()))
+    }
+
+    async fn get_bitstream(
+        &self,
+        request: Request<v1::GetBitstreamRequest>,
+    ) -> RpcResult<v1::GetBitstreamResponse> {
+        let caller = caller(&request)?;
+        let id = name::bitstream("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let (bitstream, meta) = of_item(self.item(&caller, FleetName::Bitstream(id)).await?)?;
+        Ok(Response::new(wire::bitstream(&bitstream, &meta).into()))
+    }
+
+    async fn list_bitstreams(
+        &self,
+        request: Request<v1::ListBitstreamsRequest>,
+    ) -> RpcResult<v1::ListBitstreamsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let listing = listing!(v1::Bitstream, Query::of("ListBitstreams"), request)?;
+        let name = |key: &str| BitstreamId::new(key).ok().map(FleetName::Bitstream);
+        let item = |item| {
+            let (bitstream, meta) = of_item(item).ok()?;
+            Some((bitstream.id.to_string(), wire::bitstream(&bitstream, &meta)))
+        };
+        let page = self.page(&caller, (&listing, FleetList::Bitstreams), name, item).await?;
+        Ok(Response::new(v1::ListBitstreamsResponse {
+            bitstreams: page.items,
+            next_page_token: page.next_page_token,
+            revision: 0,
+        }))
+    }
+
+    async fn delete_bitstream(
+        &self,
+        request: Request<v1::DeleteBitstreamRequest>,
+    ) -> RpcResult<v1::DeleteBitstreamResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = name::bitstream("name", &request.name).map_err(ApiError::from)?;
+        let (name, etag) = (FleetName::Bitstream(id), etag(&request.etag));
+        let command = FleetCommand::Delete { name, etag, force: false };
+        let repeat = repeat_of(&request.request_id)?;
+        self.delete(&caller, repeat, request.allow_missing, command).await?;
+        Ok(Response::new(v1::DeleteBitstreamResponse { operation: None }))
+    }
+
+    async fn retry_bitstream(
+        &self,
+        _: Request<v1::RetryBitstreamRequest>,
+    ) -> RpcResult<v1::RetryBitstreamResponse> {
+        Err(elsewhere("retries of bitstreams"))
+    }
+
+    async fn recommend_bitstreams(
+        &self,
+        _: Request<v1::RecommendBitstreamsRequest>,
+    ) -> RpcResult<v1::RecommendBitstreamsResponse> {
+        Err(elsewhere("recommendations"))
+    }
+
+    type WatchBitstreamsStream = Empty<Result<v1::WatchBitstreamsResponse, Status>>;
+
+    async fn watch_bitstreams(
+        &self,
+        _: Request<v1::WatchBitstreamsRequest>,
+    ) -> RpcResult<Self::WatchBitstreamsStream> {
+        Err(elsewhere("watches yet; list what you need"))
+    }
+}
+
+impl Services {
+    /// The declared NT types, as far as the caller may see them; all that are missing are named.
+    async fn nts_of(&self, caller: &Caller, declared: &Bitstream) -> Result<Vec<NtType>, ApiError> {
+        let owner = declared.id.owner();
+        if !caller.may_change(owner.as_ref()) {
+            let tenant = caller.tenant().map(ToString::to_string).unwrap_or_default();
+            let rule = format!("a tenant's bitstream id must begin with \"{tenant}.\"");
+            return Err(ApiError::in_field(ErrorReason::InvalidField, "header.bitstream_id", rule));
+        }
+        // An operator that uploads for a tenant may use what the tenant may use.
+        let user = owner.map_or_else(|| caller.clone(), Caller::Tenant);
+        let (mut found, mut wrong) = (Vec::new(), None::<ApiError>);
+        for (index, id) in declared.nts.iter().enumerate() {
+            match self.item(&user, FleetName::Nt(id.clone())).await {
+                Ok(FleetItem::Nt(nt, _)) => found.push(nt),
+                Ok(other) => return Err(unexpected(&FleetReply::Item(Box::new(other)))),
+                Err(error) if error.reason() == ErrorReason::ResourceNotFound => {
+                    let field = format!("header.nts[{index}]");
+                    let what = format!("ntTypes/{id} does not exist; register it first");
+                    wrong = Some(match wrong {
+                        None => ApiError::in_field(ErrorReason::UnknownNtType, &field, what),
+                        Some(error) => error.field(&field, what),
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        wrong.map_or(Ok(found), Err)
+    }
+}

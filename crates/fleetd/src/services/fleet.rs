@@ -1,0 +1,394 @@
+//! Hosts as operators register them, placement for schedulers of machines, and how the fleet is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use snic_api::convert::{FieldProblem, Problems, name};
+use snic_api::error::ApiError;
+use snic_api::fleet_v1 as wire_v1;
+use snic_api::fleet_v1::fleet_service_server::FleetService;
+use snic_api::page::{PageRequest, Query};
+use snic_api::v1::ErrorReason;
+use snic_controller::Caller;
+use snic_domain::{CardId, CardModel};
+use snic_fleet::placement::{CardConstraints, CardPolicy, CardSpec, HostSpec};
+use snic_fleet::protocol::{
+    FleetAsk, FleetCommand, FleetHost, FleetItem, FleetList, FleetName, FleetReply, RequestId,
+};
+use snic_fleet::{HostId, RackId, ZoneId};
+use snic_front::fields::{repeat_of, request_id};
+use snic_front::gate::caller;
+use tonic::{Request, Response};
+
+use super::{RpcResult, Services, ask_of, number, unexpected};
+use crate::runner::Leadership;
+use crate::wire;
+
+/// Most hosts that FindHosts ranks.
+const HOSTS_MAX: u32 = 16;
+
+fn of_item(item: FleetItem) -> Result<FleetHost, ApiError> {
+    match item {
+        FleetItem::Host(host) => Ok(host),
+        other => Err(unexpected(&FleetReply::Item(Box::new(other)))),
+    }
+}
+
+/// `hosts/{host}`.
+fn host(field: &str, text: &str) -> Result<HostId, FieldProblem> {
+    let id = text.strip_prefix("hosts/").ok_or_else(|| {
+        FieldProblem::name(field, format_args!("{text:.80?} is not hosts/<name>"))
+    })?;
+    HostId::new(id).map_err(|error| FieldProblem::name(field, error))
+}
+
+#[tonic::async_trait]
+impl FleetService for Services {
+    async fn create_host(
+        &self,
+        request: Request<wire_v1::CreateHostRequest>,
+    ) -> RpcResult<wire_v1::CreateHostResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = HostId::new(&request.host_id)
+            .map_err(|error| ApiError::from(FieldProblem::name("host_id", error)))?;
+        let spec = spec(request.host.ok_or_else(|| ApiError::required("host"))?)?;
+        let repeat = repeat_of(&request.request_id)?;
+        let (name, command) = (FleetName::Host(id.clone()), FleetCommand::CreateHost(id, spec));
+        let made = of_item(self.made(&caller, repeat, name, command).await?)?;
+        let host = Some(wire::host(&made));
+        Ok(Response::new(wire_v1::CreateHostResponse { host }))
+    }
+
+    async fn get_host(
+        &self,
+        request: Request<wire_v1::GetHostRequest>,
+    ) -> RpcResult<wire_v1::GetHostResponse> {
+        let caller = caller(&request)?;
+        let id = host("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let host = Some(self.host(&caller, id).await?);
+        Ok(Response::new(wire_v1::GetHostResponse { host }))
+    }
+
+    async fn list_hosts(
+        &self,
+        request: Request<wire_v1::ListHostsRequest>,
+    ) -> RpcResult<wire_v1::ListHostsResponse> {
+        let caller = caller(&request)?;
+        let wire_v1::ListHostsRequest { page_size, page_token } = request.into_inner();
+        let page = PageRequest::parse(Query::of("ListHosts"), page_size, &page_token);
+        let page = page.map_err(|error| ApiError::invalid_page(&error))?;
+        let after = page.after().and_then(|key| HostId::new(key).ok()).map(FleetName::Host);
+        let command = FleetCommand::List { of: FleetList::Hosts, after, most: page.limit() };
+        match self.ask(&caller, None, command).await? {
+            FleetReply::Items { items, next } => {
+                let hosts = items.into_iter().map(of_item).collect::<Result<Vec<_>, _>>()?;
+                let last = hosts.last().filter(|_| next.is_some());
+                let next_page_token =
+                    last.map_or(String::new(), |host| page.token_after(host.host.as_str()));
+                let hosts = hosts.iter().map(wire::host).collect();
+                Ok(Response::new(wire_v1::ListHostsResponse { hosts, next_page_token }))
+            }
+            other => Err(unexpected(&other).into()),
+        }
+    }
+
+    async fn delete_host(
+        &self,
+        request: Request<wire_v1::DeleteHostRequest>,
+    ) -> RpcResult<wire_v1::DeleteHostResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let name = FleetName::Host(host("name", &request.name).map_err(ApiError::from)?);
+        let command = FleetCommand::Delete { name, etag: None, force: false };
+        let repeat = repeat_of(&request.request_id)?;
+        self.delete(&caller, repeat, false, command).await?;
+        Ok(Response::new(wire_v1::DeleteHostResponse {}))
+    }
+
+    async fn cordon_host(
+        &self,
+        request: Request<wire_v1::CordonHostRequest>,
+    ) -> RpcResult<wire_v1::CordonHostResponse> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let host = self.change(&caller, &name, |id| FleetCommand::CordonHost(id, true)).await?;
+        Ok(Response::new(wire_v1::CordonHostResponse { host: Some(host) }))
+    }
+
+    async fn uncordon_host(
+        &self,
+        request: Request<wire_v1::UncordonHostRequest>,
+    ) -> RpcResult<wire_v1::UncordonHostResponse> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let host = self.change(&caller, &name, |id| FleetCommand::CordonHost(id, false)).await?;
+        Ok(Response::new(wire_v1::UncordonHostResponse { host: Some(host) }))
+    }
+
+    async fn drain_host(
+        &self,
+        request: Request<wire_v1::DrainHostRequest>,
+    ) -> RpcResult<wire_v1::DrainHostResponse> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let host = self.change(&caller, &name, |id| FleetCommand::DrainHost(id, true)).await?;
+        Ok(Response::new(wire_v1::DrainHostResponse { host: Some(host) }))
+    }
+
+    async fn undrain_host(
+        &self,
+        request: Request<wire_v1::UndrainHostRequest>,
+    ) -> RpcResult<wire_v1::UndrainHostResponse> {
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let host = self.change(&caller, &name, |id| FleetCommand::DrainHost(id, false)).await?;
+        Ok(Response::new(wire_v1::UndrainHostResponse { host: Some(host) }))
+    }
+
+    async fn find_hosts(
+        &self,
+        request: Request<wire_v1::FindHostsRequest>,
+    ) -> RpcResult<wire_v1::FindHostsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let constraints = constraints(request.selector.unwrap_or_default())?;
+        let policy = policy(request.policy)?;
+        let most = match request.hosts_max {
+            0 => HOSTS_MAX,
+            most @ 1..=HOSTS_MAX => most,
+            most => {
+                let rule = format!("{most} is not allowed (allowed: 1 to {HOSTS_MAX})");
+                return Err(ApiError::in_field(ErrorReason::InvalidField, "hosts_max", rule).into());
+            }
+        };
+        let most = most as usize;
+        let command = FleetCommand::FindHosts { constraints, policy, dag: None, most };
+        match self.ask(&caller, None, command).await? {
+            FleetReply::Hosts(ranked) => {
+                let hosts = ranked.iter().map(|one| wire_v1::RankedHost {
+                    host: format!("hosts/{}", one.card.host),
+                    card: one.card.card.to_string(),
+                    ingress_left_bps: one.ingress_left.get(),
+                    functions_left: one.functions_left,
+                    preferred: one.is_preferred,
+                });
+                Ok(Response::new(wire_v1::FindHostsResponse { hosts: hosts.collect() }))
+            }
+            other => Err(unexpected(&other).into()),
+        }
+    }
+
+    async fn create_reservation(
+        &self,
+        request: Request<wire_v1::CreateReservationRequest>,
+    ) -> RpcResult<wire_v1::CreateReservationResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let reservation = reservation(&request.reservation_id)?;
+        let seconds = request.ttl.filter(|ttl| ttl.nanos == 0).map_or(0, |ttl| ttl.seconds);
+        let seconds = u32::try_from(seconds).unwrap_or(0);
+        if !(1..=86_400).contains(&seconds) {
+            let rule = "expected whole seconds, 1 s to 24 h";
+            return Err(ApiError::in_field(ErrorReason::InvalidField, "ttl", rule).into());
+        }
+        let constraints = constraints(request.selector.unwrap_or_default())?;
+        let policy = policy(request.policy)?;
+        let command = FleetCommand::Reserve { reservation, constraints, policy, seconds };
+        match self.for_tenant(&caller, &request.parent, Some(reservation), command).await? {
+            FleetReply::Reserved(card) => {
+                let host = format!("hosts/{}", card.host);
+                let card = card.card.to_string();
+                Ok(Response::new(wire_v1::CreateReservationResponse { host, card }))
+            }
+            other => Err(unexpected(&other).into()),
+        }
+    }
+
+    async fn renew_reservation(
+        &self,
+        request: Request<wire_v1::RenewReservationRequest>,
+    ) -> RpcResult<wire_v1::RenewReservationResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let command = FleetCommand::Renew(reservation(&request.reservation_id)?);
+        self.for_tenant(&caller, &request.parent, None, command).await?;
+        Ok(Response::new(wire_v1::RenewReservationResponse {}))
+    }
+
+    async fn delete_reservation(
+        &self,
+        request: Request<wire_v1::DeleteReservationRequest>,
+    ) -> RpcResult<wire_v1::DeleteReservationResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let tenant = name::tenant("parent", &request.parent).map_err(ApiError::from)?;
+        let name = FleetName::Reservation(tenant, reservation(&request.reservation_id)?);
+        let command = FleetCommand::Delete { name, etag: None, force: false };
+        self.for_tenant(&caller, &request.parent, None, command).await?;
+        Ok(Response::new(wire_v1::DeleteReservationResponse {}))
+    }
+
+    async fn get_fleet(
+        &self,
+        request: Request<wire_v1::GetFleetRequest>,
+    ) -> RpcResult<wire_v1::GetFleetResponse> {
+        let caller = caller(&request)?;
+        let counts = match self.ask(&caller, None, FleetCommand::GetFleet).await? {
+            FleetReply::Fleet(counts) => counts,
+            other => return Err(unexpected(&other).into()),
+        };
+        let (leader, is_leader) = match self.0.parts.asking.leadership() {
+            Leadership::Own => (self.0.parts.address.clone(), true),
+            Leadership::Other(address) => (address, false),
+            Leadership::Nobody => (String::new(), false),
+        };
+        Ok(Response::new(wire_v1::GetFleetResponse {
+            leader,
+            is_leader,
+            tenants: counts.tenants as u64,
+            hosts: counts.hosts as u64,
+            hosts_in_step: counts.hosts_in_step as u64,
+            hosts_unreachable: counts.hosts_unreachable as u64,
+            cards: counts.cards as u64,
+            dags: counts.dags as u64,
+            dags_unplaced: counts.unplaced as u64,
+            reservations: counts.reservations as u64,
+        }))
+    }
+}
+
+impl Services {
+    async fn host(&self, caller: &Caller, id: HostId) -> Result<wire_v1::Host, ApiError> {
+        Ok(wire::host(&of_item(self.item(caller, FleetName::Host(id)).await?)?))
+    }
+
+    async fn change(
+        &self,
+        caller: &Caller,
+        name: &str,
+        command: impl FnOnce(HostId) -> FleetCommand + Send,
+    ) -> Result<wire_v1::Host, ApiError> {
+        let id = host("name", name).map_err(ApiError::from)?;
+        let name = FleetName::Host(id.clone());
+        Ok(wire::host(&of_item(self.made(caller, None, name, command(id)).await?)?))
+    }
+
+    /// Asks for something of a tenant, on whose behalf a program starts machines.
+    async fn for_tenant(
+        &self,
+        caller: &Caller,
+        parent: &str,
+        id: Option<RequestId>,
+        command: FleetCommand,
+    ) -> Result<FleetReply, ApiError> {
+        let tenant = name::tenant("parent", parent).map_err(ApiError::from)?;
+        self.send(FleetAsk { tenant: Some(tenant), id, ..ask_of(caller, None, command) }).await
+    }
+}
+
+/// The number of a reservation.
+fn reservation(text: &str) -> Result<RequestId, ApiError> {
+    let uuid = request_id("reservation_id", text).map_err(ApiError::from)?;
+    uuid.as_deref().map(number).ok_or_else(|| ApiError::required("reservation_id"))
+}
+
+fn policy(policy: i32) -> Result<CardPolicy, ApiError> {
+    match wire_v1::Policy::try_from(policy) {
+        Ok(wire_v1::Policy::Unspecified | wire_v1::Policy::Pack) => Ok(CardPolicy::Pack),
+        Ok(wire_v1::Policy::Spread) => Ok(CardPolicy::Spread),
+        Ok(wire_v1::Policy::Headroom) => Ok(CardPolicy::Headroom),
+        Err(_) => {
+            let rule = format!("{policy} is not a known policy");
+            Err(ApiError::in_field(ErrorReason::InvalidField, "policy", rule))
+        }
+    }
+}
+
+/// Most values of each field of a selector: each is looked at for each host.
+const SELECTOR_VALUES_MAX: usize = 1_000;
+
+fn constraints(selector: wire_v1::Selector) -> Result<CardConstraints, ApiError> {
+    let mut problems = Problems::default();
+    let lists = [
+        ("models", selector.models.len()),
+        ("zones", selector.zones.len()),
+        ("racks", selector.racks.len()),
+        ("labels", selector.labels.len()),
+        ("hosts", selector.hosts.len()),
+        ("apart_from_hosts", selector.apart_from_hosts.len()),
+    ];
+    for (field, count) in lists {
+        if count > SELECTOR_VALUES_MAX {
+            let rule = format!("{count} values; at most {SELECTOR_VALUES_MAX} are allowed");
+            let _ =
+                problems.keep::<()>(Err(FieldProblem::invalid(format!("selector.{field}"), rule)));
+        }
+    }
+    problems.finish()?;
+    let mut problems = Problems::default();
+    let constraints = CardConstraints {
+        models: each(&mut problems, "models", &selector.models, |field, text| {
+            CardModel::new(text).map_err(|error| FieldProblem::invalid(field, error))
+        }),
+        zones: each(&mut problems, "zones", &selector.zones, |field, text| {
+            ZoneId::new(text).map_err(|error| FieldProblem::invalid(field, error))
+        }),
+        racks: each(&mut problems, "racks", &selector.racks, |field, text| {
+            RackId::new(text).map_err(|error| FieldProblem::invalid(field, error))
+        }),
+        labels: selector.labels,
+        hosts: each(&mut problems, "hosts", &selector.hosts, |field, text| host(&field, text)),
+        apart_from_hosts: each(
+            &mut problems,
+            "apart_from_hosts",
+            &selector.apart_from_hosts,
+            |field, text| host(&field, text),
+        ),
+        functions: selector.functions,
+        ..CardConstraints::default()
+    };
+    problems.finish().map(|()| constraints)
+}
+
+fn each<T: Ord>(
+    problems: &mut Problems,
+    list: &str,
+    texts: &[String],
+    parse: impl Fn(String, &str) -> Result<T, FieldProblem>,
+) -> BTreeSet<T> {
+    let parsed = texts.iter().enumerate().filter_map(|(index, text)| {
+        problems.keep(parse(format!("selector.{list}[{index}]"), text))
+    });
+    parsed.collect()
+}
+
+fn spec(host: wire_v1::Host) -> Result<HostSpec, ApiError> {
+    let mut problems = Problems::default();
+    let zone = ZoneId::new(&host.zone).map_err(|error| FieldProblem::invalid("host.zone", error));
+    let zone = problems.keep(zone);
+    let rack = RackId::new(&host.rack).map_err(|error| FieldProblem::invalid("host.rack", error));
+    let rack = problems.keep(rack);
+    let mut cards = BTreeMap::new();
+    for (index, card) in host.cards.iter().enumerate() {
+        let field = format!("host.cards[{index}]");
+        let Some((id, spec)) = problems.keep(one_card(&field, card)) else { continue };
+        if cards.insert(id, spec).is_some() {
+            let what = format!("{} is there twice", card.card);
+            let _ = problems.keep::<()>(Err(FieldProblem::invalid(format!("{field}.card"), what)));
+        }
+    }
+    problems.finish()?;
+    let (Some(zone), Some(rack)) = (zone, rack) else { return Err(ApiError::required("host")) };
+    let (labels, is_cordoned) = (host.labels, host.cordoned);
+    Ok(HostSpec { zone, rack, labels, is_cordoned, cards })
+}
+
+fn one_card(field: &str, card: &wire_v1::HostCard) -> Result<(CardId, CardSpec), FieldProblem> {
+    let id = CardId::new(&card.card);
+    let id = id.map_err(|error| FieldProblem::invalid(format!("{field}.card"), error))?;
+    let profile = serde_json::from_str(&card.profile);
+    let profile =
+        profile.map_err(|error| FieldProblem::invalid(format!("{field}.profile"), error))?;
+    let (functions, is_cordoned) = (card.functions, card.cordoned);
+    Ok((id, CardSpec { profile, functions, is_cordoned }))
+}

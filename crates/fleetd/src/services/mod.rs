@@ -1,0 +1,229 @@
+//! The services. They hold no state: they convert, ask the leader, and convert back.
+
+mod bitstreams;
+mod dags;
+mod fleet;
+mod hosts;
+mod nt_types;
+mod operations;
+mod replica;
+mod tenants;
+
+use std::sync::Arc;
+
+use snic_api::error::ApiError;
+use snic_api::list::{Keyed, Listed, Listing};
+use snic_api::page::Page;
+use snic_controller::Caller;
+use snic_domain::TenantId;
+use snic_fleet::protocol::{
+    FleetAsk, FleetCommand, FleetItem, FleetList, FleetName, FleetReply, LIST_MAX, RequestId,
+};
+use snic_front::settings::Limits;
+use snic_front::share::Places;
+use snic_front::uploads::UploadCheck;
+use snic_front::workshop::Workshop;
+use snic_store_etcd::Blobs;
+use tonic::Status;
+
+use crate::asking::Asking;
+use crate::error::of_denied;
+use crate::links::HostLinks;
+
+/// Most bytes of a list's items in one reply: well below the 4 MiB that clients accept.
+const PAGE_BYTES_MAX: usize = 2 << 20;
+
+/// Threads for checks of configurations and uploads.
+const WORKSHOP_THREADS: usize = 2;
+
+/// Result of an RPC method.
+type RpcResult<T> = Result<tonic::Response<T>, Status>;
+
+/// What the services need.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub asking: Asking,
+    pub links: Arc<HostLinks>,
+    pub images: Blobs,
+    pub upload_check: UploadCheck,
+    pub address: String,
+}
+
+/// What all services share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Services(Arc<Shared>);
+
+struct Shared {
+    parts: Parts,
+    uploads: Places,
+    /// What takes a thread for more than a moment.
+    workshop: Workshop,
+}
+
+impl Services {
+    pub fn new(parts: Parts, limits: &Limits) -> Self {
+        let uploads = Places::uploads(limits.uploads_max, limits.uploads_per_caller_max);
+        Self(Arc::new(Shared { parts, uploads, workshop: Workshop::new(WORKSHOP_THREADS) }))
+    }
+
+    /// Asks for a change or reads.
+    async fn ask(
+        &self,
+        caller: &Caller,
+        repeat: Option<String>,
+        command: FleetCommand,
+    ) -> Result<FleetReply, ApiError> {
+        self.send(ask_of(caller, repeat.as_deref(), command)).await
+    }
+
+    /// Asks for a change, or only for what would be answered.
+    async fn propose(
+        &self,
+        caller: &Caller,
+        repeat: Option<String>,
+        validate_only: bool,
+        command: FleetCommand,
+    ) -> Result<FleetReply, ApiError> {
+        self.send(FleetAsk { validate_only, ..ask_of(caller, repeat.as_deref(), command) }).await
+    }
+
+    async fn send(&self, ask: FleetAsk) -> Result<FleetReply, ApiError> {
+        // On a task of its own: whoever leaves in the middle must not cut off what is being forwarded.
+        let services = self.clone();
+        let asked = tokio::spawn(async move { services.0.parts.asking.ask(ask).await }).await;
+        asked.map_err(|_| ApiError::internal("fleet"))?.map_err(of_denied)
+    }
+
+    /// Reads a record.
+    async fn item(&self, caller: &Caller, name: FleetName) -> Result<FleetItem, ApiError> {
+        match self.ask(caller, None, FleetCommand::Get(name)).await? {
+            FleetReply::Item(item) => Ok(*item),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The record that a change has made or changed, as it is now.
+    async fn made(
+        &self,
+        caller: &Caller,
+        repeat: Option<String>,
+        name: FleetName,
+        command: FleetCommand,
+    ) -> Result<FleetItem, ApiError> {
+        match self.ask(caller, repeat, command).await? {
+            FleetReply::Item(item) => Ok(*item),
+            FleetReply::Done => self.item(caller, name).await,
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Deletes a record.
+    async fn delete(
+        &self,
+        caller: &Caller,
+        repeat: Option<String>,
+        allow_missing: bool,
+        command: FleetCommand,
+    ) -> Result<(), ApiError> {
+        match self.ask(caller, repeat, command).await {
+            Ok(_) => Ok(()),
+            Err(error)
+                if allow_missing
+                    && error.reason() == snic_api::v1::ErrorReason::ResourceNotFound =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One page of a list. `name` gives the record behind which a piece begins, `item` the key and the message.
+    async fn page<M: Listed>(
+        &self,
+        caller: &Caller,
+        (listing, of): (&Listing, FleetList),
+        name: impl Fn(&str) -> Option<FleetName> + Send,
+        item: impl Fn(FleetItem) -> Option<Keyed<M>> + Send,
+    ) -> Result<Page<M>, ApiError> {
+        let mut pieces = listing.begin::<M>(PAGE_BYTES_MAX)?;
+        loop {
+            let (after, most) = pieces.next();
+            let piece = self.piece(caller, &of, after.and_then(&name), most).await?;
+            let piece = piece.into_iter().filter_map(&item).collect();
+            if let Some(page) = pieces.add(piece)? {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// So many items, fewer only at the end of the list: what the leader gives at once has an end in bytes.
+    async fn piece(
+        &self,
+        caller: &Caller,
+        of: &FleetList,
+        after: Option<FleetName>,
+        most: usize,
+    ) -> Result<Vec<FleetItem>, ApiError> {
+        let (mut found, mut after) = (Vec::new(), after);
+        loop {
+            let wanted = (most - found.len()).min(LIST_MAX);
+            let command = FleetCommand::List { of: of.clone(), after, most: wanted };
+            match self.ask(caller, None, command).await? {
+                FleetReply::Items { items, next } => {
+                    found.extend(items);
+                    if next.is_none() || found.len() >= most {
+                        return Ok(found);
+                    }
+                    after = next;
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+}
+
+fn ask_of(caller: &Caller, repeat: Option<&str>, command: FleetCommand) -> FleetAsk {
+    FleetAsk {
+        tenant: caller.tenant().cloned(),
+        id: repeat.map(number),
+        validate_only: false,
+        command,
+    }
+}
+
+/// The number of a request by its UUID, in canonical form: its last 64 bits, of which 62 are random.
+fn number(uuid: &str) -> RequestId {
+    let digits: String = uuid.chars().filter(char::is_ascii_hexdigit).collect();
+    let tail = digits.get(digits.len().saturating_sub(16)..).unwrap_or_default();
+    RequestId(u64::from_str_radix(tail, 16).unwrap_or_default())
+}
+
+/// The tenant for whom a list is: tenants see what is theirs.
+fn tenant_of_list(caller: &Caller, parent: Option<TenantId>) -> Option<TenantId> {
+    parent.or_else(|| caller.tenant().cloned())
+}
+
+/// The leader's reply does not belong to the command.
+fn unexpected(reply: &FleetReply) -> ApiError {
+    tracing::error!(?reply, "the leader's reply does not belong to the command");
+    ApiError::internal("reply")
+}
+
+/// The fleet's service does not have this.
+fn elsewhere(what: &str) -> Status {
+    Status::unimplemented(format!(
+        "the fleet's service has no {what}; ask the daemon of the host (`snicd`), whose name \
+         operators find in the DAG's condition Mapped"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_the_same_number_at_every_replica() {
+        let uuid = "123e4567-e89b-42d3-a456-426614174000";
+        assert_eq!(number(uuid), RequestId(0xa456_4266_1417_4000));
+    }
+}

@@ -1,0 +1,95 @@
+//! NT types of the fleet.
+
+use snic_api::convert::{name, nt_type};
+use snic_api::error::ApiError;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::network_task_service_server::NetworkTaskService;
+use snic_domain::{NtType, NtTypeId};
+use snic_fleet::protocol::{FleetCommand, FleetItem, FleetList, FleetName, FleetReply};
+use snic_fleet::records::RecordMeta;
+use snic_front::fields::{etag, repeat_of};
+use snic_front::gate::caller;
+use snic_front::listing;
+use tokio_stream::Empty;
+use tonic::{Request, Response, Status};
+
+use super::{RpcResult, Services, elsewhere, unexpected};
+use crate::wire;
+
+fn of_item(item: FleetItem) -> Result<(NtType, RecordMeta), ApiError> {
+    match item {
+        FleetItem::Nt(nt, meta) => Ok((nt, meta)),
+        other => Err(unexpected(&FleetReply::Item(Box::new(other)))),
+    }
+}
+
+#[tonic::async_trait]
+impl NetworkTaskService for Services {
+    async fn create_nt_type(
+        &self,
+        request: Request<v1::CreateNtTypeRequest>,
+    ) -> RpcResult<v1::CreateNtTypeResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let nt = nt_type::nt_type(&request.nt_type_id, request.nt_type.as_ref())?;
+        let repeat = repeat_of(&request.request_id)?;
+        let name = FleetName::Nt(nt.id.clone());
+        let made = self.made(&caller, repeat, name, FleetCommand::CreateNt(nt)).await?;
+        let (nt, meta) = of_item(made)?;
+        Ok(Response::new(wire::nt_type(&nt, &meta).into()))
+    }
+
+    async fn get_nt_type(
+        &self,
+        request: Request<v1::GetNtTypeRequest>,
+    ) -> RpcResult<v1::GetNtTypeResponse> {
+        let caller = caller(&request)?;
+        let id = name::nt_type("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let (nt, meta) = of_item(self.item(&caller, FleetName::Nt(id)).await?)?;
+        Ok(Response::new(wire::nt_type(&nt, &meta).into()))
+    }
+
+    async fn list_nt_types(
+        &self,
+        request: Request<v1::ListNtTypesRequest>,
+    ) -> RpcResult<v1::ListNtTypesResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let listing = listing!(v1::NtType, Query::of("ListNtTypes"), request)?;
+        let name = |key: &str| NtTypeId::new(key).ok().map(FleetName::Nt);
+        let item = |item| {
+            let (nt, meta) = of_item(item).ok()?;
+            Some((nt.id.to_string(), wire::nt_type(&nt, &meta)))
+        };
+        let page = self.page(&caller, (&listing, FleetList::Nts), name, item).await?;
+        Ok(Response::new(v1::ListNtTypesResponse {
+            nt_types: page.items,
+            next_page_token: page.next_page_token,
+            revision: 0,
+        }))
+    }
+
+    async fn delete_nt_type(
+        &self,
+        request: Request<v1::DeleteNtTypeRequest>,
+    ) -> RpcResult<v1::DeleteNtTypeResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = name::nt_type("name", &request.name).map_err(ApiError::from)?;
+        let (name, etag) = (FleetName::Nt(id), etag(&request.etag));
+        let command = FleetCommand::Delete { name, etag, force: false };
+        let repeat = repeat_of(&request.request_id)?;
+        self.delete(&caller, repeat, request.allow_missing, command).await?;
+        Ok(Response::new(v1::DeleteNtTypeResponse {}))
+    }
+
+    type WatchNtTypesStream = Empty<Result<v1::WatchNtTypesResponse, Status>>;
+
+    async fn watch_nt_types(
+        &self,
+        _: Request<v1::WatchNtTypesRequest>,
+    ) -> RpcResult<Self::WatchNtTypesStream> {
+        Err(elsewhere("watches yet; list what you need"))
+    }
+}

@@ -1,0 +1,114 @@
+//! Tenants of the fleet.
+
+use snic_api::convert::{id, name, tenant};
+use snic_api::error::ApiError;
+use snic_api::page::Query;
+use snic_api::v1;
+use snic_api::v1::tenant_service_server::TenantService;
+use snic_domain::TenantId;
+use snic_fleet::protocol::{
+    FleetCommand, FleetItem, FleetList, FleetName, FleetReply, FleetTenant, ProjectChange,
+};
+use snic_front::fields::{etag, repeat_of};
+use snic_front::gate::caller;
+use snic_front::listing;
+use tokio_stream::Empty;
+use tonic::{Request, Response, Status};
+
+use super::{RpcResult, Services, elsewhere, unexpected};
+use crate::wire;
+
+fn of_item(item: FleetItem) -> Result<FleetTenant, ApiError> {
+    match item {
+        FleetItem::Tenant(tenant) => Ok(tenant),
+        other => Err(unexpected(&FleetReply::Item(Box::new(other)))),
+    }
+}
+
+#[tonic::async_trait]
+impl TenantService for Services {
+    async fn create_tenant(
+        &self,
+        request: Request<v1::CreateTenantRequest>,
+    ) -> RpcResult<v1::CreateTenantResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = id("tenant_id", &request.tenant_id).map_err(ApiError::from)?;
+        let tenant = tenant::tenant(id, request.tenant.as_ref())?;
+        let repeat = repeat_of(&request.request_id)?;
+        let name = FleetName::Tenant(tenant.id.clone());
+        let command = FleetCommand::CreateTenant { tenant, project: None };
+        let made = of_item(self.made(&caller, repeat, name, command).await?)?;
+        Ok(Response::new(wire::tenant(&made).into()))
+    }
+
+    async fn get_tenant(
+        &self,
+        request: Request<v1::GetTenantRequest>,
+    ) -> RpcResult<v1::GetTenantResponse> {
+        let caller = caller(&request)?;
+        let id = name::tenant("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let found = of_item(self.item(&caller, FleetName::Tenant(id)).await?)?;
+        Ok(Response::new(wire::tenant(&found).into()))
+    }
+
+    async fn list_tenants(
+        &self,
+        request: Request<v1::ListTenantsRequest>,
+    ) -> RpcResult<v1::ListTenantsResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let listing = listing!(v1::Tenant, Query::of("ListTenants"), request)?;
+        let name = |key: &str| TenantId::new(key).ok().map(FleetName::Tenant);
+        let item = |item| {
+            let tenant = of_item(item).ok()?;
+            Some((tenant.tenant.id.to_string(), wire::tenant(&tenant)))
+        };
+        let page = self.page(&caller, (&listing, FleetList::Tenants), name, item).await?;
+        Ok(Response::new(v1::ListTenantsResponse {
+            tenants: page.items,
+            next_page_token: page.next_page_token,
+            revision: 0,
+        }))
+    }
+
+    async fn update_tenant(
+        &self,
+        request: Request<v1::UpdateTenantRequest>,
+    ) -> RpcResult<v1::UpdateTenantResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let wanted = request.tenant.ok_or_else(|| ApiError::required("tenant"))?;
+        let id = name::tenant("tenant.name", &wanted.name).map_err(ApiError::from)?;
+        let patch = tenant::patch(&wanted, request.update_mask.as_ref())?;
+        let (project, etag) = (ProjectChange::Keep, etag(&wanted.etag));
+        let name = FleetName::Tenant(id.clone());
+        let command = FleetCommand::UpdateTenant { tenant: id, patch, project, etag };
+        let repeat = repeat_of(&request.request_id)?;
+        let changed = of_item(self.made(&caller, repeat, name, command).await?)?;
+        Ok(Response::new(wire::tenant(&changed).into()))
+    }
+
+    async fn delete_tenant(
+        &self,
+        request: Request<v1::DeleteTenantRequest>,
+    ) -> RpcResult<v1::DeleteTenantResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let id = name::tenant("name", &request.name).map_err(ApiError::from)?;
+        let (name, etag) = (FleetName::Tenant(id), etag(&request.etag));
+        let command = FleetCommand::Delete { name, etag, force: request.force };
+        let repeat = repeat_of(&request.request_id)?;
+        self.delete(&caller, repeat, request.allow_missing, command).await?;
+        Ok(Response::new(v1::DeleteTenantResponse { operation: None }))
+    }
+
+    type WatchTenantsStream = Empty<Result<v1::WatchTenantsResponse, Status>>;
+
+    async fn watch_tenants(
+        &self,
+        _: Request<v1::WatchTenantsRequest>,
+    ) -> RpcResult<Self::WatchTenantsStream> {
+        Err(elsewhere("watches yet; list what you need"))
+    }
+}

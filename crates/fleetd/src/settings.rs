@@ -1,0 +1,227 @@
+//! The program's settings: one TOML file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use snic_fleet::FleetSettings;
+use snic_front::settings::TlsSettings;
+use snic_store_etcd::{EtcdSettings, TlsFiles};
+
+use crate::runner::{Elections, RunnerSettings};
+
+/// All settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Address and port that clients, hosts and other replicas connect to.
+    pub listen: SocketAddr,
+    /// URL at which the other replicas and the hosts reach this one, such as `https://fleet1.example.org:7700`. Its host
+    /// must be in the replica's certificate.
+    pub address: String,
+    /// Trust domain of the identities in certificates.
+    #[serde(default = "trust_domain")]
+    pub trust_domain: String,
+    /// The replica's certificate, for `spiffe://<trust domain>/replica/<name>`, and the authority of all others.
+    pub tls: TlsPaths,
+    /// etcd.
+    pub etcd: Etcd,
+    /// Folder of the bitstreams' images, which all replicas share.
+    pub images: PathBuf,
+    /// Folder of the audit log; none is kept without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_dir: Option<PathBuf>,
+    /// When hosts are lost, and how fast their DAGs move.
+    #[serde(default)]
+    pub hosts: Hosts,
+}
+
+fn trust_domain() -> String {
+    "snic.local".to_owned()
+}
+
+/// Files with certificates, PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsPaths {
+    /// The authority that signs all certificates.
+    pub ca: PathBuf,
+    /// The replica's certificate, for servers and for clients.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Revoked certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crl: Option<PathBuf>,
+}
+
+/// Where etcd is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Etcd {
+    /// URLs of its members.
+    pub endpoints: Vec<String>,
+    /// Certificates, for URLs with `https`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsPaths>,
+    /// How long a leader leads without a sign of life, in seconds: 2 to 60. A failover takes about as long.
+    #[serde(default = "lease_seconds")]
+    pub lease_seconds: u32,
+}
+
+const fn lease_seconds() -> u32 {
+    2
+}
+
+/// When hosts are lost, and how fast their DAGs move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Hosts {
+    /// A host is suspected when it was not heard for so many seconds: 2 to 3,600.
+    pub lease_seconds: u32,
+    /// And lost when that has lasted so many seconds: 1 to 3,600.
+    pub confirm_seconds: u32,
+    /// DAGs of lost and draining hosts that are placed again in a second: 1 to 10,000.
+    pub moves_per_second: u32,
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self { lease_seconds: 10, confirm_seconds: 2, moves_per_second: 20 }
+    }
+}
+
+fn text(key: &str, path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("{key}: read {}", path.display()))
+}
+
+fn in_range(key: &str, value: u32, (least, most): (u32, u32)) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    bail!("{key}: {value} is not allowed (allowed: {least} to {most})")
+}
+
+impl Settings {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a key has a value that is not allowed; the text names the key.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("read the settings {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("the settings {}", path.display()))
+    }
+
+    /// Parses and checks the text of a file.
+    ///
+    /// # Errors
+    /// A key is missing, unknown, or has a value that is not allowed; the text names the key.
+    pub fn parse(text: &str) -> Result<Self> {
+        let settings: Self = toml::from_str(text)?;
+        if !settings.address.starts_with("https://") {
+            let address = &settings.address;
+            bail!("address: {address:?} is not a URL with https (expected https://<host>:<port>)");
+        }
+        if settings.etcd.endpoints.is_empty() {
+            bail!("etcd.endpoints: no endpoints; name the URLs of 1 or more members");
+        }
+        in_range("etcd.lease_seconds", settings.etcd.lease_seconds, (2, 60))?;
+        in_range("hosts.lease_seconds", settings.hosts.lease_seconds, (2, 3_600))?;
+        in_range("hosts.confirm_seconds", settings.hosts.confirm_seconds, (1, 3_600))?;
+        in_range("hosts.moves_per_second", settings.hosts.moves_per_second, (1, 10_000))?;
+        Ok(settings)
+    }
+
+    /// Certificates of the listener.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn listener_tls(&self) -> Result<TlsSettings> {
+        let TlsPaths { ca, certificate, key, crl } = &self.tls;
+        Ok(TlsSettings {
+            certificate: text("tls.certificate", certificate)?,
+            key: text("tls.key", key)?,
+            client_authority: text("tls.ca", ca)?,
+            revoked: crl.as_deref().map(|path| text("tls.crl", path)).transpose()?,
+        })
+    }
+
+    /// How etcd is reached.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn etcd(&self) -> Result<EtcdSettings> {
+        let mut settings = EtcdSettings::plain(self.etcd.endpoints.clone());
+        if let Some(tls) = &self.etcd.tls {
+            settings.tls = Some(TlsFiles {
+                authority: text("etcd.tls.ca", &tls.ca)?.into(),
+                certificate: text("etcd.tls.certificate", &tls.certificate)?.into(),
+                key: text("etcd.tls.key", &tls.key)?.into(),
+            });
+        }
+        Ok(settings)
+    }
+
+    /// Settings of the replica's task.
+    pub fn runner(&self) -> RunnerSettings {
+        let Hosts { lease_seconds, confirm_seconds, moves_per_second } = self.hosts;
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        RunnerSettings {
+            elections: Elections {
+                address: self.address.clone(),
+                lease_seconds: self.etcd.lease_seconds,
+            },
+            fleet: FleetSettings {
+                lease: seconds(lease_seconds),
+                confirm: seconds(confirm_seconds),
+                moves_per_second: moves_per_second.into(),
+                moves_burst: moves_per_second.into(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = r#"
+        listen = "127.0.0.1:7700"
+        address = "https://localhost:7700"
+        images = "/var/lib/snic-fleet/images"
+        [tls]
+        ca = "ca.pem"
+        certificate = "replica.pem"
+        key = "replica.key"
+        [etcd]
+        endpoints = ["http://127.0.0.1:2379"]
+    "#;
+
+    #[test]
+    fn the_least_settings_have_defaults_for_the_rest() {
+        let settings = Settings::parse(LEAST).expect("enough");
+        assert_eq!(settings.trust_domain, "snic.local");
+        assert_eq!(settings.runner().elections.lease_seconds, 2);
+        assert_eq!(settings.runner().fleet, FleetSettings::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_key() {
+        let cases = [
+            ("https://localhost:7700", "http://localhost:7700", "address"),
+            (r#"["http://127.0.0.1:2379"]"#, "[]", "etcd.endpoints"),
+            ("[etcd]", "[etcd]\nlease_seconds = 1", "etcd.lease_seconds: 1 is not allowed"),
+            ("[tls]", "[hosts]\nmoves_per_second = 0\n[tls]", "hosts.moves_per_second"),
+            ("[tls]", "[hosts]\nmoves = 0\n[tls]", "unknown field `moves`"),
+            ("listen = \"127.0.0.1:7700\"", "", "missing field `listen`"),
+        ];
+        for (from, to, expected) in cases {
+            let error = Settings::parse(&LEAST.replace(from, to)).expect_err(expected);
+            let told = format!("{error:#}");
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Converts what the leader answers to messages of the API.
+
+use snic_api::convert::{bitstream, dag, name, nt_type, tenant, timestamp};
+use snic_api::v1::condition::Status as Holds;
+use snic_api::v1::operation_metadata::Verb;
+use snic_api::{fleet_v1, v1};
+use snic_controller::Caller;
+use snic_domain::{Bitstream, DagName, NtType};
+use snic_fleet::protocol::{FleetDag, FleetHost, FleetTenant, HostCondition};
+use snic_fleet::records::{RecordMeta, Unplaced};
+use snic_front::configurations;
+
+pub(crate) fn tenant(of: &FleetTenant) -> v1::Tenant {
+    let usage = &of.usage;
+    v1::Tenant {
+        name: name::of_tenant(&of.tenant.id),
+        uid: format!("{:016x}", of.meta.serial),
+        weight: of.tenant.weight,
+        quota: Some(tenant::quota_to_wire(&of.tenant.quota)),
+        usage: Some(v1::Usage {
+            dags: usage.dags,
+            bandwidth_bps: usage.bandwidth.get(),
+            bitstreams: usage.bitstreams,
+            bitstream_bytes: usage.bitstream_bytes.get(),
+            nt_types: usage.nt_types,
+            ..v1::Usage::default()
+        }),
+        etag: of.meta.etag(),
+        create_time: Some(timestamp(of.meta.created)),
+        update_time: Some(timestamp(of.meta.updated)),
+        labels: of.tenant.notes.labels.as_map().clone(),
+        description: of.tenant.notes.description.as_str().to_owned(),
+    }
+}
+
+pub(crate) fn nt_type(of: &NtType, meta: &RecordMeta) -> v1::NtType {
+    v1::NtType {
+        etag: meta.etag(),
+        create_time: Some(timestamp(meta.created)),
+        ..nt_type::nt_type_to_wire(of)
+    }
+}
+
+/// Which regions hold it is known to the hosts only.
+pub(crate) fn bitstream(of: &Bitstream, meta: &RecordMeta) -> v1::Bitstream {
+    v1::Bitstream {
+        state: v1::bitstream::State::Available.into(),
+        etag: meta.etag(),
+        create_time: Some(timestamp(meta.created)),
+        ..bitstream::bitstream_to_wire(of)
+    }
+}
+
+/// The DAG. Its mapping, rate and traffic are known to its host only; operators are told which host that is.
+pub(crate) fn dag(of: &FleetDag, reader: &Caller) -> v1::Dag {
+    let state = match (&of.card, &of.unplaced) {
+        _ if of.is_ready => v1::dag::State::Ready,
+        (None, Some(Unplaced::Failed(_))) => v1::dag::State::Failed,
+        (None, _) => v1::dag::State::Degraded,
+        (Some(_), _) => v1::dag::State::Provisioning,
+    };
+    v1::Dag {
+        name: of.name.to_string(),
+        nodes: dag::nodes_to_wire(&of.spec, configurations::shown),
+        edges: dag::edges_to_wire(&of.spec),
+        bandwidth_bps: of.spec.bandwidth.get(),
+        form: dag::preference_to_wire(of.spec.form).into(),
+        packet_sizes: dag::packet_sizes_to_wire(&of.spec.packet_sizes),
+        trusted_tenants: of.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
+        card_affinity: dag::affinity_to_wire(&of.spec.card_affinity),
+        labels: of.spec.notes.labels.as_map().clone(),
+        description: of.spec.notes.description.as_str().to_owned(),
+        state: state.into(),
+        generation: of.generation,
+        observed_generation: of.generation,
+        conditions: conditions(of, reader),
+        etag: of.meta.etag(),
+        create_time: Some(timestamp(of.meta.created)),
+        update_time: Some(timestamp(of.meta.updated)),
+        ..v1::Dag::default()
+    }
+}
+
+fn conditions(of: &FleetDag, reader: &Caller) -> Vec<v1::Condition> {
+    let is_operator = matches!(reader, Caller::Operator(_));
+    let (status, reason, message) = match (&of.card, &of.unplaced) {
+        (Some(card), _) if is_operator => (Holds::True, "PLACED", format!("on {card}")),
+        (Some(_), _) => (Holds::True, "PLACED", "a card of the fleet is promised".to_owned()),
+        (None, Some(why)) => (Holds::False, "NO_PLACE", unplaced(why, is_operator)),
+        (None, None) => (Holds::False, "NO_PLACE", "it waits for a place".to_owned()),
+    };
+    let ready = match of.is_ready {
+        true => (Holds::True, "READY", "its host serves it".to_owned()),
+        false if of.card.is_some() => {
+            (Holds::False, "PROVISIONING", "its host has not said that it serves it".to_owned())
+        }
+        false => (Holds::False, "NO_PLACE", "it has no place".to_owned()),
+    };
+    let condition = |kind: &str, (status, reason, message): (Holds, &str, String)| v1::Condition {
+        r#type: kind.to_owned(),
+        status: status.into(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: None,
+        observed_generation: of.generation,
+    };
+    vec![condition("Mapped", (status, reason, message)), condition("Ready", ready)]
+}
+
+/// Reasons of hosts may name devices, and cards: these are for operators.
+fn unplaced(why: &Unplaced, is_operator: bool) -> String {
+    match why {
+        Unplaced::Waits(why) if is_operator => format!("it waits for room elsewhere: {why}"),
+        Unplaced::Waits(_) => "it waits for room on another card".to_owned(),
+        Unplaced::Failed(reasons) if is_operator => {
+            format!("{} hosts refused it: {}", reasons.len(), reasons.join("; "))
+        }
+        Unplaced::Failed(reasons) => format!("{} hosts refused it", reasons.len()),
+    }
+}
+
+pub(crate) fn host(of: &FleetHost) -> fleet_v1::Host {
+    let condition = match of.condition {
+        HostCondition::InStep => fleet_v1::host::Condition::InStep,
+        HostCondition::Behind => fleet_v1::host::Condition::Behind,
+        HostCondition::Suspected => fleet_v1::host::Condition::Suspected,
+        HostCondition::Lost => fleet_v1::host::Condition::Lost,
+    };
+    let cards = of.spec.cards.iter().map(|(id, card)| fleet_v1::HostCard {
+        card: id.to_string(),
+        profile: serde_json::to_string(&card.profile).unwrap_or_default(),
+        functions: card.functions,
+        cordoned: card.is_cordoned,
+    });
+    fleet_v1::Host {
+        name: format!("hosts/{}", of.host),
+        zone: of.spec.zone.to_string(),
+        rack: of.spec.rack.to_string(),
+        labels: of.spec.labels.clone(),
+        cordoned: of.spec.is_cordoned,
+        cards: cards.collect(),
+        draining: of.is_draining,
+        condition: condition.into(),
+        dags: of.dags as u64,
+        bound_dags: of.bound.iter().map(ToString::to_string).collect(),
+        create_time: Some(timestamp(of.meta.created)),
+        etag: of.meta.etag(),
+    }
+}
+
+fn any(kind: &str, message: &impl prost::Message) -> prost_types::Any {
+    prost_types::Any {
+        type_url: format!("type.googleapis.com/{kind}"),
+        value: message.encode_to_vec(),
+    }
+}
+
+/// The response of an operation without a result.
+pub(crate) fn nothing() -> prost_types::Any {
+    any("google.protobuf.Empty", &())
+}
+
+/// A DAG as the response of an operation.
+pub(crate) fn any_dag(dag: &v1::Dag) -> prost_types::Any {
+    any("snic.control.v1.Dag", dag)
+}
+
+/// An operation that ended where it began.
+pub(crate) fn decided(target: String, verb: Verb, response: prost_types::Any) -> v1::Operation {
+    let metadata = v1::OperationMetadata { target, verb: verb.into(), ..Default::default() };
+    v1::Operation {
+        name: String::new(),
+        metadata: Some(metadata),
+        done: true,
+        result: Some(v1::operation::Result::Response(response)),
+    }
+}
+
+/// The DAG's last change. Whether it has ended is seen from the DAG itself.
+pub(crate) fn operation(of: &FleetDag, reader: &Caller) -> v1::Operation {
+    let verb = if of.generation <= 1 { Verb::Create } else { Verb::Update };
+    let result = match &of.unplaced {
+        _ if of.is_ready => Some(v1::operation::Result::Response(any_dag(&dag(of, reader)))),
+        Some(why @ Unplaced::Failed(_)) => {
+            let text = unplaced(why, matches!(reader, Caller::Operator(_)));
+            let reason = v1::ErrorReason::InsufficientCapacity;
+            let failure = snic_api::error::ApiError::new(reason, text);
+            Some(v1::operation::Result::Error(failure.into()))
+        }
+        _ => None,
+    };
+    let metadata = v1::OperationMetadata {
+        target: of.name.to_string(),
+        verb: verb.into(),
+        create_time: Some(timestamp(of.meta.updated)),
+        stage: if of.card.is_some() { "waiting for the host" } else { "waiting for a place" }
+            .into(),
+        ..Default::default()
+    };
+    v1::Operation {
+        name: operation_name(&of.name, of.generation),
+        metadata: Some(metadata),
+        done: result.is_some(),
+        result,
+    }
+}
+
+/// The operation by which a DAG got this generation. It has the same name at every replica.
+fn operation_name(dag: &DagName, generation: u64) -> String {
+    format!("operations/{}.{}.{generation}", dag.tenant, dag.dag)
+}
+
+/// The DAG in an operation's name. An operation of an earlier generation was superseded, and ends with the last one.
+pub(crate) fn parse_operation(text: &str) -> Option<DagName> {
+    let mut parts = text.strip_prefix("operations/")?.splitn(3, '.');
+    let (tenant, dag, generation) = (parts.next()?, parts.next()?, parts.next()?);
+    generation.parse::<u64>().ok()?;
+    name::dag("name", &format!("tenants/{tenant}/dags/{dag}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_found_by_its_name() {
+        let dag = name::dag("name", "tenants/acme/dags/web-1").expect("a name");
+        let name = operation_name(&dag, 17);
+        assert_eq!(name, "operations/acme.web-1.17");
+        assert_eq!(parse_operation(&name), Some(dag));
+        for wrong in ["operations/acme.web", "operations/acme.web.x", "acme.web.1", "operations/"] {
+            assert_eq!(parse_operation(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Three replicas over a real etcd, with real TLS; hosts are agents without a daemon. Each test says so if etcd is missing
+//! on this machine, and is skipped then; the test command installs it.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
+
+mod access;
+#[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
+#[path = "../../../store-etcd/tests/real/cluster.rs"]
+mod cluster;
+mod going_on;
+mod host;
+mod rig;
+mod tenants;
