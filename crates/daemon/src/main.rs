@@ -4,6 +4,7 @@
 //! use to another program.
 
 mod doctor;
+mod fleet;
 mod host;
 mod metrics;
 mod pki;
@@ -85,6 +86,8 @@ enum Command {
     Man,
     /// Check settings, certificates, keys, policies and cards, and say what to do for each finding
     Doctor(doctor::DoctorOptions),
+    /// Print what this host is, as JSON, to register it with a fleet: its cards, their profiles and functions
+    HostSpec(fleet::HostSpecOptions),
     /// Print all settings: the defaults, or those of a file with defaults filled in
     Config {
         /// Settings file
@@ -154,6 +157,7 @@ fn run(command: Command) -> Result<()> {
         Command::Doctor(options) => doctor::run(&options),
         Command::XrtWorker => xrt::work(),
         Command::Card { folder, profiles } => soft::serve(&folder, profiles.as_deref()),
+        Command::HostSpec(options) => fleet::print_host_spec(options),
         Command::Config { config } => {
             let settings =
                 config.map_or_else(|| Ok(Settings::default()), |c| Settings::read(&c))?;

@@ -9,9 +9,10 @@ use anyhow::{Context as _, Result, anyhow};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use snic_api::v1;
-use snic_bitstream::catalogue::with_profiles;
+use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_bitstream::check_upload;
 use snic_bitstream::signature::{PublicKey, Trust};
+use snic_domain::{Bitstream, NtType};
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
@@ -28,7 +29,7 @@ use crate::secrets::{hex, random, write};
 use crate::settings::{Settings, Signatures};
 use crate::systemd::Systemd;
 use crate::wiring::Daemon;
-use crate::{host, metrics};
+use crate::{fleet, host, metrics};
 
 /// A running server.
 pub struct Serving {
@@ -95,7 +96,11 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     if settings.telemetry.otlp.is_some() {
         readers.push(metrics::keep_fresh(daemon.plane.clone()));
     }
+    let link = fleet::start(settings, daemon.plane.clone())?;
     let result = serve(settings, daemon, diagnostics(settings, Some(&telemetry))).await;
+    if let Some(link) = link {
+        link.stop().await;
+    }
     for reader in readers {
         reader.abort();
         // It was aborted on purpose.
@@ -311,17 +316,25 @@ fn upload_check(settings: &Settings) -> Result<UploadCheck> {
         let signed_by = trust.signer(upload.declared, upload.signature).map_err(|error| {
             UploadProblem { field: "signature".into(), what: error.to_string() }
         })?;
-        let nt = |id: &snic_domain::NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
-        let checked = check_upload(upload.bytes, upload.declared, &catalogue.cards, nt)
-            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })?;
-        let (model, kind) = (&upload.declared.card_model, upload.declared.region_kind);
-        // Every card with a profile has a floor plan.
-        if let Some(plan) = catalogue.floor_plan(model) {
-            plan.check(&checked.file, kind).map_err(|error| UploadProblem {
-                field: "chunk".into(),
-                what: error.to_string(),
-            })?;
-        }
+        check_image(&catalogue, upload.bytes, upload.declared, upload.nts)?;
         Ok(signed_by)
     }))
+}
+
+/// Checks an image against its declaration, the card's profile and its floor plan.
+pub fn check_image(
+    catalogue: &Catalogue,
+    image: &[u8],
+    declared: &Bitstream,
+    nts: &[NtType],
+) -> Result<(), UploadProblem> {
+    let nt = |id: &snic_domain::NtTypeId| nts.iter().find(|nt| nt.id == *id);
+    let checked = check_upload(image, declared, &catalogue.cards, nt)
+        .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })?;
+    // Every card with a profile has a floor plan.
+    if let Some(plan) = catalogue.floor_plan(&declared.card_model) {
+        plan.check(&checked.file, declared.region_kind)
+            .map_err(|error| UploadProblem { field: "chunk".into(), what: error.to_string() })?;
+    }
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! The daemon's settings: one TOML file, every key with a default that `snicd config` prints.
 
+mod fleet;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -11,6 +13,8 @@ use snic_card_soft::PortSpec;
 use snic_card_xrt::{CallDeadlines, CardSelector};
 use snic_domain::{CardId, CardModel, PciAddress, TenantId, VirtualFunctions};
 use snic_front::identity::UnixPeers;
+
+pub use fleet::FleetMembership;
 
 /// Smallest file size of the audit log: an entry has some hundred bytes, and with smaller files
 /// `files_max` would keep only a few entries.
@@ -48,6 +52,9 @@ pub struct Settings {
     pub audit: Audit,
     /// Which bitstreams are accepted.
     pub signatures: Signatures,
+    /// The fleet that this host belongs to. Without it, the host belongs to none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetMembership>,
     /// The cards. Without any, DAGs are rejected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<CardSettings>,
@@ -424,6 +431,7 @@ impl Default for Settings {
             telemetry: TelemetrySettings::default(),
             audit: Audit::default(),
             signatures: Signatures::default(),
+            fleet: None,
             cards: Vec::new(),
         }
     }
@@ -512,6 +520,7 @@ impl Settings {
             card.check_ports().map_err(|what| format!("cards[{i}].soft{what}"))?;
         }
         self.check_functions()?;
+        self.fleet.as_ref().map_or(Ok(()), FleetMembership::check)?;
         if self.audit.file_bytes_max < AUDIT_FILE_BYTES_MIN || self.audit.files_max == 0 {
             return Err(format!(
                 "audit: file_bytes_max = {} must be {AUDIT_FILE_BYTES_MIN} or more and files_max = \

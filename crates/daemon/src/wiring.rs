@@ -57,6 +57,7 @@ impl Daemon {
                 controller.declare_functions(card.id.clone(), functions);
             }
         }
+        controller.declare_fleet(settings.fleet.is_some());
         if files_are_whole && is_whole {
             remove_unused_blobs(store.as_ref(), &controller)?;
         }

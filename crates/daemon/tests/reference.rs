@@ -8,10 +8,11 @@ use std::process::Command;
 use syn::{Attribute, Expr, Fields, Item, Lit, Meta};
 
 /// The parsed sources: the settings, and the one type that they use from another crate.
-const SOURCES: [&str; 2] = ["src/settings.rs", "../domain/src/function.rs"];
+const SOURCES: [&str; 3] =
+    ["src/settings.rs", "src/settings/fleet.rs", "../domain/src/function.rs"];
 
 /// Tables in the order of the reference, with their types.
-const TABLES: [(&str, &str); 15] = [
+const TABLES: [(&str, &str); 16] = [
     ("", "Settings"),
     ("listen", "Listen"),
     ("listen.unix_peers", "UnixPeer"),
@@ -21,6 +22,7 @@ const TABLES: [(&str, &str); 15] = [
     ("web", "Web"),
     ("audit", "Audit"),
     ("signatures", "Signatures"),
+    ("fleet", "FleetMembership"),
     ("cards", "CardSettings"),
     ("cards.functions", "VirtualFunctions"),
     ("cards.xrt", "XrtSettings"),

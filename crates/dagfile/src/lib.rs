@@ -66,7 +66,7 @@ use self::yaml::{Value, YamlKey, YamlNode};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Fields of a DAG that only the server sets.
-const OUTPUT_ONLY: [&str; 12] = [
+const OUTPUT_ONLY: [&str; 13] = [
     "uid",
     "state",
     "generation",
@@ -77,6 +77,7 @@ const OUTPUT_ONLY: [&str; 12] = [
     "states",
     "traffic",
     "unserved_bps",
+    "fleet_managed",
     "create_time",
     "update_time",
 ];

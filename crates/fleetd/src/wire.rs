@@ -26,6 +26,7 @@ pub(crate) fn tenant(of: &FleetTenant) -> v1::Tenant {
             ..v1::Usage::default()
         }),
         etag: of.meta.etag(),
+        fleet_managed: false, // that is said on hosts
         create_time: Some(timestamp(of.meta.created)),
         update_time: Some(timestamp(of.meta.updated)),
         labels: of.tenant.notes.labels.as_map().clone(),

@@ -7,7 +7,7 @@ use snic_api::words::EnumWord as _;
 use snic_controller::{CardHealth, CardView, Controller, DropCause};
 use snic_domain::CardId;
 use snic_front::share::{CallerFlow, CallerLevel};
-use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, publish};
+use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, fleet_readings, publish};
 
 use crate::shell::{ControlPlane, ShellError};
 use crate::wire::cause_word;
@@ -19,6 +19,7 @@ use crate::wire::cause_word;
 pub async fn refresh(plane: &ControlPlane) -> Result<(), ShellError> {
     let mut all = plane.read(CallerLevel::Health, CallerFlow::Server, readings).await?;
     all.extend(QUEUES.readings());
+    all.extend(fleet_readings());
     publish(all);
     Ok(())
 }

@@ -66,6 +66,7 @@ pub(crate) fn tenant(view: &TenantView) -> v1::Tenant {
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         update_time: Some(timestamp(view.updated)),
+        fleet_managed: view.fleet_number.is_some(),
         labels: view.tenant.notes.labels.as_map().clone(),
         description: view.tenant.notes.description.as_str().to_owned(),
     }
@@ -129,6 +130,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         mapping: mapping(view, reader),
         rate_limit_bps: view.rate.get(),
         unserved_bps: view.unserved.get(),
+        fleet_managed: view.assigned.is_some(),
         states: view.states.iter().map(|state| chain_state(state, reader)).collect(),
         traffic: view.traffic.as_deref().map(traffic),
         etag: view.etag.clone(),

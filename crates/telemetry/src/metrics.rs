@@ -67,13 +67,19 @@ pub enum Measured {
     QueueEffects,
     /// Calls waiting for the controller's reply.
     QueueCalls,
+    /// 1 while linked to a replica of the fleet, else 0; none without a fleet.
+    FleetLinkUp,
+    /// The highest epoch of the fleet's leaders that was seen.
+    FleetEpoch,
+    /// What the fleet ordered and is not done: DAGs and provisions. By kind.
+    FleetPending,
 }
 
 /// Metric, name, unit, description, and whether it is a counter.
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 24] = [
+const TABLE: [Row; 27] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -122,6 +128,9 @@ const TABLE: [Row; 24] = [
         false,
     ),
     (Measured::QueueCalls, "snic.queue.calls", "{call}", "Calls waiting for a reply", false),
+    (Measured::FleetLinkUp, "snic.fleet.link.up", "1", "1 if linked to the fleet", false),
+    (Measured::FleetEpoch, "snic.fleet.epoch", "1", "Highest epoch of the fleet's leaders", false),
+    (Measured::FleetPending, "snic.fleet.pending", "{order}", "Ordered and not done", false),
 ];
 
 /// One value of a metric.
@@ -182,6 +191,43 @@ impl Queues {
             |of, value: &AtomicU64| Reading::new(of, value.load(Ordering::Relaxed) as f64, []);
         [read(Measured::QueueEffects, &self.effects), read(Measured::QueueCalls, &self.calls)]
     }
+}
+
+/// How the link to a fleet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FleetReading {
+    /// Whether it is linked.
+    pub is_up: bool,
+    /// The highest epoch that was seen.
+    pub epoch: i64,
+    /// DAGs that are on their way to a card.
+    pub dags: usize,
+    /// Provisions that are not there yet.
+    pub provisions: usize,
+}
+
+/// The link to a fleet as its task said last; `None` without a fleet.
+static FLEET: RwLock<Option<FleetReading>> = RwLock::new(None);
+
+/// Sets how the link to the fleet is.
+pub fn set_fleet(reading: FleetReading) {
+    *FLEET.write() = Some(reading);
+}
+
+/// How the link to the fleet is, as readings.
+pub fn fleet_readings() -> Vec<Reading> {
+    let Some(FleetReading { is_up, epoch, dags, provisions }) = *FLEET.read() else {
+        return Vec::new();
+    };
+    let pending = |count: usize, kind: &str| {
+        Reading::new(Measured::FleetPending, count as f64, [("kind", kind.to_owned())])
+    };
+    vec![
+        Reading::new(Measured::FleetLinkUp, f64::from(u8::from(is_up)), []),
+        Reading::new(Measured::FleetEpoch, epoch as f64, []),
+        pending(dags, "dags"),
+        pending(provisions, "provisions"),
+    ]
 }
 
 /// Metrics that are recorded where something happens.

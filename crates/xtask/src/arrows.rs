@@ -39,6 +39,7 @@ const ARROWS: &[(&str, To)] = &[
     ("store-etcd", To::Only(&["domain", "etcd", "ports"])),
     ("store-*", To::Only(&["ports", "domain"])),
     ("api", To::Only(&["domain"])),
+    ("host-link", To::Only(&["api", "controller", "domain", "fleet"])), // not `server`: tests need none
     (
         "server",
         To::Only(&[

@@ -126,6 +126,7 @@ pub fn web() -> Dag {
         }),
         rate_limit_bps: 10 * GBPS,
         unserved_bps: 0,
+        fleet_managed: false,
         traffic: Some(DagTraffic {
             offered_bps: 4 * GBPS,
             served_bps: 3 * GBPS,
@@ -185,6 +186,7 @@ pub fn tenant() -> Tenant {
         etag: "e7".into(),
         create_time: made(),
         update_time: made(),
+        fleet_managed: false,
         labels: Default::default(),
         description: String::new(),
     }

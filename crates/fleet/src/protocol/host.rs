@@ -141,6 +141,7 @@ pub enum HostReport {
         /// Which card.
         card: CardId,
         /// The DAGs.
+        #[serde(with = "pairs")]
         dags: BTreeMap<DagName, u64>,
     },
     /// What it was told to have.
@@ -178,4 +179,29 @@ pub const MISSING_MAX: usize = 1_000;
 
 fn nothing_provided() -> Digest {
     Provisions::default().digest()
+}
+
+/// A map by names that are no text: JSON has it as a list of pairs.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<K, V, S>(map: &BTreeMap<K, V>, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        K: Serialize,
+        V: Serialize,
+        S: Serializer,
+    {
+        serializer.collect_seq(map)
+    }
+
+    pub fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Vec::<(K, V)>::deserialize(deserializer).map(|pairs| pairs.into_iter().collect())
+    }
 }

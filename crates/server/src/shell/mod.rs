@@ -16,6 +16,7 @@
 
 mod actor;
 mod card_thread;
+mod fleet;
 mod inbox;
 mod lines;
 mod search_thread;
@@ -333,14 +334,22 @@ impl ControlPlane {
         bytes: Vec<u8>,
     ) -> Result<Reply, ShellError> {
         let digest = bitstream.digest;
+        let command = Command::CreateBitstream(bitstream);
+        self.keep_bytes(digest, bytes, Request { caller, request_id, command }).await
+    }
+
+    /// Stores bytes and sends the request that makes use of them.
+    async fn keep_bytes(
+        &self,
+        digest: Digest,
+        bytes: Vec<u8>,
+        request: Request,
+    ) -> Result<Reply, ShellError> {
         let store = Arc::clone(&self.store);
         self.pins.pin(digest);
         let stored = tokio::task::spawn_blocking(move || store.put_blob(digest, &bytes)).await;
         let result = match stored {
-            Ok(Ok(())) => {
-                let command = Command::CreateBitstream(bitstream);
-                self.request(Request { caller, request_id, command }).await
-            }
+            Ok(Ok(())) => self.request(request).await,
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(ShellError::Stopped),
         };

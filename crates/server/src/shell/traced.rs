@@ -1,6 +1,6 @@
 //! Attributes of the spans of events and requests.
 
-use snic_controller::{CardReport, Command, Event, Request};
+use snic_controller::{CardReport, Command, Event, FleetChange, Request};
 use snic_domain::TenantId;
 
 /// The kind of event, in a word or two.
@@ -39,6 +39,8 @@ pub(super) fn tenant_of(request: &Request) -> Option<&TenantId> {
         Command::CreateDags { batch, .. } => Some(&batch.tenant),
         Command::CreateRule(rule) => Some(&rule.dag.tenant),
         Command::BindVm(binding) => Some(&binding.tenant),
+        Command::Fleet(FleetChange::Assign(assignment)) => Some(&assignment.name.tenant),
+        Command::Fleet(FleetChange::Withdraw { name, .. }) => Some(&name.tenant),
         Command::UnbindVm { tenant: Some(tenant), .. } => Some(tenant),
         _ => request.caller.tenant(),
     }

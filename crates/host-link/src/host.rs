@@ -1,0 +1,81 @@
+//! What the link asks of its host.
+
+use snic_controller::{AssignedDag, FleetChange, ProvisionName};
+use snic_domain::{Bitstream, CardId, DagName, RegionId};
+use snic_fleet::protocol::Epoch;
+
+use crate::connection::LinkTls;
+
+/// Why the host did not do something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostFailure {
+    /// The controller refuses it, with the reason.
+    #[error("{0}")]
+    Refused(String),
+    /// It can be tried again later.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// The host, as the link needs it. What it says is durable.
+#[tonic::async_trait]
+pub trait LinkedHost: Send + Sync + 'static {
+    /// The certificates of a new link; read again for each.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    async fn tls(&self) -> Result<LinkTls, HostFailure>;
+
+    /// The highest epoch that was remembered; the lowest one at first.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    async fn epoch(&self) -> Result<Epoch, HostFailure>;
+
+    /// Remembers an epoch.
+    ///
+    /// # Errors
+    /// It may or may not be stored.
+    async fn remember(&self, epoch: Epoch) -> Result<(), HostFailure>;
+
+    /// All DAGs that the fleet assigned.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    async fn assigned(&self) -> Result<Vec<(DagName, AssignedDag)>, HostFailure>;
+
+    /// How far these DAGs are; `None` where there is no such DAG of the fleet.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    async fn progress(
+        &self,
+        names: Vec<DagName>,
+    ) -> Result<Vec<(DagName, Option<AssignedDag>)>, HostFailure>;
+
+    /// What the fleet provided, with its numbers.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    async fn provisions(&self) -> Result<Vec<(ProvisionName, u64)>, HostFailure>;
+
+    /// Asks the controller for a change. The same one again is as good as once.
+    ///
+    /// # Errors
+    /// The controller refuses it or does not answer.
+    async fn change(&self, change: FleetChange) -> Result<(), HostFailure>;
+
+    /// Checks an image as an upload is checked, keeps it and registers its bitstream under the fleet's number.
+    ///
+    /// # Errors
+    /// The image is not what the bitstream says, or as for [`LinkedHost::change`].
+    async fn register(
+        &self,
+        bitstream: Bitstream,
+        number: u64,
+        image: Vec<u8>,
+    ) -> Result<(), HostFailure>;
+
+    /// Regions of a card that take nothing, as far as they are known.
+    async fn faulty(&self, card: CardId) -> Vec<RegionId>;
+}

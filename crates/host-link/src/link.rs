@@ -1,0 +1,330 @@
+//! The task that owns the agent: orders in, effects to the workers, reports out.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use snic_controller::{AssignedCard, AssignmentProgress, ProvisionName};
+use snic_domain::{CardId, DagName};
+use snic_fleet::protocol::{HostOrder, HostReport, Provisions};
+use snic_fleet::{AgentEffect, AgentEvent, HostAgent};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use tonic::transport::Channel;
+
+use crate::connection::{Live, Replicas};
+use crate::dags::{DagJob, DagWorker, Resumed, ServedDag};
+use crate::host::{HostFailure, LinkedHost};
+use crate::provisions::{ProvisionJob, ProvisionWorker};
+use crate::status::LinkStatus;
+
+/// Jobs that wait for a worker. While that many do, no order is read.
+const JOBS_MAX: usize = 1_024;
+/// Outcomes that wait for the agent; workers wait while that many do.
+const OUTCOMES_MAX: usize = 64;
+/// Pause after the host did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The settings of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// The replicas, such as `https://fleet-0:7444`.
+    pub endpoints: Vec<String>,
+    /// How often the host says that it lives.
+    pub beat: Duration,
+}
+
+/// A link that runs.
+#[derive(Debug)]
+pub struct HostLink {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+    status: watch::Receiver<LinkStatus>,
+}
+
+impl HostLink {
+    /// Starts a link. It runs until it is stopped, and tries again whatever fails.
+    pub fn start(settings: LinkSettings, host: Arc<dyn LinkedHost>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (told, status) = watch::channel(LinkStatus::default());
+        let task = tokio::spawn(run(settings, host, stopped, told));
+        Self { stop, task, status }
+    }
+
+    /// How it is.
+    pub fn status(&self) -> watch::Receiver<LinkStatus> {
+        self.status.clone()
+    }
+
+    /// Ends it. What was begun on the host goes on.
+    pub async fn stop(self) {
+        // It may have ended with the program's runtime.
+        let _ = self.stop.send(());
+        let _ = self.task.await;
+    }
+}
+
+async fn run(
+    settings: LinkSettings,
+    host: Arc<dyn LinkedHost>,
+    mut stopped: oneshot::Receiver<()>,
+    status: watch::Sender<LinkStatus>,
+) {
+    loop {
+        let session = Session::run(&settings, &host, &status);
+        let failure = tokio::select! {
+            _ = &mut stopped => return,
+            failure = session => failure,
+        };
+        // The agent's memory is not the host's any more: it begins again with what is stored.
+        tracing::error!(%failure, "the link to the fleet starts again");
+        status.send_modify(|status| {
+            status.endpoint = None;
+            status.last_failure = Some(failure.to_string());
+        });
+        tokio::select! {
+            _ = &mut stopped => return,
+            () = sleep(RETRY) => {}
+        }
+    }
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Live, String>> + Send>>;
+
+/// The connection, open or about to be.
+enum Connection {
+    Opening(Opening),
+    Open(Box<Live>),
+}
+
+/// What came over the connection.
+enum Arrived {
+    Opened(Live),
+    Order(Box<HostOrder>),
+    Ended(String),
+}
+
+impl Connection {
+    /// Cancel safe: what has begun goes on with the next call.
+    async fn next(&mut self) -> Arrived {
+        match self {
+            Self::Opening(opening) => match opening.await {
+                Ok(live) => Arrived::Opened(live),
+                Err(reason) => Arrived::Ended(reason),
+            },
+            Self::Open(live) => match live.order().await {
+                Ok(order) => Arrived::Order(Box::new(order)),
+                Err(reason) => Arrived::Ended(reason),
+            },
+        }
+    }
+}
+
+/// The link from one reading of the host's records on.
+struct Session<'a> {
+    host: &'a Arc<dyn LinkedHost>,
+    status: &'a watch::Sender<LinkStatus>,
+    agent: HostAgent,
+    replicas: Replicas,
+    connection: Connection,
+    channel: watch::Sender<Option<Channel>>,
+    dags: mpsc::Sender<DagJob>,
+    provisions: mpsc::Sender<ProvisionJob>,
+    workers: [JoinHandle<()>; 2],
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.workers.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// What the host has, by its records. A DAG that is on its way counts as one that it serves, so that it can be
+/// removed; one without a place is given back, and ordered again.
+async fn agent_of(host: &Arc<dyn LinkedHost>) -> Result<(HostAgent, Resumed), HostFailure> {
+    let epoch = host.epoch().await?;
+    let mut served: BTreeMap<CardId, BTreeMap<DagName, u64>> = BTreeMap::new();
+    let mut resumed = Resumed::default();
+    for (name, assigned) in host.assigned().await? {
+        let AssignedCard { card, serial } = assigned.to.clone();
+        match assigned.progress {
+            AssignmentProgress::Applied(_) => {}
+            AssignmentProgress::Pending => {
+                resumed.pending.push((name.clone(), assigned.to));
+            }
+            AssignmentProgress::Failed(_) => {
+                resumed.failed.push((name, card));
+                continue;
+            }
+        }
+        served.entry(card).or_default().insert(name, serial);
+    }
+    let mut told = Provisions::default();
+    for (name, number) in host.provisions().await? {
+        match name {
+            ProvisionName::Tenant(id) => drop(told.tenants.insert(id, number)),
+            ProvisionName::NtType(id) => drop(told.nts.insert(id, number)),
+            ProvisionName::Bitstream(id) => drop(told.bitstreams.insert(id, number)),
+        }
+    }
+    Ok((HostAgent::new(epoch, served, told), resumed))
+}
+
+fn begin_opening(replicas: &mut Replicas, host: &Arc<dyn LinkedHost>) -> Connection {
+    let (endpoint, pause) = replicas.next();
+    Connection::Opening(Box::pin(Live::open(endpoint, Arc::clone(host), pause)))
+}
+
+impl<'a> Session<'a> {
+    /// Ends only with a failure of the host.
+    async fn run(
+        settings: &LinkSettings,
+        host: &'a Arc<dyn LinkedHost>,
+        status: &'a watch::Sender<LinkStatus>,
+    ) -> HostFailure {
+        let (agent, resumed) = match agent_of(host).await {
+            Ok(found) => found,
+            Err(failure) => return failure,
+        };
+        let (outcomes, mut events) = mpsc::channel(OUTCOMES_MAX);
+        let (dags, dag_jobs) = mpsc::channel(JOBS_MAX);
+        let (provisions, provision_jobs) = mpsc::channel(JOBS_MAX);
+        let (channel, channels) = watch::channel(None);
+        let (dag_count, mut pending_dags) = watch::channel(0);
+        let (provision_count, mut pending_provisions) = watch::channel(0);
+        let worker = DagWorker::new(Arc::clone(host), outcomes.clone(), dag_count, resumed);
+        let images = ProvisionWorker::new(Arc::clone(host), outcomes, channels, provision_count);
+        let workers =
+            [tokio::spawn(worker.run(dag_jobs)), tokio::spawn(images.run(provision_jobs))];
+        let mut replicas = Replicas::new(settings.endpoints.clone());
+        let connection = begin_opening(&mut replicas, host);
+        let mut session = Session {
+            host,
+            status,
+            agent,
+            replicas,
+            connection,
+            channel,
+            dags,
+            provisions,
+            workers,
+        };
+        let mut beats = interval(settings.beat);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let step = session.step(&mut events, &mut beats).await;
+            session
+                .tell(*pending_dags.borrow_and_update(), *pending_provisions.borrow_and_update());
+            if let Err(failure) = step {
+                return failure;
+            }
+        }
+    }
+
+    async fn step(
+        &mut self,
+        events: &mut mpsc::Receiver<AgentEvent>,
+        beats: &mut Interval,
+    ) -> Result<(), HostFailure> {
+        // Outcomes may lead to jobs as well.
+        let has_room = self.dags.capacity().min(self.provisions.capacity()) > OUTCOMES_MAX;
+        let is_open = matches!(self.connection, Connection::Open(_));
+        tokio::select! {
+            Some(event) = events.recv() => self.handle(event).await,
+            _ = beats.tick(), if is_open => self.handle(AgentEvent::BeatDue).await,
+            arrived = self.connection.next(), if has_room || !is_open => match arrived {
+                Arrived::Opened(live) => self.opened(live).await,
+                Arrived::Order(order) => {
+                    self.replicas.leads();
+                    self.status.send_modify(|status| status.orders += 1);
+                    self.handle(AgentEvent::Order(*order)).await
+                }
+                Arrived::Ended(reason) => {
+                    self.ended(reason);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    async fn opened(&mut self, live: Live) -> Result<(), HostFailure> {
+        tracing::info!(endpoint = live.endpoint, "linked to the fleet");
+        self.status.send_modify(|status| {
+            status.endpoint = Some(live.endpoint.clone());
+            status.since = Some(SystemTime::now());
+        });
+        self.channel.send_replace(Some(live.channel.clone()));
+        self.connection = Connection::Open(Box::new(live));
+        self.handle(AgentEvent::BeatDue).await
+    }
+
+    fn ended(&mut self, reason: String) {
+        tracing::warn!(reason, "not linked to the fleet; the host serves on");
+        self.status.send_modify(|status| {
+            if status.endpoint.take().is_some() {
+                status.since = Some(SystemTime::now());
+            }
+            status.last_failure = Some(reason);
+        });
+        self.channel.send_replace(None);
+        self.connection = begin_opening(&mut self.replicas, self.host);
+    }
+
+    async fn handle(&mut self, event: AgentEvent) -> Result<(), HostFailure> {
+        for effect in self.agent.handle(event) {
+            self.carry_out(effect).await?;
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, effect: AgentEffect) -> Result<(), HostFailure> {
+        let full = || HostFailure::Unavailable("a worker of the link has ended".to_owned());
+        match effect {
+            AgentEffect::Remember(epoch) => self.host.remember(epoch).await?,
+            AgentEffect::Report(report) => self.report(&report),
+            AgentEffect::Serve { name, spec, place, tenant, changes } => {
+                let to = AssignedCard { card: place.card.card, serial: place.serial };
+                let (spec, tenant, is_change) = (*spec, *tenant, changes.is_some());
+                let dag = Box::new(ServedDag { name, spec, to, tenant, is_change });
+                self.dags.try_send(DagJob::Serve(dag)).map_err(|_| full())?;
+            }
+            AgentEffect::Stop { name, card } => {
+                self.dags.try_send(DagJob::Stop { name, card }).map_err(|_| full())?;
+            }
+            AgentEffect::Provide { nts, bitstreams, tenants } => {
+                let job = ProvisionJob::Provide { tenants, nts, bitstreams };
+                self.provisions.try_send(job).map_err(|_| full())?;
+            }
+            AgentEffect::Withdraw(gone) => {
+                let job = ProvisionJob::Withdraw(gone);
+                self.provisions.try_send(job).map_err(|_| full())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, report: &HostReport) {
+        if let HostReport::Refused { name, reason, .. } = report {
+            tracing::warn!(%name, reason, "a DAG that the fleet assigned is refused");
+            let refusal = format!("{name}: {reason}");
+            self.status.send_modify(|status| status.last_refusal = Some(refusal));
+        }
+        if let Connection::Open(live) = &self.connection {
+            live.report(report);
+        }
+    }
+
+    /// Says how it is, if that has changed.
+    fn tell(&self, pending_dags: usize, pending_provisions: usize) {
+        let (epoch, sequence) = (self.agent.epoch(), self.agent.sequence());
+        self.status.send_if_modified(|status| {
+            let before = status.clone();
+            (status.epoch, status.sequence) = (epoch, sequence);
+            (status.pending_dags, status.pending_provisions) = (pending_dags, pending_provisions);
+            *status != before
+        });
+    }
+}

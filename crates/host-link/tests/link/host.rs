@@ -1,0 +1,196 @@
+//! A host in memory that does what a test says.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use snic_controller::{
+    AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, FleetChange, Provision,
+    ProvisionName,
+};
+use snic_domain::{Bitstream, CardId, DagName, Form, Mapping, RegionId};
+use snic_fleet::protocol::Epoch;
+use snic_host_link::{HostFailure, LinkTls, LinkedHost};
+
+use crate::replica::Authority;
+
+/// What was asked of it and done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Remembered(i64),
+    Assigned(DagName, u64),
+    Withdrawn(DagName),
+}
+
+#[derive(Default)]
+struct Memory {
+    tls: Option<LinkTls>,
+    epoch: Epoch,
+    dags: BTreeMap<DagName, AssignedCard>,
+    provisions: BTreeMap<ProvisionName, u64>,
+    images: BTreeMap<String, Vec<u8>>,
+    said: Vec<Said>,
+    remembers: bool,
+    refuses: Option<String>,
+    fails_later: bool,
+    holds: bool,
+    never_done: bool,
+}
+
+pub struct MemoryHost(Mutex<Memory>);
+
+impl MemoryHost {
+    pub fn new(authority: &Authority) -> Arc<Self> {
+        let tls = Some(authority.link_tls("host/h0"));
+        Arc::new(Self(Mutex::new(Memory { tls, remembers: true, ..Memory::default() })))
+    }
+
+    /// Another certificate takes the place of its own.
+    pub fn set_tls(&self, tls: LinkTls) {
+        self.memory().tls = Some(tls);
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.0.lock().expect("nobody panics with it")
+    }
+
+    pub fn said(&self) -> Vec<Said> {
+        self.memory().said.clone()
+    }
+
+    pub async fn until(&self, wanted: Said) {
+        while !self.said().contains(&wanted) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub fn fail_to_remember(&self, fails: bool) {
+        self.memory().remembers = !fails;
+    }
+
+    pub fn refuse(&self, reason: Option<&str>) {
+        self.memory().refuses = reason.map(str::to_owned);
+    }
+
+    pub fn fail_later(&self, fails: bool) {
+        self.memory().fails_later = fails;
+    }
+
+    /// It has an assignment since before the test.
+    pub fn has(&self, name: DagName, serial: u64) {
+        let to = AssignedCard { card: crate::replica::card(), serial };
+        self.memory().dags.insert(name, to);
+    }
+
+    /// What it accepts stays on its way.
+    pub fn never_done(&self) {
+        self.memory().never_done = true;
+    }
+
+    /// Its controller does not answer for the time being.
+    pub fn hold(&self, holds: bool) {
+        self.memory().holds = holds;
+    }
+
+    pub fn image(&self, id: &str) -> Option<Vec<u8>> {
+        self.memory().images.get(id).cloned()
+    }
+
+    fn state(&self, name: &DagName) -> Option<AssignedDag> {
+        let memory = self.memory();
+        let to = memory.dags.get(name)?.clone();
+        let (form, stages) = (Form::Sequential, Vec::new());
+        let mapping = Mapping { card: to.card.clone(), form, stages };
+        let progress = match (memory.fails_later, memory.never_done) {
+            (true, _) => AssignmentProgress::Failed(None),
+            (false, true) => AssignmentProgress::Pending,
+            (false, false) => {
+                AssignmentProgress::Applied(Box::new(AppliedPlace { mapping, reservation: None }))
+            }
+        };
+        Some(AssignedDag { to, progress })
+    }
+}
+
+#[tonic::async_trait]
+impl LinkedHost for MemoryHost {
+    async fn tls(&self) -> Result<LinkTls, HostFailure> {
+        Ok(self.memory().tls.clone().expect("it was made with one"))
+    }
+
+    async fn epoch(&self) -> Result<Epoch, HostFailure> {
+        Ok(self.memory().epoch)
+    }
+
+    async fn remember(&self, epoch: Epoch) -> Result<(), HostFailure> {
+        let mut memory = self.memory();
+        if !memory.remembers {
+            return Err(HostFailure::Unavailable("the disk is full".to_owned()));
+        }
+        memory.epoch = epoch;
+        memory.said.push(Said::Remembered(epoch.0));
+        Ok(())
+    }
+
+    async fn assigned(&self) -> Result<Vec<(DagName, AssignedDag)>, HostFailure> {
+        let names: Vec<DagName> = self.memory().dags.keys().cloned().collect();
+        Ok(names.into_iter().filter_map(|name| Some((name.clone(), self.state(&name)?))).collect())
+    }
+
+    async fn progress(
+        &self,
+        names: Vec<DagName>,
+    ) -> Result<Vec<(DagName, Option<AssignedDag>)>, HostFailure> {
+        Ok(names.into_iter().map(|name| (name.clone(), self.state(&name))).collect())
+    }
+
+    async fn provisions(&self) -> Result<Vec<(ProvisionName, u64)>, HostFailure> {
+        Ok(self.memory().provisions.clone().into_iter().collect())
+    }
+
+    async fn change(&self, change: FleetChange) -> Result<(), HostFailure> {
+        while self.memory().holds {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut memory = self.memory();
+        match change {
+            FleetChange::Assign(assignment) => {
+                if let Some(reason) = memory.refuses.clone() {
+                    return Err(HostFailure::Refused(reason));
+                }
+                memory.said.push(Said::Assigned(assignment.name.clone(), assignment.to.serial));
+                memory.dags.insert(assignment.name, assignment.to);
+            }
+            FleetChange::Withdraw { name, .. } => {
+                memory.dags.remove(&name);
+                memory.said.push(Said::Withdrawn(name));
+            }
+            FleetChange::Provide { what, number } => {
+                let name = match *what {
+                    Provision::Tenant(tenant) => ProvisionName::Tenant(tenant.id),
+                    Provision::NtType(nt) => ProvisionName::NtType(nt.id),
+                    Provision::Bitstream(bitstream) => ProvisionName::Bitstream(bitstream.id),
+                };
+                memory.provisions.insert(name, number);
+            }
+            FleetChange::Retire { name, .. } => drop(memory.provisions.remove(&name)),
+        }
+        Ok(())
+    }
+
+    async fn register(
+        &self,
+        bitstream: Bitstream,
+        number: u64,
+        image: Vec<u8>,
+    ) -> Result<(), HostFailure> {
+        let mut memory = self.memory();
+        memory.images.insert(bitstream.id.to_string(), image);
+        memory.provisions.insert(ProvisionName::Bitstream(bitstream.id), number);
+        Ok(())
+    }
+
+    async fn faulty(&self, _: CardId) -> Vec<RegionId> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,266 @@
+//! A replica that a test plays: it sends the orders that the test says, and images.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use snic_api::fleet_v1::host_link_service_server::{HostLinkService, HostLinkServiceServer};
+use snic_api::fleet_v1::{FetchImageRequest, FetchImageResponse, LinkRequest, LinkResponse};
+use snic_domain::{
+    Bandwidth, Bitstream, ByteSize, CardId, CardModel, DagId, DagName, DagSpec, Digest, Form,
+    Mapping, Quota, RegionKind, Tenant, TenantId,
+};
+use snic_fleet::protocol::{Epoch, HostOrder, HostReport, Numbered, OrderKind};
+use snic_fleet::records::PlaceRecord;
+use snic_fleet::{FleetCard, HostId};
+use snic_host_link::LinkTls;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status, Streaming};
+
+/// Who issues the certificates of a test.
+pub struct Authority {
+    params: CertificateParams,
+    key: KeyPair,
+    pem: String,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "test");
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Self { params, key, pem }
+    }
+
+    fn issue(&self, name: SanType) -> (String, String) {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.subject_alt_names.push(name);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    pub fn link_tls(&self, identity: &str) -> LinkTls {
+        let uri = format!("spiffe://snic.local/{identity}");
+        let (certificate, key) = self.issue(SanType::URI(uri.try_into().expect("ASCII")));
+        LinkTls { authority: self.pem.clone(), certificate, key }
+    }
+}
+
+#[derive(Default)]
+struct Play {
+    asked: AtomicUsize,
+    fetched: AtomicUsize,
+    refusal: Mutex<Option<String>>,
+    images: Mutex<VecDeque<Vec<u8>>>,
+}
+
+/// One link, seen from the replica.
+pub struct Orders {
+    orders: Option<mpsc::UnboundedSender<Result<LinkResponse, Status>>>,
+    reports: Streaming<LinkRequest>,
+}
+
+impl Orders {
+    pub fn send(&self, epoch: i64, sequence: u64, what: OrderKind) {
+        let order = HostOrder { epoch: Epoch(epoch), sequence, what };
+        let order = serde_json::to_vec(&order).expect("text keys");
+        let orders = self.orders.as_ref().expect("it was not ended");
+        orders.send(Ok(LinkResponse { order })).expect("the host is linked");
+    }
+
+    pub fn end(&mut self) {
+        let status = Status::unavailable("it leads no more");
+        let _ = self.orders.take().expect("it was not ended").send(Err(status));
+    }
+
+    pub async fn report(&mut self) -> Option<HostReport> {
+        let request = self.reports.message().await.ok()??;
+        Some(serde_json::from_slice(&request.report).expect("a report"))
+    }
+}
+
+struct Service {
+    play: Arc<Play>,
+    links: mpsc::UnboundedSender<Orders>,
+}
+
+type Sent<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl HostLinkService for Service {
+    type LinkStream = Sent<LinkResponse>;
+    type FetchImageStream = Sent<FetchImageResponse>;
+
+    async fn link(
+        &self,
+        request: Request<Streaming<LinkRequest>>,
+    ) -> Result<Response<Self::LinkStream>, Status> {
+        self.play.asked.fetch_add(1, Ordering::SeqCst);
+        if let Some(reason) = self.play.refusal.lock().expect("no panic").clone() {
+            return Err(Status::unavailable(reason));
+        }
+        let (orders, sent) = mpsc::unbounded_channel();
+        let link = Orders { orders: Some(orders), reports: request.into_inner() };
+        self.links.send(link).map_err(|_| Status::internal("the test is over"))?;
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(sent))))
+    }
+
+    async fn fetch_image(
+        &self,
+        _: Request<FetchImageRequest>,
+    ) -> Result<Response<Self::FetchImageStream>, Status> {
+        self.play.fetched.fetch_add(1, Ordering::SeqCst);
+        let next = self.play.images.lock().expect("no panic").pop_front();
+        let image = next.ok_or_else(|| Status::not_found("no such image"))?;
+        let chunks: Vec<Vec<u8>> = image.chunks(1_000).map(<[u8]>::to_vec).collect();
+        let sent =
+            tokio_stream::iter(chunks).map(|chunk| Ok(FetchImageResponse { chunk: chunk.into() }));
+        Ok(Response::new(Box::pin(sent)))
+    }
+}
+
+/// A replica that listens.
+pub struct Replica {
+    port: u16,
+    play: Arc<Play>,
+    links: mpsc::UnboundedReceiver<Orders>,
+    task: JoinHandle<()>,
+}
+
+impl Replica {
+    pub async fn start(authority: &Authority) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let address = SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
+        let (certificate, key) = authority.issue(address);
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(certificate, key))
+            .client_ca_root(Certificate::from_pem(&authority.pem));
+        let (sender, links) = mpsc::unbounded_channel();
+        let play = Arc::new(Play::default());
+        let service = Service { play: Arc::clone(&play), links: sender };
+        let mut server = Server::builder().tls_config(tls).expect("own certificates");
+        let router = server.add_service(HostLinkServiceServer::new(service));
+        let incoming = TcpListenerStream::new(listener);
+        let task = tokio::spawn(async move {
+            router.serve_with_incoming(incoming).await.expect("it serves");
+        });
+        Self { port, play, links, task }
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The next link of a host.
+    pub async fn linked(&mut self) -> Orders {
+        self.links.recv().await.expect("the replica serves")
+    }
+
+    /// It does not lead.
+    pub fn refuse(&self, reason: &str) {
+        *self.play.refusal.lock().expect("no panic") = Some(reason.to_owned());
+    }
+
+    /// It leads again.
+    #[allow(dead_code)] // for tests with a daemon
+    pub fn accept(&self) {
+        *self.play.refusal.lock().expect("no panic") = None;
+    }
+
+    pub fn stop(&self) {
+        self.task.abort();
+    }
+
+    /// Links that were asked for.
+    pub fn asked(&self) -> usize {
+        self.play.asked.load(Ordering::SeqCst)
+    }
+
+    /// Images that were asked for.
+    pub fn fetched(&self) -> usize {
+        self.play.fetched.load(Ordering::SeqCst)
+    }
+
+    /// What it answers to those who ask for an image, one after the other.
+    pub fn sends(&self, images: Vec<Vec<u8>>) {
+        *self.play.images.lock().expect("no panic") = images.into();
+    }
+}
+
+pub fn card() -> CardId {
+    CardId::new("card0").expect("a label")
+}
+
+fn tenant() -> TenantId {
+    TenantId::new("cust").expect("a label")
+}
+
+fn named(dag: &str) -> DagName {
+    DagName { tenant: tenant(), dag: DagId::new(dag).expect("a label") }
+}
+
+pub fn name() -> DagName {
+    named("web")
+}
+
+pub fn put(serial: u64) -> OrderKind {
+    dag("web", serial)
+}
+
+pub fn dag(id: &str, serial: u64) -> OrderKind {
+    dag_of(id, serial, DagSpec::chain(&[], Bandwidth::ZERO))
+}
+
+pub fn dag_of(id: &str, serial: u64, spec: DagSpec) -> OrderKind {
+    let host = HostId::new("h0").expect("a label");
+    let (form, stages) = (Form::Sequential, Vec::new());
+    let mapping = Mapping { card: card(), form, stages };
+    let reservation = Default::default();
+    let place =
+        PlaceRecord { card: FleetCard { host, card: card() }, serial, mapping, reservation };
+    let (quota, notes) = (Quota::default(), Default::default());
+    let tenant = Numbered { number: 3, of: Tenant { id: tenant(), weight: 1, quota, notes } };
+    OrderKind::Put {
+        name: named(id),
+        spec: Box::new(spec),
+        place: Box::new(place),
+        tenant: Box::new(tenant),
+    }
+}
+
+pub fn removal(serial: u64) -> OrderKind {
+    OrderKind::Remove { name: name(), card: card(), serial }
+}
+
+pub fn image_of(id: &str) -> Vec<u8> {
+    id.bytes().cycle().take(10_000).collect()
+}
+
+pub fn provide(id: &str, number: u64) -> OrderKind {
+    let image = image_of(id);
+    let of = Bitstream {
+        id: id.parse().expect("a label"),
+        digest: Digest::of(&image),
+        size: ByteSize::from_bytes(image.len() as u64),
+        nts: Vec::new(),
+        region_kind: RegionKind::KnownNt,
+        card_model: CardModel::new("tiny").expect("a label"),
+        shareable: true,
+        signed_by: None,
+        notes: Default::default(),
+    };
+    let bitstreams = vec![Numbered { number, of }];
+    OrderKind::Provide { nts: Vec::new(), bitstreams, tenants: Vec::new() }
+}

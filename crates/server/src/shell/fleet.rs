@@ -1,0 +1,121 @@
+//! What the link to a fleet reads and changes.
+
+use snic_controller::{
+    AssignedDag, Caller, Command, Controller, FleetChange, Provision, ProvisionName, Reply, Request,
+};
+use snic_domain::{Bitstream, CardId, DagName, NtType, NtTypeId, RegionId, RegionState};
+use snic_front::share::{CallerFlow, CallerLevel};
+
+use super::{ControlPlane, ShellError};
+
+/// DAGs that are read together: a read on the controller's thread has a bound.
+const DAGS_READ_MAX: usize = 256;
+
+impl ControlPlane {
+    /// All DAGs that the fleet assigned.
+    ///
+    /// # Errors
+    /// The control plane has ended, or too many calls wait.
+    pub async fn assigned_dags(&self) -> Result<Vec<(DagName, AssignedDag)>, ShellError> {
+        let mut all: Vec<(DagName, AssignedDag)> = Vec::new();
+        loop {
+            let after = all.last().map(|(name, _)| name.clone());
+            let piece = move |controller: &Controller| -> Vec<_> {
+                controller.assigned_after(after.as_ref()).take(DAGS_READ_MAX).collect()
+            };
+            let piece = self.read_for_fleet(piece).await?;
+            let is_last = piece.len() < DAGS_READ_MAX;
+            all.extend(piece);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// These DAGs, as far as the fleet assigned them.
+    ///
+    /// # Errors
+    /// The control plane has ended, or too many calls wait.
+    pub async fn assigned(
+        &self,
+        names: Vec<DagName>,
+    ) -> Result<Vec<(DagName, Option<AssignedDag>)>, ShellError> {
+        self.read_for_fleet(move |controller| {
+            let of = |name: DagName| (name.clone(), controller.assigned(&name));
+            names.into_iter().map(of).collect()
+        })
+        .await
+    }
+
+    /// What the fleet provided, with its numbers.
+    ///
+    /// # Errors
+    /// The control plane has ended, or too many calls wait.
+    pub async fn provisions(&self) -> Result<Vec<(ProvisionName, u64)>, ShellError> {
+        self.read_for_fleet(Controller::provisions).await
+    }
+
+    /// The NT types of a bitstream, in order; without those that are not registered.
+    ///
+    /// # Errors
+    /// The control plane has ended, or too many calls wait.
+    pub async fn nt_types_of(&self, nts: Vec<NtTypeId>) -> Result<Vec<NtType>, ShellError> {
+        self.read_for_fleet(move |controller| {
+            let of = |id: &NtTypeId| controller.nt_type(&fleet(), id).map(|view| view.nt);
+            nts.iter().filter_map(of).collect()
+        })
+        .await
+    }
+
+    /// The regions of a card that take nothing.
+    ///
+    /// # Errors
+    /// The control plane has ended, or too many calls wait.
+    pub async fn faulty_regions(&self, card: CardId) -> Result<Vec<RegionId>, ShellError> {
+        self.read_for_fleet(move |controller| {
+            let regions = controller.card_view(&card).map(|view| view.regions).unwrap_or_default();
+            let faulty = regions.into_iter().filter(|(_, state)| *state == RegionState::Faulty);
+            faulty.map(|(region, _)| region).collect()
+        })
+        .await
+    }
+
+    /// Carries out a change that the fleet asks for.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::request`].
+    pub async fn change_for_fleet(&self, change: FleetChange) -> Result<Reply, ShellError> {
+        self.request(request(change)).await
+    }
+
+    /// Stores the image of a bitstream of the fleet, which was checked, and registers the bitstream.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::register_bitstream`].
+    pub async fn provide_bitstream(
+        &self,
+        bitstream: Bitstream,
+        number: u64,
+        image: Vec<u8>,
+    ) -> Result<Reply, ShellError> {
+        let digest = bitstream.digest;
+        let what = Box::new(Provision::Bitstream(bitstream));
+        self.keep_bytes(digest, image, request(FleetChange::Provide { what, number })).await
+    }
+
+    async fn read_for_fleet<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Controller) -> T + Send + 'static,
+    ) -> Result<T, ShellError> {
+        self.read(CallerLevel::Operators, CallerFlow::from(&fleet()), query).await
+    }
+}
+
+/// Who asks; its share of the controller's time is that of an operator.
+fn fleet() -> Caller {
+    Caller::Operator("fleet".to_owned())
+}
+
+fn request(change: FleetChange) -> Request {
+    Request { caller: fleet(), request_id: None, command: Command::Fleet(change) }
+}
