@@ -253,7 +253,7 @@ impl HostAgent {
         };
         if held.serial != serial {
             // It was to be changed while it was begun.
-            held.served = result.map_or(held.served, |_| Some(serial));
+            held.served = held.served.max(result.is_ok().then_some(serial));
             return None;
         }
         Some(AgentEffect::Report(match result {

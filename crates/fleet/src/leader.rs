@@ -1,16 +1,16 @@
-//! One replica of the fleet: it waits, loads all records once it is elected, and leads until it is not.
+//! One replica of the fleet: it keeps a copy of all records, leads once it is elected, and until it is not.
 //!
 //! ```text
-//! Standby ── Elected ──► Loading ── all records read ──► Leading
-//!    ▲                      │                               │
-//!    └──────────────────────┴───── Deposed, fenced off ─────┘
+//! Standby ── Elected ──► Loading ── the copy is complete ──► Leading
+//!    ▲                      │                                   │
+//!    └──────────────────────┴─────── Deposed, fenced off ───────┘
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_domain::{TenantId, Timestamp};
-use snic_etcd::{Answer, Failed, Record, Request, Revision};
+use snic_etcd::{Answer, Failed};
 
 use crate::fleet::{Fleet, FleetSettings};
 use crate::journal::{FleetStep, Settled};
@@ -18,10 +18,8 @@ use crate::placement::Inventory;
 use crate::protocol::{
     Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetUsage,
 };
-use crate::records::PREFIX;
+use crate::standby::{Followed, Following};
 
-/// Records that are read at once.
-const PAGE: usize = 1_000;
 /// Most requests that wait for etcd, and most of one tenant, so that others have their part.
 const WAITING_MAX: usize = 4_096;
 const WAITING_OF_A_TENANT_MAX: usize = 256;
@@ -30,17 +28,6 @@ const IMAGE_WAIT: Duration = Duration::from_secs(10);
 /// Most requests that wait so, and most of them that one tick tries again.
 const IMAGE_WAITS_MAX: usize = 256;
 const IMAGE_TRIES_MAX: usize = 8;
-
-/// All records, page by page, as of one revision.
-#[derive(Debug)]
-struct Loading {
-    key: String,
-    epoch: Epoch,
-    records: Vec<Record>,
-    at: Option<Revision>,
-    /// The last page could not be read: it is asked for again with the next tick.
-    waits: bool,
-}
 
 #[derive(Debug)]
 struct Leading {
@@ -54,8 +41,9 @@ struct Leading {
 
 #[derive(Debug)]
 enum Role {
-    Standby,
-    Loading(Loading),
+    Standby(Following),
+    /// With its election key.
+    Loading(String, Epoch, Following),
     Leading(Box<Leading>),
 }
 
@@ -75,7 +63,8 @@ impl Replica {
     /// A replica that does not lead.
     pub const fn new(settings: FleetSettings) -> Self {
         let (number, is_awaiting, now) = (0, false, Timestamp::ZERO);
-        Self { settings, role: Role::Standby, number, is_awaiting, now }
+        let role = Role::Standby(Following::new(true));
+        Self { settings, role, number, is_awaiting, now }
     }
 
     /// What an event leads to.
@@ -85,8 +74,10 @@ impl Replica {
         match event {
             FleetEvent::Elected { key, created } => {
                 self.end(&mut effects);
-                let (epoch, records) = (Epoch(created.0), Vec::new());
-                self.role = Role::Loading(Loading { key, epoch, records, at: None, waits: false });
+                let role = std::mem::replace(&mut self.role, Role::Standby(Following::new(true)));
+                if let Role::Standby(following) = role {
+                    self.role = Role::Loading(key, Epoch(created.0), following.elected());
+                }
                 self.is_awaiting = false;
             }
             FleetEvent::Deposed => self.end(&mut effects),
@@ -95,6 +86,12 @@ impl Replica {
                 self.answered(result, &mut effects);
             }
             FleetEvent::Etcd { .. } => {}
+            FleetEvent::Watched(told) => {
+                if let Role::Standby(following) | Role::Loading(_, _, following) = &mut self.role {
+                    self.is_awaiting &= !following.told(told);
+                }
+                self.begin_if_complete(&mut effects);
+            }
             FleetEvent::Ask { call, ask } => self.ask(call, ask, &mut effects),
             FleetEvent::Report { host, report } => {
                 let now = self.now;
@@ -107,12 +104,15 @@ impl Replica {
             FleetEvent::Tick => {
                 let now = self.now;
                 self.lead(|fleet, step| fleet.pass_time(now, step));
-                if let Role::Leading(leading) = &mut self.role {
-                    leading.try_again(now);
-                }
-                if let Role::Loading(loading) = &mut self.role {
-                    loading.waits = false;
-                }
+                let is_anew = match &mut self.role {
+                    Role::Standby(following) => following.tick(false),
+                    Role::Loading(_, _, following) => following.tick(true),
+                    Role::Leading(leading) => {
+                        leading.try_again(now);
+                        false
+                    }
+                };
+                self.is_awaiting &= !is_anew;
             }
         }
         self.go_on(&mut effects);
@@ -123,7 +123,7 @@ impl Replica {
     pub const fn epoch(&self) -> Option<Epoch> {
         match &self.role {
             Role::Leading(leading) => Some(leading.fleet.journal.epoch()),
-            Role::Standby | Role::Loading(_) => None,
+            Role::Standby(_) | Role::Loading(..) => None,
         }
     }
 
@@ -160,7 +160,7 @@ impl Replica {
     const fn fleet(&self) -> Option<&Fleet> {
         match &self.role {
             Role::Leading(leading) => Some(&leading.fleet),
-            Role::Standby | Role::Loading(_) => None,
+            Role::Standby(_) | Role::Loading(..) => None,
         }
     }
 
@@ -185,19 +185,19 @@ impl Replica {
                 }
                 Denied::Busy { waiting: own }
             }
-            Role::Standby | Role::Loading(_) => Denied::NotLeader,
+            Role::Standby(_) | Role::Loading(..) => Denied::NotLeader,
         };
         effects.push(FleetEffect::Reply { call, result: Err(denied) });
     }
 
     fn answered(&mut self, result: Result<Answer, Failed>, effects: &mut Vec<FleetEffect>) {
         match &mut self.role {
-            Role::Standby => {}
-            Role::Loading(loading) => match loading.page(result) {
-                Some(true) => self.begin(effects),
-                Some(false) => {}
-                None => loading.waits = true,
-            },
+            Role::Standby(following) | Role::Loading(_, _, following) => {
+                if let Followed::Read(watch) = following.answered(result) {
+                    effects.push(FleetEffect::Watch(watch));
+                }
+                self.begin_if_complete(effects);
+            }
             Role::Leading(leading) => match leading.fleet.journal.answered(self.now, result) {
                 Settled::Open => {}
                 Settled::Durable(released) => leading.release(released, effects),
@@ -209,13 +209,18 @@ impl Replica {
         }
     }
 
-    /// All records are there.
-    fn begin(&mut self, effects: &mut Vec<FleetEffect>) {
-        let Role::Loading(loading) = std::mem::replace(&mut self.role, Role::Standby) else {
+    /// Leads, if it is elected and all records are there.
+    fn begin_if_complete(&mut self, effects: &mut Vec<FleetEffect>) {
+        if !matches!(&self.role, Role::Loading(_, _, following) if following.is_complete()) {
+            return;
+        }
+        let standby = Role::Standby(Following::new(true));
+        let Role::Loading(key, epoch, following) = std::mem::replace(&mut self.role, standby)
+        else {
             return;
         };
-        let term = (loading.key, loading.epoch);
-        match Fleet::restore((self.settings, self.now), term, &loading.records) {
+        let records = following.into_records();
+        match Fleet::restore((self.settings, self.now), (key, epoch), &records) {
             Ok(fleet) => {
                 let (calls, by_tenant) = (BTreeMap::new(), BTreeMap::new());
                 let for_images = VecDeque::new();
@@ -233,9 +238,9 @@ impl Replica {
     /// What can be done now.
     fn go_on(&mut self, effects: &mut Vec<FleetEffect>) {
         let request = match &mut self.role {
-            Role::Standby => None,
-            Role::Loading(loading) if self.is_awaiting || loading.waits => None,
-            Role::Loading(loading) => Some(loading.next()),
+            Role::Standby(_) | Role::Loading(..) if self.is_awaiting => None,
+            Role::Standby(following) => following.request(false),
+            Role::Loading(_, _, following) => following.request(true),
             Role::Leading(leading) => {
                 let (released, request) = leading.fleet.journal.next(self.now);
                 leading.release(released, effects);
@@ -251,7 +256,14 @@ impl Replica {
 
     /// It leads no more: who waits is told what is known. Orders that are not durable are never sent.
     fn end(&mut self, effects: &mut Vec<FleetEffect>) {
-        let role = std::mem::replace(&mut self.role, Role::Standby);
+        let following = Following::new(true);
+        let role = match std::mem::replace(&mut self.role, Role::Standby(following)) {
+            standby @ Role::Standby(_) => {
+                self.role = standby;
+                return;
+            }
+            role => role,
+        };
         self.is_awaiting = false;
         let Role::Leading(leading) = role else { return };
         for (_, call, _) in leading.for_images {
@@ -311,31 +323,6 @@ impl Leading {
                 }
             }
             effects.push(effect);
-        }
-    }
-}
-
-impl Loading {
-    fn next(&self) -> Request {
-        // The smallest key behind the last one.
-        let from = self.records.last().map(|record| format!("{}\0", record.key));
-        Request::Range { prefix: PREFIX.to_owned(), at: self.at, from, limit: PAGE }
-    }
-
-    /// Takes a page; returns whether it was the last one, `None` where it has to be asked for again.
-    fn page(&mut self, result: Result<Answer, Failed>) -> Option<bool> {
-        match result {
-            Ok(Answer::Range { records, more, now }) => {
-                self.at.get_or_insert(now);
-                self.records.extend(records);
-                Some(!more)
-            }
-            Err(Failed::Compacted(_)) => {
-                self.records.clear();
-                self.at = None;
-                None
-            }
-            _ => None,
         }
     }
 }

@@ -26,6 +26,7 @@ mod leader;
 pub mod placement;
 pub mod protocol;
 pub mod records;
+mod standby;
 mod tenants;
 
 pub use agent::{AgentEffect, AgentEvent, HostAgent, ServeRefused, holdings_digest};

@@ -160,7 +160,7 @@ impl Fleet {
                     self.orders += 1;
                     self.agent(&host, AgentEvent::Order(order));
                 }
-                FleetEffect::Tell(_) => {}
+                FleetEffect::Tell(_) | FleetEffect::Watch(_) => {}
                 FleetEffect::StepDown => panic!("nobody else leads"),
             }
         }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::DagName;
-use snic_etcd::{Answer, Failed, Request, Revision};
+use snic_etcd::{Answer, Failed, Request, Revision, Told, Watch};
 
 use crate::records::Unplaced;
 use crate::{FleetCard, HostId, ZoneId};
@@ -64,6 +64,9 @@ pub enum FleetEvent {
         /// The answer.
         result: Result<Answer, Failed>,
     },
+    /// What the watch told that [`FleetEffect::Watch`] asked for, or why it tells nothing. A watch of an earlier leader's
+    /// time may go on: what it tells is not looked at.
+    Watched(Result<Told, Failed>),
     /// Somebody asks for something.
     Ask {
         /// Who waits for it.
@@ -92,6 +95,8 @@ pub enum FleetEffect {
         /// What is asked.
         request: Request,
     },
+    /// Watch this instead of what was watched before; what it tells comes as [`FleetEvent::Watched`].
+    Watch(Watch),
     /// Answer a call.
     Reply {
         /// Whose.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{Bandwidth, DagName, TenantId};
+use snic_domain::{Bandwidth, DagName, Tenant, TenantId};
 use snic_etcd::{Operation, Record, Transaction};
 use snic_fleet::protocol::{FleetCommand, FleetName, FleetReply, HostOrder, OrderKind, PlacedDag};
 use snic_fleet::records::{
@@ -22,6 +22,8 @@ pub struct Book {
     gone: BTreeSet<DagName>,
     /// Serials of places that were ever committed, with DAG and card.
     committed: BTreeMap<u64, (DagName, FleetCard)>,
+    /// The most DAGs that a tenant's quota has ever allowed: what it has when the quota is lowered stays.
+    dags_max: BTreeMap<TenantId, u32>,
 }
 
 fn dag(key: &str, value: &[u8]) -> Option<FleetDagRecord> {
@@ -43,6 +45,9 @@ impl Book {
             (FleetCommand::CreateDag(new), FleetReply::Placed(placed)) => {
                 self.placed(&new.name, placed);
             }
+            (FleetCommand::UpdateDag { name, .. }, FleetReply::Placed(placed)) => {
+                self.is_stored(name, placed);
+            }
             (FleetCommand::CreateDags(all), FleetReply::AllPlaced(placed)) => {
                 assert_eq!(all.len(), placed.len(), "all or none of them");
                 all.iter().zip(placed).for_each(|(new, placed)| self.placed(&new.name, placed));
@@ -54,10 +59,14 @@ impl Book {
         }
     }
 
-    fn placed(&mut self, name: &DagName, placed: &PlacedDag) {
+    fn is_stored(&self, name: &DagName, placed: &PlacedDag) {
         let stored = placed.place.and_then(|serial| self.committed.get(&serial));
         let was = stored.is_some_and(|(of, at)| of == name && Some(at) == placed.card.as_ref());
         assert!(was, "{name} was acknowledged as {placed:?} and is not stored");
+    }
+
+    fn placed(&mut self, name: &DagName, placed: &PlacedDag) {
+        self.is_stored(name, placed);
         // An answer may be given once more after the deletion.
         if !self.leaving.contains(name) {
             self.owed.insert(name.clone());
@@ -76,6 +85,12 @@ impl Book {
         assert_eq!(last, leader, "who writes leads");
         for operation in &transaction.operations {
             let Operation::Put { key, value, .. } = operation else { continue };
+            if key.starts_with("/snic/v1/tenants/") {
+                let of = Versioned::<FleetTenantRecord>::parse(key, value).expect("a tenant");
+                let Tenant { id, quota, .. } = &of.value().tenant;
+                let most = self.dags_max.entry(id.clone()).or_default();
+                *most = quota.dags_max.max(*most);
+            }
             let Some(dag) = dag(key, value) else { continue };
             let Some(place) = dag.place else { continue };
             let bound = &dag.constraints.hosts;
@@ -128,7 +143,7 @@ impl Book {
                 Versioned::<FleetTenantRecord>::parse(&key, &record.value).expect("a tenant");
             let quota = record.value().tenant.quota;
             assert!(
-                count <= quota.dags_max && bandwidth <= quota.bandwidth_max,
+                count <= self.dags_max[tenant] && bandwidth <= quota.bandwidth_max,
                 "{tenant}: {count}"
             );
         }

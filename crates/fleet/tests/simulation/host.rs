@@ -98,6 +98,10 @@ impl SimHost {
         catalogue: &PlanCatalogue,
     ) -> Result<(), String> {
         let card = &place.card.card;
+        let serves = self.served.get(card).and_then(|dags| dags.get(name));
+        if serves.is_some_and(|serial| *serial > place.serial) {
+            return Ok(());
+        }
         let ledger = self.ledgers.get_mut(card).expect("a card of the host");
         for load in place.loads() {
             if ledger.content(load.region).is_some_and(|now| now.id == load.bitstream) {

@@ -51,6 +51,7 @@ fn every_seed() {
         counts.clock_steps,
         counts.batches,
         counts.searches,
+        counts.changed,
     ];
     assert!(each.iter().all(|count| *count >= seeds / 10), "too little happened: {counts:?}");
 }

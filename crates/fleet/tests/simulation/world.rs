@@ -4,27 +4,30 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, BitstreamId, DagName, Quota, Tenant, TenantId, Timestamp};
-use snic_etcd::model::EtcdModel;
-use snic_etcd::{
-    Answer, Compare, Failed, LeaseId, Operation, Record, Request, Revision, Transaction,
+use snic_domain::{
+    Bandwidth, BitstreamId, DagName, DagPatch, Quota, QuotaPatch, Tenant, TenantId, TenantPatch,
+    Timestamp,
 };
+use snic_etcd::election::{Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Term};
+use snic_etcd::model::{EtcdModel, Mishap};
+use snic_etcd::{Answer, Failed, Record, Request, Revision, Told, Watch};
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory};
 use snic_fleet::protocol::{
-    Denied, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName, FleetNotice,
-    FleetReply, HostOrder, HostReport, NewFleetDag, Provisions, RequestId,
+    Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName,
+    FleetNotice, FleetReply, HostOrder, HostReport, NewFleetDag, ProjectChange, Provisions,
+    RequestId,
 };
 use snic_fleet::records::{FleetDagRecord, PlaceRecord, Versioned};
-use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, Replica, ServeRefused};
+use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, ProjectId, Replica, ServeRefused};
 
 use crate::book::Book;
 use crate::host::{Begun, SimHost};
 use crate::support::{
-    Rng, bitstreams, catalogue, host, host_spec, inventory, name, profile, spec, tenant,
+    Rng, bitstreams, catalogue, host, host_spec, inventory, name, profile, spec, tenant, zone,
 };
 
 const REPLICAS: usize = 3;
-const ELECTION: &str = "/snic/v1/election";
+const ELECTION: &str = "/snic/v1/election/";
 const START: Duration = Duration::from_secs(1_000_000);
 const FUNCTIONS: u32 = 64;
 
@@ -55,6 +58,7 @@ pub struct Counts {
     pub batches: u64,
     pub searches: u64,
     pub deleted: u64,
+    pub changed: u64,
     pub denied: u64,
     pub transactions: u64,
 }
@@ -75,6 +79,7 @@ impl Counts {
         self.batches += other.batches;
         self.searches += other.searches;
         self.deleted += other.deleted;
+        self.changed += other.changed;
         self.denied += other.denied;
         self.transactions += other.transactions;
     }
@@ -137,7 +142,11 @@ struct SimReplica {
     replica: Replica,
     /// How often it was started.
     incarnation: u64,
-    lease: Option<LeaseId>,
+    candidate: Candidate,
+    /// When the key was created with which it leads.
+    term: Option<Revision>,
+    election_watch: Option<Watch>,
+    watch: Option<Watch>,
     /// Its clock, ahead of time.
     offset: Duration,
     paused_until: Duration,
@@ -185,6 +194,15 @@ impl Drop for World {
     }
 }
 
+fn project() -> ProjectId {
+    ProjectId::new("p").expect("a name of the test")
+}
+
+fn candidate(of: usize) -> Candidate {
+    let (prefix, name) = (ELECTION.to_owned(), format!("replica {of}"));
+    Candidate::new(ElectionSettings { prefix, name, lease_seconds: 3 })
+}
+
 impl World {
     pub fn new(seed: u64, plan: Plan) -> Self {
         let settings = FleetSettings {
@@ -193,10 +211,13 @@ impl World {
             moves_per_second: 8,
             moves_burst: 8,
         };
-        let replica = |_| SimReplica {
+        let replica = |of| SimReplica {
             replica: Replica::new(settings),
             incarnation: 0,
-            lease: None,
+            candidate: candidate(of),
+            term: None,
+            election_watch: None,
+            watch: None,
             offset: Duration::ZERO,
             paused_until: Duration::ZERO,
             is_cut_off: false,
@@ -262,7 +283,10 @@ impl World {
             let ms = self.rng.below(1_000) as u64;
             self.after(Duration::from_millis(ms), What::Beat(id));
         }
-        self.operators(nts.collect());
+        let quota = Quota { dags_max: 60, ..Quota::default() };
+        let quota = Quota { bandwidth_max: Bandwidth::from_gbps(300), ..quota };
+        let projects = FleetCommand::CreateProject { project: project(), quota };
+        self.operators(nts.chain([projects]).collect());
         self.operators(commands);
     }
 
@@ -286,6 +310,7 @@ impl World {
             let command = self.some_command(number, &of);
             self.client(Some(of), command, at);
         }
+        self.operators_meddle(seconds);
         self.is_chaos = self.plan.chaos_seconds > 0;
         if self.is_chaos {
             self.after(Duration::from_secs(1), What::Fault);
@@ -296,6 +321,32 @@ impl World {
         }
         self.reconnect();
         self.settle();
+    }
+
+    /// Zones are drained for a while, tenants join a project, and their quotas and weights change.
+    fn operators_meddle(&mut self, seconds: usize) {
+        if self.plan.chaos_seconds == 0 {
+            return;
+        }
+        for number in 0..4 {
+            let at = self.rng.below(seconds * 1_000) as u64;
+            let area = DrainArea::Zone(zone(number));
+            let moves_max = 1 + self.rng.below(4) as u32;
+            let drain = FleetCommand::Drain { area: area.clone(), moves_max };
+            self.client(None, drain, Duration::from_millis(at));
+            let end = at + 2_000 + self.rng.below(10_000) as u64;
+            self.client(None, FleetCommand::EndDrain(area), Duration::from_millis(end));
+        }
+        for number in 0..self.plan.tenants {
+            let at = Duration::from_millis(self.rng.below(seconds * 1_000) as u64);
+            let weight = Some(1 + self.rng.below(9) as u32);
+            let dags_max = Some(10 + self.rng.below(30) as u32);
+            let quota = Some(QuotaPatch { dags_max, ..QuotaPatch::default() });
+            let patch = TenantPatch { weight, quota, ..TenantPatch::default() };
+            let (tenant, etag) = (tenant(&format!("t{number}")), None);
+            let project = ProjectChange::Join(project());
+            self.client(None, FleetCommand::UpdateTenant { tenant, patch, project, etag }, at);
+        }
     }
 
     fn some_command(&mut self, number: usize, of: &TenantId) -> FleetCommand {
@@ -441,6 +492,7 @@ impl World {
                 }
                 // The next one comes of itself.
                 FleetEvent::Tick | FleetEvent::Elected { .. } | FleetEvent::Deposed => return,
+                FleetEvent::Watched(_) => unreachable!("a paused replica's watch is not read"),
             };
             return self.after(delay, again);
         }
@@ -472,11 +524,14 @@ impl World {
                 }
             }
             FleetEffect::Tell(notice) => self.told(of, time, &notice),
+            FleetEffect::Watch(watch) => self.replicas[of].watch = Some(watch),
             FleetEffect::StepDown => {
                 self.counts.fenced_off += 1;
-                if let Some(lease) = self.replicas[of].lease.take() {
-                    let _ = self.etcd.ask(self.now, &Request::Revoke(lease));
-                }
+                self.replicas[of].term = None;
+                let effects = self.replicas[of].candidate.resign(self.now);
+                self.stand(of, effects);
+                self.replicas[of].candidate = candidate(of);
+                self.replicas[of].election_watch = None;
             }
         }
     }
@@ -532,12 +587,12 @@ impl World {
         }
     }
 
-    /// When the election key was created.
+    /// When the key of the leader was created, which is the oldest.
     fn leader(&mut self) -> Option<i64> {
         let prefix = ELECTION.to_owned();
-        let range = Request::Range { prefix, at: None, from: None, limit: 1 };
+        let range = Request::Range { prefix, at: None, from: None, limit: 1_000 };
         match self.etcd.ask(self.now, &range) {
-            Ok(Answer::Range { records, .. }) => records.first().map(|of| of.created.0),
+            Ok(Answer::Range { records, .. }) => records.iter().map(|of| of.created.0).min(),
             other => panic!("{other:?}"),
         }
     }
@@ -558,42 +613,87 @@ impl World {
         }
     }
 
-    /// A lock with a lease: who creates the key leads.
+    /// A replica stands for election, and follows what is written.
     fn campaign(&mut self, of: usize) {
-        self.after(Duration::from_millis(500), What::Campaign(of));
+        self.after(Duration::from_millis(100), What::Campaign(of));
         let replica = &self.replicas[of];
-        if replica.paused_until > self.now || replica.is_cut_off {
+        if replica.paused_until > self.now {
             return;
         }
-        if let Some(lease) = replica.lease {
-            // A resumed leader may learn late that it is none: until then it tries to lead.
-            if self.is_chaos && self.rng.percent(60) {
-                return;
+        // A resumed leader may learn late that it is none: until then it tries to lead.
+        let is_late = self.is_chaos && self.rng.percent(30);
+        if !is_late {
+            let effects = self.replicas[of].candidate.handle(self.now, ElectionEvent::Tick);
+            self.stand(of, effects);
+            let mut watch = self.replicas[of].election_watch.take();
+            if let Some(told) = self.read(of, &mut watch) {
+                self.replicas[of].election_watch = watch;
+                let event = ElectionEvent::Told(told);
+                let effects = self.replicas[of].candidate.handle(self.now, event);
+                self.stand(of, effects);
+            } else {
+                self.replicas[of].election_watch = watch;
             }
-            let alive = self.etcd.ask(self.now, &Request::KeepAlive(lease));
-            if matches!(alive, Ok(Answer::Ended(_))) {
-                self.replicas[of].lease = None;
-                self.handle(of, FleetEvent::Deposed);
+            self.learn_term(of);
+        }
+        let mut watch = self.replicas[of].watch.take();
+        let told = self.read(of, &mut watch);
+        self.replicas[of].watch = watch;
+        if let Some(told) = told {
+            self.handle(of, FleetEvent::Watched(told));
+        }
+    }
+
+    /// What a watch tells, unless it is cut off or slow.
+    fn read(&mut self, of: usize, watch: &mut Option<Watch>) -> Option<Result<Told, Failed>> {
+        if self.replicas[of].is_cut_off || self.is_chaos && self.rng.percent(20) {
+            return None;
+        }
+        let told = self.etcd.watch(self.now, watch.as_ref()?, 50).transpose()?;
+        match (&told, watch.as_mut()) {
+            (Ok(told), Some(watch)) => watch.from = Revision(told.until.0 + 1),
+            _ => *watch = None,
+        }
+        Some(told)
+    }
+
+    /// What a candidate wants; etcd answers it at once, if at all.
+    fn stand(&mut self, of: usize, effects: Vec<ElectionEffect>) {
+        for effect in effects {
+            match effect {
+                ElectionEffect::Watch(watch) => self.replicas[of].election_watch = Some(watch),
+                ElectionEffect::Ask(asked, request) => {
+                    let all = [Mishap::Unreachable, Mishap::RequestLost, Mishap::AnswerLost];
+                    let mishap = match self.rng.below(30) {
+                        _ if self.replicas[of].is_cut_off => Mishap::Unreachable,
+                        at @ 0..3 if self.is_chaos => all[at],
+                        _ => Mishap::None,
+                    };
+                    let answer = self.etcd.ask_with(self.now, &request, mishap);
+                    let event = ElectionEvent::Answered(asked, answer);
+                    let effects = self.replicas[of].candidate.handle(self.now, event);
+                    self.stand(of, effects);
+                }
             }
+        }
+    }
+
+    /// Tells a replica whether it leads.
+    fn learn_term(&mut self, of: usize) {
+        let replica = &mut self.replicas[of];
+        let term = replica.candidate.term(self.now);
+        let since = term.as_ref().map(|term| term.since);
+        if since == replica.term {
             return;
         }
-        let granted = self.etcd.ask(self.now, &Request::Grant { seconds: 3 });
-        let Ok(Answer::Granted(lease, _)) = granted else { panic!("{granted:?}") };
-        let (key, value) = (ELECTION.to_owned(), Vec::new());
-        let transaction = Transaction {
-            compares: vec![Compare::CreatedAt(key.clone(), Revision(0))],
-            operations: vec![Operation::Put { key: key.clone(), value, lease: Some(lease) }],
-        };
-        match self.etcd.ask(self.now, &Request::Commit(transaction)) {
-            Ok(Answer::Committed(created)) => {
-                self.counts.elections += 1;
-                let replica = &mut self.replicas[of];
-                let nanos = (self.now + replica.offset).as_nanos() as u64;
-                replica.lease = Some(lease);
-                (replica.elected, replica.moved) = (Timestamp::from_nanos(nanos), 0);
-                self.handle(of, FleetEvent::Elected { key, created });
-            }
-            _ => drop(self.etcd.ask(self.now, &Request::Revoke(lease))),
+        let had = std::mem::replace(&mut replica.term, since);
+        if let Some(Term { key, since }) = term {
+            self.counts.elections += 1;
+            let nanos = (self.now + replica.offset).as_nanos() as u64;
+            (replica.elected, replica.moved) = (Timestamp::from_nanos(nanos), 0);
+            self.handle(of, FleetEvent::Elected { key, created: since });
+        } else if had.is_some() {
+            self.handle(of, FleetEvent::Deposed);
         }
     }
 
@@ -704,6 +804,7 @@ impl World {
                 all.into_iter().for_each(|new| self.created(ask.tenant.clone(), new.name));
             }
             FleetCommand::Delete { .. } => self.counts.deleted += 1,
+            FleetCommand::UpdateDag { .. } => self.counts.changed += 1,
             _ => {}
         }
     }
@@ -711,6 +812,14 @@ impl World {
     fn created(&mut self, tenant: Option<TenantId>, name: DagName) {
         self.counts.created += 1;
         self.acknowledged.insert(name.clone());
+        if self.rng.percent(40) {
+            let after = Duration::from_millis(self.rng.below(10_000) as u64);
+            let bandwidth = [300, 1_000, 4_000, 30_000][self.rng.below(4)];
+            let bandwidth = Some(Bandwidth::from_mbps(bandwidth));
+            let patch = Box::new(DagPatch { bandwidth, ..DagPatch::default() });
+            let (name, etag) = (name.clone(), None);
+            self.client(tenant.clone(), FleetCommand::UpdateDag { name, patch, etag }, after);
+        }
         if self.rng.percent(40) {
             let after = Duration::from_millis(self.rng.below(20_000) as u64);
             let (name, etag, force) = (FleetName::Dag(name), None, false);
@@ -732,7 +841,9 @@ impl World {
                 let replica = &mut self.replicas[of];
                 replica.replica = Replica::new(self.settings);
                 replica.incarnation += 1;
-                replica.lease = None;
+                // The key that it stood with stays until its lease ends.
+                replica.candidate = candidate(of);
+                (replica.term, replica.election_watch, replica.watch) = (None, None, None);
             }
             1 | 2 => {
                 let pause = Duration::from_millis(self.rng.below(12_000) as u64);
@@ -818,7 +929,7 @@ impl World {
             assert_eq!(of.replica.check(), Ok(()));
         }
         let mut other = Replica::new(self.settings);
-        let (key, created) = (ELECTION.to_owned(), Revision(i64::MAX));
+        let (key, created) = (format!("{ELECTION}judge"), Revision(i64::MAX));
         let mut effects = other.handle(Timestamp::ZERO, FleetEvent::Elected { key, created });
         while let Some(FleetEffect::Etcd { number, request: request @ Request::Range { .. } }) =
             effects.pop()

@@ -1,0 +1,240 @@
+//! All records, for a replica that leads next: read page by page, then kept up to date by a watch.
+//!
+//! ```text
+//! Reading ── last page ──► Warm ── told, told, … ──► elected: the last transaction is read; is it in the copy? begin
+//!    ▲                       │
+//!    └── the history is gone ┘
+//! ```
+//!
+//! Every transaction of a leader writes the record of the last transaction, and a watch tells all changes of a revision
+//! at once. So a copy that has this record as etcd has it is complete, and nobody changes it: whoever led before is
+//! fenced off.
+
+use std::collections::BTreeMap;
+
+use snic_etcd::{Answer, Change, Failed, Record, Request, Revision, Told, Watch};
+
+use crate::records::{LAST_TRANSACTION, PREFIX};
+
+/// Records that are read at once.
+const PAGE: usize = 1_000;
+/// Ticks for which a replica that was elected waits for its watch to catch up, before it reads everything.
+const CATCH_UP_TICKS: u32 = 2;
+
+/// What a replica has of the records.
+#[derive(Debug)]
+pub(crate) enum Following {
+    /// All records, page by page, as of one revision.
+    Reading {
+        records: Vec<Record>,
+        at: Option<Revision>,
+        /// The next page is asked for with the next tick.
+        waits: bool,
+    },
+    /// All records up to a revision.
+    Warm {
+        records: BTreeMap<String, Record>,
+        until: Revision,
+        /// When the last transaction was written that is to be in it; once the replica is elected.
+        wanted: Option<Revision>,
+        ticks: u32,
+        /// That is asked for with the next tick.
+        waits: bool,
+    },
+}
+
+/// What an answer has led to.
+#[derive(Debug)]
+pub(crate) enum Followed {
+    /// More is to come.
+    On,
+    /// All records were read: this is to be watched from now on.
+    Read(Watch),
+}
+
+impl Following {
+    /// Nothing yet; begins with the next tick, or at once.
+    pub const fn new(waits: bool) -> Self {
+        Self::Reading { records: Vec::new(), at: None, waits }
+    }
+
+    /// Time passed. Returns whether it begins anew: what was asked before does not count then.
+    pub fn tick(&mut self, is_elected: bool) -> bool {
+        match self {
+            Self::Reading { waits, .. } => *waits = false,
+            Self::Warm { ticks, waits, .. } => {
+                *waits = false;
+                *ticks += u32::from(is_elected);
+                if *ticks > CATCH_UP_TICKS {
+                    *self = Self::new(false);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// The replica was elected: only what was written before counts from now on.
+    pub fn elected(self) -> Self {
+        match self {
+            Self::Reading { .. } => Self::new(false),
+            Self::Warm { records, until, .. } => {
+                Self::Warm { records, until, wanted: None, ticks: 0, waits: false }
+            }
+        }
+    }
+
+    /// What is to be asked of etcd.
+    pub fn request(&self, is_elected: bool) -> Option<Request> {
+        let prefix = |prefix: &str| prefix.to_owned();
+        match self {
+            Self::Reading { waits: true, .. } => None,
+            Self::Reading { records, at, .. } => {
+                // The smallest key behind the last one.
+                let from = records.last().map(|record| format!("{}\0", record.key));
+                Some(Request::Range { prefix: prefix(PREFIX), at: *at, from, limit: PAGE })
+            }
+            Self::Warm { wanted: None, waits: false, .. } if is_elected => {
+                let (at, from) = (None, None);
+                Some(Request::Range { prefix: prefix(LAST_TRANSACTION), at, from, limit: 1 })
+            }
+            Self::Warm { .. } => None,
+        }
+    }
+
+    /// An answer of etcd to that.
+    pub fn answered(&mut self, result: Result<Answer, Failed>) -> Followed {
+        match (self, result) {
+            (Self::Warm { wanted, .. }, Ok(Answer::Range { records, .. })) => {
+                *wanted = Some(records.first().map_or(Revision(0), |record| record.changed));
+            }
+            (this @ Self::Reading { .. }, Ok(Answer::Range { records: page, more, now })) => {
+                let Self::Reading { records, at, .. } = this else { return Followed::On };
+                let until = *at.get_or_insert(now);
+                records.extend(page);
+                if !more {
+                    let all = std::mem::take(records).into_iter();
+                    let records = all.map(|record| (record.key.clone(), record)).collect();
+                    let wanted = Some(Revision(0));
+                    *this = Self::Warm { records, until, wanted, ticks: 0, waits: false };
+                    let from = Revision(until.0 + 1);
+                    return Followed::Read(Watch { prefix: PREFIX.to_owned(), from });
+                }
+            }
+            (Self::Reading { records, at, waits }, Err(Failed::Compacted(_))) => {
+                records.clear();
+                (*at, *waits) = (None, true);
+            }
+            (Self::Reading { waits, .. } | Self::Warm { waits, .. }, _) => *waits = true,
+        }
+        Followed::On
+    }
+
+    /// What the watch told, or why it tells nothing. Returns whether it begins anew, as [`Self::tick`] does.
+    pub fn told(&mut self, told: Result<Told, Failed>) -> bool {
+        let Self::Warm { records, until, .. } = self else { return false };
+        match told {
+            Ok(told) if told.until > *until => {
+                *until = told.until;
+                for change in told.changes {
+                    match change {
+                        Change::Put(record) => drop(records.insert(record.key.clone(), record)),
+                        Change::Deleted { key, .. } => drop(records.remove(&key)),
+                    }
+                }
+            }
+            Err(Failed::Compacted(_) | Failed::Invalid(_)) => {
+                *self = Self::new(true);
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Whether no record is missing, for a replica that was elected.
+    pub fn is_complete(&self) -> bool {
+        let Self::Warm { records, wanted: Some(wanted), .. } = self else { return false };
+        let last = records.get(LAST_TRANSACTION).map_or(Revision(0), |record| record.changed);
+        last >= *wanted
+    }
+
+    /// The records.
+    pub fn into_records(self) -> Vec<Record> {
+        match self {
+            Self::Reading { records, .. } => records,
+            Self::Warm { records, .. } => records.into_values().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: &str, changed: i64) -> Record {
+        let (created, changed) = (Revision(1), Revision(changed));
+        Record { key: key.to_owned(), value: Vec::new(), created, changed, version: 1, lease: None }
+    }
+
+    fn read(following: &mut Following, records: Vec<Record>, now: i64) -> Followed {
+        let now = Revision(now);
+        following.answered(Ok(Answer::Range { records, more: false, now }))
+    }
+
+    fn told(following: &mut Following, changed: i64) -> bool {
+        let changes = vec![Change::Put(record(LAST_TRANSACTION, changed))];
+        following.told(Ok(Told { changes, until: Revision(changed) }))
+    }
+
+    fn warm() -> Following {
+        let mut following = Following::new(false);
+        let followed = read(&mut following, vec![record(LAST_TRANSACTION, 7)], 9);
+        assert!(matches!(followed, Followed::Read(Watch { from: Revision(10), .. })));
+        following.elected()
+    }
+
+    /// A copy counts once it has the last transaction, whether that was told before it was asked for or later.
+    #[test]
+    fn a_copy_is_complete_with_the_last_transaction() {
+        for late in [false, true] {
+            let mut following = warm();
+            assert!(!following.is_complete(), "nobody has asked for the last transaction");
+            assert!(late || !told(&mut following, 12));
+            read(&mut following, vec![record(LAST_TRANSACTION, 12)], 12);
+            assert_eq!(following.is_complete(), !late);
+            assert!(!late || !told(&mut following, 12));
+            assert!(following.is_complete());
+            assert_eq!(following.into_records().len(), 1);
+        }
+    }
+
+    /// A watch that is too slow, or whose history is gone, is not waited for; and what is on its way to be answered is
+    /// not taken for the first page.
+    #[test]
+    fn a_copy_that_does_not_catch_up_is_read_anew() {
+        let mut following = warm();
+        read(&mut following, vec![record(LAST_TRANSACTION, 12)], 12);
+        let ticks: Vec<bool> = (0..=CATCH_UP_TICKS).map(|_| following.tick(true)).collect();
+        assert_eq!(ticks, [false, false, true], "what was asked before does not count");
+        let asked = following.request(true);
+        assert!(
+            matches!(asked, Some(Request::Range { prefix, limit: PAGE, .. }) if prefix == PREFIX)
+        );
+        let mut following = warm();
+        assert!(following.told(Err(Failed::Compacted(Revision(20)))), "nor here");
+        assert_eq!(following.request(true), None, "with the next tick");
+        assert!(!following.tick(true));
+        assert!(following.request(true).is_some());
+    }
+
+    /// What a watch of an earlier time tells is older than the copy.
+    #[test]
+    fn what_is_told_late_changes_nothing() {
+        let mut following = warm();
+        let gone = Change::Deleted { key: LAST_TRANSACTION.to_owned(), at: Revision(8) };
+        following.told(Ok(Told { changes: vec![gone], until: Revision(8) }));
+        read(&mut following, vec![record(LAST_TRANSACTION, 7)], 9);
+        assert!(following.is_complete());
+    }
+}
