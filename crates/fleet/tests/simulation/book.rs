@@ -163,8 +163,11 @@ impl Book {
         let stored: BTreeMap<(FleetCard, DagName), u64> = records
             .iter()
             .filter_map(|record| dag(&record.key, &record.value))
-            .filter_map(|dag| Some((dag.name, dag.place?)))
-            .map(|(name, place)| ((place.card, name), place.serial))
+            .filter_map(|dag| {
+                // A change that its host refused leaves the place before, until there is another one.
+                let place = dag.place.map(|place| (place.card, place.serial));
+                place.or(dag.leaving).map(|(card, serial)| ((card, dag.name), serial))
+            })
             .collect();
         let missing: Vec<_> = stored.iter().filter(|(at, of)| served.get(at) != Some(of)).collect();
         let more: Vec<_> = served.iter().filter(|(at, of)| stored.get(at) != Some(of)).collect();

@@ -154,6 +154,8 @@ struct SimReplica {
     /// Its own time when it was elected, and the DAGs that it has moved since.
     elected: Timestamp,
     moved: u64,
+    /// The latest time that its clock has shown.
+    latest: Timestamp,
 }
 
 struct Client {
@@ -222,6 +224,7 @@ impl World {
             paused_until: Duration::ZERO,
             is_cut_off: false,
             elected: Timestamp::ZERO,
+            latest: Timestamp::ZERO,
             moved: 0,
         };
         let mut world = Self {
@@ -497,13 +500,14 @@ impl World {
             return self.after(delay, again);
         }
         let time = Timestamp::from_nanos((self.now + replica.offset).as_nanos() as u64);
+        replica.latest = replica.latest.max(time);
         let effects = replica.replica.handle(time, event);
         for effect in effects {
-            self.carry_out(of, time, effect);
+            self.carry_out(of, effect);
         }
     }
 
-    fn carry_out(&mut self, of: usize, time: Timestamp, effect: FleetEffect) {
+    fn carry_out(&mut self, of: usize, effect: FleetEffect) {
         match effect {
             FleetEffect::Etcd { number, request } => self.send_to_etcd(of, number, request),
             FleetEffect::Reply { call: FleetCall(call), result } => {
@@ -523,7 +527,7 @@ impl World {
                     self.after(delay, What::Order { host, order });
                 }
             }
-            FleetEffect::Tell(notice) => self.told(of, time, &notice),
+            FleetEffect::Tell(notice) => self.told(of, &notice),
             FleetEffect::Watch(watch) => self.replicas[of].watch = Some(watch),
             FleetEffect::StepDown => {
                 self.counts.fenced_off += 1;
@@ -536,13 +540,14 @@ impl World {
         }
     }
 
-    fn told(&mut self, of: usize, time: Timestamp, notice: &FleetNotice) {
+    fn told(&mut self, of: usize, notice: &FleetNotice) {
         match notice {
             FleetNotice::DagMoved { .. } => {
                 self.counts.evacuated += 1;
                 let replica = &mut self.replicas[of];
                 replica.moved += 1;
-                let seconds = time.since(replica.elected).as_secs_f64();
+                // Its time never goes back, whatever its clock does.
+                let seconds = replica.latest.since(replica.elected).as_secs_f64();
                 let rate = self.settings.moves_per_second as f64;
                 let most = self.settings.moves_burst as f64 + rate * seconds + 1.0;
                 assert!(replica.moved as f64 <= most, "{} moves in {seconds} s", replica.moved);
@@ -690,7 +695,8 @@ impl World {
         if let Some(Term { key, since }) = term {
             self.counts.elections += 1;
             let nanos = (self.now + replica.offset).as_nanos() as u64;
-            (replica.elected, replica.moved) = (Timestamp::from_nanos(nanos), 0);
+            replica.latest = replica.latest.max(Timestamp::from_nanos(nanos));
+            (replica.elected, replica.moved) = (replica.latest, 0);
             self.handle(of, FleetEvent::Elected { key, created: since });
         } else if had.is_some() {
             self.handle(of, FleetEvent::Deposed);
@@ -893,6 +899,10 @@ impl World {
     /// After a while without faults everything is as it should be.
     pub fn settle(&mut self) {
         self.pass(Duration::from_secs(40));
+        // What was made last may be changed or deleted a while later.
+        while self.clients.iter().any(|client| client.attempt == 0) {
+            self.pass(Duration::from_secs(20));
+        }
         assert!(self.clients.iter().all(|client| client.is_done), "somebody waits still");
         self.judge();
         let leaders = self.replicas.iter().filter(|of| of.replica.epoch().is_some());
