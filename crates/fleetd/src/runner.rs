@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_etcd::election::{ElectionSettings, Term};
-use snic_etcd::{Answer, Failed};
+use snic_etcd::{Answer, Failed, Told};
 use snic_fleet::protocol::{
     Denied, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply, HostReport,
 };
 use snic_fleet::{FleetSettings, HostId, Replica};
 use snic_front::wall_clock;
-use snic_store_etcd::{Campaign, EtcdConnection};
+use snic_store_etcd::{Campaign, EtcdConnection, Watching};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -129,6 +129,8 @@ pub(crate) struct Runner {
     calls: BTreeMap<FleetCall, oneshot::Sender<Result<FleetReply, Denied>>>,
     last_call: u64,
     asked: JoinSet<(u64, Result<Answer, Failed>)>,
+    /// Of all records, while this replica keeps a copy.
+    watching: Option<Watching>,
     term: Option<Term>,
     steps_down: bool,
 }
@@ -152,6 +154,7 @@ impl Runner {
             calls: BTreeMap::new(),
             last_call: 0,
             asked: JoinSet::new(),
+            watching: None,
             term: None,
             steps_down: false,
         };
@@ -182,6 +185,12 @@ impl Runner {
                     // A request that panicked has no answer, and without one nothing would go on.
                     let (number, result) = answered.expect("requests to etcd do not panic");
                     self.handle(FleetEvent::Etcd { number, result });
+                }
+                told = next_of(self.watching.as_mut()) => {
+                    if matches!(told, Err(Failed::Compacted(_))) {
+                        self.watching = None;
+                    }
+                    self.handle(FleetEvent::Watched(told));
                 }
                 _ = ticks.tick() => self.handle(FleetEvent::Tick),
             }
@@ -264,6 +273,11 @@ impl Runner {
                     let etcd = self.etcd.clone();
                     self.asked.spawn(async move { (number, etcd.ask(&request).await) });
                 }
+                FleetEffect::Watch(watch) => match self.etcd.watch(watch) {
+                    Ok(watching) => self.watching = Some(watching),
+                    // The replica reads all records instead.
+                    Err(failed) => tracing::error!(%failed, "the records cannot be watched"),
+                },
                 FleetEffect::Reply { call, result } => {
                     if let Some(answer) = self.calls.remove(&call) {
                         // Whoever asked may have left.
@@ -275,6 +289,14 @@ impl Runner {
                 FleetEffect::StepDown => self.steps_down = true,
             }
         }
+    }
+}
+
+/// What a watch tells next; without one never.
+async fn next_of(watching: Option<&mut Watching>) -> Result<Told, Failed> {
+    match watching {
+        Some(watching) => watching.next().await,
+        None => std::future::pending().await,
     }
 }
 
