@@ -138,6 +138,9 @@ mod tests {
         assert_eq!(shop.0.lock().jobs.len(), WAITING_MAX, "and no more of them wait");
         drop(go);
         assert_eq!(shop.run(&tenant("globex"), || 7).await.ok(), Some(7));
+        while shop.0.lock().jobs.len() == WAITING_MAX {
+            tokio::task::yield_now().await; // the thread has not looked at them yet
+        }
         assert_eq!(shop.run(&tenant("acme"), || 8).await.ok(), Some(8));
         assert_eq!((shop.0.lock().jobs.len(), done.load(Ordering::Relaxed)), (0, 0));
     }
