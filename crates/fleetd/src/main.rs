@@ -14,6 +14,7 @@ use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, Limits};
 use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
 use snic_store_etcd::{Blobs, EtcdConnection, folder_of_blobs};
+use snic_telemetry::LogFormat;
 use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
@@ -27,9 +28,9 @@ struct Arguments {
     /// What is logged
     #[arg(long, value_name = "FILTER", default_value = "info", env = "SNIC_LOG")]
     log: String,
-    /// Format of the log: text or json
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: String,
+    /// Format of the log: human or json
+    #[arg(long, value_name = "FORMAT", default_value = "human")]
+    log_format: LogFormat,
     /// Only check the settings
     #[arg(long)]
     check: bool,
@@ -124,8 +125,23 @@ fn main() -> Result<()> {
         server(&settings)?;
         return Ok(());
     }
-    let format = arguments.log_format.parse()?;
-    snic_telemetry::init_log(&arguments.log, format).context("set up the log")?;
+    snic_telemetry::init_log(&arguments.log, arguments.log_format).context("set up the log")?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     runtime.block_on(run(settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_are_all_that_must_be_said() {
+        let arguments = Arguments::try_parse_from(["snic-fleet", "--config", "fleet.toml"]);
+        assert_eq!(arguments.expect("enough").log_format, LogFormat::Human);
+        let with = |format| ["snic-fleet", "--config", "fleet.toml", "--log-format", format];
+        let arguments = Arguments::try_parse_from(with("json"));
+        assert_eq!(arguments.expect("a format").log_format, LogFormat::Json);
+        let error = Arguments::try_parse_from(with("text")).expect_err("no format");
+        assert!(error.to_string().contains("human"), "{error}");
+    }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hyper_util::rt::TokioIo;
 use snic_api::convert;
+use snic_api::fleet_v1::fleet_service_client::FleetServiceClient;
 use snic_api::replies::ItemOf as _;
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
@@ -23,18 +24,20 @@ use tokio::net::UnixStream;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 
 use crate::Home;
 
-/// Adds the caller's identity, but no trace: a test adds one if it needs it.
+/// Adds the caller's identity where no certificate tells it, but no trace: a test adds one if it needs it.
 #[derive(Clone)]
-pub struct Identity(AsciiMetadataValue);
+pub struct Identity(Option<AsciiMetadataValue>);
 
 impl Interceptor for Identity {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert("snic-identity", self.0.clone());
+        if let Some(identity) = &self.0 {
+            request.metadata_mut().insert("snic-identity", identity.clone());
+        }
         Ok(request)
     }
 }
@@ -59,8 +62,23 @@ impl TestClient {
         // The address is not used: the connector knows where to go.
         let endpoint = Endpoint::from_static("http://localhost");
         let channel = endpoint.connect_with_connector(connector).await.ok()?;
-        let identity = Identity(identity.parse().expect("an identity is plain text"));
+        let identity = Identity(Some(identity.parse().expect("an identity is plain text")));
         Some(Self { transport: InterceptedService::new(channel, identity) })
+    }
+
+    /// Connects by TLS when the first request is sent; the certificate tells who calls.
+    ///
+    /// # Panics
+    /// The address or the certificate is not valid.
+    pub fn by_tls(address: &str, tls: ClientTlsConfig) -> Self {
+        let endpoint = Endpoint::from_shared(address.to_owned()).expect("an address");
+        let channel = endpoint.tls_config(tls).expect("a certificate").connect_lazy();
+        Self { transport: InterceptedService::new(channel, Identity(None)) }
+    }
+
+    /// Hosts, and how the fleet is.
+    pub fn fleet(&self) -> FleetServiceClient<Transport> {
+        FleetServiceClient::new(self.transport.clone())
     }
 
     /// DAGs.

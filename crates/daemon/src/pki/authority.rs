@@ -32,7 +32,9 @@ const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 pub enum CertificateSubject {
     /// The daemon, under these host names and addresses; those of the loopback where there are none.
     Server(Vec<String>),
-    /// A caller: `operator/<name>`, `tenant/<id>`, `tenant/<id>/<member>` or `orchestrator/<name>`.
+    /// A replica of a fleet, `replica/<name>`: a server under these host names and addresses, and a caller.
+    Replica(String, Vec<String>),
+    /// A caller: `operator/<name>`, `tenant/<id>`, `tenant/<id>/<member>`, `orchestrator/<name>` or `host/<name>`.
     Client(String),
 }
 
@@ -41,7 +43,24 @@ impl CertificateSubject {
     pub fn name(&self) -> &str {
         match self {
             Self::Server(_) => "server",
-            Self::Client(name) => name,
+            Self::Replica(name, _) | Self::Client(name) => name,
+        }
+    }
+
+    /// The same with these host names and addresses, where it has any.
+    pub fn at(self, hosts: Vec<String>) -> Self {
+        match self {
+            Self::Server(_) => Self::Server(hosts),
+            Self::Replica(name, _) => Self::Replica(name, hosts),
+            client @ Self::Client(_) => client,
+        }
+    }
+
+    /// Whether a service reads its key, as a member of the folder's group.
+    fn is_for_a_service(&self) -> bool {
+        match self {
+            Self::Server(_) | Self::Replica(..) => true,
+            Self::Client(name) => name.starts_with("host/"),
         }
     }
 }
@@ -52,6 +71,9 @@ impl FromStr for CertificateSubject {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text {
             "server" => Self::Server(Vec::new()),
+            replica if replica.starts_with("replica/") => {
+                Self::Replica(replica.to_owned(), Vec::new())
+            }
             client => Self::Client(client.to_owned()),
         })
     }
@@ -268,7 +290,7 @@ impl Authority {
         params.not_after = ends.into();
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        if let CertificateSubject::Client(name) = subject {
+        if let CertificateSubject::Client(name) | CertificateSubject::Replica(name, _) = subject {
             // What the daemon would make of it.
             let domain = TrustDomain::new(&self.record.trust_domain)?;
             of_certificate(certificate.der(), &domain).map_err(|_| not_a_caller(name))?;
@@ -282,31 +304,34 @@ impl Authority {
         });
         self.store()?;
         let pair = self.pair(subject.name());
-        // The daemon runs as a separate user, and reads its key as a member of the folder's group.
-        let mode = if matches!(subject, CertificateSubject::Server(_)) { 0o640 } else { 0o600 };
+        // The daemon runs as a separate user, and reads its keys as a member of the folder's group.
+        let mode = if subject.is_for_a_service() { 0o640 } else { 0o600 };
         write(&pair.key, key.serialize_pem().as_bytes(), mode)?;
         write(&pair.certificate, certificate.pem().as_bytes(), 0o644)?;
         Ok(pair)
     }
 
     fn params(&self, subject: &CertificateSubject) -> Result<(CertificateParams, Vec<String>)> {
+        let uri = |name: &str| {
+            let uri = format!("spiffe://{}/{name}", self.record.trust_domain).try_into();
+            Ok::<_, anyhow::Error>(SanType::URI(uri.map_err(|_| not_a_caller(name))?))
+        };
         match subject {
             CertificateSubject::Server(hosts) => {
-                let given: BTreeSet<&str> = hosts.iter().map(String::as_str).collect();
-                let hosts: Vec<String> = match hosts.is_empty() {
-                    true => LOOPBACK.map(str::to_owned).to_vec(),
-                    false => given.into_iter().map(str::to_owned).collect(),
-                };
-                let mut params = CertificateParams::new(hosts.clone())
-                    .with_context(|| format!("the hosts {}", hosts.join(", ")))?;
+                let (mut params, hosts) = at_hosts(hosts)?;
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+                Ok((params, hosts))
+            }
+            CertificateSubject::Replica(name, hosts) => {
+                let (mut params, hosts) = at_hosts(hosts)?;
+                params.subject_alt_names.push(uri(name)?);
+                params.extended_key_usages =
+                    vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
                 Ok((params, hosts))
             }
             CertificateSubject::Client(name) => {
                 let mut params = CertificateParams::new(Vec::new())?;
-                let uri = format!("spiffe://{}/{name}", self.record.trust_domain);
-                let uri = uri.try_into().map_err(|_| not_a_caller(name))?;
-                params.subject_alt_names = vec![SanType::URI(uri)];
+                params.subject_alt_names = vec![uri(name)?];
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
                 Ok((params, Vec::new()))
             }
@@ -367,11 +392,23 @@ impl Authority {
     }
 }
 
+/// For these host names and addresses, each once; those of the loopback where there are none.
+fn at_hosts(hosts: &[String]) -> Result<(CertificateParams, Vec<String>)> {
+    let given: BTreeSet<&str> = hosts.iter().map(String::as_str).collect();
+    let hosts: Vec<String> = match hosts.is_empty() {
+        true => LOOPBACK.map(str::to_owned).to_vec(),
+        false => given.into_iter().map(str::to_owned).collect(),
+    };
+    let params = CertificateParams::new(hosts.clone())
+        .with_context(|| format!("the hosts {}", hosts.join(", ")))?;
+    Ok((params, hosts))
+}
+
 fn not_a_caller(name: &str) -> anyhow::Error {
     let name: String = name.chars().take(160).collect();
     anyhow::anyhow!(
-        "{name:?} is not a caller; use server, operator/<name>, tenant/<id>, tenant/<id>/<member> or \
-         orchestrator/<name>"
+        "{name:?} is not a caller; use server, operator/<name>, tenant/<id>, tenant/<id>/<member>, \
+         orchestrator/<name>, host/<name> or replica/<name>"
     )
 }
 
@@ -425,6 +462,27 @@ mod tests {
         let server =
             authority.issue(&CertificateSubject::Server(Vec::new()), YEAR).expect("a pair");
         assert_eq!(mode(&server.key), 0o640, "the folder's group is the daemon's");
+        for service in ["host/nic1", "replica/r0"] {
+            let pair = authority.issue(&service.parse().expect("any"), YEAR).expect("a pair");
+            assert_eq!(mode(&pair.key), 0o640, "{service}: a service reads it");
+        }
+    }
+
+    #[test]
+    fn a_replica_serves_under_its_names_and_calls_as_itself() {
+        let (_folder, mut authority) = authority();
+        let replica: CertificateSubject = "replica/r0".parse().expect("any");
+        let hosts = vec!["fleet-0.example.org".to_owned(), "10.0.0.7".to_owned()];
+        let (params, _) = authority.params(&replica.clone().at(hosts)).expect("valid");
+        assert!(matches!(
+            &params.subject_alt_names[..],
+            [SanType::IpAddress(_), SanType::DnsName(_), SanType::URI(_)]
+        ));
+        assert_eq!(params.extended_key_usages.len(), 2, "for servers and for clients");
+        authority.issue(&replica, YEAR).expect("a pair");
+        assert_eq!(authority.issued()[0].hosts, LOOPBACK);
+        let error = authority.issue(&"replica/Ü".parse().expect("any"), YEAR).expect_err("a name");
+        assert!(error.to_string().contains("replica/<name>"), "{error:#}");
     }
 
     #[test]

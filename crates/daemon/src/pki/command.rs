@@ -41,9 +41,9 @@ enum Command {
     },
     /// Issue a certificate with a new key
     Issue {
-        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER or orchestrator/NAME
+        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER, orchestrator/NAME, host/NAME or replica/NAME
         name: CertificateSubject,
-        /// Host name or address that clients use for the server; may be repeated
+        /// Host name or address that clients use for the server or replica; may be repeated
         /// [default: localhost, 127.0.0.1, ::1]
         #[arg(long)]
         host: Vec<String>,
@@ -53,7 +53,7 @@ enum Command {
     },
     /// Issue a certificate again, with a new key; the old one stays valid until it ends
     Renew {
-        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER or orchestrator/NAME
+        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER, orchestrator/NAME, host/NAME or replica/NAME
         name: CertificateSubject,
         /// How long it is valid, in days
         #[arg(long, default_value = "365", value_parser = days)]
@@ -64,7 +64,7 @@ enum Command {
     },
     /// Revoke all certificates of a name
     Revoke {
-        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER or orchestrator/NAME
+        /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER, orchestrator/NAME, host/NAME or replica/NAME
         name: CertificateSubject,
     },
     /// List what was issued
@@ -93,13 +93,10 @@ pub fn run(options: &PkiOptions) -> Result<()> {
     match &options.command {
         Command::Init { trust_domain, days } => init(&folder, trust_domain, *days),
         Command::Issue { name, host, days } => {
-            let subject = match name {
-                CertificateSubject::Server(_) => CertificateSubject::Server(host.clone()),
-                CertificateSubject::Client(client) => {
-                    ensure!(host.is_empty(), "--host is for the server, not for {client}");
-                    name.clone()
-                }
-            };
+            if let CertificateSubject::Client(client) = name {
+                ensure!(host.is_empty(), "--host is for servers and replicas, not for {client}");
+            }
+            let subject = name.clone().at(host.clone());
             let mut authority = Authority::open(&folder)?;
             let old = authority.valid(subject.name(), SystemTime::now());
             if let Some(old) = old {
@@ -156,10 +153,7 @@ fn renew(
     let Some(last) = last else {
         anyhow::bail!("{0} has no certificate; use `snicd pki issue {0}`", name.name());
     };
-    let subject = match name {
-        CertificateSubject::Server(_) => CertificateSubject::Server(last.hosts.clone()),
-        CertificateSubject::Client(_) => name.clone(),
-    };
+    let subject = name.clone().at(last.hosts.clone());
     let pair = authority.issue(&subject, valid)?;
     issued(&authority, &subject, &pair);
     if revoke_old {
@@ -174,28 +168,45 @@ fn issued(authority: &Authority, subject: &CertificateSubject, pair: &Pair) {
     say!("{} until {}", subject.name(), ends.unwrap_or_default());
     say!("  certificate  {}", pair.certificate.display());
     say!("  its key      {}", pair.key.display());
+    let files = || {
+        say!("  ca = {:?}", authority.ca());
+        say!("  certificate = {:?}", pair.certificate);
+        say!("  key = {:?}", pair.key);
+    };
     match subject {
         CertificateSubject::Server(_) => {
             say!("settings of the daemon, in snicd.toml (then `systemctl reload snicd`):");
             say!("  [tls]");
-            say!("  ca = {:?}", authority.ca());
-            say!("  certificate = {:?}", pair.certificate);
-            say!("  key = {:?}", pair.key);
+            files();
             say!("  crl = {:?}", authority.crl());
         }
-        CertificateSubject::Client(name) => {
-            let (kind, id) = name.split_once('/').unwrap_or(("", name));
-            let tenant = id.split('/').next().unwrap_or(id);
-            let tenant =
-                if kind == "tenant" { format!(" --tenant {tenant}") } else { String::new() };
-            let id = id.replace('/', ".");
-            say!("a context of snicctl with it:");
-            say!("  snicctl context set {id} --endpoint https://localhost:7443{tenant} \\");
-            say!("    --ca {} \\", authority.ca().display());
-            say!("    --certificate {} \\", pair.certificate.display());
-            say!("    --key {}", pair.key.display());
+        CertificateSubject::Replica(..) => {
+            say!("settings of the replica (then start it again):");
+            say!("  [tls]");
+            files();
+            say!("  crl = {:?}", authority.crl());
         }
+        CertificateSubject::Client(name) if name.starts_with("host/") => {
+            say!("settings of the host's daemon, in snicd.toml (then `systemctl restart snicd`):");
+            say!("  [fleet]");
+            say!("  endpoints = [\"https://<replica>:<port>\"]");
+            files();
+        }
+        CertificateSubject::Client(name) => context(authority, name, pair),
     }
+}
+
+/// How `snicctl` is told about a caller's certificate.
+fn context(authority: &Authority, name: &str, pair: &Pair) {
+    let (kind, id) = name.split_once('/').unwrap_or(("", name));
+    let tenant = id.split('/').next().unwrap_or(id);
+    let tenant = if kind == "tenant" { format!(" --tenant {tenant}") } else { String::new() };
+    let id = id.replace('/', ".");
+    say!("a context of snicctl with it:");
+    say!("  snicctl context set {id} --endpoint https://localhost:7443{tenant} \\");
+    say!("    --ca {} \\", authority.ca().display());
+    say!("    --certificate {} \\", pair.certificate.display());
+    say!("    --key {}", pair.key.display());
 }
 
 fn revoked(authority: &Authority, name: &str, count: usize) {

@@ -1,0 +1,284 @@
+//! A fleet of real processes: etcd, replicas, hosts with a simulated card each, and certificates of `snicd pki`.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use snic_api::fleet_v1;
+use snic_api::fleet_v1::host::Condition;
+use snic_api::v1;
+use snic_api::v1::dag::State;
+use snic_bitstream::catalogue::builtin;
+use snic_domain::{Bandwidth, DagName, DagSpec};
+use snic_fleet::placement::HostSpec;
+use snic_integration::commands::{pki, shell};
+use snic_integration::{DaemonProcess, Home, TestClient, program};
+use tonic::Status;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+use crate::cluster::{Cluster, eventually};
+
+/// A replica, in a process of its own; killed when it is dropped.
+struct Replica {
+    address: String,
+    settings: PathBuf,
+    child: Option<Child>,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.kill();
+        let log = std::fs::read_to_string(self.settings.with_extension("log"));
+        println!("--- {}\n{}", self.settings.display(), log.unwrap_or_default());
+    }
+}
+
+impl Replica {
+    fn start(&mut self) {
+        let log = std::fs::File::create(self.settings.with_extension("log")).unwrap();
+        let mut command = Command::new(program("snic-fleet"));
+        command.arg("--config").arg(&self.settings);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        self.child = Some(command.spawn().unwrap());
+    }
+
+    /// It does not end by itself.
+    fn assert_runs(&self) {
+        let text = std::fs::read_to_string(self.settings.with_extension("log")).unwrap();
+        assert!(!text.starts_with("Error"), "{text}");
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+struct Host {
+    home: Home,
+    daemon: Option<DaemonProcess>,
+}
+
+impl Drop for Host {
+    /// What it logged is shown where the test fails.
+    fn drop(&mut self) {
+        if let Some(log) = self.daemon.take().map(DaemonProcess::kill) {
+            println!("--- {}\n{log}", self.home.path().display());
+        }
+    }
+}
+
+/// A fleet.
+pub struct Fleet {
+    replicas: Vec<Replica>,
+    hosts: Vec<Host>,
+    /// Certificates, settings and images of the replicas.
+    home: Home,
+    cluster: Cluster,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// The DAG of acme with this id.
+pub fn name(dag: &str) -> DagName {
+    DagName { tenant: "acme".parse().unwrap(), dag: dag.parse().unwrap() }
+}
+
+impl Fleet {
+    /// So many replicas and hosts on this etcd, which all answer, with the catalogue and tenant acme.
+    pub async fn start(cluster: Cluster, replicas: usize, hosts: usize) -> Self {
+        let home = Home::new();
+        pki(&home, "init").unwrap();
+        for who in ["operator/root", "tenant/acme"] {
+            pki(&home, &format!("issue {who}")).unwrap();
+        }
+        let mut fleet = Self { replicas: Vec::new(), hosts: Vec::new(), home, cluster };
+        for number in 0..replicas {
+            fleet.add_replica(number);
+        }
+        println!("{} leads", fleet.leader().await);
+        for number in 0..hosts {
+            fleet.add_host(number).await;
+        }
+        let root = fleet.client(0, "operator-root");
+        root.register(&builtin().unwrap()).await;
+        root.create_tenant("acme").await.unwrap();
+        println!("all is registered");
+        for number in 0..hosts {
+            eventually(async || fleet.condition(number).await == Ok(Condition::InStep)).await;
+        }
+        fleet
+    }
+
+    fn pki(&self, file: &str) -> PathBuf {
+        self.home.path().join("pki").join(file)
+    }
+
+    fn add_replica(&mut self, number: usize) {
+        pki(&self.home, &format!("issue replica/r{number}")).unwrap();
+        let port = free_port();
+        let address = format!("https://localhost:{port}");
+        let settings = self.home.path().join(format!("r{number}.toml"));
+        let (images, etcd) = (self.home.path().join("images"), self.cluster.urls());
+        let (ca, crl) = (self.pki("ca.pem"), self.pki("crl.pem"));
+        let certificate = self.pki(&format!("replica-r{number}.pem"));
+        let key = self.pki(&format!("replica-r{number}.key"));
+        let text = format!(
+            "listen = \"127.0.0.1:{port}\"\naddress = {address:?}\nimages = {images:?}\n\
+             [tls]\nca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\ncrl = {crl:?}\n\
+             [etcd]\nendpoints = {etcd:?}\n\
+             [hosts]\nlease_seconds = 3\nconfirm_seconds = 1\n"
+        );
+        std::fs::write(&settings, text).unwrap();
+        let mut replica = Replica { address, settings, child: None };
+        replica.start();
+        self.replicas.push(replica);
+    }
+
+    /// Registers a host with what it says of itself, and starts it.
+    async fn add_host(&mut self, number: usize) {
+        pki(&self.home, &format!("issue host/h{number}")).unwrap();
+        let home = Home::new();
+        let endpoints: Vec<_> = self.replicas.iter().map(|of| of.address.clone()).collect();
+        home.write_settings(&format!(
+            "[fleet]\nendpoints = {endpoints:?}\nca = {:?}\ncertificate = {:?}\nkey = {:?}\n\
+             beat_ms = 200",
+            self.pki("ca.pem"),
+            self.pki(&format!("host-h{number}.pem")),
+            self.pki(&format!("host-h{number}.key")),
+        ));
+        let settings = home.settings();
+        let told = shell(
+            &home,
+            &format!("snicd host-spec -c {} --zone z1 --rack r{number}", settings.display()),
+        );
+        let spec: HostSpec = serde_json::from_str(&told.unwrap()).unwrap();
+        let request = fleet_v1::CreateHostRequest {
+            host_id: format!("h{number}"),
+            host: Some(host_of(&spec)),
+            ..Default::default()
+        };
+        self.client(0, "operator-root").fleet().create_host(request).await.unwrap();
+        let daemon = Some(home.start().await);
+        self.hosts.push(Host { home, daemon });
+    }
+
+    /// Somebody at a replica, by the name of the certificate's file.
+    pub fn client(&self, replica: usize, who: &str) -> TestClient {
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let (pem, key) = (self.pki(&format!("{who}.pem")), self.pki(&format!("{who}.key")));
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(read(&self.pki("ca.pem"))))
+            .identity(Identity::from_pem(read(&pem), read(&key)));
+        TestClient::by_tls(&self.replicas[replica].address, tls)
+    }
+
+    /// A replica that runs.
+    pub fn running(&self) -> usize {
+        self.replicas.iter().position(|replica| replica.child.is_some()).unwrap()
+    }
+
+    /// The replica that leads, once one that runs does.
+    pub async fn leader(&self) -> usize {
+        let leads = async || {
+            self.replicas.iter().for_each(Replica::assert_runs);
+            let client = self.client(self.running(), "operator-root");
+            let told = client.fleet().get_fleet(fleet_v1::GetFleetRequest {}).await.ok()?;
+            let leader = told.into_inner().leader;
+            let found = self.replicas.iter().position(|replica| replica.address == leader)?;
+            self.replicas[found].child.is_some().then_some(found)
+        };
+        eventually(async || leads().await.is_some()).await;
+        leads().await.unwrap()
+    }
+
+    /// Whether a host answers, as the fleet sees it.
+    pub async fn condition(&self, host: usize) -> Result<Condition, String> {
+        let request = fleet_v1::GetHostRequest { name: format!("hosts/h{host}") };
+        let client = self.client(self.running(), "operator-root");
+        let found = client.fleet().get_host(request).await;
+        let found = found.map_err(|status: Status| status.to_string())?;
+        Ok(found.into_inner().host.unwrap().condition())
+    }
+
+    /// Asks for a DAG at a replica, again and again until it is acknowledged; then waits until it is ready.
+    pub async fn create(&self, replica: usize, dag: &str, gbps: u64) {
+        let acme = self.client(replica, "tenant-acme");
+        let spec = DagSpec::chain(&["nat".parse().unwrap()], Bandwidth::from_gbps(gbps));
+        eventually(async || match acme.create_dag(&name(dag), &spec).await {
+            Ok(_) => true,
+            Err(status) if status.code() == tonic::Code::AlreadyExists => true,
+            Err(status) => {
+                let is_passing = status.code() == tonic::Code::Unavailable;
+                assert!(is_passing, "{dag} is refused: {status:?}");
+                false
+            }
+        })
+        .await;
+        println!("{dag} is acknowledged");
+        eventually(async || self.state(replica, dag).await == Ok(State::Ready)).await;
+        println!("{dag} is ready");
+    }
+
+    /// The state of a DAG, as a tenant sees it at a replica.
+    pub async fn state(&self, replica: usize, dag: &str) -> Result<State, String> {
+        let acme = self.client(replica, "tenant-acme");
+        let request = v1::GetDagRequest { name: name(dag).to_string() };
+        let found = acme.dags().get_dag(request).await.map_err(|status| status.to_string())?;
+        Ok(found.into_inner().dag.unwrap().state())
+    }
+
+    /// What a host that runs says that it has: DAGs of the fleet, and whether they are ready.
+    pub async fn on_host(&self, host: usize) -> Vec<(String, bool)> {
+        let Host { home, daemon } = &self.hosts[host];
+        if daemon.is_none() {
+            return Vec::new();
+        }
+        let client = TestClient::connect(&home.socket(), "operator/test").await.unwrap();
+        let dags = client.list_dags().await.into_iter();
+        dags.map(|dag| {
+            assert!(dag.fleet_managed, "{dag:?}");
+            (dag.name.clone(), dag.state() == State::Ready)
+        })
+        .collect()
+    }
+
+    /// The host that serves each of these DAGs, once exactly one that runs has it, and has it ready.
+    pub async fn served_once(&self, dags: &[&str]) -> Vec<usize> {
+        let mut wanted: Vec<_> = dags.iter().map(|dag| (name(dag).to_string(), true)).collect();
+        wanted.sort();
+        let told = async || {
+            let mut all = Vec::new();
+            for host in 0..self.hosts.len() {
+                all.extend(self.on_host(host).await.into_iter().map(|dag| (dag, host)));
+            }
+            all.sort();
+            all
+        };
+        eventually(async || told().await.into_iter().map(|(dag, _)| dag).eq(wanted.clone())).await;
+        told().await.into_iter().map(|(_, host)| host).collect()
+    }
+}
+
+/// What `snicd host-spec` prints, as the API has it.
+fn host_of(spec: &HostSpec) -> fleet_v1::Host {
+    let cards = spec.cards.iter().map(|(id, card)| fleet_v1::HostCard {
+        card: id.to_string(),
+        profile: serde_json::to_string(&card.profile).unwrap(),
+        functions: card.functions,
+        cordoned: card.is_cordoned,
+    });
+    fleet_v1::Host {
+        zone: spec.zone.to_string(),
+        rack: spec.rack.to_string(),
+        labels: spec.labels.clone(),
+        cordoned: spec.is_cordoned,
+        cards: cards.collect(),
+        ..Default::default()
+    }
+}
