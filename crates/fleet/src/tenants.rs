@@ -25,6 +25,7 @@ impl FleetUsage {
         self.dags += other.dags;
         self.bandwidth += other.bandwidth;
         self.milli_luts += other.milli_luts;
+        self.memory += other.memory;
         self.nt_types += other.nt_types;
         self.bitstreams += other.bitstreams;
         self.bitstream_bytes += other.bitstream_bytes;
@@ -34,6 +35,7 @@ impl FleetUsage {
         self.dags -= other.dags;
         self.bandwidth = self.bandwidth - other.bandwidth;
         self.milli_luts -= other.milli_luts;
+        self.memory = self.memory.saturating_sub(other.memory);
         self.nt_types -= other.nt_types;
         self.bitstreams -= other.bitstreams;
         self.bitstream_bytes = self.bitstream_bytes.saturating_sub(other.bitstream_bytes);
@@ -42,6 +44,10 @@ impl FleetUsage {
     /// Whether a quota allows `after` in place of this. What does not grow is allowed: a quota may have been lowered.
     fn admit(&self, after: Self, quota: &Quota) -> Result<(), OverQuota> {
         self.admit_dags(after, quota)?;
+        if after.memory > self.memory {
+            let all = (quota.memory_max, self.memory, after.memory);
+            OverQuota::check("memory_max_bytes", all)?;
+        }
         if after.nt_types > self.nt_types {
             let all = (quota.nt_types_max, self.nt_types, after.nt_types);
             OverQuota::check("nt_types_max", all)?;

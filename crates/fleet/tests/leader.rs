@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snic_domain::{
-    Bandwidth, Bitstream, BitstreamId, DagName, DagPatch, DagSpec, Labels, NotesPatch, NtType,
-    NtTypeId, Quota, QuotaPatch, RegionKind, Tenant, TenantId, TenantPatch, Timestamp,
+    Bandwidth, Bitstream, BitstreamId, ByteSize, DagName, DagPatch, DagSpec, Labels, NotesPatch,
+    NtType, NtTypeId, Quota, QuotaPatch, RegionKind, Tenant, TenantId, TenantPatch, Timestamp,
 };
 use snic_etcd::model::EtcdModel;
 use snic_etcd::{Answer, Operation, Record, Request, Revision, Transaction};
@@ -768,4 +768,44 @@ fn weights_reach_hosts_and_projects_limit_their_tenants() {
     let (quota, etag) = (lower, None);
     fleet.operator(FleetCommand::UpdateProject { project, quota, etag });
     fleet.acme(update("a", 50, None)).expect("less is always allowed");
+}
+
+/// Memory is counted for each DAG and type, in whole pages, wherever the DAG is.
+#[test]
+fn a_tenant_has_no_more_memory_than_its_quota() {
+    let mut fleet = Fleet::new(1);
+    let types = &catalogue().nt_types;
+    let large = types.iter().position(|nt| nt.memory.get() > 0).expect("some keep state in memory");
+    let page = 2 << 20;
+    let memory = types[large].memory.get().div_ceil(page) * page;
+    let quota = |dags: u64| FleetCommand::UpdateTenant {
+        tenant: tenant("acme"),
+        patch: TenantPatch {
+            quota: Some(QuotaPatch {
+                memory_max: Some(ByteSize::from_bytes(dags * memory)),
+                ..QuotaPatch::default()
+            }),
+            ..TenantPatch::default()
+        },
+        project: ProjectChange::Keep,
+        etag: None,
+    };
+    let create = |dag: &str| {
+        let spec = spec(catalogue(), &[large, 1, large], 10);
+        FleetCommand::CreateDag(NewFleetDag { spec, ..new("acme", dag, 10) })
+    };
+    fleet.operator(quota(1));
+    fleet.acme(create("a")).expect("twice in a DAG is once");
+    let used = |fleet: &Fleet| fleet.replica.usage(&tenant("acme")).expect("registered").memory;
+    assert_eq!(used(&fleet), ByteSize::from_bytes(memory));
+    let over = fleet.acme(create("b")).expect_err("two are more than one");
+    assert!(over.to_string().contains("memory_max_bytes"), "{over}");
+    fleet.operator(quota(2));
+    fleet.acme(create("b")).expect("the quota is larger");
+    fleet.operator(quota(1));
+    fleet.acme(update("a", 20, None)).expect("what does not grow is allowed");
+    for dag in ["a", "b"] {
+        fleet.acme(delete(dag_name("acme", dag), false)).expect("it is acme's");
+    }
+    assert_eq!(used(&fleet), ByteSize::ZERO);
 }

@@ -20,6 +20,7 @@ pub(crate) fn tenant(of: &FleetTenant) -> v1::Tenant {
         usage: Some(v1::Usage {
             dags: usage.dags,
             bandwidth_bps: usage.bandwidth.get(),
+            memory_bytes: usage.memory.get(),
             bitstreams: usage.bitstreams,
             bitstream_bytes: usage.bitstream_bytes.get(),
             nt_types: usage.nt_types,

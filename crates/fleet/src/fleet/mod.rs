@@ -18,7 +18,8 @@ mod tenancy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, CardId, Dag, DagId, DagName, TenantId, Timestamp};
+use snic_domain::{Bandwidth, CardId, Dag, DagId, DagName, NtTypeId, TenantId, Timestamp};
+use snic_planner::allocated_memory;
 
 use crate::hosts::{Held, HostState, Hosts, Stay, TokenBucket};
 use crate::journal::{FleetStep, Journal};
@@ -201,7 +202,11 @@ impl Fleet {
             u64::try_from(luts / max).unwrap_or(u64::MAX)
         });
         let milli_luts = milli_luts.sum();
-        FleetUsage { dags: 1, bandwidth: dag.bandwidth(), milli_luts, ..FleetUsage::default() }
+        let nts: BTreeSet<&NtTypeId> = dag.nodes().iter().map(|node| &node.nt).collect();
+        let nts = nts.into_iter().filter_map(|nt| self.inventory.catalogue().nt(nt));
+        let memory = nts.map(allocated_memory).sum();
+        let bandwidth = dag.bandwidth();
+        FleetUsage { dags: 1, bandwidth, milli_luts, memory, ..FleetUsage::default() }
     }
 
     /// A tenant's dominant share over all cards, in thousand-millionths.

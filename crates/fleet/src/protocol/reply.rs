@@ -17,6 +17,10 @@ pub struct FleetUsage {
     pub bandwidth: Bandwidth,
     /// Their area as if each were alone in its regions, in thousandths of a LUT.
     pub milli_luts: u64,
+    /// On-board memory of their NTs, for each DAG as if it were alone on its card: so it is the same wherever they
+    /// are, and a move never exceeds a quota.
+    #[serde(default)]
+    pub memory: ByteSize,
     /// NT types of its own.
     #[serde(default)]
     pub nt_types: u32,
