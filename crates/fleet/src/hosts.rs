@@ -108,6 +108,11 @@ impl HostState {
         self.is_in_step
     }
 
+    /// It will soon have been in step, or its lease is over.
+    pub fn is_expected(&self) -> bool {
+        !self.is_in_step && self.liveness == Liveness::Alive
+    }
+
     /// The number of the next order.
     pub const fn next_sequence(&mut self) -> u64 {
         self.sent += 1;

@@ -23,11 +23,12 @@ use crate::standby::{Followed, Following};
 /// Most requests that wait for etcd, and most of one tenant, so that others have their part.
 const WAITING_MAX: usize = 4_096;
 const WAITING_OF_A_TENANT_MAX: usize = 256;
-/// How long a request waits for an image that is on its way to hosts, before it is refused.
-const IMAGE_WAIT: Duration = Duration::from_secs(10);
+/// How long a request waits for an image that is on its way to hosts, or for hosts that this leader is about to hear,
+/// before it is refused.
+const PLACE_WAIT: Duration = Duration::from_secs(10);
 /// Most requests that wait so, and most of them that one tick tries again.
-const IMAGE_WAITS_MAX: usize = 256;
-const IMAGE_TRIES_MAX: usize = 8;
+const PLACE_WAITS_MAX: usize = 256;
+const PLACE_TRIES_MAX: usize = 8;
 
 #[derive(Debug)]
 struct Leading {
@@ -35,8 +36,9 @@ struct Leading {
     /// Who waits for what is not durable yet.
     calls: BTreeMap<FleetCall, Option<TenantId>>,
     by_tenant: BTreeMap<Option<TenantId>, usize>,
-    /// Requests that are tried again until this time, for images are on their way to hosts. Nothing was done for them.
-    for_images: VecDeque<(Timestamp, FleetCall, FleetAsk)>,
+    /// Requests that are tried again until this time, for images are on their way to hosts, or hosts are about to be
+    /// heard. Nothing was done for them.
+    for_places: VecDeque<(Timestamp, FleetCall, FleetAsk)>,
 }
 
 #[derive(Debug)]
@@ -223,8 +225,8 @@ impl Replica {
         match Fleet::restore((self.settings, self.now), (key, epoch), &records) {
             Ok(fleet) => {
                 let (calls, by_tenant) = (BTreeMap::new(), BTreeMap::new());
-                let for_images = VecDeque::new();
-                let leading = Leading { fleet, calls, by_tenant, for_images };
+                let for_places = VecDeque::new();
+                let leading = Leading { fleet, calls, by_tenant, for_places };
                 self.role = Role::Leading(Box::new(leading));
                 self.lead(Fleet::greet);
             }
@@ -266,7 +268,7 @@ impl Replica {
         };
         self.is_awaiting = false;
         let Role::Leading(leading) = role else { return };
-        for (_, call, _) in leading.for_images {
+        for (_, call, _) in leading.for_places {
             effects.push(FleetEffect::Reply { call, result: Err(Denied::NotLeader) });
         }
         let (open, not_begun) = leading.fleet.journal.end();
@@ -284,29 +286,29 @@ impl Leading {
     fn ask(&mut self, now: Timestamp, call: FleetCall, ask: FleetAsk) {
         *self.by_tenant.entry(ask.tenant.clone()).or_default() += 1;
         self.calls.insert(call, ask.tenant.clone());
-        self.carry_out(now, call, (ask, now + IMAGE_WAIT));
+        self.carry_out(now, call, (ask, now + PLACE_WAIT));
     }
 
-    /// Carries out a request, or keeps it until `until` where an image is on its way.
+    /// Carries out a request, or keeps it until `until` where an image or a host may arrive.
     fn carry_out(&mut self, now: Timestamp, call: FleetCall, (ask, until): (FleetAsk, Timestamp)) {
         let mut step = FleetStep::default();
         let result = self.fleet.ask(now, ask.clone(), &mut step);
         let waits = !ask.validate_only
-            && result.as_ref().is_err_and(Denied::waits_for_images)
+            && result.as_ref().is_err_and(|denied| self.fleet.may_pass(denied))
             && now < until
-            && self.for_images.len() < IMAGE_WAITS_MAX;
+            && self.for_places.len() < PLACE_WAITS_MAX;
         if waits {
-            self.for_images.push_back((until, call, ask));
+            self.for_places.push_back((until, call, ask));
             return;
         }
         step.then(FleetEffect::Reply { call, result });
         self.fleet.journal.submit(step);
     }
 
-    /// Some of the requests that wait for images.
+    /// Some of the requests that wait for a place.
     fn try_again(&mut self, now: Timestamp) {
-        for _ in 0..self.for_images.len().min(IMAGE_TRIES_MAX) {
-            let Some((until, call, ask)) = self.for_images.pop_front() else { return };
+        for _ in 0..self.for_places.len().min(PLACE_TRIES_MAX) {
+            let Some((until, call, ask)) = self.for_places.pop_front() else { return };
             self.carry_out(now, call, (ask, until));
         }
     }

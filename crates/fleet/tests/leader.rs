@@ -104,6 +104,21 @@ impl Fleet {
         fleet
     }
 
+    /// The election ends, and it is elected again: it knows its records, and has heard nobody.
+    fn elect_again(&mut self) {
+        self.handle(FleetEvent::Deposed);
+        let (key, value, lease) = (KEY.to_owned(), vec![], None);
+        let mut commit = |operation| {
+            let operations = vec![operation];
+            let request = Request::Commit(Transaction { compares: vec![], operations });
+            self.etcd.ask(Duration::ZERO, &request)
+        };
+        commit(Operation::Delete { key: KEY.into() }).expect("the key is there");
+        let answer = commit(Operation::Put { key, value, lease });
+        let Ok(Answer::Committed(created)) = answer else { panic!("{answer:?}") };
+        self.handle(FleetEvent::Elected { key: KEY.into(), created });
+    }
+
     fn beat(&mut self) {
         for id in self.agents.keys().cloned().collect::<Vec<_>>() {
             self.agent(&id, AgentEvent::BeatDue);
@@ -111,8 +126,9 @@ impl Fleet {
     }
 
     fn agent(&mut self, id: &HostId, event: AgentEvent) {
-        let effects = self.agents.get_mut(id).expect("a host").handle(event);
-        for effect in effects {
+        // A host that is not linked hears nothing.
+        let Some(agent) = self.agents.get_mut(id) else { return };
+        for effect in agent.handle(event) {
             match effect {
                 AgentEffect::Report(report) => {
                     self.handle(FleetEvent::Report { host: id.clone(), report });
@@ -688,6 +704,29 @@ fn a_request_waits_for_an_image_that_is_on_its_way() {
     let denied = fleet.replies.remove(&late).expect("it was answered").expect_err("too late");
     assert!(denied.to_string().contains("2 without the image yet"), "{denied}");
     assert_eq!(fleet.replica.usage(&tenant("acme")).expect("it is there").dags, 0);
+}
+
+/// A new leader has not heard any host yet: requests wait for the hosts, and not longer than these have leases.
+#[test]
+fn a_new_leader_waits_for_its_hosts_before_it_refuses() {
+    for is_heard in [true, false] {
+        let mut fleet = Fleet::new(2);
+        fleet.acme(FleetCommand::CreateDag(new("acme", "a", 100))).expect("there is room");
+        let before = fleet.dag("a").card.expect("it has a place");
+        let linked = std::mem::take(&mut fleet.agents);
+        fleet.elect_again();
+        let create = FleetCommand::CreateDag(new("acme", "b", 100));
+        let created = fleet.begin(&tenant("acme"), create);
+        assert_eq!(fleet.replies.get(&created), None, "no host was heard");
+        fleet.acme(update("a", 200, None)).expect("it fits where it is");
+        assert_eq!(fleet.dag("a").card.as_ref(), Some(&before), "it stays there");
+        if is_heard {
+            fleet.agents = linked;
+        }
+        (0..15).for_each(|_| fleet.pass(Duration::from_secs(1)));
+        let reply = fleet.replies.remove(&created).expect("it was answered");
+        assert_eq!(reply.is_ok(), is_heard, "{reply:?}");
+    }
 }
 
 /// A rack is emptied some DAGs at a time; those whose machines are there stay, and are named.

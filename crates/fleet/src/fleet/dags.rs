@@ -6,7 +6,7 @@ use snic_domain::{Dag, DagName, DagPatch, DagSpec, Notes};
 use snic_planner::Ledger;
 
 use super::{DagEntry, Fleet, Turn};
-use crate::hosts::Stay;
+use crate::hosts::{HostState, Stay};
 use crate::journal::FleetStep;
 use crate::placement::{CardConstraints, CardPolicy, DagChoice, PlaceDag, PlacementRefused};
 use crate::protocol::{
@@ -206,6 +206,15 @@ impl Fleet {
         let before = self.served_before(name, &choice.card, step);
         self.settle(name, choice, before, step);
         self.placed(name).map(FleetReply::Placed).ok_or_else(missing)
+    }
+
+    /// Whether the same may be done soon: images are on their way to hosts, or hosts have not been in step with this
+    /// leader yet, and their leases are not over, as after each election.
+    pub fn may_pass(&self, denied: &Denied) -> bool {
+        denied.no_place().is_some_and(|refused| {
+            refused.waits_for_images()
+                || refused.lacks_hosts() && self.hosts.values().any(HostState::is_expected)
+        })
     }
 
     /// A place for a DAG that is changed.

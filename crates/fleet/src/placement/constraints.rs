@@ -139,6 +139,11 @@ impl PlacementRefused {
     pub fn waits_for_images(&self) -> bool {
         self.hosts.contains_key(&Constraint::Image)
     }
+
+    /// Whether hosts could not be asked.
+    pub fn lacks_hosts(&self) -> bool {
+        self.hosts.contains_key(&Constraint::Unreachable)
+    }
 }
 
 impl fmt::Display for PlacementRefused {

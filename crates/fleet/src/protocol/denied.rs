@@ -35,12 +35,12 @@ impl OverQuota {
 }
 
 impl Denied {
-    /// Whether the same may be done as soon as images have arrived that are on their way to hosts.
-    pub(crate) fn waits_for_images(&self) -> bool {
+    /// Why there was no place, if that is the cause.
+    pub(crate) fn no_place(&self) -> Option<&PlacementRefused> {
         match self {
-            Self::NoPlace(refused) => refused.waits_for_images(),
-            Self::OfBatch { why, .. } => why.waits_for_images(),
-            _ => false,
+            Self::NoPlace(refused) => Some(refused),
+            Self::OfBatch { why, .. } => why.no_place(),
+            _ => None,
         }
     }
 }

@@ -8,17 +8,64 @@
 mod cluster;
 mod rig;
 
-use cluster::{Cluster, in_time, runtime};
+use cluster::{Cluster, eventually, in_time, runtime};
 use rig::Fleet;
+use snic_api::fleet_v1::host::Condition;
+use snic_api::v1::dag::State;
 
-/// Registered at one replica, created at another, served by a host.
+/// Registered at one replica, created at another, served by hosts; the leader is killed, and nothing is lost.
 #[test]
-fn a_fleet_serves_what_any_replica_took() {
+fn a_fleet_serves_and_outlives_its_leader() {
     let Some(cluster) = Cluster::start(1) else { return };
     runtime().block_on(in_time(async {
-        let fleet = Fleet::start(cluster, 2, 3).await;
+        let mut fleet = Fleet::start(cluster, 2, 3).await;
         fleet.create(1, "one", 1).await;
         fleet.create(0, "two", 1).await;
         fleet.served_once(&["one", "two"]).await;
+
+        let leader = fleet.leader().await;
+        assert_eq!(fleet.processes().len(), 5);
+        fleet.kill_replica(leader);
+        let other = 1 - leader;
+        fleet.create(other, "three", 1).await;
+        assert_eq!(fleet.leader().await, other);
+        fleet.served_once(&["one", "two", "three"]).await;
+
+        fleet.restart_replica(leader);
+        fleet.create(leader, "four", 1).await;
+        fleet.served_once(&["one", "two", "three", "four"]).await;
+        fleet.contexts();
+        // A new leader calls a DAG ready when its host has said so.
+        let list = format!("snicctl --context acme-r{other} dag list");
+        eventually(async || {
+            let listed = fleet.shell(&list).unwrap();
+            listed.lines().filter(|line| line.contains("READY")).count() == 4
+        })
+        .await;
+    }));
+}
+
+/// A host that is killed gives its DAGs up to others, and yields when it is back.
+#[test]
+fn dags_of_a_lost_host_move_and_are_served_once() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let mut fleet = Fleet::start(cluster, 2, 3).await;
+        let dags = ["one", "two", "three"];
+        for dag in dags {
+            fleet.create(1, dag, 1).await;
+        }
+        let lost = fleet.served_once(&dags).await[0];
+        fleet.kill_host(lost);
+        // All that it served is ready elsewhere, while it is gone.
+        let now = fleet.served_once(&dags).await;
+        assert!(!now.contains(&lost), "{now:?}");
+        for dag in dags {
+            eventually(async || fleet.state(0, dag).await == Ok(State::Ready)).await;
+        }
+        // It comes back with its records, in which it serves them still.
+        fleet.restart_host(lost).await;
+        eventually(async || fleet.condition(lost).await == Ok(Condition::InStep)).await;
+        assert_eq!(fleet.served_once(&dags).await, now, "they stay");
     }));
 }

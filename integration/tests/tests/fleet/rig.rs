@@ -28,14 +28,17 @@ struct Replica {
 impl Drop for Replica {
     fn drop(&mut self) {
         self.kill();
-        let log = std::fs::read_to_string(self.settings.with_extension("log"));
-        println!("--- {}\n{}", self.settings.display(), log.unwrap_or_default());
+        if cfg!(test) {
+            let log = std::fs::read_to_string(self.settings.with_extension("log"));
+            println!("--- {}\n{}", self.settings.display(), log.unwrap_or_default());
+        }
     }
 }
 
 impl Replica {
     fn start(&mut self) {
-        let log = std::fs::File::create(self.settings.with_extension("log")).unwrap();
+        let mut log = std::fs::File::options();
+        let log = log.append(true).create(true).open(self.settings.with_extension("log")).unwrap();
         let mut command = Command::new(program("snic-fleet"));
         command.arg("--config").arg(&self.settings);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -65,7 +68,9 @@ struct Host {
 impl Drop for Host {
     /// What it logged is shown where the test fails.
     fn drop(&mut self) {
-        if let Some(log) = self.daemon.take().map(DaemonProcess::kill) {
+        if let Some(log) = self.daemon.take().map(DaemonProcess::kill)
+            && cfg!(test)
+        {
             println!("--- {}\n{log}", self.home.path().display());
         }
     }
@@ -178,6 +183,49 @@ impl Fleet {
         TestClient::by_tls(&self.replicas[replica].address, tls)
     }
 
+    /// Makes contexts of `snicctl` for an operator and a tenant at each replica, such as `root-r0` and `acme-r1`, and for
+    /// an operator at each host, such as `h0`; returns the file that they are in.
+    pub fn contexts(&self) -> PathBuf {
+        for (number, replica) in self.replicas.iter().enumerate() {
+            for (who, file, more) in
+                [("root", "operator-root", ""), ("acme", "tenant-acme", " --tenant acme")]
+            {
+                let (ca, pem) = (self.pki("ca.pem"), self.pki(&format!("{file}.pem")));
+                let key = pem.with_extension("key");
+                let line = format!(
+                    "snicctl context set {who}-r{number} --endpoint {}{more} --ca {ca:?} \
+                     --certificate {pem:?} --key {key:?}",
+                    replica.address
+                );
+                shell(&self.home, &line).unwrap();
+            }
+        }
+        for (number, host) in self.hosts.iter().enumerate() {
+            let socket = host.home.socket().display().to_string();
+            let line = format!(
+                "snicctl context set h{number} --endpoint unix:{socket} --identity operator/root"
+            );
+            shell(&self.home, &line).unwrap();
+        }
+        self.home.path().join("snicctl.toml")
+    }
+
+    /// Replicas and hosts that run, by name, with the ids of their processes.
+    pub fn processes(&self) -> Vec<(String, u32)> {
+        let replicas = self.replicas.iter().enumerate().filter_map(|(number, replica)| {
+            Some((format!("r{number}"), replica.child.as_ref()?.id()))
+        });
+        let hosts = self.hosts.iter().enumerate();
+        let hosts = hosts
+            .filter_map(|(number, host)| Some((format!("h{number}"), host.daemon.as_ref()?.id())));
+        replicas.chain(hosts).collect()
+    }
+
+    /// What a command prints, which may use the contexts.
+    pub fn shell(&self, line: &str) -> Result<String, String> {
+        shell(&self.home, line)
+    }
+
     /// A replica that runs.
     pub fn running(&self) -> usize {
         self.replicas.iter().position(|replica| replica.child.is_some()).unwrap()
@@ -195,6 +243,26 @@ impl Fleet {
         };
         eventually(async || leads().await.is_some()).await;
         leads().await.unwrap()
+    }
+
+    /// `kill -9` of a replica.
+    pub fn kill_replica(&mut self, replica: usize) {
+        self.replicas[replica].kill();
+    }
+
+    pub fn restart_replica(&mut self, replica: usize) {
+        self.replicas[replica].start();
+    }
+
+    /// `kill -9` of a host's daemon.
+    pub fn kill_host(&mut self, host: usize) {
+        println!("host h{host} is killed");
+        drop(self.hosts[host].daemon.take().map(DaemonProcess::kill));
+    }
+
+    pub async fn restart_host(&mut self, host: usize) {
+        let daemon = self.hosts[host].home.start().await;
+        self.hosts[host].daemon = Some(daemon);
     }
 
     /// Whether a host answers, as the fleet sees it.
