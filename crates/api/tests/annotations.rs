@@ -156,6 +156,7 @@ fn resources_have_types_and_patterns() {
         ("Host", "hosts/{host}"),
         ("NtType", "ntTypes/{nt_type}"),
         ("Operation", "operations/{operation}"),
+        ("Project", "projects/{project}"),
         ("Region", "cards/{card}/regions/{region}"),
         ("Rule", "classificationRules/{rule}"),
         ("Tenant", "tenants/{tenant}"),

@@ -19,6 +19,7 @@ mod runner;
 mod serve;
 mod services;
 pub mod settings;
+mod sweeper;
 mod wire;
 
 pub use access::METHODS;

@@ -1,6 +1,7 @@
 //! `snic-fleet`: a replica of the fleet's service.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
@@ -51,6 +52,9 @@ fn limits() -> Limits {
 const AUDIT_FILES_MAX: usize = 8;
 const AUDIT_FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// How long images are kept that no bitstream names.
+const UNNAMED_IMAGES_KEPT: Duration = Duration::from_secs(3_600);
+
 fn server(settings: &Settings) -> Result<FleetServerSettings> {
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
     let tls = settings.listener_tls()?;
@@ -78,6 +82,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         runner: settings.runner(),
         peers,
         images: Blobs::new(images),
+        unnamed_images_kept: UNNAMED_IMAGES_KEPT,
         upload_check: upload_check()?,
     })
 }

@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::Uri;
 use snic_api::fleet_v1::fleet_service_server::FleetServiceServer;
 use snic_api::fleet_v1::host_link_service_server::HostLinkServiceServer;
+use snic_api::fleet_v1::project_service_server::ProjectServiceServer;
 use snic_api::fleet_v1::replica_service_server::ReplicaServiceServer;
 use snic_api::v1::bitstream_service_server::BitstreamServiceServer;
 use snic_api::v1::dag_service_server::DagServiceServer;
@@ -23,7 +26,8 @@ use tonic_health::server::HealthReporter;
 use crate::asking::Asking;
 use crate::links::HostLinks;
 use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
-use crate::services::{Parts, Services};
+use crate::services::{Parts, Services, not_here};
+use crate::sweeper::{self, KeptImages};
 
 /// Largest report of a host, and request of a replica.
 const INNER_BYTES_MAX: usize = 4 << 20;
@@ -41,6 +45,9 @@ pub struct FleetServerSettings {
     pub peers: ClientTlsConfig,
     /// Where images are.
     pub images: Blobs,
+    /// How long images are kept that no bitstream names. At least some minutes: an image is stored before its bitstream
+    /// is registered. Clocks of replicas and object store may differ by less than half of it.
+    pub unnamed_images_kept: Duration,
     /// Validates uploads.
     pub upload_check: UploadCheck,
 }
@@ -91,10 +98,14 @@ impl FleetBound {
         let (runner, handle) = Runner::new(settings.runner, etcd, Arc::clone(&links));
         let stopping = front.stopping();
         let running = tokio::spawn(runner.run(stopping.clone()));
+        let (images, kept) = (settings.images, settings.unnamed_images_kept);
+        let images = Arc::new(KeptImages { images, kept });
+        let sweeping =
+            tokio::spawn(sweeper::run(Arc::clone(&images), handle.clone(), stopping.clone()));
         let parts = Parts {
             asking: Asking::new(handle.clone(), settings.peers),
             links,
-            images: settings.images,
+            images,
             upload_check: settings.upload_check,
             address,
         };
@@ -121,8 +132,9 @@ impl FleetBound {
                 served.await
             }
         };
-        // It ends by itself; a panic has printed its own message.
+        // They end by themselves; a panic has printed its own message.
         let _ = watched.await;
+        let _ = sweeping.await;
         result
     }
 }
@@ -133,7 +145,7 @@ async fn knows_a_leader(handle: &RunnerHandle) -> bool {
 }
 
 /// Names of the services, for health checks.
-const SERVICES: [&str; 9] = [
+const SERVICES: [&str; 10] = [
     "",
     "snic.control.v1.BitstreamService",
     "snic.control.v1.DagService",
@@ -142,6 +154,7 @@ const SERVICES: [&str; 9] = [
     "snic.control.v1.TenantService",
     "snic.fleet.v1.FleetService",
     "snic.fleet.v1.HostLinkService",
+    "snic.fleet.v1.ProjectService",
     "snic.fleet.v1.ReplicaService",
 ];
 
@@ -169,6 +182,8 @@ fn routes(services: Services, most: usize) -> Result<(HealthReporter, Routes), S
         )
         .add_service(OperationServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(TenantServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(ProjectServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(FleetServiceServer::new(services).max_decoding_message_size(most));
-    Ok((health, routes.routes()))
+    let elsewhere = async |uri: Uri| not_here(uri.path()).into_http::<tonic::body::Body>();
+    Ok((health, Routes::from(routes.routes().into_axum_router().fallback(elsewhere))))
 }

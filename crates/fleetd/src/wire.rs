@@ -5,8 +5,10 @@ use snic_api::v1::condition::Status as Holds;
 use snic_api::v1::operation_metadata::Verb;
 use snic_api::{fleet_v1, v1};
 use snic_controller::Caller;
-use snic_domain::{Bitstream, DagName, NtType};
-use snic_fleet::protocol::{FleetDag, FleetHost, FleetTenant, HostCondition};
+use snic_domain::{Bitstream, DagName, NtType, Quota};
+use snic_fleet::protocol::{
+    DrainProgress, FleetDag, FleetHost, FleetProject, FleetTenant, HostCondition,
+};
 use snic_fleet::records::{RecordMeta, Unplaced};
 use snic_front::configurations;
 
@@ -147,6 +149,34 @@ pub(crate) fn host(of: &FleetHost) -> fleet_v1::Host {
         bound_dags: of.bound.iter().map(ToString::to_string).collect(),
         create_time: Some(timestamp(of.meta.created)),
         etag: of.meta.etag(),
+    }
+}
+
+pub(crate) fn drain(of: &DrainProgress) -> fleet_v1::AreaDrain {
+    fleet_v1::AreaDrain {
+        area: of.area.to_string(),
+        moves_max: of.moves_max,
+        hosts: of.hosts as u64,
+        dags_left: of.left as u64,
+        dags_moving: of.moving as u64,
+        bound_dags: of.bound.iter().map(ToString::to_string).collect(),
+        bound_dags_count: of.bound_count as u64,
+    }
+}
+
+/// A limit that is not there is not shown.
+pub(crate) fn project(of: &FleetProject) -> fleet_v1::Project {
+    let (limits, none) = (&of.quota, Quota::UNLIMITED);
+    let bandwidth = Some(limits.bandwidth_max).filter(|limit| *limit < none.bandwidth_max);
+    fleet_v1::Project {
+        name: format!("projects/{}", of.project),
+        dags_max: Some(limits.dags_max).filter(|limit| *limit < none.dags_max),
+        bandwidth_max_bps: bandwidth.map(|limit| limit.get()),
+        dags: of.usage.dags,
+        bandwidth_bps: of.usage.bandwidth.get(),
+        etag: of.meta.etag(),
+        create_time: Some(timestamp(of.meta.created)),
+        update_time: Some(timestamp(of.meta.updated)),
     }
 }
 

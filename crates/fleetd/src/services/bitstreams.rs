@@ -55,13 +55,9 @@ impl BitstreamService for Services {
         });
         let (signed_by, bytes, _place) = checked.await?;
         declared.signed_by = signed_by?;
+        self.check_allowed(&caller, repeat.is_some(), &declared).await?;
         // Before it is registered: hosts fetch it as soon as it is.
-        self.0.parts.images.put(declared.digest, &bytes).await.map_err(|error| {
-            tracing::error!(%error, "an image cannot be stored");
-            let text = "the image cannot be stored at the moment, so nothing was changed; try \
-                        again later";
-            ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
-        })?;
+        self.0.parts.images.put(declared.digest, &bytes).await.map_err(cannot_store)?;
         let name = FleetName::Bitstream(declared.id.clone());
         let command = FleetCommand::CreateBitstream(declared);
         let (bitstream, meta) = of_item(self.made(&caller, repeat, name, command).await?)?;
@@ -136,7 +132,32 @@ impl BitstreamService for Services {
     }
 }
 
+fn cannot_store(error: impl std::fmt::Display) -> ApiError {
+    tracing::error!(%error, "an image cannot be stored");
+    let text = "the image cannot be stored at the moment, so nothing was changed; try again later";
+    ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
+}
+
 impl Services {
+    /// Refuses what will not be registered, so that its image is not stored. A repeated request was perhaps carried out,
+    /// which is seen by its number only; its image is there then.
+    async fn check_allowed(
+        &self,
+        caller: &Caller,
+        may_be_repeated: bool,
+        declared: &Bitstream,
+    ) -> Result<(), ApiError> {
+        let command = FleetCommand::CreateBitstream(declared.clone());
+        let Err(refusal) = self.propose(caller, None, true, command).await else { return Ok(()) };
+        if !may_be_repeated {
+            return Err(refusal);
+        }
+        match self.0.parts.images.images.stored_at(declared.digest).await.map_err(cannot_store)? {
+            Some(_) => Ok(()),
+            None => Err(refusal),
+        }
+    }
+
     /// The declared NT types, as far as the caller may see them; all that are missing are named.
     async fn nts_of(&self, caller: &Caller, declared: &Bitstream) -> Result<Vec<NtType>, ApiError> {
         let owner = declared.id.owner();

@@ -12,7 +12,8 @@ use snic_controller::Caller;
 use snic_domain::{CardId, CardModel};
 use snic_fleet::placement::{CardConstraints, CardPolicy, CardSpec, HostSpec};
 use snic_fleet::protocol::{
-    FleetAsk, FleetCommand, FleetHost, FleetItem, FleetList, FleetName, FleetReply, RequestId,
+    DrainArea, FleetAsk, FleetCommand, FleetHost, FleetItem, FleetList, FleetName, FleetReply,
+    RequestId,
 };
 use snic_fleet::{HostId, RackId, ZoneId};
 use snic_front::fields::{repeat_of, request_id};
@@ -39,6 +40,23 @@ fn host(field: &str, text: &str) -> Result<HostId, FieldProblem> {
         FieldProblem::name(field, format_args!("{text:.80?} is not hosts/<name>"))
     })?;
     HostId::new(id).map_err(|error| FieldProblem::name(field, error))
+}
+
+/// `zones/{zone}` or `zones/{zone}/racks/{rack}`.
+fn area(text: &str) -> Result<DrainArea, ApiError> {
+    let wrong = |why: &dyn std::fmt::Display| ApiError::from(FieldProblem::name("area", why));
+    let zone = |id: &str| ZoneId::new(id).map_err(|error| wrong(&error));
+    match text.split('/').collect::<Vec<_>>().as_slice() {
+        ["zones", id] => Ok(DrainArea::Zone(zone(id)?)),
+        ["zones", id, "racks", rack] => {
+            let rack = RackId::new(rack).map_err(|error| wrong(&error))?;
+            Ok(DrainArea::Rack(zone(id)?, rack))
+        }
+        _ => {
+            let rule = "neither zones/<name> nor zones/<name>/racks/<name>";
+            Err(wrong(&format_args!("{text:.80?} is {rule}")))
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -143,6 +161,37 @@ impl FleetService for Services {
         let name = request.into_inner().name;
         let host = self.change(&caller, &name, |id| FleetCommand::DrainHost(id, false)).await?;
         Ok(Response::new(wire_v1::UndrainHostResponse { host: Some(host) }))
+    }
+
+    async fn drain_area(
+        &self,
+        request: Request<wire_v1::DrainAreaRequest>,
+    ) -> RpcResult<wire_v1::DrainAreaResponse> {
+        let caller = caller(&request)?;
+        let wire_v1::DrainAreaRequest { area: of, moves_max } = request.into_inner();
+        let command = FleetCommand::Drain { area: area(&of)?, moves_max };
+        let drain = Some(self.drain(&caller, command).await?);
+        Ok(Response::new(wire_v1::DrainAreaResponse { drain }))
+    }
+
+    async fn get_area_drain(
+        &self,
+        request: Request<wire_v1::GetAreaDrainRequest>,
+    ) -> RpcResult<wire_v1::GetAreaDrainResponse> {
+        let caller = caller(&request)?;
+        let command = FleetCommand::GetDrain(area(&request.into_inner().area)?);
+        let drain = Some(self.drain(&caller, command).await?);
+        Ok(Response::new(wire_v1::GetAreaDrainResponse { drain }))
+    }
+
+    async fn undrain_area(
+        &self,
+        request: Request<wire_v1::UndrainAreaRequest>,
+    ) -> RpcResult<wire_v1::UndrainAreaResponse> {
+        let caller = caller(&request)?;
+        let command = FleetCommand::EndDrain(area(&request.into_inner().area)?);
+        self.ask(&caller, None, command).await?;
+        Ok(Response::new(wire_v1::UndrainAreaResponse {}))
     }
 
     async fn find_hosts(
@@ -253,6 +302,7 @@ impl FleetService for Services {
             dags: counts.dags as u64,
             dags_unplaced: counts.unplaced as u64,
             reservations: counts.reservations as u64,
+            drains: counts.drains.iter().map(ToString::to_string).collect(),
         }))
     }
 }
@@ -271,6 +321,17 @@ impl Services {
         let id = host("name", name).map_err(ApiError::from)?;
         let name = FleetName::Host(id.clone());
         Ok(wire::host(&of_item(self.made(caller, None, name, command(id)).await?)?))
+    }
+
+    async fn drain(
+        &self,
+        caller: &Caller,
+        command: FleetCommand,
+    ) -> Result<wire_v1::AreaDrain, ApiError> {
+        match self.ask(caller, None, command).await? {
+            FleetReply::Drain(progress) => Ok(wire::drain(&progress)),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Asks for something of a tenant, on whose behalf a program starts machines.

@@ -62,7 +62,7 @@ impl HostLinkService for Services {
             let text = "is not a SHA-256 digest (expected 64 hexadecimal digits)";
             ApiError::in_field(ErrorReason::InvalidField, "digest", text)
         })?;
-        let bytes = self.0.parts.images.get(digest).await.map_err(|error| {
+        let bytes = self.0.parts.images.images.get(digest).await.map_err(|error| {
             tracing::warn!(%digest, %error, "an image cannot be read");
             let text = "the image cannot be read at the moment; try again later";
             ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)

@@ -6,6 +6,7 @@ mod fleet;
 mod hosts;
 mod nt_types;
 mod operations;
+mod projects;
 mod replica;
 mod tenants;
 
@@ -23,12 +24,12 @@ use snic_front::settings::Limits;
 use snic_front::share::Places;
 use snic_front::uploads::UploadCheck;
 use snic_front::workshop::Workshop;
-use snic_store_etcd::Blobs;
 use tonic::Status;
 
 use crate::asking::Asking;
 use crate::error::of_denied;
 use crate::links::HostLinks;
+use crate::sweeper::KeptImages;
 
 /// Most bytes of a list's items in one reply: well below the 4 MiB that clients accept.
 const PAGE_BYTES_MAX: usize = 2 << 20;
@@ -44,7 +45,7 @@ type RpcResult<T> = Result<tonic::Response<T>, Status>;
 pub(crate) struct Parts {
     pub asking: Asking,
     pub links: Arc<HostLinks>,
-    pub images: Blobs,
+    pub images: Arc<KeptImages>,
     pub upload_check: UploadCheck,
     pub address: String,
 }
@@ -209,17 +210,53 @@ fn unexpected(reply: &FleetReply) -> ApiError {
     ApiError::internal("reply")
 }
 
+/// Where to ask for what only a host knows.
+const ASK_THE_HOST: &str = "ask the daemon of the host (`snicd`)";
+
 /// The fleet's service does not have this.
 fn elsewhere(what: &str) -> Status {
     Status::unimplemented(format!(
-        "the fleet's service has no {what}; ask the daemon of the host (`snicd`), whose name \
-         operators find in the DAG's condition Mapped"
+        "the fleet's service has no {what}; {ASK_THE_HOST}, whose name operators find in the \
+         DAG's condition Mapped"
     ))
+}
+
+/// The fleet's service does not have what this path asks for.
+pub(crate) fn not_here(path: &str) -> Status {
+    let method = path.trim_start_matches('/');
+    let (service, method) = method.split_once('/').unwrap_or((method, ""));
+    let (what, hint) = match service.strip_prefix("snic.control.v1.") {
+        Some("CardService") => ("cards and regions", "GetHost shows a host's cards"),
+        Some("OrchestrationService") => {
+            ("bindings of machines", "CreateReservation chooses the host of a machine")
+        }
+        Some("ClassificationService") => ("classification rules", ASK_THE_HOST),
+        Some("FairnessService") => ("shares over time", ASK_THE_HOST),
+        Some("EventService") => ("events", "replicas write theirs to their logs"),
+        Some("TrafficService") => ("captures", ASK_THE_HOST),
+        Some("AuditService") => ("audit log to read", "replicas write theirs to `audit_dir`"),
+        Some("AuthorizationService") => ("authorization policies", ASK_THE_HOST),
+        Some("SystemService") => ("maintenance mode and backups", "back up etcd and the images"),
+        _ => {
+            let asked = format!("{service:.80}/{method:.80}");
+            return Status::unimplemented(format!("the fleet's service has no method {asked}"));
+        }
+    };
+    let others = if hint == ASK_THE_HOST { "" } else { ASK_THE_HOST };
+    let separator = if others.is_empty() { "" } else { "; for those of a host " };
+    Status::unimplemented(format!("the fleet's service has no {what}; {hint}{separator}{others}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_method_that_is_not_here_is_named_whatever_its_path() {
+        for path in ["", "/", "//", "/a", "/snic.control.v1.Foo/Bar"] {
+            assert!(not_here(path).message().contains("no method"), "{path}");
+        }
+    }
 
     #[test]
     fn a_request_has_the_same_number_at_every_replica() {

@@ -9,5 +9,7 @@ mod access;
 mod cluster;
 mod going_on;
 mod host;
+mod images;
+mod operators;
 mod rig;
 mod tenants;

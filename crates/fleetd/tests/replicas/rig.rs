@@ -53,6 +53,8 @@ pub struct Rig {
     authority: CertifiedIssuer<'static, KeyPair>,
     replicas: Vec<Replica>,
     folder: tempfile::TempDir,
+    /// How long images without a bitstream are kept.
+    kept: Duration,
 }
 
 fn authority() -> CertifiedIssuer<'static, KeyPair> {
@@ -80,9 +82,14 @@ fn free_port() -> u16 {
 impl Rig {
     /// So many replicas; `None` if there is no etcd.
     pub async fn start(cluster: Cluster, count: usize) -> Self {
+        Self::with_images_kept(cluster, count, Duration::from_secs(3_600)).await
+    }
+
+    /// So many replicas that keep images without a bitstream for this long.
+    pub async fn with_images_kept(cluster: Cluster, count: usize, kept: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (authority, replicas) = (authority(), Vec::new());
-        let mut rig = Self { cluster, authority, replicas, folder };
+        let mut rig = Self { cluster, authority, replicas, folder, kept };
         for number in 0..count {
             rig.add(number).await;
         }
@@ -112,6 +119,7 @@ impl Rig {
             },
             peers,
             images: Blobs::new(folder_of_blobs(self.folder.path()).unwrap()),
+            unnamed_images_kept: self.kept,
             upload_check: upload_check(),
         };
         let bound = bind(settings).await.unwrap();
@@ -122,6 +130,11 @@ impl Rig {
             bound.serve(etcd, shutdown).await.unwrap();
         });
         self.replicas.push(Replica { address, stop: Some(stop), task });
+    }
+
+    /// Files of the images, by digest.
+    pub fn images(&self) -> std::path::PathBuf {
+        self.folder.path().join("bitstreams")
     }
 
     fn issue(&self, names: Vec<SanType>) -> (String, String) {
@@ -220,24 +233,37 @@ impl Client {
             let mut client = NetworkTaskServiceClient::new(self.0.clone());
             client.create_nt_type(request).await.unwrap();
         }
+        self.upload("chain", nts, IMAGE_BYTES, "").await.unwrap();
+        self.create_host(host).await.unwrap();
+    }
+
+    /// Uploads an image of a chain, and returns its digest.
+    pub async fn upload(
+        &self,
+        id: &str,
+        nts: &[&str],
+        size_bytes: u64,
+        request_id: &str,
+    ) -> Result<String, Status> {
         let chain: Vec<NtType> = nts.iter().map(|id| nt(id)).collect();
         let chain: Vec<&NtType> = chain.iter().collect();
-        let bytes = build_test(&profile(), &chain, ByteSize::from_bytes(IMAGE_BYTES)).unwrap();
+        let bytes = build_test(&profile(), &chain, ByteSize::from_bytes(size_bytes)).unwrap();
         let header = v1::BitstreamHeader {
-            bitstream_id: "chain".into(),
+            bitstream_id: id.into(),
             digest: Digest::of(&bytes).to_string(),
-            size_bytes: IMAGE_BYTES,
+            size_bytes,
             nts: nts.iter().map(|id| format!("ntTypes/{id}")).collect(),
             region_kind: v1::RegionKind::KnownNt.into(),
             card_model: "sim-16".into(),
             shareable: true,
+            request_id: request_id.into(),
             ..Default::default()
         };
         let parts = [Part::Header(header), Part::Chunk(bytes.into())]
             .map(|part| v1::UploadBitstreamRequest { part: Some(part) });
         let mut client = BitstreamServiceClient::new(self.0.clone());
-        client.upload_bitstream(tokio_stream::iter(parts)).await.unwrap();
-        self.create_host(host).await.unwrap();
+        let reply = client.upload_bitstream(tokio_stream::iter(parts)).await?;
+        Ok(reply.into_inner().bitstream.unwrap().digest)
     }
 
     pub async fn create_host(&self, host: &str) -> Result<fleet_v1::Host, Status> {

@@ -86,8 +86,11 @@ macro_rules! about_the_fleet {
     };
 }
 about_the_fleet! {
-    CordonHostRequest, CreateHostRequest, DeleteHostRequest, DrainHostRequest, FindHostsRequest,
-    GetFleetRequest, GetHostRequest, ListHostsRequest, UncordonHostRequest, UndrainHostRequest,
+    CordonHostRequest, CreateHostRequest, CreateProjectRequest, DeleteHostRequest,
+    DeleteProjectRequest, DrainAreaRequest, DrainHostRequest, FindHostsRequest,
+    GetAreaDrainRequest, GetFleetRequest, GetHostRequest, GetProjectRequest, ListHostsRequest,
+    ListProjectsRequest, SetTenantProjectRequest, UncordonHostRequest, UndrainAreaRequest,
+    UndrainHostRequest, UpdateProjectRequest,
 }
 
 macro_rules! for_a_tenant {

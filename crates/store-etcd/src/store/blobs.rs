@@ -1,13 +1,16 @@
 //! Bitstreams in an object store, named by their digest: etcd's requests are too short for them.
 
+use std::collections::BTreeSet;
 use std::path::Path as Folder;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
 use snic_domain::Digest;
 use snic_ports::store::StoreError;
+use tokio_stream::StreamExt as _;
 
 /// Blobs in a folder, which all hosts of the fleet's service share. What is stored there is synced.
 ///
@@ -45,11 +48,28 @@ impl Blobs {
     ///
     /// The bytes have another digest, or cannot be stored.
     pub async fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+        self.put_since(digest, bytes, SystemTime::UNIX_EPOCH).await
+    }
+
+    /// As [`Blobs::put`], but an object last stored before `since` is stored again, which makes it too young for
+    /// [`Blobs::sweep`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Blobs::put`].
+    pub async fn put_since(
+        &self,
+        digest: Digest,
+        bytes: &[u8],
+        since: SystemTime,
+    ) -> Result<(), StoreError> {
         let actual = Digest::of(bytes);
         if actual != digest {
             return Err(StoreError::DigestMismatch { expected: digest, actual });
         }
-        if self.get(digest).await.is_ok() {
+        if self.stored_at(digest).await?.is_some_and(|stored| stored >= since)
+            && self.get(digest).await.is_ok()
+        {
             return Ok(());
         }
         let put = self.objects.put(&path(digest), PutPayload::from(bytes.to_vec())).await;
@@ -74,6 +94,53 @@ impl Blobs {
         Ok(bytes.into())
     }
 
+    /// When the object was last stored, by the clock of the object store; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The object store does not say.
+    pub async fn stored_at(&self, digest: Digest) -> Result<Option<SystemTime>, StoreError> {
+        match self.objects.head(&path(digest)).await {
+            Ok(meta) => Ok(Some(meta.last_modified.into())),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed("look for", digest, error)),
+        }
+    }
+
+    /// Removes objects last stored before `before`, except those in `keep`: at most `most`. Returns how many it removed.
+    ///
+    /// # Errors
+    ///
+    /// The objects cannot be listed or removed.
+    pub async fn sweep(
+        &self,
+        keep: &BTreeSet<Digest>,
+        before: SystemTime,
+        most: usize,
+    ) -> Result<usize, StoreError> {
+        let mut listed = self.objects.list(Some(&Path::from(FOLDER)));
+        let mut found = Vec::new();
+        while found.len() < most {
+            let Some(object) = listed.next().await else { break };
+            let object =
+                object.map_err(|error| StoreError::io("list the bitstreams", error.into()))?;
+            let Some(digest) = digest_of(&object.location) else { continue };
+            if !keep.contains(&digest) && SystemTime::from(object.last_modified) < before {
+                found.push(digest);
+            }
+        }
+        drop(listed);
+        let mut removed = 0;
+        for digest in found {
+            // It may have been stored again since it was listed.
+            if self.stored_at(digest).await?.is_some_and(|stored| stored < before) {
+                self.delete(digest).await?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
     pub(super) async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
         match self.objects.delete(&path(digest)).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -85,12 +152,15 @@ impl Blobs {
     pub(super) async fn list(&self) -> Result<Vec<Digest>, StoreError> {
         let listed = self.objects.list_with_delimiter(Some(&Path::from(FOLDER))).await;
         let listed = listed.map_err(|error| StoreError::io("list the bitstreams", error.into()))?;
-        let name = |path: &Path| path.filename().and_then(|name| name.parse::<Digest>().ok());
         let mut digests: Vec<Digest> =
-            listed.objects.iter().filter_map(|object| name(&object.location)).collect();
+            listed.objects.iter().filter_map(|object| digest_of(&object.location)).collect();
         digests.sort_unstable();
         Ok(digests)
     }
+}
+
+fn digest_of(path: &Path) -> Option<Digest> {
+    path.filename()?.parse().ok()
 }
 
 fn path(digest: Digest) -> Path {
@@ -129,6 +199,50 @@ mod tests {
                 assert_eq!(blobs.list().await.unwrap(), [digest]);
             });
         }
+    }
+
+    #[test]
+    fn a_sweep_removes_what_is_old_and_not_kept_so_many_at_a_time() {
+        let folder_of_files = tempfile::tempdir().unwrap();
+        for objects in [folder_of_blobs(folder_of_files.path()).unwrap(), Arc::new(InMemory::new())]
+        {
+            let blobs = Blobs::new(objects);
+            let hour = std::time::Duration::from_secs(3_600);
+            let (past, future) = (SystemTime::now() - hour, SystemTime::now() + hour);
+            let digests: Vec<Digest> = (0..5u8).map(|i| Digest::of(&[i])).collect();
+            let keep = BTreeSet::from([digests[3]]);
+            wait(async {
+                for i in 0..5u8 {
+                    blobs.put(digests[usize::from(i)], &[i]).await.unwrap();
+                }
+                assert_eq!(blobs.sweep(&keep, past, 10).await.unwrap(), 0, "all are young");
+                assert_eq!(blobs.sweep(&keep, future, 3).await.unwrap(), 3);
+                assert_eq!(blobs.list().await.unwrap().len(), 2);
+                assert_eq!(blobs.sweep(&keep, future, 3).await.unwrap(), 1);
+                assert_eq!(blobs.list().await.unwrap(), [digests[3]]);
+                assert_eq!(blobs.sweep(&keep, future, 3).await.unwrap(), 0);
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_stored_again_is_young_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (blobs, digest) =
+            (Blobs::new(folder_of_blobs(folder.path()).unwrap()), Digest::of(b"bits"));
+        let hour = std::time::Duration::from_secs(3_600);
+        let old = SystemTime::now() - 10 * hour;
+        wait(async {
+            blobs.put(digest, b"bits").await.unwrap();
+            let file = folder.path().join(FOLDER).join(digest.to_string());
+            let age = || std::fs::File::options().write(true).open(&file).unwrap();
+            age().set_modified(old).unwrap();
+            blobs.put_since(digest, b"bits", old - hour).await.unwrap();
+            assert!(blobs.stored_at(digest).await.unwrap().unwrap() < old + hour, "left alone");
+            blobs.put_since(digest, b"bits", old + hour).await.unwrap();
+            assert!(blobs.stored_at(digest).await.unwrap().unwrap() > old + hour, "stored again");
+            assert_eq!(blobs.stored_at(Digest::of(b"other")).await.unwrap(), None);
+        });
     }
 
     #[test]
