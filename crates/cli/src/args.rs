@@ -5,6 +5,7 @@ mod audit;
 mod auth;
 mod bitstream;
 mod card;
+mod fleet;
 mod list;
 mod notes;
 mod rule;
@@ -23,6 +24,7 @@ pub use audit::{AuditQuery, Moment};
 pub use auth::AuthCommand;
 pub use bitstream::*;
 pub use card::{CardCommand, FairnessCommand, FloorPlanSources, ModelSources, RegionCommand};
+pub use fleet::{FleetCommands, HostCommand, ProjectCommand, ProjectLimits};
 pub use list::{Selected, SelectedByLabel};
 pub use notes::{NewNotes, OtherNotes};
 pub use rule::{OtherRule, RuleCommand, RuleMatch};
@@ -93,6 +95,9 @@ pub enum Command {
     /// Manage cards
     #[command(subcommand)]
     Card(CardCommand),
+    /// Manage the hosts of a fleet
+    #[command(subcommand)]
+    Fleet(FleetCommands),
     /// Manage regions of cards
     #[command(subcommand)]
     Region(RegionCommand),

@@ -1,6 +1,8 @@
 //! The command line of tenants and operators.
 //!
 //! It uses the gRPC API and nothing else, so a program can do whatever it can do.
+//!
+//! One crate, because each noun is a page of arguments and a page of calls over one session, and none is of use alone.
 
 mod args;
 mod commands;

@@ -4,6 +4,8 @@
 
 #[path = "snicctl/apply.rs"]
 mod apply;
+#[path = "snicctl/fleet.rs"]
+mod fleet;
 #[path = "snicctl/hints.rs"]
 mod hints;
 #[path = "snicctl/models.rs"]

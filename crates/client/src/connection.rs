@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
 use snic_api::connect::{Connection, Sender};
+use snic_api::fleet_v1::fleet_service_client::FleetServiceClient;
+use snic_api::fleet_v1::project_service_client::ProjectServiceClient;
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::authorization_service_client::AuthorizationServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
@@ -92,6 +94,10 @@ services! {
     events: EventServiceClient,
     /// Traffic.
     traffic: TrafficServiceClient,
+    /// A fleet's hosts, and how it is.
+    fleet: FleetServiceClient,
+    /// Projects of a fleet.
+    projects: ProjectServiceClient,
 }
 
 impl Client {

@@ -66,6 +66,30 @@ pub fn operation(text: &str) -> Result<String, Failure> {
     in_collection::<OperationName<'_>>("operations", text)
 }
 
+/// `h1` or `hosts/h1`. Servers check the rest.
+pub fn host(text: &str) -> String {
+    prefixed("hosts", text)
+}
+
+/// `shop` or `projects/shop`. Servers check the rest.
+pub fn project(text: &str) -> String {
+    prefixed("projects", text)
+}
+
+fn prefixed(collection: &str, text: &str) -> String {
+    let is_full = text.strip_prefix(collection).is_some_and(|rest| rest.starts_with('/'));
+    if is_full { text.to_owned() } else { format!("{collection}/{text}") }
+}
+
+/// A zone `z1` or `zones/z1`, or a rack `z1/r1` or `zones/z1/racks/r1`. Servers check the rest.
+pub fn area(text: &str) -> String {
+    match text.split('/').collect::<Vec<_>>().as_slice() {
+        ["zones", ..] => text.to_owned(),
+        [zone, rack] => format!("zones/{zone}/racks/{rack}"),
+        _ => prefixed("zones", text),
+    }
+}
+
 /// `web` of `tenant`, `acme/web` or `tenants/acme/dags/web`.
 ///
 /// # Errors
@@ -130,6 +154,16 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[test]
+    fn areas_and_hosts_may_be_short() {
+        for (short, full) in [("z1", "zones/z1"), ("z1/r1", "zones/z1/racks/r1")] {
+            assert_eq!((area(short), area(full)), (full.to_owned(), full.to_owned()));
+        }
+        assert_eq!(area("a/b/c"), "zones/a/b/c", "the server refuses it by this name");
+        assert_eq!((host("h1.x"), host("hosts/h1.x")), ("hosts/h1.x".into(), "hosts/h1.x".into()));
+        assert_eq!(project("projects"), "projects/projects");
+    }
 
     #[rstest]
     #[case("web", Some("acme"), "tenants/acme/dags/web")]

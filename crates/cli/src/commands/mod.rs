@@ -11,6 +11,7 @@ mod context;
 mod dag;
 mod events;
 mod fairness;
+mod fleet;
 mod floor_plan;
 mod hints;
 mod models;
@@ -106,6 +107,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Nt(command) => nt::run(session, command).await,
         Command::Bitstream(command) => bitstream::run(session, command).await,
         Command::Card(command) => card::run(session, command).await,
+        Command::Fleet(command) => fleet::run(session, command).await,
         Command::Region(command) => region::run(session, command).await,
         Command::Rule(command) => rule::run(session, command).await,
         Command::Vm(command) => vm::run(session, command).await,

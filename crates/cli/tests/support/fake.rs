@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prost::Message;
+use snic_api::fleet_v1::fleet_service_server::{FleetService, FleetServiceServer};
+use snic_api::fleet_v1::project_service_server::{ProjectService, ProjectServiceServer};
+use snic_api::fleet_v1::*;
 use snic_api::v1::bitstream_service_server::{BitstreamService, BitstreamServiceServer};
 use snic_api::v1::card_service_server::{CardService, CardServiceServer};
 use snic_api::v1::classification_service_server::{
@@ -154,6 +157,8 @@ impl Services {
             .add_service(NetworkTaskServiceServer::new(self.clone()))
             .add_service(OperationServiceServer::new(self.clone()))
             .add_service(SystemServiceServer::new(self.clone()))
+            .add_service(FleetServiceServer::new(self.clone()))
+            .add_service(ProjectServiceServer::new(self.clone()))
             .add_service(TenantServiceServer::new(self))
     }
 
@@ -376,5 +381,39 @@ impl BitstreamService for Services {
         delete_bitstream "DeleteBitstream" DeleteBitstreamRequest => DeleteBitstreamResponse;
         retry_bitstream "RetryBitstream" RetryBitstreamRequest => Bitstream as RetryBitstreamResponse;
         recommend_bitstreams "RecommendBitstreams" RecommendBitstreamsRequest => RecommendBitstreamsResponse;
+    }
+}
+
+#[tonic::async_trait]
+impl FleetService for Services {
+    unary! {
+        create_host "CreateHost" CreateHostRequest => CreateHostResponse;
+        get_host "GetHost" GetHostRequest => GetHostResponse;
+        list_hosts "ListHosts" ListHostsRequest => ListHostsResponse;
+        delete_host "DeleteHost" DeleteHostRequest => DeleteHostResponse;
+        cordon_host "CordonHost" CordonHostRequest => CordonHostResponse;
+        uncordon_host "UncordonHost" UncordonHostRequest => UncordonHostResponse;
+        drain_host "DrainHost" DrainHostRequest => DrainHostResponse;
+        undrain_host "UndrainHost" UndrainHostRequest => UndrainHostResponse;
+        drain_area "DrainArea" DrainAreaRequest => DrainAreaResponse;
+        get_area_drain "GetAreaDrain" GetAreaDrainRequest => GetAreaDrainResponse;
+        undrain_area "UndrainArea" UndrainAreaRequest => UndrainAreaResponse;
+        find_hosts "FindHosts" FindHostsRequest => FindHostsResponse;
+        create_reservation "CreateReservation" CreateReservationRequest => CreateReservationResponse;
+        renew_reservation "RenewReservation" RenewReservationRequest => RenewReservationResponse;
+        delete_reservation "DeleteReservation" DeleteReservationRequest => DeleteReservationResponse;
+        get_fleet "GetFleet" GetFleetRequest => GetFleetResponse;
+    }
+}
+
+#[tonic::async_trait]
+impl ProjectService for Services {
+    unary! {
+        create_project "CreateProject" CreateProjectRequest => CreateProjectResponse;
+        get_project "GetProject" GetProjectRequest => GetProjectResponse;
+        list_projects "ListProjects" ListProjectsRequest => ListProjectsResponse;
+        update_project "UpdateProject" UpdateProjectRequest => UpdateProjectResponse;
+        delete_project "DeleteProject" DeleteProjectRequest => DeleteProjectResponse;
+        set_tenant_project "SetTenantProject" SetTenantProjectRequest => SetTenantProjectResponse;
     }
 }

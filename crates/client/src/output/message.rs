@@ -7,7 +7,7 @@ use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
 };
 use serde::{Serialize, Serializer};
-use snic_api::v1;
+use snic_api::{fleet_v1, v1};
 
 use crate::failure::Failure;
 
@@ -18,13 +18,15 @@ pub trait PrintedMessage: prost::Message {
 }
 
 macro_rules! resources {
-    ($($message:ident),+) => {
-        $(impl PrintedMessage for v1::$message {
-            const NAME: &'static str = concat!("snic.control.v1.", stringify!($message));
+    ($package:literal, $module:ident: $($message:ident),+) => {
+        $(impl PrintedMessage for $module::$message {
+            const NAME: &'static str = concat!($package, stringify!($message));
         })+
     };
 }
+resources!("snic.fleet.v1.", fleet_v1: AreaDrain, GetFleetResponse, Host, Project);
 resources!(
+    "snic.control.v1.", v1:
     Maintenance,
     AuditEntry,
     CheckAccessResponse,
@@ -62,13 +64,17 @@ resources!(
 static POOL: LazyLock<Result<DescriptorPool, String>> = LazyLock::new(|| {
     let mut pool = DescriptorPool::decode(snic_api::FILE_DESCRIPTOR_SET)
         .map_err(|error| format!("the API's descriptors: {error}"))?;
-    let details: prost_types::FileDescriptorSet =
-        prost::Message::decode(snic_api::ERROR_DETAILS_DESCRIPTOR_SET)
-            .map_err(|error| format!("the descriptors of google.rpc: {error}"))?;
-    let known: Vec<String> = pool.files().map(|file| file.name().to_owned()).collect();
-    let new = details.file.into_iter().filter(|file| !known.iter().any(|name| name == file.name()));
-    pool.add_file_descriptor_protos(new)
-        .map_err(|error| format!("the descriptors of google.rpc: {error}"))?;
+    for (of, set) in [
+        ("google.rpc", snic_api::ERROR_DETAILS_DESCRIPTOR_SET),
+        ("the fleet", snic_api::FLEET_DESCRIPTOR_SET),
+    ] {
+        let set: prost_types::FileDescriptorSet = prost::Message::decode(set)
+            .map_err(|error| format!("the descriptors of {of}: {error}"))?;
+        let known: Vec<String> = pool.files().map(|file| file.name().to_owned()).collect();
+        let new = set.file.into_iter().filter(|file| !known.iter().any(|name| name == file.name()));
+        pool.add_file_descriptor_protos(new)
+            .map_err(|error| format!("the descriptors of {of}: {error}"))?;
+    }
     Ok(pool)
 });
 

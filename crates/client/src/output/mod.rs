@@ -11,6 +11,7 @@ pub mod explain;
 pub mod fairness;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod fleet_views;
 pub mod message;
 mod rule_views;
 pub mod state_views;

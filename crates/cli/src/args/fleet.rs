@@ -1,0 +1,143 @@
+//! Arguments of `snicctl fleet`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use snic_dagfile::quantity;
+use snic_domain::Bandwidth;
+
+use super::{DeleteGuard, Guard};
+
+/// Nouns and verbs of `snicctl fleet`.
+#[derive(Debug, Subcommand)]
+pub enum FleetCommands {
+    /// Show who leads, and how much there is of everything
+    Status,
+    /// Manage the hosts
+    #[command(subcommand)]
+    Host(HostCommand),
+    /// Move the DAGs of a zone or rack away, and keep new ones off
+    Drain {
+        /// Zone (z1) or rack (z1/r1)
+        area: String,
+        /// How many of its DAGs move at a time, 1 to 1000
+        #[arg(long, default_value_t = 10)]
+        moves_max: u32,
+    },
+    /// Show how far the drain of a zone or rack is
+    DrainStatus {
+        /// Zone (z1) or rack (z1/r1)
+        area: String,
+    },
+    /// End the drain of a zone or rack
+    Undrain {
+        /// Zone (z1) or rack (z1/r1)
+        area: String,
+    },
+    /// Manage projects: tenants that share limits
+    #[command(subcommand)]
+    Project(ProjectCommand),
+}
+
+/// Verbs of `snicctl fleet host`.
+#[derive(Debug, Subcommand)]
+pub enum HostCommand {
+    /// List the hosts
+    List,
+    /// Show a host and its cards
+    Get {
+        /// Host
+        name: String,
+    },
+    /// Register a host
+    Create {
+        /// Host, as in its certificate
+        name: String,
+        /// What it is: the output of `snicd host-spec`; `-` reads standard input
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+    },
+    /// Remove a host that has no DAG and no reservation
+    Delete {
+        /// Host
+        name: String,
+    },
+    /// Place no new DAGs on a host; existing DAGs stay
+    Cordon {
+        /// Host
+        name: String,
+    },
+    /// Let new DAGs go to a host again
+    Uncordon {
+        /// Host
+        name: String,
+    },
+    /// Move a host's DAGs away, and place no new ones on it
+    Drain {
+        /// Host
+        name: String,
+    },
+    /// End a drain, and let new DAGs go to the host again
+    Undrain {
+        /// Host
+        name: String,
+    },
+}
+
+/// Limits that the tenants of a project share.
+#[derive(Debug, Args)]
+pub struct ProjectLimits {
+    /// Maximum number of DAGs of its tenants together
+    #[arg(long)]
+    pub dags_max: Option<u32>,
+    /// Maximum total bandwidth of these DAGs, such as 100Gbps
+    #[arg(long, value_parser = quantity::bandwidth)]
+    pub bandwidth_max: Option<Bandwidth>,
+}
+
+/// Verbs of `snicctl fleet project`.
+#[derive(Debug, Subcommand)]
+pub enum ProjectCommand {
+    /// List the projects
+    List,
+    /// Show a project, its limits and what its tenants have
+    Get {
+        /// Project
+        name: String,
+    },
+    /// Create a project; a limit that is not given is none
+    Create {
+        /// Project
+        name: String,
+        #[command(flatten)]
+        limits: ProjectLimits,
+    },
+    /// Update limits; those not given stay
+    Update {
+        /// Project
+        name: String,
+        #[command(flatten)]
+        limits: ProjectLimits,
+        #[command(flatten)]
+        guard: Guard,
+    },
+    /// Delete a project that has no tenants
+    Delete {
+        /// Project
+        name: String,
+        #[command(flatten)]
+        guard: DeleteGuard,
+    },
+    /// Put a tenant in a project
+    Add {
+        /// Project
+        name: String,
+        /// Tenant
+        tenant: String,
+    },
+    /// Take a tenant out of its project
+    Remove {
+        /// Tenant
+        tenant: String,
+    },
+}
