@@ -7,12 +7,14 @@
 //! cargo xtask arrows   the dependencies between crates
 //! cargo xtask mutants  small patches that the tests should notice, tried one by one
 //! cargo xtask bench    the benchmarks, with their medians as a table
+//! cargo xtask fleet    etcd, replicas and hosts on this machine, until Ctrl-C
 //! cargo xtask package  manual pages, completions, and the Debian package
 //! ```
 
 mod arrows;
 mod bench;
 mod command;
+mod fleet;
 mod licences;
 mod mutants;
 mod package;
@@ -78,6 +80,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run a fleet on this machine until Ctrl-C: etcd, replicas of snic-fleet, hosts with simulated cards
+    Fleet(fleet::FleetSize),
     /// Build what is shipped: programs, manual pages, completions, and the Debian package
     Package,
 }
@@ -108,6 +112,7 @@ fn run(task: Task) -> anyhow::Result<bool> {
             let selection = Selection { words, deadline, list, here, baseline: !no_baseline };
             mutants::run(&Workspace::load()?, &selection)
         }
+        Task::Fleet(size) => fleet::run(&Workspace::load()?, &size),
         Task::Package => package::run(&Workspace::load()?),
         Task::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),
     }

@@ -84,6 +84,13 @@ pub fn provide() -> anyhow::Result<Tally> {
     Ok(verdict(still.len(), command::is_ci()))
 }
 
+/// How to get the program of a package that is missing; `None` where it is there.
+pub fn missing(program: &str) -> Option<String> {
+    let folders = search_path();
+    let is_it = |package: &&Package| matches!(package.sign, Sign::Program(name) if name == program);
+    PACKAGES.iter().find(is_it).filter(|package| !is_there(&package.sign, &folders)).map(advice)
+}
+
 fn verdict(missing: usize, unattended: bool) -> Tally {
     match (missing, unattended) {
         (0, _) => Tally::one(true),
