@@ -198,8 +198,7 @@ impl Document {
         found.map(|(_, node)| scalar(node)).transpose().map_err(|problem| self.invalid(problem))
     }
 
-    /// Its fields but `kind` and those that are left out, as JSON with the API's names: `is_field` says which there
-    /// are, with their names for what was probably meant.
+    /// Its fields but `kind` and those of `left_out`, as JSON with the API's names. `known` are all fields there are.
     ///
     /// # Errors
     /// [`InvalidFile`] at a key that is none of them.

@@ -58,7 +58,7 @@ impl Following {
         Self::Reading { records: Vec::new(), at: None, waits }
     }
 
-    /// Time passed. Returns whether it begins anew: what was asked before does not count then.
+    /// Time passed. Returns whether it starts over: what was asked before does not count then.
     pub fn tick(&mut self, is_elected: bool) -> bool {
         match self {
             Self::Reading { waits, .. } => *waits = false,
@@ -130,7 +130,7 @@ impl Following {
         Followed::On
     }
 
-    /// What the watch told, or why it tells nothing. Returns whether it begins anew, as [`Self::tick`] does.
+    /// What the watch told, or why it tells nothing. Returns whether it starts over, as [`Self::tick`] does.
     pub fn told(&mut self, told: Result<Told, Failed>) -> bool {
         let Self::Warm { records, until, .. } = self else { return false };
         match told {

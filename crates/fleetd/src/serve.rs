@@ -41,7 +41,7 @@ pub struct FleetServerSettings {
     pub front: FrontSettings,
     /// The election, and the fleet.
     pub runner: RunnerSettings,
-    /// What this replica shows to others as a client, and whom it believes.
+    /// The certificate that this replica shows as a client, and the authority that it trusts.
     pub peers: ClientTlsConfig,
     /// Where images are.
     pub images: Blobs,

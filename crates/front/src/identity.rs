@@ -76,12 +76,12 @@ pub enum Party {
 }
 
 impl CallerIdentity {
-    /// Whom it names.
+    /// The party that it names.
     pub const fn party(&self) -> &Party {
         &self.party
     }
 
-    /// Whom it acts for; `None` for hosts and replicas of a fleet. The controller knows nothing else of a caller.
+    /// The caller it acts for; `None` for hosts and replicas of a fleet. The controller knows nothing else of a caller.
     pub const fn caller(&self) -> Option<&Caller> {
         match &self.party {
             Party::Caller(caller) => Some(caller),

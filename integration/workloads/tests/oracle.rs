@@ -337,7 +337,7 @@ fn bandwidth(problem: &SmallProblem, at: usize) -> i64 {
     mbps(problem.dags[at].1.bandwidth())
 }
 
-/// Admits whatever fits if all that was admitted may be placed anew: no moves can do more.
+/// Admits whatever fits if all that was admitted may be placed again from scratch: no moves can do more.
 #[derive(Default)]
 struct AtWill(Vec<usize>);
 
