@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
-use snic_domain::{Bitstream, CardId, DagName, NtType, RegionId};
+use snic_domain::{Bitstream, CardId, DagName, NtType};
 use snic_fleet::placement::{CardSpec, HostSpec};
-use snic_fleet::protocol::Epoch;
+use snic_fleet::protocol::{CardFaults, Epoch};
 use snic_fleet::{RackId, ZoneId};
 use snic_host_link::{HostFailure, HostLink, LinkSettings, LinkStatus, LinkTls, LinkedHost};
 use snic_server::shell::{ControlPlane, ShellError};
@@ -93,6 +93,7 @@ pub fn start(settings: &Settings, plane: ControlPlane) -> Result<Option<HostLink
         plane,
         tls,
         epoch_file: settings.data_dir.join(EPOCH_FILE),
+        cards: settings.cards.iter().map(|card| card.id.clone()).collect(),
         catalogue: Arc::new(with_profiles(settings.profiles_dir.as_deref())?),
     };
     let link = LinkSettings {
@@ -150,6 +151,8 @@ struct DaemonHost {
     plane: ControlPlane,
     tls: TlsFiles,
     epoch_file: PathBuf,
+    /// As in the settings.
+    cards: Vec<CardId>,
     catalogue: Arc<Catalogue>,
 }
 
@@ -243,8 +246,18 @@ impl LinkedHost for DaemonHost {
         registered.map(drop).map_err(failure)
     }
 
-    async fn faulty(&self, card: CardId) -> Vec<RegionId> {
-        self.plane.faulty_regions(card).await.unwrap_or_default()
+    async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {
+        let found = self.plane.card_faults().await.map_err(failure)?;
+        let faults = |(card, (is_gone, regions)): (_, (bool, Vec<_>))| {
+            (card, CardFaults { is_gone, regions: regions.into_iter().collect() })
+        };
+        // A card of the settings that the controller does not know was removed, or was never seen.
+        let gone = CardFaults { is_gone: true, ..CardFaults::default() };
+        let unknown = self.cards.iter().filter(|card| !found.contains_key(*card));
+        let unknown: Vec<_> = unknown.map(|card| (card.clone(), gone.clone())).collect();
+        let mut all: BTreeMap<_, _> = found.into_iter().map(faults).chain(unknown).collect();
+        all.retain(|_, of| *of != CardFaults::default());
+        Ok(all)
     }
 }
 

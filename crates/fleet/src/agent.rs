@@ -11,7 +11,8 @@ use snic_domain::{
 };
 
 use crate::protocol::{
-    Epoch, HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind, Provisions,
+    CardFaults, Epoch, HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind,
+    Provisions,
 };
 use crate::records::PlaceRecord;
 
@@ -59,6 +60,19 @@ pub enum AgentEvent {
         /// Where it is now.
         choice: Box<HostChoice>,
     },
+    /// A DAG that was served has lost its place on its card, and the controller has forgotten it.
+    Lost {
+        /// Which DAG.
+        name: DagName,
+        /// On which card.
+        card: CardId,
+        /// Which place of it.
+        serial: u64,
+        /// Why.
+        why: ServeRefused,
+    },
+    /// What of its cards takes nothing now. Cards without a fault are left out.
+    Faults(BTreeMap<CardId, CardFaults>),
     /// What was provided and is there now: NT types and tenants registered, images fetched, checked and registered.
     Provided(Provisions),
     /// It is time to say that the host lives.
@@ -125,6 +139,8 @@ pub struct HostAgent {
     told_digest: Option<Digest>,
     /// Bitstreams of it that are there, by id and number.
     images: BTreeMap<BitstreamId, u64>,
+    /// What of its cards takes nothing, once that is known.
+    faults: Option<BTreeMap<CardId, CardFaults>>,
 }
 
 impl HostAgent {
@@ -139,7 +155,8 @@ impl HostAgent {
             (card, dags.into_iter().map(holding).collect())
         };
         let (cards, images) = (served.into_iter().map(of_card).collect(), told.bitstreams.clone());
-        Self { epoch, sequence: 0, cards, told, told_digest: None, images }
+        let (told_digest, faults) = (None, None);
+        Self { epoch, sequence: 0, cards, told, told_digest, images, faults }
     }
 
     /// What an event leads to.
@@ -154,6 +171,15 @@ impl HostAgent {
                 let serial = held.and_then(|held| held.served);
                 let report = |serial| HostReport::Applied { name, serial, choice: Some(choice) };
                 serial.map(report).map(AgentEffect::Report).into_iter().collect()
+            }
+            AgentEvent::Lost { name, card, serial, why } => {
+                self.lost(name, &card, serial, why).into_iter().collect()
+            }
+            AgentEvent::Faults(faults) => {
+                let is_news = self.faults.as_ref() != Some(&faults);
+                self.faults = Some(faults);
+                // Before what follows from it is told: the leader places elsewhere at once.
+                if is_news { vec![self.beat()] } else { Vec::new() }
             }
             AgentEvent::Provided(there) => {
                 for (id, number) in there.bitstreams {
@@ -266,9 +292,30 @@ impl HostAgent {
                     Some(before) => held.serial = before,
                     None => drop(dags.remove(&name)),
                 }
-                HostReport::Refused { name, serial, reason, faulty }
+                HostReport::Refused { name, serial, reason, faulty, was_served: false }
             }
         }))
+    }
+
+    /// The report may be lost: then the digest of its card differs, and the leader orders the DAG once more.
+    fn lost(
+        &mut self,
+        name: DagName,
+        card: &CardId,
+        serial: u64,
+        why: ServeRefused,
+    ) -> Option<AgentEffect> {
+        let dags = self.cards.get_mut(card)?;
+        let held = dags.get_mut(&name)?;
+        held.served = held.served.filter(|served| *served != serial);
+        if held.serial != serial {
+            // Another place of it was ordered meanwhile, and is told of by itself.
+            return None;
+        }
+        dags.remove(&name);
+        let ServeRefused { reason, faulty } = why;
+        let report = HostReport::Refused { name, serial, reason, faulty, was_served: true };
+        Some(AgentEffect::Report(report))
     }
 
     fn provide(
@@ -315,6 +362,7 @@ impl HostAgent {
             digests: self.cards.keys().map(digest).collect(),
             provided,
             missing,
+            faults: self.faults.clone(),
         })
     }
 }
@@ -436,6 +484,53 @@ mod tests {
         assert_eq!(holds(&mut agent, 5), Some(8));
         let remove = OrderKind::Remove { name: name(), card: card(), serial: 7 };
         assert_eq!(agent.handle(order(5, 6, remove)), [], "the place before");
+    }
+
+    /// A place that is lost is told once, and is not held any more; one that was ordered in between is not touched.
+    #[test]
+    fn a_lost_place_is_told_and_forgotten() {
+        let lost = |serial| AgentEvent::Lost {
+            name: name(),
+            card: card(),
+            serial,
+            why: ServeRefused { reason: "its region failed".into(), faulty: Vec::new() },
+        };
+        let mut first = agent();
+        assert_eq!(first.handle(lost(6)), [], "the place before");
+        let told = first.handle(lost(7));
+        let is_told = matches!(
+            told.as_slice(),
+            [AgentEffect::Report(HostReport::Refused { serial: 7, was_served: true, .. })]
+        );
+        assert!(is_told, "{told:?}");
+        assert_eq!(first.handle(lost(7)), []);
+        assert_eq!(holds(&mut first, 1), None);
+        let again = first.handle(order(5, 2, put(7)));
+        assert!(
+            matches!(again.as_slice(), [AgentEffect::Serve { changes: None, .. }]),
+            "{again:?}"
+        );
+        let mut changed = agent();
+        changed.handle(order(5, 1, put(8)));
+        assert_eq!(changed.handle(lost(7)), [], "another place is on its way");
+        assert_eq!(holds(&mut changed, 2), None);
+        assert_eq!(changed.handle(served(8)).len(), 1);
+    }
+
+    /// Each beat says which cards fail, and one is sent at once when that changes.
+    #[test]
+    fn faults_are_told_at_once_and_with_each_beat() {
+        let gone = CardFaults { is_gone: true, ..CardFaults::default() };
+        let faults: BTreeMap<_, _> = [(card(), gone)].into();
+        let told = |effects: Vec<AgentEffect>| match effects.as_slice() {
+            [AgentEffect::Report(HostReport::Beat { faults, .. })] => faults.clone(),
+            other => panic!("{other:?}"),
+        };
+        let mut agent = agent();
+        assert_eq!(told(agent.handle(AgentEvent::BeatDue)), None, "it has not looked");
+        assert_eq!(told(agent.handle(AgentEvent::Faults(faults.clone()))), Some(faults.clone()));
+        assert_eq!(agent.handle(AgentEvent::Faults(faults.clone())), []);
+        assert_eq!(told(agent.handle(AgentEvent::BeatDue)), Some(faults));
     }
 
     fn beat(agent: &mut HostAgent) -> (Digest, usize) {

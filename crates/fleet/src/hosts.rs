@@ -6,6 +6,7 @@ use std::time::Duration;
 use snic_domain::{CardId, CardModel, DagName, Digest, TenantId, Timestamp};
 
 use crate::agent::holdings_digest;
+use crate::protocol::CardFaults;
 use crate::records::{HostRecord, Versioned};
 use crate::{HostId, ZoneId};
 
@@ -61,6 +62,8 @@ pub(crate) struct HostState {
     models: BTreeSet<CardModel>,
     bound: BTreeSet<(CardId, DagName)>,
     leaving: BTreeSet<(CardId, DagName)>,
+    /// What of its cards takes nothing, as it said.
+    faults: BTreeMap<CardId, CardFaults>,
 }
 
 /// What a beat asks for.
@@ -97,6 +100,7 @@ impl HostState {
             models,
             bound: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            faults: BTreeMap::new(),
         }
     }
 
@@ -167,6 +171,18 @@ impl HostState {
     /// DAGs that never move by themselves.
     pub fn bound(&self) -> impl ExactSizeIterator<Item = &DagName> {
         self.bound.iter().map(|(_, name)| name)
+    }
+
+    pub const fn faults(&self) -> &BTreeMap<CardId, CardFaults> {
+        &self.faults
+    }
+
+    /// Returns what was known before.
+    pub fn set_faults(
+        &mut self,
+        faults: BTreeMap<CardId, CardFaults>,
+    ) -> BTreeMap<CardId, CardFaults> {
+        std::mem::replace(&mut self.faults, faults)
     }
 
     /// How many DAGs it serves until their new places do.

@@ -119,6 +119,11 @@ impl Journal {
         self.epoch
     }
 
+    /// The revision of the last transaction that is durable.
+    pub fn revision(&self) -> u64 {
+        u64::try_from(self.last_changed.0).unwrap_or_default()
+    }
+
     /// A number that was never given out before, by any leader.
     pub const fn next_serial(&mut self) -> u64 {
         self.serial += 1;

@@ -264,6 +264,9 @@ pub struct FleetDagRecord {
     /// The place on the same card that is changed into the present one, without a stop, until the host says that it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<u64>,
+    /// Its host has said that it serves it at its place. What a host cannot serve any longer is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_ready: bool,
     /// Counts changes of what is served.
     #[serde(default)]
     pub generation: u64,

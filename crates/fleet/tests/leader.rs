@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use snic_domain::{
@@ -13,10 +13,11 @@ use snic_etcd::model::EtcdModel;
 use snic_etcd::{Answer, Operation, Record, Request, Revision, Transaction};
 use snic_fleet::placement::{CardConstraints, CardPolicy, RankedHost};
 use snic_fleet::protocol::{
-    Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetDag, FleetEffect, FleetEvent,
-    FleetItem, FleetList, FleetName, FleetReply, FleetUsage, HostOrder, HostReport, NewFleetDag,
-    OrderKind, ProjectChange, Provisions, RequestId,
+    CardFaults, Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetDag, FleetEffect,
+    FleetEvent, FleetItem, FleetList, FleetName, FleetReply, FleetUsage, HostOrder, HostReport,
+    NewFleetDag, OrderKind, ProjectChange, Provisions, RequestId,
 };
+use snic_fleet::records::Unplaced;
 use snic_fleet::{
     AgentEffect, AgentEvent, FleetSettings, HostAgent, HostId, ProjectId, Replica, ServeRefused,
 };
@@ -294,18 +295,93 @@ fn dags_of_a_batch_share_a_transaction_and_are_apart_if_they_say_so() {
     let mut fleet = Fleet::new(3);
     let mut apart = new("acme", "b", 1_000);
     apart.spec.card_affinity.apart_from.insert(name("acme", "a"));
-    let before = fleet.revision();
     let batch = vec![new("acme", "a", 1_000), apart, new("acme", "c", 1_000)];
     let placed = match fleet.acme(FleetCommand::CreateDags(batch)) {
         Ok(FleetReply::AllPlaced(cards)) => cards,
         other => panic!("{other:?}"),
     };
-    assert_eq!(fleet.revision().0, before.0 + 1, "one transaction");
+    let records = fleet.records();
+    let of_dags = records.iter().filter(|record| record.key.starts_with("/snic/v1/dags/"));
+    let created: BTreeSet<Revision> = of_dags.map(|record| record.created).collect();
+    assert_eq!(created.len(), 1, "one transaction");
     assert!(placed.len() == 3 && placed[0].card != placed[1].card, "{placed:?}");
     for (dag, card) in ["a", "b", "c"].into_iter().zip(placed) {
         let dag = fleet.dag(dag);
         assert_eq!((dag.card, dag.is_ready), (card.card, true));
     }
+}
+
+/// A card fails long after it served a DAG: the DAG waits for its turn, gets a place on another host, and nothing goes
+/// to the failed card until its host says that it is well again.
+#[test]
+fn a_dag_that_loses_its_place_is_placed_elsewhere() {
+    let mut fleet = Fleet::new(2);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    let before = fleet.dag("a");
+    let (at, serial) = (before.card.expect("a place"), before.serial.expect("a place"));
+    assert!(before.is_ready);
+    let lost = |name: &DagName, serial| AgentEvent::Lost {
+        name: name.clone(),
+        card: card_id(0),
+        serial,
+        why: ServeRefused { reason: "its card does not answer".into(), faulty: Vec::new() },
+    };
+    let gone = CardFaults { is_gone: true, ..CardFaults::default() };
+    fleet.agent(&at.host, AgentEvent::Faults([(card_id(0), gone)].into()));
+    fleet.agent(&at.host, lost(&before.name, serial));
+    let waits = fleet.dag("a");
+    assert!(!waits.is_ready && waits.card.is_none(), "{waits:?}");
+    let why = waits.unplaced.expect("it waits");
+    let is_told = matches!(&why, Unplaced::Waits(why) if why.contains("does not answer"));
+    assert!(is_told, "{why:?}");
+    fleet.pass(Duration::from_millis(100));
+    let after = fleet.dag("a");
+    let other = after.card.expect("there is another host");
+    assert!(after.is_ready && other != at, "{other:?}");
+    assert_eq!((fleet.held(), after.generation), (1, before.generation));
+
+    // The other one fails as well: there is no room until a card is well again.
+    let gone = CardFaults { is_gone: true, ..CardFaults::default() };
+    fleet.agent(&other.host, AgentEvent::Faults([(card_id(0), gone)].into()));
+    fleet.agent(&other.host, lost(&before.name, after.serial.expect("a place")));
+    (0..3).for_each(|_| fleet.pass(Duration::from_secs(1)));
+    assert_eq!(fleet.dag("a").card, None);
+    fleet.agent(&at.host, AgentEvent::Faults(BTreeMap::new()));
+    fleet.pass(Duration::from_secs(1));
+    let back = fleet.dag("a");
+    assert!(back.is_ready && back.card == Some(at), "{back:?}");
+}
+
+/// Where the report of the loss is lost, the digest of the next beat differs: the DAG is ordered once more, and is not
+/// called ready until its host serves it.
+#[test]
+fn a_loss_that_nobody_heard_of_is_seen_with_the_next_beat() {
+    let mut fleet = Fleet::new(1);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    let before = fleet.dag("a");
+    let (at, serial) = (before.card.expect("a place"), before.serial.expect("a place"));
+    let why = ServeRefused { reason: "its card does not answer".into(), faulty: Vec::new() };
+    let lost = AgentEvent::Lost { name: before.name, card: card_id(0), serial, why };
+    let agent = fleet.agents.get_mut(&at.host).expect("a host");
+    assert_eq!(agent.handle(lost).len(), 1, "its report is lost");
+    fleet.serves = false;
+    fleet.beat();
+    let seen = fleet.dag("a");
+    assert!(!seen.is_ready && seen.card == Some(at), "{seen:?}");
+    fleet.serve_all();
+    assert!(fleet.dag("a").is_ready);
+}
+
+/// What a new leader reads says which DAGs are served: nobody has to ask their hosts.
+#[test]
+fn a_dag_stays_ready_when_the_leader_changes() {
+    let mut fleet = Fleet::new(1);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    fleet.serves = false;
+    fleet.acme(FleetCommand::CreateDag(new("acme", "b", 1_000))).expect("there is room");
+    fleet.agents.clear();
+    fleet.elect_again();
+    assert_eq!((fleet.dag("a").is_ready, fleet.dag("b").is_ready), (true, false));
 }
 
 /// Whatever is wrong with one of them, and whichever it is, nothing is different afterwards.
@@ -427,7 +503,7 @@ fn names(reply: Result<FleetReply, Denied>) -> (Vec<String>, Option<FleetName>) 
         FleetItem::Reservation(of) => of.id.to_string(),
     };
     match reply {
-        Ok(FleetReply::Items { items, next }) => (items.into_iter().map(name).collect(), next),
+        Ok(FleetReply::Items { items, next, .. }) => (items.into_iter().map(name).collect(), next),
         other => panic!("{other:?}"),
     }
 }

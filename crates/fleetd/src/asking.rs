@@ -117,6 +117,7 @@ const fn only_reads(command: &FleetCommand) -> bool {
     matches!(
         command,
         FleetCommand::Get(_)
+            | FleetCommand::ExplainDag(_)
             | FleetCommand::List { .. }
             | FleetCommand::GetFleet
             | FleetCommand::GetDrain(_)

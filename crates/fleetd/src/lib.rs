@@ -14,6 +14,8 @@
 mod access;
 mod asking;
 mod error;
+mod explanation;
+mod history;
 mod links;
 mod runner;
 mod serve;

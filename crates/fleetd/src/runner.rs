@@ -12,22 +12,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_etcd::election::{ElectionSettings, Term};
-use snic_etcd::{Answer, Failed, Told};
+use snic_etcd::{Answer, Failed, Revision, Told, Watch};
 use snic_fleet::protocol::{
     Denied, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply, HostReport,
 };
+use snic_fleet::records::PREFIX;
 use snic_fleet::{FleetSettings, HostId, Replica};
 use snic_front::wall_clock;
 use snic_store_etcd::{Campaign, EtcdConnection, Watching};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::history::{History, Piece};
 use crate::links::HostLinks;
 
 /// Events that wait for the replica's task. Each caller and each host has one at a time here.
 const EVENTS_MAX: usize = 4_096;
 /// How often time passes for the replica.
 const TICK: Duration = Duration::from_millis(100);
+/// So much of what was written before a replica begins to watch is read, for those who resume a watch there.
+const EARLIER_REVISIONS: i64 = 10_000;
 /// How long a replica that gave up its key waits before it stands for election again: others come first.
 const REST: Duration = Duration::from_secs(1);
 
@@ -131,6 +135,9 @@ pub(crate) struct Runner {
     asked: JoinSet<(u64, Result<Answer, Failed>)>,
     /// Of all records, while this replica keeps a copy.
     watching: Option<Watching>,
+    /// What that watch tells, for those who watch at this replica.
+    history: Arc<History>,
+    reading_earlier: JoinSet<()>,
     term: Option<Term>,
     steps_down: bool,
 }
@@ -139,7 +146,7 @@ impl Runner {
     pub fn new(
         settings: RunnerSettings,
         etcd: EtcdConnection,
-        links: Arc<HostLinks>,
+        (links, history): (Arc<HostLinks>, Arc<History>),
     ) -> (Self, RunnerHandle) {
         let (sender, messages) = mpsc::channel(EVENTS_MAX);
         let (leadership, told) = watch::channel(Leadership::Nobody);
@@ -155,6 +162,8 @@ impl Runner {
             last_call: 0,
             asked: JoinSet::new(),
             watching: None,
+            history,
+            reading_earlier: JoinSet::new(),
             term: None,
             steps_down: false,
         };
@@ -187,9 +196,7 @@ impl Runner {
                     self.handle(FleetEvent::Etcd { number, result });
                 }
                 told = next_of(self.watching.as_mut()) => {
-                    if matches!(told, Err(Failed::Compacted(_))) {
-                        self.watching = None;
-                    }
+                    self.told(&told);
                     self.handle(FleetEvent::Watched(told));
                 }
                 _ = ticks.tick() => self.handle(FleetEvent::Tick),
@@ -266,6 +273,33 @@ impl Runner {
         }
     }
 
+    /// Watches the records from a revision on.
+    fn watch(&mut self, watch: Watch) {
+        match self.etcd.watch(watch.clone()) {
+            Ok(watching) => self.watching = Some(watching),
+            // The replica reads all records instead.
+            Err(failed) => return tracing::error!(%failed, "the records cannot be watched"),
+        }
+        self.history.begin(watch.from);
+        let (etcd, history) = (self.etcd.clone(), Arc::clone(&self.history));
+        self.reading_earlier.abort_all();
+        self.reading_earlier.spawn(read_earlier(etcd, watch, history));
+    }
+
+    /// The watch of the records told something. A leader needs none for itself, but others read what it tells.
+    fn told(&mut self, told: &Result<Told, Failed>) {
+        match told {
+            Ok(told) => self.history.told(told),
+            Err(Failed::Compacted(begin)) => {
+                self.watching = None;
+                if self.replica.epoch().is_some() {
+                    self.watch(Watch { prefix: PREFIX.to_owned(), from: *begin });
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
     fn handle(&mut self, event: FleetEvent) {
         for effect in self.replica.handle(wall_clock(), event) {
             match effect {
@@ -273,11 +307,7 @@ impl Runner {
                     let etcd = self.etcd.clone();
                     self.asked.spawn(async move { (number, etcd.ask(&request).await) });
                 }
-                FleetEffect::Watch(watch) => match self.etcd.watch(watch) {
-                    Ok(watching) => self.watching = Some(watching),
-                    // The replica reads all records instead.
-                    Err(failed) => tracing::error!(%failed, "the records cannot be watched"),
-                },
+                FleetEffect::Watch(watch) => self.watch(watch),
                 FleetEffect::Reply { call, result } => {
                     if let Some(answer) = self.calls.remove(&call) {
                         // Whoever asked may have left.
@@ -288,6 +318,34 @@ impl Runner {
                 FleetEffect::Tell(notice) => tell(&notice),
                 FleetEffect::StepDown => self.steps_down = true,
             }
+        }
+    }
+}
+
+/// What was written to the records before a watch of them began, as far as etcd keeps it.
+async fn read_earlier(etcd: EtcdConnection, watch: Watch, history: Arc<History>) {
+    let mut from = Revision((watch.from.0 - EARLIER_REVISIONS).max(1));
+    let begins = u64::try_from(watch.from.0).unwrap_or_default().saturating_sub(1);
+    // Once more, where the history begins later.
+    for _ in 0..2 {
+        let watch = Watch { prefix: watch.prefix.clone(), from };
+        let Ok(mut earlier) = etcd.watch(watch) else { return };
+        let behind = u64::try_from(from.0).unwrap_or_default().saturating_sub(1);
+        let mut piece = Piece::behind(behind);
+        while piece.until() < begins {
+            match earlier.next().await {
+                Ok(told) => piece.told(&told),
+                Err(Failed::Compacted(begin)) => {
+                    from = begin;
+                    break;
+                }
+                Err(Failed::Unreachable(_)) => {}
+                Err(_) => return,
+            }
+            earlier.request_bookmark().await;
+        }
+        if piece.until() >= begins {
+            return history.earlier(piece);
         }
     }
 }
@@ -321,6 +379,9 @@ fn tell(notice: &FleetNotice) {
         }
         FleetNotice::DagMoved { name, from, to } => {
             tracing::info!(dag = %name, %from, %to, "the DAG has another place");
+        }
+        FleetNotice::DagPlaced { name, to } => {
+            tracing::info!(dag = %name, %to, "the DAG has a place again");
         }
         FleetNotice::DagUnplaced { name, why } => {
             tracing::warn!(dag = %name, ?why, "the DAG has no place");

@@ -24,6 +24,7 @@ use tonic::transport::ClientTlsConfig;
 use tonic_health::server::HealthReporter;
 
 use crate::asking::Asking;
+use crate::history::History;
 use crate::links::HostLinks;
 use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
 use crate::services::{Parts, Services, not_here};
@@ -95,7 +96,9 @@ impl FleetBound {
         let Self { front, settings } = self;
         let links = Arc::new(HostLinks::default());
         let address = settings.runner.elections.address.clone();
-        let (runner, handle) = Runner::new(settings.runner, etcd, Arc::clone(&links));
+        let history = Arc::new(History::default());
+        let owned = (Arc::clone(&links), Arc::clone(&history));
+        let (runner, handle) = Runner::new(settings.runner, etcd.clone(), owned);
         let stopping = front.stopping();
         let running = tokio::spawn(runner.run(stopping.clone()));
         let (images, kept) = (settings.images, settings.unnamed_images_kept);
@@ -108,6 +111,9 @@ impl FleetBound {
             images,
             upload_check: settings.upload_check,
             address,
+            etcd,
+            history,
+            stopping: stopping.clone(),
         };
         let services = Services::new(parts, &settings.front.limits);
         let (health, routes) = routes(services, settings.front.limits.message_bytes_max)?;

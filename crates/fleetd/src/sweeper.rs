@@ -79,7 +79,7 @@ async fn named(runner: &RunnerHandle) -> Result<BTreeSet<Digest>, Denied> {
     loop {
         let command = FleetCommand::List { of: FleetList::Bitstreams, after, most: LIST_MAX };
         let ask = FleetAsk { tenant: None, id: None, validate_only: false, command };
-        let FleetReply::Items { items, next } = runner.ask(ask).await? else {
+        let FleetReply::Items { items, next, .. } = runner.ask(ask).await? else {
             return Err(Denied::Invalid("the leader did not answer with a list".into()));
         };
         named.extend(items.into_iter().filter_map(|item| match item {

@@ -112,7 +112,7 @@ fn conditions(of: &FleetDag, reader: &Caller) -> Vec<v1::Condition> {
 }
 
 /// Reasons of hosts may name devices, and cards: these are for operators.
-fn unplaced(why: &Unplaced, is_operator: bool) -> String {
+pub(crate) fn unplaced(why: &Unplaced, is_operator: bool) -> String {
     match why {
         Unplaced::Waits(why) if is_operator => format!("it waits for room elsewhere: {why}"),
         Unplaced::Waits(_) => "it waits for room on another card".to_owned(),

@@ -4,19 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_controller::{AssignedCard, AssignedDag, AssignmentProgress, DagAssignment, FleetChange};
-use snic_domain::{CardId, DagName, DagSpec, Tenant};
+use snic_controller::{
+    AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, ControlError, DagAssignment,
+    FleetChange,
+};
+use snic_domain::{CardId, DagName, DagSpec, RegionId, Tenant};
 use snic_fleet::protocol::{HostChoice, Numbered};
 use snic_fleet::{AgentEvent, ServeRefused};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tonic::transport::Channel;
 
 use crate::host::{HostFailure, LinkedHost};
+use crate::served::{LOOK_SERVED_INTERVAL, News, Served, ServedDags};
 
 /// How often DAGs that are on their way are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// DAGs that are looked at together: a read on the controller's thread has a bound.
 const LOOKED_AT_MAX: usize = 256;
+/// Looks after which a DAG that was served, and has lost its place while it is changed, counts as lost.
+const FAILED_LOOKS_MAX: u32 = 20;
 /// Pause after the controller did not answer.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -33,6 +40,8 @@ pub(crate) struct ServedDag {
     pub name: DagName,
     pub spec: DagSpec,
     pub to: AssignedCard,
+    /// Where the fleet has it on the card.
+    pub ordered: HostChoice,
     pub tenant: Numbered<Tenant>,
     /// Whether the card serves it already, another way.
     pub is_change: bool,
@@ -42,7 +51,10 @@ pub(crate) struct ServedDag {
 #[derive(Debug)]
 struct PendingDag {
     to: AssignedCard,
+    ordered: Option<HostChoice>,
     is_change: bool,
+    /// Looks in a row that found it without a place.
+    failed: u32,
 }
 
 /// What a worker finds when it begins.
@@ -50,6 +62,8 @@ struct PendingDag {
 pub(crate) struct Resumed {
     /// DAGs that are on their way to their card.
     pub pending: Vec<(DagName, AssignedCard)>,
+    /// DAGs that their card has.
+    pub served: Vec<(DagName, AssignedCard)>,
     /// DAGs without a place.
     pub failed: Vec<(DagName, CardId)>,
 }
@@ -59,6 +73,9 @@ pub(crate) struct DagWorker {
     host: Arc<dyn LinkedHost>,
     outcomes: mpsc::Sender<AgentEvent>,
     pending: BTreeMap<DagName, PendingDag>,
+    served: ServedDags,
+    /// The link, while it is open.
+    links: watch::Receiver<Option<Channel>>,
     failed: Vec<(DagName, CardId)>,
     /// The last one that was looked at.
     looked_at: Option<DagName>,
@@ -69,13 +86,14 @@ impl DagWorker {
     pub fn new(
         host: Arc<dyn LinkedHost>,
         outcomes: mpsc::Sender<AgentEvent>,
-        count: watch::Sender<usize>,
+        (links, count): (watch::Receiver<Option<Channel>>, watch::Sender<usize>),
         resumed: Resumed,
     ) -> Self {
-        let pending = resumed.pending.into_iter();
-        let pending = pending.map(|(name, to)| (name, PendingDag { to, is_change: false }));
-        let (pending, failed) = (pending.collect(), resumed.failed);
-        Self { host, outcomes, pending, failed, looked_at: None, count }
+        let pending =
+            |(name, to)| (name, PendingDag { to, ordered: None, is_change: false, failed: 0 });
+        let pending = resumed.pending.into_iter().map(pending).collect();
+        let (served, failed) = (ServedDags::new(resumed.served), resumed.failed);
+        Self { host, outcomes, pending, served, links, failed, looked_at: None, count }
     }
 
     /// Works until there are no more jobs to come.
@@ -85,6 +103,8 @@ impl DagWorker {
         }
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut later_looks = interval(LOOK_SERVED_INTERVAL);
+        later_looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 job = jobs.recv() => match job {
@@ -93,6 +113,7 @@ impl DagWorker {
                     None => return,
                 },
                 _ = looks.tick(), if !self.pending.is_empty() => self.look().await,
+                _ = later_looks.tick() => self.look_at_served().await,
             }
             self.count.send_replace(self.pending.len());
         }
@@ -113,7 +134,8 @@ impl DagWorker {
     }
 
     async fn serve(&mut self, dag: ServedDag) {
-        let ServedDag { name, spec, to, tenant, is_change } = dag;
+        let ServedDag { name, spec, to, ordered, tenant, is_change } = dag;
+        self.served.forget(&name);
         let assignment = DagAssignment {
             name: name.clone(),
             tenant: tenant.of,
@@ -122,7 +144,10 @@ impl DagWorker {
             to: to.clone(),
         };
         match self.change(FleetChange::Assign(Box::new(assignment))).await {
-            Ok(()) => drop(self.pending.insert(name, PendingDag { to, is_change })),
+            Ok(()) => {
+                let ordered = Some(ordered);
+                self.pending.insert(name, PendingDag { to, ordered, is_change, failed: 0 });
+            }
             Err(reason) => {
                 self.pending.remove(&name);
                 self.refused(name, to, reason).await;
@@ -134,9 +159,8 @@ impl DagWorker {
         if self.pending.get(&name).is_some_and(|pending| pending.to.card == card) {
             self.pending.remove(&name);
         }
-        if let Err(reason) = self.change(FleetChange::Withdraw { name: name.clone(), card }).await {
-            tracing::error!(%name, reason, "a DAG of the fleet cannot be withdrawn");
-        }
+        self.served.forget_on(&name, &card);
+        self.withdraw(&name, &card).await;
     }
 
     /// Looks at some of those that are pending, each in its turn.
@@ -154,26 +178,28 @@ impl DagWorker {
     }
 
     async fn found(&mut self, name: DagName, found: Option<AssignedDag>) {
-        let Some(pending) = self.pending.get(&name) else { return };
+        let Some(pending) = self.pending.get_mut(&name) else { return };
         let to = pending.to.clone();
         match found.filter(|found| found.to == to).map(|found| found.progress) {
-            Some(AssignmentProgress::Pending) => {}
+            Some(AssignmentProgress::Pending) => pending.failed = 0,
             Some(AssignmentProgress::Applied(place)) => {
-                self.pending.remove(&name);
-                let mapping = place.mapping;
-                let choice = |reservation| Box::new(HostChoice { mapping, reservation });
-                let result = Ok(place.reservation.map(choice));
-                self.tell(name, to, result).await;
+                let ordered = self.pending.remove(&name).and_then(|of| of.ordered);
+                let choice = choice_of(*place);
+                self.served.begin(&name, Served::new(to.clone(), ordered, choice.clone()));
+                self.tell(name, to, Ok(choice.map(Box::new))).await;
             }
-            // What served it before is gone as well: it waits for a place here until the fleet has another one.
-            Some(AssignmentProgress::Failed(_)) if pending.is_change => {}
+            // What served it before is gone as well: it may find another place here.
+            Some(AssignmentProgress::Failed(why)) if pending.is_change => {
+                pending.failed += 1;
+                if pending.failed >= FAILED_LOOKS_MAX {
+                    self.pending.remove(&name);
+                    self.lost(name, to, reason_of(why)).await;
+                }
+            }
             Some(AssignmentProgress::Failed(why)) => {
                 self.pending.remove(&name);
-                let (name_of, card) = (name.clone(), to.card.clone());
-                let _ = self.change(FleetChange::Withdraw { name: name_of, card }).await;
-                let why = why.map(|why| why.to_string());
-                let why = why.unwrap_or_else(|| "its card cannot serve it any more".to_owned());
-                self.refused(name, to, why).await;
+                self.withdraw(&name, &to.card).await;
+                self.refused(name, to, reason_of(why)).await;
             }
             None => {
                 self.pending.remove(&name);
@@ -182,8 +208,53 @@ impl DagWorker {
         }
     }
 
+    /// Looks at cards, and at some of the DAGs that are served, each in its turn.
+    async fn look_at_served(&mut self) {
+        if self.links.has_changed().unwrap_or(false) {
+            let is_open = self.links.borrow_and_update().is_some();
+            self.served.link_changed(is_open);
+        }
+        let Ok(faults) = self.host.faults().await else { return };
+        if self.served.cards_are(&faults) {
+            // Nobody listens any more where the link was stopped.
+            let _ = self.outcomes.send(AgentEvent::Faults(faults)).await;
+        }
+        let names = self.served.next_names();
+        for (name, found) in self.host.progress(names).await.unwrap_or_default() {
+            match self.served.found(&name, found) {
+                None => {}
+                Some(News::Rearranged(to, choice)) => {
+                    let (card, choice) = (to.card, Box::new(choice));
+                    let _ = self.outcomes.send(AgentEvent::Rearranged { name, card, choice }).await;
+                }
+                Some(News::Lost(to, reason)) => self.lost(name, to, reason).await,
+            }
+        }
+    }
+
+    /// The fleet places it elsewhere: the controller forgets it.
+    async fn lost(&mut self, name: DagName, to: AssignedCard, reason: String) {
+        tracing::warn!(%name, reason, "a DAG of the fleet has lost its place");
+        self.withdraw(&name, &to.card).await;
+        let why = ServeRefused { reason, faulty: self.faulty(&to.card).await };
+        let AssignedCard { card, serial } = to;
+        let _ = self.outcomes.send(AgentEvent::Lost { name, card, serial, why }).await;
+    }
+
+    async fn withdraw(&self, name: &DagName, card: &CardId) {
+        let (name, card) = (name.clone(), card.clone());
+        if let Err(reason) = self.change(FleetChange::Withdraw { name: name.clone(), card }).await {
+            tracing::error!(%name, reason, "a DAG of the fleet cannot be withdrawn");
+        }
+    }
+
+    async fn faulty(&self, card: &CardId) -> Vec<RegionId> {
+        let mut faults = self.host.faults().await.unwrap_or_default();
+        faults.remove(card).unwrap_or_default().regions.into_iter().collect()
+    }
+
     async fn refused(&self, name: DagName, to: AssignedCard, reason: String) {
-        let faulty = self.host.faulty(to.card.clone()).await;
+        let faulty = self.faulty(&to.card).await;
         self.tell(name, to, Err(ServeRefused { reason, faulty })).await;
     }
 
@@ -197,4 +268,16 @@ impl DagWorker {
         // Nobody listens any more where the link was stopped.
         let _ = self.outcomes.send(AgentEvent::Served { name, card, serial, result }).await;
     }
+}
+
+/// Why a DAG has no place, in words.
+pub(crate) fn reason_of(why: Option<ControlError>) -> String {
+    let why = why.map(|why| why.to_string());
+    why.unwrap_or_else(|| "its card cannot serve it any more".to_owned())
+}
+
+/// Where a DAG is, if it borrows nothing.
+pub(crate) fn choice_of(place: AppliedPlace) -> Option<HostChoice> {
+    let AppliedPlace { mapping, reservation } = place;
+    reservation.map(|reservation| HostChoice { mapping, reservation })
 }

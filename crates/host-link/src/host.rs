@@ -1,8 +1,10 @@
 //! What the link asks of its host.
 
+use std::collections::BTreeMap;
+
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
-use snic_domain::{Bitstream, CardId, DagName, RegionId};
-use snic_fleet::protocol::Epoch;
+use snic_domain::{Bitstream, CardId, DagName};
+use snic_fleet::protocol::{CardFaults, Epoch};
 
 use crate::connection::LinkTls;
 
@@ -76,6 +78,9 @@ pub trait LinkedHost: Send + Sync + 'static {
         image: Vec<u8>,
     ) -> Result<(), HostFailure>;
 
-    /// Regions of a card that take nothing, as far as they are known.
-    async fn faulty(&self, card: CardId) -> Vec<RegionId>;
+    /// What of its cards takes nothing; cards without a fault are left out.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure>;
 }

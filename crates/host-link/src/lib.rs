@@ -18,6 +18,7 @@ mod dags;
 mod host;
 mod link;
 mod provisions;
+mod served;
 mod status;
 
 pub use connection::LinkTls;

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use snic_controller::{AssignedCard, AssignmentProgress, ProvisionName};
 use snic_domain::{CardId, DagName};
-use snic_fleet::protocol::{HostOrder, HostReport, Provisions};
+use snic_fleet::protocol::{HostChoice, HostOrder, HostReport, Provisions};
+use snic_fleet::records::PlaceRecord;
 use snic_fleet::{AgentEffect, AgentEvent, HostAgent};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -151,7 +152,7 @@ async fn agent_of(host: &Arc<dyn LinkedHost>) -> Result<(HostAgent, Resumed), Ho
     for (name, assigned) in host.assigned().await? {
         let AssignedCard { card, serial } = assigned.to.clone();
         match assigned.progress {
-            AssignmentProgress::Applied(_) => {}
+            AssignmentProgress::Applied(_) => resumed.served.push((name.clone(), assigned.to)),
             AssignmentProgress::Pending => {
                 resumed.pending.push((name.clone(), assigned.to));
             }
@@ -195,7 +196,8 @@ impl<'a> Session<'a> {
         let (channel, channels) = watch::channel(None);
         let (dag_count, mut pending_dags) = watch::channel(0);
         let (provision_count, mut pending_provisions) = watch::channel(0);
-        let worker = DagWorker::new(Arc::clone(host), outcomes.clone(), dag_count, resumed);
+        let links = (channels.clone(), dag_count);
+        let worker = DagWorker::new(Arc::clone(host), outcomes.clone(), links, resumed);
         let images = ProvisionWorker::new(Arc::clone(host), outcomes, channels, provision_count);
         let workers =
             [tokio::spawn(worker.run(dag_jobs)), tokio::spawn(images.run(provision_jobs))];
@@ -286,9 +288,11 @@ impl<'a> Session<'a> {
             AgentEffect::Remember(epoch) => self.host.remember(epoch).await?,
             AgentEffect::Report(report) => self.report(&report),
             AgentEffect::Serve { name, spec, place, tenant, changes } => {
-                let to = AssignedCard { card: place.card.card, serial: place.serial };
+                let PlaceRecord { card, serial, mapping, reservation } = *place;
+                let to = AssignedCard { card: card.card, serial };
+                let ordered = HostChoice { mapping, reservation };
                 let (spec, tenant, is_change) = (*spec, *tenant, changes.is_some());
-                let dag = Box::new(ServedDag { name, spec, to, tenant, is_change });
+                let dag = Box::new(ServedDag { name, spec, to, ordered, tenant, is_change });
                 self.dags.try_send(DagJob::Serve(dag)).map_err(|_| full())?;
             }
             AgentEffect::Stop { name, card } => {

@@ -139,6 +139,10 @@ impl Fleet {
                 self.delete(turn, &name, (etag.as_deref(), force), step)
             }
             FleetCommand::Get(name) => self.get(turn, &name),
+            FleetCommand::ExplainDag(name) => {
+                turn.own_dag(&name)?;
+                self.explain(&name)
+            }
             FleetCommand::List { of, after, most } => self.list(turn, (of, after), most),
             FleetCommand::FindHosts { constraints, policy, dag, most } => {
                 dag.as_ref().map_or(Ok(()), |(name, _)| turn.own_dag(name))?;

@@ -133,6 +133,7 @@ impl Fleet {
             leaving: None,
             refusals: Vec::new(),
             changes: None,
+            is_ready: false,
             generation: 1,
             meta: RecordMeta::new(self.journal.next_serial(), turn.now),
         };
@@ -151,7 +152,7 @@ impl Fleet {
         self.tenants.take(&name.tenant, usage);
         self.registry.uses.count_spec(&record.spec, true);
         let record = Versioned::new(record);
-        self.dags.insert(name.clone(), DagEntry { record, dag, usage, is_ready: false });
+        self.dags.insert(name.clone(), DagEntry { record, dag, usage });
         self.settle(&name, choice, Before::default(), step);
         self.placed(&name).expect("it was created just now")
     }
@@ -311,22 +312,7 @@ impl Fleet {
     }
 
     pub(super) fn dag_view(&self, name: &DagName) -> Option<FleetDag> {
-        let entry = self.dags.get(name)?;
-        let of = entry.of();
-        let place = of.place.as_ref();
-        Some(FleetDag {
-            name: name.clone(),
-            spec: of.spec.clone(),
-            constraints: of.constraints.clone(),
-            policy: of.policy,
-            card: place.map(|place| place.card.clone()),
-            serial: place.map(|place| place.serial),
-            unplaced: of.unplaced.clone(),
-            served_by: of.leaving.as_ref().map(|(card, _)| card.clone()),
-            is_ready: entry.is_ready,
-            generation: of.generation,
-            meta: of.meta,
-        })
+        self.dags.get(name).map(|entry| FleetDag::of(entry.of()))
     }
 
     pub(super) fn check_dag_etag(&self, name: &DagName, etag: Option<&str>) -> Result<(), Denied> {
@@ -403,7 +389,7 @@ impl Fleet {
             self.registry.uses.count_place(&old, false);
         }
         (record.unplaced, record.leaving, record.changes) = (None, leaving, changes);
-        entry.is_ready = false;
+        record.is_ready = false;
         step.put(dag_key(name), entry.record.bytes());
         let leaving = entry.of().leaving.clone();
         self.forget_unplaced(name);
@@ -425,8 +411,7 @@ impl Fleet {
         let Some(place) = record.place.as_mut().filter(|place| place.serial == serial) else {
             return;
         };
-        entry.is_ready = true;
-        let mut is_changed = false;
+        let mut is_changed = !std::mem::replace(&mut record.is_ready, true);
         if let Some(choice) = choice.filter(|of| of.mapping.card == place.card.card)
             && (&choice.mapping, &choice.reservation) != (&place.mapping, &place.reservation)
         {
@@ -465,7 +450,7 @@ impl Fleet {
         let record = entry.record.value_mut();
         let Some(place) = record.place.take_if(|place| place.serial == serial) else { return };
         self.registry.uses.count_place(&place, false);
-        entry.is_ready = false;
+        record.is_ready = false;
         record.refusals.push((place.card.clone(), reason));
         let before = record.changes.take().map(|old| (place.card.clone(), old));
         let serves = record.leaving.is_none().then_some(before).flatten();
@@ -484,6 +469,36 @@ impl Fleet {
         } else {
             self.place_again(name, step);
         }
+    }
+
+    /// Its host served it and cannot any longer. It waits for its turn to be placed again: when a card fails, many do.
+    pub(super) fn dag_lost(
+        &mut self,
+        name: &DagName,
+        serial: u64,
+        reason: &str,
+        step: &mut FleetStep,
+    ) {
+        let Some(entry) = self.dags.get_mut(name) else { return };
+        let record = entry.record.value_mut();
+        let Some(place) = record.place.take_if(|place| place.serial == serial) else { return };
+        self.registry.uses.count_place(&place, false);
+        (record.is_ready, record.changes) = (false, None);
+        if let Some(host) = self.hosts.get_mut(&place.card.host) {
+            host.desire_no_more(&place.card.card, name, serial);
+        }
+        self.inventory.release(name);
+        let why = format!("it has lost its place on {}: {reason}", place.card);
+        self.unplace(name, Unplaced::Waits(why), step);
+    }
+
+    /// Its host, which answers, does not serve it at the moment.
+    pub(super) fn not_ready(&mut self, name: &DagName, step: &mut FleetStep) {
+        let Some(entry) = self.dags.get_mut(name).filter(|entry| entry.of().is_ready) else {
+            return;
+        };
+        entry.record.value_mut().is_ready = false;
+        step.put(dag_key(name), entry.record.bytes());
     }
 
     /// A place for a DAG that has none; without one it waits.

@@ -159,6 +159,10 @@ impl Fleet {
                 }
                 tries += 1;
                 self.place_again(&name, step);
+                if let Some(to) = self.inventory.card_of(&name).cloned() {
+                    let name = name.clone();
+                    step.then(FleetEffect::Tell(FleetNotice::DagPlaced { name, to }));
+                }
                 self.waited_last = Some(name);
             }
             if let Some(at) = moving {

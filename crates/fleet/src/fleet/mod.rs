@@ -7,6 +7,7 @@ mod commands;
 mod dags;
 mod drains;
 mod evacuation;
+mod explain;
 mod reads;
 mod registry;
 mod reports;
@@ -65,8 +66,6 @@ struct DagEntry {
     record: Versioned<FleetDagRecord>,
     dag: Dag,
     usage: FleetUsage,
-    /// Its host said that it serves it.
-    is_ready: bool,
 }
 
 impl DagEntry {

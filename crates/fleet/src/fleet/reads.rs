@@ -111,7 +111,8 @@ impl Fleet {
             }
         }
         let next = if names.peek().is_some() { last } else { None };
-        Ok(FleetReply::Items { items, next })
+        let revision = self.journal.revision();
+        Ok(FleetReply::Items { items, next, revision })
     }
 
     /// Names of a kind behind one, in order.

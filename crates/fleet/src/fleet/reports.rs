@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{BitstreamId, CardId, DagName, Digest, Timestamp};
+use snic_domain::{BitstreamId, CardId, DagName, Digest, RegionId, Timestamp};
 use snic_planner::RegionCondition;
 
 use super::Fleet;
 use crate::journal::FleetStep;
 use crate::placement::HostImages;
-use crate::protocol::{Epoch, FleetEffect, FleetNotice, HostReport, MISSING_MAX, OrderKind};
+use crate::protocol::{
+    CardFaults, Epoch, FleetEffect, FleetNotice, HostReport, MISSING_MAX, OrderKind,
+};
 use crate::{FleetCard, HostId};
 
 /// What a beat says.
@@ -18,6 +20,7 @@ struct Heard {
     digests: BTreeMap<CardId, Digest>,
     provided: Digest,
     missing: BTreeSet<BitstreamId>,
+    faults: Option<BTreeMap<CardId, CardFaults>>,
 }
 
 impl Fleet {
@@ -33,11 +36,11 @@ impl Fleet {
             return true;
         }
         match report {
-            HostReport::Beat { epoch, sequence, digests, provided, missing } => {
+            HostReport::Beat { epoch, sequence, digests, provided, missing, faults } => {
                 if epoch > self.journal.epoch() {
                     return false;
                 }
-                let heard = Heard { epoch, sequence, digests, provided, missing };
+                let heard = Heard { epoch, sequence, digests, provided, missing, faults };
                 self.beat(now, host, heard, step);
             }
             HostReport::Has { epoch, provided } => {
@@ -55,17 +58,50 @@ impl Fleet {
                     self.dag_applied(&name, serial, choice.map(|of| *of), step);
                 }
             }
-            HostReport::Refused { name, serial, reason, faulty } => {
+            HostReport::Refused { name, serial, reason, faulty, was_served } => {
                 if let Some(card) = self.place_on(&name, serial, host) {
-                    for region in faulty {
-                        let faulty = RegionCondition::Faulty;
-                        let _ = self.inventory.set_condition(&card, region, faulty);
+                    self.regions_fail(&card, faulty);
+                    if was_served {
+                        self.dag_lost(&name, serial, &reason, step);
+                    } else {
+                        self.dag_refused(&name, serial, reason, step);
                     }
-                    self.dag_refused(&name, serial, reason, step);
                 }
             }
         }
         true
+    }
+
+    /// Nothing is planned on these regions until a beat says otherwise.
+    fn regions_fail(&mut self, card: &FleetCard, regions: Vec<RegionId>) {
+        let Some(state) = self.hosts.get(&card.host) else { return };
+        let mut faults = state.faults().clone();
+        faults.entry(card.card.clone()).or_default().regions.extend(regions);
+        faults.retain(|_, of| *of != CardFaults::default());
+        self.set_faults(&card.host, faults);
+    }
+
+    /// Mirrors what of a host's cards takes nothing: only what has changed.
+    fn set_faults(&mut self, host: &HostId, faults: BTreeMap<CardId, CardFaults>) {
+        let Some(state) = self.hosts.get_mut(host) else { return };
+        if *state.faults() == faults {
+            return;
+        }
+        let before = state.set_faults(faults.clone());
+        let cards: BTreeSet<&CardId> = before.keys().chain(faults.keys()).collect();
+        for card in cards.into_iter().filter(|card| before.get(*card) != faults.get(*card)) {
+            let at = FleetCard { host: host.clone(), card: card.clone() };
+            let of = faults.get(card).cloned().unwrap_or_default();
+            let regions = self.inventory.ledger(&at).map_or(0, |of| of.profile().regions.len());
+            for region in (0..regions).filter_map(|number| u8::try_from(number).ok()) {
+                let region = RegionId(region);
+                let condition = match of.is_gone || of.regions.contains(&region) {
+                    true => RegionCondition::Faulty,
+                    false => RegionCondition::Usable,
+                };
+                let _ = self.inventory.set_condition(&at, region, condition);
+            }
+        }
     }
 
     /// The card of a DAG's present place, if it is on this host.
@@ -79,7 +115,7 @@ impl Fleet {
     }
 
     fn beat(&mut self, now: Timestamp, host: &HostId, heard: Heard, step: &mut FleetStep) {
-        let Heard { epoch, sequence, digests, provided, missing } = heard;
+        let Heard { epoch, sequence, digests, provided, missing, faults } = heard;
         let leader = self.journal.epoch();
         let Some(state) = self.hosts.get_mut(host) else { return };
         if state.heard(now) {
@@ -89,14 +125,21 @@ impl Fleet {
             self.order(host, OrderKind::Greet, step);
             return;
         }
+        if let Some(faults) = faults {
+            self.set_faults(host, faults);
+        }
+        let Some(state) = self.hosts.get_mut(host) else { return };
         let was_in_step = state.is_in_step();
         let after = state.compare(sequence, &digests);
         if after.is_in_step && state.take_news() {
             let ready: Vec<(DagName, u64)> =
                 state.dags().map(|(name, serial)| (name.clone(), serial)).collect();
             for (name, serial) in ready {
-                if self.dags.get(&name).is_some_and(|entry| !entry.is_ready) {
-                    self.dag_applied(&name, serial, None, step);
+                if self.dags.get(&name).is_some_and(|entry| !entry.of().is_ready) {
+                    // A step for each: one transaction may not have room for all.
+                    let mut own = FleetStep::default();
+                    self.dag_applied(&name, serial, None, &mut own);
+                    self.journal.submit(own);
                 }
             }
         }
@@ -132,14 +175,19 @@ impl Fleet {
             let (name, card, serial) = (name.clone(), card.clone(), *serial);
             self.order(host, OrderKind::Remove { name, card, serial }, step);
         }
+        // A step for each, behind the orders before: one transaction may not have room for all.
+        self.journal.submit(std::mem::take(step));
         for (name, serial) in
             desired.iter().filter(|(name, serial)| dags.get(*name) != Some(*serial))
         {
+            let mut own = FleetStep::default();
             if self.is_place_on(name, *serial, host) {
-                self.order_put(name, step);
+                self.not_ready(name, &mut own);
+                self.order_put(name, &mut own);
             } else {
-                self.leaving_is(name, card, dags.get(name).copied(), step);
+                self.leaving_is(name, card, dags.get(name).copied(), &mut own);
             }
+            self.journal.submit(own);
         }
     }
 

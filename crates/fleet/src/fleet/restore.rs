@@ -127,7 +127,7 @@ impl Fleet {
             _ if place.is_none() => drop(self.waiting.insert(name.clone())),
             _ => {}
         }
-        self.dags.insert(name.clone(), DagEntry { record, dag, usage, is_ready: false });
+        self.dags.insert(name.clone(), DagEntry { record, dag, usage });
         if let Some(place) = place {
             self.registry.uses.count_place(&place, true);
             let (card, loads) = (&place.card, place.loads());

@@ -153,6 +153,14 @@ impl Inventory {
         choice.ok_or_else(|| Box::new(tried.refusal(&query)))
     }
 
+    /// How many hosts fail what, as far as that is seen without a plan; [`Constraint::NotTried`] counts those with nothing
+    /// known against them. Time O(cards).
+    pub fn survey(&self, request: &PlaceDag<'_>) -> BTreeMap<Constraint, usize> {
+        let dag = (&request.name.tenant, request.dag);
+        let query = Query::new(self, request.constraints, request.policy, Some(dag));
+        Tried::default().refusal(&query).hosts
+    }
+
     /// The placement of a DAG's new spec on the card where it is, in place of the mapping that it has; changes nothing.
     ///
     /// # Errors

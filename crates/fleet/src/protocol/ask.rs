@@ -209,6 +209,8 @@ pub enum FleetCommand {
     },
     /// Reads a record.
     Get(FleetName),
+    /// Reads why a DAG is where it is, or nowhere.
+    ExplainDag(DagName),
     /// Reads a page of records, by name. At most [`LIST_MAX`], and about a mebibyte.
     List {
         /// Of what.

@@ -133,6 +133,9 @@ pub enum HostReport {
         /// Bitstreams of these whose image it does not have yet; at most [`MISSING_MAX`], and then others may be missing.
         #[serde(default)]
         missing: BTreeSet<BitstreamId>,
+        /// What of its cards takes nothing; cards without a fault are left out. `None`: it does not say.
+        #[serde(default)]
+        faults: Option<BTreeMap<CardId, CardFaults>>,
     },
     /// All DAGs of a card, each with the serial of its place.
     Holds {
@@ -161,7 +164,7 @@ pub enum HostReport {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         choice: Option<Box<HostChoice>>,
     },
-    /// A DAG cannot be served, or not be changed: the host knows better what its card has.
+    /// A DAG cannot be served, not be changed, or not be served any longer: the host knows better what its card has.
     Refused {
         /// Its name.
         name: DagName,
@@ -171,7 +174,20 @@ pub enum HostReport {
         reason: String,
         /// Regions of the card that take nothing.
         faulty: Vec<RegionId>,
+        /// It was served there, and has lost its place.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        was_served: bool,
     },
+}
+
+/// What of a card takes nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CardFaults {
+    /// The whole card: it does not answer, or was removed.
+    pub is_gone: bool,
+    /// Regions that failed.
+    pub regions: BTreeSet<RegionId>,
 }
 
 /// Most bitstreams that a beat says are missing.

@@ -19,10 +19,12 @@ pub use ask::{
     ProjectChange,
 };
 pub use denied::{Denied, OverQuota};
-pub use host::{HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind, Provisions};
+pub use host::{
+    CardFaults, HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind, Provisions,
+};
 pub use reply::{
-    DrainProgress, FleetCounts, FleetDag, FleetHost, FleetItem, FleetProject, FleetReply,
-    FleetTenant, FleetUsage, HostCondition, PlacedDag,
+    DrainProgress, FleetCounts, FleetDag, FleetExplanation, FleetHost, FleetItem, FleetProject,
+    FleetReply, FleetTenant, FleetUsage, HostCondition, PlacedDag,
 };
 
 /// A leader's term: the revision at which its election key was created. A later leader has a larger one.
@@ -143,6 +145,13 @@ pub enum FleetNotice {
         name: DagName,
         /// Where it was.
         from: FleetCard,
+        /// Where it is.
+        to: FleetCard,
+    },
+    /// A DAG that had no place has one again.
+    DagPlaced {
+        /// Which.
+        name: DagName,
         /// Where it is.
         to: FleetCard,
     },

@@ -1,12 +1,16 @@
 //! What is answered.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use snic_domain::{Bandwidth, Bitstream, ByteSize, DagName, DagSpec, NtType, Quota, Tenant};
+use snic_domain::{
+    Bandwidth, Bitstream, ByteSize, CardModel, DagName, DagSpec, NtType, Quota, Tenant,
+};
 
 use super::{DrainArea, FleetName};
-use crate::placement::{CardConstraints, CardPolicy, HostSpec, RankedHost};
-use crate::records::{RecordMeta, ReservedFunctions, Unplaced};
-use crate::{FleetCard, HostId, ProjectId};
+use crate::placement::{CardConstraints, CardPolicy, Constraint, HostSpec, RankedHost};
+use crate::records::{FleetDagRecord, RecordMeta, ReservedFunctions, Unplaced};
+use crate::{FleetCard, HostId, ProjectId, RackId, ZoneId};
 
 /// What a tenant has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +127,26 @@ pub struct FleetDag {
     pub meta: RecordMeta,
 }
 
+impl FleetDag {
+    /// From its record.
+    pub fn of(record: &FleetDagRecord) -> Self {
+        let place = record.place.as_ref();
+        Self {
+            name: record.name.clone(),
+            spec: record.spec.clone(),
+            constraints: record.constraints.clone(),
+            policy: record.policy,
+            card: place.map(|place| place.card.clone()),
+            serial: place.map(|place| place.serial),
+            unplaced: record.unplaced.clone(),
+            served_by: record.leaving.as_ref().map(|(card, _)| card.clone()),
+            is_ready: record.is_ready,
+            generation: record.generation,
+            meta: record.meta,
+        }
+    }
+}
+
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FleetItem {
@@ -140,6 +164,21 @@ pub enum FleetItem {
     Dag(FleetDag),
     /// Functions that are kept for a machine.
     Reservation(ReservedFunctions),
+}
+
+/// Why a DAG is where it is, or nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetExplanation {
+    /// The DAG.
+    pub dag: FleetDag,
+    /// Model, zone and rack of its card.
+    pub at: Option<(CardModel, ZoneId, RackId)>,
+    /// How many regions of the card it uses.
+    pub regions: usize,
+    /// How many hosts would fail what if it were placed now; [`Constraint::NotTried`]: nothing is known against them.
+    pub hosts: BTreeMap<Constraint, usize>,
+    /// Cards that refused it since its last success, with reasons.
+    pub refusals: Vec<(FleetCard, String)>,
 }
 
 /// A DAG that was created or changed.
@@ -210,11 +249,16 @@ pub enum FleetReply {
         items: Vec<FleetItem>,
         /// The next page is behind this name; `None`: there is none.
         next: Option<FleetName>,
+        /// What was written up to this revision of etcd is in it; later changes may be.
+        #[serde(default)]
+        revision: u64,
     },
     /// The DAG is promised a card.
     Placed(PlacedDag),
     /// Each DAG is promised the card of its position.
     AllPlaced(Vec<PlacedDag>),
+    /// Why a DAG is where it is.
+    Explained(Box<FleetExplanation>),
     /// Hosts with room, the best first.
     Hosts(Vec<RankedHost>),
     /// Functions of this card are kept.

@@ -172,6 +172,12 @@ impl Book {
         let missing: Vec<_> = stored.iter().filter(|(at, of)| served.get(at) != Some(of)).collect();
         let more: Vec<_> = served.iter().filter(|(at, of)| stored.get(at) != Some(of)).collect();
         assert!(missing.is_empty() && more.is_empty(), "not served {missing:#?}, served {more:#?}");
+        let unready = records
+            .iter()
+            .filter_map(|record| dag(&record.key, &record.value))
+            .filter(|dag| dag.is_ready != dag.place.is_some());
+        let unready: Vec<_> = unready.map(|dag| dag.name).collect();
+        assert!(unready.is_empty(), "served and not called ready, or the reverse: {unready:?}");
         let unplaced = records
             .iter()
             .filter_map(|record| dag(&record.key, &record.value))

@@ -1,12 +1,12 @@
 //! A host: the agent, and a controller that decides on ledgers of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{BitstreamId, CardId, DagName};
 use snic_fleet::placement::HostSpec;
-use snic_fleet::protocol::{Epoch, HostReport, Provisions};
+use snic_fleet::protocol::{CardFaults, Epoch, HostReport, Provisions};
 use snic_fleet::records::PlaceRecord;
-use snic_fleet::{AgentEffect, AgentEvent, HostAgent};
+use snic_fleet::{AgentEffect, AgentEvent, HostAgent, ServeRefused};
 use snic_planner::{Ledger, PlanCatalogue};
 
 /// What an event has begun at a host.
@@ -29,6 +29,8 @@ pub struct SimHost {
     /// NT types, tenants and bitstreams with their images, as stored.
     pub provided: Provisions,
     pub is_isolated: bool,
+    /// Cards that do not answer.
+    pub failed: BTreeSet<CardId>,
 }
 
 impl SimHost {
@@ -39,7 +41,30 @@ impl SimHost {
             .collect();
         let (epoch, served, provided) = (Epoch::default(), BTreeMap::new(), Provisions::default());
         let agent = HostAgent::new(epoch, BTreeMap::new(), Provisions::default());
-        Self { agent, ledgers, served, epoch, provided, is_isolated: false }
+        let (is_isolated, failed) = (false, BTreeSet::new());
+        Self { agent, ledgers, served, epoch, provided, is_isolated, failed }
+    }
+
+    /// What of its cards takes nothing.
+    pub fn faults(&self) -> AgentEvent {
+        let gone = CardFaults { is_gone: true, ..CardFaults::default() };
+        AgentEvent::Faults(self.failed.iter().map(|card| (card.clone(), gone.clone())).collect())
+    }
+
+    /// A card fails: its controller forgets what the card served, and says so.
+    pub fn fail(&mut self, card: &CardId) -> Vec<AgentEvent> {
+        if !self.failed.insert(card.clone()) {
+            return Vec::new();
+        }
+        let ledger = self.ledgers.get_mut(card).expect("a card of the host");
+        let served = std::mem::take(self.served.entry(card.clone()).or_default());
+        let lost = served.into_iter().map(|(name, serial)| {
+            ledger.release(&name);
+            let why = ServeRefused { reason: "its card fails".to_owned(), faulty: Vec::new() };
+            AgentEvent::Lost { name, card: card.clone(), serial, why }
+        });
+        let lost: Vec<AgentEvent> = lost.collect();
+        std::iter::once(self.faults()).chain(lost).collect()
     }
 
     /// The agent forgets what it did not store; what the controller was doing is lost.
@@ -101,6 +126,9 @@ impl SimHost {
         let serves = self.served.get(card).and_then(|dags| dags.get(name));
         if serves.is_some_and(|serial| *serial > place.serial) {
             return Ok(());
+        }
+        if self.failed.contains(card) {
+            return Err("its card does not answer".to_owned());
         }
         let ledger = self.ledgers.get_mut(card).expect("a card of the host");
         for load in place.loads() {

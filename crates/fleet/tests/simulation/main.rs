@@ -45,6 +45,8 @@ fn every_seed() {
         counts.silent_answers,
         counts.evacuated,
         counts.refused_by_hosts,
+        counts.lost_places,
+        counts.placed_again,
         counts.replayed,
         counts.older_orders,
         counts.reservations,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use snic_domain::{
-    Bandwidth, BitstreamId, DagName, DagPatch, Quota, QuotaPatch, Tenant, TenantId, TenantPatch,
-    Timestamp,
+    Bandwidth, BitstreamId, CardId, DagName, DagPatch, Quota, QuotaPatch, Tenant, TenantId,
+    TenantPatch, Timestamp,
 };
 use snic_etcd::election::{Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Term};
 use snic_etcd::model::{EtcdModel, Mishap};
@@ -50,6 +50,8 @@ pub struct Counts {
     pub evacuated: u64,
     pub held: u64,
     pub refused_by_hosts: u64,
+    pub lost_places: u64,
+    pub placed_again: u64,
     pub replayed: u64,
     pub older_orders: u64,
     pub reservations: u64,
@@ -71,6 +73,8 @@ impl Counts {
         self.evacuated += other.evacuated;
         self.held += other.held;
         self.refused_by_hosts += other.refused_by_hosts;
+        self.lost_places += other.lost_places;
+        self.placed_again += other.placed_again;
         self.replayed += other.replayed;
         self.older_orders += other.older_orders;
         self.reservations += other.reservations;
@@ -430,6 +434,8 @@ impl World {
             What::Campaign(replica) => self.campaign(replica),
             What::Beat(id) => {
                 self.after(Duration::from_secs(1), What::Beat(id.clone()));
+                let faults = self.hosts[&id].faults();
+                self.host_event(&id, faults);
                 self.host_event(&id, AgentEvent::BeatDue);
             }
             What::Etcd { replica, number, request, is_told } => {
@@ -542,8 +548,10 @@ impl World {
 
     fn told(&mut self, of: usize, notice: &FleetNotice) {
         match notice {
-            FleetNotice::DagMoved { .. } => {
-                self.counts.evacuated += 1;
+            FleetNotice::DagMoved { .. } | FleetNotice::DagPlaced { .. } => {
+                let is_moved = matches!(notice, FleetNotice::DagMoved { .. });
+                self.counts.evacuated += u64::from(is_moved);
+                self.counts.placed_again += u64::from(!is_moved);
                 let replica = &mut self.replicas[of];
                 replica.moved += 1;
                 // Its time never goes back, whatever its clock does.
@@ -842,7 +850,9 @@ impl World {
         let of = self.rng.below(REPLICAS);
         let ids: Vec<HostId> = self.hosts.keys().cloned().collect();
         let id = ids[self.rng.below(ids.len())].clone();
-        match self.rng.below(12) {
+        match self.rng.below(14) {
+            12 => self.fail_card(&id),
+            13 => self.hosts.values_mut().for_each(|host| host.failed.clear()),
             0 => {
                 let replica = &mut self.replicas[of];
                 replica.replica = Replica::new(self.settings);
@@ -881,6 +891,16 @@ impl World {
         }
     }
 
+    /// A card of a host fails while its daemon runs, perhaps with DAGs on it.
+    pub fn fail_card(&mut self, id: &HostId) {
+        let cards: Vec<CardId> = self.hosts[id].ledgers.keys().cloned().collect();
+        let card = &cards[self.rng.below(cards.len())];
+        for event in self.hosts.get_mut(id).expect("a host").fail(card) {
+            self.counts.lost_places += u64::from(matches!(event, AgentEvent::Lost { .. }));
+            self.host_event(id, event);
+        }
+    }
+
     pub fn isolate(&mut self, hosts: &[HostId]) {
         for id in hosts {
             self.hosts.get_mut(id).expect("a host").is_isolated = true;
@@ -890,7 +910,10 @@ impl World {
     /// All faults end.
     pub fn reconnect(&mut self) {
         self.is_chaos = false;
-        self.hosts.values_mut().for_each(|host| host.is_isolated = false);
+        self.hosts.values_mut().for_each(|host| {
+            host.is_isolated = false;
+            host.failed.clear();
+        });
         for replica in &mut self.replicas {
             (replica.is_cut_off, replica.paused_until) = (false, Duration::ZERO);
         }

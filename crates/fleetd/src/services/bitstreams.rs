@@ -9,16 +9,16 @@ use snic_api::v1::bitstream_service_server::BitstreamService;
 use snic_controller::Caller;
 use snic_domain::{Bitstream, BitstreamId, NtType};
 use snic_fleet::protocol::{FleetCommand, FleetItem, FleetList, FleetName, FleetReply};
-use snic_fleet::records::RecordMeta;
+use snic_fleet::records::{FleetBitstreamRecord, RecordMeta};
 use snic_front::error::RETRY_SOON;
 use snic_front::fields::{etag, repeat_of, request_id};
 use snic_front::gate::{caller, passage};
 use snic_front::listing;
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_front::uploads::{self, Upload};
-use tokio_stream::Empty;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Streaming};
 
+use super::watching::{Event, Events, WatchSpec, read};
 use super::{RpcResult, Services, elsewhere, unexpected};
 use crate::wire;
 
@@ -86,11 +86,12 @@ impl BitstreamService for Services {
             let (bitstream, meta) = of_item(item).ok()?;
             Some((bitstream.id.to_string(), wire::bitstream(&bitstream, &meta)))
         };
-        let page = self.page(&caller, (&listing, FleetList::Bitstreams), name, item).await?;
+        let (page, revision) =
+            self.page(&caller, (&listing, FleetList::Bitstreams), name, item).await?;
         Ok(Response::new(v1::ListBitstreamsResponse {
             bitstreams: page.items,
             next_page_token: page.next_page_token,
-            revision: 0,
+            revision,
         }))
     }
 
@@ -122,13 +123,36 @@ impl BitstreamService for Services {
         Err(elsewhere("recommendations"))
     }
 
-    type WatchBitstreamsStream = Empty<Result<v1::WatchBitstreamsResponse, Status>>;
+    type WatchBitstreamsStream = Events<v1::WatchBitstreamsResponse>;
 
     async fn watch_bitstreams(
         &self,
-        _: Request<v1::WatchBitstreamsRequest>,
+        request: Request<v1::WatchBitstreamsRequest>,
     ) -> RpcResult<Self::WatchBitstreamsStream> {
-        Err(elsewhere("watches yet; list what you need"))
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let tenant = caller.tenant().cloned();
+        let reader = tenant.clone();
+        let event = move |event: Event<'_>, revision| {
+            let bitstream = match &event {
+                Event::Bookmark => None,
+                Event::Seen(_, record) => {
+                    let FleetBitstreamRecord { bitstream: of, meta } = read(record)?;
+                    let is_seen = reader.as_ref().is_none_or(|reader| of.is_loadable_by(reader));
+                    Some(is_seen.then(|| wire::bitstream(&of, &meta))?)
+                }
+                Event::Gone { name, .. } => {
+                    let id = BitstreamId::new(name).ok()?;
+                    let owner = id.owner();
+                    let is_other = owner.is_some() && reader.is_some() && owner != reader;
+                    (!is_other).then_some(())?;
+                    Some(v1::Bitstream { name: name::of_bitstream(&id), ..Default::default() })
+                }
+            };
+            Some(v1::WatchBitstreamsResponse { r#type: event.kind(), bitstream, revision })
+        };
+        let spec = WatchSpec { kind: "bitstreams/", tenant, is_of_tenant: false, event };
+        Ok(Response::new(self.watch(spec, resume).await?))
     }
 }
 

@@ -18,11 +18,11 @@ use snic_front::configurations;
 use snic_front::fields::{etag, repeat_of};
 use snic_front::gate::caller;
 use snic_front::listing;
-use tokio_stream::Empty;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
-use super::{RpcResult, Services, elsewhere, tenant_of_list, unexpected};
-use crate::wire;
+use super::watching::{Event, Events, WatchSpec, dag_of};
+use super::{RpcResult, Services, tenant_of_list, unexpected};
+use crate::{explanation, wire};
 
 #[tonic::async_trait]
 impl DagService for Services {
@@ -66,6 +66,14 @@ impl DagService for Services {
         let (repeat, validate_only) = (repeat_of(&request.request_id)?, request.validate_only);
         let mut all = Vec::new();
         for (index, one) in request.requests.into_iter().enumerate() {
+            let is_of_batch = if one.validate_only { Some("validate_only") } else { None };
+            let is_of_batch =
+                is_of_batch.or((!one.request_id.is_empty()).then_some("request_id"));
+            if let Some(field) = is_of_batch {
+                let text = "set it for the whole batch instead";
+                let wrong = ApiError::in_field(v1::ErrorReason::InvalidField, field, text);
+                return Err(wrong.within(&format!("requests[{index}]")).into());
+            }
             let new = self.read(&caller, &request.parent, one).await;
             all.push(new.map_err(|error| error.within(&format!("requests[{index}]")))?);
         }
@@ -105,11 +113,11 @@ impl DagService for Services {
             let dag = of_item(item).ok()?;
             Some((dag.name.to_string(), wire::dag(&dag, &caller)))
         };
-        let page = self.page(&caller, (&listing, of), name, item).await?;
+        let (page, revision) = self.page(&caller, (&listing, of), name, item).await?;
         Ok(Response::new(v1::ListDagsResponse {
             dags: page.items,
             next_page_token: page.next_page_token,
-            revision: 0,
+            revision,
         }))
     }
 
@@ -155,20 +163,44 @@ impl DagService for Services {
         Ok(Response::new(wire::decided(target, Verb::Delete, wire::nothing()).into()))
     }
 
-    type WatchDagsStream = Empty<Result<v1::WatchDagsResponse, Status>>;
+    type WatchDagsStream = Events<v1::WatchDagsResponse>;
 
     async fn watch_dags(
         &self,
-        _: Request<v1::WatchDagsRequest>,
+        request: Request<v1::WatchDagsRequest>,
     ) -> RpcResult<Self::WatchDagsStream> {
-        Err(elsewhere("watches yet; wait for operations, or list what you need"))
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let parent = name::tenant_or_all("parent", &request.parent).map_err(ApiError::from)?;
+        let tenant = self.watched_tenant(&caller, parent).await?;
+        let event = move |event: Event<'_>, revision| {
+            let dag = match &event {
+                Event::Bookmark => None,
+                Event::Seen(_, record) => Some(wire::dag(&dag_of(record)?, &caller)),
+                Event::Gone { name, .. } => {
+                    let (tenant, dag) = name.split_once('/')?;
+                    let name = format!("tenants/{tenant}/dags/{dag}");
+                    Some(v1::Dag { name, ..Default::default() })
+                }
+            };
+            Some(v1::WatchDagsResponse { r#type: event.kind(), dag, revision })
+        };
+        let spec = WatchSpec { kind: "dags/", tenant, is_of_tenant: true, event };
+        Ok(Response::new(self.watch(spec, request.resume_revision).await?))
     }
 
     async fn explain_dag(
         &self,
-        _: Request<v1::ExplainDagRequest>,
+        request: Request<v1::ExplainDagRequest>,
     ) -> RpcResult<v1::ExplainDagResponse> {
-        Err(elsewhere("explanations"))
+        let caller = caller(&request)?;
+        let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
+        match self.ask(&caller, None, FleetCommand::ExplainDag(name)).await? {
+            FleetReply::Explained(found) => {
+                Ok(Response::new(explanation::to_wire(&found, &caller).into()))
+            }
+            other => Err(unexpected(&other).into()),
+        }
     }
 }
 

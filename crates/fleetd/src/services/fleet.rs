@@ -98,7 +98,7 @@ impl FleetService for Services {
         let after = page.after().and_then(|key| HostId::new(key).ok()).map(FleetName::Host);
         let command = FleetCommand::List { of: FleetList::Hosts, after, most: page.limit() };
         match self.ask(&caller, None, command).await? {
-            FleetReply::Items { items, next } => {
+            FleetReply::Items { items, next, .. } => {
                 let hosts = items.into_iter().map(of_item).collect::<Result<Vec<_>, _>>()?;
                 let last = hosts.last().filter(|_| next.is_some());
                 let next_page_token =

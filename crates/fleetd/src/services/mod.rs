@@ -9,8 +9,10 @@ mod operations;
 mod projects;
 mod replica;
 mod tenants;
+mod watching;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use snic_api::error::ApiError;
 use snic_api::list::{Keyed, Listed, Listing};
@@ -24,10 +26,13 @@ use snic_front::settings::Limits;
 use snic_front::share::Places;
 use snic_front::uploads::UploadCheck;
 use snic_front::workshop::Workshop;
+use snic_store_etcd::EtcdConnection;
+use tokio::sync::watch;
 use tonic::Status;
 
 use crate::asking::Asking;
 use crate::error::of_denied;
+use crate::history::History;
 use crate::links::HostLinks;
 use crate::sweeper::KeptImages;
 
@@ -48,6 +53,11 @@ pub(crate) struct Parts {
     pub images: Arc<KeptImages>,
     pub upload_check: UploadCheck,
     pub address: String,
+    /// What watches begin with is read from here.
+    pub etcd: EtcdConnection,
+    /// What they go on with.
+    pub history: Arc<History>,
+    pub stopping: watch::Receiver<bool>,
 }
 
 /// What all services share. Cheap to clone.
@@ -59,12 +69,15 @@ struct Shared {
     uploads: Places,
     /// What takes a thread for more than a moment.
     workshop: Workshop,
+    /// Interval of bookmarks on an idle watch.
+    bookmark: Duration,
 }
 
 impl Services {
     pub fn new(parts: Parts, limits: &Limits) -> Self {
         let uploads = Places::uploads(limits.uploads_max, limits.uploads_per_caller_max);
-        Self(Arc::new(Shared { parts, uploads, workshop: Workshop::new(WORKSHOP_THREADS) }))
+        let (workshop, bookmark) = (Workshop::new(WORKSHOP_THREADS), limits.bookmark);
+        Self(Arc::new(Shared { parts, uploads, workshop, bookmark }))
     }
 
     /// Asks for a change or reads.
@@ -138,21 +151,23 @@ impl Services {
         }
     }
 
-    /// One page of a list. `name` gives the record behind which a piece begins, `item` the key and the message.
+    /// One page of a list, and the revision that it includes: a watch from there misses no change. `name` gives the record behind which a piece begins, `item` the key and the message.
     async fn page<M: Listed>(
         &self,
         caller: &Caller,
         (listing, of): (&Listing, FleetList),
         name: impl Fn(&str) -> Option<FleetName> + Send,
         item: impl Fn(FleetItem) -> Option<Keyed<M>> + Send,
-    ) -> Result<Page<M>, ApiError> {
+    ) -> Result<(Page<M>, u64), ApiError> {
         let mut pieces = listing.begin::<M>(PAGE_BYTES_MAX)?;
+        let mut begun = None;
         loop {
             let (after, most) = pieces.next();
-            let piece = self.piece(caller, &of, after.and_then(&name), most).await?;
+            let (piece, revision) = self.piece(caller, &of, after.and_then(&name), most).await?;
+            let revision = *begun.get_or_insert(revision);
             let piece = piece.into_iter().filter_map(&item).collect();
             if let Some(page) = pieces.add(piece)? {
-                return Ok(page);
+                return Ok((page, revision));
             }
         }
     }
@@ -164,16 +179,18 @@ impl Services {
         of: &FleetList,
         after: Option<FleetName>,
         most: usize,
-    ) -> Result<Vec<FleetItem>, ApiError> {
+    ) -> Result<(Vec<FleetItem>, u64), ApiError> {
         let (mut found, mut after) = (Vec::new(), after);
+        let mut begun = None;
         loop {
             let wanted = (most - found.len()).min(LIST_MAX);
             let command = FleetCommand::List { of: of.clone(), after, most: wanted };
             match self.ask(caller, None, command).await? {
-                FleetReply::Items { items, next } => {
+                FleetReply::Items { items, next, revision } => {
+                    let revision = *begun.get_or_insert(revision);
                     found.extend(items);
                     if next.is_none() || found.len() >= most {
-                        return Ok(found);
+                        return Ok((found, revision));
                     }
                     after = next;
                 }

@@ -7,14 +7,14 @@ use snic_api::v1;
 use snic_api::v1::network_task_service_server::NetworkTaskService;
 use snic_domain::{NtType, NtTypeId};
 use snic_fleet::protocol::{FleetCommand, FleetItem, FleetList, FleetName, FleetReply};
-use snic_fleet::records::RecordMeta;
+use snic_fleet::records::{FleetNtRecord, RecordMeta};
 use snic_front::fields::{etag, repeat_of};
 use snic_front::gate::caller;
 use snic_front::listing;
-use tokio_stream::Empty;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
-use super::{RpcResult, Services, elsewhere, unexpected};
+use super::watching::{Event, Events, WatchSpec, read};
+use super::{RpcResult, Services, unexpected};
 use crate::wire;
 
 fn of_item(item: FleetItem) -> Result<(NtType, RecordMeta), ApiError> {
@@ -62,11 +62,11 @@ impl NetworkTaskService for Services {
             let (nt, meta) = of_item(item).ok()?;
             Some((nt.id.to_string(), wire::nt_type(&nt, &meta)))
         };
-        let page = self.page(&caller, (&listing, FleetList::Nts), name, item).await?;
+        let (page, revision) = self.page(&caller, (&listing, FleetList::Nts), name, item).await?;
         Ok(Response::new(v1::ListNtTypesResponse {
             nt_types: page.items,
             next_page_token: page.next_page_token,
-            revision: 0,
+            revision,
         }))
     }
 
@@ -84,12 +84,35 @@ impl NetworkTaskService for Services {
         Ok(Response::new(v1::DeleteNtTypeResponse {}))
     }
 
-    type WatchNtTypesStream = Empty<Result<v1::WatchNtTypesResponse, Status>>;
+    type WatchNtTypesStream = Events<v1::WatchNtTypesResponse>;
 
     async fn watch_nt_types(
         &self,
-        _: Request<v1::WatchNtTypesRequest>,
+        request: Request<v1::WatchNtTypesRequest>,
     ) -> RpcResult<Self::WatchNtTypesStream> {
-        Err(elsewhere("watches yet; list what you need"))
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let tenant = caller.tenant().cloned();
+        let reader = tenant.clone();
+        let event = move |event: Event<'_>, revision| {
+            let nt_type = match &event {
+                Event::Bookmark => None,
+                Event::Seen(_, record) => {
+                    let FleetNtRecord { nt, meta } = read(record)?;
+                    let is_seen = reader.as_ref().is_none_or(|reader| nt.is_visible_to(reader));
+                    Some(is_seen.then(|| wire::nt_type(&nt, &meta))?)
+                }
+                Event::Gone { name, was_seen } => {
+                    let id = NtTypeId::new(name).ok()?;
+                    let is_seen =
+                        *was_seen || reader.as_ref().is_none_or(|reader| id.is_owned_by(reader));
+                    is_seen.then_some(())?;
+                    Some(v1::NtType { name: name::of_nt_type(&id), ..Default::default() })
+                }
+            };
+            Some(v1::WatchNtTypesResponse { r#type: event.kind(), nt_type, revision })
+        };
+        let spec = WatchSpec { kind: "nt-types/", tenant, is_of_tenant: false, event };
+        Ok(Response::new(self.watch(spec, resume).await?))
     }
 }

@@ -2,16 +2,21 @@
 
 use std::time::{Duration, Instant};
 
+use snic_api::convert::name;
 use snic_api::error::ApiError;
+use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::operation_service_server::OperationService;
 use snic_controller::Caller;
+use snic_domain::DagName;
+use snic_fleet::protocol::{FleetItem, FleetList, FleetName, LIST_MAX};
 use snic_front::gate::{Deadline, caller};
+use snic_front::listing;
 use snic_front::settings::WAIT_MAX;
-use tokio_stream::Empty;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
-use super::{RpcResult, Services, elsewhere};
+use super::watching::{Event, Events, WatchSpec, dag_of};
+use super::{PAGE_BYTES_MAX, RpcResult, Services, elsewhere, tenant_of_list};
 use crate::wire;
 
 /// How often a wait looks at the DAG.
@@ -50,16 +55,53 @@ impl OperationService for Services {
 
     async fn list_operations(
         &self,
-        _: Request<v1::ListOperationsRequest>,
+        request: Request<v1::ListOperationsRequest>,
     ) -> RpcResult<v1::ListOperationsResponse> {
-        Err(elsewhere("list of operations; look at the DAGs"))
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let running_only = if request.running_only { "true" } else { "false" };
+        let query = Query::of("ListOperations")
+            .with("target", &request.target)
+            .with("running_only", running_only);
+        let listing = listing!(v1::Operation, query, request)?;
+        let wanted = |of: &v1::Operation| {
+            let target = of.metadata.as_ref().map(|of| of.target.as_str());
+            let is_of_target = request.target.is_empty() || target == Some(request.target.as_str());
+            is_of_target && !(request.running_only && of.done)
+        };
+        let mut pieces = listing.begin::<v1::Operation>(PAGE_BYTES_MAX)?;
+        let mut begun = None;
+        loop {
+            let (after, most) = pieces.next();
+            let after = after.and_then(|key| name::dag("page_token", key).ok());
+            let (piece, revision) = self.operations(&caller, after, (most, &wanted)).await?;
+            let revision = *begun.get_or_insert(revision);
+            if let Some(page) = pieces.add(piece)? {
+                return Ok(Response::new(v1::ListOperationsResponse {
+                    operations: page.items,
+                    next_page_token: page.next_page_token,
+                    revision,
+                }));
+            }
+        }
     }
 
+    /// What a host was told to do cannot be taken back: it may have begun.
     async fn cancel_operation(
         &self,
-        _: Request<v1::CancelOperationRequest>,
+        request: Request<v1::CancelOperationRequest>,
     ) -> RpcResult<v1::CancelOperationResponse> {
-        Err(elsewhere("cancellation; delete the DAG"))
+        let caller = caller(&request)?;
+        let name = request.into_inner().name;
+        let found = self.operation(&caller, &name).await?;
+        let text = match found.done {
+            true => format!("{name} has ended"),
+            false => {
+                format!("{name} may have reached its host; delete the DAG, or update it again")
+            }
+        };
+        let refused = ApiError::new(v1::ErrorReason::NotCancellable, &text);
+        Err(refused.precondition("STATE", &name, text).into())
     }
 
     async fn delete_operation(
@@ -69,17 +111,59 @@ impl OperationService for Services {
         Err(elsewhere("deletion of operations, which go with their DAGs"))
     }
 
-    type WatchOperationsStream = Empty<Result<v1::WatchOperationsResponse, Status>>;
+    type WatchOperationsStream = Events<v1::WatchOperationsResponse>;
 
+    /// An operation goes with its DAG. That is not told: it was no end of the operation.
     async fn watch_operations(
         &self,
-        _: Request<v1::WatchOperationsRequest>,
+        request: Request<v1::WatchOperationsRequest>,
     ) -> RpcResult<Self::WatchOperationsStream> {
-        Err(elsewhere("watches yet; wait for each operation"))
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let tenant = caller.tenant().cloned();
+        let event = move |event: Event<'_>, revision| {
+            let operation = match &event {
+                Event::Bookmark => None,
+                Event::Seen(_, record) => Some(wire::operation(&dag_of(record)?, &caller)),
+                Event::Gone { .. } => return None,
+            };
+            Some(v1::WatchOperationsResponse { r#type: event.kind(), operation, revision })
+        };
+        let spec = WatchSpec { kind: "dags/", tenant, is_of_tenant: true, event };
+        Ok(Response::new(self.watch(spec, resume).await?))
     }
 }
 
 impl Services {
+    /// So many wanted operations behind a DAG, fewer only at the end of the list, each with the name of its DAG; and the
+    /// revision that they include.
+    async fn operations(
+        &self,
+        caller: &Caller,
+        after: Option<DagName>,
+        (most, wanted): (usize, &(impl Fn(&v1::Operation) -> bool + Sync)),
+    ) -> Result<(Vec<(String, v1::Operation)>, u64), ApiError> {
+        let of = FleetList::Dags(tenant_of_list(caller, None));
+        let (mut found, mut after, mut begun) = (Vec::new(), after, None);
+        loop {
+            let (piece, revision) =
+                self.piece(caller, &of, after.take().map(FleetName::Dag), LIST_MAX).await?;
+            let revision = *begun.get_or_insert(revision);
+            let is_end = piece.len() < LIST_MAX;
+            for item in piece {
+                let FleetItem::Dag(dag) = item else { continue };
+                after = Some(dag.name.clone());
+                let operation = wire::operation(&dag, caller);
+                if found.len() < most && wanted(&operation) {
+                    found.push((dag.name.to_string(), operation));
+                }
+            }
+            if is_end || found.len() >= most {
+                return Ok((found, revision));
+            }
+        }
+    }
+
     /// The operation with this name, of a DAG that the caller may see.
     async fn operation(&self, caller: &Caller, name: &str) -> Result<v1::Operation, ApiError> {
         let absent = || ApiError::not_found("operation", name);

@@ -86,7 +86,7 @@ impl ProjectService for Services {
         let after = page.after().and_then(|key| ProjectId::new(key).ok()).map(FleetName::Project);
         let command = FleetCommand::List { of: FleetList::Projects, after, most: page.limit() };
         match self.ask(&caller, None, command).await? {
-            FleetReply::Items { items, next } => {
+            FleetReply::Items { items, next, .. } => {
                 let found = items.into_iter().map(of_item).collect::<Result<Vec<_>, _>>()?;
                 let last = found.last().filter(|_| next.is_some());
                 let next_page_token =

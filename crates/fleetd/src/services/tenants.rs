@@ -7,15 +7,17 @@ use snic_api::v1;
 use snic_api::v1::tenant_service_server::TenantService;
 use snic_domain::TenantId;
 use snic_fleet::protocol::{
-    FleetCommand, FleetItem, FleetList, FleetName, FleetReply, FleetTenant, ProjectChange,
+    FleetCommand, FleetItem, FleetList, FleetName, FleetReply, FleetTenant, FleetUsage,
+    ProjectChange,
 };
+use snic_fleet::records::FleetTenantRecord;
 use snic_front::fields::{etag, repeat_of};
 use snic_front::gate::caller;
 use snic_front::listing;
-use tokio_stream::Empty;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
-use super::{RpcResult, Services, elsewhere, unexpected};
+use super::watching::{Event, Events, WatchSpec, read};
+use super::{RpcResult, Services, unexpected};
 use crate::wire;
 
 fn of_item(item: FleetItem) -> Result<FleetTenant, ApiError> {
@@ -64,11 +66,12 @@ impl TenantService for Services {
             let tenant = of_item(item).ok()?;
             Some((tenant.tenant.id.to_string(), wire::tenant(&tenant)))
         };
-        let page = self.page(&caller, (&listing, FleetList::Tenants), name, item).await?;
+        let (page, revision) =
+            self.page(&caller, (&listing, FleetList::Tenants), name, item).await?;
         Ok(Response::new(v1::ListTenantsResponse {
             tenants: page.items,
             next_page_token: page.next_page_token,
-            revision: 0,
+            revision,
         }))
     }
 
@@ -103,12 +106,43 @@ impl TenantService for Services {
         Ok(Response::new(v1::DeleteTenantResponse { operation: None }))
     }
 
-    type WatchTenantsStream = Empty<Result<v1::WatchTenantsResponse, Status>>;
+    type WatchTenantsStream = Events<v1::WatchTenantsResponse>;
 
+    /// What a tenant uses is no record of it, and is left out.
     async fn watch_tenants(
         &self,
-        _: Request<v1::WatchTenantsRequest>,
+        request: Request<v1::WatchTenantsRequest>,
     ) -> RpcResult<Self::WatchTenantsStream> {
-        Err(elsewhere("watches yet; list what you need"))
+        let caller = caller(&request)?;
+        let resume = request.into_inner().resume_revision;
+        let tenant = caller.tenant().cloned();
+        let reader = tenant.clone();
+        let event = move |event: Event<'_>, revision| {
+            let tenant = match &event {
+                Event::Bookmark => None,
+                Event::Seen(_, record) => {
+                    let of: FleetTenantRecord = read(record)?;
+                    let is_seen = reader.as_ref().is_none_or(|reader| *reader == of.tenant.id);
+                    let of = FleetTenant {
+                        tenant: of.tenant,
+                        project: of.project,
+                        usage: FleetUsage::default(),
+                        dominant_share_ppb: 0,
+                        is_leaving: of.is_leaving,
+                        meta: of.meta,
+                    };
+                    let told = v1::Tenant { usage: None, ..wire::tenant(&of) };
+                    Some(is_seen.then_some(told)?)
+                }
+                Event::Gone { name, .. } => {
+                    let id = TenantId::new(name).ok()?;
+                    reader.as_ref().is_none_or(|reader| *reader == id).then_some(())?;
+                    Some(v1::Tenant { name: name::of_tenant(&id), ..Default::default() })
+                }
+            };
+            Some(v1::WatchTenantsResponse { r#type: event.kind(), tenant, revision })
+        };
+        let spec = WatchSpec { kind: "tenants/", tenant, is_of_tenant: false, event };
+        Ok(Response::new(self.watch(spec, resume).await?))
     }
 }

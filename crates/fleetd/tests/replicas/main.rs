@@ -13,3 +13,4 @@ mod images;
 mod operators;
 mod rig;
 mod tenants;
+mod watching;

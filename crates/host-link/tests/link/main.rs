@@ -87,6 +87,29 @@ async fn an_order_is_carried_out_after_its_epoch_is_remembered_and_its_end_is_to
     link.stop().await;
 }
 
+/// A DAG that loses its place long after it was served is given up on the host, told of, and not held any more.
+#[tokio::test]
+async fn a_place_that_is_lost_later_is_told() {
+    let authority = Authority::new();
+    let host = MemoryHost::new(&authority);
+    let mut replica = Replica::start(&authority).await;
+    let link = link(&[&replica], &host);
+    let mut orders = within(replica.linked()).await;
+    orders.send(5, 1, put(7));
+    applied(&mut orders, 7).await;
+    host.fail_later(true);
+    let lost = report(&mut orders, |report| match report {
+        HostReport::Refused { serial, was_served, .. } => Some((serial, was_served)),
+        _ => None,
+    });
+    assert_eq!(lost.await, (7, true));
+    within(host.until(Said::Withdrawn(name()))).await;
+    host.fail_later(false);
+    orders.send(5, 2, put(8));
+    applied(&mut orders, 8).await;
+    link.stop().await;
+}
+
 /// What is not durable is not acted on: the order is carried out once the epoch could be stored.
 #[tokio::test]
 async fn nothing_is_done_for_an_epoch_that_cannot_be_remembered() {

@@ -1,7 +1,10 @@
 //! What the link to a fleet reads and changes.
 
+use std::collections::BTreeMap;
+
 use snic_controller::{
-    AssignedDag, Caller, Command, Controller, FleetChange, Provision, ProvisionName, Reply, Request,
+    AssignedDag, Caller, CardHealth, CardView, Command, Controller, FleetChange, Provision,
+    ProvisionName, Reply, Request,
 };
 use snic_domain::{Bitstream, CardId, DagName, NtType, NtTypeId, RegionId, RegionState};
 use snic_front::share::{CallerFlow, CallerLevel};
@@ -67,15 +70,19 @@ impl ControlPlane {
         .await
     }
 
-    /// The regions of a card that take nothing.
+    /// All cards that were ever seen: whether each does not answer, and its regions that take nothing.
     ///
     /// # Errors
     /// The control plane has ended, or too many calls wait.
-    pub async fn faulty_regions(&self, card: CardId) -> Result<Vec<RegionId>, ShellError> {
-        self.read_for_fleet(move |controller| {
-            let regions = controller.card_view(&card).map(|view| view.regions).unwrap_or_default();
-            let faulty = regions.into_iter().filter(|(_, state)| *state == RegionState::Faulty);
-            faulty.map(|(region, _)| region).collect()
+    pub async fn card_faults(&self) -> Result<BTreeMap<CardId, (bool, Vec<RegionId>)>, ShellError> {
+        self.read_for_fleet(|controller| {
+            let of = |view: CardView| {
+                let is_lost = matches!(view.health, CardHealth::Lost(_));
+                let faulty = |(_, state): &(_, RegionState)| *state == RegionState::Faulty;
+                let regions = view.regions.into_iter().filter(faulty);
+                (view.card, (is_lost, regions.map(|(region, _)| region).collect()))
+            };
+            controller.cards().map(of).collect()
         })
         .await
     }

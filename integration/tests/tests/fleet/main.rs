@@ -9,7 +9,7 @@ mod cluster;
 mod rig;
 
 use cluster::{Cluster, eventually, in_time, runtime};
-use rig::Fleet;
+use rig::{Cards, Fleet};
 use snic_api::fleet_v1::host::Condition;
 use snic_api::v1::dag::State;
 
@@ -67,5 +67,33 @@ fn dags_of_a_lost_host_move_and_are_served_once() {
         fleet.restart_host(lost).await;
         eventually(async || fleet.condition(lost).await == Ok(Condition::InStep)).await;
         assert_eq!(fleet.served_once(&dags).await, now, "they stay");
+    }));
+}
+
+/// A card fails under a daemon that goes on: what it served gets a place on another host, and stays there when the card
+/// is back.
+#[test]
+fn dags_of_a_lost_card_move_to_another_host() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let fleet = Fleet::start_with(cluster, 1, (2, Cards::Software)).await;
+        let dags = ["one", "two"];
+        for dag in dags {
+            fleet.create(0, dag, 1).await;
+        }
+        let lost = fleet.served_once(&dags).await[0];
+        fleet.take_card(lost);
+        eventually(async || fleet.state(0, "one").await != Ok(State::Ready)).await;
+        let other = 1 - lost;
+        eventually(async || fleet.on_host(other).await.len() == dags.len()).await;
+        assert_eq!(fleet.served_once(&dags).await, [other; 2]);
+        for dag in dags {
+            eventually(async || fleet.state(0, dag).await == Ok(State::Ready)).await;
+        }
+        assert_eq!(fleet.condition(lost).await, Ok(Condition::InStep), "its daemon answers");
+        fleet.give_card_back(lost);
+        fleet.create(0, "three", 1).await;
+        let served = fleet.served_once(&["one", "two", "three"]).await;
+        assert_eq!(served.iter().filter(|host| **host == other).count(), 3, "{served:?}");
     }));
 }

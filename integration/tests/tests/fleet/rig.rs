@@ -76,6 +76,15 @@ impl Drop for Host {
     }
 }
 
+/// Which cards hosts have.
+#[derive(Debug, Clone, Copy)]
+pub enum Cards {
+    /// Inside the daemon.
+    Simulated,
+    /// A process each.
+    Software,
+}
+
 /// A fleet.
 pub struct Fleet {
     replicas: Vec<Replica>,
@@ -97,6 +106,15 @@ pub fn name(dag: &str) -> DagName {
 impl Fleet {
     /// So many replicas and hosts on this etcd, which all answer, with the catalogue and tenant acme.
     pub async fn start(cluster: Cluster, replicas: usize, hosts: usize) -> Self {
+        Self::start_with(cluster, replicas, (hosts, Cards::Simulated)).await
+    }
+
+    /// The same with cards of a kind.
+    pub async fn start_with(
+        cluster: Cluster,
+        replicas: usize,
+        (hosts, cards): (usize, Cards),
+    ) -> Self {
         let home = Home::new();
         pki(&home, "init").unwrap();
         for who in ["operator/root", "tenant/acme"] {
@@ -108,7 +126,7 @@ impl Fleet {
         }
         println!("{} leads", fleet.leader().await);
         for number in 0..hosts {
-            fleet.add_host(number).await;
+            fleet.add_host(number, cards).await;
         }
         let root = fleet.client(0, "operator-root");
         root.register(&builtin().unwrap()).await;
@@ -146,17 +164,21 @@ impl Fleet {
     }
 
     /// Registers a host with what it says of itself, and starts it.
-    async fn add_host(&mut self, number: usize) {
+    async fn add_host(&mut self, number: usize, cards: Cards) {
         pki(&self.home, &format!("issue host/h{number}")).unwrap();
         let home = Home::new();
         let endpoints: Vec<_> = self.replicas.iter().map(|of| of.address.clone()).collect();
-        home.write_settings(&format!(
+        let fleet = format!(
             "[fleet]\nendpoints = {endpoints:?}\nca = {:?}\ncertificate = {:?}\nkey = {:?}\n\
              beat_ms = 200",
             self.pki("ca.pem"),
             self.pki(&format!("host-h{number}.pem")),
             self.pki(&format!("host-h{number}.key")),
-        ));
+        );
+        match cards {
+            Cards::Simulated => home.write_settings(&fleet),
+            Cards::Software => home.write_soft_settings(&fleet),
+        }
         let settings = home.settings();
         let told = shell(
             &home,
@@ -258,6 +280,24 @@ impl Fleet {
     pub fn kill_host(&mut self, host: usize) {
         println!("host h{host} is killed");
         drop(self.hosts[host].daemon.take().map(DaemonProcess::kill));
+    }
+
+    /// A host's software card ends, and cannot be started again until that is given back.
+    pub fn take_card(&self, host: usize) {
+        let home = &self.hosts[host].home;
+        let (folder, aside) = (home.card_folder(), home.path().join("aside"));
+        let pid = home.card_pid().expect("it runs");
+        std::fs::rename(&folder, &aside).unwrap();
+        std::fs::write(&folder, "").unwrap();
+        let process = rustix::process::Pid::from_raw(pid.cast_signed()).expect("it is no zero");
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+        println!("the card of host h{host} is gone");
+    }
+
+    pub fn give_card_back(&self, host: usize) {
+        let home = &self.hosts[host].home;
+        std::fs::remove_file(home.card_folder()).unwrap();
+        std::fs::rename(home.path().join("aside"), home.card_folder()).unwrap();
     }
 
     pub async fn restart_host(&mut self, host: usize) {
