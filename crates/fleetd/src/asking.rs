@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use snic_api::fleet_v1::AskRequest;
 use snic_api::fleet_v1::replica_service_client::ReplicaServiceClient;
 use snic_fleet::protocol::{Denied, FleetAsk, FleetCommand, FleetReply};
+use tokio::sync::watch;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
 
@@ -27,14 +28,22 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Asking {
     own: RunnerHandle,
-    tls: ClientTlsConfig,
+    channels: Mutex<Channels>,
+}
+
+/// Connections to other replicas.
+#[derive(Debug)]
+struct Channels {
+    /// What this replica shows them; it may be replaced.
+    tls: watch::Receiver<ClientTlsConfig>,
     /// By address. An election has few candidates, and those that are gone leave no more than a name.
-    channels: Mutex<BTreeMap<String, Channel>>,
+    by_address: BTreeMap<String, Channel>,
 }
 
 impl Asking {
-    pub fn new(own: RunnerHandle, tls: ClientTlsConfig) -> Self {
-        Self { own, tls, channels: Mutex::default() }
+    pub fn new(own: RunnerHandle, tls: watch::Receiver<ClientTlsConfig>) -> Self {
+        let channels = Channels { tls, by_address: BTreeMap::new() };
+        Self { own, channels: Mutex::new(channels) }
     }
 
     /// Who leads.
@@ -97,17 +106,22 @@ impl Asking {
 
     fn channel(&self, address: &str) -> Result<Channel, Denied> {
         let mut channels = self.channels.lock();
-        if let Some(channel) = channels.get(address) {
+        // Without a sender nothing is replaced any more.
+        if channels.tls.has_changed().unwrap_or(false) {
+            channels.by_address.clear();
+        }
+        let tls = channels.tls.borrow_and_update().clone();
+        if let Some(channel) = channels.by_address.get(address) {
             return Ok(channel.clone());
         }
         let endpoint = Endpoint::from_shared(address.to_owned());
-        let endpoint = endpoint.and_then(|endpoint| endpoint.tls_config(self.tls.clone()));
+        let endpoint = endpoint.and_then(|endpoint| endpoint.tls_config(tls));
         let endpoint = endpoint.map_err(|error| {
             tracing::error!(address, %error, "the leader's address cannot be used");
             Denied::NotLeader
         })?;
         let channel = endpoint.connect_timeout(CONNECT_MAX).connect_lazy();
-        channels.insert(address.to_owned(), channel.clone());
+        channels.by_address.insert(address.to_owned(), channel.clone());
         Ok(channel)
     }
 }

@@ -12,11 +12,13 @@ use snic_domain::NtTypeId;
 use snic_fleetd::settings::Settings;
 use snic_fleetd::{FleetServerSettings, METHODS, bind};
 use snic_front::identity::TrustDomain;
-use snic_front::settings::{FrontSettings, Limits};
+use snic_front::TlsReloader;
+use snic_front::settings::{FrontSettings, Limits, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
 use snic_store_etcd::{Blobs, EtcdConnection, folder_of_blobs};
 use snic_telemetry::LogFormat;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// A replica of the service that runs a fleet of hosts with SmartNICs.
@@ -58,9 +60,7 @@ const UNNAMED_IMAGES_KEPT: Duration = Duration::from_secs(3_600);
 fn server(settings: &Settings) -> Result<FleetServerSettings> {
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
     let tls = settings.listener_tls()?;
-    let peers = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(&tls.client_authority))
-        .identity(Identity::from_pem(&tls.certificate, &tls.key));
+    let peers = peers(&tls);
     let audit = settings.audit_dir.clone().map(|folder| {
         AuditLog::open(AuditSettings {
             folder,
@@ -85,6 +85,35 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         unnamed_images_kept: UNNAMED_IMAGES_KEPT,
         upload_check: upload_check()?,
     })
+}
+
+/// What this replica shows others as a client, and the authority that it trusts.
+fn peers(tls: &TlsSettings) -> ClientTlsConfig {
+    ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&tls.client_authority))
+        .identity(Identity::from_pem(&tls.certificate, &tls.key))
+}
+
+/// Reads certificates and revocation lists again at SIGHUP. What cannot be used changes nothing.
+async fn reload_on_signal(
+    settings: &Settings,
+    listener: TlsReloader,
+    as_client: watch::Sender<ClientTlsConfig>,
+) -> Result<()> {
+    let mut hangup = signal(SignalKind::hangup()).context("wait for signals")?;
+    while hangup.recv().await.is_some() {
+        let read = settings.listener_tls();
+        match read.and_then(|tls| Ok(listener.reload(&tls).map(|()| tls)?)) {
+            Ok(tls) => {
+                as_client.send_replace(peers(&tls));
+                tracing::info!("certificates reloaded");
+            }
+            Err(error) => {
+                tracing::error!("certificates are not reloaded, those before stay: {error:#}");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks an upload against the built-in profiles of cards.
@@ -115,8 +144,14 @@ async fn run(settings: Settings) -> Result<()> {
     if let Some(address) = bound.tcp_address() {
         tracing::info!(%address, "snic-fleet is up");
     }
+    let listener = bound.tls_reloader().context("a replica serves over TLS only")?;
+    let as_client = bound.peers_reloader();
     let shutdown = async {
-        if let Err(error) = stop_signal().await {
+        let ended = tokio::select! {
+            ended = stop_signal() => ended,
+            ended = reload_on_signal(&settings, listener, as_client) => ended,
+        };
+        if let Err(error) = ended {
             tracing::error!("{error:#}");
         }
     };

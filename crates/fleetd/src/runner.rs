@@ -282,7 +282,8 @@ impl Runner {
         }
         self.history.begin(watch.from);
         let (etcd, history) = (self.etcd.clone(), Arc::clone(&self.history));
-        self.reading_earlier.abort_all();
+        // The one before ends.
+        self.reading_earlier = JoinSet::new();
         self.reading_earlier.spawn(read_earlier(etcd, watch, history));
     }
 

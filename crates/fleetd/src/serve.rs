@@ -19,6 +19,7 @@ use snic_front::settings::FrontSettings;
 use snic_front::uploads::{CHUNK_BYTES_MAX, UploadCheck};
 use snic_front::{Front, ServeError, TlsReloader, watch_health};
 use snic_store_etcd::{Blobs, EtcdConnection};
+use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::ClientTlsConfig;
 use tonic_health::server::HealthReporter;
@@ -58,6 +59,7 @@ pub struct FleetServerSettings {
 pub struct FleetBound {
     front: Front,
     settings: FleetServerSettings,
+    peers: watch::Sender<ClientTlsConfig>,
 }
 
 /// Binds the listeners.
@@ -66,7 +68,8 @@ pub struct FleetBound {
 /// As [`snic_front::bind`].
 pub async fn bind(settings: FleetServerSettings) -> Result<FleetBound, ServeError> {
     let front = snic_front::bind(settings.front.clone()).await?;
-    Ok(FleetBound { front, settings })
+    let peers = watch::Sender::new(settings.peers.clone());
+    Ok(FleetBound { front, settings, peers })
 }
 
 impl FleetBound {
@@ -78,6 +81,12 @@ impl FleetBound {
     /// Replaces the certificates while the replica runs.
     pub fn tls_reloader(&self) -> Option<TlsReloader> {
         self.front.tls_reloader()
+    }
+
+    /// Replaces what this replica shows other replicas as a client, and the authority that it trusts, while it runs: its
+    /// next request to each of them is made over a new connection.
+    pub fn peers_reloader(&self) -> watch::Sender<ClientTlsConfig> {
+        self.peers.clone()
     }
 
     /// Serves until `shutdown`; then it gives up its election key, so that another replica leads at once, and waits for
@@ -93,7 +102,7 @@ impl FleetBound {
         etcd: EtcdConnection,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
-        let Self { front, settings } = self;
+        let Self { front, settings, peers } = self;
         let links = Arc::new(HostLinks::default());
         let address = settings.runner.elections.address.clone();
         let history = Arc::new(History::default());
@@ -106,7 +115,7 @@ impl FleetBound {
         let sweeping =
             tokio::spawn(sweeper::run(Arc::clone(&images), handle.clone(), stopping.clone()));
         let parts = Parts {
-            asking: Asking::new(handle.clone(), settings.peers),
+            asking: Asking::new(handle.clone(), peers.subscribe()),
             links,
             images,
             upload_check: settings.upload_check,

@@ -67,8 +67,7 @@ impl DagService for Services {
         let mut all = Vec::new();
         for (index, one) in request.requests.into_iter().enumerate() {
             let is_of_batch = if one.validate_only { Some("validate_only") } else { None };
-            let is_of_batch =
-                is_of_batch.or((!one.request_id.is_empty()).then_some("request_id"));
+            let is_of_batch = is_of_batch.or((!one.request_id.is_empty()).then_some("request_id"));
             if let Some(field) = is_of_batch {
                 let text = "set it for the whole batch instead";
                 let wrong = ApiError::in_field(v1::ErrorReason::InvalidField, field, text);

@@ -79,3 +79,20 @@ fn a_second_link_ends_the_first_and_a_host_cannot_speak_for_another() {
         assert!(quiet.await.is_err(), "the other host's link ended");
     }));
 }
+
+/// Certificates that are replaced while replicas run count from the next request on.
+#[test]
+fn what_a_replica_shows_others_can_be_replaced() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let rig = Rig::start(cluster, 2).await;
+        let other = 1 - rig.leader().await;
+        let root = rig.client(other, "operator/root").await;
+        root.create_tenant("acme", "").await.unwrap();
+        rig.show(other, "host/h1");
+        let denied = root.create_tenant("globex", "").await.unwrap_err();
+        assert_eq!(denied.code(), Code::Unavailable, "the leader hears no host: {denied:?}");
+        rig.show(other, "replica/another");
+        root.create_tenant("globex", "").await.unwrap();
+    }));
+}

@@ -25,7 +25,7 @@ use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
 use snic_store_etcd::{Blobs, folder_of_blobs};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -44,6 +44,7 @@ pub fn profile() -> CardProfile {
 struct Replica {
     address: String,
     stop: Option<oneshot::Sender<()>>,
+    peers: watch::Sender<ClientTlsConfig>,
     task: JoinHandle<()>,
 }
 
@@ -124,12 +125,13 @@ impl Rig {
         };
         let bound = bind(settings).await.unwrap();
         let etcd = self.cluster.connect().await;
+        let peers = bound.peers_reloader();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let shutdown = async move { drop(stopped.await) };
             bound.serve(etcd, shutdown).await.unwrap();
         });
-        self.replicas.push(Replica { address, stop: Some(stop), task });
+        self.replicas.push(Replica { address, stop: Some(stop), peers, task });
     }
 
     /// Files of the images, by digest.
@@ -154,6 +156,14 @@ impl Rig {
             Some(identity) => tls.identity(identity),
             None => tls,
         }
+    }
+
+    /// A replica shows others another certificate from now on.
+    pub fn show(&self, replica: usize, who: &str) {
+        let uri = SanType::URI(format!("spiffe://{DOMAIN}/{who}").try_into().unwrap());
+        let (certificate, key) = self.issue(vec![uri]);
+        let tls = self.tls(Some(Identity::from_pem(certificate, key)));
+        self.replicas[replica].peers.send_replace(tls);
     }
 
     /// A connection to a replica as somebody, such as `tenant/acme`.
