@@ -267,6 +267,9 @@ pub struct FleetDagRecord {
     /// Its host has said that it serves it at its place. What a host cannot serve any longer is not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_ready: bool,
+    /// The last generation that a host has said it serves; 0: none.
+    #[serde(default)]
+    pub served_generation: u64,
     /// Counts changes of what is served.
     #[serde(default)]
     pub generation: u64,

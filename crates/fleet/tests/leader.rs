@@ -331,6 +331,7 @@ fn a_dag_that_loses_its_place_is_placed_elsewhere() {
     fleet.agent(&at.host, lost(&before.name, serial));
     let waits = fleet.dag("a");
     assert!(!waits.is_ready && waits.card.is_none(), "{waits:?}");
+    assert_eq!(waits.served_generation, waits.generation, "it was served");
     let why = waits.unplaced.expect("it waits");
     let is_told = matches!(&why, Unplaced::Waits(why) if why.contains("does not answer"));
     assert!(is_told, "{why:?}");

@@ -87,6 +87,7 @@ mod tests {
                 unplaced: None,
                 served_by: Some(card.clone()),
                 is_ready: true,
+                served_generation: 1,
                 generation: 1,
                 meta: Default::default(),
             },

@@ -76,7 +76,7 @@ pub(crate) fn dag(of: &FleetDag, reader: &Caller) -> v1::Dag {
         description: of.spec.notes.description.as_str().to_owned(),
         state: state.into(),
         generation: of.generation,
-        observed_generation: of.generation,
+        observed_generation: of.served_generation,
         conditions: conditions(of, reader),
         etag: of.meta.etag(),
         create_time: Some(timestamp(of.meta.created)),
@@ -212,7 +212,10 @@ pub(crate) fn decided(target: String, verb: Verb, response: prost_types::Any) ->
 pub(crate) fn operation(of: &FleetDag, reader: &Caller) -> v1::Operation {
     let verb = if of.generation <= 1 { Verb::Create } else { Verb::Update };
     let result = match &of.unplaced {
-        _ if of.is_ready => Some(v1::operation::Result::Response(any_dag(&dag(of, reader)))),
+        // What became of the DAG later is no part of it.
+        _ if of.served_generation >= of.generation => {
+            Some(v1::operation::Result::Response(any_dag(&dag(of, reader))))
+        }
         Some(why @ Unplaced::Failed(_)) => {
             let text = unplaced(why, matches!(reader, Caller::Operator(_)));
             let reason = v1::ErrorReason::InsufficientCapacity;
@@ -253,6 +256,29 @@ pub(crate) fn parse_operation(text: &str) -> Option<DagName> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A DAG may lose its place after it was served: its operation has ended long before.
+    #[test]
+    fn an_operation_that_has_ended_stays_so() {
+        let dag = |served_generation, is_ready| FleetDag {
+            name: name::dag("name", "tenants/acme/dags/web-1").expect("a name"),
+            spec: snic_domain::DagSpec::chain(&[], snic_domain::Bandwidth::ZERO),
+            constraints: Default::default(),
+            policy: Default::default(),
+            card: None,
+            serial: None,
+            unplaced: Some(Unplaced::Waits("no room".to_owned())),
+            served_by: None,
+            is_ready,
+            served_generation,
+            generation: 2,
+            meta: Default::default(),
+        };
+        let operator = Caller::Operator("root".to_owned());
+        let of = |served| operation(&dag(served, false), &operator).done;
+        assert_eq!([of(0), of(1), of(2)], [false, false, true]);
+        assert_eq!(super::dag(&dag(1, false), &operator).observed_generation, 1);
+    }
 
     #[test]
     fn an_operation_is_found_by_its_name() {

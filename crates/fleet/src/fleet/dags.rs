@@ -134,6 +134,7 @@ impl Fleet {
             refusals: Vec::new(),
             changes: None,
             is_ready: false,
+            served_generation: 0,
             generation: 1,
             meta: RecordMeta::new(self.journal.next_serial(), turn.now),
         };
@@ -412,6 +413,7 @@ impl Fleet {
             return;
         };
         let mut is_changed = !std::mem::replace(&mut record.is_ready, true);
+        record.served_generation = record.generation;
         if let Some(choice) = choice.filter(|of| of.mapping.card == place.card.card)
             && (&choice.mapping, &choice.reservation) != (&place.mapping, &place.reservation)
         {

@@ -121,6 +121,9 @@ pub struct FleetDag {
     pub served_by: Option<FleetCard>,
     /// Whether its host said that it serves it there as it is asked for.
     pub is_ready: bool,
+    /// The last generation that a host has said it serves; 0: none.
+    #[serde(default)]
+    pub served_generation: u64,
     /// Counts changes of what is served: labels and descriptions are none.
     pub generation: u64,
     /// When it was made and changed.
@@ -141,6 +144,7 @@ impl FleetDag {
             unplaced: record.unplaced.clone(),
             served_by: record.leaving.as_ref().map(|(card, _)| card.clone()),
             is_ready: record.is_ready,
+            served_generation: record.served_generation,
             generation: record.generation,
             meta: record.meta,
         }

@@ -215,6 +215,7 @@ fn accepted(new: &NewFleetDag) -> FleetDag {
         unplaced: None,
         served_by: None,
         is_ready: false,
+        served_generation: 0,
         generation: 1,
         meta: Default::default(),
     }
