@@ -59,6 +59,35 @@ fn is_ready(dag: &'static str) -> impl Fn(&WatchDagsResponse) -> bool {
     }
 }
 
+/// Tenants see what is theirs, and operators everything.
+async fn check_who_sees_what(rig: &Rig, replica: usize) {
+    for (who, parent, wanted) in [
+        ("tenant/globex", "tenants/acme", None),
+        ("tenant/acme", "tenants/nobody", None),
+        ("operator/root", "tenants/nobody", None),
+        ("tenant/globex", "tenants/-", Some(vec!["other"])),
+        ("operator/root", "tenants/acme", Some(vec!["one"])),
+        ("operator/root", "tenants/-", Some(vec!["one", "other"])),
+    ] {
+        let client = rig.client(replica, who).await;
+        let found = match watch(&client, parent, 0).await {
+            Ok(mut events) => {
+                let is_end = |event: &WatchDagsResponse| event.r#type() == EventType::Bookmark;
+                let mut all = until(&mut events, is_end).await;
+                all.pop();
+                assert!(all.iter().all(|event| event.revision == 0), "{all:?}");
+                Some(all.iter().map(|event| said(event).1).collect::<Vec<_>>())
+            }
+            Err(status) => {
+                assert_eq!(status.code(), Code::NotFound, "{status:?}");
+                None
+            }
+        };
+        let wanted = wanted.map(|of| of.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(found, wanted, "{who} watches {parent}");
+    }
+}
+
 /// A watch begins at a replica that does not lead, sees a DAG become ready, and goes on at another replica after the
 /// leader has crashed, without a gap.
 #[test]
@@ -92,32 +121,7 @@ fn a_watch_goes_on_at_another_replica_when_the_leader_goes() {
         let at = seen.last().unwrap().revision;
         assert!(seen.is_sorted_by_key(|event| event.revision) && at > begun[0].revision);
 
-        // Others see what is theirs, and operators everything.
-        for (who, parent, wanted) in [
-            ("tenant/globex", "tenants/acme", None),
-            ("tenant/acme", "tenants/nobody", None),
-            ("operator/root", "tenants/nobody", None),
-            ("tenant/globex", "tenants/-", Some(vec!["other"])),
-            ("operator/root", "tenants/acme", Some(vec!["one"])),
-            ("operator/root", "tenants/-", Some(vec!["one", "other"])),
-        ] {
-            let client = rig.client(third, who).await;
-            let found = match watch(&client, parent, 0).await {
-                Ok(mut events) => {
-                    let is_end = |event: &WatchDagsResponse| event.r#type() == EventType::Bookmark;
-                    let mut all = until(&mut events, is_end).await;
-                    all.pop();
-                    assert!(all.iter().all(|event| event.revision == 0), "{all:?}");
-                    Some(all.iter().map(|event| said(event).1).collect::<Vec<_>>())
-                }
-                Err(status) => {
-                    assert_eq!(status.code(), Code::NotFound, "{status:?}");
-                    None
-                }
-            };
-            let wanted = wanted.map(|of| of.into_iter().map(str::to_owned).collect::<Vec<_>>());
-            assert_eq!(found, wanted, "{who} watches {parent}");
-        }
+        check_who_sees_what(&rig, third).await;
 
         rig.abort(first);
         let acme = rig.client(third, "tenant/acme").await;
