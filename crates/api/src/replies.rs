@@ -62,6 +62,7 @@ replies! {
     bitstream: Bitstream => UploadBitstreamResponse GetBitstreamResponse RetryBitstreamResponse;
     card: Card => GetCardResponse CordonCardResponse UncordonCardResponse ReplaceCardResponse;
     dag: Dag => GetDagResponse;
+    diagnosis: Diagnosis => DiagnoseDagResponse;
     diagnostics: Diagnostics => GetDiagnosticsResponse;
     explanation: Explanation => ExplainDagResponse;
     maintenance: Maintenance => GetMaintenanceResponse SetMaintenanceResponse;

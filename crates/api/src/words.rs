@@ -58,6 +58,7 @@ words! {
     "STATUS_" v1::condition::Status;
     "STEP_" v1::packet_sighting::Step;
     "TRAFFIC_" v1::nt_type::Traffic;
+    "VERDICT_" v1::diagnosis::Verdict;
     "VERB_" v1::operation_metadata::Verb;
 }
 

@@ -115,7 +115,7 @@ fn the_services_are_these() {
         ("BitstreamService", 7),
         ("CardService", 17),
         ("ClassificationService", 6),
-        ("DagService", 8),
+        ("DagService", 9),
         ("EventService", 2),
         ("FairnessService", 2),
         ("NetworkTaskService", 5),
@@ -183,7 +183,12 @@ fn requests_have_the_standard_fields() {
             // Of the server itself there is one.
             "GetMaintenanceRequest" | "GetDiagnosticsRequest" | "DownloadBackupRequest" => &[],
             "SetMaintenanceRequest" => &["active", "reason", "request_id"],
-            _ if ["Get", "Explain", "Wait"].iter().any(|verb| name.starts_with(verb)) => &["name"],
+            _ if ["Get", "Diagnose", "Explain", "Wait"]
+                .iter()
+                .any(|verb| name.starts_with(verb)) =>
+            {
+                &["name"]
+            }
             // What is left changes something.
             _ => &["name", "request_id"],
         };

@@ -265,6 +265,11 @@ pub enum DagCommand {
         /// Name
         name: String,
     },
+    /// Say why a DAG is as fast as it is: rates, drops, latency, what limits it, and what would help
+    Diagnose {
+        /// Name
+        name: String,
+    },
     /// Explain the mapping of a DAG and the rejected alternatives
     Explain {
         /// Name

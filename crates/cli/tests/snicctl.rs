@@ -589,6 +589,8 @@ fn every_verb_of_dags_and_tenants_reaches_its_method() {
     let fake = Fake::start();
     fake.answer("ExplainDag", &fixtures::explanation());
     assert!(fine(&fake, "dag explain acme/web").contains("chosen: shared region"));
+    fake.answer("DiagnoseDag", &fixtures::diagnosis());
+    assert!(fine(&fake, "dag diagnose acme/web").contains("What would help"));
     fake.answer("DeleteDag", &done(any("google.protobuf.Empty", &())));
     assert_eq!(fine(&fake, "dag delete acme/web --wait"), "done: CREATE acme/web\n");
     fake.answer(

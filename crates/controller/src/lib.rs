@@ -37,6 +37,7 @@ mod consolidation;
 mod contents;
 mod controller;
 mod dags;
+mod diagnosis;
 mod drains;
 mod epoch;
 mod etag;
@@ -97,6 +98,10 @@ pub use batch::BatchSnapshot;
 pub use card::StateFigures;
 pub use card_picture::CardPicture;
 pub use controller::{Controller, RegionGlance};
+pub use diagnosis::{
+    Diagnosis, DiagnosisInput, LatencyPart, LimitingResource, PacketPart, Remedy, ResourceUser,
+    Verdict, diagnose,
+};
 pub use epoch::{
     AREA_UNITS, AreaUse, CardResource, DagFairness, DagFlow, Engine, EpochOutcome, FairnessPoint,
     FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, OF_REGIONS, ResourceUse,
@@ -114,9 +119,9 @@ pub use protocol::{
     ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagTraffic,
     DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, FleetChange, LogEntry,
     LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
-    PlacementPolicy, Provision, ProvisionName, RecommendationView, RegionUser, RegionView, Reply,
-    Request, ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace,
-    StateView, TenantUsage, TenantView,
+    PlacementPolicy, Provision, ProvisionName, RecentPackets, RecommendationView, RegionUser,
+    RegionView, Reply, Request, ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView,
+    StatePlace, StateView, TenantUsage, TenantView,
 };
 pub use quarantine::SetAside;
 pub use records::{

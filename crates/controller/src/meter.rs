@@ -6,7 +6,7 @@ use snic_autoscaler::{DagCapacity, Decision, Monitor, Policy, decide};
 use snic_domain::{Bandwidth, Timestamp};
 use snic_tables::{DagCounters, DropCause};
 
-use crate::protocol::DagTraffic;
+use crate::protocol::{DagTraffic, RecentPackets};
 
 /// What is known of one DAG's traffic.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +15,7 @@ pub(crate) struct Meter {
     drops_before: Option<[u64; DropCause::ALL.len()]>,
     /// What went through since it was first sampled.
     traffic: DagTraffic,
+    marks: Marks,
     /// What it means to send, before rate limiting; unknown before the second sample.
     load: Option<Bandwidth>,
     /// What came out.
@@ -34,6 +35,30 @@ pub(crate) struct Meter {
     scaling: Option<Scaling>,
     /// The number of an engine, and this DAG's number in it.
     flow: (u64, u32),
+}
+
+/// How far two marks of a DAG's sums are apart: what is recent is of one to two times this.
+const MARK_STEP: Duration = Duration::from_secs(5);
+
+/// A DAG's sums as they were at two moments, to tell what is recent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Marks {
+    before: RecentPackets,
+    last: RecentPackets,
+    /// How long the last mark is ago.
+    age: Duration,
+}
+
+impl Marks {
+    /// A `span` has passed, and the sums are these now; what is recent of them.
+    fn pass(&mut self, sums: RecentPackets, span: Duration) -> RecentPackets {
+        self.age += span;
+        if self.age >= MARK_STEP {
+            // After a long pause all but the last span is old.
+            (self.before, self.last, self.age) = (self.last, sums, Duration::ZERO);
+        }
+        sums.since(&self.before)
+    }
 }
 
 /// Of one kind of trouble at most one entry in this time is logged.
@@ -128,6 +153,13 @@ impl Meter {
         add(&mut traffic.bytes_out, counters.bytes_served, before.bytes_served);
         add(&mut traffic.packets_in, counters.packets_in, before.packets_in);
         add(&mut traffic.packets_out, counters.packets_out, before.packets_out);
+        let sums = RecentPackets {
+            packets_in: traffic.packets_in,
+            packets_out: traffic.packets_out,
+            bytes_in: traffic.bytes_in,
+            drops: traffic.drops,
+        };
+        traffic.recent = self.marks.pass(sums, span);
         Sampled::Load
     }
 
@@ -330,6 +362,34 @@ mod tests {
         meter.sample(at(6, 6), MS, LINE);
         let traffic = meter.traffic().expect("two samples");
         assert_eq!((traffic.packets_in, traffic.drops), (11, drops(5)), "a card that began again");
+    }
+
+    #[test]
+    fn what_is_recent_is_of_the_last_five_to_ten_seconds() {
+        let second = Duration::from_secs(1);
+        let mut meter = Meter::default();
+        let mut recent = |at: u64, packets_in, packets_out, dropped| {
+            let mut drops = [0; DropCause::ALL.len()];
+            drops[DropCause::RateLimited as usize] = dropped;
+            meter.count_drops(drops);
+            let bytes_intended = 64 * packets_in;
+            let now = DagCounters { packets_in, packets_out, bytes_intended, bytes_served: at };
+            meter.sample(now, second, LINE);
+            let recent = meter.traffic().map(|traffic| traffic.recent).unwrap_or_default();
+            (recent.packets_in, recent.lost(), recent.dropped(DropCause::RateLimited))
+        };
+        recent(0, 0, 0, 0);
+        for at in 1..=10 {
+            assert!(recent(at, 100 * at, 90 * at, 10 * at).0 <= 1_000);
+        }
+        // Nothing is lost from now on: after ten seconds that is all that is recent.
+        let late: Vec<_> = (11..=21).map(|at| recent(at, 100 * at, 100 * at - 100, 100)).collect();
+        assert!(late.iter().all(|(packets, ..)| (500..=1_000).contains(packets)), "{late:?}");
+        assert!(late[0].1 > 0 && late[0].2 > 0, "{late:?}");
+        assert_eq!(late[10], (600, 0, 0));
+        let traffic = meter.traffic().expect("many samples");
+        assert_eq!(traffic.recent.mean_bytes(), Some(64));
+        assert_eq!(RecentPackets::default().mean_bytes(), None);
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
         explanation: entry.explanation().cloned(),
         rate: entry.rate(active.map_or(entry.spec().bandwidth, |p| p.spec.bandwidth)),
         unserved: entry.unserved(),
+        shortfall: entry.shortfall(),
         states: contexts_of(core, entry.name()),
         traffic: entry.meter().traffic().map(Box::new),
         etag: dag_etag(entry),

@@ -77,6 +77,7 @@ const OUTPUT_ONLY: [&str; 13] = [
     "states",
     "traffic",
     "unserved_bps",
+    "shortfall_bps",
     "fleet_managed",
     "create_time",
     "update_time",

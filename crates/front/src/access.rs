@@ -119,6 +119,7 @@ pub const TABLE: &[Row] = &[
     change("/snic.control.v1.DagService/BatchCreateDags", Anyone, Short),
     change("/snic.control.v1.DagService/CreateDag", Anyone, Short),
     change("/snic.control.v1.DagService/DeleteDag", Anyone, Short),
+    row("/snic.control.v1.DagService/DiagnoseDag", Anyone, Short),
     row("/snic.control.v1.DagService/ExplainDag", Anyone, Short),
     row("/snic.control.v1.DagService/GetDag", Anyone, Short),
     row("/snic.control.v1.DagService/ListDags", Anyone, Short),

@@ -17,8 +17,10 @@ use snic_front::configurations;
 
 use crate::error;
 
+mod diagnosis;
 mod fairness;
 
+pub(crate) use diagnosis::diagnosis;
 pub(crate) use fairness::{event, fairness};
 
 /// The reader, for conversions that depend on it.
@@ -130,6 +132,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         mapping: mapping(view, reader),
         rate_limit_bps: view.rate.get(),
         unserved_bps: view.unserved.get(),
+        shortfall_bps: view.shortfall.get(),
         fleet_managed: view.assigned.is_some(),
         states: view.states.iter().map(|state| chain_state(state, reader)).collect(),
         traffic: view.traffic.as_deref().map(traffic),

@@ -10,14 +10,20 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, TableState};
 use snic_api::render::{cut, load_percent, state_word};
 use snic_api::v1::region::State;
-use snic_api::v1::{Card, Dag, Region, card, dag};
+use snic_api::v1::{Card, Dag, DagTraffic, Region, card, dag};
 use snic_api::words::EnumWord as _;
 
-use super::model::{Model, Panel, ScreenRow, Sort, number, tenant_of};
+use super::model::{Model, RATES_KEPT, ScreenRow, number, tenant_of};
+use super::panels::{Panel, Sort};
+use snic_client::output::diagnosis::diagnosis;
 use snic_client::output::{self, text, views};
 
 /// Narrowest cell of the map, in columns: `12 DRAINING 100%` and a gap.
 const CELL_WIDTH: u16 = 19;
+/// Columns that names of DAGs keep on any screen that is not narrower.
+const NAME: u16 = 40;
+/// From this width on there are more columns.
+const WIDE: u16 = 140;
 /// The map takes at most one of this many parts of the screen; the rest is for the table.
 const MAP_SHARE: u16 = 2;
 /// Colours of tenants, chosen by a sum over their letters; none is a colour of a state.
@@ -54,6 +60,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
     frame.render_widget(Paragraph::new(title(model, theme, area.width)), head);
     frame.render_widget(Paragraph::new(map), middle);
     match model.detail {
+        _ if model.is_help => frame.render_widget(help(), table),
         Some(scroll) => draw_detail(frame, table, model, theme, scroll),
         None => draw_table(frame, table, model, theme),
     }
@@ -68,13 +75,19 @@ fn title(model: &Model, theme: Theme, width: u16) -> Line<'static> {
         let place = if of > 1 { format!(" {place}/{of}") } else { String::new() };
         format!("{} ({}){place} {}  ", text::id(&card.name), card.model, health(card))
     });
+    let silence = model.silence(theme.now);
     let state = match (&model.lost, model.has_read()) {
+        (None, _) if silence.is_some() => {
+            let seconds = silence.unwrap_or_default().as_secs();
+            format!("NO ANSWER for {seconds} s: what is shown may be old")
+        }
         (Some(why), _) => format!("NOT CONNECTED, retrying: {why}"),
         (None, false) => "connecting ...".to_owned(),
         (None, true) => format!("{}{ready} of {dags} DAGs ready", card.unwrap_or_default()),
     };
     let room = usize::from(width).saturating_sub(clock.len() + 2);
-    let style = if model.lost.is_some() { bold(theme, Color::Red) } else { strong() };
+    let style =
+        if model.lost.is_some() || silence.is_some() { bold(theme, Color::Red) } else { strong() };
     let left = cut(&state, room);
     let gap = room.saturating_sub(left.chars().count()) + 2;
     Line::from(vec![Span::styled(left, style), Span::raw(" ".repeat(gap) + &clock)])
@@ -194,9 +207,9 @@ fn padded(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> {
 
 fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
     let rows = model.rows();
-    let (heading, widths) = columns(model.panel);
+    let (heading, widths) = columns(model.panel, area.width);
     let header = TableRow::new(heading.iter().copied()).style(strong());
-    let shown = rows.iter().map(|row| table_row(row, theme));
+    let shown = rows.iter().map(|row| table_row(row, model, theme, area.width));
     let table = Table::new(shown, widths)
         .header(header)
         .block(Block::new().borders(Borders::TOP).title(tabs(model, rows.len())))
@@ -226,12 +239,21 @@ fn tabs(model: &Model, count: usize) -> String {
     text + " "
 }
 
-fn columns(panel: Panel) -> (&'static [&'static str], Vec<Constraint>) {
-    use Constraint::{Fill, Length};
+/// The columns of a panel. Names keep their width; what finds no room is left out on the right.
+fn columns(panel: Panel, width: u16) -> (&'static [&'static str], Vec<Constraint>) {
+    use Constraint::{Fill, Length, Min};
     match panel {
+        Panel::Dags if width >= WIDE => (
+            &["DAG", "STATE", "PROMISED", "RATE", "OFFERED", "SERVED", "LATELY", "REGIONS"],
+            [Min(NAME)]
+                .into_iter()
+                .chain([12, 12, 12, 12, 12].map(Length))
+                .chain([Length(RATES_KEPT as u16), Fill(1)])
+                .collect(),
+        ),
         Panel::Dags => (
-            &["DAG", "STATE", "REQUESTED", "RATE", "REGIONS"],
-            vec![Fill(2), Length(12), Length(14), Length(14), Fill(1)],
+            &["DAG", "STATE", "PROMISED", "SERVED", "REGIONS"],
+            vec![Min(NAME), Length(12), Length(11), Length(11), Fill(1)],
         ),
         Panel::Regions => (
             &["REGION", "STATE", "LOAD", "CHAIN (capitals: network tasks in use)"],
@@ -245,15 +267,39 @@ fn columns(panel: Panel) -> (&'static [&'static str], Vec<Constraint>) {
     }
 }
 
-fn table_row<'a>(row: &ScreenRow<'_>, theme: Theme) -> TableRow<'a> {
+fn dag_row<'a>(dag: &Dag, model: &Model, theme: Theme, width: u16) -> TableRow<'a> {
+    let state = match dag.shortfall_bps {
+        0 => Cell::new(dag.state().word()).style(dag_style(dag, theme)),
+        _ => Cell::new("BELOW").style(bold(theme, Color::Red)),
+    };
+    let of = |rate: fn(&DagTraffic) -> u64| dag.traffic.as_ref().map_or(0, rate);
+    let (offered, served) = (of(|traffic| traffic.offered_bps), of(|traffic| traffic.served_bps));
+    let mut cells =
+        vec![Cell::new(text::dag(&dag.name)), state, Cell::new(text::rate(dag.bandwidth_bps))];
+    if width >= WIDE {
+        cells.push(Cell::new(text::rate(dag.rate_limit_bps)));
+        cells.push(Cell::new(text::rate(offered)));
+    }
+    cells.push(Cell::new(text::rate(served)));
+    if width >= WIDE {
+        cells.push(Cell::new(sparkline(model.rates_of(&dag.name))));
+    }
+    cells.push(Cell::new(regions_of(dag)));
+    TableRow::new(cells)
+}
+
+/// Rates as bars, the largest one full.
+fn sparkline(rates: impl Iterator<Item = u64>) -> String {
+    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let rates: Vec<u64> = rates.collect();
+    let most = rates.iter().copied().max().unwrap_or_default().max(1);
+    let bar = |rate: &u64| (u128::from(*rate) * 8).div_ceil(most.into()) as usize;
+    rates.iter().map(|rate| BARS[bar(rate).min(8)]).collect()
+}
+
+fn table_row<'a>(row: &ScreenRow<'_>, model: &Model, theme: Theme, width: u16) -> TableRow<'a> {
     match row {
-        ScreenRow::Dag(dag) => TableRow::new(vec![
-            Cell::new(text::dag(&dag.name)),
-            Cell::new(dag.state().word()).style(dag_style(dag, theme)),
-            Cell::new(text::rate(dag.bandwidth_bps)),
-            Cell::new(text::rate(dag.rate_limit_bps)),
-            Cell::new(regions_of(dag)),
-        ]),
+        ScreenRow::Dag(dag) => dag_row(dag, model, theme, width),
         ScreenRow::Region(region) => TableRow::new(vec![
             Cell::new(text::region(&region.name)),
             Cell::new(state_word(region.state())).style(state_style(region.state(), theme)),
@@ -312,7 +358,11 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, s
     let style = output::Style { is_colour: false, now: theme.now };
     let rows = model.rows();
     let (title, body) = match rows.get(model.selected) {
-        Some(ScreenRow::Dag(dag)) => (text::dag(&dag.name), views::dag(dag, style)),
+        Some(ScreenRow::Dag(dag)) => {
+            let found = model.diagnosis_of(&dag.name).map(|found| diagnosis(found, style));
+            let found = found.map(|text| text + "\n").unwrap_or_default();
+            (text::dag(&dag.name), found + &views::dag(dag, style))
+        }
         Some(ScreenRow::Region(region)) => {
             (text::region(&region.name), views::region(region, style))
         }
@@ -345,11 +395,30 @@ fn key_line(model: &Model) -> Line<'static> {
         (true, _) => format!("filter: {}_   Enter keep  Esc clear", model.filter),
         (false, Some(_)) => "up/down scroll  Enter/Esc back  q quit".to_owned(),
         (false, None) => {
-            "Tab/1-4 panel  up/down  Enter open  / filter  s sort  r reverse  c card  q quit"
+            "Tab/1-4 panel  Enter open  / filter  s sort  r reverse  c card  ? help  q quit"
                 .to_owned()
         }
     };
     Line::styled(text, Style::new().add_modifier(Modifier::DIM))
+}
+
+/// What keys and words mean.
+fn help() -> Paragraph<'static> {
+    let text = "\
+Tab, 1 to 4     the next panel, or one by its number
+up, down, j, k  choose a row; PageUp, PageDown, Home, End
+Enter           open the row; of a DAG also why it is not faster
+/               show only rows with a text; Esc shows all again
+s, r            sort by the next column; in reverse
+c               the map of the next card
+q, Ctrl-C       quit
+
+BELOW   less is served than the smaller of promise and load; such DAGs come first
+!       nothing new is placed in the region
+LATELY  what was served at the last readings, the largest one full
+
+Any key goes back.";
+    Paragraph::new(text).block(Block::new().borders(Borders::TOP).title("Help "))
 }
 
 const fn strong() -> Style {

@@ -78,6 +78,71 @@ fn a_lost_server_is_said_on_top_of_what_was_known() {
 }
 
 #[test]
+fn a_server_that_hangs_is_noticed_within_two_seconds() {
+    let model = model();
+    let text = |millis| {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+        screen(&model, Theme { now, ..PLAIN })
+    };
+    assert!(!text(1_500).contains("NO ANSWER"));
+    assert!(text(1_501).starts_with("NO ANSWER for 1 s: what is shown may be old"));
+    let mut alive = model.clone();
+    alive.take(Feed::Alive, SystemTime::UNIX_EPOCH + Duration::from_secs(3));
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(4);
+    assert!(!screen(&alive, Theme { now, ..PLAIN }).contains("NO ANSWER"));
+}
+
+#[test]
+fn names_of_40_letters_are_whole_on_80_columns() {
+    let mut model = Model::default();
+    let name = format!("tenants/acme/dags/{}", "x".repeat(35));
+    let dags = vec![Dag { name, ..fixtures::web() }];
+    let snapshot = PolledState { dags, ..PolledState::default() };
+    model.take(Feed::Snapshot(Box::new(snapshot)), SystemTime::UNIX_EPOCH);
+    assert!(screen(&model, PLAIN).contains(&format!("acme/{}", "x".repeat(34))));
+}
+
+#[test]
+fn a_wide_screen_has_what_was_served_lately() {
+    let mut model = model();
+    for gbps in [4, 8] {
+        let mut web = fixtures::web();
+        web.traffic.as_mut().expect("it has").served_bps = gbps * fixtures::GBPS;
+        let snapshot = PolledState { dags: vec![web], ..PolledState::default() };
+        model.take(Feed::Snapshot(Box::new(snapshot)), SystemTime::UNIX_EPOCH);
+    }
+    let (text, _) = drawn(&model, PLAIN, (160, 24));
+    assert!(text.contains("▃▄█"), "3, 4 and 8 Gbit/s: {text}");
+    assert!(!drawn(&model, PLAIN, (80, 24)).0.contains('█'));
+}
+
+#[test]
+fn help_explains_every_key_of_the_last_line() {
+    let text = screen(&pressed(&[KeyCode::Char('?')]), PLAIN);
+    for key in ["Tab", "Enter", "/ ", "s, r", "c  ", "q, Ctrl-C"] {
+        assert!(text.lines().any(|line| line.starts_with(key)), "{key}: {text}");
+    }
+    let back = screen(&pressed(&[KeyCode::Char('?'), KeyCode::Char('q')]), PLAIN);
+    assert_eq!(back, screen(&model(), PLAIN), "any key goes back");
+}
+
+#[test]
+fn an_opened_dag_says_first_why_it_is_not_faster() {
+    let mut model = pressed(&[KeyCode::Char('s'), KeyCode::End, KeyCode::Enter]);
+    let name = model.opened_dag().expect("a DAG is open");
+    let mut found = fixtures::diagnosis();
+    model.take(Feed::Diagnosis(Box::new(found.clone())), SystemTime::UNIX_EPOCH);
+    let is_shown = |model: &Model| drawn(model, PLAIN, (80, 60)).0.contains("What would help");
+    assert_eq!(is_shown(&model), name == found.dag, "{name}");
+    found.dag = "tenants/acme/dags/other".into();
+    model.take(Feed::Diagnosis(Box::new(found.clone())), SystemTime::UNIX_EPOCH);
+    assert!(!is_shown(&model), "of another one");
+    found.dag = name;
+    model.take(Feed::Diagnosis(Box::new(found)), SystemTime::UNIX_EPOCH);
+    assert!(is_shown(&model));
+}
+
+#[test]
 fn without_colour_there_is_none_and_the_words_are_the_same() {
     let plain = drawn(&model(), PLAIN, (80, 24));
     let colour = drawn(&model(), Theme { is_colour: true, ..PLAIN }, (80, 24));

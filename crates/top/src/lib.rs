@@ -4,6 +4,7 @@
 mod draw;
 mod feed;
 mod model;
+mod panels;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::pin::pin;
@@ -12,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt as _;
 
 use draw::Theme;
@@ -54,12 +55,19 @@ async fn show(
     is_colour: bool,
 ) -> Result<(), Failure> {
     let (sender, mut feeds) = mpsc::channel(FEEDS_WAITING_MAX);
-    let mut reading = pin!(feed::read(client, interval, sender));
+    let (open, opened) = watch::channel(None);
+    let mut reading = pin!(feed::read(client, interval, opened, sender));
     let mut keys = EventStream::new();
     let mut redraw = tokio::time::interval(REDRAW);
     let mut model = Model::default();
     loop {
         let theme = Theme { is_colour, now: SystemTime::now() };
+        let dag = model.opened_dag();
+        open.send_if_modified(|opened| {
+            let is_other = *opened != dag;
+            *opened = dag;
+            is_other
+        });
         terminal.draw(|frame| draw::draw(frame, &model, theme)).map_err(Failure::Output)?;
         tokio::select! {
             key = keys.next() => match key {

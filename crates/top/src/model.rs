@@ -6,15 +6,22 @@ use std::time::{Duration, SystemTime};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use snic_api::render::{load_percent, state_word};
-use snic_api::v1::{Card, Dag, EventType, Region, region};
+use snic_api::v1::{Card, Dag, Diagnosis, Event, EventType, Region, region};
 use snic_api::words::EnumWord as _;
 
 use snic_client::output::text;
+
+use super::panels::{Panel, Sort};
 
 /// Events that are kept for scrolling.
 const EVENTS_MAX: usize = 500;
 /// Lines that a page key scrolls.
 const PAGE: isize = 10;
+/// Rates that are kept of a DAG, one a snapshot.
+pub const RATES_KEPT: usize = 20;
+/// How long the server may say nothing until the screen says so. It is asked twice a second, so that a server that
+/// hangs is noticed within two seconds.
+const SILENCE_MAX: Duration = Duration::from_millis(1_500);
 
 /// Everything that one poll reads from the server.
 #[derive(Debug, Clone, Default)]
@@ -38,74 +45,14 @@ pub enum Feed {
     Region(EventType, Box<Region>),
     /// A DAG changed.
     Dag(EventType, Box<Dag>),
+    /// Why the opened DAG is as fast as it is.
+    Diagnosis(Box<Diagnosis>),
+    /// An event of the server, also from before this screen was opened.
+    Event(Box<Event>),
+    /// The server answered.
+    Alive,
     /// The server does not answer, with the reason; requests are retried.
     Lost(String),
-}
-
-/// The panels of the table below the map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Panel {
-    /// DAGs.
-    Dags,
-    /// The regions of the card.
-    Regions,
-    /// What each tenant requests and gets.
-    Tenants,
-    /// Recent events.
-    Events,
-}
-
-impl Panel {
-    /// All, in the order of the Tab key.
-    pub const ALL: [Self; 4] = [Self::Dags, Self::Regions, Self::Tenants, Self::Events];
-
-    /// Title on the screen.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Dags => "DAGs",
-            Self::Regions => "Regions",
-            Self::Tenants => "Tenants",
-            Self::Events => "Events",
-        }
-    }
-
-    /// Columns to sort by.
-    pub const fn sorts(self) -> &'static [Sort] {
-        match self {
-            Self::Dags => &[Sort::Name, Sort::State, Sort::Bandwidth],
-            Self::Regions => &[Sort::Name, Sort::State, Sort::Load],
-            Self::Tenants => &[Sort::Name, Sort::Bandwidth],
-            Self::Events => &[Sort::Time],
-        }
-    }
-}
-
-/// A column to sort by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    /// By name; regions by number.
-    Name,
-    /// By state.
-    State,
-    /// By requested bandwidth, the most first.
-    Bandwidth,
-    /// By load of the fullest NT, the fullest first.
-    Load,
-    /// By time, the newest first.
-    Time,
-}
-
-impl Sort {
-    /// Title on the screen.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::State => "state",
-            Self::Bandwidth => "bandwidth",
-            Self::Load => "load",
-            Self::Time => "time",
-        }
-    }
 }
 
 /// A tenant, summed over its DAGs.
@@ -184,6 +131,13 @@ pub struct Model {
     loading_since: BTreeMap<String, SystemTime>,
     events: VecDeque<EventRow>,
     has_read: bool,
+    diagnosis: Option<Diagnosis>,
+    /// What each DAG was served at the last snapshots, in bits per second, the oldest first.
+    rates: BTreeMap<String, VecDeque<u64>>,
+    /// When the server last answered.
+    answered: Option<SystemTime>,
+    /// Whether the keys are explained.
+    pub is_help: bool,
     /// Why the connection is lost, if it is.
     pub lost: Option<String>,
     /// The open panel.
@@ -214,6 +168,10 @@ impl Default for Model {
             loading_since: BTreeMap::new(),
             events: VecDeque::new(),
             has_read: false,
+            diagnosis: None,
+            rates: BTreeMap::new(),
+            answered: None,
+            is_help: false,
             lost: None,
             panel: Panel::Dags,
             selected: 0,
@@ -231,7 +189,12 @@ impl Model {
     /// Applies an update at `now`.
     pub fn take(&mut self, feed: Feed, now: SystemTime) {
         match feed {
-            Feed::Snapshot(snapshot) => self.replace(*snapshot, now),
+            Feed::Snapshot(snapshot) => {
+                self.answered = Some(now);
+                self.replace(*snapshot, now);
+            }
+            Feed::Alive => self.answered = Some(now),
+            Feed::Event(event) => self.server_event(&event, now),
             Feed::Region(EventType::Deleted, region) => {
                 self.regions.remove(&region.name);
             }
@@ -242,13 +205,53 @@ impl Model {
                 }
             }
             Feed::Dag(_, dag) => self.dag(*dag, now),
+            Feed::Diagnosis(found) => self.diagnosis = Some(*found),
             Feed::Lost(why) => self.lost = Some(why),
         }
         self.selected = self.selected.min(self.rows().len().saturating_sub(1));
     }
 
+    /// How long the server has said nothing, if that is too long; `None` where it is known to be lost.
+    pub fn silence(&self, now: SystemTime) -> Option<Duration> {
+        let silence = now.duration_since(self.answered?).unwrap_or_default();
+        (silence > SILENCE_MAX && self.lost.is_none()).then_some(silence)
+    }
+
+    /// What a DAG was served lately, in bits per second, the oldest first.
+    pub fn rates_of(&self, dag: &str) -> impl Iterator<Item = u64> {
+        self.rates.get(dag).into_iter().flatten().copied()
+    }
+
+    fn note_rates(&mut self, dags: &[Dag]) {
+        let mut before = std::mem::take(&mut self.rates);
+        for dag in dags {
+            // Those of DAGs that are gone stay behind.
+            let mut rates = before.remove(&dag.name).unwrap_or_default();
+            rates.push_back(dag.traffic.as_ref().map_or(0, |traffic| traffic.served_bps));
+            if rates.len() > RATES_KEPT {
+                rates.pop_front();
+            }
+            self.rates.insert(dag.name.clone(), rates);
+        }
+    }
+
+    /// Adds an event where it belongs by its time.
+    fn server_event(&mut self, event: &Event, now: SystemTime) {
+        let at = event.time.and_then(|time| SystemTime::try_from(time).ok()).unwrap_or(now);
+        let text = format!("{} {}", event.kind().word(), event.message).trim_end().to_owned();
+        let row = EventRow { at, text };
+        // After a reconnection the server sends all again.
+        if self.events.contains(&row) {
+            return;
+        }
+        let place = self.events.partition_point(|other| other.at > at);
+        self.events.insert(place, row);
+        self.events.truncate(EVENTS_MAX);
+    }
+
     fn replace(&mut self, snapshot: PolledState, now: SystemTime) {
         self.lost = None;
+        self.note_rates(&snapshot.dags);
         self.cards = snapshot.cards;
         self.card = self.card.min(self.cards.len().saturating_sub(1));
         self.bitstream_bytes = snapshot.bitstream_bytes;
@@ -318,6 +321,20 @@ impl Model {
     /// The number of the shown card, from 1, and the number of cards.
     pub fn card_place(&self) -> (usize, usize) {
         (self.card + 1, self.cards.len())
+    }
+
+    /// The DAG that is opened, whose diagnosis is to be read.
+    pub fn opened_dag(&self) -> Option<String> {
+        self.detail?;
+        match self.rows().get(self.selected)? {
+            ScreenRow::Dag(dag) => Some(dag.name.clone()),
+            _ => None,
+        }
+    }
+
+    /// The last diagnosis of a DAG, if it was read.
+    pub fn diagnosis_of(&self, dag: &str) -> Option<&Diagnosis> {
+        self.diagnosis.as_ref().filter(|found| found.dag == dag)
     }
 
     /// The number of DAGs, and of ready DAGs.
@@ -415,8 +432,12 @@ impl Model {
             self.edit_filter(key.code);
             return KeyOutcome::Draw;
         }
+        if std::mem::take(&mut self.is_help) {
+            return KeyOutcome::Draw;
+        }
         match key.code {
             KeyCode::Char('q') => return KeyOutcome::Quit,
+            KeyCode::Char('?') => self.is_help = true,
             KeyCode::Esc | KeyCode::Backspace if self.detail.is_some() => self.detail = None,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Enter if self.detail.is_none() => {
@@ -496,6 +517,9 @@ pub fn tenant_of(dag: &str) -> &str {
 
 fn compare(sort: Sort, left: &ScreenRow<'_>, right: &ScreenRow<'_>) -> Ordering {
     match (sort, left, right) {
+        (Sort::Missing, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
+            right.shortfall_bps.cmp(&left.shortfall_bps)
+        }
         (Sort::State, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
             left.state().word().cmp(right.state().word())
         }

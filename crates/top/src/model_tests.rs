@@ -69,6 +69,35 @@ fn initial_state_is_no_event_and_each_change_is_one() {
 }
 
 #[test]
+fn events_of_the_server_are_shown_by_their_time_and_once() {
+    let mut model = model();
+    let event = |number: u64, message: &str| snic_api::v1::Event {
+        number,
+        time: Some(prost_types::Timestamp { seconds: number as i64, nanos: 0 }),
+        message: message.into(),
+        kind: snic_api::v1::event::Kind::CardLost.into(),
+        ..Default::default()
+    };
+    for (number, message) in [(90, "before"), (120, "after"), (100, "between"), (90, "before")] {
+        model.take(Feed::Event(Box::new(event(number, message))), at(130));
+    }
+    model.press(key(KeyCode::Char('4')));
+    assert_eq!(names(&model), ["CARD_LOST after", "CARD_LOST between", "CARD_LOST before"]);
+}
+
+#[test]
+fn dags_below_their_promise_come_first() {
+    let mut model = model();
+    let before = names(&model);
+    let mut last = fixtures::web();
+    last.name = "tenants/zzz/dags/last".into();
+    last.shortfall_bps = 1;
+    model.take(Feed::Dag(EventType::Added, Box::new(last)), at(101));
+    let after = names(&model);
+    assert_eq!((&*after[0], &after[1..]), ("zzz/last", &before[..]));
+}
+
+#[test]
 fn a_snapshot_finds_what_the_watches_missed() {
     let mut model = model();
     let mut later = snapshot();

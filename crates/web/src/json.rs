@@ -115,6 +115,7 @@ pub(crate) fn shares(shares: &v1::Fairness) -> Value {
             "servedBps": dag.served_bps,
             "rateBps": dag.rate_bps,
             "limitedBy": dag.limited_by,
+            "shortfallBps": dag.shortfall_bps,
         })
     };
     json!({
@@ -171,6 +172,37 @@ pub(crate) fn explanation(why: &v1::Explanation) -> Value {
         "parallelCycles": why.parallel_latency_cycles,
         "chains": why.chains.iter().map(chain).collect::<Vec<_>>(),
         "lines": why.lines,
+    })
+}
+
+/// Why a DAG is as fast as it is.
+pub(crate) fn diagnosis(found: &v1::Diagnosis) -> Value {
+    let drops = |drops: &v1::PacketDrops| json!([drops.cause, drops.packets]);
+    let part = |part: &v1::LatencyPart| json!([part.part, part.cycles, part.nanoseconds]);
+    let user = |user: &v1::LimitingResourceUser| json!([user.dag, user.used_bps]);
+    let limit = found.limit.as_ref().map(|limit| {
+        json!({
+            "resource": limit.resource,
+            "region": limit.region,
+            "nt": limit.nt_type,
+            "capacityBps": limit.capacity_bps,
+            "usedBps": limit.used_bps,
+            "limiting": limit.limiting,
+        })
+    });
+    json!({
+        "verdict": found.verdict().word(),
+        "summary": found.summary,
+        "promisedBps": found.promised_bps,
+        "offeredBps": found.offered_bps,
+        "admittedBps": found.admitted_bps,
+        "servedBps": found.served_bps,
+        "drops": found.recent_drops.iter().map(drops).collect::<Vec<_>>(),
+        "latency": found.latency.iter().map(part).collect::<Vec<_>>(),
+        "limit": limit,
+        "users": found.users.iter().map(user).collect::<Vec<_>>(),
+        "usersLeftOut": found.users_left_out,
+        "remedies": found.remedies,
     })
 }
 

@@ -58,6 +58,7 @@ pub(crate) fn router<S: PageSource>(web: &Arc<Web<S>>, admission: Admission) -> 
     router
         .route("/stream", get(stream::<S>))
         .route("/explanation/{*dag}", get(explanation::<S>))
+        .route("/diagnosis/{*dag}", get(diagnosis::<S>))
         .route("/history/{*tenant}", get(history::<S>))
         .fallback(|| async { (StatusCode::NOT_FOUND, "page not found\n") })
         .layer(middleware::from_fn_with_state((Arc::clone(web), admission), admit::<S>))
@@ -147,6 +148,13 @@ async fn explanation<S: PageSource>(
     Path(dag): Path<String>,
 ) -> Response {
     respond(web.source.explanation(dag).await.map(|found| json::explanation(&found)))
+}
+
+async fn diagnosis<S: PageSource>(
+    State(web): State<Arc<Web<S>>>,
+    Path(dag): Path<String>,
+) -> Response {
+    respond(web.source.diagnosis(dag).await.map(|found| json::diagnosis(&found)))
 }
 
 async fn history<S: PageSource>(

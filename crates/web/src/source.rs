@@ -61,6 +61,12 @@ pub trait PageSource: Clone + Send + Sync + 'static {
         dag: String,
     ) -> impl Future<Output = Result<v1::Explanation, Status>> + Send;
 
+    /// Why a DAG is as fast as it is.
+    ///
+    /// # Errors
+    /// NOT_FOUND, INVALID_ARGUMENT for a malformed name.
+    fn diagnosis(&self, dag: String) -> impl Future<Output = Result<v1::Diagnosis, Status>> + Send;
+
     /// A tenant's shares of each card, with their history.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use prost_types::FieldMask;
 use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{
-    CreateDagRequest, Dag, DeleteDagRequest, ExplainDagRequest, GetDagRequest, Operation,
-    UpdateDagRequest, WatchDagsRequest,
+    CreateDagRequest, Dag, DeleteDagRequest, DiagnoseDagRequest, ExplainDagRequest, GetDagRequest,
+    Operation, UpdateDagRequest, WatchDagsRequest,
 };
 use tonic::Status;
 
@@ -18,7 +18,7 @@ use crate::args::{ChangeOptions, DagCommand, DeleteGuard, FormArg, Guard, NewNot
 use snic_client::call;
 use snic_client::follow;
 use snic_client::names;
-use snic_client::output::{explain, views};
+use snic_client::output::{diagnosis, explain, views};
 use snic_client::{Client, Failure};
 use snic_dagfile::{self as dagfile, DagFile};
 
@@ -84,17 +84,20 @@ async fn carry_out(session: &mut CliSession, command: DagCommand) -> Result<(), 
         }
         DagCommand::List { all_tenants, selected } => {
             let parent = session.dags_parent(all_tenants)?;
-            list!(
-                session,
-                dags.list_dags(ListDagsRequest { parent }) => dags,
-                selected.whole(),
-                views::dags
-            )
+            let selected = selected.whole();
+            let is_ordered = !selected.order_by.is_empty();
+            let view = if is_ordered { views::dags } else { views::dags_below_promise_first };
+            list!(session, dags.list_dags(ListDagsRequest { parent }) => dags, selected, view)
         }
         DagCommand::Get { name } => {
             let request = GetDagRequest { name: session.dag_name(&name)? };
             let dag = call!(session.client()?, dags.get_dag => dag, request)?;
             session.output.one(&dag, views::dag)
+        }
+        DagCommand::Diagnose { name } => {
+            let request = DiagnoseDagRequest { name: session.dag_name(&name)? };
+            let found = call!(session.client()?, dags.diagnose_dag => diagnosis, request)?;
+            session.output.one(&found, diagnosis::diagnosis)
         }
         DagCommand::Explain { name } => {
             let request = ExplainDagRequest { name: session.dag_name(&name)? };

@@ -255,6 +255,7 @@ impl DagService for Services {
         list_dags "ListDags" ListDagsRequest => ListDagsResponse;
         update_dag "UpdateDag" UpdateDagRequest => Operation as UpdateDagResponse;
         delete_dag "DeleteDag" DeleteDagRequest => Operation as DeleteDagResponse;
+        diagnose_dag "DiagnoseDag" DiagnoseDagRequest => Diagnosis as DiagnoseDagResponse;
         explain_dag "ExplainDag" ExplainDagRequest => Explanation as ExplainDagResponse;
     }
     streams! { watch_dags "WatchDags" WatchDagsRequest => WatchDagsStream; }

@@ -118,7 +118,7 @@ const fn way_words(way: EmbeddingWay) -> &'static str {
 }
 
 /// Adds a text, indented and broken between words to fit the width.
-fn push(lines: &mut Vec<String>, indent: usize, text: &str) {
+pub(super) fn push(lines: &mut Vec<String>, indent: usize, text: &str) {
     let mut line = String::new();
     let mut depth = indent;
     for word in text.split_whitespace() {

@@ -1,12 +1,14 @@
 //! Sample messages for tests, as a server sends them: a card with a shared chain, a fork, a failure.
 
 use prost_types::Timestamp;
+use snic_api::v1::diagnosis::Verdict;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_api::v1::shortage::Resource;
 use snic_api::v1::{
     Area, Bitstream, Card, CardCounters, ChainExplanation, ChainSlot, Condition, Dag, DagTraffic,
-    Embedding, EmbeddingWay, Explanation, Headroom, Instance, Mapping, NtType, Operation,
-    OperationMetadata, PacketDrops, PacketMatch, Quota, Region, RegionKind, RegionSlot, RegionUser,
+    Diagnosis, Embedding, EmbeddingWay, Explanation, Headroom, Instance, LatencyPart,
+    LimitingResource, LimitingResourceUser, Mapping, NtType, Operation, OperationMetadata,
+    PacketDrops, PacketMatch, Quota, Region, RegionKind, RegionSlot, RegionUser,
     RejectedAlternative, Rule, ScoreTerm, Shortage, Stage, Tenant, Usage, VirtualChain, bitstream,
     card, condition, dag, nt_type, region,
 };
@@ -126,6 +128,7 @@ pub fn web() -> Dag {
         }),
         rate_limit_bps: 10 * GBPS,
         unserved_bps: 0,
+        shortfall_bps: 0,
         fleet_managed: false,
         traffic: Some(DagTraffic {
             offered_bps: 4 * GBPS,
@@ -344,6 +347,45 @@ fn headroom() -> Vec<Headroom> {
         left(Resource::NtBandwidth, "NT bandwidth: 10 Gbit/s held, 0 bit/s left (aes in region 1)"),
         left(Resource::PacketStore, "packet store: 831 bytes held, 146.4 KiB left"),
     ]
+}
+
+/// Why a DAG beyond its promise is not faster.
+pub fn diagnosis() -> Diagnosis {
+    let part =
+        |part: &str, cycles| LatencyPart { part: part.into(), cycles, nanoseconds: cycles * 4 };
+    let user = |dag: &str, used_bps| LimitingResourceUser { dag: dag.into(), used_bps };
+    Diagnosis {
+        dag: "tenants/acme/dags/web".into(),
+        card: "cards/card0".into(),
+        verdict: Verdict::BeyondPromise.into(),
+        summary: "the promise of 5 Gbit/s is kept; 9 Gbit/s come in and 6 Gbit/s are served; \
+                  limited by nat in region 3"
+            .into(),
+        promised_bps: 5 * GBPS,
+        offered_bps: 9 * GBPS,
+        admitted_bps: 6 * GBPS,
+        rate_limit_bps: 6 * GBPS,
+        served_bps: 6 * GBPS,
+        shortfall_bps: 0,
+        recent_packets_in: 9_000,
+        recent_packets_out: 6_000,
+        recent_drops: vec![PacketDrops { cause: "RATE_LIMITED".into(), packets: 2_990 }],
+        latency: vec![part("core", 49), part("nat", 11), part("pass 2", 26), part("aes", 40)],
+        limit: Some(LimitingResource {
+            resource: "slot 0 of region 3".into(),
+            region: "cards/card0/regions/3".into(),
+            nt_type: "ntTypes/nat".into(),
+            capacity_bps: 10 * GBPS,
+            used_bps: Some(10 * GBPS),
+            limiting: true,
+        }),
+        users: vec![
+            user("tenants/acme/dags/web", 6 * GBPS),
+            user("tenants/globex/dags/a", 4 * GBPS),
+        ],
+        users_left_out: 3,
+        remedies: vec!["promise it more: 9 Gbit/s come in, and 7 Gbit/s fit where it is".into()],
+    }
 }
 
 /// The explanation of a DAG with a shared chain and rejected alternatives.

@@ -34,6 +34,7 @@ resources!(
     BitstreamHeader,
     Card,
     Dag,
+    Diagnosis,
     WatchDagsResponse,
     Event,
     WatchEventsResponse,

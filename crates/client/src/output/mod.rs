@@ -7,6 +7,7 @@ pub mod audit;
 pub mod changes;
 pub mod consolidation;
 mod dag_views;
+pub mod diagnosis;
 pub mod explain;
 pub mod fairness;
 #[cfg(any(test, feature = "fixtures"))]

@@ -27,19 +27,36 @@ pub const fn form_word(form: Form) -> &'static str {
     }
 }
 
-/// DAGs, one per row.
+/// DAGs, one per row: those below their promise first.
+pub fn dags_below_promise_first(found: &[Dag], style: Style) -> String {
+    let mut sorted = found.to_vec();
+    // The sort is stable: the others stay in their order.
+    sorted.sort_by_key(|dag| std::cmp::Reverse(dag.shortfall_bps));
+    dags(&sorted, style)
+}
+
+/// DAGs, one per row, in their order. What is missing of promises is a column where anything is.
 pub fn dags(dags: &[Dag], style: Style) -> String {
+    let is_short = dags.iter().any(|dag| dag.shortfall_bps > 0);
+    let mut heading = vec!["DAG", "STATE", "BANDWIDTH", "TASKS", "FORM", "AGE"];
+    heading.extend(is_short.then_some("MISSING"));
     let rows = dags.iter().map(|dag| {
-        vec![
+        let missing = match dag.shortfall_bps {
+            0 => String::new(),
+            bps => rate(bps),
+        };
+        let mut row = vec![
             text::dag(&dag.name),
             dag.state().word().to_owned(),
             rate(dag.bandwidth_bps),
             dag.nodes.len().to_string(),
             form_word(dag.mapping.as_ref().map_or(dag.form(), Mapping::form)).to_owned(),
             age(dag.create_time.as_ref(), style.now),
-        ]
+        ];
+        row.extend(is_short.then_some(missing));
+        row
     });
-    table(style, &["DAG", "STATE", "BANDWIDTH", "TASKS", "FORM", "AGE"], rows.collect())
+    table(style, &heading, rows.collect())
 }
 
 /// One DAG: its request, conditions and mapping.

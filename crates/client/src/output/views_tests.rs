@@ -56,6 +56,21 @@ shown! {
 }
 
 #[test]
+fn dags_below_their_promise_come_first() {
+    let named = |name: &str, shortfall_bps| Dag {
+        name: format!("tenants/acme/dags/{name}"),
+        shortfall_bps,
+        ..fixtures::web()
+    };
+    let all = [named("a", 0), named("b", 1_000_000), named("c", 0), named("d", 2_000_000)];
+    let text = fitting(dags_below_promise_first(&all, style()));
+    let names: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["acme/d", "acme/b", "acme/a", "acme/c"]);
+    assert!(text.contains("MISSING") && text.contains("2 Mbit/s"), "{text}");
+    assert!(!dags(&all[..1], style()).contains("MISSING"));
+}
+
+#[test]
 fn a_card_with_its_map_fits_a_terminal() {
     let text = fitting(card_map(&fixtures::card(), &fixtures::regions(), style()));
     assert!(text.lines().count() < HEIGHT, "{text}");

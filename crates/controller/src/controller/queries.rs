@@ -3,13 +3,14 @@
 
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
-    BitstreamId, CardId, DagName, DagSpec, DagState, DagUid, Digest, Headroom, NtTypeId,
+    BitstreamId, CardId, DagName, DagSpec, DagState, DagUid, Digest, Headroom, Node, NtTypeId,
     OperationId, RegionId, RegionState, RuleId, TenantId, Timestamp, VmId,
 };
 
 use crate::batch::BatchSnapshot;
 use crate::card::{ConnectionState, StateFigures};
 use crate::card_picture::{self, CardPicture};
+use crate::diagnosis::{Diagnosis, DiagnosisInput, diagnose};
 use crate::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
 use crate::protocol::{
     Arrangement, AssignedDag, BindingView, BitstreamView, Caller, CardHealth, CardView, Command,
@@ -140,6 +141,31 @@ impl Controller {
         let place = entry.and_then(|entry| entry.desired());
         let card = place.and_then(|place| self.core.cards.get(&place.mapping.card));
         card.map(|card| card.ledger().headroom(name)).unwrap_or_default()
+    }
+
+    /// Why a DAG is as fast as it is, for a tenant, who learns nothing of others, or for operators. Time O(DAGs on its
+    /// card).
+    pub fn dag_diagnosis(&self, name: &DagName, reader: Option<&TenantId>) -> Option<Diagnosis> {
+        let Core { dags, cards, loops, registry, .. } = &self.core;
+        let dag = self.dag_view(name)?;
+        let place = dags.get(name)?.desired();
+        let id = place.map(|place| &place.mapping.card);
+        let card = id.and_then(|id| cards.get(id));
+        let nodes = place.into_iter().flat_map(|place| &place.spec.nodes);
+        let latency = |node: &Node| Some((node.id.clone(), registry.nt(&node.nt)?.latency));
+        let is_free = |region: &RegionId| {
+            card.is_some_and(|card| card.region_state(*region) == RegionState::Free)
+        };
+        let regions = card.into_iter().flat_map(|card| card.region_ids());
+        Some(diagnose(&DiagnosisInput {
+            dag: &dag,
+            card: card.map(|card| card.profile()),
+            latencies: &nodes.filter_map(latency).collect(),
+            flows: &id.and_then(|id| loops.get(id)).map(|l| l.all_dags(dags)).unwrap_or_default(),
+            headroom: &self.dag_headroom(name),
+            free_regions: regions.filter(is_free).count(),
+            reader,
+        }))
     }
 
     /// What to plan a batch of DAGs on, elsewhere: see [`crate::Command::CreateDags`]. Time O(state of the cards).

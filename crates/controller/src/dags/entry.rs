@@ -252,6 +252,14 @@ impl DagEntry {
         if kept { Bandwidth::ZERO } else { self.spec.bandwidth }
     }
 
+    /// How much less than the smaller of promise and load it is served, or known to be served.
+    pub fn shortfall(&self) -> Bandwidth {
+        let (promised, sizes) = (self.spec.bandwidth, &self.spec.packet_sizes);
+        let traffic = self.meter.traffic();
+        let missing = traffic.map_or(Bandwidth::ZERO, |traffic| traffic.shortfall(promised, sizes));
+        missing.max(self.unserved())
+    }
+
     /// Its promise is broken, which is told; `false` where it was told before.
     pub const fn note_broken(&mut self, now: Timestamp) -> bool {
         let is_new = self.broken.is_none();

@@ -44,6 +44,30 @@ const fn port(region: RegionId) -> usize {
 pub struct CardResource(pub(super) usize);
 
 impl CardResource {
+    /// What takes packets in.
+    pub const INGRESS: Self = Self(INGRESS);
+    /// Where packets are while they are on the card.
+    pub const PACKET_STORE: Self = Self(STORE);
+
+    /// An NT slot.
+    pub const fn of_slot(region: RegionId, number: Slot) -> Self {
+        Self(slot(region, number))
+    }
+
+    /// The region that has it; `None` for what the whole card has.
+    pub const fn region(self) -> Option<RegionId> {
+        match self.0 {
+            slot @ 0..PORTS => Some(RegionId((slot / CHAIN_SLOTS_MAX) as u8)),
+            port @ PORTS..OF_REGIONS => Some(RegionId((port - PORTS) as u8)),
+            _ => None,
+        }
+    }
+
+    /// Its slot, if it is one.
+    pub const fn slot(self) -> Option<Slot> {
+        if self.is_nt_slot() { Some(Slot((self.0 % CHAIN_SLOTS_MAX) as u8)) } else { None }
+    }
+
     /// Whether it is an NT slot.
     pub const fn is_nt_slot(self) -> bool {
         self.0 < PORTS

@@ -118,6 +118,8 @@ pub struct DagFairness {
     pub memory_pages: u64,
     /// The resources that its packets pass.
     pub resources: Vec<ResourceUse>,
+    /// How much less than the smaller of promise and load it is served.
+    pub shortfall: Bandwidth,
 }
 
 /// A tenant on one card.
@@ -292,6 +294,12 @@ impl Loop {
         tenant.map_or([0, 0], |tenant| tenant.allocation)
     }
 
+    /// All DAGs on the card. Time O(DAGs).
+    pub fn all_dags(&self, dags: &Dags) -> Vec<DagFairness> {
+        let named = self.dags.iter().enumerate();
+        named.filter_map(|(flow, name)| self.dag_fairness(dags, flow, name)).collect()
+    }
+
     fn dag_fairness(&self, dags: &Dags, flow: usize, name: &DagName) -> Option<DagFairness> {
         let entry = dags.get(name)?;
         let (topology, outcome) =
@@ -323,6 +331,7 @@ impl Loop {
             area_uses: self.area_uses.get(flow)?.clone(),
             memory_pages: shape.memory,
             resources: shape.uses.iter().map(resource).collect(),
+            shortfall: entry.shortfall(),
         })
     }
 

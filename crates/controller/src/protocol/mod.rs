@@ -13,6 +13,7 @@ mod operation;
 mod policy;
 mod reply;
 mod resource;
+mod traffic;
 mod view;
 
 pub use arrangement::Arrangement;
@@ -36,8 +37,10 @@ pub use policy::{
 };
 pub use reply::Reply;
 pub use resource::{ResourceKey, ResourceKind};
+pub(crate) use traffic::part_of;
+pub use traffic::{DagTraffic, RecentPackets};
 pub use view::{
     BitstreamAdvice, BitstreamRejection, BitstreamView, CardHealth, CardLoss, CardView,
-    ConsolidationView, DagTraffic, DagView, MoveView, NtView, OperationView, RecommendationView,
-    RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView, TenantUsage, TenantView,
+    ConsolidationView, DagView, MoveView, NtView, OperationView, RecommendationView, RegionUser,
+    RegionView, RuleView, SlotView, StatePlace, StateView, TenantUsage, TenantView,
 };

@@ -8,10 +8,11 @@ use snic_domain::{
     RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
 };
 use snic_planner::{Recommendation, Underfilled};
-use snic_tables::{CardCounters, DropCause};
+use snic_tables::CardCounters;
 
 use super::assignment::AssignedCard;
 use super::operation::OperationRecord;
+use super::traffic::DagTraffic;
 
 /// A tenant with what it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,6 +131,8 @@ pub struct DagView {
     pub rate: Bandwidth,
     /// What was promised and is not known to be served.
     pub unserved: Bandwidth,
+    /// How much less than the smaller of promise and load it is served.
+    pub shortfall: Bandwidth,
     /// What its chains keep for it.
     pub states: Vec<StateView>,
     /// What goes through it, where it is known.
@@ -142,26 +145,6 @@ pub struct DagView {
     pub updated: Timestamp,
     /// The card that the fleet assigned it to; `None`: it was created on this host.
     pub assigned: Option<AssignedCard>,
-}
-
-/// What goes through a DAG: rates of the last monitor period, and sums since the daemon first read its
-/// counters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DagTraffic {
-    /// What came in, before rate limiting.
-    pub offered: Bandwidth,
-    /// What went out.
-    pub served: Bandwidth,
-    /// Packets that came in.
-    pub packets_in: u64,
-    /// Packets that went out.
-    pub packets_out: u64,
-    /// Bytes that came in.
-    pub bytes_in: u64,
-    /// Bytes that went out.
-    pub bytes_out: u64,
-    /// Packets that were dropped, in the order of [`DropCause::ALL`].
-    pub drops: [u64; DropCause::ALL.len()],
 }
 
 /// A slot of a region.

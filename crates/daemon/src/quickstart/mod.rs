@@ -342,7 +342,7 @@ fn farewell(contexts: &Path, dags: &[Dag]) -> String {
     format!(
         "try this in another terminal:\n\
          \x20 export SNICCTL_CONFIG={}\n\
-         \x20 cargo build --release --bin snicctl && alias snicctl=target/release/snicctl\n\
+         \x20 cargo build --profile quick --bin snicctl && alias snicctl=target/quick/snicctl\n\
          \x20 snicctl card get card0\n\
          \x20 snicctl region list\n\
          \x20 snicctl dag explain {dag}\n\

@@ -188,6 +188,13 @@ impl DagService for Services {
         Ok(Response::new(self.watch(spec, request.resume_revision).await?))
     }
 
+    async fn diagnose_dag(
+        &self,
+        _: Request<v1::DiagnoseDagRequest>,
+    ) -> RpcResult<v1::DiagnoseDagResponse> {
+        Err(elsewhere("diagnoses"))
+    }
+
     async fn explain_dag(
         &self,
         request: Request<v1::ExplainDagRequest>,

@@ -45,7 +45,7 @@ asks! {
     name => NamedResource::named: CancelOperationRequest, CordonCardRequest, CordonRegionRequest,
         DeleteBitstreamRequest, DeleteDagRequest, DeleteNtTypeRequest, DeleteOperationRequest,
         DeleteRuleRequest, DeleteTenantRequest, DrainCardRequest, DrainRegionRequest,
-        ExplainDagRequest, GetBitstreamRequest, GetCardRequest, GetDagRequest, GetFairnessRequest,
+        DiagnoseDagRequest, ExplainDagRequest, GetBitstreamRequest, GetCardRequest, GetDagRequest, GetFairnessRequest,
         GetNtTypeRequest, GetOperationRequest, GetRegionRequest, GetRuleRequest, GetTenantRequest,
         LoadRoleRequest, RemoveCardRequest, ReplaceCardRequest, ResetRegionRequest,
         RetryBitstreamRequest, UncordonCardRequest, UndrainRegionRequest, WaitOperationRequest,

@@ -163,6 +163,20 @@ impl DagService for Services {
         Ok(Response::new(self.watch(subject, request.resume_revision).await?))
     }
 
+    async fn diagnose_dag(
+        &self,
+        request: Request<v1::DiagnoseDagRequest>,
+    ) -> RpcResult<v1::DiagnoseDagResponse> {
+        let caller = caller(&request)?;
+        let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let reader = caller.tenant().cloned();
+        let query = move |controller: &Controller, name: &DagName| {
+            controller.dag_diagnosis(name, reader.as_ref())
+        };
+        let found = self.of_dag(&caller, name, query).await?;
+        Ok(Response::new(wire::diagnosis(&found).into()))
+    }
+
     async fn explain_dag(
         &self,
         request: Request<v1::ExplainDagRequest>,

@@ -49,6 +49,12 @@ impl PageSource for Services {
             .unwrap_or_default())
     }
 
+    async fn diagnosis(&self, dag: String) -> Result<v1::Diagnosis, Status> {
+        let request = v1::DiagnoseDagRequest { name: dag };
+        let reply = self.diagnose_dag(as_operator(request)).await?.into_inner();
+        Ok(reply.diagnosis.unwrap_or_default())
+    }
+
     async fn history(&self, tenant: String) -> Result<Vec<v1::Fairness>, Status> {
         let request = v1::GetFairnessRequest { name: tenant };
         Ok(self.get_fairness(as_operator(request)).await?.into_inner().fairness)

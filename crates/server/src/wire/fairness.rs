@@ -64,6 +64,7 @@ fn dag(dag: &DagFairness) -> v1::DagFairness {
         area_uses: dag.area_uses.iter().map(area_use).collect(),
         memory_pages: dag.memory_pages,
         resources: dag.resources.iter().map(resource).collect(),
+        shortfall_bps: dag.shortfall.get(),
     }
 }
 

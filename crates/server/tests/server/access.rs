@@ -314,6 +314,7 @@ fn of_dags(method: &str) -> Option<Vec<Probe>> {
             vec![probe_dag(request.encode_to_vec())]
         }
         "ExplainDag" => vec![probe_dag(v1::ExplainDagRequest { name: name() }.encode_to_vec())],
+        "DiagnoseDag" => vec![probe_dag(v1::DiagnoseDagRequest { name: name() }.encode_to_vec())],
         "GetDag" => vec![probe_dag(v1::GetDagRequest { name: name() }.encode_to_vec())],
         "ListDags" => {
             let request = v1::ListDagsRequest { parent: parent(), ..Default::default() };

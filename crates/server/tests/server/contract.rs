@@ -191,6 +191,7 @@ fn reads() -> Vec<(&'static str, Json)> {
         ("GetBitstream", named("bitstreams/aes")),
         ("GetDag", named(WEB)),
         ("ExplainDag", named(WEB)),
+        ("DiagnoseDag", named(WEB)),
         ("GetRule", named("classificationRules/r")),
         ("GetOperation", named("operations/o")),
         ("WaitOperation", named("operations/o")),

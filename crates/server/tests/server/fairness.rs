@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use snic_api::convert::nt_type::nt_type_to_wire;
+use snic_api::replies::ItemOf as _;
 use snic_api::v1;
 use snic_api::v1::fairness::Limiter;
 use snic_api::v1::fairness_policy::{Scheme, Spare as SpareWord};
@@ -282,5 +283,54 @@ async fn shares_and_rates_follow_from_what_the_reply_says() {
     let own = tenant.get_fairness(request).await.expect("its own").into_inner().fairness;
     own.iter().for_each(check_demand);
     assert!(own.iter().all(|of| of.tenant == "tenants/acme"), "{own:?}");
+    rig.stop().await;
+}
+
+/// An overloaded DAG, and one beside it that is not: the operator reads who uses what limits it, its tenant only of
+/// itself.
+#[tokio::test]
+async fn a_diagnosis_says_what_limits_a_dag_and_to_operators_who_uses_it() {
+    use v1::diagnosis::Verdict;
+    const SLOW: &str = "tenants/acme/dags/a";
+    let (rig, _) = loaded().await;
+    let ask = async |client: &mut rig::Client, name: &str| {
+        let request = v1::DiagnoseDagRequest { name: name.into() };
+        client.dags.diagnose_dag(request).await.item().expect("diagnosed")
+    };
+    let mut operator = rig.client("operator/ops").await;
+    let found = in_time(async {
+        loop {
+            let found = ask(&mut operator, SLOW).await;
+            if found.limit.as_ref().is_some_and(|limit| limit.limiting) {
+                break found;
+            }
+        }
+    })
+    .await;
+    assert_eq!(found.verdict(), Verdict::BeyondPromise, "{found:?}");
+    assert!(found.offered_bps > found.admitted_bps, "{found:?}");
+    assert!(found.promised_bps == 3 * MBPS && found.served_bps > 0, "{found:?}");
+    assert!(found.recent_packets_in > found.recent_packets_out, "{found:?}");
+    let limit = found.limit.expect("it was waited for");
+    assert!(limit.nt_type.starts_with("ntTypes/slow"), "{limit:?}");
+    assert!(limit.region.starts_with("cards/card0/regions/") && limit.used_bps.is_some());
+    let named = |name: &str| found.users.iter().any(|user| user.dag == name);
+    assert!(named(SLOW) && found.remedies.len() > 1, "{:?} {:?}", found.users, found.remedies);
+    let dag = operator.get_dag(SLOW).await.expect("it is there");
+    let cycles: u64 = found.latency.iter().map(|part| part.cycles).sum();
+    assert_eq!(cycles, dag.mapping.expect("it has a place").latency_cycles);
+    // The other one is served, and its tenant learns of no other.
+    let mut acme = rig.client("tenant/acme").await;
+    in_time(async {
+        while ask(&mut acme, "tenants/acme/dags/b").await.verdict() != Verdict::KeepsUp {}
+    })
+    .await;
+    let seen = ask(&mut acme, SLOW).await;
+    assert!(seen.users.iter().all(|user| user.dag.starts_with("tenants/acme/")), "{seen:?}");
+    let text = format!("{seen:?}");
+    assert!(!text.contains("globex") && !text.contains("initech"), "{text}");
+    let request = v1::DiagnoseDagRequest { name: "tenants/globex/dags/a".into() };
+    let absent = acme.dags.diagnose_dag(request).await.expect_err("another tenant's");
+    assert_eq!(absent.code(), tonic::Code::NotFound);
     rig.stop().await;
 }

@@ -138,6 +138,8 @@ async fn it_changes_nothing_and_says_what_is_not_there() {
         ("GET", "/../Cargo.toml", "404"),
         ("GET", "/explanation/tenants/acme/dags/web", "404"),
         ("GET", "/explanation/nonsense", "400"),
+        ("GET", "/diagnosis/tenants/acme/dags/web", "404"),
+        ("GET", "/diagnosis/nonsense", "400"),
         ("GET", "/history/tenants/acme", "404"),
     ] {
         let reply = fetch(plain(&rig).await, method, path).await;
@@ -147,6 +149,8 @@ async fn it_changes_nothing_and_says_what_is_not_there() {
     client.ready_dag("tenants/acme/dags/web", dag(&["nat", "aes"], &[("nat", "aes")])).await;
     let why = fetch(plain(&rig).await, "GET", "/explanation/tenants/acme/dags/web").await;
     assert!(why.contains("\"way\":\"FREE_REGION\""), "{why}");
+    let fast = fetch(plain(&rig).await, "GET", "/diagnosis/tenants/acme/dags/web").await;
+    assert!(fast.contains("\"verdict\":\"") && fast.contains("[\"core\","), "{fast}");
     // What a tenant has is told from the first epoch on.
     in_time(async {
         let named = "\"name\":\"tenants/acme cards/card0\"";

@@ -8,16 +8,24 @@ import { ask } from "./model.js";
 const RETRY = 3000;
 /** Requested explanations, by DAG and version. */
 const reasons = new Map();
+/** Milliseconds before the diagnosis of the selected DAG is requested again. */
+const DIAGNOSE = 2000;
+/** The last diagnosis: its DAG, when it was requested, and what was found. */
+const diagnosed = { name: null, at: -Infinity, found: null };
 /** Highlighted nodes of the selected DAG. */
 let pointed = null;
 
 function matching(model, filter) {
-  const dags = [...model.dags.values()].sort((a, b) => a.name.localeCompare(b.name));
+  const missing = model.shortfalls();
+  const lacks = (dag) => missing.get(dag.name) ?? 0;
+  // Those below their promise come first.
+  const dags = [...model.dags.values()].sort((a, b) => lacks(b) - lacks(a) || a.name.localeCompare(b.name));
   const matches = (dag) => `${short(dag.name)} ${words(dag.state)}`.includes(filter);
   return filter ? dags.filter(matches) : dags;
 }
 
 export function showList(model, filter) {
+  const missing = model.shortfalls();
   const dags = matching(model, filter);
   if (!dags.some((dag) => dag.name === model.selectedDag)) model.selectedDag = dags[0]?.name ?? null;
   const list = byId("dag-list");
@@ -33,7 +41,8 @@ export function showList(model, filter) {
       setText(name, short(dag.name));
       setAttr(state, "data-dag", dag.state);
       setText(state, words(dag.state));
-      setText(rates, `${rate(dag.bps)}, limit ${rate(dag.rateBps)}`);
+      const lacks = missing.get(dag.name);
+      setText(rates, `${rate(dag.bps)}, ${lacks ? `${rate(lacks)} missing` : `limit ${rate(dag.rateBps)}`}`);
       if (selected) setAttr(list, "aria-activedescendant", item.id);
     });
 }
@@ -69,6 +78,7 @@ export function showDag(model) {
   const { rateBps, ...lasting } = dag ?? {};
   remake(byId("dag-head"), [lasting.name, lasting.state, lasting.reason, rateBps, lasting.latencyCycles],
     () => dag && head(model, dag));
+  showDiagnosis(model, dag);
   const upright = byId("graph").clientWidth < 560;
   const point = (nodes, regions) => {
     pointed = nodes;
@@ -121,6 +131,49 @@ function band(chain, point) {
       h("span", { class: slot.used ? "task used" : "task skipped", title: slot.used ? "used" : "skipped" },
         slot.node || id(slot.nt) || "skipped"))),
     h("span", { class: "muted" }, rate(instance.bps)))));
+}
+
+/** Why the selected DAG is as fast as it is; requested again while it is shown. */
+function showDiagnosis(model, dag) {
+  const panel = byId("diagnosis");
+  if (!dag) return remake(panel, null, () => []);
+  const isNew = diagnosed.name !== dag.name;
+  if (isNew || performance.now() - diagnosed.at > DIAGNOSE) {
+    Object.assign(diagnosed, { name: dag.name, at: performance.now(), found: isNew ? null : diagnosed.found });
+    ask(`/diagnosis/${dag.name}`).then((found) => {
+      // Another DAG may have been selected meanwhile.
+      if (diagnosed.name !== dag.name) return;
+      diagnosed.found = found;
+      model.changed();
+    });
+  }
+  return remake(panel, [dag.name, diagnosed.found], () => diagnosed.found && diagnosis(diagnosed.found));
+}
+
+function diagnosis(found) {
+  const { limit } = found;
+  const used = (bps) => (bps == null ? "" : `${rate(bps)} of `);
+  const place = limit && (limit.nt ? `${id(limit.nt)} in region ${id(limit.region)}` : limit.resource);
+  const nanoseconds = found.latency.reduce((sum, [, , ns]) => sum + ns, 0);
+  return [
+    h("h3", {}, `Is it fast? ${words(found.verdict)}`),
+    h("p", {}, found.summary),
+    h("p", { class: "muted" }, [
+      `promised ${rate(found.promisedBps)}`,
+      `offered ${rate(found.offeredBps)}`,
+      `admitted ${rate(found.admittedBps)}`,
+      `served ${rate(found.servedBps)}`,
+      ...found.drops.map(([cause, packets]) => `${packets} ${words(cause)}`),
+    ].join(" · ")),
+    found.latency.length > 0 && h("p", { class: "muted" }, `${nanoseconds} ns without waiting: `
+      + found.latency.map(([part, , ns]) => `${part} ${ns}`).join(", ")),
+    limit && h("p", { class: limit.limiting ? "warning" : "muted" },
+      `${place} ${limit.limiting ? "limits it" : "is the fullest"}: ${used(limit.usedBps)}${rate(limit.capacityBps)}`),
+    limit && found.users.length > 0 && h("p", { class: "muted" }, "used by "
+      + found.users.map(([dag, bps]) => `${short(dag)} ${rate(bps)}`).join(", ")
+      + (found.usersLeftOut > 0 ? ` and ${found.usersLeftOut} more` : "")),
+    found.remedies.length > 0 && h("ul", {}, found.remedies.map((remedy) => h("li", {}, remedy))),
+  ];
 }
 
 function showWhy(model, dag) {

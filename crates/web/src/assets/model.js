@@ -194,6 +194,12 @@ class Model {
     return [...names].sort();
   }
 
+  /** What is missing of promises, in bit/s, by DAG. */
+  shortfalls() {
+    const all = [...this.shares.values()].flatMap((shares) => shares.dags);
+    return new Map(all.map((dag) => [dag.dag, dag.shortfallBps]));
+  }
+
   /** CSS class of an owner's colour. */
   colour(tenant) {
     return `owner-${Math.max(0, this.tenants().indexOf(tenant)) % COLOURS}`;

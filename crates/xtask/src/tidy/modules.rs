@@ -56,6 +56,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("suspects", &[]),
     // They read what is on a card, and change nothing there.
     ("epoch", &["protocol", "records", "rows", "meter", "card", "dags", "registry"]),
+    ("diagnosis", &["protocol", "epoch"]),
     ("status", &["records", "card", "dags"]),
     // Several machines together.
     (

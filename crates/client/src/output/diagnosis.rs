@@ -1,0 +1,108 @@
+//! Why a DAG is as fast as it is, as text of at most 80 columns.
+
+use snic_api::v1::{Diagnosis, LimitingResource};
+use snic_api::words::EnumWord as _;
+
+use super::Style;
+use super::explain::push;
+use super::table::{properties, section, table};
+use super::text::{self, id, rate};
+
+/// The answer, then what it follows from, then what would help.
+pub fn diagnosis(found: &Diagnosis, style: Style) -> String {
+    let mut lines = vec![format!("{}: {}", text::dag(&found.dag), found.verdict().word())];
+    push(&mut lines, 0, &found.summary);
+    lines.push(String::new());
+    let head: String = lines.into_iter().map(|line| line + "\n").collect();
+    head + &rates(found, style)
+        + &section("Latency of a packet that waits nowhere", &latency(found, style))
+        + &section("Limit", &limit(found, style))
+        + &section("What would help", &remedies(found))
+}
+
+fn rates(found: &Diagnosis, style: Style) -> String {
+    let drops = found.recent_drops.iter().map(|drops| format!("{} {}", drops.packets, drops.cause));
+    let drops = drops.collect::<Vec<_>>().join(", ");
+    let (packets_in, packets_out) = (found.recent_packets_in, found.recent_packets_out);
+    let packets = format!("{packets_in} in, {packets_out} out");
+    let missing = match found.shortfall_bps {
+        0 => String::new(),
+        bps => rate(bps),
+    };
+    let admitted = format!("{} (limit {})", rate(found.admitted_bps), rate(found.rate_limit_bps));
+    properties(
+        style,
+        &[
+            ("Card", id(&found.card).to_owned()),
+            ("Promised", rate(found.promised_bps)),
+            ("Offered", rate(found.offered_bps)),
+            ("Admitted", admitted),
+            ("Served", rate(found.served_bps)),
+            ("Below promise by", missing),
+            ("Packets lately", packets),
+            ("Drops lately", drops),
+        ],
+    )
+}
+
+fn latency(found: &Diagnosis, style: Style) -> String {
+    if found.latency.is_empty() {
+        return String::new();
+    }
+    let row = |part: &str, cycles: u64, nanoseconds: u64| {
+        vec![part.to_owned(), cycles.to_string(), format!("{nanoseconds} ns")]
+    };
+    let parts = found.latency.iter().map(|part| row(&part.part, part.cycles, part.nanoseconds));
+    let mut rows: Vec<Vec<String>> = parts.collect();
+    let sum = |of: fn(&snic_api::v1::LatencyPart) -> u64| found.latency.iter().map(of).sum();
+    rows.push(row("together", sum(|part| part.cycles), sum(|part| part.nanoseconds)));
+    table(style, &["PART", "CYCLES", "TIME"], rows)
+}
+
+fn limit(found: &Diagnosis, style: Style) -> String {
+    let Some(limit) = &found.limit else { return String::new() };
+    let mut lines = Vec::new();
+    push(&mut lines, 0, &resource(limit));
+    let rows = found.users.iter().map(|user| vec![text::dag(&user.dag), rate(user.used_bps)]);
+    let rows: Vec<Vec<String>> = rows.collect();
+    let users = if rows.is_empty() { String::new() } else { table(style, &["DAG", "USES"], rows) };
+    if found.users_left_out > 0 {
+        lines.push(format!("the largest users; {} more use it:", found.users_left_out));
+    }
+    lines.into_iter().map(|line| line + "\n").collect::<String>() + &users
+}
+
+/// The resource in a sentence.
+fn resource(limit: &LimitingResource) -> String {
+    let is = if limit.limiting { "limits it" } else { "is the fullest; it limits nothing now" };
+    let what = match (id(&limit.nt_type), &*limit.region) {
+        ("", _) => limit.resource.clone(),
+        (nt, region) => format!("{nt} in region {}", text::region(region)),
+    };
+    let used = limit.used_bps.map(|used| format!("{} of ", rate(used))).unwrap_or_default();
+    format!("{what} {is}: {used}{}", rate(limit.capacity_bps))
+}
+
+fn remedies(found: &Diagnosis) -> String {
+    let mut lines = Vec::new();
+    for remedy in &found.remedies {
+        push(&mut lines, 0, &format!("- {remedy}"));
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::super::fixtures;
+    use super::*;
+
+    #[test]
+    fn the_answer_comes_first_and_everything_fits() {
+        let style = Style { is_colour: false, now: SystemTime::UNIX_EPOCH };
+        insta::assert_snapshot!(diagnosis(&fixtures::diagnosis(), style));
+        let empty = diagnosis(&Diagnosis::default(), style);
+        assert!(!empty.contains("Latency") && !empty.contains("help"), "{empty}");
+    }
+}
