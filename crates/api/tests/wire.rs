@@ -216,6 +216,7 @@ fn every_change_can_be_repeated_and_guarded() {
         "Get",
         "List",
         "Watch",
+        "Diagnose",
         "Explain",
         "Wait",
         "Recommend",

@@ -66,7 +66,7 @@ use self::yaml::{Value, YamlKey, YamlNode};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Fields of a DAG that only the server sets.
-const OUTPUT_ONLY: [&str; 13] = [
+const OUTPUT_ONLY: [&str; 14] = [
     "uid",
     "state",
     "generation",

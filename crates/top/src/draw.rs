@@ -275,17 +275,39 @@ fn dag_row<'a>(dag: &Dag, model: &Model, theme: Theme, width: u16) -> TableRow<'
     let of = |rate: fn(&DagTraffic) -> u64| dag.traffic.as_ref().map_or(0, rate);
     let (offered, served) = (of(|traffic| traffic.offered_bps), of(|traffic| traffic.served_bps));
     let mut cells =
-        vec![Cell::new(text::dag(&dag.name)), state, Cell::new(text::rate(dag.bandwidth_bps))];
+        vec![Cell::new(text::dag(&dag.name)), state, Cell::new(short_rate(dag.bandwidth_bps))];
     if width >= WIDE {
-        cells.push(Cell::new(text::rate(dag.rate_limit_bps)));
-        cells.push(Cell::new(text::rate(offered)));
+        cells.push(Cell::new(short_rate(dag.rate_limit_bps)));
+        cells.push(Cell::new(short_rate(offered)));
     }
-    cells.push(Cell::new(text::rate(served)));
+    cells.push(Cell::new(short_rate(served)));
     if width >= WIDE {
         cells.push(Cell::new(sparkline(model.rates_of(&dag.name))));
     }
     cells.push(Cell::new(regions_of(dag)));
     TableRow::new(cells)
+}
+
+/// A rate with three digits, which fits into eleven columns.
+fn short_rate(bps: u64) -> String {
+    let (unit_bps, unit) = match bps {
+        0..1_000 => return format!("{bps} bit/s"),
+        1_000..1_000_000 => (1_000, "kbit/s"),
+        1_000_000..1_000_000_000 => (1_000_000, "Mbit/s"),
+        _ => (1_000_000_000, "Gbit/s"),
+    };
+    let (whole, permille) = (bps / unit_bps, bps % unit_bps * 1_000 / unit_bps);
+    let digits = match whole {
+        0..10 => format!("{whole}.{:02}", permille / 10),
+        10..100 => format!("{whole}.{}", permille / 100),
+        _ => whole.to_string(),
+    };
+    let digits = if digits.contains('.') {
+        digits.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &digits
+    };
+    format!("{digits} {unit}")
 }
 
 /// Rates as bars, the largest one full.

@@ -102,6 +102,19 @@ fn names_of_40_letters_are_whole_on_80_columns() {
     assert!(screen(&model, PLAIN).contains(&format!("acme/{}", "x".repeat(34))));
 }
 
+#[rstest]
+#[case(0, "0 bit/s")]
+#[case(999, "999 bit/s")]
+#[case(1_000, "1 kbit/s")]
+#[case(10_000_000_000, "10 Gbit/s")]
+#[case(9_999_999_999, "9.99 Gbit/s")]
+#[case(12_340_000, "12.3 Mbit/s")]
+#[case(100_000_000, "100 Mbit/s")]
+#[case(123_456_789_000, "123 Gbit/s")]
+fn rates_in_tables_have_three_digits(#[case] bps: u64, #[case] text: &str) {
+    assert_eq!(short_rate(bps), text);
+}
+
 #[test]
 fn a_wide_screen_has_what_was_served_lately() {
     let mut model = model();

@@ -1,5 +1,5 @@
 use rstest::rstest;
-use snic_api::v1::dag;
+use snic_api::v1::{dag, event};
 
 use super::*;
 use snic_client::output::fixtures;
@@ -71,11 +71,11 @@ fn initial_state_is_no_event_and_each_change_is_one() {
 #[test]
 fn events_of_the_server_are_shown_by_their_time_and_once() {
     let mut model = model();
-    let event = |number: u64, message: &str| snic_api::v1::Event {
+    let event = |number: u64, message: &str| Event {
         number,
         time: Some(prost_types::Timestamp { seconds: number as i64, nanos: 0 }),
         message: message.into(),
-        kind: snic_api::v1::event::Kind::CardLost.into(),
+        kind: event::Kind::CardLost.into(),
         ..Default::default()
     };
     for (number, message) in [(90, "before"), (120, "after"), (100, "between"), (90, "before")] {

@@ -198,7 +198,7 @@ pub(crate) fn diagnosis(found: &v1::Diagnosis) -> Value {
         "admittedBps": found.admitted_bps,
         "servedBps": found.served_bps,
         "drops": found.recent_drops.iter().map(drops).collect::<Vec<_>>(),
-        "latency": found.latency.iter().map(part).collect::<Vec<_>>(),
+        "latency": found.parts.iter().map(part).collect::<Vec<_>>(),
         "limit": limit,
         "users": found.users.iter().map(user).collect::<Vec<_>>(),
         "usersLeftOut": found.users_left_out,

@@ -46,15 +46,15 @@ fn rates(found: &Diagnosis, style: Style) -> String {
 }
 
 fn latency(found: &Diagnosis, style: Style) -> String {
-    if found.latency.is_empty() {
+    if found.parts.is_empty() {
         return String::new();
     }
     let row = |part: &str, cycles: u64, nanoseconds: u64| {
         vec![part.to_owned(), cycles.to_string(), format!("{nanoseconds} ns")]
     };
-    let parts = found.latency.iter().map(|part| row(&part.part, part.cycles, part.nanoseconds));
+    let parts = found.parts.iter().map(|part| row(&part.part, part.cycles, part.nanoseconds));
     let mut rows: Vec<Vec<String>> = parts.collect();
-    let sum = |of: fn(&snic_api::v1::LatencyPart) -> u64| found.latency.iter().map(of).sum();
+    let sum = |of: fn(&snic_api::v1::LatencyPart) -> u64| found.parts.iter().map(of).sum();
     rows.push(row("together", sum(|part| part.cycles), sum(|part| part.nanoseconds)));
     table(style, &["PART", "CYCLES", "TIME"], rows)
 }

@@ -370,7 +370,7 @@ pub fn diagnosis() -> Diagnosis {
         recent_packets_in: 9_000,
         recent_packets_out: 6_000,
         recent_drops: vec![PacketDrops { cause: "RATE_LIMITED".into(), packets: 2_990 }],
-        latency: vec![part("core", 49), part("nat", 11), part("pass 2", 26), part("aes", 40)],
+        parts: vec![part("core", 49), part("nat", 11), part("pass 2", 26), part("aes", 40)],
         limit: Some(LimitingResource {
             resource: "slot 0 of region 3".into(),
             region: "cards/card0/regions/3".into(),

@@ -45,7 +45,7 @@ pub(crate) fn diagnosis(found: &Diagnosis) -> v1::Diagnosis {
                 packets,
             })
             .collect(),
-        latency: found.latency.iter().map(|part| latency(part, found.clock_hz)).collect(),
+        parts: found.latency.iter().map(|part| latency(part, found.clock_hz)).collect(),
         limit: found.limit.as_ref().map(|limit| resource(limit, found.card.as_ref())),
         users: found.users.iter().map(user).collect(),
         users_left_out: u32::try_from(found.users_left_out).unwrap_or(u32::MAX),

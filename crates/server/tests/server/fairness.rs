@@ -317,7 +317,7 @@ async fn a_diagnosis_says_what_limits_a_dag_and_to_operators_who_uses_it() {
     let named = |name: &str| found.users.iter().any(|user| user.dag == name);
     assert!(named(SLOW) && found.remedies.len() > 1, "{:?} {:?}", found.users, found.remedies);
     let dag = operator.get_dag(SLOW).await.expect("it is there");
-    let cycles: u64 = found.latency.iter().map(|part| part.cycles).sum();
+    let cycles: u64 = found.parts.iter().map(|part| part.cycles).sum();
     assert_eq!(cycles, dag.mapping.expect("it has a place").latency_cycles);
     // The other one is served, and its tenant learns of no other.
     let mut acme = rig.client("tenant/acme").await;
