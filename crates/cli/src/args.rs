@@ -15,6 +15,7 @@ mod traffic;
 mod vm;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snic_domain::{Bandwidth, ByteSize};
@@ -116,8 +117,11 @@ pub enum Command {
     /// Print decisions of the control plane, with reasons
     Events {
         /// Keep printing new events
-        #[arg(short, long, conflicts_with_all = ["filter", "order_by"])]
+        #[arg(short, long, visible_alias = "follow", conflicts_with_all = ["filter", "order_by"])]
         watch: bool,
+        /// Only events of the last 10m, 2h or the like
+        #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+        since: Option<Duration>,
         #[command(flatten)]
         selected: Selected,
     },
@@ -465,7 +469,7 @@ pub enum ContextCommand {
 /// An interval that does not overload the server.
 fn interval(text: &str) -> Result<humantime::Duration, String> {
     let interval: humantime::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    let least = std::time::Duration::from_millis(100);
+    let least = Duration::from_millis(100);
     if *interval < least {
         return Err(format!(
             "{interval} is too short; use {} or more",

@@ -1,5 +1,7 @@
 //! `snicctl events`.
 
+use std::time::{Duration, SystemTime};
+
 use snic_api::v1::{Event, ListEventsRequest, WatchEventsRequest};
 
 use super::CliSession;
@@ -12,11 +14,19 @@ use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::output::fairness as views;
 
 /// The events that are kept, oldest first unless another order is asked for; with `go_on`, what happens from
-/// then on, too.
-pub async fn run(session: &mut CliSession, go_on: bool, selected: Selected) -> Result<(), Failure> {
+/// then on, too. With `since`, those that are not older.
+pub async fn run(
+    session: &mut CliSession,
+    go_on: bool,
+    since: Option<Duration>,
+    selected: Selected,
+) -> Result<(), Failure> {
     let client = session.client()?;
+    let first = since.and_then(|since| SystemTime::now().checked_sub(since));
+    let is_late = |event: &Event| is_after(event, first);
     if !go_on {
         let mut events = all(&client, &selected).await?;
+        events.retain(is_late);
         if selected.order_by.trim().is_empty() {
             events.reverse();
         }
@@ -27,10 +37,18 @@ pub async fn run(session: &mut CliSession, go_on: bool, selected: Selected) -> R
         Ok(client.events().watch_events(request).await?.into_inner())
     };
     follow(&client, open, |change| {
-        session.output.event(&change, views::event_change)?;
+        if change.event.as_ref().is_none_or(is_late) {
+            session.output.event(&change, views::event_change)?;
+        }
         Ok(change.revision)
     })
     .await
+}
+
+/// Whether an event is not older than `first`; one without a time is not.
+fn is_after(event: &Event, first: Option<SystemTime>) -> bool {
+    let at = event.time.and_then(|time| SystemTime::try_from(time).ok());
+    first.is_none_or(|first| at.is_none_or(|at| at >= first))
 }
 
 async fn all(client: &Client, selected: &Selected) -> Result<Vec<Event>, Failure> {
@@ -45,4 +63,21 @@ async fn all(client: &Client, selected: &Selected) -> Result<Vec<Event>, Failure
         Ok((reply.events, reply.next_page_token))
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn only_events_that_are_not_older_pass() {
+        let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let event = Event { time: Some(Timestamp { seconds: 100, nanos: 0 }), ..Event::default() };
+        let passed =
+            [None, Some(at(99)), Some(at(100)), Some(at(101))].map(|first| is_after(&event, first));
+        assert_eq!(passed, [true, true, true, false]);
+        assert!(is_after(&Event::default(), Some(at(101))), "without a time");
+    }
 }

@@ -113,7 +113,9 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Vm(command) => vm::run(session, command).await,
         Command::Operation(command) => operation::run(session, command).await,
         Command::Fairness(command) => fairness::run(session, command).await,
-        Command::Events { watch, selected } => events::run(session, watch, selected).await,
+        Command::Events { watch, since, selected } => {
+            events::run(session, watch, since, selected).await
+        }
         Command::Capture(options) => traffic::capture(session, options).await,
         Command::Trace(options) => traffic::trace(session, options).await,
         Command::Audit(query) => audit::run(session, query).await,
