@@ -39,7 +39,7 @@ pub struct DiagnosisInput<'a> {
 
 /// The answer in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DagVerdict {
     /// It has no place on a card, so none of its packets pass.
     NotPlaced,
     /// It is not known that what was promised is there: a region or a card is lost.
@@ -179,7 +179,7 @@ pub struct Diagnosis {
     /// Its card.
     pub card: Option<CardId>,
     /// The answer in a word.
-    pub verdict: Verdict,
+    pub verdict: DagVerdict,
     /// The answer as a sentence.
     pub summary: String,
     /// What was promised.
@@ -241,15 +241,15 @@ pub fn diagnose(input: &DiagnosisInput<'_>) -> Diagnosis {
     }
 }
 
-fn verdict(dag: &DagView) -> Verdict {
+fn verdict(dag: &DagView) -> DagVerdict {
     match &dag.traffic {
-        _ if dag.mapping.is_none() => Verdict::NotPlaced,
-        _ if dag.unserved > Bandwidth::ZERO => Verdict::Unserved,
-        None => Verdict::NotMeasured,
-        Some(traffic) if traffic.offered == Bandwidth::ZERO => Verdict::Idle,
-        Some(_) if dag.shortfall > Bandwidth::ZERO => Verdict::BelowPromise,
-        Some(traffic) if traffic.recent.loses() => Verdict::BeyondPromise,
-        Some(_) => Verdict::KeepsUp,
+        _ if dag.mapping.is_none() => DagVerdict::NotPlaced,
+        _ if dag.unserved > Bandwidth::ZERO => DagVerdict::Unserved,
+        None => DagVerdict::NotMeasured,
+        Some(traffic) if traffic.offered == Bandwidth::ZERO => DagVerdict::Idle,
+        Some(_) if dag.shortfall > Bandwidth::ZERO => DagVerdict::BelowPromise,
+        Some(traffic) if traffic.recent.loses() => DagVerdict::BeyondPromise,
+        Some(_) => DagVerdict::KeepsUp,
     }
 }
 
@@ -339,7 +339,7 @@ fn latency(input: &DiagnosisInput<'_>) -> Vec<LatencyPart> {
 
 fn summary(
     dag: &DagView,
-    verdict: Verdict,
+    verdict: DagVerdict,
     traffic: &DagTraffic,
     limit: Option<&LimitingResource>,
 ) -> String {
@@ -354,20 +354,22 @@ fn summary(
             }
         });
     match verdict {
-        Verdict::NotPlaced => format!("it has no place on a card, so no packet passes: {why}"),
-        Verdict::Unserved => format!("{} of its promise are not served: {why}", dag.unserved),
-        Verdict::NotMeasured if dag.state == DagState::Ready => {
+        DagVerdict::NotPlaced => format!("it has no place on a card, so no packet passes: {why}"),
+        DagVerdict::Unserved => format!("{} of its promise are not served: {why}", dag.unserved),
+        DagVerdict::NotMeasured if dag.state == DagState::Ready => {
             "its counters were not read twice yet; ask again in a moment".to_owned()
         }
-        Verdict::NotMeasured => format!("it is not ready: {why}"),
-        Verdict::Idle => "nothing comes in; see that packets reach the card, and that a rule or \
+        DagVerdict::NotMeasured => format!("it is not ready: {why}"),
+        DagVerdict::Idle => {
+            "nothing comes in; see that packets reach the card, and that a rule or \
                           their descriptor leads them to this DAG"
-            .to_owned(),
-        Verdict::KeepsUp => format!("all that comes in is served: {served} of {offered}"),
-        Verdict::BeyondPromise => format!(
+                .to_owned()
+        }
+        DagVerdict::KeepsUp => format!("all that comes in is served: {served} of {offered}"),
+        DagVerdict::BeyondPromise => format!(
             "the promise of {promised} is kept; {offered} come in and {served} are served{limited}"
         ),
-        Verdict::BelowPromise => format!(
+        DagVerdict::BelowPromise => format!(
             "below its promise of {promised}: {offered} come in and {served} are served{limited}"
         ),
     }
@@ -375,21 +377,21 @@ fn summary(
 
 fn remedies(
     input: &DiagnosisInput<'_>,
-    verdict: Verdict,
+    verdict: DagVerdict,
     traffic: &DagTraffic,
     limit: Option<&LimitingResource>,
 ) -> Vec<Remedy> {
     let (dag, recent) = (input.dag, &traffic.recent);
     let mut found = match verdict {
-        Verdict::NotPlaced => vec![Remedy::MakeRoom],
-        Verdict::Unserved => vec![Remedy::AwaitRepair],
+        DagVerdict::NotPlaced => vec![Remedy::MakeRoom],
+        DagVerdict::Unserved => vec![Remedy::AwaitRepair],
         _ => Vec::new(),
     };
     let faults = DropCause::ALL.into_iter().filter(|cause| cause.is_error());
     if faults.map(|cause| recent.dropped(cause)).sum::<u64>() > 0 {
         found.push(Remedy::ReportFault);
     }
-    if matches!(verdict, Verdict::BeyondPromise | Verdict::BelowPromise) {
+    if matches!(verdict, DagVerdict::BeyondPromise | DagVerdict::BelowPromise) {
         let stated = u64::from(dag.spec.packet_sizes.mean_bytes());
         // A tenth less may be chance.
         let small = recent.mean_bytes().filter(|mean| mean * 10 < stated * 9);
@@ -429,5 +431,4 @@ fn fits(input: &DiagnosisInput<'_>) -> Option<Bandwidth> {
 }
 
 #[cfg(test)]
-#[path = "diagnosis_tests.rs"]
 mod tests;

@@ -99,8 +99,8 @@ pub use card::StateFigures;
 pub use card_picture::CardPicture;
 pub use controller::{Controller, RegionGlance};
 pub use diagnosis::{
-    Diagnosis, DiagnosisInput, LatencyPart, LimitingResource, PacketPart, Remedy, ResourceUser,
-    Verdict, diagnose,
+    DagVerdict, Diagnosis, DiagnosisInput, LatencyPart, LimitingResource, PacketPart, Remedy,
+    ResourceUser, diagnose,
 };
 pub use epoch::{
     AREA_UNITS, AreaUse, CardResource, DagFairness, DagFlow, Engine, EpochOutcome, FairnessPoint,

@@ -4,21 +4,21 @@ use snic_api::convert::name;
 use snic_api::v1;
 use snic_api::v1::diagnosis::Verdict as Word;
 use snic_controller::{
-    Diagnosis, DropCause, LatencyPart, LimitingResource, PacketPart, ResourceUser, Verdict,
+    DagVerdict, Diagnosis, DropCause, LatencyPart, LimitingResource, PacketPart, ResourceUser,
 };
 use snic_domain::CardId;
 
 use super::cause_word;
 
-const fn verdict(verdict: Verdict) -> Word {
+const fn verdict(verdict: DagVerdict) -> Word {
     match verdict {
-        Verdict::NotPlaced => Word::NotPlaced,
-        Verdict::Unserved => Word::Unserved,
-        Verdict::NotMeasured => Word::NotMeasured,
-        Verdict::Idle => Word::Idle,
-        Verdict::KeepsUp => Word::KeepsUp,
-        Verdict::BeyondPromise => Word::BeyondPromise,
-        Verdict::BelowPromise => Word::BelowPromise,
+        DagVerdict::NotPlaced => Word::NotPlaced,
+        DagVerdict::Unserved => Word::Unserved,
+        DagVerdict::NotMeasured => Word::NotMeasured,
+        DagVerdict::Idle => Word::Idle,
+        DagVerdict::KeepsUp => Word::KeepsUp,
+        DagVerdict::BeyondPromise => Word::BeyondPromise,
+        DagVerdict::BelowPromise => Word::BelowPromise,
     }
 }
 

@@ -141,13 +141,13 @@ fn each_verdict_has_its_cause() {
     let mut nowhere = view(Some(traffic(4, 0)));
     nowhere.mapping = None;
     let verdicts = [
-        (&nowhere, Verdict::NotPlaced),
-        (&lost, Verdict::Unserved),
-        (&view(None), Verdict::NotMeasured),
-        (&view(Some(traffic(0, 0))), Verdict::Idle),
-        (&view(Some(traffic(4, 60))), Verdict::KeepsUp),
-        (&view(Some(traffic(8, 300))), Verdict::BeyondPromise),
-        (&view(Some(traffic(4, 500))), Verdict::BelowPromise),
+        (&nowhere, DagVerdict::NotPlaced),
+        (&lost, DagVerdict::Unserved),
+        (&view(None), DagVerdict::NotMeasured),
+        (&view(Some(traffic(0, 0))), DagVerdict::Idle),
+        (&view(Some(traffic(4, 60))), DagVerdict::KeepsUp),
+        (&view(Some(traffic(8, 300))), DagVerdict::BeyondPromise),
+        (&view(Some(traffic(4, 500))), DagVerdict::BelowPromise),
     ];
     for (dag, verdict) in verdicts {
         let found = alone(dag);
@@ -292,7 +292,7 @@ fn drops_lead_to_what_can_be_done_about_them() {
     let meant = dropped(DropCause::ByNt);
     assert_eq!(
         (meant.verdict, meant.remedies),
-        (Verdict::KeepsUp, vec![Remedy::CheckConfiguration])
+        (DagVerdict::KeepsUp, vec![Remedy::CheckConfiguration])
     );
     assert!(dropped(DropCause::UsedUp).remedies.is_empty());
     let mut small = traffic(4, 500);
