@@ -130,18 +130,22 @@ pub fn web() -> Dag {
         unserved_bps: 0,
         shortfall_bps: 0,
         fleet_managed: false,
-        traffic: Some(DagTraffic {
-            offered_bps: 4 * GBPS,
-            served_bps: 3 * GBPS,
-            packets_in: 40_000,
-            packets_out: 30_000,
-            bytes_in: 40_000_000,
-            bytes_out: 30_000_000,
-            drops: vec![PacketDrops { cause: "BY_NT".into(), packets: 10_000 }],
-        }),
+        traffic: Some(web_traffic()),
         etag: "e1".into(),
         create_time: made(),
         update_time: made(),
+    }
+}
+
+fn web_traffic() -> DagTraffic {
+    DagTraffic {
+        offered_bps: 4 * GBPS,
+        served_bps: 3 * GBPS,
+        packets_in: 40_000,
+        packets_out: 30_000,
+        bytes_in: 40_000_000,
+        bytes_out: 30_000_000,
+        drops: vec![PacketDrops { cause: "BY_NT".into(), packets: 10_000 }],
     }
 }
 
