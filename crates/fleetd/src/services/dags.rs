@@ -21,7 +21,7 @@ use snic_front::listing;
 use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec, dag_of};
-use super::{RpcResult, Services, tenant_of_list, unexpected};
+use super::{RpcResult, Services, elsewhere, tenant_of_list, unexpected};
 use crate::{explanation, wire};
 
 #[tonic::async_trait]
