@@ -12,6 +12,9 @@
 //! its own clock, counted from when the last sign of life was *sent* ([`Candidate::term`]). And whatever it sent
 //! before, however late that arrives, is refused: its transactions hold only while its key is the one that it created
 //! ([`Term::guard`]). The first needs clocks that run about equally fast; the second needs nothing.
+//!
+//! A term that has ended by that clock never goes on, even if etcd has the key still: whoever led forgot what it was about
+//! to write, and must not take an earlier transaction for a later one. It gives the lease up and stands with another key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -174,14 +177,25 @@ impl Candidate {
 
     /// Takes an event in.
     pub fn handle(&mut self, now: Duration, event: ElectionEvent) -> Vec<ElectionEffect> {
-        let mut effects = match event {
+        let mut effects: Vec<_> = self.give_up(now).into_iter().collect();
+        effects.extend(match event {
             ElectionEvent::Tick => Vec::new(),
             ElectionEvent::Answered(asked, _) if asked.attempt != self.attempt => Vec::new(),
             ElectionEvent::Answered(asked, outcome) => self.answered(now, asked.step, outcome),
             ElectionEvent::Told(told) => self.told(now, told),
-        };
+        });
         effects.extend(self.tick(now)); // many events in a row do not keep it from what is due
         effects
+    }
+
+    /// Ends a lease that is over by this clock, before anything that was heard late makes it longer.
+    fn give_up(&mut self, now: Duration) -> Option<ElectionEffect> {
+        let lease = self.held().filter(|lease| lease.ends <= now)?.id;
+        self.attempt += 1;
+        self.state = State::Resting;
+        self.again = Some((now, Step::Grant));
+        let asked = Asked { attempt: self.attempt, step: Step::Resign };
+        Some(ElectionEffect::Ask(asked, Request::Revoke(lease)))
     }
 
     /// Stands no longer: another candidate leads at once.
