@@ -189,7 +189,11 @@ impl Runner {
             tokio::select! {
                 _ = stopping.wait_for(|stopping| *stopping) => break,
                 () = campaign.next() => {}
-                Some(message) = self.messages.recv() => self.take(message),
+                Some(message) = self.messages.recv() => {
+                    // Whoever slept until its lease was over answers nothing from what it knew.
+                    self.follow(campaign.term());
+                    self.take(message);
+                }
                 Some(answered) = self.asked.join_next() => {
                     // A request that panicked has no answer, and without one nothing would go on.
                     let (number, result) = answered.expect("requests to etcd do not panic");

@@ -7,7 +7,7 @@ use snic_api::{fleet_v1, v1};
 use snic_controller::Caller;
 use snic_domain::{Bitstream, DagName, NtType, Quota};
 use snic_fleet::protocol::{
-    DrainProgress, FleetDag, FleetHost, FleetProject, FleetTenant, HostCondition,
+    DrainProgress, FleetDag, FleetHost, FleetProject, FleetTenant, HostCondition, PlacedDag,
 };
 use snic_fleet::records::{RecordMeta, Unplaced};
 use snic_front::configurations;
@@ -238,6 +238,18 @@ pub(crate) fn operation(of: &FleetDag, reader: &Caller) -> v1::Operation {
         done: result.is_some(),
         result,
     }
+}
+
+/// The operation of a change that was made to a DAG which cannot be read any more.
+pub(crate) fn changed(dag: &DagName, placed: &PlacedDag) -> v1::Operation {
+    let metadata = v1::OperationMetadata {
+        target: dag.to_string(),
+        verb: Verb::Update.into(),
+        create_time: Some(timestamp(placed.meta.updated)),
+        ..Default::default()
+    };
+    let name = operation_name(dag, placed.generation);
+    v1::Operation { name, metadata: Some(metadata), done: false, result: None }
 }
 
 /// The operation by which a DAG got this generation. It has the same name at every replica.

@@ -136,11 +136,17 @@ impl DagService for Services {
         let command = FleetCommand::UpdateDag { name: name.clone(), patch, etag };
         match self.propose(&caller, repeat, validate_only, command).await? {
             FleetReply::Placed(placed) => {
-                let mut now = self.dag(&caller, name).await?;
-                if validate_only {
-                    now.generation = placed.generation;
-                }
-                let operation = begun((now, &placed), validate_only, &caller);
+                let operation = match self.dag(&caller, name.clone()).await {
+                    Ok(mut now) => {
+                        if validate_only {
+                            now.generation = placed.generation;
+                        }
+                        begun((now, &placed), validate_only, &caller)
+                    }
+                    Err(error) if validate_only => return Err(error.into()),
+                    // It was changed, whatever has become of it since.
+                    Err(_) => wire::changed(&name, &placed),
+                };
                 Ok(Response::new(operation.into()))
             }
             other => Err(unexpected(&other).into()),
