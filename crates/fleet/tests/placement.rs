@@ -419,6 +419,30 @@ fn every_policy_places_on_an_empty_fleet() {
     }
 }
 
+/// A tenant has a DAG on all hosts but one, which is the fullest: that one is found behind a few hundred others, and not
+/// looked for behind more.
+#[test]
+fn a_card_that_is_preferred_is_looked_for_among_some_hundreds() {
+    for (hosts, is_found) in [(300, true), (500, false)] {
+        let (catalogue, mut fleet) = fleet_of(hosts);
+        let constraints = CardConstraints::default();
+        let policy = CardPolicy::Spread;
+        for number in 0..hosts {
+            let (of, mbit) = if number == 7 { ("globex", 50_000) } else { ("acme", 1_000) };
+            let (name, dag) = (name(of, &format!("d{number}")), dag(&spec(catalogue, &[1], mbit)));
+            let card = card(&format!("h{number}"), 0);
+            let ledger = fleet.ledger(&card).expect("it is registered");
+            let request = PlanRequest { name: &name, dag: &dag, previous: None };
+            let plan = plan(ledger, fleet.catalogue(), &request).expect("there is room");
+            fleet.hold(&card, &name, &plan.loads, plan.reservation).expect("as planned");
+        }
+        let (name, dag) = (name("acme", "web"), dag(&spec(catalogue, &[1], 1_000)));
+        let request = PlaceDag { name: &name, dag: &dag, constraints: &constraints, policy };
+        let choice = fleet.place(&request).expect("there is room");
+        assert_eq!(choice.card == card("h7", 0), is_found, "{hosts} hosts: {}", choice.card);
+    }
+}
+
 /// An image that is on its way to all hosts is what a refusal says, and one host that has it is found among many.
 #[test]
 fn a_host_without_the_image_is_passed_over() {

@@ -15,13 +15,13 @@ pub enum CardPolicy {
     /// The one of whose ingress the largest part is promised already: others stay free for large DAGs.
     #[default]
     Pack,
-    /// One on a host where the tenant has no DAG yet, if there is any with room; of those the one of whose ingress the
-    /// smallest part is promised.
+    /// One on a host where the tenant has no DAG yet, if there is any with room before 400 others in order; the order is by
+    /// the part of the ingress that is promised, the smallest first.
     Spread,
     /// The one with the most bandwidth left at its ingress.
     Headroom,
-    /// One whose regions hold all NTs already with the bandwidth that the DAG needs, if there is any with room; of those
-    /// as [`Self::Pack`].
+    /// One whose regions hold all NTs already with the bandwidth that the DAG needs, if there is any with room before 400
+    /// others; of those as [`Self::Pack`].
     Loaded,
 }
 

@@ -12,6 +12,10 @@ use super::index::{CardSlot, Group, GroupKey, Ordered};
 use super::inventory::{CardEntry, HostEntry, Inventory};
 use crate::HostId;
 
+/// Most cards that a policy passes over for one that it prefers. Without a limit a tenant that has DAGs on each host would
+/// have all cards looked at with each create.
+const OTHERS_MAX: usize = 400;
+
 /// What is asked of the next card.
 pub(super) type Step = ControlFlow<(), Walk>;
 
@@ -136,20 +140,29 @@ impl<'a> Query<'a> {
         let is_two_step = matches!(self.policy, CardPolicy::Spread | CardPolicy::Loaded);
         let mut steps = [true, false].into_iter().take(if is_two_step { 2 } else { 1 });
         let is_few = !self.constraints.cards.is_empty() || !self.constraints.hosts.is_empty();
+        let mut was_cut_short = false;
         let _ = steps.try_for_each(|preferred| {
+            let (mut others, mut is_enough) = (0, false);
+            let takes_any = was_cut_short;
             let mut visit = |slot: CardSlot| {
                 let card = self.inventory.entry(slot);
-                if self.passes(card) && self.prefers(card) == preferred {
-                    visit(slot, card)
-                } else {
-                    ControlFlow::Continue(Walk::On)
+                if !self.passes(card) {
+                    return ControlFlow::Continue(Walk::On);
                 }
+                if takes_any || self.prefers(card) == preferred {
+                    return visit(slot, card);
+                }
+                others += usize::from(preferred);
+                is_enough = others >= OTHERS_MAX;
+                if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(Walk::On) }
             };
-            if is_few {
+            let walked = if is_few {
                 self.few().into_iter().try_for_each(|slot| visit(slot).map_continue(|_| ()))
             } else {
                 self.merged(preferred, &mut visit)
-            }
+            };
+            was_cut_short = is_enough;
+            if is_enough { ControlFlow::Continue(()) } else { walked }
         });
     }
 
