@@ -48,6 +48,7 @@ const PACKAGES: &[Package] = &[
     program("verilator", "verilator", "the lint of the NT interface"),
     program("protobuf-compiler", "protoc", "the build of etcd's client, which snic-store-etcd uses"),
     program("etcd-server", "etcd", "tests of the fleet's store"),
+    file("libfaketime", "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "clocks that go wrong, in tests of the fleet"),
     program("etcd-client", "etcdctl", "tests of the fleet's store"),
     file("libxrt-dev", "/usr/lib/x86_64-linux-gnu/libxrt_hwemu.so.2", "tests with Xilinx's library, which need no card"),
 ];

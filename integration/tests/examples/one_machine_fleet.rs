@@ -8,6 +8,9 @@
 #[path = "../../../crates/store-etcd/tests/real/cluster.rs"]
 mod cluster;
 #[allow(dead_code, reason = "shared with the tests of fleets")]
+#[path = "../tests/fleet/network.rs"]
+mod network;
+#[allow(dead_code, reason = "shared with the tests of fleets")]
 #[path = "../tests/fleet/rig.rs"]
 mod rig;
 

@@ -29,6 +29,8 @@ pub fn program(name: &str) -> PathBuf {
 /// The folder of a daemon: settings, store, socket.
 pub struct Home {
     folder: tempfile::TempDir,
+    /// What its commands begin with, such as a program that enters a namespace.
+    enter: Vec<String>,
 }
 
 impl Default for Home {
@@ -40,7 +42,12 @@ impl Default for Home {
 impl Home {
     /// A new one, with settings for a simulated card and a unix socket in plain text.
     pub fn new() -> Self {
-        let home = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        Self::entered_by(Vec::new())
+    }
+
+    /// The same for a daemon whose command begins with these words, such as those of a program that enters a namespace.
+    pub fn entered_by(enter: Vec<String>) -> Self {
+        let home = Self { folder: tempfile::tempdir().expect("a temporary folder"), enter };
         home.write_settings("");
         home
     }
@@ -109,7 +116,9 @@ impl Home {
 
     /// `snicd run` with these settings, not started.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(program("snicd"));
+        let mut words = self.enter.iter().map(Into::into).chain([program("snicd")]);
+        let mut command = Command::new(words.next().expect("the program at least"));
+        command.args(words);
         command.arg("run").arg("--config").arg(self.settings());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -20,8 +20,16 @@ pub struct Cluster {
     folder: tempfile::TempDir,
 }
 
+/// Where a member runs.
+pub struct Seat {
+    pub name: String,
+    pub address: String,
+    /// What its command begins with, such as a program that enters a namespace.
+    pub enter: Vec<String>,
+}
+
 struct Process {
-    name: String,
+    seat: Seat,
     client: u16,
     peer: u16,
     child: Option<Child>,
@@ -34,6 +42,14 @@ impl Drop for Process {
 }
 
 impl Process {
+    fn client_url(&self, scheme: &str) -> String {
+        format!("{scheme}://{}:{}", self.seat.address, self.client)
+    }
+
+    fn peer_url(&self) -> String {
+        format!("http://{}:{}", self.seat.address, self.peer)
+    }
+
     /// SIGKILL, also if it is stopped.
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -65,26 +81,35 @@ fn free_ports(count: usize) -> Vec<u16> {
 impl Cluster {
     /// Starts so many members, and waits until they answer; `None` if there is no etcd.
     pub fn start(count: usize) -> Option<Self> {
-        Self::start_with(count, Vec::new(), None)
+        Self::start_with(local(count), Vec::new(), None)
+    }
+
+    /// Starts a member at each seat.
+    pub fn start_at(seats: Vec<Seat>) -> Option<Self> {
+        Self::start_with(seats, Vec::new(), None)
     }
 
     /// Starts a member with options for TLS; the certificates are a client's.
     pub fn start_with_tls((options, client): (Vec<String>, TlsFiles)) -> Option<Self> {
-        Self::start_with(1, options, Some(client))
+        Self::start_with(local(1), options, Some(client))
     }
 
-    fn start_with(count: usize, mut options: Vec<String>, tls: Option<TlsFiles>) -> Option<Self> {
+    fn start_with(
+        seats: Vec<Seat>,
+        mut options: Vec<String>,
+        tls: Option<TlsFiles>,
+    ) -> Option<Self> {
         if !is_here() {
             return None;
         }
+        let count = seats.len();
         let ports = free_ports(2 * count);
-        let members: Vec<Process> = (0..count)
-            .map(|i| {
-                let (client, peer) = (ports[2 * i], ports[2 * i + 1]);
-                Process { name: format!("m{i}"), client, peer, child: None }
-            })
+        let members: Vec<Process> = seats
+            .into_iter()
+            .zip(ports.chunks(2))
+            .map(|(seat, ports)| Process { seat, client: ports[0], peer: ports[1], child: None })
             .collect();
-        let named = |member: &Process| format!("{}=http://127.0.0.1:{}", member.name, member.peer);
+        let named = |member: &Process| format!("{}={}", member.seat.name, member.peer_url());
         let initial = members.iter().map(named).collect::<Vec<_>>().join(",");
         options.extend(["--initial-cluster".to_owned(), initial]);
         let folder = tempfile::tempdir().unwrap();
@@ -105,7 +130,7 @@ impl Cluster {
     }
 
     pub fn urls(&self) -> Vec<String> {
-        let url = |member: &Process| format!("{}://127.0.0.1:{}", self.scheme(), member.client);
+        let url = |member: &Process| member.client_url(self.scheme());
         self.members.iter().map(url).collect()
     }
 
@@ -129,21 +154,84 @@ impl Cluster {
         start(&mut self.members[member], scheme, &self.options, self.folder.path());
     }
 
+    /// The process of a member that runs.
+    pub fn process(&self, member: usize) -> Option<u32> {
+        self.members[member].child.as_ref().map(Child::id)
+    }
+
     /// Sends a signal to a member, such as `STOP`.
     pub fn signal(&self, member: usize, signal: &str) {
-        let pid = self.members[member].child.as_ref().unwrap().id().to_string();
+        let pid = self.process(member).unwrap().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+
+    /// What `etcdctl` prints with all members as endpoints.
+    ///
+    /// # Errors
+    /// What it says where it fails.
+    pub fn control(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Command::new("etcdctl");
+        command.args(["--endpoints", &self.urls().join(","), "--command-timeout", "20s"]);
+        command.env("ETCDCTL_API", "3");
+        let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(text(&output.stderr)),
+        }
+    }
+
+    /// A member and its disk are lost.
+    pub fn lose(&mut self, member: usize) {
+        self.kill(member);
+        let name = &self.members[member].seat.name;
+        std::fs::remove_dir_all(self.folder.path().join(name)).unwrap();
+    }
+
+    /// Another member with the name of one that was lost takes its place. It can be tried again.
+    ///
+    /// # Errors
+    /// What `etcdctl` says where the others have no quorum.
+    pub fn replace(&mut self, member: usize) -> Result<(), String> {
+        let (name, peer) =
+            (self.members[member].seat.name.clone(), self.members[member].peer_url());
+        let listed = self.control(&["member", "list"])?;
+        let known = listed.lines().find(|line| line.contains(&peer));
+        // One that was added and has not started has no name yet.
+        let is_added = known.is_some_and(|line| !line.contains(&format!(" {name},")));
+        if let Some(id) = known.and_then(|line| line.split(',').next()).filter(|_| !is_added) {
+            self.control(&["member", "remove", id])?;
+        }
+        if !is_added {
+            self.control(&["member", "add", &name, "--peer-urls", &peer])?;
+        }
+        let mut options = self.options.clone();
+        options.extend(["--initial-cluster-state".to_owned(), "existing".to_owned()]);
+        let scheme = self.scheme();
+        start(&mut self.members[member], scheme, &options, self.folder.path());
+        Ok(())
     }
 }
 
+/// Seats on the loopback.
+fn local(count: usize) -> Vec<Seat> {
+    let seat = |number| Seat {
+        name: format!("m{number}"),
+        address: "127.0.0.1".to_owned(),
+        enter: Vec::new(),
+    };
+    (0..count).map(seat).collect()
+}
+
 fn start(member: &mut Process, scheme: &str, options: &[String], folder: &Path) {
-    let client = format!("{scheme}://127.0.0.1:{}", member.client);
-    let peer = format!("http://127.0.0.1:{}", member.peer);
-    let child = Command::new("etcd")
+    let (client, peer) = (member.client_url(scheme), member.peer_url());
+    let mut words = member.seat.enter.iter().map(String::as_str).chain(["etcd"]);
+    let child = Command::new(words.next().unwrap())
         .env_clear()
+        .args(words)
         .arg("--data-dir")
-        .arg(folder.join(&member.name))
-        .args(["--name", &member.name])
+        .arg(folder.join(&member.seat.name))
+        .args(["--name", &member.seat.name])
         .args(options)
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])

@@ -6,7 +6,11 @@
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
 #[path = "../../../../crates/store-etcd/tests/real/cluster.rs"]
 mod cluster;
+mod faults;
+mod history;
+mod network;
 mod rig;
+mod workload;
 
 use cluster::{Cluster, eventually, in_time, runtime};
 use rig::{Cards, Fleet};

@@ -17,11 +17,17 @@ use tonic::Status;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::cluster::{Cluster, eventually};
+use crate::network::Network;
+
+/// Gives a program another clock, and leaves that alone which measures how long something takes.
+const FAKE_TIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
 /// A replica, in a process of its own; killed when it is dropped.
 struct Replica {
     address: String,
     settings: PathBuf,
+    /// What its command begins with.
+    enter: Vec<String>,
     child: Option<Child>,
 }
 
@@ -39,7 +45,9 @@ impl Replica {
     fn start(&mut self) {
         let mut log = std::fs::File::options();
         let log = log.append(true).create(true).open(self.settings.with_extension("log")).unwrap();
-        let mut command = Command::new(program("snic-fleet"));
+        let mut words = self.enter.iter().map(PathBuf::from).chain([program("snic-fleet")]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
         command.arg("--config").arg(&self.settings);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());
@@ -91,7 +99,9 @@ pub struct Fleet {
     hosts: Vec<Host>,
     /// Certificates, settings and images of the replicas.
     home: Home,
-    cluster: Cluster,
+    pub cluster: Cluster,
+    /// Where each part has an address of its own; all are on the loopback without.
+    pub network: Option<Network>,
 }
 
 fn free_port() -> u16 {
@@ -110,7 +120,13 @@ impl Fleet {
     }
 
     /// The same with cards of a kind.
-    pub async fn start_with(
+    pub async fn start_with(cluster: Cluster, replicas: usize, hosts: (usize, Cards)) -> Self {
+        Self::start_in(None, cluster, replicas, hosts).await
+    }
+
+    /// The same in a network, whose parts `r0` and so on are the replicas, and `h0` and so on the hosts.
+    pub async fn start_in(
+        network: Option<Network>,
         cluster: Cluster,
         replicas: usize,
         (hosts, cards): (usize, Cards),
@@ -120,7 +136,8 @@ impl Fleet {
         for who in ["operator/root", "tenant/acme"] {
             pki(&home, &format!("issue {who}")).unwrap();
         }
-        let mut fleet = Self { replicas: Vec::new(), hosts: Vec::new(), home, cluster };
+        let (made, none) = (Vec::new(), Vec::new());
+        let mut fleet = Self { replicas: made, hosts: none, home, cluster, network };
         for number in 0..replicas {
             fleet.add_replica(number);
         }
@@ -132,41 +149,117 @@ impl Fleet {
         root.register(&builtin().unwrap()).await;
         root.create_tenant("acme").await.unwrap();
         println!("all is registered");
-        for number in 0..hosts {
-            eventually(async || fleet.condition(number).await == Ok(Condition::InStep)).await;
-        }
+        fleet.all_in_step(hosts).await;
         fleet
+    }
+
+    /// Waits until so many hosts have all that they should have.
+    pub async fn all_in_step(&self, hosts: usize) {
+        for number in 0..hosts {
+            eventually(async || self.condition(number).await == Ok(Condition::InStep)).await;
+        }
+    }
+
+    /// Tenant acme may have as much as it wants.
+    pub async fn unlimited(&self) {
+        let quota = v1::Quota {
+            dags_max: Some(1_000_000),
+            bandwidth_max_bps: Some(1_000_000_000_000_000),
+            ..v1::Quota::default()
+        };
+        self.set_quota(quota, &["quota.dags_max", "quota.bandwidth_max_bps"]).await;
+    }
+
+    /// Changes these limits of tenant acme.
+    pub async fn set_quota(&self, quota: v1::Quota, paths: &[&str]) {
+        let name = "tenants/acme".to_owned();
+        let tenant = v1::Tenant { name, quota: Some(quota), ..v1::Tenant::default() };
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        let request = v1::UpdateTenantRequest {
+            tenant: Some(tenant),
+            update_mask: Some(prost_types::FieldMask { paths }),
+            ..Default::default()
+        };
+        self.client(0, "operator-root").tenants().update_tenant(request).await.unwrap();
     }
 
     fn pki(&self, file: &str) -> PathBuf {
         self.home.path().join("pki").join(file)
     }
 
+    /// The address of a part, and what its command begins with.
+    fn seat(&self, part: &str) -> (String, Vec<String>) {
+        match &self.network {
+            Some(network) => (network.address(part), self.clock(part, network.enter(part))),
+            None => ("127.0.0.1".to_owned(), Vec::new()),
+        }
+    }
+
+    /// A command whose clock can be set, where this machine has the library for that.
+    fn clock(&self, part: &str, mut enter: Vec<String>) -> Vec<String> {
+        if Path::new(FAKE_TIME).exists() {
+            self.set_clock(part, 0);
+            let file = self.home.path().join(part).with_extension("clock");
+            enter.extend(["env".to_owned(), format!("LD_PRELOAD={FAKE_TIME}")]);
+            enter.push(format!("FAKETIME_TIMESTAMP_FILE={}", file.display()));
+            let rest = ["FAKETIME_CACHE_DURATION=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"];
+            enter.extend(rest.map(str::to_owned));
+            enter.push("DONT_FAKE_MONOTONIC=1".to_owned());
+        }
+        enter
+    }
+
+    /// Sets the clock of a part ahead of time by so many seconds. False where this machine cannot.
+    pub fn set_clock(&self, part: &str, seconds: u32) -> bool {
+        let file = self.home.path().join(part).with_extension("clock");
+        std::fs::write(file, format!("+{seconds}\n")).unwrap();
+        Path::new(FAKE_TIME).exists()
+    }
+
     fn add_replica(&mut self, number: usize) {
-        pki(&self.home, &format!("issue replica/r{number}")).unwrap();
+        let (at, enter) = self.seat(&format!("r{number}"));
+        pki(&self.home, &format!("issue replica/r{number} --host {at}")).unwrap();
         let port = free_port();
-        let address = format!("https://localhost:{port}");
+        let address = format!("https://{at}:{port}");
         let settings = self.home.path().join(format!("r{number}.toml"));
         let (images, etcd) = (self.home.path().join("images"), self.cluster.urls());
         let (ca, crl) = (self.pki("ca.pem"), self.pki("crl.pem"));
         let certificate = self.pki(&format!("replica-r{number}.pem"));
         let key = self.pki(&format!("replica-r{number}.key"));
         let text = format!(
-            "listen = \"127.0.0.1:{port}\"\naddress = {address:?}\nimages = {images:?}\n\
+            "listen = \"{at}:{port}\"\naddress = {address:?}\nimages = {images:?}\n\
              [tls]\nca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\ncrl = {crl:?}\n\
              [etcd]\nendpoints = {etcd:?}\n\
              [hosts]\nlease_seconds = 3\nconfirm_seconds = 1\n"
         );
         std::fs::write(&settings, text).unwrap();
-        let mut replica = Replica { address, settings, child: None };
+        let mut replica = Replica { address, settings, enter, child: None };
         replica.start();
         self.replicas.push(replica);
+    }
+
+    /// Registers a host; gives the texts of the authority, its certificate and its key.
+    pub async fn register_host(&self, number: usize, spec: &HostSpec) -> (String, String, String) {
+        pki(&self.home, &format!("issue host/h{number}")).unwrap();
+        self.create_host(number, spec).await;
+        let read = |file: String| std::fs::read_to_string(self.pki(&file)).unwrap();
+        let (pem, key) = (format!("host-h{number}.pem"), format!("host-h{number}.key"));
+        (read("ca.pem".to_owned()), read(pem), read(key))
+    }
+
+    async fn create_host(&self, number: usize, spec: &HostSpec) {
+        let request = fleet_v1::CreateHostRequest {
+            host_id: format!("h{number}"),
+            host: Some(host_of(spec)),
+            ..Default::default()
+        };
+        self.client(0, "operator-root").fleet().create_host(request).await.unwrap();
     }
 
     /// Registers a host with what it says of itself, and starts it.
     async fn add_host(&mut self, number: usize, cards: Cards) {
         pki(&self.home, &format!("issue host/h{number}")).unwrap();
-        let home = Home::new();
+        let home = Home::entered_by(self.seat(&format!("h{number}")).1);
         let endpoints: Vec<_> = self.replicas.iter().map(|of| of.address.clone()).collect();
         let fleet = format!(
             "[fleet]\nendpoints = {endpoints:?}\nca = {:?}\ncertificate = {:?}\nkey = {:?}\n\
@@ -185,24 +278,27 @@ impl Fleet {
             &format!("snicd host-spec -c {} --zone z1 --rack r{number}", settings.display()),
         );
         let spec: HostSpec = serde_json::from_str(&told.unwrap()).unwrap();
-        let request = fleet_v1::CreateHostRequest {
-            host_id: format!("h{number}"),
-            host: Some(host_of(&spec)),
-            ..Default::default()
-        };
-        self.client(0, "operator-root").fleet().create_host(request).await.unwrap();
+        self.create_host(number, &spec).await;
         let daemon = Some(home.start().await);
         self.hosts.push(Host { home, daemon });
     }
 
+    /// How somebody reaches the replicas, by the name of the certificate's file.
+    pub fn ways(&self, who: &str) -> Vec<(String, ClientTlsConfig)> {
+        self.replicas.iter().map(|replica| (replica.address.clone(), self.tls(who))).collect()
+    }
+
     /// Somebody at a replica, by the name of the certificate's file.
     pub fn client(&self, replica: usize, who: &str) -> TestClient {
+        TestClient::by_tls(&self.replicas[replica].address, self.tls(who))
+    }
+
+    fn tls(&self, who: &str) -> ClientTlsConfig {
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
         let (pem, key) = (self.pki(&format!("{who}.pem")), self.pki(&format!("{who}.key")));
-        let tls = ClientTlsConfig::new()
+        ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(read(&self.pki("ca.pem"))))
-            .identity(Identity::from_pem(read(&pem), read(&key)));
-        TestClient::by_tls(&self.replicas[replica].address, tls)
+            .identity(Identity::from_pem(read(&pem), read(&key)))
     }
 
     /// Makes contexts of `snicctl` for an operator and a tenant at each replica, such as `root-r0` and `acme-r1`, and for
