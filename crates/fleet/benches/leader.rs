@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use snic_domain::{Bandwidth, DagName, Quota, Tenant, Timestamp};
+use snic_domain::{Bandwidth, ByteSize, DagName, Quota, Tenant, Timestamp};
 use snic_etcd::model::EtcdModel;
 use snic_etcd::{Answer, Operation, Request, Transaction};
 use snic_fleet::placement::{CardConstraints, CardPolicy};
@@ -48,6 +48,7 @@ impl Fleet {
         let quota = Quota {
             dags_max: 1_000_000,
             bandwidth_max: Bandwidth::from_gbps(1_000_000),
+            memory_max: ByteSize::from_mib(100_000_000),
             ..Quota::default()
         };
         let (id, notes) = (tenant("acme"), Default::default());
