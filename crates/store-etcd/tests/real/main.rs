@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
+#[allow(dead_code, reason = "shared with the tests of fleets")]
 mod cluster;
 mod connection;
 mod differential;
