@@ -340,12 +340,17 @@ impl Fleet {
         spec: &DagSpec,
         constraints: &mut CardConstraints,
     ) {
+        let own = &spec.card_affinity;
         for (other, entry) in self.dags_of(&name.tenant) {
-            let Some(card) = self.inventory.card_of(other).filter(|_| other != name) else {
-                continue;
-            };
             let theirs = &entry.of().spec.card_affinity;
-            let own = &spec.card_affinity;
+            // Few say anything, and where a DAG is takes a search.
+            let says_nothing = theirs.apart_from.is_empty()
+                && !own.apart_from.contains(other)
+                && !own.together_with.contains(other);
+            if says_nothing || other == name {
+                continue;
+            }
+            let Some(card) = self.inventory.card_of(other) else { continue };
             let is_apart = !own.preferred && own.apart_from.contains(other)
                 || !theirs.preferred && theirs.apart_from.contains(name);
             if is_apart {

@@ -57,6 +57,9 @@ fn told(status: &Status) -> Option<Told> {
     }
 }
 
+/// When something was called; when it returned and what, if it did.
+type Outcome<T> = (u64, Option<(u64, Result<T, Status>)>);
+
 /// A client, with a connection to each replica.
 struct Client {
     load: Arc<Workload>,
@@ -138,7 +141,7 @@ impl Client {
     async fn call<T, F: Future<Output = Result<T, Status>> + Send>(
         &mut self,
         request: impl FnOnce(TestClient) -> F,
-    ) -> (u64, Option<(u64, Result<T, Status>)>) {
+    ) -> Outcome<T> {
         let at = self.rng.random_range(0..self.connections.len());
         let called = self.now();
         let answer = request(self.connections[at].clone());
@@ -156,12 +159,7 @@ impl Client {
         self.seen.add(dag, Entry { client: self.number, asked, told, called, returned });
     }
 
-    fn wrote<T>(
-        &mut self,
-        dag: &str,
-        asked: Asked,
-        (called, answer): (u64, Option<(u64, Result<T, Status>)>),
-    ) {
+    fn wrote<T>(&mut self, dag: &str, asked: Asked, (called, answer): Outcome<T>) {
         let (returned, told) = match answer {
             Some((at, Ok(_))) => (at, Some(Told::Done)),
             Some((at, Err(status))) => (at, told(&status)),
