@@ -266,7 +266,7 @@ fn with_faults_what_clients_see_is_linearizable() {
     }
     let Some(network) = network::inside(test) else { return };
     let seed = number("SNIC_SEED").unwrap_or(1);
-    let seconds = number("SNIC_FAULT_SECONDS").unwrap_or(20);
+    let seconds = number("SNIC_FAULT_SECONDS").unwrap_or(15);
     runtime().block_on(async {
         let fleet = start(network).await;
         let load = Workload::new(fleet.ways("tenant-acme"));
