@@ -30,6 +30,7 @@ use snic_bitstream::catalogue::builtin;
 use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_etcd::{Answer, Change, Compare, Operation, Request, Revision, Transaction, Watch};
 use snic_fleet::placement::{CardSpec, HostSpec};
+use snic_fleet::{RackId, ZoneId};
 use snic_host_link::{HostLink, LinkSettings, LinkTls};
 use snic_integration::TestClient;
 use snic_store_etcd::EtcdConnection;
@@ -70,8 +71,8 @@ async fn idle_hosts(fleet: &mut Fleet) -> Vec<HostLink> {
         let card = CardSpec { profile: profile.clone(), functions: 8, is_cordoned: false };
         let cards = (0..CARDS).map(|at| (format!("card{at}").parse().unwrap(), card.clone()));
         let spec = HostSpec {
-            zone: "z1".parse().unwrap(),
-            rack: format!("r{number}").parse().unwrap(),
+            zone: ZoneId::new("z1").unwrap(),
+            rack: RackId::new(&format!("r{number}")).unwrap(),
             labels: BTreeMap::new(),
             is_cordoned: false,
             cards: cards.collect(),
