@@ -95,8 +95,8 @@ async fn each(
 ) -> (Duration, Vec<Duration>) {
     let next = Arc::new(AtomicU64::new(numbers.start));
     let (begin, mut tasks) = (Instant::now(), JoinSet::new());
-    for client in clients.iter().cloned() {
-        let (next, end) = (Arc::clone(&next), numbers.end);
+    for client in clients {
+        let (client, next, end) = (client.clone(), Arc::clone(&next), numbers.end);
         tasks.spawn(async move {
             let (spec, mut took) = (spec(), Vec::new());
             loop {
