@@ -223,6 +223,11 @@ impl HostState {
         std::mem::replace(&mut self.liveness, Liveness::Alive) != Liveness::Alive
     }
 
+    /// It was told once more to serve something; should its report be lost, the next beat in step says so.
+    pub const fn expect_news(&mut self) {
+        self.has_news = true;
+    }
+
     /// Whether it was told to serve something since this was asked the last time.
     pub const fn take_news(&mut self) -> bool {
         std::mem::replace(&mut self.has_news, false)

@@ -506,6 +506,10 @@ impl Fleet {
         };
         entry.record.value_mut().is_ready = false;
         step.put(dag_key(name), entry.record.bytes());
+        let place = entry.of().place.as_ref();
+        if let Some(host) = place.and_then(|place| self.hosts.get_mut(&place.card.host)) {
+            host.expect_news();
+        }
     }
 
     /// A place for a DAG that has none; without one it waits.
