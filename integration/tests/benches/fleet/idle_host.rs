@@ -7,8 +7,8 @@ use snic_controller::{
     AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, FleetChange, Provision,
     ProvisionName,
 };
-use snic_domain::{Bitstream, CardId, DagName, Form, Mapping, RegionId};
-use snic_fleet::protocol::Epoch;
+use snic_domain::{Bitstream, CardId, DagName, Form, Mapping};
+use snic_fleet::protocol::{CardFaults, Epoch};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 
 #[derive(Default)]
@@ -105,7 +105,7 @@ impl LinkedHost for IdleHost {
         Ok(())
     }
 
-    async fn faulty(&self, _: CardId) -> Vec<RegionId> {
-        Vec::new()
+    async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {
+        Ok(BTreeMap::new())
     }
 }
