@@ -45,6 +45,7 @@ fn limits() -> Limits {
         connections_max: 8_192,
         streams_max: 8_192,
         calls_max: 4_096,
+        turns: 1_024,
         calls_per_connection_max: 1_024,
         ..Limits::default()
     }

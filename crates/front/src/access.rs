@@ -29,8 +29,10 @@ pub enum Access {
 /// Duration of a method's calls, which decides their limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// Replies as soon as possible.
+    /// Replies to one message as soon as possible.
     Short,
+    /// Replies once the caller has sent a stream of messages.
+    Upload,
     /// Waits for an event, up to [`crate::settings::WAIT_MAX`].
     Wait,
     /// Sends until the caller ends the stream.
@@ -74,7 +76,7 @@ pub enum MethodEffect {
 }
 
 use Access::{Anyone, Identified, Open, Operator, Orchestrator};
-use Span::{Dialogue, Short, Stream, Wait};
+use Span::{Dialogue, Short, Stream, Upload, Wait};
 
 /// All methods of all services, sorted by path. Heartbeats are not audited: every host sends one every
 /// few seconds, and it only extends leases.
@@ -91,7 +93,7 @@ pub const TABLE: &[Row] = &[
     row("/snic.control.v1.BitstreamService/ListBitstreams", Anyone, Short),
     row("/snic.control.v1.BitstreamService/RecommendBitstreams", Operator, Short),
     change("/snic.control.v1.BitstreamService/RetryBitstream", Anyone, Short),
-    change("/snic.control.v1.BitstreamService/UploadBitstream", Anyone, Short),
+    change("/snic.control.v1.BitstreamService/UploadBitstream", Anyone, Upload),
     row("/snic.control.v1.BitstreamService/WatchBitstreams", Anyone, Stream),
     change("/snic.control.v1.CardService/CordonCard", Operator, Short),
     change("/snic.control.v1.CardService/CordonRegion", Operator, Short),

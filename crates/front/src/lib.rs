@@ -18,6 +18,7 @@ mod serve;
 pub mod settings;
 pub mod share;
 mod tls;
+mod turns;
 pub mod uploads;
 pub mod workshop;
 

@@ -87,8 +87,10 @@ pub struct Limits {
     pub connection_age_max: Duration,
     /// Calls at once on one connection, streams included.
     pub calls_per_connection_max: usize,
-    /// Short calls at once, in total.
+    /// Short calls and uploads at once, in total.
     pub calls_max: usize,
+    /// Short calls that are carried out at once, in total; the others wait for their turn.
+    pub turns: usize,
     /// Watches and waits, in total.
     pub streams_max: usize,
     /// Watches and waits of one caller.
@@ -144,6 +146,7 @@ impl Default for Limits {
             connection_age_max: Duration::from_secs(12 * 3_600),
             calls_per_connection_max: 256,
             calls_max: 1_024,
+            turns: 128,
             streams_max: 1_024,
             streams_per_caller_max: 64,
             browsers_max: 64,

@@ -28,7 +28,7 @@ use crate::identity::{CallerIdentity, Party};
 const LEVELS: usize = 7;
 
 /// A priority level.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CallerLevel {
     /// Heartbeats and health checks of orchestrators and operators.
     Health,
@@ -138,6 +138,17 @@ impl CallerLevel {
     }
 }
 
+fn room(total: usize, guaranteed: Guarantees, flow_max: usize) -> Room<CallerFlow> {
+    let guaranteed = guaranteed.map(|percent| total * percent / 100);
+    let shared = total - guaranteed.iter().sum::<usize>();
+    Room::new(shared, guaranteed.map(|guaranteed| snic_admission::Level { guaranteed, flow_max }))
+}
+
+/// Room for so many short calls.
+pub(crate) fn call_room(total: usize) -> Room<CallerFlow> {
+    room(total, [5, 15, 10, 30, 5, 0, 0], usize::MAX)
+}
+
 /// Places of one kind.
 #[derive(Debug, Clone)]
 pub struct Places {
@@ -157,8 +168,7 @@ pub struct Place {
 impl Places {
     /// Places for short calls.
     pub fn calls(total: usize) -> Self {
-        let guaranteed = [5, 15, 10, 30, 5, 0, 0];
-        Self::new("calls", total, guaranteed, usize::MAX)
+        Self { room: Arc::new(Mutex::new(call_room(total))), what: "calls" }
     }
 
     /// Places for watches and waits.
@@ -192,10 +202,7 @@ impl Places {
     }
 
     fn new(what: &'static str, total: usize, guaranteed: Guarantees, flow_max: usize) -> Self {
-        let guaranteed = guaranteed.map(|percent| total * percent / 100);
-        let shared = total - guaranteed.iter().sum::<usize>();
-        let levels = guaranteed.map(|guaranteed| snic_admission::Level { guaranteed, flow_max });
-        Self { room: Arc::new(Mutex::new(Room::new(shared, levels))), what }
+        Self { room: Arc::new(Mutex::new(room(total, guaranteed, flow_max))), what }
     }
 
     /// Takes a place.

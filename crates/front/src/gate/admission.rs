@@ -1,7 +1,8 @@
 //! Admission control: each call needs a place on its connection, and one among all calls.
 //!
 //! Places are shared fairly ([`crate::share`]): whoever holds its share is rejected at once with a time to
-//! retry. Admitted calls wait for the controller's thread, which shares its time fairly as well.
+//! retry. Admitted calls wait for their turn ([`crate::turns`]), and then for the controller's thread, which shares its
+//! time fairly as well.
 
 use std::sync::Arc;
 
@@ -14,12 +15,14 @@ use crate::error::overloaded;
 use crate::identity::CallerIdentity;
 use crate::settings::Limits;
 use crate::share::{CallerFlow, CallerLevel, Place, Places};
+use crate::turns::{Turn, Turns};
 
 #[derive(Debug)]
 pub(super) struct Admission {
     calls: Places,
     streams: Places,
     calls_per_connection_max: usize,
+    turns: Turns,
 }
 
 /// The places of an admitted call; given back on drop.
@@ -29,21 +32,38 @@ pub(super) struct Permits {
     _place: Place,
 }
 
+/// What an admitted call takes its turn from.
+#[derive(Debug)]
+pub(super) struct Line {
+    turns: Turns,
+    level: CallerLevel,
+    flow: CallerFlow,
+}
+
+impl Line {
+    /// Waits for the call's turn.
+    pub async fn turn(&self) -> Turn {
+        self.turns.take(self.level, &self.flow).await
+    }
+}
+
 impl Admission {
     pub fn new(limits: &Limits) -> Self {
         Self {
             calls: Places::calls(limits.calls_max),
             streams: Places::streams(limits.streams_max, limits.streams_per_caller_max),
             calls_per_connection_max: limits.calls_per_connection_max,
+            turns: Turns::new(limits.turns),
         }
     }
 
+    /// Gives a call its places; one that takes turns gets its line, too.
     pub fn admit(
         &self,
         row: Row,
         peer: &Peer,
         caller: Option<&CallerIdentity>,
-    ) -> Result<Permits, ApiError> {
+    ) -> Result<(Permits, Option<Line>), ApiError> {
         let connection = Arc::clone(&peer.call_slots).try_acquire_owned().map_err(|_| {
             let limit = self.calls_per_connection_max;
             let text = format!(
@@ -57,9 +77,12 @@ impl Admission {
             Some(caller) => (CallerLevel::of_identity(caller), CallerFlow::from(caller)),
         };
         let places = match row.span {
-            Span::Short => &self.calls,
+            Span::Short | Span::Upload => &self.calls,
             Span::Wait | Span::Stream | Span::Dialogue => &self.streams,
         };
-        Ok(Permits { _connection: connection, _place: places.enter(level, flow)? })
+        let place = places.enter(level, flow.clone())?;
+        let line = Line { turns: self.turns.clone(), level, flow };
+        let permits = Permits { _connection: connection, _place: place };
+        Ok((permits, (row.span == Span::Short).then_some(line)))
     }
 }

@@ -4,12 +4,16 @@
 //! without using it, up to the call's deadline. So the message has a separate deadline: a fixed
 //! time, and more for what has arrived already, so that a long upload is not cut off while it makes
 //! progress.
+//!
+//! A short call begins once its message is there: nobody waits for the turn of a call that waits for its caller.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
 use tokio::time::{Instant, Sleep};
@@ -93,9 +97,58 @@ impl HttpBody for Arriving {
     }
 }
 
+/// A body of which a part has arrived.
+struct Arrived {
+    data: Option<Bytes>,
+    /// What came after that data: trailers, or an error.
+    last: Option<Result<Frame<Bytes>, Status>>,
+    rest: Body,
+}
+
+/// Waits until all of a body has arrived, or it failed, or it is longer than so many bytes. Whoever reads it finds what
+/// it would have found before.
+pub(super) async fn arrived(mut body: Body, bytes_max: usize) -> Body {
+    let (mut data, mut last) = (BytesMut::new(), None);
+    while !body.is_end_stream() && data.len() <= bytes_max {
+        match body.frame().await.map(|frame| frame.map(Frame::into_data)) {
+            None => break,
+            Some(Ok(Ok(more))) => data.extend_from_slice(&more),
+            Some(Ok(Err(other))) => last = Some(Ok(other)),
+            Some(Err(error)) => last = Some(Err(error)),
+        }
+        if last.is_some() {
+            break;
+        }
+    }
+    let data = (!data.is_empty()).then(|| data.freeze());
+    Body::new(Arrived { data, last, rest: body })
+}
+
+impl HttpBody for Arrived {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(data) = self.data.take() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if let Some(last) = self.last.take() {
+            return Poll::Ready(Some(last));
+        }
+        Pin::new(&mut self.rest).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.is_none() && self.last.is_none() && self.rest.is_end_stream()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use http_body_util::{BodyExt as _, StreamBody};
+    use http_body_util::StreamBody;
     use snic_api::error::reason_of;
     use tokio_stream::StreamExt as _;
     use tokio_stream::wrappers::ReceiverStream;
@@ -153,5 +206,35 @@ mod tests {
         let status = slow.expect_err("too slow");
         assert!(status.message().contains("1 s more for each 1000 bytes"), "{}", status.message());
         assert!(after < Duration::from_secs(6), "{after:?}");
+    }
+
+    /// A body of these chunks; after them it ends, or goes on for ever.
+    fn chunks(chunks: &[usize], ends: bool) -> Body {
+        let chunks: Vec<_> = chunks.iter().map(|bytes| Bytes::from(vec![7; *bytes])).collect();
+        let frames = tokio_stream::iter(chunks).map(|data| Ok::<_, Status>(Frame::data(data)));
+        if ends {
+            return Body::new(StreamBody::new(frames));
+        }
+        Body::new(StreamBody::new(frames.chain(tokio_stream::pending())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_arrived_is_read_as_it_came() {
+        let read = arrived(chunks(&[3, 0, 4], true), 100).await.collect().await.expect("all of it");
+        assert_eq!(read.to_bytes(), vec![7; 7]);
+        let long = arrived(chunks(&[60, 60, 60], true), 100).await;
+        assert_eq!(long.collect().await.expect("the rest follows").to_bytes().len(), 180);
+        let waits = tokio::time::timeout(LIMITS.0, arrived(chunks(&[3], false), 100)).await;
+        assert!(waits.is_err(), "it has not ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_left_to_the_reader() {
+        let limits = Limits { message_arrival: LIMITS.0, ..Limits::default() };
+        let mut body = arrived(in_time(chunks(&[3], false), &limits), 100).await;
+        let data = body.frame().await.expect("data").expect("it came in time");
+        assert_eq!(data.into_data().ok(), Some(Bytes::from(vec![7; 3])));
+        let late = body.frame().await.expect("an end").expect_err("too late");
+        assert_eq!(reason_of(&late), Some(ErrorReason::DeadlineExceeded));
     }
 }

@@ -1,8 +1,8 @@
 //! The gate: one layer around all services that identifies, authorizes and limits every call.
 //!
 //! ```text
-//!  request ─► method known? ─► identity ─► access ─► places ─► deadline ─► service (asks policies)
-//!  reply   ◄─ span closed, permits released ◄─ error details completed ◄─────┘
+//!  request ─► method known? ─► identity ─► access ─► places ─► deadline ─► message ─► turn ─► service (asks policies)
+//!  reply   ◄─ span closed, permits released ◄─ error details completed ◄─────────────────────┘
 //! ```
 //!
 //! It is one layer because the order matters and each step needs the result of the one before: a caller
@@ -38,7 +38,7 @@ use crate::error::{denied, shutting_down};
 use crate::identity::CallerIdentity;
 use crate::listen::Peer;
 use crate::settings::{FrontSettings, Limits, WAIT_MAX};
-use admission::{Admission, Permits};
+use admission::{Admission, Line, Permits};
 use audited::PendingEntry;
 use body::{Call, track};
 pub use deadline::{Deadline, exceeded as out_of_time};
@@ -93,6 +93,8 @@ pub(crate) struct Gated<S> {
 struct Admitted {
     row: Row,
     permits: Permits,
+    /// Of one that takes turns.
+    line: Option<Line>,
     /// Of a stream that policies decide about.
     stream: Option<Passage>,
 }
@@ -159,10 +161,12 @@ impl Rules {
             return Err(shutting_down().into());
         }
         let peer = peer(request)?;
-        let permits = self.admission.admit(row, peer, identity.as_ref())?;
+        let (permits, line) = self.admission.admit(row, peer, identity.as_ref())?;
         let requested = deadline::requested(request.headers()).map_err(Status::from)?;
         let limit = match row.span {
-            Span::Short => requested.unwrap_or(self.limits.deadline).min(self.limits.deadline_max),
+            Span::Short | Span::Upload => {
+                requested.unwrap_or(self.limits.deadline).min(self.limits.deadline_max)
+            }
             Span::Wait | Span::Stream | Span::Dialogue => {
                 requested.unwrap_or(WAIT_MAX).min(WAIT_MAX)
             }
@@ -176,7 +180,7 @@ impl Rules {
         }
         request.extensions_mut().insert(deadline);
         let stream = passage.filter(|_| row.is_decided() && row.span == Span::Stream);
-        Ok(Admitted { row, permits, stream })
+        Ok(Admitted { row, permits, line, stream })
     }
 }
 
@@ -234,7 +238,7 @@ where
         let limits = self.rules.limits.message_bytes_max;
         Box::pin(
             async move {
-                let reply = run(inner, request, passed.row).await;
+                let reply = run(inner, request, passed.row, passed.line, limits).await;
                 let reply = reply::complete(reply, limits);
                 if let Some(pending) = pending {
                     pending.end(&reply);
@@ -250,15 +254,28 @@ where
     }
 }
 
-/// Runs the service; short calls end at their deadline.
-async fn run<S>(mut inner: S, request: Request<Body>, row: Row) -> Response<Body>
+/// Runs the service; calls end at their deadline, except those that may take as long as they like.
+async fn run<S>(
+    mut inner: S,
+    request: Request<Body>,
+    row: Row,
+    line: Option<Line>,
+    message_bytes_max: usize,
+) -> Response<Body>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
     let deadline = request.extensions().get::<Deadline>().copied();
     let begun = Instant::now();
-    let reply = inner.call(request);
-    let result = match deadline.filter(|_| row.span == Span::Short) {
+    let reply = async {
+        let Some(line) = line else { return inner.call(request).await };
+        let (head, body) = request.into_parts();
+        let request = Request::from_parts(head, arrival::arrived(body, message_bytes_max).await);
+        let _turn = line.turn().await;
+        inner.call(request).await
+    };
+    let has_end = matches!(row.span, Span::Short | Span::Upload);
+    let result = match deadline.filter(|_| has_end) {
         None => Ok(reply.await),
         Some(deadline) => tokio::time::timeout_at(deadline.0.into(), reply).await,
     };

@@ -279,3 +279,43 @@ async fn reads_of_files_that_are_given_up_take_no_more_threads() {
     in_time(other).await.expect("no panic").expect("it is served");
     rig.stop().await;
 }
+
+/// Few calls of one caller are carried out at once: the others wait for their turn, and only for calls of their own.
+#[tokio::test]
+async fn a_callers_calls_wait_for_its_own_turns() {
+    let rig = Rig::with(Limits { turns: 10, ..Limits::default() }).await;
+    rig.furnished().await;
+    let endless = rig.audit_folder().join("audit-00000000000000999999.jsonl");
+    let made = std::process::Command::new("mkfifo").arg(&endless).status();
+    assert!(made.expect("coreutils").success());
+    let mut acme = rig.client("tenant/acme").await;
+    let mut globex = rig.client("tenant/globex").await;
+    let mut readers = JoinSet::new();
+    for _ in 0..10 {
+        let channel = acme.channel.clone();
+        let path = "/snic.control.v1.AuditService/ListAuditEntries";
+        readers.spawn(async move { call(&channel, path, vec![Vec::new()]).await });
+    }
+    let mut waited = false;
+    for _ in 0..20 {
+        let own = get_tenant(&mut acme, "acme");
+        waited |= tokio::time::timeout(Duration::from_millis(500), own).await.is_err();
+        in_time(get_tenant(&mut globex, "globex")).await.expect("another tenant has turns");
+        if waited {
+            break;
+        }
+    }
+    assert!(waited, "ten calls under way, and its share of ten turns is four");
+    // Whoever reads the file gets to its end, and nobody reads it any more.
+    let end = tokio::task::spawn_blocking(move || {
+        let writer = std::fs::OpenOptions::new().write(true).open(&endless).expect("it is read");
+        std::fs::remove_file(&endless).expect("it is there");
+        drop(writer);
+    });
+    end.await.expect("no panic");
+    while let Some(read) = in_time(readers.join_next()).await {
+        read.expect("no panic").expect("it gets its turn");
+    }
+    in_time(get_tenant(&mut acme, "acme")).await.expect("it gets its turn");
+    rig.stop().await;
+}
