@@ -213,6 +213,8 @@ async fn it_looks_as_it_did_narrow_and_wide_light_and_dark() {
         browser.eval("document.querySelector('#dag-list [data-key$=dag-fork]').click()");
         browser.until("document.querySelector('#dag-head h3')?.textContent === 'acme/dag-fork'");
         browser.until("document.querySelector('#why').textContent.includes('load-balancer')");
+        browser
+            .until("document.querySelector('#diagnosis').textContent.includes('nothing comes in')");
         browser.until("document.querySelectorAll('#table tbody tr').length === 2");
         assert_eq!(browser.eval(STICKS_OUT), json!([]), "{name}");
         if !wish.is_empty() && wish != "write" {
