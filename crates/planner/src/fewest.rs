@@ -19,6 +19,9 @@ use crate::view::{View, fresh_bandwidth};
 /// Beyond this many missing regions, the exact number is of no use.
 const MORE_MAX: u64 = 1_000;
 
+/// Most offers that are compared with each other, which takes the square of their number.
+const REPLACED_MAX: usize = 32;
+
 /// By NT of the DAG, in kbit/s; negative where it is short.
 type Sums = SmallVec<[i64; 8]>;
 /// By class: its regions that are not loaded yet.
@@ -177,11 +180,26 @@ impl<'a> Finder<'a> {
         &self.changes[offer.change..offer.change + self.best.len()]
     }
 
-    /// Puts the best offers first, in an order that does not depend on the order of the NTs.
+    /// Puts the best offers first, in an order that does not depend on the order of the NTs. Of few offers those are left
+    /// out that another one for the same regions replaces.
     fn sort_offers(&mut self) {
         let id = |offer: &Offer| &self.chains[offer.chain].bitstream.id;
         self.offers
             .sort_unstable_by(|a, b| (a.rank, a.class, id(a)).cmp(&(b.rank, b.class, id(b))));
+        if self.offers.len() <= REPLACED_MAX {
+            let kept = (0..self.offers.len()).filter(|at| !self.is_replaced(*at));
+            self.offers = kept.map(|at| self.offers[at]).collect();
+        }
+    }
+
+    /// Whether a better offer for the same regions adds as much bandwidth to every NT. The search would try both to no
+    /// avail.
+    fn is_replaced(&self, at: usize) -> bool {
+        let (better, [offer, ..]) = self.offers.split_at(at) else { return false };
+        let adds_as_much = |other: &Offer| {
+            self.change(other).iter().zip(self.change(offer)).all(|(other, own)| other >= own)
+        };
+        better.iter().any(|other| other.class == offer.class && adds_as_much(other))
     }
 
     /// Lower bound of the loads that are needed.
