@@ -309,7 +309,7 @@ impl HostAgent {
         let held = dags.get_mut(&name)?;
         held.served = held.served.filter(|served| *served != serial);
         if held.serial != serial {
-            // Another place of it was ordered meanwhile, and is told of by itself.
+            // Another place of it was ordered meanwhile, which is reported separately.
             return None;
         }
         dags.remove(&name);

@@ -125,7 +125,7 @@ impl ServedDags {
             return Some(News::Lost(to, "it was removed on the host".to_owned()));
         };
         if found.to != to {
-            // It was assigned anew, and is told of by itself.
+            // It was assigned anew, which is followed separately.
             self.dags.remove(name);
             return None;
         }
