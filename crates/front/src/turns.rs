@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn who_got_a_turn_goes_behind_the_others() {
         // One turn for all tenants.
-        let turns = Turns::new(3);
+        let turns = Turns::new(1);
         let held = Call::new(&turns, 9, 0);
         let mut calls: Vec<_> =
             (0..6).map(|number| Call::new(&turns, [1, 2, 1, 2, 1, 2][number], number)).collect();
