@@ -264,6 +264,12 @@ mod tests {
         turns.0.lock().room.free(CallerLevel::Tenants as usize)
     }
 
+    fn in_queues(turns: &Turns) -> usize {
+        let state = turns.0.lock();
+        let queues = state.waiting.values().flat_map(|waiting| waiting.queues.values());
+        queues.map(|queue| queue.calls.len()).sum()
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Call(u8),
@@ -300,6 +306,8 @@ mod tests {
                     }
                 }
                 prop_assert!(calls.iter().filter(|call| call.turn.is_some()).count() + free <= total);
+                let waits = calls.iter().filter(|call| call.turn.is_none()).count();
+                prop_assert_eq!(in_queues(&turns), waits, "who gave up is not in a queue");
             }
             calls.clear();
             prop_assert!(turns.0.lock().waiting.is_empty());

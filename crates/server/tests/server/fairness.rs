@@ -301,14 +301,15 @@ async fn a_diagnosis_says_what_limits_a_dag_and_to_operators_who_uses_it() {
     let found = in_time(async {
         loop {
             let found = ask(&mut operator, SLOW).await;
-            if found.limit.as_ref().is_some_and(|limit| limit.limiting) {
+            let is_limited = found.limit.as_ref().is_some_and(|limit| limit.limiting);
+            // Loads come and go: a moment may have less than the rate limit.
+            if is_limited && found.offered_bps > found.admitted_bps {
                 break found;
             }
         }
     })
     .await;
     assert_eq!(found.verdict(), Verdict::BeyondPromise, "{found:?}");
-    assert!(found.offered_bps > found.admitted_bps, "{found:?}");
     assert!(found.promised_bps == 3 * MBPS && found.served_bps > 0, "{found:?}");
     assert!(found.recent_packets_in > found.recent_packets_out, "{found:?}");
     let limit = found.limit.expect("it was waited for");
