@@ -199,6 +199,10 @@ impl Registers for SoftCard {
         self.read_words(at, words)
     }
 
+    fn read_blocks(&mut self, blocks: &mut [(Address, &mut [u32])]) -> Result<(), CardError> {
+        self.read_runs(blocks)
+    }
+
     fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
         self.write_words(at, words)
     }

@@ -222,7 +222,11 @@ impl RemoteRegisters for XrtCard {
     }
 
     fn receive_words(&mut self, at: Address, words: u32) -> Result<Vec<u8>, CardError> {
-        self.done(WorkerRequest::Read { at, words }, &[])
+        self.receive_runs(&[Run { at, words }])
+    }
+
+    fn receive_runs(&mut self, runs: &[Run]) -> Result<Vec<u8>, CardError> {
+        self.done(WorkerRequest::Read { runs: runs.to_vec() }, &[])
     }
 
     fn lose(&mut self, reason: String) -> CardError {
@@ -245,6 +249,10 @@ impl Registers for XrtCard {
 
     fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
         self.read_words(at, words)
+    }
+
+    fn read_blocks(&mut self, blocks: &mut [(Address, &mut [u32])]) -> Result<(), CardError> {
+        self.read_runs(blocks)
     }
 
     fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {

@@ -45,8 +45,7 @@ impl CallDeadlines {
     pub(crate) fn of(&self, request: &WorkerRequest) -> Duration {
         match request {
             WorkerRequest::Open { .. } | WorkerRequest::Examine { .. } => self.open,
-            WorkerRequest::Read { words, .. } => self.access + self.word * *words,
-            WorkerRequest::Write { runs } => {
+            WorkerRequest::Read { runs } | WorkerRequest::Write { runs } => {
                 let words: u32 = runs.iter().map(|run| run.words).sum();
                 self.access + self.word * words
             }
@@ -161,6 +160,7 @@ impl Drop for WorkerProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Run;
 
     fn worker(script: &str) -> WorkerProcess {
         let log = tempfile::tempfile().expect("a file");
@@ -210,7 +210,8 @@ mod tests {
     #[test]
     fn a_call_that_moves_more_words_may_take_longer() {
         let deadlines = CallDeadlines::default();
-        let read = |words| deadlines.of(&WorkerRequest::Read { at: 0, words });
+        let runs = |words: u32| vec![Run { at: 0, words: words / 2 }; 2];
+        let read = |words| deadlines.of(&WorkerRequest::Read { runs: runs(words) });
         assert_eq!(read(1_000) - read(0), Duration::from_secs(1));
         assert!(deadlines.of(&WorkerRequest::Close) < deadlines.open);
     }

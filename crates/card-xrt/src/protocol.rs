@@ -64,8 +64,8 @@ pub(crate) enum WorkerRequest {
         /// The kernel with the register map.
         control: String,
     },
-    /// Reads words from a register on.
-    Read { at: u32, words: u32 },
+    /// Reads runs of words, each from a register on, in their order; the reply's payload has the words of all of them.
+    Read { runs: Vec<Run> },
     /// Writes runs of words, each from a register on; the payload has the words of all of them.
     Write { runs: Vec<Run> },
     /// Copies the payload into the card's memory.

@@ -32,6 +32,8 @@ const BULK_BUFFER: usize = 1 << 20;
 /// Words from which on a buffer and a doorbell are fewer accesses than the words themselves: five
 /// registers and the copy.
 const BULK_WORDS_MIN: usize = 16;
+/// Bytes of a record before its words: address and number.
+const RECORD_HEAD: usize = 8;
 /// What a bulk transfer may take before it counts as failed: the largest is half a megabyte.
 const BULK_LIMIT: Duration = Duration::from_secs(1);
 /// The argument of the register map's kernel that reaches the memory for buffers.
@@ -120,8 +122,9 @@ impl Worker {
         let Some(parent) = parent else { return self.answer(request, payload) };
         let first = SystemTime::now();
         let (words, bytes) = match &request {
-            WorkerRequest::Read { words, .. } => (u64::from(*words), 0),
-            WorkerRequest::Write { runs } => (runs.iter().map(|run| u64::from(run.words)).sum(), 0),
+            WorkerRequest::Read { runs } | WorkerRequest::Write { runs } => {
+                (runs.iter().map(|run| u64::from(run.words)).sum(), 0)
+            }
             WorkerRequest::Stage => (0, payload.len() as u64),
             _ => (0, 0),
         };
@@ -292,12 +295,33 @@ fn failed(what: impl ToString) -> (WorkerReply, Vec<u8>) {
     (WorkerReply::Failed { what: what.to_string() }, Vec::new())
 }
 
+/// Runs that fit the buffer together, in their order.
+fn batches(runs: &[Run]) -> Vec<Vec<Run>> {
+    /// The most words of a run that has the buffer for itself.
+    const WORDS_MAX: u32 = ((BULK_BUFFER - RECORD_HEAD) / 4) as u32;
+    let mut batches = vec![Vec::new()];
+    let mut bytes = 0;
+    for run in runs {
+        let Run { mut at, words: mut left } = *run;
+        while left > 0 {
+            let words = left.min(WORDS_MAX);
+            let length = RECORD_HEAD + 4 * words as usize;
+            if bytes + length > BULK_BUFFER {
+                batches.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += length;
+            batches.last_mut().expect("there is always one").push(Run { at, words });
+            (at, left) = (at.wrapping_add(4 * words), left - words);
+        }
+    }
+    batches
+}
+
 impl OpenCard {
     fn answer(&mut self, request: WorkerRequest, payload: &[u8]) -> Answer {
         match request {
-            WorkerRequest::Read { at, words } => {
-                Ok((WorkerReply::Done, to_bytes(&self.read(at, words as usize)?)))
-            }
+            WorkerRequest::Read { runs } => Ok((WorkerReply::Done, self.read(&runs)?)),
             WorkerRequest::Write { runs } => {
                 self.write(&runs, &to_words(payload))?;
                 Ok((WorkerReply::Done, Vec::new()))
@@ -325,18 +349,53 @@ impl OpenCard {
         }
     }
 
-    fn read(&self, at: Address, count: usize) -> Result<Vec<u32>, LibraryError> {
+    /// Reads runs in their order, many of them in bulk where that is possible.
+    fn read(&self, runs: &[Run]) -> Result<Vec<u8>, LibraryError> {
+        let total: usize = runs.iter().map(|run| run.words as usize).sum();
+        let mut bytes = Vec::with_capacity(4 * total);
         match &self.bulk {
-            Some(buffer) if (BULK_WORDS_MIN..=BULK_BUFFER / 4 - 2).contains(&count) => {
-                // At most as many as fit the buffer.
-                buffer.write(&to_bytes(&[at, count as u32]))?;
-                let mut bytes = vec![0; 8 + count * 4];
-                self.ring(buffer, BULK_TO_HOST, bytes.len())?;
-                buffer.read(&mut bytes)?;
-                Ok(to_words(&bytes[8..]))
+            Some(buffer) if total >= BULK_WORDS_MIN => {
+                for batch in batches(runs) {
+                    self.read_batch(buffer, &batch, &mut bytes)?;
+                }
             }
-            _ => (at..).step_by(4).take(count).map(|at| self.kernel.read(at)).collect(),
+            _ => {
+                for run in runs {
+                    for at in (run.at..).step_by(4).take(run.words as usize) {
+                        bytes.extend(self.kernel.read(at)?.to_le_bytes());
+                    }
+                }
+            }
         }
+        Ok(bytes)
+    }
+
+    /// One transfer: a record for each run.
+    fn read_batch(
+        &self,
+        buffer: &Buffer,
+        runs: &[Run],
+        out: &mut Vec<u8>,
+    ) -> Result<(), LibraryError> {
+        let mut records = Vec::new();
+        let mut heads_end = 0;
+        for run in runs {
+            records.extend([run.at, run.words]);
+            heads_end = 4 * records.len();
+            records.resize(records.len() + run.words as usize, 0);
+        }
+        let mut bytes = to_bytes(&records);
+        // What is behind the last head comes from the card.
+        buffer.write(&bytes[..heads_end])?;
+        self.ring(buffer, BULK_TO_HOST, bytes.len())?;
+        buffer.read(&mut bytes)?;
+        let mut left = bytes.as_slice();
+        for run in runs {
+            let (words, rest) = left[RECORD_HEAD..].split_at(4 * run.words as usize);
+            out.extend(words);
+            left = rest;
+        }
+        Ok(())
     }
 
     /// Writes runs in their order: those of the tables through the buffer where that is possible,

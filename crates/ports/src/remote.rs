@@ -158,6 +158,19 @@ pub trait RemoteRegisters {
     /// [`CardError::Lost`], or what the process says.
     fn receive_words(&mut self, at: Address, words: u32) -> Result<Vec<u8>, CardError>;
 
+    /// Has the process read runs of registers, in their order; returns the words of all of them as
+    /// bytes. One request a run, unless the process can do all of them with one.
+    ///
+    /// # Errors
+    /// [`CardError::Lost`], or what the process says.
+    fn receive_runs(&mut self, runs: &[Run]) -> Result<Vec<u8>, CardError> {
+        let mut bytes = Vec::new();
+        for run in runs {
+            bytes.extend(self.receive_words(run.at, run.words)?);
+        }
+        Ok(bytes)
+    }
+
     /// The process broke the protocol: the card counts as lost from now on.
     fn lose(&mut self, reason: String) -> CardError;
 
@@ -178,14 +191,30 @@ pub trait RemoteRegisters {
     /// # Errors
     /// [`CardError::NoRegister`] without asking the process, and those of [`RemoteRegisters::receive_words`].
     fn read_words(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
-        check_registers(at, words.len())?;
+        self.read_runs(&mut [(at, words)])
+    }
+
+    /// Reads several blocks of consecutive registers, behind all writes before.
+    ///
+    /// # Errors
+    /// [`CardError::NoRegister`] without asking the process, and those of [`RemoteRegisters::receive_runs`].
+    fn read_runs(&mut self, blocks: &mut [(Address, &mut [u32])]) -> Result<(), CardError> {
+        blocks.iter().try_for_each(|(at, words)| check_registers(*at, words.len()))?;
         self.flush()?;
         // The map has fewer registers than 32 bits count.
-        let read = to_words(&self.receive_words(at, words.len() as u32)?);
-        if read.len() != words.len() {
-            return Err(self.lose(format!("{} words were read, not {}", read.len(), words.len())));
+        let run = |(at, words): &(Address, &mut [u32])| Run { at: *at, words: words.len() as u32 };
+        let runs: Vec<Run> = blocks.iter().map(run).collect();
+        let expected: usize = blocks.iter().map(|(_, words)| words.len()).sum();
+        let read = to_words(&self.receive_runs(&runs)?);
+        if read.len() != expected {
+            return Err(self.lose(format!("{} words were read, not {expected}", read.len())));
         }
-        words.copy_from_slice(&read);
+        let mut left = read.as_slice();
+        for (_, words) in blocks {
+            let (these, rest) = left.split_at(words.len());
+            words.copy_from_slice(these);
+            left = rest;
+        }
         Ok(())
     }
 
@@ -332,6 +361,22 @@ mod tests {
         assert_eq!(words, [first, first + 4]);
         card.read_words(first, &mut words).expect("registers");
         assert_eq!(card.asked, ["write 2 runs, 16 bytes", "read 2", "read 2"]);
+    }
+
+    #[test]
+    fn several_blocks_are_read_behind_the_writes_and_each_gets_its_own_words() {
+        let mut card = Noted::default();
+        let first = registers::SHADOW_BANK;
+        card.write_words(first, &[1]).expect("a register");
+        let (mut one, mut three) = ([0], [0; 3]);
+        let blocks = &mut [(first + 8, &mut one[..]), (first, &mut three[..])];
+        card.read_runs(blocks).expect("registers");
+        assert_eq!((one, three), ([first + 8], [first, first + 4, first + 8]));
+        assert_eq!(card.asked, ["write 1 runs, 4 bytes", "read 1", "read 3"]);
+        let beyond = Address::MAX & !3;
+        let refused = card.read_runs(&mut [(first, &mut one), (beyond, &mut three)]);
+        assert!(matches!(refused, Err(CardError::NoRegister(at)) if at == beyond), "{refused:?}");
+        assert_eq!(card.asked.len(), 3, "not even the first block was asked for");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_card_xrt::XrtCard;
+use snic_domain::limits::DAG_ROWS;
 use snic_domain::{CardProfile, Timestamp};
 use snic_integration_xrt::device::{Clock, Device};
 use snic_integration_xrt::emulation::{self, Emulation, SOCKET_ID};
@@ -76,6 +77,12 @@ fn commit(session: &mut Session, card: &mut dyn Card, delta: &TableDelta) {
     }
 }
 
+fn sample(session: &mut Session, card: &mut dyn Card) {
+    session.submit(CardCommand::Sample { ticket: Ticket(1) }, None);
+    let reports = session.step(card, now());
+    assert!(matches!(reports[..], [CardReport::Sampled { .. }]), "{reports:?}");
+}
+
 fn measure(criterion: &mut Criterion, name: &str, card: &mut dyn Card) {
     card.poll(now()).expect("the card answers");
     let mut group = criterion.benchmark_group("card");
@@ -104,6 +111,12 @@ fn measure(criterion: &mut Criterion, name: &str, card: &mut dyn Card) {
             turn += 1;
             commit(&mut session, card, &deltas[turn % 2]);
         });
+    });
+    // Before its first read-back a session reads the counters of all rows.
+    let mut session = Session::new(Deadlines::default());
+    group.throughput(Throughput::Elements(DAG_ROWS as u64));
+    group.bench_function(format!("sample 1,024 rows, {name}"), |bencher| {
+        bencher.iter(|| sample(&mut session, card));
     });
 }
 

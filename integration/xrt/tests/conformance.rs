@@ -139,6 +139,10 @@ impl Registers for Pooled {
         self.card().read_block(at, words)
     }
 
+    fn read_blocks(&mut self, blocks: &mut [(Address, &mut [u32])]) -> Result<(), CardError> {
+        self.card().read_blocks(blocks)
+    }
+
     fn write_block(&mut self, at: Address, words: &[u32]) -> Result<(), CardError> {
         self.card().write_block(at, words)
     }
@@ -230,6 +234,7 @@ mod register_by_register {
         a_fresh_card_counted_nothing
         the_decouple_bit_is_kept_and_the_reset_bit_clears_itself
         blocks_are_the_same_words_as_single_accesses
+        several_blocks_are_the_same_words_as_single_accesses
         a_load_goes_from_busy_to_done
         a_loaded_region_says_what_it_holds
         the_next_digest_is_not_shown_before_a_load

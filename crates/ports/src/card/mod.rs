@@ -62,6 +62,16 @@ pub trait Registers {
         Ok(())
     }
 
+    /// Reads several blocks of consecutive registers, one behind the other. A card that is reached
+    /// through another process does so in one round trip.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registers::read_block`]; blocks before the one that failed may be filled.
+    fn read_blocks(&mut self, blocks: &mut [(Address, &mut [u32])]) -> Result<(), CardError> {
+        blocks.iter_mut().try_for_each(|(at, words)| self.read_block(*at, words))
+    }
+
     /// Writes consecutive registers, the lowest first.
     ///
     /// # Errors

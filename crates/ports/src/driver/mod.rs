@@ -163,8 +163,8 @@ struct Context {
     /// Rows of DAGs whose counters are read: as many as were in the tables at once, or all before
     /// the first read-back.
     dag_rows: usize,
-    /// Drops of DAGs as far as they were read.
-    drops: sample::Drops,
+    /// What samples remember of the ones before.
+    sampler: sample::Sampler,
     /// Buffers of loads that did not end in time: the card may still read them.
     abandoned: Vec<u64>,
 }
@@ -211,7 +211,7 @@ impl Session {
             words_left: 0,
             known: None,
             dag_rows: DAG_ROWS,
-            drops: sample::Drops::new(),
+            sampler: sample::Sampler::new(),
             abandoned: Vec::new(),
         };
         let queue = VecDeque::new();
@@ -293,7 +293,7 @@ impl Session {
         self.queue.clear();
         (self.program, self.load, self.state, self.read_back) = (None, None, None, None);
         self.context.known = None;
-        self.context.drops = sample::Drops::new();
+        self.context.sampler = sample::Sampler::new();
         self.context.abandoned.clear();
         self.traces.forget();
         self.lost = true;
@@ -406,8 +406,8 @@ impl Session {
                 }
             },
             CardCommand::Sample { ticket } => {
-                let Context { dag_rows, drops, .. } = &mut self.context;
-                let counters = Box::new(sample::counters(card, *dag_rows, drops)?);
+                let Context { dag_rows, sampler, .. } = &mut self.context;
+                let counters = Box::new(sampler.counters(card, *dag_rows)?);
                 self.context.statistics.samples += 1;
                 out.push(CardReport::Sampled { ticket, counters });
             }

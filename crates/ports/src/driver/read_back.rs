@@ -75,7 +75,7 @@ impl ReadBack {
             context.release_abandoned(card)?;
         }
         card.write(ABORT, 1)?;
-        context.drops.ask(card)?;
+        context.sampler.begin(card)?;
         let snapshot = Box::new(snapshot(card)?);
         context.recognise(card)?;
         context.known = Some(Known { boot_id: snapshot.boot_id, version: snapshot.version });

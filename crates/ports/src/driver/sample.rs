@@ -1,15 +1,18 @@
 //! Reading the counters.
 //!
-//! Counters have 64 bits and are read 32 at a time while they count. High, low, high again: where
-//! the high word stayed the same, the low word belongs to it; where it changed, it will not change
-//! again for another 2^32 events, so a second low word belongs to the second high word. Counters
-//! are exact each for itself; two of them are read at slightly different moments.
+//! Counters have 64 bits and are read 32 at a time while they count, the low word first. Where the high
+//! word is the same as one that was read earlier, the low word belongs to it; where it changed, the counter is read
+//! again: high, low, high, low. It will not change again for another 2^32 events, so the second low
+//! word belongs to the second high word. Counters are exact each for itself; two of them are read at
+//! slightly different moments.
+//!
+//! The earlier high words are those of the last sample, so that a sample reads each counter once, and all of
+//! them together ([`Registers::read_blocks`](crate::card::Registers::read_blocks)): on a real card each separate read
+//! is a round trip. Only as many rows of DAGs are read as were ever given to DAGs. The first sample, and
+//! the first with more rows, reads everything twice.
 //!
 //! Drops of a DAG are read only after more of its packets went in than came out since they were read last,
 //! and of [`DROP_ROWS_MAX`] DAGs in one sample: they are for people to look at.
-//!
-//! Those of the DAGs are read in two blocks, one after the other, which hold all of these words; and
-//! only as far as rows were ever given to DAGs. Each read is a round trip on a real card.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,20 +20,144 @@ use std::ops::Bound;
 use snic_domain::limits::DAG_ROWS;
 use snic_tables::registers::{
     Address, CAPABILITIES, CAPABILITY_DAG_DROPS, DAG_DROPS, DAG_DROPS_ROW, DAG_LOAD, DAG_LOAD_ROW,
-    DROPS, PACKETS_IN, PACKETS_OUT,
+    PACKETS_IN,
 };
 use snic_tables::{CardCounters, DagCounters, DropCause, RowKey, Table, TableImage};
 
 use crate::card::{Card, CardError};
 
-const ROW_WORDS: usize = DAG_LOAD_ROW as usize / 4;
 const CAUSES: usize = DropCause::ALL.len();
-/// DAGs whose drops are read in one sample. Each is two round trips.
+/// Counters of the card as a whole: packets in and out, drops by cause. One block of registers.
+const CARD_COUNTERS: usize = 2 + CAUSES;
+/// Counters of a row of a DAG.
+const ROW_COUNTERS: usize = DAG_LOAD_ROW as usize / 8;
+/// DAGs whose drops are read in one sample, all in one access.
 const DROP_ROWS_MAX: usize = 8;
+
+/// What samples remember of the ones before.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    /// High words, as they were read last: of the card's counters, then of the rows' in their order.
+    highs: Vec<u32>,
+    drops: Drops,
+}
+
+impl Sampler {
+    /// Nothing was read yet.
+    pub(super) const fn new() -> Self {
+        Self { highs: Vec::new(), drops: Drops::new() }
+    }
+
+    /// A card that was read back: asks whether it counts drops by DAG.
+    pub(super) fn begin(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
+        self.highs.clear();
+        self.drops.ask(card)
+    }
+
+    /// All counters of a card, and those of the first `rows` rows of DAGs. Time O(rows), in one access;
+    /// a second one where a high word changed, and one for drops of DAGs.
+    pub(super) fn counters(
+        &mut self,
+        card: &mut dyn Card,
+        rows: usize,
+    ) -> Result<CardCounters, CardError> {
+        let values = self.values(card, rows)?;
+        let (of_card, of_rows) = values.split_at(CARD_COUNTERS);
+        let mut counters = CardCounters {
+            packets_in: of_card[0],
+            packets_out: of_card[1],
+            ..CardCounters::default()
+        };
+        counters.drops.copy_from_slice(&of_card[2..]);
+        for (row, values) in (0u16..).zip(of_rows.chunks_exact(ROW_COUNTERS)) {
+            if let &[packets_in, bytes_intended, bytes_served, packets_out] = values
+                && values.iter().any(|&value| value != 0)
+            {
+                let dag = DagCounters { packets_in, bytes_intended, bytes_served, packets_out };
+                counters.dags.push((row, dag));
+            }
+        }
+        counters.dag_drops = self.drops.read(card, &counters.dags)?;
+        Ok(counters)
+    }
+
+    /// The card's counters, then those of the rows.
+    fn values(&mut self, card: &mut dyn Card, rows: usize) -> Result<Vec<u64>, CardError> {
+        let number = CARD_COUNTERS + rows * ROW_COUNTERS;
+        let mut words = vec![0; 2 * number];
+        if self.highs.len() < number {
+            let mut before = vec![0; 2 * number];
+            read_all(card, &mut [&mut before, &mut words])?;
+            self.highs = before.into_iter().skip(1).step_by(2).collect();
+        } else {
+            read_all(card, &mut [&mut words])?;
+        }
+        let mut values: Vec<u64> =
+            words.chunks_exact(2).map(|pair| whole(pair[0], pair[1])).collect();
+        let highs = words.iter().skip(1).step_by(2).zip(&self.highs);
+        let changed: Vec<usize> =
+            highs.enumerate().filter(|(_, (now, then))| now != then).map(|(at, _)| at).collect();
+        read_again(card, &changed, &mut values)?;
+        self.highs.truncate(number);
+        for (high, value) in self.highs.iter_mut().zip(&values) {
+            *high = (value >> 32) as u32;
+        }
+        Ok(values)
+    }
+}
+
+const fn whole(low: u32, high: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+/// Reads the card's counters and those of the rows, as many times as there are places for them, one
+/// after the other.
+fn read_all(card: &mut dyn Card, times: &mut [&mut Vec<u32>]) -> Result<(), CardError> {
+    let mut blocks = Vec::with_capacity(2 * times.len());
+    for words in times {
+        let (of_card, of_rows) = words.split_at_mut(2 * CARD_COUNTERS);
+        blocks.push((PACKETS_IN, of_card));
+        blocks.push((DAG_LOAD, of_rows));
+    }
+    blocks.retain(|(_, words)| !words.is_empty());
+    card.read_blocks(&mut blocks)
+}
+
+/// Reads these counters whose high words changed: high, low, high, low.
+fn read_again(
+    card: &mut dyn Card,
+    changed: &[usize],
+    values: &mut [u64],
+) -> Result<(), CardError> {
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let mut words = vec![[0; 4]; changed.len()];
+    let mut blocks = Vec::with_capacity(4 * changed.len());
+    for (&number, words) in changed.iter().zip(&mut words) {
+        let low = address(number);
+        for (at, word) in [low + 4, low, low + 4, low].into_iter().zip(words.chunks_mut(1)) {
+            blocks.push((at, word));
+        }
+    }
+    card.read_blocks(&mut blocks)?;
+    for (&number, [before, first, high, second]) in changed.iter().zip(words) {
+        values[number] = whole(if before == high { first } else { second }, high);
+    }
+    Ok(())
+}
+
+/// Where a counter's low word is.
+const fn address(number: usize) -> Address {
+    match number.checked_sub(CARD_COUNTERS) {
+        Some(of_row) => DAG_LOAD + 8 * of_row as Address,
+        None => PACKETS_IN + 8 * number as Address,
+    }
+}
 
 /// The drops of DAGs, as they were read last.
 #[derive(Debug)]
-pub(super) struct Drops {
+struct Drops {
     /// Whether the card counts them, as it said when it was read back.
     counted: bool,
     /// By row: how many packets had not come out when they were read, and the drops.
@@ -40,13 +167,12 @@ pub(super) struct Drops {
 }
 
 impl Drops {
-    /// Nothing was read yet.
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self { counted: false, known: BTreeMap::new(), last: 0 }
     }
 
     /// Asks the card whether it counts them.
-    pub(super) fn ask(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
+    fn ask(&mut self, card: &mut dyn Card) -> Result<(), CardError> {
         self.counted = card.read(CAPABILITIES)? & CAPABILITY_DAG_DROPS != 0;
         Ok(())
     }
@@ -67,59 +193,41 @@ impl Drops {
         let due: BTreeMap<u16, u64> =
             dags.iter().filter(due).map(|(row, dag)| (*row, missing(dag))).collect();
         let behind = due.range((Bound::Excluded(self.last), Bound::Unbounded));
-        let turn: Vec<_> = behind.chain(due.range(..=self.last)).take(DROP_ROWS_MAX).collect();
-        for (&row, &missing) in turn {
-            if let Some(drops) = dag_drops(card, row)? {
-                self.known.insert(row, (missing, drops));
+        let turn: Vec<(u16, u64)> = behind
+            .chain(due.range(..=self.last))
+            .take(DROP_ROWS_MAX)
+            .map(|(row, missing)| (*row, *missing))
+            .collect();
+        for ((row, missing), drops) in turn.iter().zip(dag_drops(card, &turn)?) {
+            if let Some(drops) = drops {
+                self.known.insert(*row, (*missing, drops));
             }
-            self.last = row;
+            self.last = *row;
         }
         Ok(self.known.iter().map(|(row, (_, drops))| (*row, *drops)).collect())
     }
 }
 
-/// The drops of one DAG; `None` where a low word went over while they were read.
-fn dag_drops(card: &mut dyn Card, row: u16) -> Result<Option<[u64; CAUSES]>, CardError> {
-    let first = DAG_DROPS + u32::from(row) * DAG_DROPS_ROW;
-    let mut reads = [[0; 2 * CAUSES]; 2];
-    for words in &mut reads {
-        card.read_block(first, words)?;
-    }
-    let [before, words] = reads;
-    let is_whole = (1..2 * CAUSES).step_by(2).all(|high| before[high] == words[high]);
-    let whole = |cause| u64::from(words[2 * cause + 1]) << 32 | u64::from(words[2 * cause]);
-    Ok(is_whole.then(|| std::array::from_fn(whole)))
-}
-
-/// All counters of a card, and those of the first `rows` rows of DAGs. Time O(rows), in two block
-/// reads.
-pub(super) fn counters(
+/// The drops of some DAGs, read twice; `None` for one of which a low word went over meanwhile.
+fn dag_drops(
     card: &mut dyn Card,
-    rows: usize,
-    drops: &mut Drops,
-) -> Result<CardCounters, CardError> {
-    let mut counters = CardCounters {
-        packets_in: counter(card, PACKETS_IN)?,
-        packets_out: counter(card, PACKETS_OUT)?,
-        ..CardCounters::default()
-    };
-    for (address, drop) in (DROPS..).step_by(8).zip(&mut counters.drops) {
-        *drop = counter(card, address)?;
+    rows: &[(u16, u64)],
+) -> Result<Vec<Option<[u64; CAUSES]>>, CardError> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
     }
-    let mut before = vec![0; rows * ROW_WORDS];
-    let mut words = before.clone();
-    if rows > 0 {
-        card.read_block(DAG_LOAD, &mut before)?;
-        card.read_block(DAG_LOAD, &mut words)?;
-    }
-    let pairs = before.chunks_exact(ROW_WORDS).zip(words.chunks_exact(ROW_WORDS));
-    for (row, (before, words)) in (0u16..).zip(pairs) {
-        if words.iter().any(|&word| word != 0) {
-            counters.dags.push((row, dag(card, row, before, words)?));
-        }
-    }
-    counters.dag_drops = drops.read(card, &counters.dags)?;
-    Ok(counters)
+    let mut reads = vec![[0; 2 * CAUSES]; 2 * rows.len()];
+    let first = |row: u16| DAG_DROPS + u32::from(row) * DAG_DROPS_ROW;
+    let twice = rows.iter().chain(rows);
+    let mut blocks: Vec<_> =
+        twice.zip(&mut reads).map(|(&(row, _), words)| (first(row), &mut words[..])).collect();
+    card.read_blocks(&mut blocks)?;
+    let (before, after) = reads.split_at(rows.len());
+    let drops = before.iter().zip(after).map(|(before, words)| {
+        let is_whole = (1..2 * CAUSES).step_by(2).all(|high| before[high] == words[high]);
+        is_whole.then(|| std::array::from_fn(|cause| whole(words[2 * cause], words[2 * cause + 1])))
+    });
+    Ok(drops.collect())
 }
 
 /// How many rows have to be read so that none is missed which these tables give to a DAG.
@@ -127,36 +235,4 @@ pub(super) fn rows(tables: &TableImage) -> usize {
     let used =
         |row: &u16| tables.row(RowKey { table: Table::Dag, row: *row }).iter().any(|w| *w != 0);
     (0..DAG_ROWS as u16).rev().find(used).map_or(0, |last| usize::from(last) + 1)
-}
-
-fn dag(
-    card: &mut dyn Card,
-    row: u16,
-    before: &[u32],
-    words: &[u32],
-) -> Result<DagCounters, CardError> {
-    let first = DAG_LOAD + u32::from(row) * DAG_LOAD_ROW;
-    let mut whole = |number: usize| {
-        let (low, high) = (2 * number, 2 * number + 1);
-        if before[high] == words[high] {
-            return Ok(u64::from(words[high]) << 32 | u64::from(words[low]));
-        }
-        counter(card, first + 8 * number as u32)
-    };
-    Ok(DagCounters {
-        packets_in: whole(0)?,
-        bytes_intended: whole(1)?,
-        bytes_served: whole(2)?,
-        packets_out: whole(3)?,
-    })
-}
-
-fn counter(card: &mut dyn Card, low: Address) -> Result<u64, CardError> {
-    let before = card.read(low + 4)?;
-    let mut word = card.read(low)?;
-    let high = card.read(low + 4)?;
-    if high != before {
-        word = card.read(low)?;
-    }
-    Ok(u64::from(high) << 32 | u64::from(word))
 }

@@ -62,6 +62,7 @@ macro_rules! card_conformance {
             a_buffer_is_released_once
             buffers_given_back_make_room
             blocks_are_the_same_words_as_single_accesses
+            several_blocks_are_the_same_words_as_single_accesses
             shadow_writes_are_invisible_until_the_commit
             after_a_commit_both_banks_are_the_same
             an_abort_discards_shadow_writes

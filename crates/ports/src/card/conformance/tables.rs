@@ -71,6 +71,29 @@ pub fn blocks_are_the_same_words_as_single_accesses(fixture: Fixture) {
     assert_eq!(rig.read_words(at + 16, 1), [0], "the row behind");
 }
 
+/// Any number of blocks, short and long, in any order.
+pub fn several_blocks_are_the_same_words_as_single_accesses(fixture: Fixture) {
+    let mut rig = Rig::new(fixture);
+    let at = shadow_row(RowKey { table: Table::Page, row: 50 }).expect("a row");
+    let words: Vec<u32> = (1..=40).collect();
+    rig.card.write_block(at, &words).needed("a block");
+    let (mut version, mut magic, mut none) = ([7], [0], []);
+    let (mut long, mut end) = ([0; 30], [0; 3]);
+    let blocks: &mut [(Address, &mut [u32])] = &mut [
+        (MAGIC, &mut magic),
+        (at + 4, &mut long),
+        (TABLE_VERSION, &mut version),
+        (MAGIC, &mut none),
+        (at + 4 * 37, &mut end),
+    ];
+    rig.card.read_blocks(blocks).needed("several blocks");
+    assert_eq!((magic, version), ([MAGIC_VALUE], [rig.read(TABLE_VERSION)]));
+    assert_eq!((&long[..], end), (&words[1..31], [38, 39, 40]));
+    let mut outside = [0];
+    let refused = rig.card.read_blocks(&mut [(MAGIC, &mut magic), (Address::MAX & !3, &mut outside)]);
+    assert!(refused.is_err(), "a block outside the map is refused");
+}
+
 /// The shadow bank holds them, the active one does not, and its version stays.
 pub fn shadow_writes_are_invisible_until_the_commit(fixture: Fixture) {
     let mut rig = Rig::new(fixture);

@@ -246,6 +246,26 @@ fn a_counter_that_carries_while_it_is_read_is_read_whole() {
 }
 
 #[test]
+fn a_counter_that_carried_since_the_last_sample_is_read_whole() {
+    for (at, before_carry) in (0..12).flat_map(|n| [(PACKETS_IN, n), (DAG_LOAD, n)]) {
+        let mut bench = Bench::new();
+        bench.card.poke(DAG_LOAD, 1);
+        bench.card.poke(DAG_LOAD + 2 * DAG_LOAD_ROW, 1);
+        bench.sample();
+        let start = (1 << 32) - before_carry;
+        bench.card.ticking = Some((at, start));
+        for _ in 0..3 {
+            let (_, start) = bench.card.ticking.expect("set");
+            let counters = bench.sample();
+            let dag = counters.dags[0].1.packets_in;
+            let read = if at == PACKETS_IN { counters.packets_in } else { dag };
+            let (_, end) = bench.card.ticking.expect("set");
+            assert!((start..end).contains(&read), "{read:#x} is not in {start:#x}..{end:#x}");
+        }
+    }
+}
+
+#[test]
 fn counters_are_read_as_far_as_dags_ever_had_rows() {
     let mut bench = Bench::adopted();
     let words = |bench: &mut Bench| {
@@ -267,7 +287,10 @@ fn counters_are_read_as_far_as_dags_ever_had_rows() {
     target.set(9, &row).expect("a row");
     bench.program(5, TableImage::default().delta_to(&target));
     bench.after_ms(1);
-    assert_eq!(words(&mut bench), none + 2 * 10 * u64::from(DAG_LOAD_ROW / 4));
+    let rows = 10 * u64::from(DAG_LOAD_ROW / 4);
+    assert_eq!(words(&mut bench), none + 2 * rows, "twice, for nothing is known of them");
+    let of_card = u64::from(DAG_LOAD_ROW / 4) * 3;
+    assert_eq!(words(&mut bench), none - of_card + rows, "once from then on");
     bench.program(6, target.delta_to(&TableImage::default()));
     bench.after_ms(1);
     assert!(words(&mut bench) > none, "packets of it may still be under way");
