@@ -124,11 +124,7 @@ fn read_all(card: &mut dyn Card, times: &mut [&mut Vec<u32>]) -> Result<(), Card
 }
 
 /// Reads these counters whose high words changed: high, low, high, low.
-fn read_again(
-    card: &mut dyn Card,
-    changed: &[usize],
-    values: &mut [u64],
-) -> Result<(), CardError> {
+fn read_again(card: &mut dyn Card, changed: &[usize], values: &mut [u64]) -> Result<(), CardError> {
     if changed.is_empty() {
         return Ok(());
     }

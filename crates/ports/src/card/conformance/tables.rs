@@ -90,7 +90,8 @@ pub fn several_blocks_are_the_same_words_as_single_accesses(fixture: Fixture) {
     assert_eq!((magic, version), ([MAGIC_VALUE], [rig.read(TABLE_VERSION)]));
     assert_eq!((&long[..], end), (&words[1..31], [38, 39, 40]));
     let mut outside = [0];
-    let refused = rig.card.read_blocks(&mut [(MAGIC, &mut magic), (Address::MAX & !3, &mut outside)]);
+    let refused =
+        rig.card.read_blocks(&mut [(MAGIC, &mut magic), (Address::MAX & !3, &mut outside)]);
     assert!(refused.is_err(), "a block outside the map is refused");
 }
 
