@@ -37,9 +37,12 @@ const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
     {"action":"accept","protocol":"tcp","destination_ports":"8000"},
     {"action":"accept","protocol":"tcp","destination_ports":"5201"}]}"#;
 
-/// The namespaces and the card's process, which go with it.
+/// The namespaces and the card's process, which go with it. Where the quick start is killed they stay, and the
+/// next one goes on with them.
 pub(super) struct Net {
     place: CardFolder,
+    /// The card and the hosts of an earlier start are there.
+    is_up: bool,
 }
 
 impl Net {
@@ -52,7 +55,8 @@ impl Net {
         CardSettings { driver: Driver::Soft, soft: Some(soft), ..CardSettings::simulated() }
     }
 
-    /// Takes away what an earlier start left, whose devices went with its namespaces.
+    /// Finds the card and the hosts of an earlier start that was killed. Takes away what is left of them where
+    /// not all are there, for the devices go with the namespaces.
     ///
     /// # Errors
     /// Network namespaces cannot be made here.
@@ -65,8 +69,12 @@ impl Net {
         let listed = Command::new("ip").args(["netns", "list"]).output();
         listed.context("run `ip netns list`: --net needs iproute2")?;
         let folder = std::path::absolute(&settings.data_dir)?;
-        let net = Self { place: CardFolder::new(&folder.join("cards").join("card0")) };
-        net.clear();
+        let place = CardFolder::new(&folder.join("cards").join("card0"));
+        let is_up = is_running(&place) && [&GUEST, &NET].iter().all(|host| host.is_up());
+        let net = Self { place, is_up };
+        if !is_up {
+            net.clear();
+        }
         Ok(net)
     }
 
@@ -80,8 +88,10 @@ impl Net {
         let operator =
             QuickstartClient::connect(port, &identities.ca, &identities.operator).await?;
         super::register(&operator, catalogue).await?;
-        for host in [&GUEST, &NET] {
-            host.set_up().await?;
+        if !self.is_up {
+            for host in [&GUEST, &NET] {
+                host.set_up().await?;
+            }
         }
         let name: DagName =
             DagName { tenant: "acme".parse()?, dag: "guarded".parse().context("a label")? };
@@ -116,6 +126,17 @@ impl Drop for Net {
 }
 
 impl Host {
+    /// Whether it has its device with its address.
+    fn is_up(&self) -> bool {
+        let Self { namespace, device, address } = self;
+        let arguments = ["-n", namespace, "-4", "-o", "address", "show", "dev", device, "up"];
+        let output = Command::new("ip").args(arguments).output();
+        output.is_ok_and(|output| {
+            let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+            output.status.success() && shown.contains(&format!(" {address}/"))
+        })
+    }
+
     /// Moves the card's device into a new namespace, and gives it its address.
     async fn set_up(&self) -> Result<()> {
         let Self { namespace, device, address } = self;
@@ -142,7 +163,12 @@ fn ip(arguments: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ends the card's process, if it runs: it holds the lock of its file then.
+/// Whether the card's process runs: it holds the lock of its file then.
+fn is_running(place: &CardFolder) -> bool {
+    File::open(place.pid()).is_ok_and(|file| file.try_lock().is_err())
+}
+
+/// Ends the card's process, if it runs.
 fn kill(place: &CardFolder) {
     let path: &Path = &place.pid();
     let Ok(file) = File::open(path) else { return };

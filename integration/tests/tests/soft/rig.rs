@@ -1,0 +1,313 @@
+//! Linux hosts in network namespaces at the ports of a software card, and a daemon for it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use snic_api::v1::dag::State;
+use snic_bitstream::catalogue;
+use snic_card_soft::{CardFolder, Observation, SoftCard};
+use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
+use snic_integration::{DaemonProcess, Home, TestClient, program};
+
+/// How long a DAG may take to become ready.
+pub const READY_MAX: Duration = Duration::from_secs(60);
+
+/// Why this machine cannot create namespaces and TAP devices.
+pub fn missing() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("it needs root");
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Some("it needs /dev/net/tun");
+    }
+    let runs = |program: &str| Command::new(program).arg("-V").output().is_ok();
+    (!runs("ip") || !runs("ping") || Command::new("iperf3").arg("-v").output().is_err())
+        .then_some("it needs ip, ping and iperf3")
+}
+
+/// Whether a program is installed.
+pub fn starts(program: &str) -> Result<(), &'static str> {
+    Command::new(program).arg("-V").output().map(|_| ()).map_err(|_| "a program is not installed")
+}
+
+pub fn run(program: &str, arguments: &str) {
+    let output = Command::new(program).args(arguments.split_whitespace()).output();
+    let output = output.expect("the program starts");
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments}: {why}");
+}
+
+/// A host in a separate network namespace, at one of the card's TAP devices.
+pub struct Host {
+    pub namespace: String,
+}
+
+impl Host {
+    /// Moves a device of the card into a new namespace, with this address.
+    pub fn new(device: &str, address: &str) -> Self {
+        let host = Self { namespace: format!("snic-{device}") };
+        let name = &host.namespace;
+        run("ip", &format!("netns add {name}"));
+        run("ip", &format!("link set {device} netns {name}"));
+        run("ip", &format!("-n {name} address add {address} dev {device}"));
+        run("ip", &format!("-n {name} link set {device} up"));
+        run("ip", &format!("-n {name} link set lo up"));
+        host
+    }
+
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace]).args(line.split_whitespace());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Output {
+        self.command(line).output().expect("ip starts")
+    }
+
+    pub fn start(&self, line: &str) -> Ending {
+        Ending(Some(self.command(line).spawn().expect("ip starts")))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.namespace]).output();
+    }
+}
+
+/// A program that ends with its value.
+pub struct Ending(pub Option<Child>);
+
+impl Ending {
+    pub fn wait(mut self) -> String {
+        let output = self.0.take().expect("it is taken only here").wait_with_output();
+        let output = output.expect("it was started");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        text
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A daemon with a software card between two hosts.
+pub struct Net {
+    pub home: Home,
+    pub daemon: Option<DaemonProcess>,
+    pub client: TestClient,
+    pub guest: Host,
+    pub server: Host,
+    pub ports: Vec<String>,
+}
+
+pub fn dag() -> DagName {
+    let (tenant, dag) = ("acme".parse().expect("a label"), "web".parse().expect("a label"));
+    DagName { tenant, dag }
+}
+
+pub async fn client(home: &Home) -> TestClient {
+    TestClient::connect(&home.socket(), "operator/test").await.expect("it serves")
+}
+
+impl Net {
+    pub async fn new(name: &str) -> Self {
+        let home = Home::new();
+        let (function, uplink) = (format!("{name}f0"), format!("{name}up"));
+        let ports = vec![format!("tap:{uplink}"), format!("tap:{function}")];
+        home.write_soft_settings(&format!("uplink = {:?}\nfunctions = [{:?}]", ports[0], ports[1]));
+        let daemon = home.start().await;
+        let until = Instant::now() + READY_MAX;
+        while !home.card_folder().join("card.sock").exists() {
+            assert!(Instant::now() < until, "no card: {:?}", card_log(&home));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let guest = Host::new(&function, "10.77.0.1/24");
+        let server = Host::new(&uplink, "10.77.0.2/24");
+        let client = client(&home).await;
+        client.register(&catalogue::builtin().expect("the built-in catalogue")).await;
+        client.create_tenant("acme").await.expect("a new tenant");
+        Self { home, daemon: Some(daemon), client, guest, server, ports }
+    }
+
+    /// The DAG, with all packets of function 0.
+    pub async fn create(&self) {
+        self.create_with(&chain(&[("nat", None), ("firewall", None)])).await;
+    }
+
+    /// The same with configurations of its NTs.
+    pub async fn create_with(&self, spec: &DagSpec) {
+        let operation = self.client.create_dag(&dag(), spec).await.expect("there is room");
+        self.client.wait(&operation).await.expect("it becomes ready");
+        self.client.lead_function(0, &dag()).await.expect("the DAG is there");
+    }
+
+    pub fn observe(&self) -> Observation {
+        observe(&self.home, &self.ports)
+    }
+
+    /// `kill -9` of the daemon, and the next one; waits until the DAG is ready.
+    pub async fn kill_daemon(&mut self) {
+        self.daemon.take().expect("one runs").kill();
+        self.daemon = Some(self.home.start().await);
+        self.client = client(&self.home).await;
+        ready(&self.client).await;
+    }
+}
+
+/// A chain with the configuration of each NT.
+pub fn chain(nts: &[(&str, Option<Value>)]) -> DagSpec {
+    let ids: Vec<_> = nts.iter().map(|(nt, _)| nt.parse().expect("a label")).collect();
+    let mut spec = DagSpec::chain(&ids, Bandwidth::from_gbps(10));
+    for (node, (_, told)) in spec.nodes.iter_mut().zip(nts) {
+        node.configuration = told.as_ref().map(|told| NtConfiguration::new(&told.to_string()));
+    }
+    spec
+}
+
+pub fn card_log(home: &Home) -> String {
+    std::fs::read_to_string(home.card_folder().join("card.log")).unwrap_or_default()
+}
+
+/// The packets through the card, as it counts them.
+pub fn observe(home: &Home, ports: &[String]) -> Observation {
+    observe_card(&home.card_folder(), ports)
+}
+
+/// The same of the card in a folder.
+pub fn observe_card(folder: &Path, ports: &[String]) -> Observation {
+    try_observe_card(folder, ports).expect("it runs")
+}
+
+/// The same; `None` where no card answers.
+pub fn try_observe_card(folder: &Path, ports: &[String]) -> Option<Observation> {
+    let settings = snic_card_soft::SoftCardSettings {
+        model: "sim-16".into(),
+        uplink: ports.first().map(|port| port.parse().expect("a port")),
+        functions: ports.iter().skip(1).map(|port| port.parse().expect("a port")).collect(),
+    };
+    let model = CardModel::new("sim-16").expect("a label");
+    SoftCard::connect(&CardFolder::new(folder), model, &settings).ok()?.observe().ok()
+}
+
+pub async fn ready(client: &TestClient) {
+    let until = Instant::now() + READY_MAX;
+    loop {
+        let dags = client.list_dags().await;
+        if dags.iter().all(|dag| dag.state() == State::Ready) {
+            return;
+        }
+        assert!(Instant::now() < until, "not ready: {dags:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether `ping` has lost nothing.
+pub fn assert_no_loss(said: &str) {
+    let has_all = said.lines().any(|line| line.contains(" 0% packet loss"));
+    assert!(has_all, "{said}");
+}
+
+/// `ping` from a host, every 5 ms until it is stopped. Somebody has to read its output: it waits otherwise.
+pub struct Pings {
+    child: Child,
+    said: JoinHandle<Vec<String>>,
+}
+
+impl Pings {
+    pub fn start(from: &Host, to: &str) -> Self {
+        let line = format!("ping -i 0.005 -W 2 {to}");
+        let mut child = from.command(&line).spawn().expect("ping starts");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let said =
+            std::thread::spawn(move || output.lines().map_while(Result::ok).collect::<Vec<_>>());
+        Self { child, said }
+    }
+
+    /// Stops it, and says how many were answered. All were, in order; only the last one may be on its way.
+    pub fn all_came_back(mut self) -> u64 {
+        interrupt(&self.child);
+        self.child.wait().expect("it was started");
+        let said = self.said.join().expect("it reads lines");
+        let number = |text: &str| text.parse::<u64>().expect("a number");
+        let sequence = |line: &String| {
+            let rest = line.split_once("icmp_seq=")?.1;
+            rest.split(' ').next().map(number)
+        };
+        let answered: Vec<_> = said.iter().filter_map(sequence).collect();
+        let lost = (1..).zip(&answered).find(|(expected, came)| expected != *came);
+        assert_eq!(lost, None, "expected and came: {said:#?}");
+        let summary = said.iter().find(|line| line.contains("packets transmitted"));
+        let sent = summary.and_then(|line| line.split(' ').next()).map(number);
+        let sent = sent.expect("it ends with a summary");
+        let came = answered.len() as u64;
+        assert!(came + 1 >= sent, "{came} of {sent}: {:?}", said.last());
+        came
+    }
+}
+
+/// As Ctrl-C does.
+pub fn interrupt(child: &Child) {
+    let id = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+}
+
+/// A server in the network that answers with its own port and the client's address, in a namespace.
+pub fn start_server(host: &Host, port: u16) -> Ending {
+    let program = format!(
+        "import http.server as h\n\
+         class A(h.BaseHTTPRequestHandler):\n\
+         \x20def do_GET(s):\n\
+         \x20\x20t=f'{{s.server.server_address[1]}} {{s.client_address[0]}}'.encode()\n\
+         \x20\x20s.send_response(200);s.send_header('Content-Length',str(len(t)));s.end_headers();s.wfile.write(t)\n\
+         \x20def log_message(*a):pass\n\
+         h.ThreadingHTTPServer(('',{port}),A).serve_forever()"
+    );
+    let mut command = host.command("python3 -c");
+    let server = Ending(Some(command.arg(program).spawn().expect("python3 starts")));
+    let until = Instant::now() + READY_MAX;
+    let check = format!("curl -s -o /dev/null --max-time 1 http://127.0.0.1:{port}/");
+    while !host.run(&check).status.success() {
+        assert!(Instant::now() < until, "the server does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
+}
+
+/// A server's reply; `None` if it is not reached.
+pub fn fetch(host: &Host, url: &str) -> Option<String> {
+    let output = host.run(&format!("curl -s --max-time 2 {url}"));
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The Ethernet address of a device in a namespace.
+pub fn station(host: &Host, device: &str) -> String {
+    let output = host.run(&format!("cat /sys/class/net/{device}/address"));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Packets that an NT dropped, for all reasons together.
+pub fn dropped(seen: &Observation, nt: &str) -> Vec<(String, u64)> {
+    let tasks = seen.tasks.iter().filter(|task| task.nt_type == nt);
+    tasks.flat_map(|task| task.dropped.clone()).collect()
+}
+
+/// A command line of `snicctl` as the tenant.
+pub fn snicctl(home: &Home, line: &str) -> Command {
+    let mut command = Command::new(program("snicctl"));
+    command.env("SNICCTL_CONFIG", home.path().join("contexts.toml"));
+    command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
