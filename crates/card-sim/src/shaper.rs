@@ -85,6 +85,13 @@ impl Promise {
             && self.packets.as_ref().is_none_or(|(bucket, each)| bucket.is_ready(now, *each))
     }
 
+    fn give_back(&mut self, bytes: u32) {
+        self.bits.give_back(u64::from(bytes) * 8);
+        if let Some((bucket, each)) = &mut self.packets {
+            bucket.give_back(*each);
+        }
+    }
+
     /// What the next packet may claim, which is within it.
     fn claim(&self, now: u64) -> Claim {
         Claim::within(now, self.bits.full_at().max(now), self.bits.fills_in())
@@ -151,6 +158,13 @@ impl Limiter {
                 promise.take(now, bytes);
                 claim
             }
+        }
+    }
+
+    /// A packet that passed gives up its part of the promise.
+    pub(crate) fn give_back(&mut self, bytes: u32) {
+        if let Some(promise) = &mut self.promise {
+            promise.give_back(bytes);
         }
     }
 

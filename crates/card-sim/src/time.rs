@@ -103,6 +103,16 @@ impl Moment {
         let sum = self.parts + work;
         Self { cycle: self.cycle + sum / parts, parts: sum % parts }
     }
+
+    /// Before that by so much work; the beginning, where nothing is before.
+    const fn minus(self, work: u64, parts: u64) -> Self {
+        let borrows = work % parts > self.parts;
+        let rest = self.parts + if borrows { parts } else { 0 } - work % parts;
+        match self.cycle.checked_sub(work / parts + borrows as u64) {
+            Some(cycle) => Self { cycle, parts: rest },
+            None => Self { cycle: 0, parts: 0 },
+        }
+    }
 }
 
 /// A unit that serves one thing after another at a rate.
@@ -219,6 +229,12 @@ impl Bucket {
     pub(crate) fn take(&mut self, now: u64, bits: u64) {
         self.meter.serve(now, bits);
     }
+
+    /// Puts `bits` back that were taken; what the bucket has no room for is lost.
+    pub(crate) const fn give_back(&mut self, bits: u64) {
+        let Meter { rate, free } = self.meter;
+        self.meter.free = free.minus(rate.work(bits), rate.bits);
+    }
 }
 
 #[cfg(test)]
@@ -318,6 +334,29 @@ mod tests {
                 let least = u128::from(bits) * 250_000_000 / u128::from(bps);
                 prop_assert!(u128::from(served.end - first) >= least);
             }
+        }
+
+        #[test]
+        fn what_is_given_back_was_never_taken(
+            mbps in 1_u64..200_000,
+            taken in prop::collection::vec((0_u64..5_000, 64_u64..=12_000), 1..40),
+            given in 64_u64..=12_000,
+        ) {
+            let rate = CLOCK.rate(mbps * 1_000_000).expect("not zero");
+            let (mut bucket, mut now) = (Bucket::new(rate, 65_536), 0);
+            for (later, bits) in taken {
+                now += later;
+                bucket.take(now, bits);
+            }
+            let before = (bucket.full_at(), bucket.ready_at(given));
+            bucket.take(now, given);
+            bucket.give_back(given);
+            // A full one is full from now on.
+            prop_assert_eq!(bucket.full_at(), before.0.max(now));
+            prop_assert!(bucket.ready_at(given) <= before.1.max(now));
+            let mut empty = Bucket::new(rate, 65_536);
+            empty.give_back(given);
+            prop_assert_eq!(empty.full_at(), 0);
         }
 
         #[test]

@@ -20,6 +20,11 @@ fn cycles(bytes: u32, gbps: u64) -> u64 {
 
 /// A DAG's bucket lets this much pass; so much of it was promised.
 fn promise(rig: &mut Rig, row: u16, gbps: u64, promised: Bandwidth) {
+    promise_packets(rig, row, gbps, promised, 0);
+}
+
+/// The same where packets count too, each as so many bytes at least.
+fn promise_packets(rig: &mut Rig, row: u16, gbps: u64, promised: Bandwidth, packet_bytes: u16) {
     rig.program(|image| {
         let dag = image.get::<DagRow>(row).expect("programmed");
         image.set(row, &DagRow { rate_limiter: row, ..dag }).expect("there");
@@ -28,7 +33,7 @@ fn promise(rig: &mut Rig, row: u16, gbps: u64, promised: Bandwidth) {
             rate_kbps,
             burst_bytes: 65_536,
             promised_kbps,
-            packet_bytes: 0,
+            packet_bytes,
             weight: 1,
         };
         image.set(row, &columns).expect("there");
@@ -262,4 +267,58 @@ fn a_burst_that_is_nearly_due_waits_outside_of_the_nt() {
     // What an NT may have ahead of it when a part of a burst enters, and that part.
     let most = alone + 96 + cycles(594, 30);
     assert!(beside <= most, "{beside} cycles, {alone} alone");
+}
+
+#[test]
+fn a_dag_that_sends_too_much_claims_its_promise_in_bits_whatever_its_packets_sizes() {
+    // An NT promised in full: what waits in the region is seen by all that use it.
+    let longest = |gbps: u64| {
+        let mut rig = Rig::new();
+        rig.load(0, &[(20, 30)]);
+        for (row, promised) in [(1, 20), (2, 10)] {
+            rig.dag(row, &[&[&[(0, 1, 1)]]]);
+            promise(&mut rig, row, 100, Bandwidth::from_gbps(promised));
+        }
+        rig.send(1, 20, Sizes::Fixed(1_500));
+        rig.send(2, gbps, Sizes::imix());
+        rig.card.run_for(500_000);
+        rig.card.take_measurements();
+        rig.card.run_for(4_000_000);
+        rig.check();
+        rig.card.take_measurements().dag(1).expect("it sends").latency.max
+    };
+    let (alone, beside) = (longest(10), longest(75));
+    assert!(beside <= alone + cycles(1_500, 30), "{beside} cycles, {alone} if both keep to theirs");
+}
+
+#[test]
+fn a_dag_that_sends_too_much_claims_its_promise_in_packets_too() {
+    // 64 bytes take 2.5 cycles of the port: what was promised to DAG 2 in packets of 1,500 bytes would be most of it in
+    // small ones.
+    let longest = |floods: bool| {
+        let mut rig = Rig::new();
+        rig.load(0, &[(20, 120)]);
+        for (row, gbps, bytes) in [(1, 20, 64), (2, 40, 1_500)] {
+            rig.dag(row, &[&[&[(0, 1, 1)]]]);
+            promise_packets(&mut rig, row, 100, Bandwidth::from_gbps(gbps), bytes);
+        }
+        rig.send(1, 20, Sizes::Fixed(64));
+        rig.send(2, 40, Sizes::Fixed(1_500));
+        if floods {
+            rig.send(2, 40, Sizes::Fixed(64));
+        }
+        rig.card.run_for(500_000);
+        rig.card.take_measurements();
+        rig.card.run_for(500_000);
+        rig.check();
+        let measured = rig.card.take_measurements();
+        let dag = measured.dag(1).expect("it sends");
+        (dag.latency.p99, dag.served.gbps_f64())
+    };
+    let ((alone, _), (beside, served)) = (longest(false), longest(true));
+    let port = port_beats(&Rig::new(), 1_500);
+    assert!(
+        served > 19.9 && beside <= alone + port,
+        "{beside} cycles, {alone} alone, {served} Gbit/s"
+    );
 }

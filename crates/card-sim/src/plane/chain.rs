@@ -6,18 +6,22 @@
 //! credits, a copy that was first in its queue for [`PATIENCE_CYCLES`] lets
 //! no other overtake.
 //!
-//! A packet in profile never waits for out-of-profile packets of its own DAG: it trades places with the first of
-//! them, which is then treated as in profile, so that a DAG's packets stay in order.
+//! A packet in profile never waits for out-of-profile packets of its own DAG: it gives its tokens back to its DAG's
+//! promise, and the first of those that wait are in profile as far as the tokens go, in bits and in packets. So a DAG's
+//! packets stay in order, and what is due of them is what was promised, whatever their sizes.
 //!
 //! A waiting copy keeps its place in the packet store, which bounds the queues; ports have
 //! no buffers.
 
+use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
 use snic_tables::{DropCause, Table};
 
 use super::access::Access;
 use super::outside::AfterNt;
-use super::{NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, bank_index, key};
+use super::{
+    Claim, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, Room, bank_index, key,
+};
 use crate::context::Counted;
 use crate::region::NEVER;
 use crate::wheel::Event;
@@ -46,7 +50,8 @@ impl Plane {
                 Entry::Wait => {}
             }
         }
-        let helps = self.trade_with_older(at);
+        let older = self.older_queue(at);
+        let helps = older.is_some_and(|older| self.trade(older, at));
         let bank = self.packets[packet].bank.unwrap_or(0);
         let number = usize::from(bank) * Table::Instance.rows() + usize::from(instance);
         let queue = &mut self.queues[number];
@@ -67,43 +72,72 @@ impl Plane {
     }
 
     /// While a commit is busy, the DAG's packets of the old version wait in another queue, before those of the new
-    /// one: a copy in profile trades with them as with those of its own queue. Returns as [`Plane::trade`].
-    fn trade_with_older(&mut self, at: u32) -> bool {
-        let PacketCopy { packet, instance, claim, .. } = self.copies[at];
+    /// one: a copy in profile trades with them as with those of its own queue.
+    fn older_queue(&self, at: u32) -> Option<usize> {
+        let PacketCopy { packet, instance, .. } = self.copies[at];
         let Packet { bank, uid, .. } = self.packets[packet];
-        let Some(draining) = self.banks.draining().filter(|_| !claim.is_beyond()) else {
-            return false;
-        };
+        let draining = self.banks.draining()?;
         let older = draining * Table::Instance.rows() + usize::from(instance);
         let first = self.queues[older].beyond;
         let is_older = bank.map(bank_index) != Some(draining) && self.queues[older].head != NIL;
         let trades = is_older && first != NIL && self.packets[self.copies[first].packet].uid == uid;
-        trades && self.trade(older, at)
+        trades.then_some(older)
     }
 
-    /// A copy was appended to its queue: if it is in profile, it trades its rank with the first one that is out of
-    /// profile. Returns whether that one is the head of the queue.
+    /// A copy was appended to its queue, or comes behind an older one: if it is in profile and others of the queue are
+    /// not, it gives up its part of the promise, and the first of them get theirs. Returns whether one of them is the head
+    /// of the queue.
     fn trade(&mut self, number: usize, at: u32) -> bool {
         let queue = &mut self.queues[number];
-        let (first, beyond) = (queue.beyond, self.copies[at].claim.is_beyond());
-        if first == NIL || beyond {
-            queue.beyond = if first == NIL && beyond { at } else { first };
+        let (first, is_beyond) = (queue.beyond, self.copies[at].claim.is_beyond());
+        if first == NIL || is_beyond {
+            queue.beyond = if first == NIL && is_beyond { at } else { first };
             return false;
         }
-        queue.beyond = self.copies[first].next;
-        let is_head = queue.head == first;
-        (self.copies[first].claim, self.copies[at].claim) =
-            (self.copies[at].claim, self.copies[first].claim);
         let (one, other) = (self.copies[first].packet, self.copies[at].packet);
-        // Branches of a fork are few; what their packet counts as stays.
-        if !self.packets[one].synchronised && !self.packets[other].synchronised {
-            let Packet { claim, room, .. } = self.packets[one];
-            let Packet { claim: new_claim, room: new_room, .. } = self.packets[other];
-            (self.packets[one].claim, self.packets[other].claim) = (new_claim, claim);
-            self.set_room(one, new_room);
-            self.set_room(other, room);
+        // What a packet with branches counts as stays, for its other branches wait elsewhere.
+        if self.packets[one].synchronised || self.packets[other].synchronised {
+            queue.beyond = self.copies[first].next;
+            let is_head = queue.head == first;
+            (self.copies[first].claim, self.copies[at].claim) =
+                (self.copies[at].claim, self.copies[first].claim);
+            return is_head;
+        }
+        let Packet { uid, bytes, .. } = self.packets[other];
+        let Some(limiter) = self.limiter_of_dag(uid) else { return false };
+        self.limiters[limiter].give_back(bytes);
+        self.set_claim(at, Claim::BEYOND);
+        let mut is_head = false;
+        loop {
+            let Queue { head, beyond: first, .. } = self.queues[number];
+            if first == NIL {
+                break;
+            }
+            let bytes = self.packets[self.copies[first].packet].bytes;
+            let claim = self.limiters[limiter].claim(self.now, bytes);
+            if claim.is_beyond() {
+                break;
+            }
+            self.set_claim(first, claim);
+            self.queues[number].beyond = self.copies[first].next;
+            is_head |= head == first;
         }
         is_head
+    }
+
+    /// The token bucket of a DAG that the card still has.
+    fn limiter_of_dag(&self, uid: DagUid) -> Option<usize> {
+        let row = self.banks.current().dags[usize::from(uid.row())];
+        let limiter = row.filter(|row| row.uid == uid.raw()).map(|row| row.rate_limiter)?;
+        self.limiters.get(usize::from(limiter)).map(|_| usize::from(limiter))
+    }
+
+    /// Sets what a copy that waits, and its packet, may claim.
+    fn set_claim(&mut self, at: u32, claim: Claim) {
+        let PacketCopy { packet, .. } = self.copies[at];
+        self.copies[at].claim = claim;
+        self.packets[packet].claim = claim;
+        self.set_room(packet, if claim.is_beyond() { Room::Beyond } else { Room::Within });
     }
 
     #[inline]
