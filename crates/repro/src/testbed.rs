@@ -85,14 +85,14 @@ impl Testbed {
     /// # Errors
     /// The card's profile is not valid, or the controller refuses an NT or a bitstream of the setup.
     pub fn new(setup: &Setup<'_>) -> Result<Self> {
-        Self::told(setup, setup.card.clone())
+        Self::told(setup, setup.card.clone(), &setup.nts)
     }
 
-    /// The same where the control plane is told another profile than the card's.
+    /// The same where the control plane is told another profile than the card's, and other things of NTs than are so.
     ///
     /// # Errors
     /// As [`Testbed::new`].
-    pub fn told(setup: &Setup<'_>, profile: CardProfile) -> Result<Self> {
+    pub fn told(setup: &Setup<'_>, profile: CardProfile, nts: &[NtType]) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
         let now = Timestamp::from_nanos(1_000_000);
         let controller =
@@ -105,7 +105,7 @@ impl Testbed {
         let profile = Box::new(profile);
         testbed.handle(Event::CardAppeared { card: card_id()?, profile })?;
         testbed.tenant("lab", 1)?;
-        for nt in &setup.nts {
+        for nt in nts {
             testbed.ask(Command::CreateNtType(nt.clone()))?;
         }
         for chain in &setup.chains {

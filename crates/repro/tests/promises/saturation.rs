@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use snic_card_sim::{PlaneOptions, Sizes, TrafficSource};
+use snic_card_sim::{MemoryAccess, PlaneOptions, Sizes, TrafficSource};
 use snic_controller::{ControllerSettings, DagView};
+use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
-    Bandwidth, CardProfile, DagSpec, Edge, Form, FormPreference, PacketSizes, RegionPass, Resource,
+    Bandwidth, ByteSize, CardProfile, DagSpec, Edge, Form, FormPreference, NtType, PacketSizes,
+    RegionPass, Resource,
 };
 use snic_repro::{NtSequence, Parameters, Setup, Testbed, nt};
 
@@ -32,6 +34,8 @@ struct Case {
     greedy: usize,
     /// How many more break promises.
     more: usize,
+    /// On-board memory of each NT, of which every packet reads and writes all pages.
+    memory: ByteSize,
 }
 
 fn of(nts: &[&str], gbps: u64, bytes: u32) -> DagSpec {
@@ -46,7 +50,7 @@ fn fork() -> DagSpec {
     DagSpec { form: FormPreference::Parallel, ..spec }
 }
 
-fn cases() -> [Case; 6] {
+fn cases() -> [Case; 8] {
     let as_it_is = |_: &mut CardProfile| {};
     [
         // 96 of 100 Gbit/s.
@@ -60,6 +64,7 @@ fn cases() -> [Case; 6] {
             fits: 3,
             greedy: 0,
             more: 1,
+            memory: ByteSize::ZERO,
         },
         Case {
             resource: Resource::EgressBandwidth,
@@ -71,6 +76,32 @@ fn cases() -> [Case; 6] {
             fits: 3,
             greedy: 0,
             more: 1,
+            memory: ByteSize::ZERO,
+        },
+        Case {
+            resource: Resource::NtBandwidth,
+            card: as_it_is,
+            regions: 1,
+            nts: &[("a", 10, 30)],
+            chains: &[&["a"]],
+            spec: || of(&["a"], 10, 1_500),
+            fits: 3,
+            greedy: 0,
+            more: 1,
+            memory: ByteSize::ZERO,
+        },
+        // Six pages of 2 MiB, two for each tenant.
+        Case {
+            resource: Resource::Memory,
+            card: |card| card.memory = ByteSize::from_mib(12),
+            regions: 1,
+            nts: &[("a", 10, 100)],
+            chains: &[&["a"]],
+            spec: || of(&["a"], 1, 1_500),
+            fits: 3,
+            greedy: 0,
+            more: 1,
+            memory: ByteSize::from_mib(4),
         },
         // 31.25 million packets a second, 2.5 cycles each: 78.1 of 240 million cycles that may be promised of 250.
         Case {
@@ -83,6 +114,7 @@ fn cases() -> [Case; 6] {
             fits: 3,
             greedy: 0,
             more: 1,
+            memory: ByteSize::ZERO,
         },
         // 9.8 million packets a second, 841 cycles each: 33 of 101.6 credits that may be promised of 127.
         Case {
@@ -95,6 +127,7 @@ fn cases() -> [Case; 6] {
             fits: 3,
             greedy: 0,
             more: 2,
+            memory: ByteSize::ZERO,
         },
         // 4.9 million packets a second, 61 µs each, of 4 cells: 1,188 of 2,376 cells.
         Case {
@@ -107,6 +140,7 @@ fn cases() -> [Case; 6] {
             fits: 2,
             greedy: 8,
             more: 3,
+            memory: ByteSize::ZERO,
         },
         // 11.7 million packets a second, 1,450 cycles each: 68 of 204.8 entries that may be promised of 256.
         Case {
@@ -119,6 +153,7 @@ fn cases() -> [Case; 6] {
             fits: 3,
             greedy: 0,
             more: 1,
+            memory: ByteSize::ZERO,
         },
     ]
 }
@@ -135,7 +170,8 @@ impl Case {
 
     fn setup(&self) -> Setup<'static> {
         let nts = self.nts.iter().map(|(name, latency, gbps)| {
-            nt(name, *latency, Bandwidth::from_gbps(*gbps)).expect("a label")
+            let nt = nt(name, *latency, Bandwidth::from_gbps(*gbps)).expect("a label");
+            NtType { memory: self.memory, ..nt }
         });
         let (nts, chains) = (nts.collect(), self.chains.to_vec());
         Setup { card: self.card(), options: PlaneOptions::default(), nts, chains }
@@ -146,7 +182,8 @@ impl Case {
         Testbed::new(&self.setup()).expect("a bench")
     }
 
-    /// A control plane that counts nothing but what NTs serve, and gives all credits that there are.
+    /// A control plane that counts nothing but what NTs serve, which it is told wrong where that is the resource, and
+    /// gives all credits that there are.
     fn careless(&self) -> Testbed {
         let most = Bandwidth::from_gbps(1_000);
         let credits_initial = RegionPass::SUPERNIC.credits_max;
@@ -155,15 +192,28 @@ impl Case {
             credits_initial,
             ingress: most,
             egress: most,
+            memory: ByteSize::from_mib(1_024),
             ..self.card()
         };
-        Testbed::told(&self.setup(), told).expect("a bench")
+        let setup = self.setup();
+        let mut nts = setup.nts.clone();
+        if self.resource == Resource::NtBandwidth {
+            nts.iter_mut().for_each(|nt| nt.bandwidth_max = most);
+        }
+        Testbed::told(&setup, told, &nts).expect("a bench")
     }
 
     /// Lets this many tenants in; each sends what it is promised: every second one evenly, the others nine
     /// tenths of it at random times.
     fn run(&self, mut testbed: Testbed, tenants: usize) -> Vec<Seen> {
         testbed.policies(ControllerSettings::default()).expect("policies");
+        let pages = self.memory.get() / PAGE_SIZE.get();
+        if pages > 0 {
+            for nt in self.setup().nts {
+                let access = MemoryAccess { pages: pages as u16, writes: true };
+                testbed.card.set_memory_access(nt.id.code().0, access);
+            }
+        }
         for number in 0..self.greedy {
             let name = format!("greedy{number}");
             testbed.tenant(&name, 1).expect("a tenant");
