@@ -51,114 +51,71 @@ fn fork() -> DagSpec {
 }
 
 fn cases() -> [Case; 8] {
-    let as_it_is = |_: &mut CardProfile| {};
     [
         // 96 of 100 Gbit/s.
         Case {
-            resource: Resource::IngressBandwidth,
-            card: as_it_is,
             regions: 4,
-            nts: &[("a", 10, 40)],
-            chains: &[&["a"]],
-            spec: || of(&["a"], 32, 1_500),
-            fits: 3,
-            greedy: 0,
-            more: 1,
-            memory: ByteSize::ZERO,
+            ..Case::new(Resource::IngressBandwidth, &[("a", 10, 40)], || of(&["a"], 32, 1_500), 3)
         },
         Case {
-            resource: Resource::EgressBandwidth,
             card: |card| card.egress = Bandwidth::from_gbps(50),
             regions: 4,
-            nts: &[("a", 10, 20)],
-            chains: &[&["a"]],
-            spec: || of(&["a"], 16, 1_500),
-            fits: 3,
-            greedy: 0,
-            more: 1,
-            memory: ByteSize::ZERO,
+            ..Case::new(Resource::EgressBandwidth, &[("a", 10, 20)], || of(&["a"], 16, 1_500), 3)
         },
-        Case {
-            resource: Resource::NtBandwidth,
-            card: as_it_is,
-            regions: 1,
-            nts: &[("a", 10, 30)],
-            chains: &[&["a"]],
-            spec: || of(&["a"], 10, 1_500),
-            fits: 3,
-            greedy: 0,
-            more: 1,
-            memory: ByteSize::ZERO,
-        },
+        Case::new(Resource::NtBandwidth, &[("a", 10, 30)], || of(&["a"], 10, 1_500), 3),
         // Six pages of 2 MiB, two for each tenant.
         Case {
-            resource: Resource::Memory,
             card: |card| card.memory = ByteSize::from_mib(12),
-            regions: 1,
-            nts: &[("a", 10, 100)],
-            chains: &[&["a"]],
-            spec: || of(&["a"], 1, 1_500),
-            fits: 3,
-            greedy: 0,
-            more: 1,
             memory: ByteSize::from_mib(4),
+            ..Case::new(Resource::Memory, &[("a", 10, 100)], || of(&["a"], 1, 1_500), 3)
         },
         // 31.25 million packets a second, 2.5 cycles each: 78.1 of 240 million cycles that may be promised of 250.
-        Case {
-            resource: Resource::RegionPort,
-            card: as_it_is,
-            regions: 1,
-            nts: &[("a", 10, 100)],
-            chains: &[&["a"]],
-            spec: || of(&["a"], 16, 64),
-            fits: 3,
-            greedy: 0,
-            more: 1,
-            memory: ByteSize::ZERO,
-        },
+        Case::new(Resource::RegionPort, &[("a", 10, 100)], || of(&["a"], 16, 64), 3),
         // 9.8 million packets a second, 841 cycles each: 33 of 101.6 credits that may be promised of 127.
         Case {
-            resource: Resource::Credits,
-            card: as_it_is,
-            regions: 1,
-            nts: &[("a", 835, 100)],
-            chains: &[&["a"]],
-            spec: || of(&["a"], 5, 64),
-            fits: 3,
-            greedy: 0,
             more: 2,
-            memory: ByteSize::ZERO,
+            ..Case::new(Resource::Credits, &[("a", 835, 100)], || of(&["a"], 5, 64), 3)
         },
         // 4.9 million packets a second, 61 µs each, of 4 cells: 1,188 of 2,376 cells.
         Case {
-            resource: Resource::PacketStore,
-            card: as_it_is,
             regions: 16,
-            nts: &[("a", 5_030, 15), ("b", 5_030, 15), ("c", 5_030, 15), ("x", 10, 10)],
             chains: &[&["a"], &["b"], &["c"], &["x"]],
-            spec: || of(&["a", "b", "c"], 10, 256),
-            fits: 2,
             greedy: 8,
             more: 3,
-            memory: ByteSize::ZERO,
+            ..Case::new(
+                Resource::PacketStore,
+                &[("a", 5_030, 15), ("b", 5_030, 15), ("c", 5_030, 15), ("x", 10, 10)],
+                || of(&["a", "b", "c"], 10, 256),
+                2,
+            )
         },
         // 11.7 million packets a second, 1,450 cycles each: 68 of 204.8 entries that may be promised of 256.
         Case {
-            resource: Resource::SyncEntries,
-            card: as_it_is,
             regions: 12,
-            nts: &[("a", 10, 100), ("b", 1_434, 10), ("c", 1_434, 10)],
             chains: &[&["a"], &["b"], &["c"]],
-            spec: fork,
-            fits: 3,
-            greedy: 0,
-            more: 1,
-            memory: ByteSize::ZERO,
+            ..Case::new(
+                Resource::SyncEntries,
+                &[("a", 10, 100), ("b", 1_434, 10), ("c", 1_434, 10)],
+                fork,
+                3,
+            )
         },
     ]
 }
 
 impl Case {
+    /// One NT in one region of the shipped card; one DAG more breaks promises.
+    fn new(
+        resource: Resource,
+        nts: &'static [(&'static str, u64, u64)],
+        spec: fn() -> DagSpec,
+        fits: usize,
+    ) -> Self {
+        let (card, chains): (fn(&mut CardProfile), &[NtSequence<'_>]) = (|_| {}, &[&["a"]]);
+        let (regions, greedy, more, memory) = (1, 0, 1, ByteSize::ZERO);
+        Self { resource, card, regions, nts, chains, spec, fits, greedy, more, memory }
+    }
+
     fn card(&self) -> CardProfile {
         let parameters = Parameters::load().expect("our own files");
         let mut card = parameters.card;
