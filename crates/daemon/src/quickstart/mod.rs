@@ -88,7 +88,8 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
     let dir = options.dir.clone().map_or_else(|| default_folder(options.net), Ok)?;
     // Absolute, because the contexts name files in it and are used from any folder.
     let dir = std::path::absolute(&dir).with_context(|| format!("find {}", dir.display()))?;
-    let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
+    let catalogue = if options.net { net::catalogue() } else { catalogue::builtin() };
+    let catalogue = catalogue.context("read the built-in catalogue")?;
     let mut settings = Settings {
         data_dir: dir.join("store"),
         listen: Listen { tcp: Some(options.listen), ..Listen::default() },

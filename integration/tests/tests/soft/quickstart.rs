@@ -50,6 +50,31 @@ fn hosts() -> [Host; 2] {
     ["snic-guest", "snic-net"].map(|name| Host { namespace: name.into() })
 }
 
+/// The tenant sets a policer of 10 Mbit/s into the way: of 50 Mbit/s, `iperf3` loses four fifths.
+fn police(folder: &Path, guest: &Host, net: &Host) {
+    let file = folder.join("guarded.yaml");
+    let text = "name: guarded\nbandwidth: 10Gbps\nchain: checksum -> policer -> firewall\n\
+                configuration:\n\
+                \x20 checksum: {mode: verify}\n\
+                \x20 policer: {rate_bps: 10000000, burst_bytes: 20000}\n\
+                \x20 firewall:\n\
+                \x20   rules:\n\
+                \x20     - {action: accept, protocol: tcp, destination_ports: '5201'}\n\
+                \x20     - {action: accept, protocol: udp, destination_ports: '5201'}\n";
+    std::fs::write(&file, text).expect("a file");
+    let mut update = Command::new(program("snicctl"));
+    update.env("SNICCTL_CONFIG", folder.join("quick/snicctl.toml"));
+    update.args(["--context", "acme", "dag", "update", "--wait", "--file"]).arg(&file);
+    let output = update.output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let _server = net.start("iperf3 -s -1");
+    std::thread::sleep(Duration::from_millis(300));
+    let said = guest.start("iperf3 -c 10.77.0.2 -u -b 50M -t 3 -l 1200 -J").wait();
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let lost = said["end"]["sum"]["lost_percent"].as_f64().expect("a number");
+    assert!((75.0..85.0).contains(&lost), "{lost} % lost: {}", said["end"]);
+}
+
 #[test]
 fn the_quick_start_makes_two_hosts_and_takes_them_away() {
     if let Some(why) = missing() {
@@ -80,6 +105,8 @@ fn the_quick_start_makes_two_hosts_and_takes_them_away() {
     assert_eq!((after.loads, after.table_words), (before.loads, before.table_words));
     assert_eq!(fetch(&guest, "http://10.77.0.2:8000/").as_deref(), Some("8000 10.77.0.1"));
     assert_eq!(fetch(&guest, "http://10.77.0.2:8002/"), None, "no rule lets it through");
+
+    police(folder.path(), &guest, &net);
 
     start.stop();
     let listed = Command::new("ip").args(["netns", "list"]).output().expect("ip starts");
