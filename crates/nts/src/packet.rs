@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::wire::Flow;
+
 /// Room before a received frame: the outer headers of VXLAN over IPv6 (70 bytes) around those of ESP
 /// over IPv6 (56 bytes), rounded up to two cache lines.
 pub const HEADROOM: usize = 128;
@@ -46,7 +48,8 @@ impl Pool {
     /// An empty packet; `None` while all buffers are in use.
     pub fn take(&self) -> Option<Packet> {
         let buffer = self.home.free.lock().pop()?;
-        Some(Packet { buffer, start: HEADROOM, end: HEADROOM, home: Arc::clone(&self.home) })
+        let home = Arc::clone(&self.home);
+        Some(Packet { buffer, start: HEADROOM, end: HEADROOM, origin: None, home })
     }
 
     /// A packet that holds a copy of `frame`; `None` while all buffers are in use, or for a frame
@@ -82,6 +85,7 @@ pub struct Packet {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    origin: Option<Flow>,
     home: Arc<Home>,
 }
 
@@ -113,6 +117,17 @@ impl Packet {
         self.start == self.end
     }
 
+    /// The flow that the packet was of before NTs gave it other addresses. Replies pass these NTs first, too, so
+    /// those behind them see replies with the old addresses: that is what they know the flow by.
+    pub(crate) const fn origin(&self) -> Option<Flow> {
+        self.origin
+    }
+
+    /// An NT gave the packet other addresses, which replies do not have behind that NT.
+    pub(crate) fn translated_from(&mut self, flow: Flow) {
+        self.origin.get_or_insert(flow);
+    }
+
     /// Replaces the frame by a copy of `frame`.
     ///
     /// # Errors
@@ -125,6 +140,7 @@ impl Packet {
         }
         self.start = start;
         self.end = start + frame.len();
+        self.origin = None;
         self.bytes_mut().copy_from_slice(frame);
         Ok(())
     }
@@ -138,12 +154,14 @@ impl Packet {
             return Err(NoRoom { needed: count, available: self.start });
         }
         self.start -= count;
+        self.origin = None;
         Ok(())
     }
 
     /// Removes up to `count` bytes from the front.
     pub fn shrink_front(&mut self, count: usize) {
         self.start += count.min(self.len());
+        self.origin = None;
     }
 
     /// Adds `count` bytes of undefined content at the end.

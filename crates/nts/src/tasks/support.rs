@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use snic_domain::Timestamp;
 
-use crate::{Context, Direction, Emitted, NtInstance, Pool, Verdict, create, schema};
+use crate::{Context, Direction, Emitted, NtInstance, Packet, Pool, Verdict, create, schema};
 
 /// What came out.
 pub(crate) struct Outcome {
@@ -71,11 +71,20 @@ impl Bench {
         self.now = self.now + Duration::from_secs(secs);
     }
 
-    pub(crate) fn run(&mut self, frame: &[u8]) -> Outcome {
-        let mut packet = self.pool.copy_of(frame).unwrap();
+    pub(crate) fn packet(&self, frame: &[u8]) -> Packet {
+        self.pool.copy_of(frame).unwrap()
+    }
+
+    /// A packet that may have passed other NTs before.
+    pub(crate) fn pass(&mut self, packet: &mut Packet) -> Verdict {
         let mut context =
             Context { now: self.now, random: &mut self.random, emitted: &mut self.emitted };
-        let verdict = self.nt.process(&mut packet, &mut context);
+        self.nt.process(packet, &mut context)
+    }
+
+    pub(crate) fn run(&mut self, frame: &[u8]) -> Outcome {
+        let mut packet = self.packet(frame);
+        let verdict = self.pass(&mut packet);
         let frame = packet.bytes().to_vec();
         drop(packet);
         Outcome { verdict, frame, emitted: self.drain() }

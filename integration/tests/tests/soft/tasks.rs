@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use snic_bitstream::catalogue::{self, Catalogue};
 
 use crate::rig::{
-    Host, Net, Pings, READY_MAX, chain, dag, dropped, fetch, missing, ready, run, start_server,
-    starts, station,
+    Host, Net, Pings, READY_MAX, assert_no_loss, chain, dag, dropped, fetch, missing, ready, run,
+    start_server, starts, station,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,6 +97,28 @@ async fn a_nat_hides_its_host_and_a_stream_through_it_survives_a_drain() {
     let nat = after.tasks.iter().find(|task| task.nt_type == "nat").expect("it is configured");
     assert!(nat.forwarded > 1_000, "{nat:?}");
     println!("{said}\n{nat:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_pass_a_firewall_behind_a_nat() {
+    if let Some(why) = missing() {
+        println!("not run: {why}");
+        return;
+    }
+    let net = Net::new("sni").await;
+    let nat = json!({"inside": ["10.77.0.1/32"], "external": ["10.77.0.200"]});
+    let accept = |protocol: &str| json!({"action": "accept", "protocol": protocol, "source": "10.77.0.200/32"});
+    let wall = json!({"rules": [accept("tcp"), accept("icmp")]});
+    net.create_with(&chain(&[("nat", Some(nat)), ("firewall", Some(wall))])).await;
+    let guest = station(&net.guest, "snif0");
+    run("ip", &format!("-n snic-sniup neigh replace 10.77.0.200 lladdr {guest} dev sniup"));
+    let ping = net.guest.run("ping -c 10 -i 0.02 -W 2 10.77.0.2");
+    assert_no_loss(&String::from_utf8_lossy(&ping.stdout));
+    let _server = start_server(&net.server, 8_001);
+    let seen = fetch(&net.guest, "http://10.77.0.2:8001/");
+    assert_eq!(seen.as_deref(), Some("8001 10.77.0.200"), "{:?}", net.observe());
+    let _inside = start_server(&net.guest, 8_002);
+    assert_eq!(fetch(&net.server, "http://10.77.0.200:8002/"), None, "nobody comes in");
 }
 
 /// What a client in the guest reads for a key by memcached's protocol over UDP; empty where nobody answers.

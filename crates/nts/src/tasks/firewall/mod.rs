@@ -4,6 +4,10 @@
 //! their flags; sequence numbers are not checked. When the table is full, the oldest flow that has
 //! seen no reply is evicted; a flow with a reply never is. Neighbour discovery always passes, since
 //! no IPv6 host can do without it (RFC 4890, 4.4.1).
+//!
+//! Packets of both directions pass a chain's NTs in the same order. Behind a NAT or a load balancer, rules see
+//! the new addresses of what goes out; flows are known by the old ones, which replies have there
+//! ([`Packet::origin`]). Before a NAT, replies still have other addresses than what they reply to, and match no flow.
 
 mod rules;
 
@@ -23,13 +27,15 @@ use crate::state::{self, InvalidState};
 use crate::wire::{self, Flow, Fragment, Frame, IcmpMessage, Layout, TcpFlags, quoted_flow};
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
-const STATE_VERSION: u16 = 1;
+const STATE_VERSION: u16 = 2;
 /// A flow that was accepted. The table's key is the flow in its canonical direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Connection {
     /// Whether the sender of the first packet is the canonical flow's destination.
     is_reversed: bool,
     progress: Progress,
+    /// The flow of the first packet as the rules saw it, where that is another one than the table's.
+    seen: Option<Flow>,
 }
 
 type Table = AgingTable<Flow, Connection, CLASSES>;
@@ -74,7 +80,8 @@ impl NetworkTask for Firewall {
             // most recently used stay.
             let skipped = active.table.len().saturating_sub(settings.flows_max);
             for old in active.table.iter(now).skip(skipped) {
-                let opener = if old.value.is_reversed { old.key.reversed() } else { *old.key };
+                let known = if old.value.is_reversed { old.key.reversed() } else { *old.key };
+                let opener = old.value.seen.unwrap_or(known);
                 if settings.decide(&opener) == Action::Accept {
                     let age = EntryAge { class: old.class, left: old.left };
                     table.insert_aged(*old.key, *old.value, age, now);
@@ -99,7 +106,7 @@ impl NetworkTask for Firewall {
             Err(reason) => return Verdict::Drop(reason),
         };
         active.remove_expired(context.now);
-        match active.decide(packet.bytes(), &layout, context.now) {
+        match active.decide(packet, &layout, context.now) {
             Ok(()) => Verdict::Forward,
             Err(reason) => Verdict::Drop(reason),
         }
@@ -148,22 +155,28 @@ impl Active {
         }
     }
 
-    fn decide(&mut self, bytes: &[u8], layout: &Layout, now: Timestamp) -> Result<(), DropReason> {
+    fn decide(
+        &mut self,
+        packet: &Packet,
+        layout: &Layout,
+        now: Timestamp,
+    ) -> Result<(), DropReason> {
         if let Fragment::Later { .. } = layout.fragment {
             let first = self.fragments.recall(layout, now);
             return first.ok_or(DropReason::FragmentWithoutFirst);
         }
-        self.decide_first(bytes, layout, now)?;
+        self.decide_first(packet, layout, now)?;
         self.fragments.remember(layout, (), now);
         Ok(())
     }
 
     fn decide_first(
         &mut self,
-        bytes: &[u8],
+        packet: &Packet,
         layout: &Layout,
         now: Timestamp,
     ) -> Result<(), DropReason> {
+        let bytes = packet.bytes();
         let flow = Flow::of(bytes, layout);
         let message = IcmpMessage::of(bytes, layout);
         if message == Some(IcmpMessage::NeighbourDiscovery) {
@@ -183,7 +196,8 @@ impl Active {
             _ => {}
         }
         let flags = TcpFlags::of(bytes, layout);
-        let (key, is_reversed) = flow.canonical();
+        let known = packet.origin().unwrap_or(flow);
+        let (key, is_reversed) = known.canonical();
         match self.table.lookup(&key, now) {
             Lookup::Fresh(id) => {
                 // The ports of a closed connection may be reused.
@@ -201,7 +215,7 @@ impl Active {
             }
             Lookup::Absent => {}
         }
-        self.open(flow, message, flags, now)
+        self.open(flow, known, message, flags, now)
     }
 
     fn by_rules(&self, flow: &Flow) -> Result<(), DropReason> {
@@ -211,10 +225,11 @@ impl Active {
         }
     }
 
-    /// A packet that belongs to no flow.
+    /// A packet that belongs to no flow; `known` is what the table is to know it by.
     fn open(
         &mut self,
         flow: Flow,
+        known: Flow,
         message: Option<IcmpMessage>,
         flags: Option<TcpFlags>,
         now: Timestamp,
@@ -234,8 +249,9 @@ impl Active {
             let victim = self.table.oldest(OPENING).or_else(|| self.table.oldest(CLOSING));
             self.table.remove(victim.ok_or(DropReason::TableFull)?);
         }
-        let (key, is_reversed) = flow.canonical();
-        let connection = Connection { is_reversed, progress: Progress::default() };
+        let (key, is_reversed) = known.canonical();
+        let seen = (flow != known).then_some(flow);
+        let connection = Connection { is_reversed, progress: Progress::default(), seen };
         self.table.insert(key, connection, OPENING, now);
         Ok(())
     }

@@ -47,6 +47,58 @@ fn replies_pass_and_others_do_not() {
     assert_eq!(bench.run(&echo("10.0.0.1", "192.0.2.1", 7, false)).verdict, NO_CONNECTION);
 }
 
+/// What the firewall says to a packet that another NT has let pass, and the packet.
+fn behind(first: &mut Bench, firewall: &mut Bench, frame: &[u8]) -> (Verdict, Vec<u8>) {
+    let mut packet = first.packet(frame);
+    assert_eq!(first.pass(&mut packet), FORWARD);
+    (firewall.pass(&mut packet), packet.bytes().to_vec())
+}
+
+#[test]
+fn replies_pass_behind_a_nat_and_rules_see_its_addresses() {
+    let mut nat = Bench::new(
+        "nat",
+        json!({"inside": ["10.0.0.0/8"], "external": ["203.0.113.1"],
+               "filtering": "endpoint-independent"}),
+    );
+    let rules = |source: &str| json!({"rules": [{"action": "accept", "source": source}]});
+    let mut wall = Bench::new("firewall", rules("203.0.113.1/32"));
+    for (out, answer) in [("S", "SA"), ("A", "A")] {
+        let (verdict, sent) = behind(&mut nat, &mut wall, &tcp(INSIDE, SERVER, out));
+        assert_eq!(verdict, FORWARD, "{out}");
+        let port = u16::from_be_bytes([sent[34], sent[35]]);
+        let back = tcp(SERVER, ("203.0.113.1", port), answer);
+        assert_eq!(behind(&mut nat, &mut wall, &back).0, FORWARD, "{answer}");
+        let stranger = tcp(("192.0.2.66", 80), ("203.0.113.1", port), "S");
+        assert_eq!(behind(&mut nat, &mut wall, &stranger).0, RULE);
+        wall.restart();
+        nat.restart();
+        // The rules that accepted the flow still do, by the addresses that they saw.
+        wall.configure(rules("203.0.113.0/24"));
+    }
+    wall.configure(rules("10.0.0.0/8"));
+    assert_eq!(behind(&mut nat, &mut wall, &tcp(INSIDE, SERVER, "A")).0, RULE);
+}
+
+#[test]
+fn replies_pass_behind_a_load_balancer() {
+    let (client, service) = (("198.51.100.1", 5_000), ("192.0.2.9", 80));
+    let backend = json!({"address": "10.0.0.5", "port": 8_080});
+    let told = json!({"services": [{"address": service.0, "port": service.1, "protocol": "tcp",
+                                    "backends": [backend]}]});
+    let mut balancer = Bench::new("load-balancer", told);
+    let rules = json!({"rules": [{"action": "accept", "destination": "10.0.0.5/32"}]});
+    let mut wall = Bench::new("firewall", rules);
+    for (out, answer) in [("S", "SA"), ("A", "A")] {
+        let out = tcp(client, service, out);
+        assert_eq!(behind(&mut balancer, &mut wall, &out).0, FORWARD);
+        let back = tcp(("10.0.0.5", 8_080), client, answer);
+        assert_eq!(behind(&mut balancer, &mut wall, &back).0, FORWARD);
+    }
+    let other = tcp(("10.0.0.5", 8_080), ("198.51.100.2", 5_000), "SA");
+    assert_eq!(behind(&mut balancer, &mut wall, &other).0, RULE);
+}
+
 #[test]
 fn a_connection_starts_with_syn_unless_it_may_be_picked_up() {
     let middle = tcp(INSIDE, SERVER, "A");

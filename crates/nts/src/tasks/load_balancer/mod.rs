@@ -146,7 +146,13 @@ impl NetworkTask for LoadBalancer {
             let Some(id) = active.flows.expired(context.now) else { break };
             active.flows.remove(id);
         }
+        let before = Flow::of(packet.bytes(), &layout);
         let verdict = active.balance(packet.bytes_mut(), &mut layout, context.now);
+        let after = Flow::of(packet.bytes(), &layout);
+        let target = |flow: &Flow| (flow.destination, flow.destination_port);
+        if verdict == Ok(Verdict::Forward) && target(&after) != target(&before) {
+            packet.translated_from(before);
+        }
         verdict.unwrap_or_else(Verdict::Drop)
     }
 

@@ -90,7 +90,11 @@ impl NetworkTask for Nat {
             Err(reason) => return Verdict::Drop(reason),
         };
         active.tables.remove_expired(EXPIRED_PER_PACKET, context.now);
+        let before = Flow::of(packet.bytes(), &layout);
         let verdict = active.translate(packet.bytes_mut(), &mut layout, context);
+        if layout.source != before.source {
+            packet.translated_from(before);
+        }
         verdict.unwrap_or_else(Verdict::Drop)
     }
 
