@@ -215,7 +215,8 @@ impl Active {
             }
             Lookup::Absent => {}
         }
-        self.open(flow, known, message, flags, now)
+        self.may_open(&flow, message, flags)?;
+        self.open(flow, known, now)
     }
 
     fn by_rules(&self, flow: &Flow) -> Result<(), DropReason> {
@@ -225,16 +226,14 @@ impl Active {
         }
     }
 
-    /// A packet that belongs to no flow; `known` is what the table is to know it by.
-    fn open(
-        &mut self,
-        flow: Flow,
-        known: Flow,
+    /// Whether a packet that belongs to no flow may open one.
+    fn may_open(
+        &self,
+        flow: &Flow,
         message: Option<IcmpMessage>,
         flags: Option<TcpFlags>,
-        now: Timestamp,
     ) -> Result<(), DropReason> {
-        self.by_rules(&flow)?;
+        self.by_rules(flow)?;
         let is_first = match (message, flags) {
             (Some(IcmpMessage::Query { is_request, .. }), _) => is_request,
             (_, Some(flags)) => {
@@ -242,9 +241,11 @@ impl Active {
             }
             _ => true,
         };
-        if !is_first {
-            return Err(DropReason::NoConnection);
-        }
+        if is_first { Ok(()) } else { Err(DropReason::NoConnection) }
+    }
+
+    /// A new flow; `known` is what the table is to know it by.
+    fn open(&mut self, flow: Flow, known: Flow, now: Timestamp) -> Result<(), DropReason> {
         if self.table.is_full() {
             let victim = self.table.oldest(OPENING).or_else(|| self.table.oldest(CLOSING));
             self.table.remove(victim.ok_or(DropReason::TableFull)?);
