@@ -17,7 +17,8 @@
 //! reconfiguration are the model's. The card knows registers, regions and images, and no tenant.
 //!
 //! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, what the configured
-//! NTs hold, and 1.5 MiB for each of eight captures. When no buffer is free, a port drops what arrives and counts it.
+//! NTs hold, and 1.5 MiB for each of eight captures. When no buffer is free, a port drops what arrives and counts it;
+//! what the queue of an AF_PACKET socket drops is counted with it.
 
 mod captures;
 mod client;

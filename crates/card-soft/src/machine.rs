@@ -119,6 +119,7 @@ impl Machine {
     fn turn(&mut self) -> bool {
         let now = self.run_model();
         self.datapath().tasks.expire(now);
+        self.switch.look_at_drops(now);
         if !self.datapath().captures.is_empty() {
             self.datapath().captures.expire(now);
             self.watch();

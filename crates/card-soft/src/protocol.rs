@@ -105,7 +105,9 @@ pub struct PortObservation {
     pub sent: u64,
     /// Bytes that went out.
     pub sent_bytes: u64,
-    /// Frames that came when no buffer was free: the machine did not keep up.
+    /// Frames that came and are lost because the machine did not keep up: no buffer was free, or the queue
+    /// of an `interface:` port was full. A frame that the kernel merged counts once, as it was in the queue. What
+    /// the queue of a TAP device drops is in that device's own `tx_dropped`.
     pub too_slow: u64,
     /// Frames that the system did not take: the device is down or its queue full.
     pub not_taken: u64,

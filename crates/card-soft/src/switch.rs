@@ -8,6 +8,7 @@
 //! ```
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use snic_domain::Timestamp;
 use snic_nts::{Packet, Pool};
@@ -17,6 +18,10 @@ use crate::datapath::Leaving;
 use crate::ports::{Port, Received};
 use crate::protocol::PortObservation;
 use crate::stations::{Receiver, Stations};
+
+/// How often the system's counts of what it dropped are taken. They have 32 bits: enough for 71 million
+/// frames a second.
+const DROPS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Where a port leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +67,7 @@ pub(crate) enum Target {
 pub(crate) struct Switch {
     slots: Vec<Slot>,
     stations: Stations,
+    looked_at_drops: Timestamp,
 }
 
 impl Switch {
@@ -177,8 +183,148 @@ impl Switch {
         }
     }
 
+    /// Counts what the system dropped before the card took it.
+    fn count_drops(&mut self) {
+        for slot in &mut self.slots {
+            slot.counts.too_slow += u64::from(slot.port.take_drops());
+        }
+    }
+
+    /// Counts what the system dropped, before its 32 bits begin anew.
+    pub(crate) fn look_at_drops(&mut self, now: Timestamp) {
+        if now.since(self.looked_at_drops) >= DROPS_INTERVAL {
+            self.looked_at_drops = now;
+            self.count_drops();
+        }
+    }
+
     /// What went through.
-    pub(crate) fn observe(&self) -> Vec<PortObservation> {
+    pub(crate) fn observe(&mut self) -> Vec<PortObservation> {
+        self.count_drops();
         self.slots.iter().map(|slot| slot.counts.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::process::Command;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::FRAME_BYTES_MAX;
+    use crate::ports::system::shorten_queue;
+
+    /// A pair of devices; gone with its value.
+    struct Pair([String; 2]);
+
+    impl Pair {
+        fn new() -> Self {
+            let pair = Self(["a", "b"].map(|end| format!("sq{}{end}", std::process::id())));
+            let [near, far] = &pair.0;
+            ip(&format!("link add {near} type veth peer name {far}"));
+            // Nobody but the test sends.
+            for device in &pair.0 {
+                ip(&format!("link set {device} addrgenmode none"));
+            }
+            pair
+        }
+    }
+
+    impl Drop for Pair {
+        fn drop(&mut self) {
+            let _ = Command::new("ip").args(["link", "del", &self.0[0]]).output();
+        }
+    }
+
+    fn ip(line: &str) {
+        let output = Command::new("ip").args(line.split(' ')).output().expect("ip starts");
+        assert!(output.status.success(), "ip {line}: {output:?}");
+    }
+
+    /// A broadcast frame of the smallest length, for an experiment.
+    const FRAME: [u8; 60] = {
+        let mut frame = [0; 60];
+        let mut at = 0;
+        while at < 6 {
+            (frame[at], frame[at + 6]) = (0xff, 2);
+            at += 1;
+        }
+        (frame[12], frame[13]) = (0x88, 0xb5);
+        frame
+    };
+
+    #[test]
+    fn what_a_full_queue_drops_is_what_was_sent_and_not_read() {
+        let is_there = Command::new("ip").arg("-V").output().is_ok();
+        if !rustix::process::geteuid().is_root() || !is_there {
+            println!("not run: it needs root and ip");
+            return;
+        }
+        // Fewer than the kernel keeps between two devices (netdev_max_backlog, 1,000).
+        const SENT: u64 = 500;
+        let pair = Pair::new();
+        let port = |device: &String| format!("interface:{device}").parse().expect("a port");
+        let [near, far] = pair.0.each_ref().map(port);
+        let settings =
+            SoftCardSettings { model: "sim-16".into(), uplink: Some(near), functions: vec![far] };
+        let mut switch = Switch::open(&settings).expect("they are there");
+        shorten_queue(switch.fds().next().expect("the uplink")).expect("any length is taken");
+        let pool = Pool::new(4, FRAME_BYTES_MAX);
+        let mut read = 0;
+        for round in 1..=2 {
+            let until = Instant::now() + Duration::from_secs(5);
+            // A device that just came up takes the first frames not yet.
+            while switch.slots[1].counts.sent < round * SENT && Instant::now() < until {
+                switch.send(1, &FRAME);
+            }
+            let seen = loop {
+                if let Looked::Frame(_) = switch.receive(0, &pool, Timestamp::ZERO) {
+                    read += 1;
+                    continue;
+                }
+                let seen = switch.observe();
+                if read + seen[0].too_slow >= round * SENT || Instant::now() > until {
+                    break seen;
+                }
+            };
+            assert_eq!((seen[1].sent, seen[0].received), (round * SENT, read), "{seen:?}");
+            assert_eq!(seen[0].too_slow, round * SENT - read, "{seen:?}");
+            assert!(read > 0 && seen[0].too_slow >= round * SENT / 2, "{seen:?}");
+            assert_eq!(seen[1].too_slow, 0, "only the port whose queue was full: {seen:?}");
+        }
+        println!("{read} of {} were read", 2 * SENT);
+    }
+
+    /// A port whose system drops as many as 32 bits count between two looks.
+    struct Dropping;
+
+    impl Port for Dropping {
+        fn fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn receive(&mut self, _: &Pool) -> io::Result<Received> {
+            Ok(Received::Nothing)
+        }
+
+        fn send(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn take_drops(&mut self) -> u32 {
+            u32::MAX
+        }
+    }
+
+    #[test]
+    fn what_the_system_dropped_is_counted_each_minute_though_nobody_asks() {
+        let mut switch = Switch::default();
+        switch.add(Side::Uplink, "fake".to_owned(), Box::new(Dropping));
+        for second in 0..180 {
+            switch.look_at_drops(Timestamp::ZERO + Duration::from_secs(second));
+        }
+        let looks = 2 + 1;
+        assert_eq!(switch.observe()[0].too_slow, looks * u64::from(u32::MAX));
     }
 }

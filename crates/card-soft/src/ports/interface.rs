@@ -96,4 +96,9 @@ impl Port for Interface {
         rustix::io::writev(&self.socket, &parts)?;
         Ok(())
     }
+
+    fn take_drops(&mut self) -> u32 {
+        // The option is there for each packet socket.
+        system::take_drops(&self.socket).unwrap_or_default()
+    }
 }

@@ -1,7 +1,7 @@
 //! Ports: where frames come from and go to.
 
 mod interface;
-mod system;
+pub(crate) mod system;
 mod tap;
 
 use std::fmt;
@@ -124,6 +124,12 @@ pub(crate) trait Port: Send {
     /// # Errors
     /// The device is gone, down, or takes no more at the moment.
     fn send(&mut self, frame: &[u8]) -> io::Result<()>;
+
+    /// Frames that the system had for this port and dropped before the card took them, since the last
+    /// call; 0 where the system does not say.
+    fn take_drops(&mut self) -> u32 {
+        0
+    }
 }
 
 #[cfg(test)]

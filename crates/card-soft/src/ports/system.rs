@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 /// A socket buffer that holds what arrives while the card is busy with a large bitstream: 20 ms of
@@ -71,7 +71,7 @@ fn index(name: &str) -> io::Result<c_int> {
     Ok(unsafe { request.ifr_ifru.ifru_ifindex })
 }
 
-fn set<T>(socket: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+fn set<T>(socket: &impl AsRawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let bytes = size_of::<T>() as libc::socklen_t;
     let value: *const T = value;
     // SAFETY: `value` points to as many bytes as are named, and lives across the call.
@@ -114,4 +114,29 @@ pub(super) fn open_packet_socket(name: &str) -> io::Result<OwnedFd> {
     // SAFETY: `address` has as many bytes as are named, and lives across the call.
     check(unsafe { libc::bind(socket.as_raw_fd(), pointer.cast(), bytes) })?;
     Ok(socket)
+}
+
+/// How many frames a packet socket's queue has dropped since the last call; the kernel counts from zero again.
+pub(super) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
+    let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut bytes = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+    let pointer: *mut libc::tpacket_stats = &raw mut statistics;
+    // SAFETY: `statistics` has as many bytes as `bytes` says, and both live across the call.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            pointer.cast(),
+            &raw mut bytes,
+        )
+    })?;
+    Ok(statistics.tp_drops)
+}
+
+/// Makes a socket's queue as short as the system lets it be: a few frames.
+#[cfg(test)]
+pub(crate) fn shorten_queue(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    let least: c_int = 0;
+    set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &least)
 }
