@@ -21,6 +21,9 @@ pub struct Entry {
     pub time: u64,
     /// The caller, such as `operator/root` or `tenant/acme/bob`; [`crate::NOBODY`] without an identity.
     pub caller: String,
+    /// Where the call came from: an address with its port, or the user and process on the unix socket.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub peer: String,
     /// `Service/Method`.
     pub method: String,
     /// Name of the resource, if the request names one.
@@ -101,6 +104,13 @@ impl Entry {
             number: if matches!(reader, Caller::Tenant(_)) { 0 } else { self.number },
             time: Some(snic_api::convert::timestamp(Timestamp::from_nanos(self.time))),
             caller: caller.to_owned(),
+            // Whose calls they are not does not learn from where others manage the server.
+            peer: match reader {
+                Caller::Tenant(own) if tenant_of(&self.caller) != Some(own.as_str()) => {
+                    String::new()
+                }
+                _ => self.peer.clone(),
+            },
             method: self.method.clone(),
             resource: self.resource.clone(),
             tenant: self.tenant.clone(),

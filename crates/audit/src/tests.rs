@@ -14,6 +14,7 @@ fn settings(folder: &std::path::Path) -> AuditSettings {
 fn entry(caller: &str, resource: &str, tenant: &str) -> Entry {
     Entry {
         caller: caller.into(),
+        peer: "192.0.2.7:51612".into(),
         method: "DagService/CreateDag".into(),
         resource: resource.into(),
         tenant: tenant.into(),
@@ -190,6 +191,12 @@ fn a_tenant_sees_its_own_calls_and_what_the_operator_did_to_it() {
     assert_eq!(numbers(of_tenant("globex")), [4, 3], "not what acme tried");
     assert_eq!(numbers(operator()).len(), 7);
     assert!(numbers(Caller::Orchestrator("libvirt".into())).is_empty());
+    let places = |reader: Caller| {
+        let (entries, _) = log.read(&all(reader.clone()), None, 99).expect("readable");
+        entries.iter().map(|entry| entry.to_wire(&reader).peer.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(places(of_tenant("acme")), [15, 0, 15], "not from where operators come");
+    assert_eq!(places(operator()), [15; 7]);
 }
 
 #[test]

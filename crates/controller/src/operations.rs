@@ -163,8 +163,8 @@ impl Operations {
         let [a, b, ..] = Digest::of(seed.as_bytes()).words();
         let id = OperationId::new(&format!("op-{a:08x}{b:08x}"))
             .expect("a prefix and sixteen hexadecimal digits are a label");
-        let record =
-            OperationRecord { id: id.clone(), work, created: now, started: None, ended: None };
+        let (created, started, ended, regions) = (now, None, None, None);
+        let record = OperationRecord { id: id.clone(), work, created, started, ended, regions };
         tx.put(Record::Operation(record.clone()));
         self.note_pending(&record);
         if let Some(tenant) = record.tenant() {
@@ -182,17 +182,18 @@ impl Operations {
         record.started.get_or_insert(now);
     }
 
-    /// Ends an operation; gives what it was for.
+    /// Ends an operation whose work had so many regions, and so many done; gives what it was for.
     pub fn end(
         &mut self,
         tx: &mut Tx,
         id: &OperationId,
         result: Result<(), ControlError>,
+        regions: (u32, u32),
         now: Timestamp,
     ) -> &OperationWork {
         let record = self.records.get_mut(id).expect("it is remembered until after its end");
         assert!(record.ended.is_none(), "{id} ends once: what it is for is done or given up once");
-        record.ended = Some((now, result));
+        (record.ended, record.regions) = (Some((now, result)), Some(regions));
         tx.put(Record::Operation(record.clone()));
         tx.emit(Change::Operation(id.clone()));
         if let Some(tenant) = record.tenant() {
@@ -375,7 +376,7 @@ mod tests {
         operations.start(&id, at(2));
         operations.start(&id, at(3));
         assert_eq!(tx.writes().len(), before, "a start is stored with the end");
-        let work = operations.end(&mut tx, &id, Ok(()), at(4));
+        let work = operations.end(&mut tx, &id, Ok(()), (0, 0), at(4));
         assert_eq!(*work, OperationWork::CreateDag(dag("acme")));
         let record = operations.get(&id).expect("it is remembered");
         assert_eq!((record.created, record.started), (at(1), Some(at(2))));
@@ -390,8 +391,8 @@ mod tests {
         let mut operations = operations();
         let mut tx = Tx::default();
         let id = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));
-        operations.end(&mut tx, &id, Ok(()), at(2));
-        operations.end(&mut tx, &id, Err(ControlError::Cancelled), at(3));
+        operations.end(&mut tx, &id, Ok(()), (0, 0), at(2));
+        operations.end(&mut tx, &id, Err(ControlError::Cancelled), (0, 0), at(3));
     }
 
     #[test]
@@ -419,8 +420,8 @@ mod tests {
         again.restore(stored(&tx));
         assert_eq!(again.role_load(&card()).map(|load| load.ticket), Some(None));
         assert_eq!(drains(&again), drains(&operations));
-        operations.end(&mut tx, &all, Ok(()), at(3));
-        operations.end(&mut tx, &role, Err(ControlError::Cancelled), at(3));
+        operations.end(&mut tx, &all, Ok(()), (0, 0), at(3));
+        operations.end(&mut tx, &role, Err(ControlError::Cancelled), (0, 0), at(3));
         assert_eq!(drains(&operations), [(one, Some(RegionId(2)))]);
         assert_eq!(operations.role_load(&card()), None);
         operations.check().expect("consistent");
@@ -444,7 +445,7 @@ mod tests {
         assert!(operations.visible(&operator, &drain).is_ok());
         let open = operations.delete(&mut tx, &operator, &drain);
         assert!(matches!(open, Err(ControlError::Precondition { .. })), "{open:?}");
-        operations.end(&mut tx, &drain, Ok(()), at(2));
+        operations.end(&mut tx, &drain, Ok(()), (0, 0), at(2));
         operations.delete(&mut tx, &operator, &drain).expect("it has ended");
         assert_eq!(operations.get(&drain), None);
         assert_eq!(stored(&tx).len(), 1);
@@ -460,7 +461,7 @@ mod tests {
             .map(|n| {
                 let id =
                     operations.begin(&mut tx, OperationWork::DeleteDag(dag("acme"), None), at(n));
-                operations.end(&mut tx, &id, Ok(()), at(10 + n));
+                operations.end(&mut tx, &id, Ok(()), (0, 0), at(10 + n));
                 id
             })
             .collect();

@@ -150,12 +150,60 @@ pub(crate) fn rule_view(core: &Core, id: &RuleId) -> Option<RuleView> {
     })
 }
 
-/// How far regions are drained: all and those that are empty, and which DAGs are left and why.
-fn drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<((u32, u32), String)> {
+/// How many regions an operation's work has, and how many of them are done; and what it waits for, if it has not ended.
+pub(crate) fn progress(core: &Core, record: &OperationRecord) -> ((u32, u32), Option<String>) {
+    if record.ended.is_some() {
+        return (record.regions.unwrap_or_default(), None);
+    }
+    let (regions, stage) = match &record.work {
+        OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
+            let entry = core.dags.get(name);
+            let regions = entry.and_then(|entry| entry.desired()).map(|placement| {
+                let loaded = core.cards.known(&placement.mapping.card).count_loaded(placement);
+                (regions_of(placement).len() as u32, loaded as u32)
+            });
+            let last = entry.and_then(|entry| Some(entry.conditions().last()?.message.clone()));
+            (regions, last)
+        }
+        OperationWork::DrainRegion(card, region) => {
+            (drained(core, card, Some(*region)), not_drained(core, card, Some(*region)))
+        }
+        OperationWork::DrainCard(card) => {
+            (drained(core, card, None), not_drained(core, card, None))
+        }
+        OperationWork::DeleteBitstream(_) | OperationWork::DeleteTenant(_) => {
+            let stage = users_left(core, record).map(|users| match users {
+                1 => "1 DAG still uses it".to_owned(),
+                users => format!("{users} DAGs still use it"),
+            });
+            (None, stage)
+        }
+        OperationWork::DeleteDag(..)
+        | OperationWork::ResetRegion(..)
+        | OperationWork::OptimizeCard(_)
+        | OperationWork::LoadRole { .. } => (None, None),
+    };
+    (regions.unwrap_or_default(), stage)
+}
+
+/// How many DAGs still use what an operation deletes.
+fn users_left(core: &Core, record: &OperationRecord) -> Option<usize> {
+    core.operations.removal(&record.id).map(|of| images::users(core, of).len())
+}
+
+/// How many regions are to be drained, and how many of them are.
+fn drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<(u32, u32)> {
     let ledger = core.cards.get(id)?.ledger();
-    let all: Vec<RegionId> = core.cards.regions_meant(id, region).collect();
-    let empty = all.iter().filter(|region| ledger.is_unused(**region)).count();
-    let left: BTreeSet<&DagName> = all.iter().flat_map(|r| ledger.users(*r)).collect();
+    let all = || core.cards.regions_meant(id, region);
+    let empty = all().filter(|region| ledger.is_unused(*region)).count();
+    Some((u32::try_from(all().count()).ok()?, u32::try_from(empty).ok()?))
+}
+
+/// Which DAGs are left in regions that are drained, and why.
+fn not_drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<String> {
+    let ledger = core.cards.get(id)?.ledger();
+    let left: BTreeSet<&DagName> =
+        core.cards.regions_meant(id, region).flat_map(|r| ledger.users(r)).collect();
     let what = if region.is_none() {
         "packets of what it serves come in by this card: delete it, or unbind its machines and \
          bind them at another one"
@@ -171,7 +219,7 @@ fn drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<((u32, 
         let are = if left.len() == 1 { "DAG is" } else { "DAGs are" };
         format!("{} {are} left: {}{more}; {what}", left.len(), named.join(", "))
     };
-    Some(((u32::try_from(all.len()).ok()?, u32::try_from(empty).ok()?), left))
+    Some(left)
 }
 
 pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> OperationView {
@@ -179,20 +227,8 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => core.dags.get(name),
         _ => None,
     };
-    let regions = entry.and_then(|entry| entry.desired()).map(|placement| {
-        let all = regions_of(placement).len() as u32;
-        (all, core.cards.known(&placement.mapping.card).count_loaded(placement) as u32)
-    });
-    let drained = match &record.work {
-        OperationWork::DrainRegion(card, region) => drained(core, card, Some(*region)),
-        OperationWork::DrainCard(card) => drained(core, card, None),
-        _ => None,
-    };
-    let users = core.operations.removal(&record.id).map(|of| images::users(core, of).len());
-    let leaving = users.map(|users| match users {
-        1 => "1 DAG still uses it".to_owned(),
-        users => format!("{users} DAGs still use it"),
-    });
+    let users = users_left(core, record);
+    let (regions, stage) = progress(core, record);
     let region = match &record.work {
         OperationWork::DrainRegion(card, region) | OperationWork::ResetRegion(card, region) => {
             region_view(core, card, *region).map(Box::new)
@@ -220,11 +256,8 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         region,
         cancellable,
         record: record.clone(),
-        regions: regions.or(drained.as_ref().map(|(regions, _)| *regions)).unwrap_or_default(),
-        stage: entry
-            .and_then(|entry| Some(entry.conditions().last()?.message.clone()))
-            .or(drained.map(|(_, left)| left))
-            .or(leaving),
+        regions,
+        stage,
         dags_left: users.unwrap_or_default() as u32,
         dag: entry.filter(|_| record.ended.is_some()).map(|entry| Box::new(view_of(core, entry))),
     }

@@ -41,7 +41,9 @@ pub(crate) fn end(
     id: &OperationId,
     result: Result<(), ControlError>,
 ) {
-    match core.operations.end(tx, id, result, core.now()) {
+    let record = core.operations.get(id).expect("it is remembered until after its end");
+    let (regions, _) = views::progress(core, record);
+    match core.operations.end(tx, id, result, regions, core.now()) {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.
             if let Some(entry) = core.dags.get_mut(name) {

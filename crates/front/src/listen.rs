@@ -12,6 +12,7 @@
 //! long are the idle ones.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -143,10 +144,34 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     who: PeerIdentity,
+    /// Where it is.
+    pub place: PeerPlace,
     /// The flow that calls without an identity are charged to.
     pub flow: CallerFlow,
     /// Permits for its calls.
     pub call_slots: CallSlots,
+}
+
+/// Where the other end of a connection is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PeerPlace {
+    Address(SocketAddr),
+    /// On this host.
+    Process {
+        uid: u32,
+        /// `None` where the kernel does not know it: the peer is in another namespace.
+        pid: Option<i32>,
+    },
+}
+
+impl fmt::Display for PeerPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(at) => SocketAddr::new(at.ip().to_canonical(), at.port()).fmt(f),
+            Self::Process { uid, pid: Some(pid) } => write!(f, "uid {uid}, process {pid}"),
+            Self::Process { uid, pid: None } => write!(f, "uid {uid}"),
+        }
+    }
 }
 
 /// How callers on a connection are identified.
@@ -268,7 +293,8 @@ impl AsyncWrite for Connection {
 /// A connection after its TLS handshake, before its identity is known.
 struct Arrived {
     place: Place,
-    /// Its address.
+    at: SocketAddr,
+    /// Of its address.
     flow: CallerFlow,
 }
 
@@ -420,7 +446,7 @@ impl Arrivals {
                     // A peer that fails here is not a client of this server; TLS has sent it the
                     // reason.
                     if let (Ok(Ok(io)), Some(place)) = (ended, place) {
-                        let arrived = Arrived { place, flow };
+                        let arrived = Arrived { place, at: address, flow };
                         arrivals.over_tls(io, arrived, credentials, accepted).await;
                     }
                 });
@@ -436,7 +462,7 @@ impl Arrivals {
     async fn over_tls(
         self,
         io: TlsStream<TcpStream>,
-        Arrived { place, flow: address }: Arrived,
+        Arrived { place, at, flow: address }: Arrived,
         credentials: watch::Receiver<Arc<Credentials>>,
         accepted: Accepted,
     ) {
@@ -459,6 +485,7 @@ impl Arrivals {
         let cut = (!certificates.is_empty()).then(|| watch_certificate(certificates, credentials));
         let peer = Peer {
             who: PeerIdentity::Certificate(found),
+            place: PeerPlace::Address(at),
             flow,
             call_slots: call_slots(&self.limits),
         };
@@ -468,8 +495,9 @@ impl Arrivals {
     }
 
     async fn over_unix(self, io: UnixStream, peers: &UnixPeers, accepted: Accepted) {
-        let user = match io.peer_cred() {
-            Ok(credentials) => peers.user(credentials.uid()),
+        let (user, pid) = match io.peer_cred() {
+            // A process of another namespace has none here, or zero.
+            Ok(found) => (peers.user(found.uid()), found.pid().filter(|pid| *pid > 0)),
             Err(error) => {
                 tracing::warn!(%error, "the kernel does not tell a socket's peer");
                 return;
@@ -486,6 +514,7 @@ impl Arrivals {
             }
         };
         let peer = Peer {
+            place: PeerPlace::Process { uid: user.uid(), pid },
             who: PeerIdentity::User(Arc::new(user)),
             flow,
             call_slots: call_slots(&self.limits),

@@ -14,7 +14,8 @@ fn line(entry: &AuditEntry) -> String {
     let time = text::time(entry.time.as_ref());
     let method = entry.method.rsplit('/').next().unwrap_or_default();
     let resource = if entry.resource.is_empty() { "-" } else { &entry.resource };
-    let mut line = format!("{time} {} {method} {resource}: {}", entry.caller, entry.code);
+    let from = if entry.peer.is_empty() { String::new() } else { format!(" ({})", entry.peer) };
+    let mut line = format!("{time} {}{from} {method} {resource}: {}", entry.caller, entry.code);
     if !entry.reason.is_empty() && entry.reason != entry.code {
         line += &format!(" ({})", entry.reason);
     }
@@ -62,6 +63,9 @@ mod tests {
         };
         let text = entries(&[refused], style);
         assert!(text.ends_with("PERMISSION_DENIED, denied by readers.cedar:2\n"), "{text}");
+        let there = AuditEntry { peer: "192.0.2.7:51612".into(), ..entry.clone() };
+        let text = entries(&[there], style);
+        assert!(text.contains(" tenant/acme (192.0.2.7:51612) CreateDag "), "{text}");
         let fine = AuditEntry { code: "OK".into(), reason: String::new(), ..entry };
         let nobody = AuditEntry {
             caller: "nobody".into(),

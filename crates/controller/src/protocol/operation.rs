@@ -49,6 +49,10 @@ pub struct OperationRecord {
     pub started: Option<Timestamp>,
     /// When and how it ended.
     pub ended: Option<(Timestamp, Result<(), ControlError>)>,
+    /// How many regions its work had when it ended, and how many of them were done: later its DAG may move, and its
+    /// regions be used again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regions: Option<(u32, u32)>,
 }
 
 impl OperationRecord {

@@ -276,13 +276,13 @@ pub struct RuleView {
 pub struct OperationView {
     /// What is stored of it.
     pub record: OperationRecord,
-    /// Regions it waits for, in all and loaded; of a drain, in all and empty.
+    /// Regions it waits for, in all and loaded; of a drain, in all and empty. As it was when it ended.
     pub regions: (u32, u32),
     /// DAGs that still have to move before what they use is deleted.
     pub dags_left: u32,
     /// Whether it can be cancelled now.
     pub cancellable: bool,
-    /// What a DAG that it is about waits for: its last condition. Of a drain, what is left.
+    /// Until it has ended, what a DAG that it is about waits for: its last condition. Of a drain, what is left.
     pub stage: Option<String>,
     /// The DAG as it is now, where it has ended and is about one that still exists.
     pub dag: Option<Box<DagView>>,

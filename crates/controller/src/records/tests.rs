@@ -106,6 +106,7 @@ fn all() -> Vec<Record> {
         created: at(1),
         started: None,
         ended: Some((at(2), Err(ControlError::Cancelled))),
+        regions: Some((2, 1)),
     };
     let request = RequestKey { caller: "operator:ada".into(), id: "r-1".into() };
     let made = Made::Tenant(TenantId::new("acme").expect("a label"));

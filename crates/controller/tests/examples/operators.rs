@@ -38,7 +38,14 @@ fn a_card_is_drained_when_what_it_serves_is_gone_and_the_rest_is_elsewhere() {
     world.settle();
     assert_eq!(world.ended(&id), Some(Ok(())));
     assert_eq!(world.operation(&id).regions, (4, 4), "all are empty");
-    assert_eq!(world.operation(&id).stage.as_deref(), Some("no DAG is left"));
+    // What happens later does not change how it ended.
+    world.ask(cordon(false)).expect("it is there");
+    world.ask(Command::Cordon { card: second(), region: None, on: true }).expect("it is there");
+    world.deploy("acme/c", "lb", 5);
+    assert_eq!(world.view("acme/c").mapping.expect("a place").card, card_id());
+    world.restart();
+    world.settle();
+    assert_eq!(world.operation(&id).regions, (4, 4));
 }
 
 #[test]

@@ -44,6 +44,14 @@ fn capturing(body: Body, captured: CapturedBody) -> Body {
     }))
 }
 
+/// What is known of where a call came from.
+pub(super) struct CallOrigin {
+    /// As in [`Entry::peer`].
+    pub peer: String,
+    /// Empty if it is not traced.
+    pub trace_id: String,
+}
+
 /// The entry of a running call. Dropped early, it records that the caller disconnected.
 pub(super) struct PendingEntry {
     log: AuditLog,
@@ -58,7 +66,7 @@ impl PendingEntry {
         log: &AuditLog,
         path: &str,
         call: &Call,
-        trace_id: String,
+        CallOrigin { peer, trace_id }: CallOrigin,
         body: Body,
     ) -> (Self, Body) {
         let captured = CapturedBody::default();
@@ -66,6 +74,7 @@ impl PendingEntry {
         let entry = Entry {
             caller: call.identity.as_ref().map_or_else(|| NOBODY.to_owned(), ToString::to_string),
             method: path.rsplit_once('.').map_or(path, |(_, method)| method).to_owned(),
+            peer,
             trace_id,
             ..Entry::default()
         };
@@ -172,7 +181,8 @@ mod tests {
         let path = "/snic.control.v1.TenantService/DeleteTenant";
         let mut call = Call::begin(path, &http::HeaderMap::new());
         call.identity = Some(operator.clone().into());
-        let (pending, mut body) = PendingEntry::begin(&log, path, &call, "t".into(), body);
+        let origin = CallOrigin { peer: "192.0.2.7:1".into(), trace_id: "t".into() };
+        let (pending, mut body) = PendingEntry::begin(&log, path, &call, origin, body);
         assert!(body.frame().await.is_some());
         drop(pending);
         let all = Filter {
@@ -190,5 +200,6 @@ mod tests {
             ("TenantService/DeleteTenant", "CANCELLED")
         );
         assert_eq!((entry.resource.as_str(), entry.trace_id.as_str()), ("tenants/acme", "t"));
+        assert_eq!(entry.peer, "192.0.2.7:1");
     }
 }

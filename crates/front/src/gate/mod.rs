@@ -39,7 +39,7 @@ use crate::identity::CallerIdentity;
 use crate::listen::Peer;
 use crate::settings::{FrontSettings, Limits, WAIT_MAX};
 use admission::{Admission, Line, Permits};
-use audited::PendingEntry;
+use audited::{CallOrigin, PendingEntry};
 use body::{Call, track};
 pub use deadline::{Deadline, exceeded as out_of_time};
 use passage::Settled;
@@ -142,9 +142,11 @@ impl Rules {
         call: &Call,
     ) -> (Option<PendingEntry>, Request<Body>) {
         let Some(log) = self.audit.as_ref().filter(|_| row.changes) else { return (None, request) };
+        let from = peer(&request).map_or_else(|_| String::new(), |peer| peer.place.to_string());
         let (head, body) = request.into_parts();
         let trace_id = snic_telemetry::trace::id(&call.span, &head.headers);
-        let (pending, body) = PendingEntry::begin(log, row.path, call, trace_id, body);
+        let origin = CallOrigin { peer: from, trace_id };
+        let (pending, body) = PendingEntry::begin(log, row.path, call, origin, body);
         (Some(pending), Request::from_parts(head, body))
     }
 

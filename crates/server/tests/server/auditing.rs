@@ -64,6 +64,10 @@ async fn audit_entries_show_who_changed_what_without_other_tenants_names() {
 
     let of_operator = entries(&operator, Default::default()).await;
     assert!(of_operator.len() > 10, "{of_operator:?}");
+    let is_local = |entry: &AuditEntry| {
+        entry.peer.parse().is_ok_and(|at: std::net::SocketAddr| at.ip().is_loopback())
+    };
+    assert!(of_operator.iter().all(is_local), "{of_operator:?}");
     assert!(of_operator.windows(2).all(|pair| pair[0].number < pair[1].number), "over pages");
     let upload = of_operator.iter().find(|entry| entry.method.ends_with("UploadBitstream"));
     assert_eq!(

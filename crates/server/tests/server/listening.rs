@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use snic_api::error::reason_of;
+use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::{self, ErrorReason};
 use snic_front::identity::UnixPeers;
 use snic_front::settings::{Limits, TlsSettings};
@@ -124,6 +125,12 @@ async fn a_unix_sockets_peers_are_who_the_kernel_says() {
             for who in [&["root"][..], &["tenant/ACME"], &["operator/root", "operator/root"]] {
                 is_nobody(&tell(&mut client, who).await.expect_err("nobody"), "operator/<name>");
             }
+            client.create_tenant("globex").await.expect("over the socket");
+            let mut log = AuditServiceClient::new(client.channel.clone());
+            let request = v1::ListAuditEntriesRequest { page_size: 1, ..Default::default() };
+            let last = log.list_audit_entries(request).await.expect("a page").into_inner().entries;
+            let here = format!("uid {user}, process {}", std::process::id());
+            assert_eq!((&*last[0].resource, &last[0].peer), ("tenants/globex", &here), "{last:?}");
         } else {
             for who in [&[][..], &["operator/root"]] {
                 let status = tell(&mut client, who).await.expect_err("not listed");
