@@ -187,9 +187,8 @@ impl Operations {
         &mut self,
         tx: &mut Tx,
         id: &OperationId,
-        result: Result<(), ControlError>,
+        (now, result): (Timestamp, Result<(), ControlError>),
         regions: (u32, u32),
-        now: Timestamp,
     ) -> &OperationWork {
         let record = self.records.get_mut(id).expect("it is remembered until after its end");
         assert!(record.ended.is_none(), "{id} ends once: what it is for is done or given up once");
@@ -376,7 +375,7 @@ mod tests {
         operations.start(&id, at(2));
         operations.start(&id, at(3));
         assert_eq!(tx.writes().len(), before, "a start is stored with the end");
-        let work = operations.end(&mut tx, &id, Ok(()), (0, 0), at(4));
+        let work = operations.end(&mut tx, &id, (at(4), Ok(())), (0, 0));
         assert_eq!(*work, OperationWork::CreateDag(dag("acme")));
         let record = operations.get(&id).expect("it is remembered");
         assert_eq!((record.created, record.started), (at(1), Some(at(2))));
@@ -391,8 +390,8 @@ mod tests {
         let mut operations = operations();
         let mut tx = Tx::default();
         let id = operations.begin(&mut tx, OperationWork::DrainCard(card()), at(1));
-        operations.end(&mut tx, &id, Ok(()), (0, 0), at(2));
-        operations.end(&mut tx, &id, Err(ControlError::Cancelled), (0, 0), at(3));
+        operations.end(&mut tx, &id, (at(2), Ok(())), (0, 0));
+        operations.end(&mut tx, &id, (at(3), Err(ControlError::Cancelled)), (0, 0));
     }
 
     #[test]
@@ -420,8 +419,8 @@ mod tests {
         again.restore(stored(&tx));
         assert_eq!(again.role_load(&card()).map(|load| load.ticket), Some(None));
         assert_eq!(drains(&again), drains(&operations));
-        operations.end(&mut tx, &all, Ok(()), (0, 0), at(3));
-        operations.end(&mut tx, &role, Err(ControlError::Cancelled), (0, 0), at(3));
+        operations.end(&mut tx, &all, (at(3), Ok(())), (0, 0));
+        operations.end(&mut tx, &role, (at(3), Err(ControlError::Cancelled)), (0, 0));
         assert_eq!(drains(&operations), [(one, Some(RegionId(2)))]);
         assert_eq!(operations.role_load(&card()), None);
         operations.check().expect("consistent");
@@ -445,7 +444,7 @@ mod tests {
         assert!(operations.visible(&operator, &drain).is_ok());
         let open = operations.delete(&mut tx, &operator, &drain);
         assert!(matches!(open, Err(ControlError::Precondition { .. })), "{open:?}");
-        operations.end(&mut tx, &drain, Ok(()), (0, 0), at(2));
+        operations.end(&mut tx, &drain, (at(2), Ok(())), (0, 0));
         operations.delete(&mut tx, &operator, &drain).expect("it has ended");
         assert_eq!(operations.get(&drain), None);
         assert_eq!(stored(&tx).len(), 1);
@@ -461,7 +460,7 @@ mod tests {
             .map(|n| {
                 let id =
                     operations.begin(&mut tx, OperationWork::DeleteDag(dag("acme"), None), at(n));
-                operations.end(&mut tx, &id, Ok(()), (0, 0), at(10 + n));
+                operations.end(&mut tx, &id, (at(10 + n), Ok(())), (0, 0));
                 id
             })
             .collect();

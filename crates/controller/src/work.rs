@@ -42,8 +42,8 @@ pub(crate) fn end(
     result: Result<(), ControlError>,
 ) {
     let record = core.operations.get(id).expect("it is remembered until after its end");
-    let (regions, _) = views::progress(core, record);
-    match core.operations.end(tx, id, result, regions, core.now()) {
+    let (now, (regions, _)) = (core.now(), views::progress(core, record));
+    match core.operations.end(tx, id, (now, result), regions) {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.
             if let Some(entry) = core.dags.get_mut(name) {
