@@ -144,15 +144,31 @@ impl XrtCard {
 
     fn open_role(&mut self) -> Result<(), CardError> {
         let (device, role) = (self.settings.device, self.settings.role.clone());
-        let (control, force) = (self.settings.control.clone(), self.settings.force_role);
-        let digest = self.role;
-        match self.call(WorkerRequest::Open { device, role, digest, control, force }, &[])? {
-            (WorkerReply::Opened { uuid, version, bulk }, _) => {
-                self.link =
-                    XrtCardInfo { role: Uuid::from_bytes(uuid), xrt_version: version, bulk };
-                Ok(())
-            }
-            other => Err(self.lose(format!("the XRT worker answered {:?}", other.0))),
+        let (digest, force) = (self.role, self.settings.force_role);
+        let open = WorkerRequest::Open { device, role, digest, force };
+        let (uuid, xrt_version) = match self.step("opening the card with its role", open)? {
+            WorkerReply::Opened { uuid, version } => (Uuid::from_bytes(uuid), version),
+            other => return Err(self.lose(format!("the XRT worker answered {other:?}"))),
+        };
+        let control = self.settings.control.clone();
+        self.step("taking the register map", WorkerRequest::Take { control })?;
+        let bulk = match self.step("reading the first registers", WorkerRequest::Identify)? {
+            WorkerReply::Identified { bulk } => bulk,
+            other => return Err(self.lose(format!("the XRT worker answered {other:?}"))),
+        };
+        if bulk {
+            self.step("making the buffer for tables", WorkerRequest::ReserveBulk)?;
+        }
+        self.link = XrtCardInfo { role: uuid, xrt_version, bulk };
+        Ok(())
+    }
+
+    /// One step of opening: a call with its own deadline, named in errors.
+    fn step(&mut self, name: &str, request: WorkerRequest) -> Result<WorkerReply, CardError> {
+        match self.call(request, &[]) {
+            Ok((reply, _)) => Ok(reply),
+            Err(CardError::Lost(what)) => Err(CardError::Lost(format!("{name}: {what}"))),
+            Err(other) => Err(other),
         }
     }
 

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use snic_ports::remote::Deadlined;
 
-use crate::protocol::{TracedRequest, WorkerReply, WorkerRequest, receive, send};
+use crate::protocol::{IDENTIFY_WORDS, TracedRequest, WorkerReply, WorkerRequest, receive, send};
 
 /// How long a call may take before the worker counts as stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallDeadlines {
-    /// Opening the card and loading its role. 120 s: a role of 100 MB goes through the
+    /// Opening the card and loading its role, without any access to registers. 120 s: a role of 100 MB goes through the
     /// configuration port in under a second, but the driver then trains the memories and waits for
     /// each.
     pub open: Duration,
@@ -26,7 +26,7 @@ pub struct CallDeadlines {
     pub access: Duration,
     /// For each word of an access. 1 ms: the emulation takes under 0.1 ms.
     pub word: Duration,
-    /// Staging and releasing a buffer of at most 16 MiB. 10 s.
+    /// Staging and releasing a buffer of at most 16 MiB, and taking the register map for a process. 10 s.
     pub buffer: Duration,
 }
 
@@ -49,7 +49,11 @@ impl CallDeadlines {
                 let words: u32 = runs.iter().map(|run| run.words).sum();
                 self.access + self.word * words
             }
-            WorkerRequest::Stage | WorkerRequest::Release { .. } => self.buffer,
+            WorkerRequest::Identify => self.access + self.word * IDENTIFY_WORDS,
+            WorkerRequest::Take { .. }
+            | WorkerRequest::ReserveBulk
+            | WorkerRequest::Stage
+            | WorkerRequest::Release { .. } => self.buffer,
             WorkerRequest::Tell { .. } | WorkerRequest::Close => self.access,
         }
     }
@@ -214,5 +218,17 @@ mod tests {
         let read = |words| deadlines.of(&WorkerRequest::Read { runs: runs(words) });
         assert_eq!(read(1_000) - read(0), Duration::from_secs(1));
         assert!(deadlines.of(&WorkerRequest::Close) < deadlines.open);
+    }
+
+    #[test]
+    fn no_step_of_opening_that_reads_registers_may_take_as_long_as_loading_a_role() {
+        let deadlines = CallDeadlines::default();
+        assert_eq!(
+            deadlines.of(&WorkerRequest::Identify) - deadlines.access,
+            IDENTIFY_WORDS * deadlines.word
+        );
+        let take = WorkerRequest::Take { control: String::new() };
+        assert_eq!(deadlines.of(&take), deadlines.buffer);
+        assert_eq!(deadlines.of(&WorkerRequest::ReserveBulk), deadlines.buffer);
     }
 }

@@ -30,6 +30,9 @@ impl fmt::Display for CardSelector {
     }
 }
 
+/// Words that [`WorkerRequest::Identify`] reads at most.
+pub(crate) const IDENTIFY_WORDS: u32 = 4;
+
 /// A request, and the trace that it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TracedRequest {
@@ -40,7 +43,7 @@ pub(crate) struct TracedRequest {
 /// A request of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WorkerRequest {
-    /// Opens the card, loads its role and takes the register map for itself. The first request.
+    /// Opens the card and loads its role. The first request; the next three follow in their order.
     Open {
         /// Which card.
         device: CardSelector,
@@ -48,12 +51,16 @@ pub(crate) enum WorkerRequest {
         role: PathBuf,
         /// The digest of the bytes that were checked; others are not loaded.
         digest: Digest,
-        /// The kernel with the register map.
-        control: String,
         /// Loads the role also where the card holds it already.
         force: bool,
     },
-    /// Tests the same steps and a buffer, and returns the result of each.
+    /// Takes the kernel with the register map for this process alone.
+    Take { control: String },
+    /// Reads by which registers a map of this driver is known, and what the card can do.
+    Identify,
+    /// Makes the buffer for transfers in bulk.
+    ReserveBulk,
+    /// Tests the same steps at once and a buffer, and returns the result of each.
     Examine {
         /// Which card.
         device: CardSelector,
@@ -107,12 +114,15 @@ pub struct TracedWork {
 /// A reply of the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WorkerReply {
-    /// The card is open.
+    /// The card is open, with its role.
     Opened {
         /// UUID of the role that it holds.
         uuid: [u8; 16],
         /// XRT's version.
         version: String,
+    },
+    /// The register map is that of this driver.
+    Identified {
         /// Whether tables go through a buffer and one doorbell.
         bulk: bool,
     },

@@ -19,12 +19,13 @@ use snic_tables::registers::{
     BULK_START, BULK_STATUS, BULK_TO_HOST, BULK_TO_TABLES, CAPABILITIES, CAPABILITY_BULK, MAGIC,
     MAGIC_VALUE, SHADOW_BANK,
 };
+use uuid::Uuid;
 
 use crate::environment;
 use crate::library::{Buffer, Device, Kernel, LibraryError, Xrt};
 use crate::protocol::{
-    CardSelector, Finding, Run, TracedRequest, TracedWork, WorkerReply, WorkerRequest, receive,
-    send, to_bytes, to_words,
+    CardSelector, Finding, IDENTIFY_WORDS, Run, TracedRequest, TracedWork, WorkerReply,
+    WorkerRequest, receive, send, to_bytes, to_words,
 };
 
 /// Bytes of the buffer for bulk transfers: twice a bank.
@@ -94,6 +95,8 @@ type Answer = Result<(WorkerReply, Vec<u8>), LibraryError>;
 #[derive(Default)]
 struct Worker {
     xrt: Option<Rc<Xrt>>,
+    /// A card with its role, whose register map was not taken yet.
+    opened: Option<(Device, Uuid)>,
     card: Option<OpenCard>,
     /// What was done for traces whose step has not ended.
     work: BTreeMap<String, TracedWork>,
@@ -147,15 +150,16 @@ impl Worker {
 
     fn answer(&mut self, request: WorkerRequest, payload: &[u8]) -> (WorkerReply, Vec<u8>) {
         let answer = match request {
-            WorkerRequest::Open { device, role, digest, control, force } => {
-                self.open(device, RoleFile { path: &role, digest }, &control, force)
+            WorkerRequest::Open { device, role, digest, force } => {
+                self.open(device, RoleFile { path: &role, digest }, force)
             }
+            WorkerRequest::Take { control } => self.take(&control),
             WorkerRequest::Examine { device, role, digest, control } => {
                 let findings = self.examine(device, RoleFile { path: &role, digest }, &control);
                 Ok((WorkerReply::Findings(findings), Vec::new()))
             }
             WorkerRequest::Close => {
-                self.card = None;
+                (self.card, self.opened) = (None, None);
                 Ok((WorkerReply::Done, Vec::new()))
             }
             request => match &mut self.card {
@@ -166,14 +170,8 @@ impl Worker {
         answer.unwrap_or_else(failed)
     }
 
-    fn open(
-        &mut self,
-        which: CardSelector,
-        role: RoleFile<'_>,
-        control: &str,
-        force: bool,
-    ) -> Answer {
-        self.card = None;
+    fn open(&mut self, which: CardSelector, role: RoleFile<'_>, force: bool) -> Answer {
+        (self.card, self.opened) = (None, None);
         let xrt = match self.xrt() {
             Ok(xrt) => xrt,
             Err(what) => return Ok((WorkerReply::Failed { what }, Vec::new())),
@@ -188,13 +186,19 @@ impl Worker {
         let device = xrt.open(which)?;
         device.load(&role)?;
         let uuid = device.uuid()?;
+        self.opened = Some((device, uuid));
+        let version = xrt.version.0.clone();
+        Ok((WorkerReply::Opened { uuid: uuid.into_bytes(), version }, Vec::new()))
+    }
+
+    fn take(&mut self, control: &str) -> Answer {
+        let Some((device, uuid)) = self.opened.take() else {
+            return Ok(failed("no card with a role was opened"));
+        };
         let kernel = device.kernel(uuid, control)?;
         let group = kernel.group(BUFFER_ARGUMENT)?;
-        let has_bulk = kernel.read(CAPABILITIES)? & CAPABILITY_BULK != 0;
-        let bulk = if has_bulk { Some(device.buffer(BULK_BUFFER, group)?) } else { None };
-        self.card = Some(OpenCard { bulk, buffers: BTreeMap::new(), group, kernel, device });
-        let version = xrt.version.0.clone();
-        Ok((WorkerReply::Opened { uuid: uuid.into_bytes(), version, bulk: has_bulk }, Vec::new()))
+        self.card = Some(OpenCard { bulk: None, buffers: BTreeMap::new(), group, kernel, device });
+        Ok((WorkerReply::Done, Vec::new()))
     }
 
     /// XRT, loaded at the first use: where it would abort, it is not called.
@@ -230,15 +234,8 @@ impl Worker {
         let kernel = findings.add("take the register map", device.kernel(uuid, control))?;
         let group = findings.add("find the memory for buffers", kernel.group(BUFFER_ARGUMENT))?;
         findings.add("copy a buffer to the card and back", round_trip(&device, group));
-        let magic = findings.add("read a register", kernel.read(MAGIC))?;
-        let is_ours = match magic {
-            MAGIC_VALUE => Ok(()),
-            other => Err(format!(
-                "the register map starts with {other:#010x} instead of {MAGIC_VALUE:#010x}; the role \
-                 has another kernel of this name, or its registers are not where they should be"
-            )),
-        };
-        findings.add("find the register map of this driver", is_ours)?;
+        findings.add("read a register", kernel.read(MAGIC))?;
+        findings.add("find the register map of this driver", identify(&kernel))?;
         Some(())
     }
 }
@@ -264,6 +261,32 @@ impl RoleFile<'_> {
             )),
         }
     }
+}
+
+/// The capabilities of a register map that is this driver's. Reads everything twice: a card that answers garbage may
+/// give the right word once.
+fn identify(kernel: &Kernel) -> Result<u32, String> {
+    let read = |at| kernel.read(at).map_err(|error| error.to_string());
+    let mut seen = None;
+    for _ in 0..IDENTIFY_WORDS / 2 {
+        let mark = read(MAGIC)?;
+        if mark != MAGIC_VALUE {
+            return Err(format!(
+                "the register map starts with {mark:#010x} (register {MAGIC:#x}) instead of \
+                 {MAGIC_VALUE:#010x}; the role has another kernel of this name, its registers are not \
+                 where they should be, or the card answers garbage"
+            ));
+        }
+        let capabilities = read(CAPABILITIES)?;
+        let before = *seen.get_or_insert(capabilities);
+        if capabilities != before {
+            return Err(format!(
+                "the capabilities (register {CAPABILITIES:#x}) were {before:#010x} and are \
+                 {capabilities:#010x} now, but never change: the card answers garbage"
+            ));
+        }
+    }
+    Ok(seen.unwrap_or_default())
 }
 
 struct Findings(Vec<Finding>);
@@ -342,7 +365,19 @@ impl OpenCard {
                     Vec::new(),
                 ))
             }
+            WorkerRequest::Identify => match identify(&self.kernel) {
+                Ok(capabilities) => {
+                    let bulk = capabilities & CAPABILITY_BULK != 0;
+                    Ok((WorkerReply::Identified { bulk }, Vec::new()))
+                }
+                Err(what) => Ok(failed(what)),
+            },
+            WorkerRequest::ReserveBulk => {
+                self.bulk = Some(self.device.buffer(BULK_BUFFER, self.group)?);
+                Ok((WorkerReply::Done, Vec::new()))
+            }
             WorkerRequest::Open { .. }
+            | WorkerRequest::Take { .. }
             | WorkerRequest::Examine { .. }
             | WorkerRequest::Tell { .. }
             | WorkerRequest::Close => Ok(failed("that is not asked of an open card")),

@@ -29,8 +29,13 @@ pub struct DeviceTraffic {
     pub table_words: AtomicU64,
 }
 
+/// What a broken device reads as: by register, and how many were read before.
+pub type Garbage = fn(Address, u64) -> u32;
+
 /// The device side of a card.
 pub struct Device {
+    /// Set where the registers answer garbage.
+    pub garbage: Option<Garbage>,
     card: SharedSimCard,
     clock: Clock,
     memory: Memory,
@@ -71,6 +76,7 @@ impl Device {
     /// The device side of `card`; with bulk transfers or without.
     pub fn new(card: SharedSimCard, has_bulk: bool, clock: Clock) -> Self {
         Self {
+            garbage: None,
             card,
             clock,
             memory: Memory::default(),
@@ -95,7 +101,10 @@ impl Device {
 
     /// A register as the host reads it. An address without one reads as all ones, as over PCIe.
     pub(crate) fn read(&mut self, at: Address, traffic: &DeviceTraffic) -> u32 {
-        traffic.reads.fetch_add(1, Ordering::Relaxed);
+        let before = traffic.reads.fetch_add(1, Ordering::Relaxed);
+        if let Some(garbage) = self.garbage {
+            return garbage(at, before);
+        }
         // A card that is lost does not answer.
         if self.card.poll(self.clock.now()).is_err() {
             return u32::MAX;

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
@@ -11,9 +12,9 @@ use snic_card_xrt::{CardSelector, XrtCard};
 use snic_domain::{CardProfile, Digest};
 use snic_integration::{Home, program};
 use snic_integration_xrt::daemon::write_settings;
-use snic_integration_xrt::device::{Clock, Device};
+use snic_integration_xrt::device::{Clock, Device, Garbage};
 use snic_integration_xrt::emulation::{self, Emulation, SOCKET_ID};
-use snic_integration_xrt::serve::{self, Shared};
+use snic_integration_xrt::serve::{self, DeviceFailure, Shared, Trap, lock};
 use snic_ports::card::{Buffers as _, CardError, Registers as _};
 use snic_tables::registers::{MAGIC, MAGIC_VALUE};
 use uuid::Uuid;
@@ -26,6 +27,14 @@ fn profile() -> CardProfile {
 fn open(emulation: &Emulation, shim: &str) -> Result<XrtCard, String> {
     let opened = XrtCard::open(profile().model, emulation.settings(shim), emulation.role());
     opened.map_err(|error| error.to_string())
+}
+
+/// The device of an emulated card, in threads of this process.
+fn serve_card(emulation: &Emulation) -> Arc<Shared> {
+    let sim = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
+    let shared = Shared::new(Device::new(sim, true, Clock::Wall));
+    serve::start(&shared, emulation.user(), SOCKET_ID).expect("threads");
+    shared
 }
 
 #[test]
@@ -45,7 +54,7 @@ fn the_shim_that_does_nothing_has_everything_but_registers() {
     let problem = last.problem.as_deref().expect("noop has none");
     assert!(problem.contains("xrtKernelReadRegister"), "{problem}");
     let error = open(&emulation, "noop").map(|_| ()).expect_err("a card without registers");
-    assert!(error.contains("reading 0x108") && error.contains("xrtKernelReadRegister"), "{error}");
+    assert!(error.contains("reading 0x100") && error.contains("xrtKernelReadRegister"), "{error}");
 }
 
 #[test]
@@ -82,14 +91,64 @@ fn without_a_card_the_real_shim_says_so() {
 }
 
 #[test]
+fn a_card_that_answers_garbage_is_refused_long_before_a_role_would_be_loaded() {
+    if !emulation::is_there() {
+        return;
+    }
+    /// Without garbage a card opens in well under a second; opening with a role may take 120 s.
+    const REFUSED_WITHIN: Duration = Duration::from_secs(5);
+    let garbage: [(&str, Garbage, &str); 5] = [
+        ("all ones", |_, _| u32::MAX, "starts with 0xffffffff"),
+        ("all zeros", |_, _| 0, "starts with 0x00000000"),
+        ("another map", |at, _| at, "starts with 0x00000100"),
+        ("a mark that changes", |_, n| MAGIC_VALUE + (n / 2 % 2) as u32, "starts with 0x534e4944"),
+        (
+            "capabilities that change",
+            |at, n| if at == MAGIC { MAGIC_VALUE } else { 0x1000_0000 + (n % 4) as u32 },
+            "(register 0x108) were 0x10000001 and are 0x10000003 now",
+        ),
+    ];
+    for (what, garbage, expected) in garbage {
+        let emulation = Emulation::new(profile());
+        let shared = serve_card(&emulation);
+        lock(&shared.device).garbage = Some(garbage);
+        let began = Instant::now();
+        let error = open(&emulation, "hw_emu").map(|_| ()).expect_err(what);
+        let took = began.elapsed();
+        println!("{what}: refused after {took:.2?}: {error}");
+        assert!(error.contains(expected), "{what}: {error}");
+        assert!(error.contains("reading the first registers:"), "{what}: {error}");
+        assert!(!expected.starts_with("starts") || error.contains("instead of 0x534e4943"));
+        assert!(took < REFUSED_WITHIN, "{what}: {took:?}");
+        shared.stop();
+    }
+    for failure in [DeviceFailure::Garbage, DeviceFailure::Hang, DeviceFailure::Short] {
+        let emulation = Emulation::new(profile());
+        let shared = serve_card(&emulation);
+        *lock(&shared.trap) = Some(Trap { at: MAGIC, write: false, failure });
+        let mut settings = emulation.settings("hw_emu");
+        settings.deadlines.access = Duration::from_millis(400);
+        let began = Instant::now();
+        let error = XrtCard::open(profile().model, settings, emulation.role()).map(|_| ());
+        let error = error.expect_err("it has no answer that XRT understands").to_string();
+        let took = began.elapsed();
+        println!("{failure:?}: refused after {took:.2?}: {error}");
+        assert!(error.contains("reading the first registers:"), "{failure:?}: {error}");
+        assert!(took < REFUSED_WITHIN, "{failure:?}: {took:?}");
+        // The fault is over: the next worker opens the card.
+        let mut card = open(&emulation, "hw_emu").expect("it opens");
+        assert_eq!(card.read(MAGIC), Ok(MAGIC_VALUE), "{failure:?}");
+        shared.stop();
+    }
+}
+
+#[test]
 fn another_role_is_loaded_by_another_worker_once_the_card_is_closed() {
     if !emulation::is_there() {
         return;
     }
     let emulation = Emulation::new(profile());
-    let sim = SharedSimCard::new(SimCard::new(profile(), 1).expect("a valid profile"));
-    let shared: Arc<Shared> = Shared::new(Device::new(sim, true, Clock::Wall));
-    serve::start(&shared, emulation.user(), SOCKET_ID).expect("threads");
+    let shared = serve_card(&emulation);
     let mut card = open(&emulation, "hw_emu").expect("it opens");
     assert_eq!(card.link().role, Uuid::from_u128(1));
     let buffer = card.stage(&[7; 5_000]).expect("there is room");
