@@ -190,7 +190,7 @@ impl Switch {
         }
     }
 
-    /// Counts what the system dropped, before its 32 bits begin anew.
+    /// Takes the system's counts of dropped frames often enough that none of them wraps.
     pub(crate) fn look_at_drops(&mut self, now: Timestamp) {
         if now.since(self.looked_at_drops) >= DROPS_INTERVAL {
             self.looked_at_drops = now;

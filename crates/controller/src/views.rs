@@ -150,45 +150,41 @@ pub(crate) fn rule_view(core: &Core, id: &RuleId) -> Option<RuleView> {
     })
 }
 
-/// How many regions an operation's work has, and how many of them are done; and what it waits for, if it has not ended.
-pub(crate) fn progress(core: &Core, record: &OperationRecord) -> ((u32, u32), Option<String>) {
+/// How many regions an operation's work has, and how many of them are done; as it was, if it has ended.
+pub(crate) fn regions_done(core: &Core, record: &OperationRecord) -> (u32, u32) {
     if record.ended.is_some() {
-        return (record.regions.unwrap_or_default(), None);
+        return record.regions.unwrap_or_default();
     }
-    let (regions, stage) = match &record.work {
+    let regions = match &record.work {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
-            let entry = core.dags.get(name);
-            let regions = entry.and_then(|entry| entry.desired()).map(|placement| {
+            core.dags.get(name).and_then(|entry| entry.desired()).map(|placement| {
                 let loaded = core.cards.known(&placement.mapping.card).count_loaded(placement);
                 (regions_of(placement).len() as u32, loaded as u32)
-            });
-            let last = entry.and_then(|entry| Some(entry.conditions().last()?.message.clone()));
-            (regions, last)
+            })
         }
-        OperationWork::DrainRegion(card, region) => {
-            (drained(core, card, Some(*region)), not_drained(core, card, Some(*region)))
-        }
-        OperationWork::DrainCard(card) => {
-            (drained(core, card, None), not_drained(core, card, None))
-        }
-        OperationWork::DeleteBitstream(_) | OperationWork::DeleteTenant(_) => {
-            let stage = users_left(core, record).map(|users| match users {
-                1 => "1 DAG still uses it".to_owned(),
-                users => format!("{users} DAGs still use it"),
-            });
-            (None, stage)
-        }
-        OperationWork::DeleteDag(..)
-        | OperationWork::ResetRegion(..)
-        | OperationWork::OptimizeCard(_)
-        | OperationWork::LoadRole { .. } => (None, None),
+        OperationWork::DrainRegion(card, region) => drained(core, card, Some(*region)),
+        OperationWork::DrainCard(card) => drained(core, card, None),
+        _ => None,
     };
-    (regions.unwrap_or_default(), stage)
+    regions.unwrap_or_default()
 }
 
-/// How many DAGs still use what an operation deletes.
-fn users_left(core: &Core, record: &OperationRecord) -> Option<usize> {
-    core.operations.removal(&record.id).map(|of| images::users(core, of).len())
+/// What an operation that has not ended waits for; `users` are the DAGs that still use what it deletes.
+fn stage(core: &Core, record: &OperationRecord, users: Option<usize>) -> Option<String> {
+    if record.ended.is_some() {
+        return None;
+    }
+    match &record.work {
+        OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
+            Some(core.dags.get(name)?.conditions().last()?.message.clone())
+        }
+        OperationWork::DrainRegion(card, region) => not_drained(core, card, Some(*region)),
+        OperationWork::DrainCard(card) => not_drained(core, card, None),
+        _ => users.map(|users| match users {
+            1 => "1 DAG still uses it".to_owned(),
+            users => format!("{users} DAGs still use it"),
+        }),
+    }
 }
 
 /// How many regions are to be drained, and how many of them are.
@@ -227,8 +223,7 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => core.dags.get(name),
         _ => None,
     };
-    let users = users_left(core, record);
-    let (regions, stage) = progress(core, record);
+    let users = core.operations.removal(&record.id).map(|of| images::users(core, of).len());
     let region = match &record.work {
         OperationWork::DrainRegion(card, region) | OperationWork::ResetRegion(card, region) => {
             region_view(core, card, *region).map(Box::new)
@@ -256,8 +251,8 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         region,
         cancellable,
         record: record.clone(),
-        regions,
-        stage,
+        regions: regions_done(core, record),
+        stage: stage(core, record, users),
         dags_left: users.unwrap_or_default() as u32,
         dag: entry.filter(|_| record.ended.is_some()).map(|entry| Box::new(view_of(core, entry))),
     }

@@ -42,7 +42,7 @@ pub(crate) fn end(
     result: Result<(), ControlError>,
 ) {
     let record = core.operations.get(id).expect("it is remembered until after its end");
-    let (now, (regions, _)) = (core.now(), views::progress(core, record));
+    let (now, regions) = (core.now(), views::regions_done(core, record));
     match core.operations.end(tx, id, (now, result), regions) {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.

@@ -127,9 +127,8 @@ impl Plane {
 
     /// The token bucket of a DAG that the card still has.
     fn limiter_of_dag(&self, uid: DagUid) -> Option<usize> {
-        let row = self.banks.current().dags[usize::from(uid.row())];
-        let limiter = row.filter(|row| row.uid == uid.raw()).map(|row| row.rate_limiter)?;
-        self.limiters.get(usize::from(limiter)).map(|_| usize::from(limiter))
+        let limiter = usize::from(self.row_of_dag(uid)?.rate_limiter);
+        (limiter < self.limiters.len()).then_some(limiter)
     }
 
     /// Sets what a copy that waits, and its packet, may claim.

@@ -93,6 +93,11 @@ impl Plane {
     /// The row of a sender's DAG.
     fn row_of(&mut self, source: u32) -> Option<DagRow> {
         let uid = self.classify(source)?;
+        self.row_of_dag(uid)
+    }
+
+    /// The row of a DAG that the card still has.
+    pub(super) fn row_of_dag(&self, uid: DagUid) -> Option<DagRow> {
         let row = self.banks.current().dags[usize::from(uid.row())];
         row.filter(|row| row.uid == uid.raw())
     }
@@ -184,8 +189,7 @@ impl Plane {
 
     /// Counts the packet for its DAG and asks the DAG's token bucket.
     fn admit(&mut self, at: u32, uid: DagUid, bytes: u32) {
-        let row = self.banks.current().dags[usize::from(uid.row())];
-        let Some(row) = row.filter(|row| row.uid == uid.raw()) else {
+        let Some(row) = self.row_of_dag(uid) else {
             return self.drop_packet(at, DropCause::StaleUid);
         };
         self.stats.intended(uid.row(), bytes);
@@ -283,9 +287,8 @@ impl Plane {
     /// From here on the packet reads the tables as they are now, whatever is committed later.
     fn begin(&mut self, at: u32) {
         let Packet { uid, bytes, .. } = self.packets[at];
-        let row = self.banks.current().dags[usize::from(uid.row())];
         // It may have waited long: the DAG can be another one by now.
-        let Some(row) = row.filter(|row| row.uid == uid.raw()) else {
+        let Some(row) = self.row_of_dag(uid) else {
             return self.drop_packet(at, DropCause::StaleUid);
         };
         let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));

@@ -139,8 +139,8 @@ impl Case {
         Testbed::new(&self.setup()).expect("a bench")
     }
 
-    /// A control plane that counts nothing but what NTs serve, which it is told wrong where that is the resource, and
-    /// gives all credits that there are.
+    /// A control plane that counts nothing but what NTs serve, and gives all credits that there are. Where that is the
+    /// resource, it believes that NTs serve more than they do.
     fn careless(&self) -> Testbed {
         let most = Bandwidth::from_gbps(1_000);
         let credits_initial = RegionPass::SUPERNIC.credits_max;
