@@ -25,6 +25,7 @@ mod egress;
 mod ingress;
 mod outside;
 mod pace;
+mod spare;
 mod stage;
 mod turns;
 
@@ -48,6 +49,7 @@ use crate::traffic::Generator;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
+use spare::Spare;
 pub(crate) use turns::Claim;
 use turns::{Rank, Turns};
 
@@ -257,9 +259,12 @@ struct SourceSlot {
 #[derive(Debug)]
 struct Ingress {
     port: Meter,
+    /// What promises leave of the port.
+    spare: Spare,
     /// Senders whose next packet waits for the port.
     waiting: Turns,
-    armed: bool,
+    /// When the next of them is looked at; [`NEVER`] where that is not planned.
+    looks_at: u64,
 }
 
 #[derive(Debug)]
@@ -350,8 +355,9 @@ impl Plane {
             sources: Vec::new(),
             ingress: Ingress {
                 port: port(profile.ingress.get()),
+                spare: Spare::of(port(profile.ingress.get())),
                 waiting: Turns::default(),
-                armed: false,
+                looks_at: NEVER,
             },
             egress: Egress { port: port(profile.egress.get()), waiting: Turns::default() },
             limiters: (0..Table::RateLimiter.rows()).map(|_| Limiter::default()).collect(),
