@@ -193,23 +193,24 @@ impl Machine {
             frames += 1;
             self.send(leaving);
         }
+        self.switch.flush();
         frames
     }
 
     fn send(&mut self, leaving: Leaving) {
         let from = leaving.way.from;
         match self.switch.target(&leaving) {
-            Target::Port(port) => self.switch.send(port, leaving.packet.bytes()),
+            Target::Port(port) => self.switch.send(port, leaving.packet),
             Target::Function(to) => {
                 self.inject(leaving.packet, FrameRoute { from, to: Some(to) }, to)
             }
             Target::All => {
-                self.switch.send_up(leaving.packet.bytes());
                 let except = match self.switch.side(from) {
                     Side::Function(number) => Some(number),
                     Side::Uplink => None,
                 };
                 self.spread(&leaving.packet, from, except);
+                self.switch.send_up(leaving.packet);
             }
             Target::Nowhere => {}
         }

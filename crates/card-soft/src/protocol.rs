@@ -5,7 +5,7 @@ use snic_ports::packets::SeenPackets;
 use snic_ports::remote::Run;
 
 /// The version of this protocol: a daemon and a card process of different versions do not talk.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// What is asked of the card process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +97,8 @@ pub struct Observation {
 pub struct PortObservation {
     /// Its name.
     pub name: String,
+    /// How frames cross between the card and the system, in a few words.
+    pub method: String,
     /// Frames that came in.
     pub received: u64,
     /// Bytes that came in.

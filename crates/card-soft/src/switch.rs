@@ -22,6 +22,8 @@ use crate::stations::{Receiver, Stations};
 /// How often the system's counts of what it dropped are taken. They have 32 bits: enough for 71 million
 /// frames a second.
 const DROPS_INTERVAL: Duration = Duration::from_secs(60);
+/// Frames that leave by a port in one call at most.
+pub(crate) const SENT_MAX: usize = 64;
 
 /// Where a port leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +35,21 @@ pub(crate) enum Side {
 struct Slot {
     side: Side,
     port: Box<dyn Port>,
+    /// What leaves with the next [`Switch::flush`].
+    leaving: Vec<Packet>,
     counts: PortObservation,
+}
+
+impl Slot {
+    fn flush(&mut self) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        let sent = self.port.send(&mut self.leaving);
+        self.counts.sent += sent.frames;
+        self.counts.sent_bytes += sent.bytes;
+        self.counts.not_taken += sent.not_taken;
+    }
 }
 
 /// A frame that a port received.
@@ -85,8 +101,9 @@ impl Switch {
     }
 
     pub(crate) fn add(&mut self, side: Side, name: String, port: Box<dyn Port>) {
-        let counts = PortObservation { name, ..PortObservation::default() };
-        self.slots.push(Slot { side, port, counts });
+        let method = port.method().to_owned();
+        let counts = PortObservation { name, method, ..PortObservation::default() };
+        self.slots.push(Slot { side, port, leaving: Vec::with_capacity(SENT_MAX), counts });
     }
 
     /// How many ports there are.
@@ -164,29 +181,31 @@ impl Switch {
         }
     }
 
-    /// Sends a frame by a port, and counts it.
-    pub(crate) fn send(&mut self, port: usize, frame: &[u8]) {
+    /// Sends a frame by a port, with the next [`Switch::flush`] or earlier.
+    pub(crate) fn send(&mut self, port: usize, packet: Packet) {
         let slot = &mut self.slots[port];
-        match slot.port.send(frame) {
-            Ok(()) => {
-                slot.counts.sent += 1;
-                slot.counts.sent_bytes += frame.len() as u64;
-            }
-            Err(_) => slot.counts.not_taken += 1,
+        slot.leaving.push(packet);
+        if slot.leaving.len() >= SENT_MAX {
+            slot.flush();
         }
     }
 
     /// Sends a frame to the network, where there is one.
-    pub(crate) fn send_up(&mut self, frame: &[u8]) {
+    pub(crate) fn send_up(&mut self, packet: Packet) {
         if let Some(port) = self.port_of(Side::Uplink) {
-            self.send(port, frame);
+            self.send(port, packet);
         }
+    }
+
+    /// Hands what leaves to the other sides, and counts it.
+    pub(crate) fn flush(&mut self) {
+        self.slots.iter_mut().for_each(Slot::flush);
     }
 
     /// Counts what the system dropped before the card took it.
     fn count_drops(&mut self) {
         for slot in &mut self.slots {
-            slot.counts.too_slow += u64::from(slot.port.take_drops());
+            slot.counts.too_slow += slot.port.take_drops();
         }
     }
 
@@ -213,14 +232,16 @@ mod tests {
 
     use super::*;
     use crate::FRAME_BYTES_MAX;
+    use crate::ports::Sent;
+    use crate::ports::interface::Interface;
     use crate::ports::system::shorten_queue;
 
     /// A pair of devices; gone with its value.
     struct Pair([String; 2]);
 
     impl Pair {
-        fn new() -> Self {
-            let pair = Self(["a", "b"].map(|end| format!("sq{}{end}", std::process::id())));
+        fn new(name: &str) -> Self {
+            let pair = Self(["a", "b"].map(|end| format!("sq{name}{}{end}", std::process::id())));
             let [near, far] = &pair.0;
             ip(&format!("link add {near} type veth peer name {far}"));
             // Nobody but the test sends.
@@ -256,6 +277,16 @@ mod tests {
 
     #[test]
     fn what_a_full_queue_drops_is_what_was_sent_and_not_read() {
+        check_drops(0);
+    }
+
+    #[test]
+    fn what_a_full_ring_drops_is_what_was_sent_and_not_read() {
+        check_drops(32);
+    }
+
+    /// With a ring of so many places.
+    fn check_drops(places: usize) {
         let is_there = Command::new("ip").arg("-V").output().is_ok();
         if !rustix::process::geteuid().is_root() || !is_there {
             println!("not run: it needs root and ip");
@@ -263,12 +294,14 @@ mod tests {
         }
         // Fewer than the kernel keeps between two devices (netdev_max_backlog, 1,000).
         const SENT: u64 = 500;
-        let pair = Pair::new();
-        let port = |device: &String| format!("interface:{device}").parse().expect("a port");
-        let [near, far] = pair.0.each_ref().map(port);
-        let settings =
-            SoftCardSettings { model: "sim-16".into(), uplink: Some(near), functions: vec![far] };
-        let mut switch = Switch::open(&settings).expect("they are there");
+        let pair = Pair::new(&format!("r{places}"));
+        let [near, far] = pair
+            .0
+            .each_ref()
+            .map(|device| Box::new(Interface::with_ring(device, places).expect("it is there")));
+        let mut switch = Switch::default();
+        switch.add(Side::Uplink, "near".to_owned(), near);
+        switch.add(Side::Function(0), "far".to_owned(), far);
         shorten_queue(switch.fds().next().expect("the uplink")).expect("any length is taken");
         let pool = Pool::new(4, FRAME_BYTES_MAX);
         let mut read = 0;
@@ -276,7 +309,8 @@ mod tests {
             let until = Instant::now() + Duration::from_secs(5);
             // A device that just came up takes the first frames not yet.
             while switch.slots[1].counts.sent < round * SENT && Instant::now() < until {
-                switch.send(1, &FRAME);
+                switch.send(1, pool.copy_of(&FRAME).expect("all came back"));
+                switch.flush();
             }
             let seen = loop {
                 if let Looked::Frame(_) = switch.receive(0, &pool, Timestamp::ZERO) {
@@ -300,6 +334,10 @@ mod tests {
     struct Dropping;
 
     impl Port for Dropping {
+        fn method(&self) -> &'static str {
+            "nothing"
+        }
+
         fn fd(&self) -> Option<BorrowedFd<'_>> {
             None
         }
@@ -308,12 +346,12 @@ mod tests {
             Ok(Received::Nothing)
         }
 
-        fn send(&mut self, _: &[u8]) -> io::Result<()> {
-            Ok(())
+        fn send(&mut self, frames: &mut Vec<Packet>) -> Sent {
+            Sent::each(frames, |_| Ok(()))
         }
 
-        fn take_drops(&mut self) -> u32 {
-            u32::MAX
+        fn take_drops(&mut self) -> u64 {
+            u32::MAX.into()
         }
     }
 

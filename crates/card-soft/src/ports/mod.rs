@@ -1,6 +1,6 @@
 //! Ports: where frames come from and go to.
 
-mod interface;
+pub(crate) mod interface;
 pub(crate) mod system;
 mod tap;
 
@@ -108,8 +108,46 @@ pub(crate) enum Received {
     Nothing,
 }
 
+/// What became of frames that were to be sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Frames that the other side took.
+    pub(crate) frames: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Frames that it did not take: the device is gone or down, or takes no more at the moment.
+    pub(crate) not_taken: u64,
+}
+
+impl Sent {
+    /// Sends frames one after the other, and leaves none.
+    pub(crate) fn each(
+        frames: &mut Vec<Packet>,
+        mut send: impl FnMut(&Packet) -> io::Result<()>,
+    ) -> Self {
+        let mut sent = Self::default();
+        for frame in frames.drain(..) {
+            let taken = send(&frame).is_ok();
+            sent.count(&frame, taken);
+        }
+        sent
+    }
+
+    fn count(&mut self, frame: &Packet, taken: bool) {
+        if taken {
+            self.frames += 1;
+            self.bytes += frame.len() as u64;
+        } else {
+            self.not_taken += 1;
+        }
+    }
+}
+
 /// Where frames come from and go to. No call waits.
 pub(crate) trait Port: Send {
+    /// How frames cross, in a few words, for people.
+    fn method(&self) -> &'static str;
+
     /// What becomes readable when a frame is there.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
@@ -119,15 +157,12 @@ pub(crate) trait Port: Send {
     /// The device is gone.
     fn receive(&mut self, pool: &Pool) -> io::Result<Received>;
 
-    /// Sends a frame.
-    ///
-    /// # Errors
-    /// The device is gone, down, or takes no more at the moment.
-    fn send(&mut self, frame: &[u8]) -> io::Result<()>;
+    /// Sends frames in their order, and leaves none: what is not taken is counted and gone.
+    fn send(&mut self, frames: &mut Vec<Packet>) -> Sent;
 
     /// Frames that the system had for this port and dropped before the card took them, since the last
     /// call; 0 where the system does not say.
-    fn take_drops(&mut self) -> u32 {
+    fn take_drops(&mut self) -> u64 {
         0
     }
 }

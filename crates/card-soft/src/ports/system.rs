@@ -1,15 +1,27 @@
 //! The system calls that make ports: those for which no safe name exists.
 #![allow(unsafe_code, reason = "TUNSETIFF and AF_PACKET have no safe names in rustix or std")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use snic_nts::Packet;
+
+use crate::segments::Offload;
 
 /// A socket buffer that holds what arrives while the card is busy with a large bitstream: 20 ms of
-/// 3 Gbit/s.
+/// 3 Gbit/s. Where there is a ring, only frames that are longer than its places wait here.
 const SOCKET_BUFFER_BYTES: c_int = 8 << 20;
+/// Bytes of a place in a ring: a frame of 1,500 bytes with its headers, and what the kernel says of it.
+const PLACE_BYTES: usize = 2_048;
+/// Bytes that the kernel allocates at once for a ring.
+const BLOCK_BYTES: usize = 64 << 10;
+/// Frames that one call sends at most.
+const CALL_FRAMES_MAX: usize = 64;
 
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -82,8 +94,11 @@ fn set<T>(socket: &impl AsRawFd, level: c_int, option: c_int, value: &T) -> io::
 }
 
 /// A socket for all frames that arrive at an interface, each behind a `virtio_net_hdr`. It sees frames
-/// for other stations too, and none that it sends.
-pub(super) fn open_packet_socket(name: &str) -> io::Result<OwnedFd> {
+/// for other stations too, and none that it sends. `prepare` has it before anything arrives.
+pub(super) fn open_packet_socket<T>(
+    name: &str,
+    prepare: impl FnOnce(&OwnedFd) -> T,
+) -> io::Result<(OwnedFd, T)> {
     let index = index(name)?;
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: takes no pointers. Protocol 0: nothing arrives before the socket is bound.
@@ -104,6 +119,7 @@ pub(super) fn open_packet_socket(name: &str) -> io::Result<OwnedFd> {
     if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &SOCKET_BUFFER_BYTES).is_err() {
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &SOCKET_BUFFER_BYTES)?;
     }
+    let prepared = prepare(&socket);
     // SAFETY: `sockaddr_ll` is plain data, for which all zeros are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as libc::c_ushort;
@@ -113,7 +129,7 @@ pub(super) fn open_packet_socket(name: &str) -> io::Result<OwnedFd> {
     let pointer: *const libc::sockaddr_ll = &raw const address;
     // SAFETY: `address` has as many bytes as are named, and lives across the call.
     check(unsafe { libc::bind(socket.as_raw_fd(), pointer.cast(), bytes) })?;
-    Ok(socket)
+    Ok((socket, prepared))
 }
 
 /// How many frames a packet socket's queue has dropped since the last call; the kernel counts from zero again.
@@ -132,6 +148,185 @@ pub(super) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
         )
     })?;
     Ok(statistics.tp_drops)
+}
+
+/// Sends frames by a packet socket in as few calls as the system lets it be, in their order; `taken` is told of each
+/// whether the system took it.
+pub(super) fn send_all(socket: &OwnedFd, frames: &[Packet], mut taken: impl FnMut(&Packet, bool)) {
+    let mut left = frames;
+    while let Some(first) = left.first() {
+        // Fewer than all: the next one was refused, and the next call says so.
+        let sent = send_some(socket, left).unwrap_or(0);
+        left[..sent].iter().for_each(|frame| taken(frame, true));
+        if sent == 0 {
+            taken(first, false);
+        }
+        left = &left[sent.max(1)..];
+    }
+}
+
+/// How many frames of the first [`CALL_FRAMES_MAX`] one call sent.
+fn send_some(socket: &OwnedFd, frames: &[Packet]) -> io::Result<usize> {
+    let frames = &frames[..frames.len().min(CALL_FRAMES_MAX)];
+    // Nothing is left to the other side: no checksum, no segments.
+    let head = [0_u8; Offload::BYTES];
+    let part = |bytes: &[u8]| libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: `mmsghdr` is plain data, for which all zeros are valid.
+    let mut messages: [libc::mmsghdr; CALL_FRAMES_MAX] = unsafe { std::mem::zeroed() };
+    let mut parts = [[part(&head); 2]; CALL_FRAMES_MAX];
+    for ((message, parts), frame) in messages.iter_mut().zip(&mut parts).zip(frames) {
+        parts[1] = part(frame.bytes());
+        message.msg_hdr.msg_iov = parts.as_mut_ptr();
+        message.msg_hdr.msg_iovlen = parts.len() as _;
+    }
+    // SAFETY: each of the first `frames.len()` messages points to two parts, which point to `head` and to the
+    // bytes of a frame; all of them live across the call, which only reads parts and bytes.
+    let sent = check(unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            messages.as_mut_ptr(),
+            frames.len() as c_uint,
+            libc::MSG_DONTWAIT,
+        )
+    })?;
+    Ok(sent as usize)
+}
+
+/// Frames that arrive at a packet socket, in memory that the kernel writes and the card reads (TPACKET_V2): a frame
+/// costs no call. Each place belongs to the kernel or to the card, as its status word says.
+pub(super) struct ReceiveRing {
+    memory: NonNull<c_void>,
+    places: usize,
+    /// The place of the next frame.
+    next: usize,
+}
+
+// SAFETY: the mapping has no other owner, and is bound to no thread.
+unsafe impl Send for ReceiveRing {}
+
+impl ReceiveRing {
+    /// Gives a packet socket a ring for `places` frames, a multiple of 32. Longer frames than its places hold wait in
+    /// the socket's queue as well ([`RingFrame::is_queued`]).
+    pub(super) fn new(socket: &OwnedFd, places: usize) -> io::Result<Self> {
+        let version = libc::tpacket_versions::TPACKET_V2 as c_int;
+        set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
+        let on: c_int = 1;
+        set(socket, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &on)?;
+        let request = libc::tpacket_req {
+            tp_block_size: BLOCK_BYTES as c_uint,
+            tp_block_nr: (places * PLACE_BYTES / BLOCK_BYTES) as c_uint,
+            tp_frame_size: PLACE_BYTES as c_uint,
+            tp_frame_nr: places as c_uint,
+        };
+        set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        // SAFETY: a new mapping of the length that the ring was just given; no memory of this process is replaced.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                places * PLACE_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                socket.as_raw_fd(),
+                0,
+            )
+        };
+        if memory == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            // Without a ring, frames wait in the queue again.
+            // SAFETY: `tpacket_req` is plain data, for which all zeros are valid.
+            let none: libc::tpacket_req = unsafe { std::mem::zeroed() };
+            set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &none)?;
+            return Err(error);
+        }
+        let memory = NonNull::new(memory).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { memory, places, next: 0 })
+    }
+
+    /// The next frame, if one is there. Its place is the kernel's again when it is dropped.
+    pub(super) fn next(&mut self) -> Option<RingFrame<'_>> {
+        // SAFETY: `next` is less than `places`, and the mapping has `PLACE_BYTES` for each.
+        let place = unsafe { self.memory.cast::<u8>().add(self.next * PLACE_BYTES) };
+        // SAFETY: a place begins with its status word, is aligned to far more than four bytes, and the kernel
+        // writes the word as a whole. The mapping lives as long as `self`.
+        let status = unsafe { AtomicU32::from_ptr(place.as_ptr().cast::<u32>()) };
+        if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: the status says that the place is not the kernel's any more: until the status changes nobody
+        // writes to it, and it begins with this header, which is plain data.
+        let head = unsafe { place.cast::<libc::tpacket2_hdr>().read() };
+        // SAFETY: as above; the slice ends with the borrow of `self`, before which the status does not change.
+        let place = unsafe { std::slice::from_raw_parts(place.as_ptr(), PLACE_BYTES) };
+        self.next = (self.next + 1) % self.places;
+        Some(RingFrame { status, head, place })
+    }
+}
+
+impl Drop for ReceiveRing {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this length and is not used any more.
+        unsafe { libc::munmap(self.memory.as_ptr(), self.places * PLACE_BYTES) };
+    }
+}
+
+/// A frame in a ring.
+pub(super) struct RingFrame<'a> {
+    status: &'a AtomicU32,
+    head: libc::tpacket2_hdr,
+    place: &'a [u8],
+}
+
+impl RingFrame<'_> {
+    /// What is left to do with it.
+    pub(super) fn offload(&self) -> Offload {
+        let end = usize::from(self.head.tp_mac);
+        let head = end.checked_sub(Offload::BYTES).and_then(|start| self.place.get(start..end));
+        Offload::of(head.and_then(|head| head.try_into().ok()).unwrap_or_default())
+    }
+
+    /// The frame, as far as the place holds it.
+    pub(super) fn bytes(&self) -> &[u8] {
+        let start = usize::from(self.head.tp_mac);
+        self.place.get(start..start + self.head.tp_snaplen as usize).unwrap_or_default()
+    }
+
+    /// Whether the place holds all of it.
+    pub(super) fn is_whole(&self) -> bool {
+        self.head.tp_snaplen == self.head.tp_len
+    }
+
+    /// Whether it waits in the socket's queue as a whole.
+    pub(super) fn is_queued(&self) -> bool {
+        self.head.tp_status & libc::TP_STATUS_COPY != 0
+    }
+
+    /// The VLAN tag that the kernel took out of it.
+    pub(super) fn tag(&self) -> Option<VlanTag> {
+        let has = |what: u32| self.head.tp_status & what != 0;
+        let protocol = match has(libc::TP_STATUS_VLAN_TPID_VALID) {
+            true => self.head.tp_vlan_tpid,
+            false => libc::ETH_P_8021Q as u16,
+        };
+        has(libc::TP_STATUS_VLAN_VALID).then_some(VlanTag { protocol, id: self.head.tp_vlan_tci })
+    }
+}
+
+impl Drop for RingFrame<'_> {
+    fn drop(&mut self) {
+        self.status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+    }
+}
+
+/// A VLAN tag: what stands in it, in the order of the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct VlanTag {
+    /// Which kind of tag: 0x8100 for 802.1Q.
+    pub(super) protocol: u16,
+    /// Priority and number.
+    pub(super) id: u16,
 }
 
 /// Makes a socket's queue as short as the system lets it be: a few frames.

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use snic_nts::Pool;
+use snic_nts::{Packet, Pool};
 
-use super::{Port, Received, system};
+use super::{Port, Received, Sent, system};
 use crate::FRAME_BYTES_MAX;
 
 pub(super) struct Tap {
@@ -28,6 +28,10 @@ pub(super) fn is_nothing(error: &io::Error) -> bool {
 }
 
 impl Port for Tap {
+    fn method(&self) -> &'static str {
+        "a read and a write for each frame"
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.device.as_fd())
     }
@@ -55,7 +59,8 @@ impl Port for Tap {
         }
     }
 
-    fn send(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.device.write(frame).map(|_| ())
+    fn send(&mut self, frames: &mut Vec<Packet>) -> Sent {
+        let device = &mut self.device;
+        Sent::each(frames, |frame| device.write(frame.bytes()).map(|_| ()))
     }
 }
