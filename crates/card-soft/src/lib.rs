@@ -17,14 +17,17 @@
 //! reconfiguration are the model's. The card knows registers, regions and images, and no tenant.
 //!
 //! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, what the configured
-//! NTs hold, and 1.5 MiB for each of eight captures. When no buffer is free, a port drops what arrives and counts it;
-//! what the queue of an AF_PACKET socket drops is counted with it.
+//! NTs hold, 1.5 MiB for each of eight captures, and of the kernel's memory a ring of 8 MiB and a queue of at most 8 MiB for each
+//! AF_PACKET port. When no buffer is free, a port drops what arrives and counts it; what the ring of an AF_PACKET socket or
+//! the queue of a TAP device drops is counted with it. A packet allocates nothing.
 
 mod captures;
 mod client;
 mod control;
 mod datapath;
 mod header;
+#[cfg(test)]
+mod hostile;
 mod machine;
 mod poller;
 mod ports;
@@ -41,7 +44,7 @@ pub use control::{SoftCardFailure, serve};
 pub use machine::FRAMES_MAX;
 pub use ports::{InvalidPort, PortSpec};
 pub use process::{CardFolder, Program};
-pub use protocol::{Observation, PortObservation, TaskObservation};
+pub use protocol::{Observation, TaskObservation};
 pub use window::SoftWindow;
 
 /// The largest frame: a jumbo frame with its VLAN tags.

@@ -81,6 +81,7 @@ impl Machine {
     /// Works until nobody can ask for anything any more.
     pub(crate) fn run(mut self, jobs: &Receiver<Job>, poller: &Poller) {
         let mut moved = Instant::now();
+        let mut was_woken = false;
         loop {
             let mut is_busy = self.turn();
             loop {
@@ -95,13 +96,17 @@ impl Machine {
             }
             if is_busy {
                 moved = Instant::now();
+                was_woken = false;
                 continue;
+            }
+            if was_woken {
+                self.switch.clear_errors();
             }
             let has_packets = self.card.packets_in_flight() > 0;
             if has_packets && moved.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
-                poller.wait(if has_packets { STEP } else { REST });
+                was_woken = poller.wait(if has_packets { STEP } else { REST });
             }
         }
     }

@@ -48,8 +48,8 @@ impl Poller {
         Ok(Self { all, bell })
     }
 
-    /// Waits until something is there, or the time is over.
-    pub(crate) fn wait(&self, limit: Duration) {
+    /// Waits until something is there, or the time is over; returns whether something is.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
@@ -57,7 +57,8 @@ impl Poller {
         // One descriptor that stands for all: `poll` waits to the nanosecond, `epoll` to the millisecond.
         let mut fds = [PollFd::new(&self.all, PollFlags::IN)];
         // Interrupted, or a time that ran out: whoever waits looks at everything again.
-        let _ = poll(&mut fds, Some(&limit));
+        let ready = poll(&mut fds, Some(&limit));
         self.bell.silence();
+        ready.is_ok_and(|descriptors| descriptors > 0)
     }
 }

@@ -1,7 +1,7 @@
 //! What daemon and card process say to each other; the frames are those of [`snic_ports::remote`].
 
 use serde::{Deserialize, Serialize};
-use snic_ports::packets::SeenPackets;
+use snic_ports::packets::{PortTraffic, SeenPackets};
 use snic_ports::remote::Run;
 
 /// The version of this protocol: a daemon and a card process of different versions do not talk.
@@ -73,7 +73,7 @@ pub(crate) enum ControlReply {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// By port: the uplink first, if there is one, then the functions.
-    pub ports: Vec<PortObservation>,
+    pub ports: Vec<PortTraffic>,
     /// By DAG and NT.
     pub tasks: Vec<TaskObservation>,
     /// Configurations of DAGs that came into force.
@@ -90,31 +90,6 @@ pub struct Observation {
     pub packets_out: u64,
     /// Packets that were dropped, by the name of the cause.
     pub drops: Vec<(String, u64)>,
-}
-
-/// What went through a port.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortObservation {
-    /// Its name.
-    pub name: String,
-    /// How frames cross between the card and the system, in a few words.
-    pub method: String,
-    /// Frames that came in.
-    pub received: u64,
-    /// Bytes that came in.
-    pub received_bytes: u64,
-    /// Frames that went out.
-    pub sent: u64,
-    /// Bytes that went out.
-    pub sent_bytes: u64,
-    /// Frames that came and are lost because the machine did not keep up: no buffer was free, or the queue
-    /// of an `interface:` port was full. A frame that the kernel merged counts once, as it was in the queue. What
-    /// the queue of a TAP device drops is in that device's own `tx_dropped`.
-    pub too_slow: u64,
-    /// Frames that the system did not take: the device is down or its queue full.
-    pub not_taken: u64,
-    /// Frames that are longer than any may be.
-    pub too_long: u64,
 }
 
 /// What went through an NT of a DAG.

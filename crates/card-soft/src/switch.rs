@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use snic_domain::Timestamp;
 use snic_nts::{Packet, Pool};
+use snic_ports::packets::PortTraffic;
 
 use crate::SoftCardSettings;
 use crate::datapath::Leaving;
 use crate::ports::{Port, Received};
-use crate::protocol::PortObservation;
 use crate::stations::{Receiver, Stations};
 
 /// How often the system's counts of what it dropped are taken. They have 32 bits: enough for 71 million
@@ -37,7 +37,7 @@ struct Slot {
     port: Box<dyn Port>,
     /// What leaves with the next [`Switch::flush`].
     leaving: Vec<Packet>,
-    counts: PortObservation,
+    counts: PortTraffic,
 }
 
 impl Slot {
@@ -102,7 +102,7 @@ impl Switch {
 
     pub(crate) fn add(&mut self, side: Side, name: String, port: Box<dyn Port>) {
         let method = port.method().to_owned();
-        let counts = PortObservation { name, method, ..PortObservation::default() };
+        let counts = PortTraffic { name, method, ..PortTraffic::default() };
         self.slots.push(Slot { side, port, leaving: Vec::with_capacity(SENT_MAX), counts });
     }
 
@@ -202,6 +202,11 @@ impl Switch {
         self.slots.iter_mut().for_each(Slot::flush);
     }
 
+    /// Ports were readable and had no frames.
+    pub(crate) fn clear_errors(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.port.clear_error());
+    }
+
     /// Counts what the system dropped before the card took it.
     fn count_drops(&mut self) {
         for slot in &mut self.slots {
@@ -218,7 +223,7 @@ impl Switch {
     }
 
     /// What went through.
-    pub(crate) fn observe(&mut self) -> Vec<PortObservation> {
+    pub(crate) fn observe(&mut self) -> Vec<PortTraffic> {
         self.count_drops();
         self.slots.iter().map(|slot| slot.counts.clone()).collect()
     }

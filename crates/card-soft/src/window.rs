@@ -3,7 +3,7 @@
 
 use snic_domain::{CardModel, DagUid};
 use snic_ports::card::CardError;
-use snic_ports::packets::{PacketWatch, PacketWindow, SeenPackets, WatchError};
+use snic_ports::packets::{PacketWatch, PacketWindow, PortTraffic, SeenPackets, WatchError};
 use snic_ports::remote::RemoteRegisters as _;
 
 use crate::SoftCardSettings;
@@ -39,10 +39,20 @@ fn unexpected(card: &mut SoftCard, reply: &ControlReply) -> WatchError {
     lost(card.lose(format!("the card's process answered {reply:?}")))
 }
 
-impl PacketWindow for SoftWindow {
-    fn watch(&self, uid: DagUid, bytes: u32) -> Result<Box<dyn PacketWatch>, WatchError> {
+impl SoftWindow {
+    fn connect(&self) -> Result<SoftCard, WatchError> {
         let card = SoftCard::connect(&self.folder, self.model.clone(), &self.settings);
-        let mut card = card.map_err(WatchError::Lost)?;
+        card.map_err(WatchError::Lost)
+    }
+}
+
+impl PacketWindow for SoftWindow {
+    fn ports(&self) -> Result<Vec<PortTraffic>, WatchError> {
+        Ok(self.connect()?.observe().map_err(lost)?.ports)
+    }
+
+    fn watch(&self, uid: DagUid, bytes: u32) -> Result<Box<dyn PacketWatch>, WatchError> {
+        let mut card = self.connect()?;
         let request = ControlRequest::Capture { uid: uid.raw(), bytes };
         match card.call(&request, &[]).map_err(lost)? {
             (ControlReply::Capturing { id }, _) => Ok(Box::new(Capture { card, id })),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use axum::http::StatusCode;
 use axum::routing::get;
+use snic_server::CardLinks;
 use snic_server::shell::ControlPlane;
 use snic_telemetry::{METRICS_INTERVAL, Telemetry};
 use tokio::task::JoinHandle;
@@ -16,9 +17,9 @@ const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Refreshes the metrics that are pushed, until the task is aborted: twice per push interval, so that
 /// no value is pushed twice.
-pub fn keep_fresh(plane: ControlPlane) -> JoinHandle<()> {
+pub fn keep_fresh(plane: ControlPlane, links: CardLinks) -> JoinHandle<()> {
     tokio::spawn(async move {
-        while snic_server::observe::refresh(&plane).await.is_ok() {
+        while snic_server::observe::refresh(&plane, &links).await.is_ok() {
             tokio::time::sleep(METRICS_INTERVAL / 2).await;
         }
     })
@@ -29,11 +30,12 @@ pub async fn start(
     address: SocketAddr,
     telemetry: Arc<Telemetry>,
     plane: ControlPlane,
+    links: CardLinks,
 ) -> Result<JoinHandle<()>> {
     let listener = tokio::net::TcpListener::bind(address);
     let listener = listener.await.with_context(|| format!("telemetry.prometheus: {address}"))?;
     let page = move || async move {
-        match snic_server::observe::refresh(&plane).await {
+        match snic_server::observe::refresh(&plane, &links).await {
             Ok(()) => Ok(([("content-type", FORMAT)], telemetry.exposition())),
             Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
         }

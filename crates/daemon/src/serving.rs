@@ -88,13 +88,15 @@ pub async fn start(
 /// `snicd run`: serves until a signal, then stops cleanly.
 pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let daemon = Daemon::start(settings)?;
-    let mut readers = Vec::new();
+    let links = daemon.links.clone();
+    let mut readers = vec![tokio::spawn(links.clone().keep_ports_fresh())];
     if let Some(address) = settings.telemetry.prometheus {
         let telemetry = Arc::clone(&telemetry);
-        readers.push(metrics::start(address, telemetry, daemon.plane.clone()).await?);
+        let plane = daemon.plane.clone();
+        readers.push(metrics::start(address, telemetry, plane, links.clone()).await?);
     }
     if settings.telemetry.otlp.is_some() {
-        readers.push(metrics::keep_fresh(daemon.plane.clone()));
+        readers.push(metrics::keep_fresh(daemon.plane.clone(), links));
     }
     let link = fleet::start(settings, daemon.plane.clone())?;
     let result = serve(settings, daemon, diagnostics(settings, Some(&telemetry))).await;

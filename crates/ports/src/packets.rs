@@ -104,8 +104,38 @@ pub enum WatchError {
     Lost(String),
 }
 
+/// What went through a port of a card since the card was switched on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortTraffic {
+    /// Its name, as in the settings.
+    pub name: String,
+    /// How frames cross between the card and the system, in a few words.
+    pub method: String,
+    /// Frames that came in.
+    pub received: u64,
+    /// Bytes that came in.
+    pub received_bytes: u64,
+    /// Frames that went out.
+    pub sent: u64,
+    /// Bytes that went out.
+    pub sent_bytes: u64,
+    /// Frames that came and are lost because the machine did not keep up: no buffer was free, or the port's queue was
+    /// full. A frame that the kernel merged counts once, as it was in the queue.
+    pub too_slow: u64,
+    /// Frames that the system did not take: the device is down or its queue full.
+    pub not_taken: u64,
+    /// Frames that are longer than any may be.
+    pub too_long: u64,
+}
+
 /// A card whose packets can be seen.
 pub trait PacketWindow: Send + Sync {
+    /// What went through its ports. It may wait for the card, not for packets.
+    ///
+    /// # Errors
+    /// [`WatchError::Lost`].
+    fn ports(&self) -> Result<Vec<PortTraffic>, WatchError>;
+
     /// Begins to watch a DAG's packets, with the first `bytes` of each. It may wait for the card.
     ///
     /// # Errors

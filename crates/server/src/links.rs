@@ -1,14 +1,19 @@
-//! Card links: facts that an adapter learns when it opens a card and that no register contains. They are
-//! shown to operators and decide nothing.
+//! Card links: facts that an adapter learns when it opens a card and that no register contains, and what went through
+//! the ports of cards that have ports in software. They are shown to operators and decide nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use snic_api::v1;
 use snic_domain::CardId;
-use snic_ports::packets::PacketWindow;
+use snic_ports::packets::{PacketWindow, PortTraffic};
+use snic_telemetry::metrics::{Measured, Reading};
+
+/// How often what went through ports is read.
+const PORTS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a card is connected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,6 +35,24 @@ pub struct CardLinks(Arc<Mutex<BTreeMap<CardId, Known>>>);
 struct Known {
     link: CardLink,
     window: Option<Arc<dyn PacketWindow>>,
+    /// As of the last reading; empty where the card did not answer.
+    ports: Vec<PortTraffic>,
+    /// Frames that were too slow for the machine at the last reading and the one before.
+    too_slow: [u64; 2],
+}
+
+impl Known {
+    /// Replaces what went through the ports; returns how many frames were lost since the last time, where some
+    /// were and none before.
+    fn set_ports(&mut self, ports: Vec<PortTraffic>) -> Option<u64> {
+        let sum = ports.iter().map(|port| port.too_slow).sum();
+        self.ports = ports;
+        let [last, before] = self.too_slow;
+        self.too_slow = [sum, last];
+        // A card that was switched on again counts from zero.
+        let begins = sum > last && last <= before;
+        begins.then_some(sum.saturating_sub(last))
+    }
 }
 
 impl fmt::Debug for Known {
@@ -54,17 +77,86 @@ impl CardLinks {
         self.0.lock().get(card)?.window.clone()
     }
 
-    /// Adds a card's link to its message.
+    /// Adds a card's link and ports to its message.
     pub(crate) fn fill(&self, card: &mut v1::Card) {
-        let id = card.name.strip_prefix("cards/").and_then(|id| CardId::new(id).ok());
-        if let Some(link) = id.and_then(|id| Some(self.0.lock().get(&id)?.link.clone())) {
+        let Some(id) = card.name.strip_prefix("cards/").and_then(|id| CardId::new(id).ok()) else {
+            return;
+        };
+        if let Some(known) = self.0.lock().get(&id) {
+            let link = known.link.clone();
             (card.driver, card.link, card.shell_uuid) = (link.driver, link.link, link.shell);
+            card.ports = known.ports.iter().map(port).collect();
         }
+    }
+
+    /// Reads what went through the ports of all cards each second, for as long as the task lives.
+    pub async fn keep_ports_fresh(self) {
+        loop {
+            tokio::time::sleep(PORTS_INTERVAL).await;
+            let links = self.clone();
+            if tokio::task::spawn_blocking(move || links.read_ports()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Reads what went through the ports of all cards. It waits for them.
+    fn read_ports(&self) {
+        let known = self.0.lock();
+        let windows: Vec<_> =
+            known.iter().filter_map(|(id, of)| Some((id.clone(), of.window.clone()?))).collect();
+        drop(known);
+        for (card, window) in windows {
+            let ports = window.ports().unwrap_or_default();
+            let mut known = self.0.lock();
+            if let Some(frames) = known.get_mut(&card).and_then(|known| known.set_ports(ports)) {
+                tracing::warn!(%card, frames, "the machine is too slow for the card: frames were lost at its ports");
+            }
+        }
+    }
+
+    /// Frames that ports lost, for the metrics.
+    pub(crate) fn readings(&self) -> Vec<Reading> {
+        let known = self.0.lock();
+        let all = known.iter().flat_map(|(card, known)| known.ports.iter().map(move |p| (card, p)));
+        let readings = all.flat_map(|(card, port)| {
+            let causes = [
+                ("TOO_SLOW", port.too_slow),
+                ("NOT_TAKEN", port.not_taken),
+                ("TOO_LONG", port.too_long),
+            ];
+            causes.map(|(cause, frames)| {
+                let of = [
+                    ("card", card.to_string()),
+                    ("port", port.name.clone()),
+                    ("cause", cause.to_owned()),
+                ];
+                Reading::new(Measured::PortLost, frames as f64, of)
+            })
+        });
+        readings.collect()
+    }
+}
+
+fn port(of: &PortTraffic) -> v1::CardPort {
+    v1::CardPort {
+        port: of.name.clone(),
+        method: of.method.clone(),
+        frames_in: of.received,
+        bytes_in: of.received_bytes,
+        frames_out: of.sent,
+        bytes_out: of.sent_bytes,
+        frames_too_slow: of.too_slow,
+        frames_not_taken: of.not_taken,
+        frames_too_long: of.too_long,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use snic_domain::DagUid;
+    use snic_ports::packets::{PacketWatch, WatchError};
+
     use super::*;
 
     #[test]
@@ -80,5 +172,47 @@ mod tests {
         assert_eq!(filled("cards/card1"), "XRT 2.13.0");
         assert_eq!(filled("cards/card0"), "");
         assert_eq!(filled(""), "");
+    }
+
+    /// A card whose only port loses more each time that it is asked, as far as `lost` says.
+    struct Losing {
+        lost: Mutex<Vec<u64>>,
+    }
+
+    impl PacketWindow for Losing {
+        fn ports(&self) -> Result<Vec<PortTraffic>, WatchError> {
+            let lost = self.lost.lock().pop().ok_or(WatchError::Ended)?;
+            let name = "tap:web".to_owned();
+            Ok(vec![PortTraffic { name, too_slow: lost, ..PortTraffic::default() }])
+        }
+
+        fn watch(&self, _: DagUid, _: u32) -> Result<Box<dyn PacketWatch>, WatchError> {
+            Err(WatchError::Ended)
+        }
+    }
+
+    #[test]
+    fn what_ports_lost_is_in_card_and_metrics_until_the_card_is_gone() {
+        let (links, card) = (CardLinks::default(), CardId::new("card0").expect("a label"));
+        links.set_window(card, Arc::new(Losing { lost: Mutex::new(vec![9, 7]) }));
+        for lost in [Some(7), Some(9), None] {
+            links.read_ports();
+            let mut card = v1::Card { name: "cards/card0".into(), ..v1::Card::default() };
+            links.fill(&mut card);
+            assert_eq!(card.ports.first().map(|port| port.frames_too_slow), lost);
+            let readings = links.readings();
+            let slow = readings.iter().find(|reading| {
+                reading.attributes.iter().any(|of| of.value.as_str() == "TOO_SLOW")
+            });
+            assert_eq!(slow.map(|reading| reading.value), lost.map(|lost| lost as f64));
+        }
+    }
+
+    #[test]
+    fn losses_are_told_when_they_begin() {
+        let mut known = Known::default();
+        let ports = |too_slow| vec![PortTraffic { too_slow, ..PortTraffic::default() }];
+        let told = [0, 5, 8, 8, 9, 0, 2].map(|lost| known.set_ports(ports(lost)));
+        assert_eq!(told, [None, Some(5), None, None, Some(1), None, Some(2)]);
     }
 }

@@ -9,17 +9,19 @@ use snic_domain::CardId;
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, fleet_readings, publish};
 
+use crate::links::CardLinks;
 use crate::shell::{ControlPlane, ShellError};
 use crate::wire::cause_word;
 
-/// Updates the metrics that are read from the control plane.
+/// Updates the metrics that are read from the control plane and from cards' ports.
 ///
 /// # Errors
 /// The control plane has ended.
-pub async fn refresh(plane: &ControlPlane) -> Result<(), ShellError> {
+pub async fn refresh(plane: &ControlPlane, links: &CardLinks) -> Result<(), ShellError> {
     let mut all = plane.read(CallerLevel::Health, CallerFlow::Server, readings).await?;
     all.extend(QUEUES.readings());
     all.extend(fleet_readings());
+    all.extend(links.readings());
     publish(all);
     Ok(())
 }

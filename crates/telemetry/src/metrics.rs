@@ -33,6 +33,9 @@ pub enum Measured {
     PacketsOut,
     /// Packets dropped. By card and cause.
     PacketsDropped,
+    /// Frames that a port of a software card lost. By card, port, and `TOO_SLOW` (the machine did not keep up),
+    /// `NOT_TAKEN` or `TOO_LONG`.
+    PortLost,
     /// DAGs. By state.
     Dags,
     /// Bytes offered, before rate limiting. By tenant and DAG.
@@ -79,7 +82,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 27] = [
+const TABLE: [Row; 28] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -93,6 +96,7 @@ const TABLE: [Row; 27] = [
     (Measured::PacketsIn, "snic.card.packets.in", "{packet}", "Packets received", true),
     (Measured::PacketsOut, "snic.card.packets.out", "{packet}", "Packets sent", true),
     (Measured::PacketsDropped, "snic.card.packets.dropped", "{packet}", "Packets dropped", true),
+    (Measured::PortLost, "snic.card.port.lost", "{frame}", "Frames lost at ports", true),
     (Measured::Dags, "snic.dags", "{dag}", "DAGs by state", false),
     (Measured::DagIntended, "snic.dag.intended", "By", "Bytes offered", true),
     (Measured::DagServed, "snic.dag.served", "By", "Bytes served", true),

@@ -196,6 +196,10 @@ impl Port for Interface {
         sent
     }
 
+    fn clear_error(&mut self) {
+        system::clear_error(&self.socket);
+    }
+
     fn take_drops(&mut self) -> u64 {
         // The option is there for each packet socket.
         system::take_drops(&self.socket).unwrap_or_default().into()

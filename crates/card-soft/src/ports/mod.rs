@@ -1,5 +1,6 @@
 //! Ports: where frames come from and go to.
 
+mod drops;
 pub(crate) mod interface;
 pub(crate) mod system;
 mod tap;
@@ -159,6 +160,9 @@ pub(crate) trait Port: Send {
 
     /// Sends frames in their order, and leaves none: what is not taken is counted and gone.
     fn send(&mut self, frames: &mut Vec<Packet>) -> Sent;
+
+    /// The port was readable, and no frame was there: it may have an error that it waits to tell.
+    fn clear_error(&mut self) {}
 
     /// Frames that the system had for this port and dropped before the card took them, since the last
     /// call; 0 where the system does not say.

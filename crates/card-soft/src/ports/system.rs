@@ -51,6 +51,27 @@ pub(super) fn open_tap(name: &str) -> io::Result<File> {
     Ok(tap)
 }
 
+/// The name of a TAP device now, and the network namespace that it is in now. Both may wait for the kernel's locks.
+pub(super) fn find_tap(device: &File) -> io::Result<(String, OwnedFd)> {
+    /// `_IO('T', 227)`, which libc does not have.
+    const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
+    let mut request = request("");
+    // SAFETY: TUNGETIFF writes one `ifreq`, which lives across the call.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    let name = request.ifr_name.iter().take_while(|byte| **byte != 0);
+    let name = name.map(|byte| char::from(*byte as u8)).collect();
+    // SAFETY: takes no pointers.
+    let namespace = check(unsafe { libc::ioctl(device.as_raw_fd(), TUNGETDEVNETNS) })?;
+    // SAFETY: the descriptor was just opened and has no other owner.
+    Ok((name, unsafe { OwnedFd::from_raw_fd(namespace) }))
+}
+
+/// Moves the calling thread into a network namespace.
+pub(super) fn enter_network(namespace: &OwnedFd) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
+}
+
 /// A socket for questions about interfaces.
 fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
@@ -148,6 +169,24 @@ pub(super) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
         )
     })?;
     Ok(statistics.tp_drops)
+}
+
+/// Takes the error that a socket waits to tell, such as that its device is down: until then it counts as readable, and
+/// a ring tells no errors.
+pub(super) fn clear_error(socket: &OwnedFd) {
+    let (mut error, mut bytes): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
+    let pointer: *mut c_int = &raw mut error;
+    // SAFETY: `error` has as many bytes as `bytes` says, and both live across the call. Each socket has the option, so
+    // there is no failure to tell.
+    unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            pointer.cast(),
+            &raw mut bytes,
+        );
+    }
 }
 
 /// Sends frames by a packet socket in as few calls as the system lets it be, in their order; `taken` is told of each

@@ -7,18 +7,21 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use snic_nts::{Packet, Pool};
 
+use super::drops::TapDrops;
 use super::{Port, Received, Sent, system};
 use crate::FRAME_BYTES_MAX;
 
 pub(super) struct Tap {
     device: File,
+    drops: TapDrops,
 }
 
 impl Tap {
     pub(super) fn open(name: &str) -> io::Result<Self> {
         let device = system::open_tap(name)?;
         system::set_up(name)?;
-        Ok(Self { device })
+        let drops = TapDrops::watch(&device)?;
+        Ok(Self { device, drops })
     }
 }
 
@@ -62,5 +65,9 @@ impl Port for Tap {
     fn send(&mut self, frames: &mut Vec<Packet>) -> Sent {
         let device = &mut self.device;
         Sent::each(frames, |frame| device.write(frame.bytes()).map(|_| ()))
+    }
+
+    fn take_drops(&mut self) -> u64 {
+        self.drops.take()
     }
 }

@@ -4,6 +4,7 @@
 //! numbers. A list is an array; a stream is one document per line (JSON) or after each `---` (YAML).
 
 pub mod audit;
+mod card_views;
 pub mod changes;
 pub mod consolidation;
 mod dag_views;

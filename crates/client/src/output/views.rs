@@ -11,6 +11,7 @@ use snic_api::v1::{
 use snic_api::words::EnumWord as _;
 
 use super::Style;
+use super::card_views::port_rows;
 use super::dag_views::{affinity, configurations, drops, packet_sizes, traffic};
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
@@ -415,7 +416,7 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
         format!("{defects} misrouted"),
     ];
     packets.extend(counters.drops.iter().map(|drop| format!("{} {}", drop.packets, drop.cause)));
-    let room = WIDTH - 10;
+    let room = WIDTH - 13;
     let through = [&card.driver, &card.link, &card.shell_uuid].map(String::as_str);
     let through: Vec<&str> = through.into_iter().filter(|text| !text.is_empty()).collect();
     let rows = [
@@ -424,6 +425,7 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
         ("Packets", cut(&packets.join(", "), room)),
         ("Etag", card.etag.clone()),
     ];
+    let rows: Vec<_> = rows.into_iter().chain(port_rows(card, room)).collect();
     let head = properties(style, &rows);
     let left = (HEIGHT - 1).saturating_sub(head.lines().count());
     head + &region_map_within(card, regions, left)

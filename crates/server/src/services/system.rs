@@ -74,7 +74,7 @@ impl SystemService for Services {
     ) -> RpcResult<v1::GetDiagnosticsResponse> {
         caller(&request)?;
         // Refreshes the metrics that are read on demand.
-        crate::observe::refresh(&self.0.plane)
+        crate::observe::refresh(&self.0.plane, &self.0.card_links)
             .await
             .map_err(|_| snic_front::error::shutting_down())?;
         Ok(Response::new(self.0.diagnostics.collect().into()))

@@ -15,7 +15,7 @@ use snic_api::v1::traffic_service_client::TrafficServiceClient;
 use snic_controller::DropCause;
 use snic_domain::{CardId, DagUid, Timestamp};
 use snic_ports::packets::{
-    PacketStep, PacketWatch, PacketWindow, SeenPacket, SeenPackets, WatchError,
+    PacketStep, PacketWatch, PacketWindow, PortTraffic, SeenPacket, SeenPackets, WatchError,
 };
 use tonic::{Code, Status, Streaming};
 
@@ -34,6 +34,10 @@ struct Watch {
 }
 
 impl PacketWindow for Shown {
+    fn ports(&self) -> Result<Vec<PortTraffic>, WatchError> {
+        Ok(Vec::new())
+    }
+
     fn watch(&self, uid: DagUid, bytes: u32) -> Result<Box<dyn PacketWatch>, WatchError> {
         self.asked.lock().push((uid, bytes));
         self.open.fetch_add(1, Ordering::SeqCst);

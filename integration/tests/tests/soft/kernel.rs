@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   sender a0 ═══ a1 ── card: nat -> firewall ── b1 ═══ b0 sink
+//!   sender TAP ──────── card: nat -> firewall ────────── TAP sink
 //!   sender a0 ═══ a1 ── kernel: nftables ─────── b1 ═══ b0 sink
 //! ```
 //!
@@ -14,9 +15,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use snic_bitstream::catalogue;
-use snic_integration::Home;
+use snic_card_soft::Observation;
+use snic_integration::{DaemonProcess, Home};
 
-use crate::rig::{Host, chain, client, dag, missing, observe_card, ready, run, starts, station};
+use crate::rig::{
+    Ending, Host, chain, client, dag, missing, observe_card, ready, run, starts, station,
+};
 
 /// Set for the process that sends: bytes of a datagram's payload (0: IMIX), and milliseconds.
 const SENDER: &str = "SNIC_BENCH_SENDER";
@@ -52,15 +56,17 @@ fn sender() {
     println!("sent={sent}");
 }
 
-/// Two hosts, each behind a pair of devices whose other ends are in this namespace.
-struct Pairs {
+/// Two hosts and their devices: those that something between them forwards from and to.
+struct Hosts {
     sender: Host,
     sink: Host,
+    devices: [String; 2],
 }
 
-impl Pairs {
-    /// The hosts are in networks of their own; each leads everything to the other end of its pair.
-    fn new(name: &str) -> Self {
+impl Hosts {
+    /// Each is behind a pair of devices whose other end is in this namespace. The hosts are in networks of their own; each
+    /// leads everything to the other end of its pair.
+    fn at_pairs(name: &str) -> Self {
         let host = |side: &str, network: u8| {
             let host = Host { namespace: format!("snic-{name}{side}") };
             let (near, far) = (format!("{name}{side}1"), format!("{name}{side}0"));
@@ -77,19 +83,50 @@ impl Pairs {
             run("ip", &format!("link set {near} up"));
             host
         };
-        Self { sender: host("a", 90), sink: host("b", 91) }
+        let (sender, sink) = (host("a", 90), host("b", 91));
+        Self { sender, sink, devices: ["a", "b"].map(|side| format!("{name}{side}0")) }
+    }
+
+    /// Each has a TAP device that a card made.
+    fn at_taps(devices: [String; 2]) -> Self {
+        let [sender, sink] = [(&devices[0], 90), (&devices[1], 91)].map(|(device, network)| {
+            let host = Host::new(device, &format!("10.{network}.0.2/24"));
+            let route = format!("route add default via 10.{network}.0.1");
+            run("ip", &format!("-n {} {route}", host.namespace));
+            host
+        });
+        Self { sender, sink, devices }
+    }
+
+    /// A card routes nothing: the hosts are told each other's Ethernet addresses.
+    fn introduce(&self) {
+        let [inlet, outlet] = &self.devices;
+        let (from, to) = (station(&self.sender, inlet), station(&self.sink, outlet));
+        let know = |host: &Host, line: &str| {
+            run("ip", &format!("-n {} neigh replace {line}", host.namespace))
+        };
+        know(&self.sender, &format!("10.90.0.1 lladdr {to} dev {inlet}"));
+        know(&self.sink, &format!("10.91.0.1 lladdr {from} dev {outlet}"));
+    }
+
+    /// Somebody has the port; what is not read is dropped there.
+    fn listen(&self) -> Ending {
+        let sink = "import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
+                    s.bind(('',4000));time.sleep(9999)";
+        let mut command = self.sink.command("python3 -c");
+        Ending(Some(command.arg(sink).spawn().expect("it starts")))
     }
 
     /// Packets that came to the sink so far, by its kernel.
-    fn arrived(&self, device: &str) -> u64 {
-        let file = format!("cat /sys/class/net/{device}/statistics/rx_packets");
+    fn arrived(&self) -> u64 {
+        let file = format!("cat /sys/class/net/{}/statistics/rx_packets", self.devices[1]);
         let said = self.sink.run(&file);
         String::from_utf8_lossy(&said.stdout).trim().parse().expect("a number")
     }
 
     /// Packets a second that were sent and that came, for datagrams of this size.
-    fn flood(&self, device: &str, bytes: usize) -> (f64, f64) {
-        let before = self.arrived(device);
+    fn flood(&self, bytes: usize) -> (f64, f64) {
+        let before = self.arrived();
         let program = std::env::current_exe().expect("a path");
         let line = format!(
             "taskset -c 0 {} --exact kernel::sender --ignored --nocapture",
@@ -101,7 +138,7 @@ impl Pairs {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let sent = said.split("sent=").nth(1).and_then(|rest| rest.lines().next());
         let sent: f64 = sent.and_then(|text| text.trim().parse().ok()).expect("it says how many");
-        let came = (self.arrived(device) - before) as f64;
+        let came = (self.arrived() - before) as f64;
         (sent / SPAN.as_secs_f64(), came / SPAN.as_secs_f64())
     }
 
@@ -165,6 +202,54 @@ impl KernelRouter {
     }
 }
 
+/// A card between two hosts, on the processor that does not send.
+struct CardRouter {
+    home: Home,
+    _daemon: DaemonProcess,
+    ports: [String; 2],
+    pid: String,
+}
+
+impl CardRouter {
+    /// Its ports are uplink and function.
+    async fn new(ports: [String; 2]) -> Self {
+        let home = Home::new();
+        home.write_soft_settings(&format!("uplink = {:?}\nfunctions = [{:?}]", ports[0], ports[1]));
+        let daemon = home.start().await;
+        let client = client(&home).await;
+        client.register(&catalogue::builtin().expect("the built-in catalogue")).await;
+        client.create_tenant("acme").await.expect("a new tenant");
+        let accept = |protocol: &str| json!({"action": "accept", "protocol": protocol});
+        let spec = chain(&[
+            ("nat", Some(json!({"inside": ["10.90.0.2/32"], "external": ["10.91.0.1"]}))),
+            ("firewall", Some(json!({"rules": [accept("icmp"), accept("udp")]}))),
+        ]);
+        let operation = client.create_dag(&dag(), &spec).await.expect("there is room");
+        client.wait(&operation).await.expect("it becomes ready");
+        client.lead_function(0, &dag()).await.expect("the DAG is there");
+        ready(&client).await;
+        let pid = home.card_pid().expect("it runs").to_string();
+        let pinned = Command::new("taskset").args(["-a", "-c", "-p", "1", &pid]).output();
+        assert!(pinned.expect("taskset starts").status.success());
+        Self { home, _daemon: daemon, ports, pid }
+    }
+
+    /// Nanoseconds of processor time so far.
+    fn processor_time(&self) -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{0}/task/{0}/schedstat", self.pid));
+        let text = text.expect("the card runs");
+        text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
+    }
+
+    fn observe(&self) -> Observation {
+        observe_card(&self.home.card_folder(), &self.ports)
+    }
+}
+
+fn print_load() {
+    println!("load {}", std::fs::read_to_string("/proc/loadavg").expect("Linux").trim());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement of minutes"]
 async fn beside_the_kernel() {
@@ -172,70 +257,48 @@ async fn beside_the_kernel() {
         println!("not run: {why}");
         return;
     }
-    let (kernel, card) = (Pairs::new("snk"), Pairs::new("sno"));
+    let (by_kernel, at_pairs) = (Hosts::at_pairs("snk"), Hosts::at_pairs("sno"));
     let _router = KernelRouter::new("snk");
-
-    let home = Home::new();
-    let ports = ["interface:snob1", "interface:snoa1"].map(str::to_owned);
-    home.write_soft_settings(&format!("uplink = {:?}\nfunctions = [{:?}]", ports[0], ports[1]));
-    let _daemon = home.start().await;
-    let client = client(&home).await;
-    client.register(&catalogue::builtin().expect("the built-in catalogue")).await;
-    client.create_tenant("acme").await.expect("a new tenant");
-    let accept = |protocol: &str| json!({"action": "accept", "protocol": protocol});
-    let spec = chain(&[
-        ("nat", Some(json!({"inside": ["10.90.0.2/32"], "external": ["10.91.0.1"]}))),
-        ("firewall", Some(json!({"rules": [accept("icmp"), accept("udp")]}))),
-    ]);
-    let operation = client.create_dag(&dag(), &spec).await.expect("there is room");
-    client.wait(&operation).await.expect("it becomes ready");
-    client.lead_function(0, &dag()).await.expect("the DAG is there");
-    ready(&client).await;
-    // The card routes nothing: the hosts are told each other's Ethernet addresses.
-    let (sender, sink) = (station(&card.sender, "snoa0"), station(&card.sink, "snob0"));
-    run("ip", &format!("-n snic-snoa neigh replace 10.90.0.1 lladdr {sink} dev snoa0"));
-    run("ip", &format!("-n snic-snob neigh replace 10.91.0.1 lladdr {sender} dev snob0"));
-    let pid = home.card_pid().expect("it runs").to_string();
-    let pinned = Command::new("taskset").args(["-a", "-c", "-p", "1", &pid]).output();
-    assert!(pinned.expect("taskset starts").status.success());
-
-    let _sinks = [&kernel, &card].map(|pairs| {
-        // Somebody has the port; what is not read is dropped there.
-        let sink = "import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
-                    s.bind(('',4000));time.sleep(9999)";
-        let mut command = pairs.sink.command("python3 -c");
-        crate::rig::Ending(Some(command.arg(sink).spawn().expect("it starts")))
-    });
-    let processor_time = || {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat"));
-        let text = text.expect("the card runs");
-        text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).expect("a number")
-    };
-    println!("load {}", std::fs::read_to_string("/proc/loadavg").expect("Linux").trim());
+    let pairs_card = CardRouter::new(["b", "a"].map(|side| format!("interface:sno{side}1"))).await;
+    let taps_card = CardRouter::new(["tap:snqb", "tap:snqa"].map(str::to_owned)).await;
+    let at_taps = Hosts::at_taps(["snqa", "snqb"].map(str::to_owned));
+    at_pairs.introduce();
+    at_taps.introduce();
+    let _sinks = [&by_kernel, &at_pairs, &at_taps].map(Hosts::listen);
+    let cards = [("veth", &at_pairs, &pairs_card), ("TAP", &at_taps, &taps_card)];
+    print_load();
     for bytes in [64, 1_500] {
-        let k = kernel.round_trips(bytes).expect("the kernel answers");
-        let c = card.round_trips(bytes);
-        let c = c
-            .unwrap_or_else(|said| panic!("{said}{:?}", observe_card(&home.card_folder(), &ports)));
-        println!(
-            "round trips with {bytes} B, median / p99: kernel {:.0} / {:.0} us, card {:.0} / {:.0} us",
-            k.0, k.1, c.0, c.1
-        );
+        let (median, late) = by_kernel.round_trips(bytes).expect("the kernel answers");
+        println!("round trips with {bytes} B, median / p99: kernel {median:.0} / {late:.0} us");
+        for (what, hosts, card) in cards {
+            let times = hosts.round_trips(bytes);
+            let times = times.unwrap_or_else(|said| panic!("{said}{:?}", card.observe()));
+            println!("  card at {what} {:.0} / {:.0} us", times.0, times.1);
+        }
     }
     for (what, payload) in [("64 B", 60 - HEADERS), ("IMIX", 0), ("1,500 B", 1_514 - HEADERS)] {
-        let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+        let mut kernel = Vec::new();
+        let mut rates = [Vec::new(), Vec::new()];
+        let mut costs = [Vec::new(), Vec::new()];
         for _ in 0..RUNS {
-            rates[0].push(kernel.flood("snkb0", payload).1);
-            let before = processor_time();
-            let came = card.flood("snob0", payload).1;
-            rates[1].push(came);
-            rates[2].push((processor_time() - before) / (came * SPAN.as_secs_f64()));
+            kernel.push(by_kernel.flood(payload).1);
+            for (at, (_, hosts, card)) in cards.iter().enumerate() {
+                let before = card.processor_time();
+                let came = hosts.flood(payload).1;
+                rates[at].push(came);
+                costs[at].push((card.processor_time() - before) / (came * SPAN.as_secs_f64()));
+            }
         }
-        let [by_kernel, by_card, each] = rates.map(median);
-        println!(
-            "{what}: kernel {by_kernel:.0} packets/s, card {by_card:.0} packets/s ({each:.0} ns of processor each)"
-        );
+        let kernel = median(kernel);
+        println!("{what}: kernel {kernel:.0} packets/s");
+        for (((what, ..), rates), costs) in cards.iter().zip(rates).zip(costs) {
+            let (rate, cost) = (median(rates), median(costs));
+            let part = rate / kernel * 100.0;
+            println!(
+                "  card at {what} {rate:.0} packets/s, {part:.0} %, {cost:.0} ns of processor each"
+            );
+        }
     }
-    println!("{:?}", observe_card(&home.card_folder(), &ports));
-    println!("load {}", std::fs::read_to_string("/proc/loadavg").expect("Linux").trim());
+    cards.iter().for_each(|(_, _, card)| println!("{:?}", card.observe()));
+    print_load();
 }
