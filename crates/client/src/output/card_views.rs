@@ -15,7 +15,7 @@ pub(super) fn port_rows(card: &Card, room: usize) -> Vec<(&'static str, String)>
     let row = |port: &&CardPort| {
         let mut text = format!("{}: {} in, {} out", port.port, port.frames_in, port.frames_out);
         let losses = [
-            (port.frames_too_slow, "lost because the machine is too slow"),
+            (port.frames_too_slow, "lost (machine too slow)"),
             (port.frames_not_taken, "not taken by the system"),
             (port.frames_too_long, "too long"),
         ];
@@ -51,7 +51,7 @@ mod tests {
         };
         let card = Card { ports: (0..6).map(port).collect(), ..Card::default() };
         let rows = port_rows(&card, 60);
-        let lossy = "tap:f5: 10 in, 9 out, 1 lost because the machine is too slow";
+        let lossy = "tap:f5: 10 in, 9 out, 1 lost (machine too slow)";
         assert_eq!(rows[0], ("Port", lossy.to_owned()));
         assert_eq!(rows[1], ("Port", "tap:f0: 10 in, 9 out".to_owned()));
         assert_eq!(rows[4], ("Ports", "2 more".to_owned()));
