@@ -6,6 +6,7 @@ use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{CardModel, CardProfile, DagUid, RegionId, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers, image};
+use snic_ports::generator::LoadReading;
 use snic_tables::DropCause;
 use snic_tables::registers::{
     Address, LOAD_ERROR_BUSY, LOAD_ERROR_PACKETS, LOAD_ERROR_REGION, REGION_DECOUPLE, REGION_RESET,
@@ -15,6 +16,7 @@ use crate::configuration::{Controller, Load, identify};
 use crate::configurator::Configurator;
 use crate::faults::{FaultRng, Faults};
 use crate::frames::{FrameId, Frames};
+use crate::load::LoadMeter;
 use crate::measurement::Measurements;
 use crate::memory::Memory;
 use crate::plane::{Ended, MemoryAccess, Plane, PlaneOptions};
@@ -151,6 +153,34 @@ impl SimCard {
         let now = self.plane.now;
         let generator = Generator::new(source, self.plane.clock(), now, seed)?;
         Ok(SourceId(self.plane.attach(generator)))
+    }
+
+    /// The same for packets that are counted until they end: a load with an end of its own. What became
+    /// of them says [`SimCard::read_load`].
+    ///
+    /// # Errors
+    /// As [`SimCard::attach`].
+    pub fn attach_metered(&mut self, source: TrafficSource) -> Result<SourceId, InvalidSource> {
+        let (seed, now) = (self.rng.next_u64(), self.plane.now);
+        let meter = LoadMeter::new(
+            source.start.max(self.now()),
+            source.stop.unwrap_or(Timestamp::from_nanos(u64::MAX)),
+        );
+        let generator = Generator::new(source, self.plane.clock(), now, seed)?;
+        Ok(SourceId(self.plane.attach_metered(generator, meter)))
+    }
+
+    /// Moves the clock on while no counted source sends: whoever has no time to simulate their packets.
+    pub fn skip_loads(&mut self, cycles: u64) {
+        let until = self.plane.now.saturating_add(cycles);
+        self.plane.silence_metered(until.saturating_add(1));
+        self.run_until(until);
+    }
+
+    /// What became of a source's packets; `None` where nobody counts them.
+    pub fn read_load(&mut self, source: SourceId) -> Option<LoadReading> {
+        let now = self.now();
+        self.plane.meter(source.0).map(|meter| meter.read(now))
     }
 
     /// Who holds the bytes of frames, from now on.

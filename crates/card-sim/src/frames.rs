@@ -93,7 +93,7 @@ pub trait Frames: Any + Send + fmt::Debug {
     fn saw(&mut self, sighting: &Sighting);
 
     /// A frame leaves the card: at the egress, or back to where it came from.
-    fn out(&mut self, frame: FrameId, back: bool);
+    fn out(&mut self, frame: FrameId, back: bool, now: Timestamp);
 
     /// A frame is no more.
     fn gone(&mut self, frame: FrameId, cause: DropCause);

@@ -86,8 +86,11 @@ impl Histogram {
         }
     }
 
-    /// The latency that `rank` packets do not exceed.
-    fn quantile(&self, rank: u64) -> u64 {
+    /// The latency that `rank` packets do not exceed; 0 where there were none.
+    pub(crate) fn quantile(&self, rank: u64) -> u64 {
+        if self.count == 0 {
+            return 0;
+        }
         let mut seen = 0;
         for (bucket, count) in self.buckets.iter().enumerate() {
             seen += count;

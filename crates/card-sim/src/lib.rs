@@ -29,6 +29,7 @@ mod faults;
 mod flows;
 mod frames;
 mod histogram;
+mod load;
 mod measurement;
 mod memory;
 mod plane;
@@ -50,10 +51,11 @@ pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
 pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
 pub use histogram::Latency;
+pub use load::LoadMeter;
 pub use measurement::{DagMeasurement, Measurements};
 pub use plane::{MemoryAccess, PlaneOptions, RegionPace};
 pub use profile::InvalidProfile;
-pub use shared::SharedSimCard;
+pub use shared::{HeldClock, SharedSimCard};
 pub use trace::{PacketOutcome, PacketRecord};
 pub use traffic::{
     Arrivals, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Header, IMIX, InvalidSource, Sizes, TrafficSource,

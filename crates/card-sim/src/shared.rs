@@ -1,5 +1,6 @@
 //! One card in two hands: the thread that owns it as a card, and whoever sends traffic at it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snic_domain::{CardModel, Timestamp};
@@ -13,12 +14,32 @@ use crate::card::SimCard;
 pub struct SharedSimCard {
     model: CardModel,
     card: Arc<Mutex<SimCard>>,
+    /// How many hold the clock.
+    holders: Arc<AtomicUsize>,
+}
+
+/// While it lives, only [`SimCard::run_for`] and [`SimCard::skip_loads`] move the card's clock, and polls do not: packets take time to
+/// simulate, and who polls must not wait for as many as a second brings.
+#[derive(Debug)]
+pub struct HeldClock(Arc<AtomicUsize>);
+
+impl Drop for HeldClock {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl SharedSimCard {
     /// Takes the card.
     pub fn new(card: SimCard) -> Self {
-        Self { model: card.profile().model.clone(), card: Arc::new(Mutex::new(card)) }
+        let (model, holders) = (card.profile().model.clone(), Arc::default());
+        Self { model, card: Arc::new(Mutex::new(card)), holders }
+    }
+
+    /// Keeps polls from moving the clock.
+    pub fn hold_clock(&self) -> HeldClock {
+        self.holders.fetch_add(1, Ordering::SeqCst);
+        HeldClock(Arc::clone(&self.holders))
     }
 
     /// Runs `f` on the card while no other handle does anything: traffic, faults, measurements.
@@ -66,6 +87,9 @@ impl Card for SharedSimCard {
     }
 
     fn poll(&mut self, now: Timestamp) -> Result<(), CardError> {
-        self.lock().poll(now)
+        let mut card = self.lock();
+        let is_held = self.holders.load(Ordering::SeqCst) > 0;
+        let now = if is_held { card.now() } else { now };
+        card.poll(now)
     }
 }

@@ -35,6 +35,8 @@ pub enum Sizes {
     UniformOver(Vec<u32>),
     /// Drawn: sizes and how often each comes beside the others, such as [`IMIX`].
     Mix(Vec<(u32, u32)>),
+    /// One after the other, again and again; at least one.
+    InOrder(Arc<[u32]>),
     /// Those of flows of Facebook's data centres, heavy-tailed: full packets, and the flows' ends.
     Facebook,
 }
@@ -50,6 +52,7 @@ impl Sizes {
             Self::Fixed(bytes) => vec![*bytes],
             Self::Facebook => vec![FRAME_BYTES_MIN],
             Self::UniformOver(sizes) => sizes.clone(),
+            Self::InOrder(sizes) => sizes.to_vec(),
             Self::Mix(parts) => {
                 parts.iter().filter(|(_, share)| *share > 0).map(|(bytes, _)| *bytes).collect()
             }
@@ -256,8 +259,14 @@ impl Generator {
             (Some(_), _) | (None, Sizes::Facebook) => FRAME_BYTES_MAX,
             (None, Sizes::Fixed(bytes)) => *bytes,
             (None, Sizes::UniformOver(sizes)) => sizes.iter().copied().max().unwrap_or(0),
+            (None, Sizes::InOrder(sizes)) => sizes.iter().copied().max().unwrap_or(0),
             (None, Sizes::Mix(parts)) => parts.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
         }
+    }
+
+    /// The next packet is due at this cycle or later.
+    pub(crate) fn not_before(&mut self, cycle: u64) {
+        self.schedule.not_before(cycle);
     }
 
     pub(crate) const fn header(&self) -> &Header {
@@ -302,6 +311,7 @@ impl Generator {
             Sizes::Facebook => self.flows.next(&mut self.rng),
             Sizes::Fixed(bytes) => *bytes,
             Sizes::UniformOver(sizes) => sizes[self.rng.random_range(0..sizes.len())],
+            Sizes::InOrder(sizes) => sizes[(self.sent % sizes.len() as u64) as usize],
             Sizes::Mix(parts) => {
                 let all = parts.iter().map(|(_, share)| u64::from(*share)).sum();
                 draw_part(parts, self.rng.random_range(0..all))

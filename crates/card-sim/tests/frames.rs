@@ -55,7 +55,7 @@ impl Frames for Told {
 
     fn saw(&mut self, _: &Sighting) {}
 
-    fn out(&mut self, _: FrameId, _: bool) {
+    fn out(&mut self, _: FrameId, _: bool, _: Timestamp) {
         self.ended += 1;
     }
 

@@ -20,8 +20,8 @@ use crate::process::CardFolder;
 use crate::protocol::ControlReply;
 use crate::switch::Switch;
 
-/// Connections at once: the daemon's, and those of people who look.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections at once: the daemon's, those of captures and loads, and of people who look.
+const CONNECTIONS_MAX: usize = 24;
 
 /// Why a card process ended.
 #[derive(Debug, thiserror::Error)]

@@ -10,6 +10,7 @@ use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause};
 
 use crate::captures::Captures;
+use crate::loads::{DueFrame, LoadId, Loads};
 use crate::tasks::Tasks;
 
 /// The source and the destination of a frame.
@@ -37,7 +38,12 @@ struct Held {
     way: FrameRoute,
     /// Tells it from all others, for people who watch.
     serial: u64,
+    /// The load that it is of, and since when it is on the card. It leaves by no port.
+    load: Option<(LoadId, Timestamp)>,
 }
+
+/// The route of frames that the card makes: they come in by no port.
+const NO_ROUTE: FrameRoute = FrameRoute { from: usize::MAX, to: None };
 
 /// The frames, and what works on them.
 #[derive(Debug)]
@@ -50,6 +56,7 @@ pub(crate) struct Datapath {
     leaving: VecDeque<Leaving>,
     pub(crate) tasks: Tasks,
     pub(crate) captures: Captures,
+    pub(crate) loads: Loads,
 }
 
 impl Datapath {
@@ -64,14 +71,33 @@ impl Datapath {
             leaving: VecDeque::with_capacity(frames),
             tasks: Tasks::new(pool, random),
             captures: Captures::default(),
+            loads: Loads::default(),
         }
     }
 
     /// Takes a frame in; `None`, with the frame gone, where there is no place.
     pub(crate) fn hold(&mut self, packet: Packet, way: FrameRoute) -> Option<FrameId> {
+        self.place(packet, way, None)
+    }
+
+    /// Takes a frame in that a load made; `None`, with the frame gone, where there is no place.
+    pub(crate) fn hold_made(&mut self, now: Timestamp, due: DueFrame) -> Option<FrameId> {
+        let place = self.place(due.packet, NO_ROUTE, Some((due.load, now)));
+        if place.is_none() {
+            self.loads.dropped(due.load, DropCause::StoreFull);
+        }
+        place
+    }
+
+    fn place(
+        &mut self,
+        packet: Packet,
+        way: FrameRoute,
+        load: Option<(LoadId, Timestamp)>,
+    ) -> Option<FrameId> {
         let at = self.free.pop()?;
         self.serial += 1;
-        self.places[at as usize] = Some(Held { packet, way, serial: self.serial });
+        self.places[at as usize] = Some(Held { packet, way, serial: self.serial, load });
         Some(FrameId(at))
     }
 
@@ -87,13 +113,16 @@ impl Datapath {
     }
 
     /// Keeps what the NT made while a frame passed.
-    fn hold_made(&mut self, way: FrameRoute) {
+    fn hold_emitted(&mut self, way: FrameRoute, load: Option<(LoadId, Timestamp)>) {
         for (direction, packet) in self.tasks.made() {
             let Some(at) = self.free.pop() else { continue };
             self.serial += 1;
             // A frame is shorter than the pool's buffers.
             let bytes = packet.len() as u32;
-            self.places[at as usize] = Some(Held { packet, way, serial: self.serial });
+            self.places[at as usize] = Some(Held { packet, way, serial: self.serial, load });
+            if let Some((load, _)) = load {
+                self.loads.made(load);
+            }
             let back = direction == Direction::Back;
             self.made.push_back(MadeFrame { frame: FrameId(at), bytes, back });
         }
@@ -104,15 +133,16 @@ impl Frames for Datapath {
     fn pass(&mut self, passage: &FrameAtNt) -> Passed {
         let key = (passage.uid.raw(), passage.nt);
         // A branch of a fork that nobody waits for may come after the packet has left.
-        let Some(Held { packet, way, .. }) = &mut self.places[passage.frame.0 as usize] else {
+        let held = &mut self.places[passage.frame.0 as usize];
+        let Some(Held { packet, way, load, .. }) = held else {
             return Passed::On { bytes: passage.bytes };
         };
-        let way = *way;
+        let (way, load) = (*way, *load);
         let Some(verdict) = self.tasks.process(key, packet, passage.now) else {
             return Passed::On { bytes: passage.bytes };
         };
         let bytes = packet.len() as u32;
-        self.hold_made(way);
+        self.hold_emitted(way, load);
         match verdict {
             Verdict::Forward => Passed::On { bytes },
             Verdict::Reply => Passed::Back { bytes },
@@ -131,14 +161,22 @@ impl Frames for Datapath {
         }
     }
 
-    fn out(&mut self, frame: FrameId, back: bool) {
-        if let Some(Held { packet, way, .. }) = self.take(frame) {
-            self.leaving.push_back(Leaving { packet, way, back });
+    fn out(&mut self, frame: FrameId, back: bool, now: Timestamp) {
+        match self.take(frame) {
+            Some(Held { packet, load: Some((load, since)), .. }) => {
+                self.loads.served(load, packet.len(), now.since(since));
+            }
+            Some(Held { packet, way, load: None, .. }) => {
+                self.leaving.push_back(Leaving { packet, way, back });
+            }
+            None => {}
         }
     }
 
-    fn gone(&mut self, frame: FrameId, _cause: DropCause) {
-        self.take(frame);
+    fn gone(&mut self, frame: FrameId, cause: DropCause) {
+        if let Some(Held { load: Some((load, _)), .. }) = self.take(frame) {
+            self.loads.dropped(load, cause);
+        }
     }
 
     fn committed(
@@ -163,5 +201,6 @@ impl Frames for Datapath {
             self.take(FrameId(at));
         }
         self.tasks.clear();
+        self.loads.clear();
     }
 }

@@ -25,9 +25,12 @@ mod captures;
 mod client;
 mod control;
 mod datapath;
+mod frame_patterns;
+mod generator;
 mod header;
 #[cfg(test)]
 mod hostile;
+mod loads;
 mod machine;
 mod poller;
 mod ports;
@@ -41,6 +44,7 @@ mod window;
 
 pub use client::{CardProcess, SoftCard};
 pub use control::{SoftCardFailure, serve};
+pub use generator::SoftGenerator;
 pub use machine::FRAMES_MAX;
 pub use ports::{InvalidPort, PortSpec};
 pub use process::{CardFolder, Program};

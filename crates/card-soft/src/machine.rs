@@ -6,16 +6,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
-use snic_card_sim::SimCard;
+use snic_card_sim::{Header, SimCard};
 use snic_domain::{CardProfile, Timestamp};
 use snic_nts::{Packet, Pool};
 use snic_ports::card::{Buffers as _, Card as _, CardError, Registers as _};
+use snic_ports::generator::GeneratedLoad;
 use snic_ports::remote::{PAYLOAD_BYTES_MAX, to_bytes, to_words};
 use snic_tables::DropCause;
 
 use crate::captures::CAPTURES_MAX;
 use crate::datapath::{Datapath, FrameRoute, Leaving};
 use crate::header::{self, NO_FUNCTION};
+use crate::loads::{LOADS_MAX, LoadId, LoadRefused};
 use crate::poller::Poller;
 use crate::protocol::{ControlReply, ControlRequest, Observation};
 use crate::stations::Receiver as Whom;
@@ -106,7 +108,9 @@ impl Machine {
             if has_packets && moved.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
-                was_woken = poller.wait(if has_packets { STEP } else { REST });
+                let most = if has_packets { STEP } else { REST };
+                let now = self.now();
+                was_woken = poller.wait(self.datapath().loads.due_in(now).unwrap_or(most).min(most));
             }
         }
     }
@@ -129,7 +133,7 @@ impl Machine {
             self.datapath().captures.expire(now);
             self.watch();
         }
-        let mut frames = self.send_leaving();
+        let mut frames = self.send_leaving() + self.generate();
         for port in 0..self.switch.len() {
             for _ in 0..BATCH {
                 match self.switch.receive(port, &self.pool, now) {
@@ -164,6 +168,27 @@ impl Machine {
                 Whom::Unknown => self.inject(packet, FrameRoute { from, to: None }, NO_FUNCTION),
             },
         }
+    }
+
+    /// Makes the frames of loads that are due; says how many.
+    fn generate(&mut self) -> usize {
+        if self.datapath().loads.is_empty() {
+            return 0;
+        }
+        let now = self.card.now();
+        let mut frames = 0;
+        self.datapath().loads.begin_turn(now);
+        let pool = self.pool.clone();
+        while let Some(due) = self.datapath().loads.due(&pool) {
+            frames += 1;
+            let header = Header { dag: Some(due.uid), ..Header::default() };
+            // A frame is shorter than the pool's buffers.
+            let bytes = due.packet.len() as u32;
+            if let Some(frame) = self.datapath().hold_made(now, due) {
+                self.card.inject(frame, &header, bytes);
+            }
+        }
+        frames
     }
 
     /// Hands a frame to the model.
@@ -253,6 +278,16 @@ impl Machine {
                 self.watch();
                 Ok((ControlReply::Done, Vec::new()))
             }
+            ControlRequest::Generate { load } => Ok((self.begin_load(&load), Vec::new())),
+            ControlRequest::ReadLoad { id } => {
+                let now = self.card.now();
+                let read = self.datapath().loads.read(LoadId(id), now);
+                Ok((read.map_or(ControlReply::NoLoad, ControlReply::Load), Vec::new()))
+            }
+            ControlRequest::EndLoad { id } => {
+                self.datapath().loads.end(LoadId(id));
+                Ok((ControlReply::Done, Vec::new()))
+            }
         };
         result.unwrap_or_else(|error| {
             let reply = match error {
@@ -271,6 +306,15 @@ impl Machine {
         self.watch();
         let most = CAPTURES_MAX as u32;
         begun.map_or(ControlReply::TooManyCaptures { most }, |id| ControlReply::Capturing { id })
+    }
+
+    fn begin_load(&mut self, load: &GeneratedLoad) -> ControlReply {
+        let now = self.card.now();
+        match self.datapath().loads.begin(now, load, draw()) {
+            Ok(LoadId(id)) => ControlReply::Generating { id },
+            Err(LoadRefused::TooMany) => ControlReply::TooManyLoads { most: LOADS_MAX as u32 },
+            Err(LoadRefused::Invalid(what)) => ControlReply::InvalidLoad { what },
+        }
     }
 
     /// The model tells each step of a packet while somebody captures.

@@ -1,6 +1,7 @@
 //! What daemon and card process say to each other; the frames are those of [`snic_ports::remote`].
 
 use serde::{Deserialize, Serialize};
+use snic_ports::generator::{GeneratedLoad, LoadReading};
 use snic_ports::packets::{PortTraffic, SeenPackets};
 use snic_ports::remote::Run;
 
@@ -31,6 +32,12 @@ pub(crate) enum ControlRequest {
     Captured { id: u64 },
     /// Nobody asks for this capture any more.
     EndCapture { id: u64 },
+    /// Makes packets for a DAG.
+    Generate { load: GeneratedLoad },
+    /// What became of them?
+    ReadLoad { id: u64 },
+    /// Makes no more.
+    EndLoad { id: u64 },
 }
 
 /// What the card process answers.
@@ -65,6 +72,16 @@ pub(crate) enum ControlReply {
     NoCapture,
     /// What was seen.
     Captured(SeenPackets),
+    /// A load was begun.
+    Generating { id: u64 },
+    /// There are as many loads as the card takes.
+    TooManyLoads { most: u32 },
+    /// The card makes no such packets.
+    InvalidLoad { what: String },
+    /// There is no such load: nobody asked for it for too long, or the card was switched off.
+    NoLoad,
+    /// What became of a load.
+    Load(LoadReading),
     /// The card cannot do that.
     Failed { what: String },
 }

@@ -8,6 +8,7 @@
 
 pub mod card;
 pub mod driver;
+pub mod generator;
 pub mod packets;
 pub mod remote;
 pub mod store;

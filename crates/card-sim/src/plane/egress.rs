@@ -37,15 +37,22 @@ impl Plane {
 
     /// Its first beat goes out.
     fn depart(&mut self, at: u32) {
-        let Packet { uid, bytes, arrived, offered, .. } = self.packets[at];
+        let Packet { uid, bytes, arrived, offered, source, .. } = self.packets[at];
         let beats = u64::from(self.timing.beats(bytes));
         self.egress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         self.stats.served(uid.row(), bytes, [self.now - arrived, self.now - offered]);
+        let (clock, took) = (self.timing.clock, self.now - arrived);
+        if let Some(meter) = self.meter(source) {
+            meter.served(bytes, clock.nanos(took));
+        }
         self.record(at, PacketOutcome::Served);
         self.saw(at, PacketStep::Left);
-        let packet = &self.packets[at];
-        if let (Some(frame), Some(frames)) = (packet.frame(), &mut self.frames) {
-            frames.out(frame, packet.back);
+        let Packet { back, .. } = self.packets[at];
+        if let Some(frame) = self.packets[at].frame() {
+            let now = self.time();
+            if let Some(frames) = &mut self.frames {
+                frames.out(frame, back, now);
+            }
         }
         self.in_flight -= 1;
         self.let_go(at);
@@ -53,7 +60,10 @@ impl Plane {
 
     /// The packet is dropped.
     pub(super) fn drop_packet(&mut self, at: u32, cause: DropCause) {
-        let uid = self.packets[at].uid;
+        let Packet { uid, source, .. } = self.packets[at];
+        if let Some(meter) = self.meter(source) {
+            meter.dropped(cause);
+        }
         let nobody = matches!(cause, DropCause::Unclassified | DropCause::StaleUid);
         self.stats.dropped((!nobody).then_some(uid.row()), cause);
         self.record(at, PacketOutcome::Dropped(cause));

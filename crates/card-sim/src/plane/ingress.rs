@@ -9,6 +9,7 @@ use snic_ports::packets::PacketStep;
 use snic_tables::{ClassifierRow, DagRow, DropCause, NONE};
 
 use super::{Claim, Ingress, NIL, Packet, Plane, Rank, Room, SourceSlot};
+use crate::load::LoadMeter;
 use crate::region::{NEVER, Region};
 use crate::shaper::Verdict;
 use crate::traffic::{Generator, Header};
@@ -34,10 +35,48 @@ impl Ingress {
 impl Plane {
     /// Gives a source a place; says which.
     pub(crate) fn attach(&mut self, generator: Generator) -> u32 {
-        self.sources.push(SourceSlot { generation: 0, generator: Some(Box::new(generator)) });
+        let generator = Some(Box::new(generator));
+        self.sources.push(SourceSlot { generation: 0, generator, meter: None });
         let source = self.sources.len() as u32 - 1;
         self.schedule_source(source, self.now);
         source
+    }
+
+    /// The same, and counts what becomes of its packets. Takes the place of one that was counted and has
+    /// ended, if there is one.
+    pub(crate) fn attach_metered(&mut self, generator: Generator, meter: LoadMeter) -> u32 {
+        let is_over = |slot: &SourceSlot| {
+            let is_quiet = slot.meter.as_ref().is_some_and(|meter| meter.under_way() == 0);
+            slot.generator.is_none() && is_quiet
+        };
+        let source = self.sources.iter().position(is_over);
+        let source = source.unwrap_or_else(|| {
+            self.sources.push(SourceSlot { generation: 0, generator: None, meter: None });
+            self.sources.len() - 1
+        });
+        let slot = &mut self.sources[source];
+        (slot.generator, slot.meter) = (Some(Box::new(generator)), Some(Box::new(meter)));
+        self.schedule_source(source as u32, self.now);
+        source as u32
+    }
+
+    /// Has no counted source send before `until`.
+    pub(crate) fn silence_metered(&mut self, until: u64) {
+        for source in 0..self.sources.len() as u32 {
+            let slot = &mut self.sources[source as usize];
+            let Some(generator) = slot.generator.as_mut().filter(|_| slot.meter.is_some()) else {
+                continue;
+            };
+            generator.not_before(until);
+            slot.generation = slot.generation.wrapping_add(1);
+            self.ingress.waiting.remove(source);
+            self.schedule_source(source, until);
+        }
+    }
+
+    /// Who counts a source's packets.
+    pub(crate) fn meter(&mut self, source: u32) -> Option<&mut LoadMeter> {
+        self.sources.get_mut(source as usize)?.meter.as_deref_mut()
     }
 
     /// Takes a source away; says how many packets it sent, if it was there.
@@ -135,9 +174,13 @@ impl Plane {
 
     /// Puts a source's packet on the wire.
     fn send(&mut self, source: u32) {
-        let Some(generator) = &mut self.sources[source as usize].generator else { return };
+        let slot = &mut self.sources[source as usize];
+        let Some(generator) = &mut slot.generator else { return };
         let sequence = generator.sent as u32;
         let bytes = generator.send(self.now);
+        if let Some(meter) = &mut slot.meter {
+            meter.offered(bytes);
+        }
         let beats = u64::from(self.timing.beats(bytes));
         let bits = u64::from(bytes) * 8;
         self.ingress.port.serve_beats(self.now, bits, beats);

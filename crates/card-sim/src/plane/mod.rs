@@ -38,6 +38,7 @@ use snic_tables::{DropCause, NONE, RowKey, Table};
 
 use crate::banks::{Bank, Banks};
 use crate::frames::Frames;
+use crate::load::LoadMeter;
 use crate::measurement::Stats;
 use crate::region::{NEVER, Region};
 use crate::shaper::Limiter;
@@ -254,6 +255,8 @@ struct Queue {
 struct SourceSlot {
     generation: u16,
     generator: Option<Box<Generator>>,
+    /// Where somebody counts what becomes of its packets. Its place is used again when they have ended.
+    meter: Option<Box<LoadMeter>>,
 }
 
 #[derive(Debug)]
@@ -396,8 +399,12 @@ impl Plane {
         }
         *self = fresh;
         for source in 0..self.sources.len() as u32 {
-            if let Some(generator) = &mut self.sources[source as usize].generator {
+            let slot = &mut self.sources[source as usize];
+            if let Some(generator) = &mut slot.generator {
                 generator.classified = None;
+            }
+            if let Some(meter) = &mut slot.meter {
+                meter.power_lost();
             }
             self.schedule_source(source, self.now);
         }

@@ -63,7 +63,7 @@ impl Plane {
     }
 
     /// The card's time.
-    fn time(&self) -> Timestamp {
+    pub(super) fn time(&self) -> Timestamp {
         Timestamp::from_nanos(self.clock().nanos(self.now))
     }
 

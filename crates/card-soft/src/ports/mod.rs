@@ -2,12 +2,14 @@
 
 mod drops;
 pub(crate) mod interface;
+mod stream;
 pub(crate) mod system;
 mod tap;
 
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +18,11 @@ use snic_nts::{Packet, Pool};
 /// The longest name of a network interface that Linux takes.
 const NAME_BYTES_MAX: usize = 15;
 
-/// Which port: `tap:NAME` makes a TAP device, `interface:NAME` takes an interface that is there.
+/// The longest path of a unix socket that Linux takes.
+const PATH_BYTES_MAX: usize = 107;
+
+/// Which port: `tap:NAME` makes a TAP device, `interface:NAME` takes an interface that is there, `unix:PATH` makes a
+/// socket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PortSpec {
@@ -25,6 +31,9 @@ pub enum PortSpec {
     /// An interface of this machine, such as a veth end or a physical port, through AF_PACKET. It should
     /// have no addresses: this machine's own network would answer too.
     Interface(String),
+    /// A unix socket at this absolute path, which the card makes. A host connects to it and sends each
+    /// frame behind its length.
+    Unix(PathBuf),
 }
 
 /// A text that names no port.
@@ -32,15 +41,16 @@ pub enum PortSpec {
 #[error(
     "{0:?} is not a port; allowed: tap:NAME for a TAP device that the card makes, interface:NAME for an \
      interface that is there, each with a name of 1 to {NAME_BYTES_MAX} characters without spaces, \
-     slashes and colons"
+     slashes and colons, and unix:PATH for a socket, with an absolute path of up to {PATH_BYTES_MAX} bytes"
 )]
 pub struct InvalidPort(pub String);
 
 impl PortSpec {
-    /// The name of the device.
+    /// The name of the device, or the path of the socket.
     pub fn device(&self) -> &str {
         match self {
             Self::Tap(name) | Self::Interface(name) => name,
+            Self::Unix(path) => path.to_str().unwrap_or_default(),
         }
     }
 
@@ -52,6 +62,7 @@ impl PortSpec {
         match self {
             Self::Tap(name) => Ok(Box::new(tap::Tap::open(name)?)),
             Self::Interface(name) => Ok(Box::new(interface::Interface::open(name)?)),
+            Self::Unix(path) => Ok(Box::new(stream::Stream::open(path)?)),
         }
     }
 }
@@ -67,6 +78,9 @@ impl FromStr for PortSpec {
             && name != ".."
             && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:%".contains(&byte));
         match kind {
+            "unix" if name.starts_with('/') && name.len() <= PATH_BYTES_MAX => {
+                Ok(Self::Unix(name.into()))
+            }
             "tap" if is_name => Ok(Self::Tap(name.to_owned())),
             "interface" if is_name => Ok(Self::Interface(name.to_owned())),
             _ => Err(invalid()),
@@ -79,6 +93,7 @@ impl fmt::Display for PortSpec {
         match self {
             Self::Tap(name) => write!(f, "tap:{name}"),
             Self::Interface(name) => write!(f, "interface:{name}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -177,13 +192,15 @@ mod tests {
 
     #[test]
     fn ports_are_read_as_they_are_written() {
-        for text in ["tap:web0", "interface:eth1.100", "tap:a"] {
+        for text in ["tap:web0", "interface:eth1.100", "tap:a", "unix:/run/snic/a b:c"] {
             assert_eq!(text.parse::<PortSpec>().expect(text).to_string(), text);
         }
         let long = format!("tap:{}", "x".repeat(16));
-        for text in
-            ["", "tap", "tap:", "eth0", "tap:a b", "tap:a/b", "vhost:a", "tap:..", "tap:%d", &long]
-        {
+        let far = format!("unix:/{}", "x".repeat(107));
+        for text in [
+            "unix:a", &far, "", "tap", "tap:", "eth0", "tap:a b", "tap:a/b", "vhost:a", "tap:..",
+            "tap:%d", &long,
+        ] {
             let error = text.parse::<PortSpec>().expect_err(text).to_string();
             assert!(error.contains("allowed: tap:NAME"), "{error}");
         }
