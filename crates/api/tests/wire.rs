@@ -123,7 +123,7 @@ fn the_services_are_these() {
         ("OrchestrationService", 6),
         ("SystemService", 4),
         ("TenantService", 6),
-        ("TrafficService", 1),
+        ("TrafficService", 2),
     ];
     assert_eq!(methods, expected.map(|(name, count)| (name.to_owned(), count)));
 }
@@ -134,7 +134,7 @@ fn methods_keep_to_the_conventions() {
         let name = method.name();
         assert!(method.input_type().ends_with(&format!(".{name}Request")), "{name}");
         assert!(method.output_type().ends_with(&format!(".{name}Response")), "{name}");
-        let sends = ["Watch", "Download"].iter().any(|verb| name.starts_with(verb));
+        let sends = ["Watch", "Download", "Run"].iter().any(|verb| name.starts_with(verb));
         assert_eq!(method.server_streaming(), sends, "{name}");
         assert_eq!(method.client_streaming(), name.starts_with("Upload"), "{name}");
     }
@@ -170,6 +170,8 @@ fn requests_have_the_standard_fields() {
             | "WatchTenantsRequest" => &["resume_revision"],
             // Packets are not kept, so there is nothing to resume from.
             "WatchPacketsRequest" => &["name"],
+            // The run is the call, so to send it again is to run again.
+            "RunTrafficRequest" => &["name"],
             _ if name.starts_with("Watch") => &["parent", "resume_revision"],
             "RecommendBitstreamsRequest" => &["card"],
             // The header has the request's id.
@@ -222,6 +224,8 @@ fn every_change_can_be_repeated_and_guarded() {
         "Recommend",
         "Download",
         "Heartbeat",
+        // The run is the call: it ends with it.
+        "RunTraffic",
         "WhoAmI",
         "CheckAccess",
     ];

@@ -69,6 +69,7 @@ fn each_role_may_what_the_page_says_and_no_more() {
         ("tenant/acme/bob", "CreateDag", web, false),
         ("tenant/acme/bob", "DeleteDag", web, false),
         ("tenant/acme/bob", "WatchPackets", web, false),
+        ("tenant/acme/bob", "RunTraffic", web, false),
         ("tenant/acme/bob", "UploadBitstream", "bitstreams/acme.x", false),
         ("tenant/acme/dan", "GetDag", web, false),
         ("tenant/globex/bob", "GetDag", "tenants/globex/dags/web", false),

@@ -158,7 +158,8 @@ pub const TABLE: &[Row] = &[
     row("/snic.control.v1.TenantService/ListTenants", Operator, Short),
     change("/snic.control.v1.TenantService/UpdateTenant", Operator, Short),
     row("/snic.control.v1.TenantService/WatchTenants", Operator, Stream),
-    // Changes nothing, but it is recorded who watches packets.
+    // What happens to a DAG's packets is recorded: who sends some, and, though it changes nothing, who watches.
+    change("/snic.control.v1.TrafficService/RunTraffic", Anyone, Stream),
     change("/snic.control.v1.TrafficService/WatchPackets", Anyone, Stream),
 ];
 

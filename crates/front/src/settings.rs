@@ -111,6 +111,10 @@ pub struct Limits {
     pub packet_watches_max: usize,
     /// Watches of packets of one caller.
     pub packet_watches_per_caller_max: usize,
+    /// Runs of traffic at once.
+    pub traffic_runs_max: usize,
+    /// Runs of traffic of one caller.
+    pub traffic_runs_per_caller_max: usize,
     /// How long a request's message may take to arrive, in addition to the time for its bytes.
     pub message_arrival: Duration,
     /// Slowest rate of a request's message in bytes per second: after N bytes it may have taken
@@ -157,6 +161,8 @@ impl Default for Limits {
             batches_per_caller_max: 1,
             packet_watches_max: 8,
             packet_watches_per_caller_max: 2,
+            traffic_runs_max: 8,
+            traffic_runs_per_caller_max: 2,
             message_arrival: Duration::from_secs(5),
             message_bytes_per_second_min: 256 << 10,
             message_bytes_max: 1 << 20,

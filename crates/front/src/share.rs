@@ -195,6 +195,12 @@ impl Places {
         Self::new("watches of packets", total, guaranteed, per_caller)
     }
 
+    /// Places for runs of traffic, which take a card's port and a processor.
+    pub fn traffic_runs(total: usize, per_caller: usize) -> Self {
+        let guaranteed = [0, 25, 0, 25, 0, 0, 0];
+        Self::new("runs of traffic", total, guaranteed, per_caller)
+    }
+
     /// Places for connections.
     pub fn connections(total: usize, per_caller: usize) -> Self {
         let guaranteed = [0, 15, 15, 25, 5, 10, 0];

@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use snic_api::v1;
 use snic_domain::CardId;
+use snic_ports::generator::TrafficGenerator;
 use snic_ports::packets::{PacketWindow, PortTraffic};
 use snic_telemetry::metrics::{Measured, Reading};
 
@@ -35,6 +36,7 @@ pub struct CardLinks(Arc<Mutex<BTreeMap<CardId, Known>>>);
 struct Known {
     link: CardLink,
     window: Option<Arc<dyn PacketWindow>>,
+    generator: Option<Arc<dyn TrafficGenerator>>,
     /// As of the last reading; empty where the card did not answer.
     ports: Vec<PortTraffic>,
     /// Frames that were too slow for the machine at the last reading and the one before.
@@ -75,6 +77,16 @@ impl CardLinks {
     /// The source from which a card's packets can be watched, if there is one.
     pub(crate) fn window(&self, card: &CardId) -> Option<Arc<dyn PacketWindow>> {
         self.0.lock().get(card)?.window.clone()
+    }
+
+    /// Sets what makes a card's packets.
+    pub fn set_generator(&self, card: CardId, generator: Arc<dyn TrafficGenerator>) {
+        self.0.lock().entry(card).or_default().generator = Some(generator);
+    }
+
+    /// What makes a card's packets, if anything does.
+    pub(crate) fn generator(&self, card: &CardId) -> Option<Arc<dyn TrafficGenerator>> {
+        self.0.lock().get(card)?.generator.clone()
     }
 
     /// Adds a card's link and ports to its message.

@@ -250,7 +250,7 @@ pub(crate) fn not_here(path: &str) -> Status {
         Some("ClassificationService") => ("classification rules", ASK_THE_HOST),
         Some("FairnessService") => ("shares over time", ASK_THE_HOST),
         Some("EventService") => ("events", "replicas write theirs to their logs"),
-        Some("TrafficService") => ("captures", ASK_THE_HOST),
+        Some("TrafficService") => ("captures and runs of traffic", ASK_THE_HOST),
         Some("AuditService") => ("audit log to read", "replicas write theirs to `audit_dir`"),
         Some("AuthorizationService") => ("authorization policies", ASK_THE_HOST),
         Some("SystemService") => ("maintenance mode and backups", "back up etcd and the images"),

@@ -48,7 +48,7 @@ asks! {
         DiagnoseDagRequest, ExplainDagRequest, GetBitstreamRequest, GetCardRequest, GetDagRequest, GetFairnessRequest,
         GetNtTypeRequest, GetOperationRequest, GetRegionRequest, GetRuleRequest, GetTenantRequest,
         LoadRoleRequest, RemoveCardRequest, ReplaceCardRequest, ResetRegionRequest,
-        RetryBitstreamRequest, UncordonCardRequest, UndrainRegionRequest, WaitOperationRequest,
+        RetryBitstreamRequest, RunTrafficRequest, UncordonCardRequest, UndrainRegionRequest, WaitOperationRequest,
         WatchPacketsRequest;
     card => NamedResource::named: RecommendBitstreamsRequest;
     parent => NamedResource::below: ListBindingsRequest, ListDagsRequest, ListRegionsRequest,

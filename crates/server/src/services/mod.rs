@@ -20,6 +20,7 @@ mod rules;
 mod system;
 mod tenants;
 mod traffic;
+mod traffic_run;
 mod watching;
 
 use std::sync::Arc;
@@ -65,6 +66,7 @@ struct Shared {
     uploads: Places,
     batches: Places,
     packet_watches: Places,
+    traffic_runs: Places,
     /// What takes a thread for more than a moment.
     workshop: Workshop,
     /// One search of a card at a time: it takes a processor for some milliseconds.
@@ -98,6 +100,10 @@ impl Services {
             packet_watches: Places::packet_watches(
                 settings.front.limits.packet_watches_max,
                 settings.front.limits.packet_watches_per_caller_max,
+            ),
+            traffic_runs: Places::traffic_runs(
+                settings.front.limits.traffic_runs_max,
+                settings.front.limits.traffic_runs_per_caller_max,
             ),
             workshop: Workshop::new(WORKSHOP_THREADS),
             searches: Semaphore::new(1),

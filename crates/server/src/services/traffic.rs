@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::traffic_run::TrafficStream;
 use super::{RpcResult, Services, absent, stopped};
 use crate::wire;
 
@@ -82,6 +83,16 @@ impl TrafficService for Services {
             drop(place);
         });
         Ok(Response::new(ReceiverStream::new(messages)))
+    }
+
+    type RunTrafficStream = TrafficStream;
+
+    async fn run_traffic(
+        &self,
+        request: Request<v1::RunTrafficRequest>,
+    ) -> RpcResult<Self::RunTrafficStream> {
+        let caller = caller(&request)?;
+        self.start_traffic(caller, request.into_inner()).await
     }
 }
 
@@ -196,7 +207,7 @@ impl Watched {
 }
 
 /// Runs work that may wait for a card.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
     // It fails only where the work panicked or the runtime stops.
@@ -211,7 +222,7 @@ fn packet_bytes(asked: u32) -> Result<u32, ApiError> {
     Err(ApiError::in_field(ErrorReason::InvalidField, "packet_bytes_max", rule))
 }
 
-fn invalid_state(name: &DagName, text: &str) -> ApiError {
+pub(super) fn invalid_state(name: &DagName, text: &str) -> ApiError {
     ApiError::new(ErrorReason::InvalidState, text).precondition("STATE", name, text)
 }
 

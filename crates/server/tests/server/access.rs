@@ -324,6 +324,11 @@ fn of_dags(method: &str) -> Option<Vec<Probe>> {
             let request = v1::WatchPacketsRequest { name: name(), ..Default::default() };
             vec![probe_dag(request.encode_to_vec())]
         }
+        "RunTraffic" => {
+            let request =
+                v1::RunTrafficRequest { name: name(), rate_bps: 1_000_000, ..Default::default() };
+            vec![probe_dag(request.encode_to_vec())]
+        }
         "WatchDags" => {
             let request = v1::WatchDagsRequest { parent: parent(), ..Default::default() };
             vec![probe(TENANT.0, TENANT.1, request)]

@@ -25,5 +25,6 @@ mod repeats;
 mod rig;
 mod rules;
 mod traffic;
+mod traffic_run;
 mod watching;
 mod web;

@@ -73,6 +73,7 @@ pub const MATRIX: &[Expected] = &[
     read("/snic.control.v1.DagService/ExplainDag", TENANTS),
     read("/snic.control.v1.DagService/DiagnoseDag", TENANTS),
     read("/snic.control.v1.DagService/WatchDags", TENANTS),
+    change("/snic.control.v1.TrafficService/RunTraffic", TENANTS),
     change("/snic.control.v1.TrafficService/WatchPackets", TENANTS),
     change("/snic.control.v1.NetworkTaskService/CreateNtType", TENANTS),
     change("/snic.control.v1.NetworkTaskService/DeleteNtType", TENANTS),
