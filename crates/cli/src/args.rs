@@ -33,7 +33,9 @@ use snic_client::output::Format;
 use snic_dagfile::quantity;
 pub use system::{BackupFile, MaintenanceCommand};
 pub use tenant::{TenantCommand, TenantLimits};
-pub use traffic::{CaptureOptions, TraceOptions, Until};
+pub use traffic::{
+    CaptureOptions, HeaderOptions, PacketChoice, RunOptions, TraceOptions, TrafficCommand, Until,
+};
 pub use vm::*;
 
 const EXIT_CODES: &str =
@@ -129,6 +131,9 @@ pub enum Command {
     Capture(CaptureOptions),
     /// Measure how long a DAG's packets take in each part of a software card
     Trace(TraceOptions),
+    /// Send packets that a card makes through a DAG
+    #[command(subcommand)]
+    Traffic(TrafficCommand),
     /// Print who changed what, and denied requests
     Audit(AuditQuery),
     /// Print who you are, and what you may do

@@ -14,6 +14,7 @@ mod restore;
 mod secrets;
 mod serving;
 mod settings;
+mod simulated;
 mod soft;
 mod store;
 mod systemd;

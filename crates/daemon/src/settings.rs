@@ -224,8 +224,8 @@ pub enum Driver {
 }
 
 /// Ports of a software card: `tap:NAME` for a TAP device that the card makes, `interface:NAME` for an
-/// interface that is there, such as a veth end. Opening them needs the capability `CAP_NET_ADMIN`, and
-/// `CAP_NET_RAW` for interfaces.
+/// interface that is there, such as a veth end, and `unix:PATH` for a unix socket that the card makes. Opening the
+/// first two needs the capability `CAP_NET_ADMIN`, and `CAP_NET_RAW` for interfaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Soft {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::with_profiles;
-use snic_card_soft::{CardFolder, Program, SoftCard, SoftWindow};
+use snic_card_soft::{CardFolder, Program, SoftCard, SoftGenerator, SoftWindow};
 use snic_domain::{CardModel, CardProfile};
 use snic_ports::card;
 use snic_server::CardLink;
@@ -61,6 +61,11 @@ pub fn launcher(
 /// Through what a card's packets are seen.
 pub fn window(launcher: &SoftCardLauncher, profile: &CardProfile) -> SoftWindow {
     SoftWindow::new(launcher.place.clone(), profile.model.clone(), launcher.settings.clone())
+}
+
+/// Through what a card makes packets.
+pub fn generator(launcher: &SoftCardLauncher, profile: &CardProfile) -> SoftGenerator {
+    SoftGenerator::new(launcher.place.clone(), profile, launcher.settings.clone())
 }
 
 /// Opens a card: the process that is there, or a new one.

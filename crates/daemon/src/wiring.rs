@@ -10,9 +10,8 @@ use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::Controller;
-use snic_domain::{CardId, CardProfile};
+use snic_domain::CardId;
 use snic_front::authorization::Authorization;
-use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
@@ -20,9 +19,10 @@ use snic_server::{CardLink, CardLinks};
 
 use crate::policies::{self, AuthorizationFiles, Policies};
 use crate::settings::{CardSettings, Driver, Settings};
+use crate::simulated::SimGenerator;
 use crate::store::{self, Adopted};
 use crate::xrt::RoleCheck;
-use crate::{serving, soft, xrt};
+use crate::{serving, simulated as sim, soft, xrt};
 
 /// How often to check whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
@@ -187,19 +187,23 @@ fn slot(
     let deadlines = Deadlines::of(&profile);
     let (open, prepare_role): (Open, PrepareRole) = match card.driver {
         Driver::Sim => {
-            let sim = SimCard::new(profile.clone(), card.seed)
+            let made = SimCard::new(profile.clone(), card.seed)
                 .with_context(|| format!("card {}", card.id))?;
-            let shared = SharedSimCard::new(sim);
+            let shared = SharedSimCard::new(made);
             simulated.insert(card.id.clone(), shared.clone());
             let (driver, link) = ("simulated".to_owned(), "in the daemon".to_owned());
             links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });
-            (open_simulated(shared, profile), no_role("a simulated"))
+            let generator = SimGenerator::new(shared.clone(), &profile);
+            links.set_generator(card.id.clone(), Arc::new(generator));
+            (sim::open(shared, profile), no_role("a simulated"))
         }
         Driver::Soft => {
             let soft = card.soft.clone().unwrap_or_default();
             let launcher = soft::launcher(&soft, card, settings)
                 .with_context(|| format!("card {}", card.id))?;
             links.set_window(card.id.clone(), Arc::new(soft::window(&launcher, &profile)));
+            let generator = soft::generator(&launcher, &profile);
+            links.set_generator(card.id.clone(), Arc::new(generator));
             let (id, links) = (card.id.clone(), links.clone());
             let open = move || {
                 let (card, link) = soft::open(&launcher, &profile)?;
@@ -255,13 +259,4 @@ fn open_through_xrt(
         Ok(())
     };
     (Box::new(open), Box::new(prepare))
-}
-
-fn open_simulated(shared: SharedSimCard, profile: CardProfile) -> Open {
-    Box::new(move || {
-        let mut card = shared.clone();
-        card.with(SimCard::reopen);
-        card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
-        Ok((Box::new(card), profile.clone()))
-    })
 }

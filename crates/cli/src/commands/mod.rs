@@ -6,6 +6,7 @@ mod auth;
 mod batch;
 mod bitstream;
 mod bundle;
+mod capture_file;
 mod card;
 mod context;
 mod dag;
@@ -24,6 +25,7 @@ mod system;
 mod tenant;
 mod trace;
 mod traffic;
+mod traffic_run;
 mod vm;
 mod wait;
 
@@ -32,7 +34,7 @@ use std::time::Duration;
 use clap::CommandFactory as _;
 use serde_json::json;
 
-use crate::args::{Cli, Command, Global, Guard};
+use crate::args::{Cli, Command, Global, Guard, TrafficCommand};
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::names;
@@ -118,6 +120,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Capture(options) => traffic::capture(session, options).await,
         Command::Trace(options) => traffic::trace(session, options).await,
+        Command::Traffic(TrafficCommand::Run(options)) => traffic_run::run(session, *options).await,
         Command::Audit(query) => audit::run(session, query).await,
         Command::Auth(command) => auth::run(session, command).await,
         Command::Maintenance(command) => system::maintenance(session, command).await,

@@ -4,6 +4,7 @@
 //! card, and does through the public API what an operator and tenants would do by hand.
 
 mod client;
+mod hosts;
 mod net;
 mod report;
 mod traffic;
@@ -39,7 +40,7 @@ const VALID_LEFT: Duration = Duration::from_secs(30 * 24 * 3_600);
 #[derive(Debug, clap::Args)]
 pub struct QuickstartOptions {
     /// Folder for the store, certificates and contexts; created if missing
-    /// [default: snic-quickstart in the user's data folder, with --net snic-quickstart-net]
+    /// [default: snic-quickstart in the user's data folder, with --hosts or --net snic-quickstart-hosts or -net]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Loopback address and port to listen on; port 0 picks a free port
@@ -54,18 +55,34 @@ pub struct QuickstartOptions {
     /// Make two network namespaces with a software card between them, and print what to try; needs root
     #[arg(long)]
     net: bool,
+    /// Run two hosts inside this process that exchange real packets through a software card
+    #[arg(long, conflicts_with = "net")]
+    hosts: bool,
     /// Exit when everything is printed, instead of at Ctrl-C
     #[arg(long)]
     exit: bool,
 }
 
-fn default_folder(has_net: bool) -> Result<PathBuf> {
+fn default_folder(options: &QuickstartOptions) -> Result<PathBuf> {
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
     let base = data.filter(|path| path.is_absolute()).or_else(home);
-    Ok(base
-        .context("neither XDG_DATA_HOME nor HOME is set; choose a folder with --dir")?
-        .join(if has_net { "snic-quickstart-net" } else { "snic-quickstart" }))
+    Ok(base.context("neither XDG_DATA_HOME nor HOME is set; choose a folder with --dir")?.join(
+        match options {
+            QuickstartOptions { net: true, .. } => "snic-quickstart-net",
+            QuickstartOptions { hosts: true, .. } => "snic-quickstart-hosts",
+            _ => "snic-quickstart",
+        },
+    ))
+}
+
+/// The card that a quick start of this kind shows.
+fn card(options: &QuickstartOptions, data_dir: &Path) -> Result<CardSettings> {
+    match options {
+        QuickstartOptions { net: true, .. } => Ok(net::Net::card()),
+        QuickstartOptions { hosts: true, .. } => hosts::Hosts::card(data_dir),
+        _ => Ok(CardSettings::simulated()),
+    }
 }
 
 /// The identities that the quick start uses.
@@ -85,28 +102,28 @@ macro_rules! say {
 /// Runs the quick start until it is told to stop.
 pub async fn run(options: QuickstartOptions) -> Result<()> {
     let began = Instant::now();
-    let dir = options.dir.clone().map_or_else(|| default_folder(options.net), Ok)?;
+    let dir = options.dir.clone().map_or_else(|| default_folder(&options), Ok)?;
     // Absolute, because the contexts name files in it and are used from any folder.
     let dir = std::path::absolute(&dir).with_context(|| format!("find {}", dir.display()))?;
     let catalogue = if options.net { net::catalogue() } else { catalogue::builtin() };
     let catalogue = catalogue.context("read the built-in catalogue")?;
+    let data_dir = dir.join("store");
     let mut settings = Settings {
-        data_dir: dir.join("store"),
+        cards: vec![card(&options, &data_dir)?],
+        data_dir,
         listen: Listen { tcp: Some(options.listen), ..Listen::default() },
-        cards: vec![CardSettings::simulated()],
         // Browsers have no certificate yet, so the page uses a key.
         web: Web { listen: Some(options.web), insecure_plaintext: true },
         // The test images below are not signed.
         signatures: Signatures { allow_unsigned: true, ..Signatures::default() },
         ..Settings::default()
     };
-    if options.net {
-        settings.cards = vec![net::Net::card()];
-    }
     say!("snic quick start in {}", dir.display());
     // First, because it fails where another quick start uses the folder: its certificates must stay.
     let net = options.net.then(|| net::Net::prepare(&settings)).transpose()?;
     let daemon = Daemon::start(&settings)?;
+    // Behind it, because its card goes with it: that of another quick start in this folder must stay.
+    let mut hosts = options.hosts.then(|| hosts::Hosts::prepare(&settings)).transpose()?;
     let identities = identities(&dir, &mut settings, &catalogue)?;
     let server = serving::start(&settings, &daemon, serving::diagnostics(&settings, None)).await?;
     let port = server.port().context("the daemon listens on TCP")?;
@@ -122,6 +139,11 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
     let tour = async {
         if let Some(net) = &net {
             say!("\n{}", net.tour(port, &identities, &catalogue).await?);
+            say!("{}", farewell(&contexts, &[]));
+            return anyhow::Ok(());
+        }
+        if let Some(hosts) = &mut hosts {
+            say!("\n{}", hosts.tour(port, &identities, &catalogue).await?);
             say!("{}", farewell(&contexts, &[]));
             return anyhow::Ok(());
         }
@@ -347,6 +369,7 @@ fn farewell(contexts: &Path, dags: &[Dag]) -> String {
          \x20 snicctl card get card0\n\
          \x20 snicctl region list\n\
          \x20 snicctl dag explain {dag}\n\
+         \x20 snicctl traffic run --dag {dag} --rate 1Gbps --size imix --for 5s\n\
          \x20 snicctl --context acme dag list\n",
         contexts.display()
     )

@@ -187,7 +187,7 @@ fn is_running(place: &CardFolder) -> bool {
 }
 
 /// Ends the card's process, if it runs.
-fn kill(place: &CardFolder) {
+pub(super) fn kill(place: &CardFolder) {
     let path: &Path = &place.pid();
     let Ok(file) = File::open(path) else { return };
     if file.try_lock().is_ok() {
