@@ -45,7 +45,9 @@ words! {
     "HEALTH_" v1::card::Health;
     "KIND_" v1::event::Kind;
     "LIMITER_" v1::fairness::Limiter;
+    "MEMORY_KIND_" v1::MemoryKind;
     "PLACE_" v1::chain_state::Place;
+    "PROCESSOR_KIND_" v1::ProcessorKind;
     "REGION_KIND_" v1::RegionKind;
     "RESOURCE_" v1::shortage::Resource;
     "SCHEME_" v1::fairness_policy::Scheme;

@@ -1,12 +1,14 @@
 //! The card as its host sees it, on top of the data plane.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{CardModel, CardProfile, DagUid, RegionId, Timestamp};
 use snic_ports::card::{Buffers, Card, CardError, Registers, image};
 use snic_ports::generator::LoadReading;
+use snic_processors::NicModel;
 use snic_tables::DropCause;
 use snic_tables::registers::{
     Address, LOAD_ERROR_BUSY, LOAD_ERROR_PACKETS, LOAD_ERROR_REGION, REGION_DECOUPLE, REGION_RESET,
@@ -20,6 +22,7 @@ use crate::load::LoadMeter;
 use crate::measurement::Measurements;
 use crate::memory::Memory;
 use crate::plane::{Ended, MemoryAccess, Plane, PlaneOptions};
+use crate::processors::Processors;
 use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
 use crate::states::Wrapper;
@@ -100,6 +103,20 @@ impl SimCard {
             profile,
         };
         card.draw_boot_id();
+        Ok(card)
+    }
+
+    /// A card that runs NTs as programs on the processors of this model, as it was measured.
+    ///
+    /// # Errors
+    /// As [`SimCard::new`]: the profile has to be one of a card.
+    pub fn with_processors(
+        profile: CardProfile,
+        seed: u64,
+        model: Arc<NicModel>,
+    ) -> Result<Self, InvalidProfile> {
+        let mut card = Self::new(profile, seed)?;
+        card.plane.set_processors(Processors::new(model));
         Ok(card)
     }
 
@@ -344,13 +361,15 @@ impl SimCard {
         if let Some(rows) = self.plane.banks.commit(version, hangs) {
             self.plane.rows_changed(&rows);
             let configurations = self.configurator.committed();
+            self.plane.start_programs(&rows, &configurations);
             self.plane.tell_dags(&rows, &configurations);
         }
     }
 
     pub(crate) fn configure(&mut self) {
         let buffer = self.memory.buffer(self.configurator.buffer());
-        self.configurator.take(buffer);
+        let plane = &self.plane;
+        self.configurator.take(buffer, |bytes| plane.can_start(bytes));
     }
 
     pub(crate) fn control_region(&mut self, number: u8, value: u32) {

@@ -53,10 +53,11 @@ impl Configurator {
         (self.buffer[1] as u64) << 32 | self.buffer[0] as u64
     }
 
-    /// Takes what is in the buffer, if it is what the host says.
-    pub(crate) fn take(&mut self, buffer: Option<Arc<[u8]>>) {
+    /// Takes what is in the buffer, if it is what the host says and the card can do it.
+    pub(crate) fn take(&mut self, buffer: Option<Arc<[u8]>>, can: impl Fn(&[u8]) -> bool) {
         let bytes = buffer.and_then(|buffer| Some(buffer.get(..self.bytes as usize)?.into()));
-        let is_whole = |bytes: &Arc<[u8]>| tag(bytes) == self.tag && entries(bytes).is_ok();
+        let is_whole =
+            |bytes: &Arc<[u8]>| tag(bytes) == self.tag && entries(bytes).is_ok() && can(bytes);
         let has_room = self.waiting.len() < WAITING_MAX;
         self.status = match bytes.filter(is_whole).filter(|_| has_room) {
             Some(bytes) => {

@@ -33,6 +33,7 @@ mod load;
 mod measurement;
 mod memory;
 mod plane;
+mod processors;
 mod profile;
 mod region;
 mod registers;

@@ -48,7 +48,7 @@ pub(crate) fn check(profile: &CardProfile) -> Result<(), InvalidProfile> {
     if p.packet_store < ByteSize::from_bytes(u64::from(FRAME_BYTES_MAX)) {
         return wrong("packet_store", p.packet_store.to_string(), "must hold the largest frame");
     }
-    if p.configuration_bytes_per_second == 0 {
+    if p.configuration_bytes_per_second == 0 && !p.regions.is_empty() {
         return wrong("configuration_bytes_per_second", "0".into(), "nothing could be loaded");
     }
     if p.core < p.scheduler_pass || p.core.get() > CORE_CYCLES_MAX {
@@ -58,11 +58,11 @@ pub(crate) fn check(profile: &CardProfile) -> Result<(), InvalidProfile> {
         let reason = "must be 1 to 127: a credit row has seven bits";
         return wrong("credits_initial", p.credits_initial.to_string(), reason);
     }
-    if p.regions.is_empty() || p.regions.len() > REGIONS_MAX {
+    if p.regions.is_empty() && p.processors.is_empty() || p.regions.len() > REGIONS_MAX {
         return wrong(
             "regions",
             p.regions.len().to_string(),
-            "must be 1 to 32: the crossbar has no port for another",
+            "must be 1 to 32, or none where it has processors: the crossbar has no port for another",
         );
     }
     Ok(())

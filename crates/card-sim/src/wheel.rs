@@ -63,6 +63,21 @@ pub(crate) enum Event {
         /// Which region.
         region: u8,
     },
+    /// A memory has received a packet for a program.
+    Received {
+        /// Which packet.
+        packet: u32,
+    },
+    /// A thread is done with a packet.
+    Ran {
+        /// Which packet.
+        packet: u32,
+    },
+    /// A packet has left a program.
+    Passed {
+        /// Which packet.
+        packet: u32,
+    },
     /// A packet stands before the egress port.
     Out {
         /// Which packet.

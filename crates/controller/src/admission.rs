@@ -20,9 +20,11 @@ use snic_planner::{Effort, Ledger, PlanCatalogue, PlanRequest, plan_within};
 
 use crate::card_choice::{CardWishes, fill_rank, first_place};
 use crate::memory_use::{MemoryAllowance, OverMemory, pages_of};
+use crate::mixed_cards::{Answer, are_mixed, best_place};
 use crate::protocol::{Admission, AdmissionPolicy, CardOrder, Choice, ControlError, Preemption};
 use crate::records::Placement;
 use crate::rows::{RowPool, rows_short};
+use crate::thread_use::ThreadAllowance;
 
 /// At most this many DAGs of a card are asked to give burst capacity back: those that borrow most. Each
 /// costs two plans on the controller's thread. All of them together, and those that spare somebody, have the
@@ -76,6 +78,8 @@ pub(crate) struct Candidate<'a> {
     pub wishes: &'a CardWishes,
     /// On which ones its tenant is within its quota of memory.
     pub memory: &'a MemoryAllowance,
+    /// How many threads its tenant may have for it.
+    pub threads: ThreadAllowance,
 }
 
 /// Why a DAG is not admitted.
@@ -160,7 +164,16 @@ pub(crate) fn decide(
         let place = effort.share(count - at, |part| Scratch::new(trial).place(part));
         (rank(trial.card), place)
     });
-    let refusal = match first_place(order, places) {
+    let found = if are_mixed(trials.iter().map(|trial| trial.card.ledger)) {
+        let model = |trial: &Trial<'_>| trial.card.ledger.profile().model.clone();
+        let answers = trials.iter().zip(places);
+        let answers =
+            answers.map(|(trial, (rank, place))| Answer { model: model(trial), rank, place });
+        best_place(answers.collect())
+    } else {
+        first_place(order, places)
+    };
+    let refusal = match found {
         Ok(choice) => return Ok(Admission { choice, preempt: Vec::new() }),
         Err(refusal) => refusal,
     };
@@ -244,6 +257,7 @@ impl<'a> Scratch<'a> {
         let Candidate { name, dag, serving, withdrawn, .. } = *self.trial.candidate;
         let request = PlanRequest { name, dag, previous: serving.map(|serving| &serving.mapping) };
         let plan = plan_within(&self.ledger, self.trial.catalogue, &request, effort)?;
+        self.trial.candidate.threads.check(&plan.mapping)?;
         check_guaranteed(self.trial.policy, self.trial.card, dag.bandwidth())?;
         let card = self.trial.card.id;
         let mut rows = RowPool::clone(&self.rows);
@@ -381,6 +395,7 @@ mod tests {
                 withdrawn: None,
                 wishes: &CardWishes::default(),
                 memory: &MemoryAllowance::unlimited(),
+                threads: ThreadAllowance::unlimited(),
             };
             decide(
                 &[self.plan()],
@@ -486,6 +501,7 @@ mod tests {
             withdrawn: None,
             wishes: &CardWishes::default(),
             memory: &MemoryAllowance::unlimited(),
+            threads: ThreadAllowance::unlimited(),
         };
         for order in [CardOrder::Pack, CardOrder::Spread, CardOrder::Headroom] {
             let on = |cards: &[CardPlan<'_>]| {
@@ -518,6 +534,7 @@ mod tests {
                     withdrawn: None,
                     wishes: &CardWishes::default(),
                     memory: &MemoryAllowance::unlimited(),
+                    threads: ThreadAllowance::unlimited(),
                 };
                 let plans: Vec<CardPlan<'_>> = cards.iter().map(Card::plan).collect();
                 let rules = AdmissionRules { order, ..AdmissionRules::default() };
@@ -549,6 +566,7 @@ mod tests {
                 withdrawn: None,
                 wishes: &CardWishes::default(),
                 memory: &MemoryAllowance::unlimited(),
+                threads: ThreadAllowance::unlimited(),
             };
             let plan = CardPlan { guaranteed: gbps(guaranteed), ..card.plan() };
             let rules = AdmissionRules { policy, ..AdmissionRules::default() };

@@ -26,6 +26,7 @@ use crate::memory_use::{MemoryAllowance, pages_of};
 use crate::protocol::{Admission, BatchPlan, CardOrder, Choice, ControlError, Preemption};
 use crate::records::Placement;
 use crate::rows::RowPool;
+use crate::thread_use::ThreadAllowance;
 
 /// A step of a plan does not fit the cards any more: they have changed since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +109,8 @@ pub(crate) struct OfTenant {
     pub sites: Sites,
     /// On which cards it is within its quota of memory.
     pub memory: MemoryAllowance,
+    /// How many threads it may have.
+    pub threads: ThreadAllowance,
 }
 
 /// Copies of the cards, on which steps are tried one after the other.
@@ -121,6 +124,8 @@ pub(crate) struct Board<'a> {
     sites: Sites,
     /// On which ones the tenant is within its quota of memory.
     memory: MemoryAllowance,
+    /// How many threads it may have.
+    threads: ThreadAllowance,
 }
 
 impl<'a> Board<'a> {
@@ -131,8 +136,8 @@ impl<'a> Board<'a> {
         rules: AdmissionRules,
         of_tenant: OfTenant,
     ) -> Self {
-        let OfTenant { sites, memory } = of_tenant;
-        Self { cards, catalogue, rules, sites, memory }
+        let OfTenant { sites, memory, threads } = of_tenant;
+        Self { cards, catalogue, rules, sites, memory, threads }
     }
 
     /// Gives a new DAG its place, as the controller would.
@@ -155,6 +160,8 @@ impl<'a> Board<'a> {
         }
         let (to, pages) = (Some(&admission.choice.card), pages_of(self.catalogue, dag.spec()));
         self.memory.check(to, &pages).map_err(|_| Outdated)?;
+        let mapping = &admission.choice.plan.mapping;
+        self.threads.check(mapping).map_err(|_| Outdated)?;
         admission.preempt.iter().try_for_each(|preemption| self.preempt(preemption))?;
         let (catalogue, policy) = (self.catalogue, self.rules.policy);
         let card = &mut self.cards[at];
@@ -163,6 +170,7 @@ impl<'a> Board<'a> {
         card.guaranteed += dag.bandwidth();
         self.sites.settle(name, affinity, &admission.choice.card);
         self.memory.settle(to, &pages);
+        self.threads.settle(mapping);
         Ok(())
     }
 
@@ -366,7 +374,9 @@ impl Planning<'_> {
         let wishes = self.board.sites.wishes(name, &dag.spec().card_affinity);
         let (serving, withdrawn) = (None, None);
         let memory = &self.board.memory;
-        let candidate = Candidate { name, dag, serving, withdrawn, wishes: &wishes, memory };
+        let threads = self.board.threads;
+        let candidate =
+            Candidate { name, dag, serving, withdrawn, wishes: &wishes, memory, threads };
         let cards: Vec<CardPlan<'_>> = self.board.cards.iter().map(CardCopy::plan).collect();
         let decided = decide(&cards, &self.of.catalogue, self.of.rules, &candidate, &Effort::new())
             .map_err(|rejection| rejection.into_error(dag, || self.of.why_no_card.clone()))

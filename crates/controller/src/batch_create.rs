@@ -13,6 +13,7 @@ use crate::placement;
 use crate::protocol::{Admission, BatchPlan, ControlError, DagBatch, Reply};
 use crate::quotas;
 use crate::state::Core;
+use crate::thread_use::ThreadAllowance;
 use crate::tx::Tx;
 use crate::work;
 
@@ -39,7 +40,9 @@ fn of_tenant(core: &Core, batch: &DagBatch) -> OfTenant {
     let specs = || batch.dags.iter().map(|new| &new.spec);
     let sites = Sites::of(placement::sites(core, &batch.tenant), specs());
     let memory = core.registry.memory_allowance(&batch.tenant, None, specs());
-    OfTenant { sites, memory }
+    let limit = quotas::threads_max(core, &batch.tenant);
+    let used = quotas::threads_used(core.dags.of_tenant(&batch.tenant));
+    OfTenant { sites, memory, threads: ThreadAllowance::new(limit, used) }
 }
 
 /// Copies of some of the cards, by id.

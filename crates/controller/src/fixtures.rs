@@ -47,6 +47,7 @@ pub(crate) fn profile(regions: usize) -> CardProfile {
         region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea { bytes: ByteSize::ZERO, bytes_per_second: 1 },
         regions: vec![region; regions],
+        processors: Vec::new(),
     }
 }
 

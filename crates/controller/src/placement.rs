@@ -10,11 +10,13 @@ use crate::card::{Booking, CardMachine};
 use crate::card_choice::{CardWishes, Site, fill_rank, first_place};
 use crate::dags::{DagEntry, ReplacedPlacement};
 use crate::memory_use::MemoryAllowance;
+use crate::mixed_cards::{Answer, are_mixed, best_place};
 use crate::protocol::{Admission, Choice, ControlError};
 use crate::records::{Placement, regions_of};
 use crate::state::Core;
+use crate::thread_use::ThreadAllowance;
 use crate::tx::Tx;
-use crate::{admission, classification, contents, forgotten, work};
+use crate::{admission, classification, contents, forgotten, quotas, work};
 
 /// What becomes of the placement that a new one replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,13 +65,23 @@ pub(crate) fn choose_from(
     let rank = |id: &CardId, card: &CardMachine| (!card.is_ready(), is_over(id), wishes.unmet(id));
     cards.sort_by_cached_key(|(id, card)| (rank(id, card), fill_rank(order, card.ledger())));
     let (effort, count) = (Effort::new(), cards.len());
+    let is_mixed = are_mixed(cards.iter().map(|(_, card)| card.ledger()));
+    let models: Vec<_> = match is_mixed {
+        true => cards.iter().map(|(_, card)| card.profile().model.clone()).collect(),
+        false => Vec::new(),
+    };
     let places = (0..).zip(cards).map(|(at, (id, card))| {
         let request = PlanRequest { name, dag, previous: previous.map(|p| &p.mapping) };
         let place =
             effort.share(count - at, |part| plan_within(card.ledger(), catalogue, &request, part));
         (rank(id, card), place.map(|plan| Choice { card: id.clone(), plan }))
     });
-    let found = first_place(order, places);
+    let found = if is_mixed {
+        let answers = models.into_iter().zip(places);
+        best_place(answers.map(|(model, (rank, place))| Answer { model, rank, place }).collect())
+    } else {
+        first_place(order, places)
+    };
     core.planning.planned(&effort);
     found.map_err(|refusal| match refusal {
         Some(refusal) => refusal.into(),
@@ -100,6 +112,12 @@ fn memory_allowance(core: &Core, name: &DagName, spec: &DagSpec) -> MemoryAllowa
     core.registry.memory_allowance(&name.tenant, before, std::iter::once(spec))
 }
 
+/// How many threads a tenant may have for a DAG, new or changed. Time O(DAGs of the tenant).
+fn thread_allowance(core: &Core, name: &DagName) -> ThreadAllowance {
+    let others = core.dags.of_tenant(&name.tenant).filter(|entry| entry.name() != name);
+    ThreadAllowance::new(quotas::threads_max(core, &name.tenant), quotas::threads_used(others))
+}
+
 /// Decides about a DAG that is new or changed, changing nothing.
 pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission, ControlError> {
     let entry = core.dags.get(name);
@@ -120,6 +138,7 @@ pub(crate) fn decide(core: &Core, name: &DagName, dag: &Dag) -> Result<Admission
             withdrawn: entry.and_then(DagEntry::gives_way),
             wishes: &wishes,
             memory: &memory_allowance(core, name, dag.spec()),
+            threads: thread_allowance(core, name),
         },
     )
 }
@@ -140,6 +159,7 @@ pub(crate) fn decide_on(
             withdrawn: None,
             wishes: &CardWishes::only(card),
             memory: &memory_allowance(core, name, dag.spec()),
+            threads: thread_allowance(core, name),
         },
     )
 }

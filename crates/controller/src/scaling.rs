@@ -184,6 +184,9 @@ fn carry_out(
 /// it would have to stop because its state is in a region that it would leave.
 fn plan_for(core: &Core, name: &DagName, to: Bandwidth) -> Option<(Dag, Choice)> {
     let entry = core.dags.known(name);
+    if entry.desired().is_some_and(|now| !now.mapping.programs.is_empty()) {
+        return None; // Threads are not borrowed.
+    }
     let mut spec = entry.spec().clone();
     spec.bandwidth = round_up_to_kbps(to).min(DAG_BANDWIDTH_MAX);
     let dag = Dag::new(spec).ok()?;

@@ -37,8 +37,9 @@ fn serving<'a>(core: &Core, entry: &'a DagEntry) -> Option<&'a Placement> {
     }
     let can_serve = |p: &Placement| {
         let card = core.cards.known(&p.mapping.card);
-        // A firewall without its rules would let everything pass.
-        card.is_loaded(p) && (card.configures() || p.spec.configurations() == 0)
+        // A firewall without its rules would let everything pass; programs are told by configuration.
+        let is_told = p.spec.configurations() > 0 || !p.mapping.programs.is_empty();
+        card.is_loaded(p) && (card.configures() || !is_told)
     };
     let name = entry.name();
     entry.placements().find(|p| can_serve(p) && residency::contexts_resident(core, name, p))
@@ -98,6 +99,9 @@ fn move_pages(
 
 /// The spaces that a placement needs.
 pub(crate) fn page_needs(core: &Core, name: &DagName, placement: &Placement) -> BTreeSet<PageNeed> {
+    if !placement.mapping.programs.is_empty() {
+        return BTreeSet::new(); // Programs have memories of their own.
+    }
     let tenant = core.registry.tenant(&name.tenant).map_or(0, |record| record.number);
     let nts = placement.spec.nodes.iter().filter_map(|node| core.registry.nt(&node.nt));
     PageNeed::of(tenant, nts, core.registry.nt_numbers())
@@ -129,13 +133,14 @@ pub(crate) fn schedule_anew(core: &mut Core) {
 fn columns(core: &Core, name: &DagName, placement: &Placement) -> DagColumns {
     let reads_payload = |nt| core.registry.nt(nt).is_some_and(|nt| nt.traffic == Traffic::Payload);
     let (uid, numbers) = (core.dags.known(name).uid(), core.registry.nt_numbers());
+    let nts = DagConfiguration::of(uid, &placement.spec, |nt| numbers.of(nt));
     DagColumns {
         uid,
         tenant: core.registry.tenant(&name.tenant).map_or(0, |t| t.number),
         payload: placement.spec.nodes.iter().any(|node| reads_payload(&node.nt)),
         bucket: bucket_of(core, core.dags.known(name), placement),
         steering: core.policies.current().scheduling.steering,
-        configuration: DagConfiguration::of(uid, &placement.spec, |nt| numbers.of(nt)),
+        configuration: DagConfiguration::of_programs(uid, nts, &placement.mapping.programs),
     }
 }
 
@@ -146,5 +151,8 @@ pub(crate) fn bucket_of(core: &Core, entry: &DagEntry, placement: &Placement) ->
     let weight = tenant.map_or(1, |record| record.tenant.weight);
     let counts = core.cards.known(&placement.mapping.card).counts_packets();
     let packet_bytes = rows::packet_bytes(counts, &placement.spec);
-    Bucket { rate: entry.rate(promised), promised, packet_bytes, weight }
+    // More would wait for its threads.
+    let rate = placement.mapping.programs_serve().unwrap_or(entry.rate(promised));
+    let rate = entry.rate(promised).min(rate.max(promised));
+    Bucket { rate, promised, packet_bytes, weight }
 }

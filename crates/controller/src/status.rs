@@ -225,6 +225,7 @@ mod tests {
                 card: CardId::new("card0").expect("a label"),
                 form: Form::Sequential,
                 stages: Vec::new(),
+                programs: Vec::new(),
             },
             stage_row: 0,
             chain_row: 0,

@@ -1,6 +1,7 @@
 //! Makes views for callers from the state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use snic_domain::{
     Bandwidth, BitstreamId, BoundFunction, ByteSize, CardId, Cycles, DagName, DagState, Digest,
@@ -65,6 +66,13 @@ pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
 /// What a packet that waits nowhere takes.
 fn latency(core: &Core, placement: &Placement) -> Cycles {
     let card = core.cards.known(&placement.mapping.card);
+    let programs = &placement.mapping.programs;
+    if !programs.is_empty() {
+        // Known only where all are.
+        let all: Option<Duration> = programs.iter().map(|program| program.latency).sum();
+        let cycles = u128::from(card.profile().clock_hz) * all.unwrap_or_default().as_nanos();
+        return Cycles::new(u64::try_from(cycles / 1_000_000_000).unwrap_or(u64::MAX));
+    }
     card.latency(placement, core.registry.latency(placement))
 }
 

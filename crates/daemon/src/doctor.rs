@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_card_xrt::{XrtCard, environment, probe};
 use snic_domain::Digest;
 use snic_store_sled::is_in_use;
 use tempfile::TempDir;
 
 use crate::settings::{CardSettings, Driver, Settings, XrtSettings};
-use crate::wiring::unknown_model;
+use crate::wiring::KnownCards;
 use crate::xrt::RoleCheck;
 use crate::{policies, serving, xrt};
 
@@ -43,7 +42,7 @@ const LOG_LINES: usize = 5;
 #[derive(Clone, Copy)]
 struct HostInfo<'a> {
     settings: &'a Settings,
-    catalogue: &'a Catalogue,
+    known: &'a KnownCards,
 }
 
 /// Prints the findings and counts the problems.
@@ -87,16 +86,14 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     findings.add("policies", "all are valid", policies.map_err(|error| error.to_string()));
     let rules = policies::check_authorization(&settings);
     findings.add("authorization policies", "all are valid", rules);
-    let profiles = with_profiles(settings.profiles_dir.as_deref());
-    let profiles =
-        findings.add("profiles", "all are valid", profiles.map_err(|error| error.to_string()));
-    let Some(catalogue) = profiles else {
+    let known = KnownCards::read(&settings).map_err(|error| format!("{error:#}"));
+    let Some(known) = findings.add("profiles", "all are valid", known) else {
         bail!("problems found: {}; see the lines that start with WRONG", findings.wrong);
     };
     if settings.cards.is_empty() {
         findings.wrong("cards", "there is no [[cards]] in the settings, so no DAG fits; add one");
     }
-    let host = HostInfo { settings: &settings, catalogue: &catalogue };
+    let host = HostInfo { settings: &settings, known: &known };
     for card in &settings.cards {
         match (card.driver, &card.xrt) {
             (Driver::Xrt, Some(reached)) => {
@@ -114,13 +111,13 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
                     }
                 }
             }
-            (_, _) if catalogue.card(&card.model).is_none() => {
-                findings.wrong(card.id.as_str(), &unknown_model(card, &catalogue));
-            }
-            (driver, _) => {
-                let kind = if driver == Driver::Soft { "software" } else { "simulated" };
-                findings.good(card.id.as_str(), &format!("{kind}: nothing to check"));
-            }
+            (driver, _) => match known.find(card) {
+                Err(wrong) => findings.wrong(card.id.as_str(), &wrong),
+                Ok(_) => {
+                    let kind = if driver == Driver::Soft { "software" } else { "simulated" };
+                    findings.good(card.id.as_str(), &format!("{kind}: nothing to check"));
+                }
+            },
         }
     }
     match findings.wrong {
@@ -176,7 +173,7 @@ fn signatures(settings: &Settings, findings: &mut Findings) {
 fn examine(
     card: &CardSettings,
     reached: &XrtSettings,
-    HostInfo { settings, catalogue }: HostInfo<'_>,
+    HostInfo { settings, known }: HostInfo<'_>,
     scratch: &TempDir,
     findings: &mut Findings,
 ) -> Option<(snic_card_xrt::XrtCardSettings, Digest)> {
@@ -191,7 +188,7 @@ fn examine(
     emulation_files(id, &through, findings);
     through.folder = scratch.path().to_owned();
     let is_usable = library(id, &through, findings);
-    let host = HostInfo { settings, catalogue };
+    let host = HostInfo { settings, known };
     let digest = role(card, reached, &through, host, findings);
     if emulation(&through).is_none() {
         driver(id, findings);
@@ -323,12 +320,12 @@ fn role(
     card: &CardSettings,
     reached: &XrtSettings,
     through: &snic_card_xrt::XrtCardSettings,
-    HostInfo { settings, catalogue }: HostInfo<'_>,
+    HostInfo { settings, known }: HostInfo<'_>,
     findings: &mut Findings,
 ) -> Option<Digest> {
     let id = card.id.as_str();
-    let Some(profile) = catalogue.card(&card.model) else {
-        findings.wrong(id, &unknown_model(card, catalogue));
+    let Some(profile) = known.catalogue.card(&card.model) else {
+        findings.wrong(id, &known.unknown_model(card));
         return None;
     };
     let check = RoleCheck {

@@ -14,6 +14,7 @@ use snic_domain::CardId;
 use snic_front::authorization::Authorization;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
+use snic_processors::{NicModel, builtin};
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
 use snic_server::{CardLink, CardLinks};
 
@@ -61,13 +62,14 @@ impl Daemon {
         if files_are_whole && is_whole {
             remove_unused_blobs(store.as_ref(), &controller)?;
         }
-        let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
+        let known = KnownCards::read(settings)?;
+        controller.declare_models(known.models.iter().cloned());
         let mut simulated = BTreeMap::new();
         let links = CardLinks::default();
         let slots = settings
             .cards
             .iter()
-            .map(|card| slot(card, settings, &catalogue, &links, &mut simulated))
+            .map(|card| slot(card, settings, &known, &links, &mut simulated))
             .collect::<Result<Vec<_>>>()?;
         let (plane, running) =
             shell::start(controller, store, slots).context("start the daemon's threads")?;
@@ -164,32 +166,73 @@ fn remove_unused_blobs(store: &dyn Store, controller: &Controller) -> Result<()>
     Ok(())
 }
 
-/// The settings name a model of which there is no profile.
-pub(crate) fn unknown_model(card: &CardSettings, catalogue: &Catalogue) -> String {
-    let known: Vec<String> = catalogue.cards.iter().map(|c| c.model.to_string()).collect();
-    format!(
-        "unknown card model {}; known models: {}; for another, put its profile into profiles_dir",
-        card.model,
-        known.join(", ")
-    )
+/// The cards that there can be: profiles with regions, and models with processors.
+pub(crate) struct KnownCards {
+    pub catalogue: Catalogue,
+    models: Vec<NicModel>,
+}
+
+impl KnownCards {
+    /// Those that are compiled in, with the operator's profiles.
+    pub(crate) fn read(settings: &Settings) -> Result<Self> {
+        let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
+        Ok(Self { catalogue, models: builtin().context("read the card models")? })
+    }
+
+    /// The profile of a card, and its processors where NTs run on these.
+    pub(crate) fn find(
+        &self,
+        card: &CardSettings,
+    ) -> Result<(CardProfile, Option<&NicModel>), String> {
+        if let Some(profile) = self.catalogue.card(&card.model) {
+            return Ok((profile.clone(), None));
+        }
+        let model = self.models.iter().find(|model| model.model == card.model);
+        let found = model.and_then(|model| Some((model.card_profile()?, Some(model))));
+        match found {
+            None => Err(self.unknown_model(card)),
+            Some(_) if card.driver != Driver::Sim => Err(format!(
+                "only the simulated card runs network tasks on processors; set driver = \"sim\" for model {}",
+                card.model
+            )),
+            Some(found) => Ok(found),
+        }
+    }
+
+    /// The settings name a model of which there is no profile.
+    pub(crate) fn unknown_model(&self, card: &CardSettings) -> String {
+        let with_regions = self.catalogue.cards.iter().map(|one| one.model.as_str());
+        let with_processors = self.models.iter().filter(|one| one.card.is_some());
+        let known: Vec<&str> =
+            with_regions.chain(with_processors.map(|one| one.model.as_str())).collect();
+        format!(
+            "unknown card model {}; known models: {}; for another, put its profile into profiles_dir",
+            card.model,
+            known.join(", ")
+        )
+    }
 }
 
 fn slot(
     card: &CardSettings,
     settings: &Settings,
-    catalogue: &Catalogue,
+    known: &KnownCards,
     links: &CardLinks,
     simulated: &mut BTreeMap<CardId, SharedSimCard>,
 ) -> Result<CardSlot> {
-    let profile = catalogue.card(&card.model).cloned();
-    let profile =
-        profile.with_context(|| format!("card {}: {}", card.id, unknown_model(card, catalogue)))?;
+    let found = known.find(card).map_err(anyhow::Error::msg);
+    let (profile, processors) = found.with_context(|| format!("card {}", card.id))?;
     let deadlines = Deadlines::of(&profile);
     let (open, prepare_role): (Open, PrepareRole) = match card.driver {
         Driver::Sim => {
-            let made = SimCard::new(profile.clone(), card.seed)
-                .with_context(|| format!("card {}", card.id))?;
-            let shared = SharedSimCard::new(made);
+            let sim = match processors {
+                Some(model) => {
+                    SimCard::with_processors(profile.clone(), card.seed, Arc::new(model.clone()))
+                }
+                None => SimCard::new(profile.clone(), card.seed),
+            };
+            let sim = sim.with_context(|| format!("card {}", card.id))?;
+            let shared = SharedSimCard::new(sim);
             simulated.insert(card.id.clone(), shared.clone());
             let (driver, link) = ("simulated".to_owned(), "in the daemon".to_owned());
             links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });

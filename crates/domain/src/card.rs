@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Area, Bandwidth, ByteSize, CardModel, Cycles, RegionId, RegionKind};
+use crate::{Area, Bandwidth, ByteSize, CardModel, Cycles, ProcessorProfile, RegionId, RegionKind};
 
 /// What a model of card offers: read from `bitstreams/cards/*.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct CardProfile {
     pub save_area: SaveArea,
     /// The regions, by number.
     pub regions: Vec<RegionProfile>,
+    /// Processors that run NTs as programs; none on an FPGA card.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processors: Vec<ProcessorProfile>,
 }
 
 /// What one pass through a region costs its port, and how many packets may be under way to its NTs.

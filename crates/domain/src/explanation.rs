@@ -5,7 +5,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bandwidth, BitstreamId, ByteSize, Cycles, Form, NodeId, NtTypeId, RegionId};
+use crate::{
+    Bandwidth, BitstreamId, ByteSize, Cycles, Form, NodeId, NtTypeId, OtherCard,
+    ProgramExplanation, RegionId,
+};
 
 /// How a virtual chain is embedded in physical chains (SuperNIC, 4.1), in the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -55,6 +58,12 @@ pub enum Resource {
     SearchSteps,
     /// Cards that it may go to by its affinity, in cards.
     Cards,
+    /// Threads of a card's processors, in threads.
+    Threads,
+    /// What a memory receives of packets for a processor, in bit/s.
+    ReceiveBandwidth,
+    /// Memory of programs' working sets, in bytes.
+    ProgramMemory,
 }
 
 impl fmt::Display for Resource {
@@ -74,6 +83,9 @@ impl fmt::Display for Resource {
             Self::Passes => "scheduler passes",
             Self::SearchSteps => "search steps",
             Self::Cards => "cards by affinity",
+            Self::Threads => "threads",
+            Self::ReceiveBandwidth => "receive bandwidth",
+            Self::ProgramMemory => "memory of programs",
         })
     }
 }
@@ -95,16 +107,20 @@ impl Resource {
     /// The unit of its numbers.
     pub const fn unit(self) -> &'static str {
         match self {
-            Self::IngressBandwidth | Self::EgressBandwidth | Self::NtBandwidth => "bit/s",
+            Self::IngressBandwidth
+            | Self::EgressBandwidth
+            | Self::NtBandwidth
+            | Self::ReceiveBandwidth => "bit/s",
             Self::RegionPort => "cycles/s",
             Self::Credits | Self::SyncEntries => "thousandths",
             Self::Regions => "regions",
             Self::Bitstreams => "bitstreams",
-            Self::Memory | Self::PacketStore => "bytes",
+            Self::Memory | Self::PacketStore | Self::ProgramMemory => "bytes",
             Self::TableRows => "rows",
             Self::Passes => "passes",
             Self::SearchSteps => "steps",
             Self::Cards => "cards",
+            Self::Threads => "threads",
         }
     }
 }
@@ -140,10 +156,13 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(resource, number) = *self;
         match resource {
-            Resource::IngressBandwidth | Resource::EgressBandwidth | Resource::NtBandwidth => {
-                Bandwidth::from_bps(number).fmt(f)
+            Resource::IngressBandwidth
+            | Resource::EgressBandwidth
+            | Resource::NtBandwidth
+            | Resource::ReceiveBandwidth => Bandwidth::from_bps(number).fmt(f),
+            Resource::Memory | Resource::PacketStore | Resource::ProgramMemory => {
+                ByteSize::from_bytes(number).fmt(f)
             }
-            Resource::Memory | Resource::PacketStore => ByteSize::from_bytes(number).fmt(f),
             Resource::RegionPort => write!(f, "{number} cycles/s"),
             Resource::Credits => write!(f, "{}.{:03} credits", number / 1_000, number % 1_000),
             Resource::SyncEntries => write!(f, "{}.{:03} entries", number / 1_000, number % 1_000),
@@ -154,6 +173,7 @@ impl fmt::Display for Amount {
             | Resource::Bitstreams
             | Resource::TableRows
             | Resource::SearchSteps
+            | Resource::Threads
             | Resource::Cards => {
                 let unit = resource.unit();
                 let unit = if number == 1 { unit.trim_end_matches('s') } else { unit };
@@ -208,6 +228,12 @@ pub struct Explanation {
     pub form: FormChoice,
     /// One for each virtual chain, in the order of the mapping.
     pub chains: Vec<ChainExplanation>,
+    /// One for each program, in the order of the mapping.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ProgramExplanation>,
+    /// On a host with cards of both kinds: those that were not taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_cards: Vec<OtherCard>,
 }
 
 /// The choice between S1 and S2 of SuperNIC's Fig. 4.

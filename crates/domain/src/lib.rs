@@ -20,6 +20,7 @@ mod mapping;
 mod notes;
 mod nt;
 mod packets;
+mod program;
 mod rule;
 mod tenant;
 mod units;
@@ -44,6 +45,10 @@ pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};
 pub use nt::{Bitstream, NtType, RegionKind, Traffic};
 pub use packets::{InvalidPacketSizes, PacketSize, PacketSizes};
+pub use program::{
+    MemoryKind, NtProgram, OtherCard, ProcessorKind, ProcessorProfile, ProgramExplanation,
+    ReachedMemory,
+};
 pub use rule::{Match, Prefix, Rule, RulePatch};
 pub use tenant::{Quota, QuotaPatch, Tenant, TenantPatch};
 pub use units::{Area, Bandwidth, ByteSize, Cycles, Timestamp};

@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bandwidth, BitstreamId, CardId, NodeId, RegionId, Slot};
+use crate::{Bandwidth, BitstreamId, CardId, NodeId, NtProgram, RegionId, Slot};
 
 /// How the forks of a DAG are executed (SuperNIC, Fig. 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,6 +33,10 @@ pub struct Mapping {
     pub form: Form,
     /// In the order packets pass; at least one.
     pub stages: Vec<Stage>,
+    /// On a card with processors: its NTs as programs, in the order that packets pass them; there are no
+    /// stages then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<NtProgram>,
 }
 
 /// Virtual chains that run side by side; 1 to 4.
@@ -82,6 +86,11 @@ impl Mapping {
     /// All instances, stage by stage.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.chains().flat_map(|chain| &chain.instances)
+    }
+
+    /// What its programs serve at most, together; `None` where it has none.
+    pub fn programs_serve(&self) -> Option<Bandwidth> {
+        self.programs.iter().map(|program| program.serves).min()
     }
 
     /// Whether it has an instance in `region`.

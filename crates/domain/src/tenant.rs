@@ -34,6 +34,9 @@ pub struct Quota {
     /// Operations that have not ended; only creates and updates are refused for it.
     #[serde(skip_serializing_if = "is::<256>")]
     pub operations_max: u32,
+    /// Threads of its DAGs' programs, on all cards with processors together.
+    #[serde(skip_serializing_if = "is::<128>")]
+    pub threads_max: u32,
 }
 
 /// Whether a limit has its default, which is not stored: requests that are remembered from before there
@@ -54,6 +57,7 @@ impl Quota {
         rules_max: u32::MAX,
         machines_max: u32::MAX,
         operations_max: u32::MAX,
+        threads_max: u32::MAX,
     };
 }
 
@@ -69,6 +73,7 @@ impl Default for Quota {
             rules_max: 256,
             machines_max: 256,
             operations_max: 256,
+            threads_max: 128,
         }
     }
 }
@@ -94,6 +99,8 @@ pub struct QuotaPatch {
     pub machines_max: Option<u32>,
     /// New [`Quota::operations_max`].
     pub operations_max: Option<u32>,
+    /// New [`Quota::threads_max`].
+    pub threads_max: Option<u32>,
 }
 
 impl QuotaPatch {
@@ -109,6 +116,7 @@ impl QuotaPatch {
             rules_max: self.rules_max.unwrap_or(now.rules_max),
             machines_max: self.machines_max.unwrap_or(now.machines_max),
             operations_max: self.operations_max.unwrap_or(now.operations_max),
+            threads_max: self.threads_max.unwrap_or(now.threads_max),
         }
     }
 }
@@ -126,6 +134,7 @@ impl From<Quota> for QuotaPatch {
             rules_max: Some(quota.rules_max),
             machines_max: Some(quota.machines_max),
             operations_max: Some(quota.operations_max),
+            threads_max: Some(quota.threads_max),
         }
     }
 }
@@ -172,6 +181,7 @@ mod tests {
             rules_max: 1_007,
             machines_max: 1_008,
             operations_max: 1_009,
+            threads_max: 1_010,
         }
     }
 
@@ -227,6 +237,10 @@ mod tests {
             (
                 QuotaPatch { operations_max: Some(new.operations_max), ..none },
                 Quota { operations_max: new.operations_max, ..now },
+            ),
+            (
+                QuotaPatch { threads_max: Some(new.threads_max), ..none },
+                Quota { threads_max: new.threads_max, ..now },
             ),
         ];
         for (patch, expected) in cases {

@@ -12,7 +12,7 @@ use snic_domain::{
 fn quota() -> impl Strategy<Value = Quota> {
     let small = || prop_oneof![Just(64), Just(256), 0..1_000_u32];
     let first = (small(), any::<u64>(), small(), any::<u64>(), any::<u64>());
-    let later = (small(), small(), small(), small());
+    let later = (small(), small(), small(), small(), small());
     (first, later).prop_map(|(first, later)| Quota {
         dags_max: first.0,
         bandwidth_max: Bandwidth::from_bps(first.1),
@@ -23,12 +23,18 @@ fn quota() -> impl Strategy<Value = Quota> {
         rules_max: later.1,
         machines_max: later.2,
         operations_max: later.3,
+        threads_max: later.4,
     })
 }
 
 /// The limits that came later, with their defaults.
-const LATER: [(&str, u32); 4] =
-    [("nt_types_max", 64), ("rules_max", 256), ("machines_max", 256), ("operations_max", 256)];
+const LATER: [(&str, u32); 5] = [
+    ("nt_types_max", 64),
+    ("rules_max", 256),
+    ("machines_max", 256),
+    ("operations_max", 256),
+    ("threads_max", 128),
+];
 
 fn object(value: Value) -> Map<String, Value> {
     match value {
@@ -48,7 +54,13 @@ proptest! {
     #[test]
     fn a_later_limit_is_stored_only_where_it_is_not_its_default(quota in quota()) {
         let stored = object(serde_json::to_value(quota).expect("it is data"));
-        let values = [quota.nt_types_max, quota.rules_max, quota.machines_max, quota.operations_max];
+        let values = [
+            quota.nt_types_max,
+            quota.rules_max,
+            quota.machines_max,
+            quota.operations_max,
+            quota.threads_max,
+        ];
         for ((name, default), value) in LATER.into_iter().zip(values) {
             prop_assert_eq!(stored.get(name).cloned(), (value != default).then(|| json!(value)));
         }
@@ -109,6 +121,7 @@ fn card(luts: &[u32]) -> CardProfile {
         region_pass: None,
         save_area: SaveArea::default(),
         regions: luts.iter().map(region).collect(),
+        processors: Vec::new(),
     }
 }
 

@@ -35,6 +35,7 @@ fn mapping() -> impl Strategy<Value = Mapping> {
         card: CardId::new("card0").expect("a label"),
         form: Form::Parallel,
         stages,
+        programs: Vec::new(),
     })
 }
 

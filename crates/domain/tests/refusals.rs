@@ -191,7 +191,7 @@ fn the_first_broken_rule_is_told() {
     assert_eq!(refused(unknown_and_cyclic).field(), "edges[2]", "before the cycle");
 }
 
-const RESOURCES: [Resource; 14] = [
+const RESOURCES: [Resource; 17] = [
     Resource::IngressBandwidth,
     Resource::EgressBandwidth,
     Resource::NtBandwidth,
@@ -206,6 +206,9 @@ const RESOURCES: [Resource; 14] = [
     Resource::Passes,
     Resource::SearchSteps,
     Resource::Cards,
+    Resource::Threads,
+    Resource::ReceiveBandwidth,
+    Resource::ProgramMemory,
 ];
 
 fn shortage(resource: Resource, required: u64, available: u64) -> Shortage {
@@ -230,6 +233,9 @@ fn shortage(resource: Resource, required: u64, available: u64) -> Shortage {
 #[case(Resource::Passes, "scheduler passes: 2000 passes needed, 1 pass available")]
 #[case(Resource::SearchSteps, "search steps: 2000 steps needed, 1 step available")]
 #[case(Resource::Cards, "cards by affinity: 2000 cards needed, 1 card available")]
+#[case(Resource::Threads, "threads: 2000 threads needed, 1 thread available")]
+#[case(Resource::ReceiveBandwidth, "receive bandwidth: 2 kbit/s needed, 1 bit/s available")]
+#[case(Resource::ProgramMemory, "memory of programs: 1.953 KiB needed, 1 bytes available")]
 fn a_shortage_says_what_is_needed_and_what_there_is(
     #[case] resource: Resource,
     #[case] text: &str,

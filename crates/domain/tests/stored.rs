@@ -122,6 +122,9 @@ fn enums_are_stored_by_name<T: Serialize + DeserializeOwned + PartialEq + std::f
 #[case(Resource::PacketStore, "packet-store", "bytes")]
 #[case(Resource::SyncEntries, "sync-entries", "thousandths")]
 #[case(Resource::Cards, "cards", "cards")]
+#[case(Resource::Threads, "threads", "threads")]
+#[case(Resource::ReceiveBandwidth, "receive-bandwidth", "bit/s")]
+#[case(Resource::ProgramMemory, "program-memory", "bytes")]
 fn shortages_name_their_resource(
     #[case] resource: Resource,
     #[case] name: &str,
@@ -176,7 +179,8 @@ fn explanations_keep_their_field_names() {
             "rejected": [{"way": "shared", "shortage": stored_shortage("bitstreams")}],
         }],
     });
-    check(Explanation { form, chains: vec![chain] }, stored);
+    let (chains, programs, other_cards) = (vec![chain], Vec::new(), Vec::new());
+    check(Explanation { form, chains, programs, other_cards }, stored);
 
     // Records from before two of the fields existed: nothing was interrupted, and nothing was cut.
     let mut old = stored_embedding;
@@ -198,7 +202,7 @@ fn mappings_keep_their_field_names() {
     let chain = VirtualChain { nodes: vec![node("a"), node("b")], instances: vec![instance] };
     let card = CardId::new("card0").expect("a label");
     let stages = vec![Stage { branches: vec![chain] }];
-    let mapping = Mapping { card, form: Form::Parallel, stages };
+    let mapping = Mapping { card, form: Form::Parallel, stages, programs: Vec::new() };
     assert!(mapping.uses(RegionId(3)) && !mapping.uses(RegionId(1)));
     check(
         mapping,

@@ -390,7 +390,12 @@ mod tests {
 
     fn put(serial: u64) -> OrderKind {
         let host = HostId::new("h0").expect("a test name");
-        let mapping = Mapping { card: card(), form: Form::Sequential, stages: Vec::new() };
+        let mapping = Mapping {
+            card: card(),
+            form: Form::Sequential,
+            stages: Vec::new(),
+            programs: Vec::new(),
+        };
         let place = PlaceRecord {
             card: FleetCard { host, card: card() },
             serial,

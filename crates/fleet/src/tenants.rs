@@ -292,5 +292,6 @@ const fn unlimited() -> Quota {
         rules_max: u32::MAX,
         machines_max: u32::MAX,
         operations_max: u32::MAX,
+        threads_max: u32::MAX,
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn choice(form: Form) -> HostChoice {
-        let mapping = Mapping { card: to().card, form, stages: Vec::new() };
+        let mapping = Mapping { card: to().card, form, stages: Vec::new(), programs: Vec::new() };
         HostChoice { mapping, reservation: Reservation::default() }
     }
 

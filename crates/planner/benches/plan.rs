@@ -64,6 +64,7 @@ fn profile() -> CardProfile {
         region_pass: None,
         save_area: SaveArea::default(),
         regions: vec![region; REGIONS.into()],
+        processors: Vec::new(),
     }
 }
 

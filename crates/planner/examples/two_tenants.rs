@@ -136,5 +136,6 @@ fn profile() -> Result<CardProfile, Box<dyn Error>> {
         region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea::default(),
         regions: vec![region; 2],
+        processors: Vec::new(),
     })
 }

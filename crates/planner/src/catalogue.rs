@@ -11,9 +11,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Cycles, DagSpec, Digest, NtType, NtTypeId,
-    TenantId,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagSpec, Digest, NtType,
+    NtTypeId, TenantId,
 };
+use snic_processors::NicModel;
 
 use crate::changes::ChangeCounter;
 use crate::memory::allocated_memory;
@@ -131,6 +132,8 @@ pub struct PlanCatalogue {
     holders: BTreeMap<NtKey, Vec<Arc<PhysicalChain>>>,
     /// Bitstreams that no plan uses for the time being; those that a plan may use otherwise are kept.
     withheld: BTreeMap<BitstreamId, Option<Bitstream>>,
+    /// Card models with processors, and the programs that were measured on them.
+    models: BTreeMap<CardModel, Arc<NicModel>>,
     changes: ChangeCounter,
 }
 
@@ -143,6 +146,18 @@ impl PlanCatalogue {
     /// Number of changes so far.
     pub const fn changes(&self) -> u64 {
         self.changes.get()
+    }
+
+    /// Says which programs there are for NTs on cards with processors, in place of what was said before.
+    pub fn set_models(&mut self, models: impl IntoIterator<Item = NicModel>) {
+        let models = models.into_iter().map(|model| (model.model.clone(), Arc::new(model)));
+        self.models = models.collect();
+        self.changes.increment();
+    }
+
+    /// The programs for cards of a model.
+    pub fn model(&self, model: &CardModel) -> Option<&NicModel> {
+        self.models.get(model).map(AsRef::as_ref)
     }
 
     /// Adds an NT type, or replaces the one with the same id and returns it. Registered types are

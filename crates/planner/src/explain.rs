@@ -12,8 +12,8 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{
-    ChainExplanation, CostsMore, Embedding, EmbeddingCost, EmbeddingKind, Explanation, FormChoice,
-    RegionId, Rejection, RejectionReason, Resource, Shortage,
+    ChainExplanation, CostsMore, Cycles, Embedding, EmbeddingCost, EmbeddingKind, Explanation,
+    Form, FormChoice, FormPreference, RegionId, Rejection, RejectionReason, Resource, Shortage,
 };
 
 use crate::candidates::{area_of, bitstreams, regions_in, unused_permille};
@@ -22,6 +22,35 @@ use crate::objective::Order;
 use crate::plan::Placed;
 use crate::search::{ChainPart, PlannedLoad};
 use crate::view::{NtSequence, RegionPath, View, from_kbps};
+
+/// Why a DAG has the form that was chosen.
+pub(crate) fn form_reason(
+    chosen: &Placed<'_>,
+    preference: FormPreference,
+    [sequential, parallel]: [Cycles; 2],
+    placed_both: bool,
+) -> String {
+    match (chosen.form, preference) {
+        (Form::Sequential, FormPreference::Sequential)
+        | (Form::Parallel, FormPreference::Parallel) => "as the DAG requests".to_owned(),
+        (Form::Sequential, FormPreference::Parallel) => {
+            "the DAG requests the parallel form, but only the sequential one is feasible".to_owned()
+        }
+        (Form::Sequential, FormPreference::Auto) if parallel >= sequential => {
+            format!(
+                "parallel branches would take {parallel} with their passes, the sequence {sequential}"
+            )
+        }
+        (Form::Sequential, FormPreference::Auto) => {
+            "only the sequential form is feasible".to_owned()
+        }
+        (Form::Parallel, FormPreference::Auto) if placed_both || parallel < sequential => {
+            let saved = sequential.saturating_sub(parallel);
+            format!("parallel branches save {saved} over the sequence, their passes included")
+        }
+        (Form::Parallel, _) => "only the parallel form is feasible".to_owned(),
+    }
+}
 
 /// Explains `placed`. The view is as the search left it: without the plan's loads and bandwidths.
 pub(crate) fn explain<'a>(
@@ -60,7 +89,7 @@ pub(crate) fn explain<'a>(
             },
         });
     }
-    Explanation { form, chains }
+    Explanation { form, chains, programs: Vec::new(), other_cards: Vec::new() }
 }
 
 /// The kind of embedding of a path. Every part of a chain that was cut is a `Split`, whether shared or

@@ -75,6 +75,11 @@ impl Ledger {
                 region.is_some_and(|region| self.users(region).any(|u| u.tenant != dag.tenant));
             Some(Headroom { resource, region, nt, held, available: left, of_others })
         };
-        found.into_iter().filter_map(entry).collect()
+        let processors = self.processor_headroom(own).into_iter().flatten();
+        let processors = processors.map(|(resource, held, left)| {
+            let part = Part { place: None, held, left };
+            (resource, Some(part))
+        });
+        found.into_iter().chain(processors).filter_map(entry).collect()
     }
 }

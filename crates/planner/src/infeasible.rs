@@ -5,6 +5,7 @@ use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage};
 
 use crate::candidates::{bitstreams, fits_region, regions_in};
 use crate::catalogue::NtKey;
+use crate::effort::Effort;
 use crate::fewest::{FurtherRegions, further_regions};
 use crate::plan::{Job, NtTotal, Plan};
 use crate::search::Blocked;
@@ -129,7 +130,7 @@ fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>
         shortages.extend(regions_shortage(view, &[], Vec::new));
     }
     if shortages.is_empty() {
-        shortages.push(search_shortage(view.job));
+        shortages.push(search_shortage(view.job.effort));
     }
     hardest_first(shortages)
 }
@@ -201,8 +202,9 @@ fn hardest_first(mut shortages: Vec<Shortage>) -> Infeasible {
         Resource::IngressBandwidth | Resource::EgressBandwidth => 1,
         Resource::PacketStore | Resource::SyncEntries => 1,
         Resource::NtBandwidth | Resource::RegionPort | Resource::Credits => 2,
+        Resource::Threads | Resource::ReceiveBandwidth => 3,
         Resource::Regions => 3,
-        Resource::Memory => 4,
+        Resource::Memory | Resource::ProgramMemory => 4,
         Resource::TableRows | Resource::Passes => 5,
         Resource::SearchSteps | Resource::Cards => 6,
     });
@@ -234,12 +236,17 @@ fn regions_shortage(
 
 /// There was no effort left for a search.
 pub(crate) fn out_of_effort(job: &Job<'_>) -> Infeasible {
-    Infeasible { shortages: vec![search_shortage(job)] }
+    out_of_looks(job.effort)
+}
+
+/// The same where no search is needed.
+pub(crate) fn out_of_looks(effort: &Effort) -> Infeasible {
+    Infeasible { shortages: vec![search_shortage(effort)] }
 }
 
 /// The search ended without an answer.
-fn search_shortage(job: &Job<'_>) -> Shortage {
-    let made = job.effort.spent().into();
+fn search_shortage(effort: &Effort) -> Shortage {
+    let made = effort.spent().into();
     let detail = "the search for a placement ended without one; a DAG with fewer NTs or forks takes \
                   fewer steps";
     Shortage {

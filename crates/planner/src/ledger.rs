@@ -18,6 +18,7 @@ use snic_domain::{
 use crate::catalogue::{ChainSlot, NtKey, PhysicalChain};
 use crate::changes::ChangeCounter;
 use crate::memory::Memory;
+use crate::programs::ProcessorUse;
 use crate::refusal::{ContentMismatch, Overbooked};
 use crate::region::{RegionCondition, RegionEntry};
 use crate::reservation::SlotShare;
@@ -34,6 +35,7 @@ struct Totals {
     /// Thousandths of an entry of the synchronisation buffer.
     sync: u64,
     rows: TableRows,
+    programs: ProcessorUse,
 }
 
 /// The ledger of one card: the content of each region, and the reservations of all DAGs.
@@ -372,6 +374,11 @@ impl Ledger {
         self.rows_max.zip(self.totals.rows, u32::saturating_sub)
     }
 
+    /// What programs hold of the card's processors.
+    pub(crate) const fn processors_used(&self) -> ProcessorUse {
+        self.totals.programs
+    }
+
     /// Rows that the card has.
     pub(crate) const fn rows_max(&self) -> TableRows {
         self.rows_max
@@ -515,7 +522,8 @@ impl Ledger {
         for (_, required, available) in reservation.rows.beside(self.rows_residual()) {
             check_total(Resource::TableRows, required.into(), available.into())?;
         }
-        Ok(())
+        let short = self.processors_short(reservation);
+        short.map_or(Ok(()), |(resource, required, left)| check_total(resource, required, left))
     }
 
     /// The same for ports and credits of regions.
@@ -565,6 +573,7 @@ impl Ledger {
         self.totals.store = self.totals.store.saturating_add(reservation.store);
         self.totals.sync = self.totals.sync.saturating_add(reservation.sync);
         self.totals.rows = self.totals.rows.zip(reservation.rows, u32::saturating_add);
+        self.totals.programs = self.totals.programs.plus(reservation.programs);
         self.held.insert(name, reservation);
     }
 
@@ -592,6 +601,7 @@ impl Ledger {
         self.totals.store = self.totals.store.saturating_sub(reservation.store);
         self.totals.sync = self.totals.sync.saturating_sub(reservation.sync);
         self.totals.rows = self.totals.rows.zip(reservation.rows, u32::saturating_sub);
+        self.totals.programs = self.totals.programs.minus(reservation.programs);
         Some((name, reservation))
     }
 }
@@ -624,6 +634,7 @@ pub(crate) mod tests {
                 area: snic_domain::Area::default(),
                 bitstream_max: ByteSize::from_mib(1),
             }],
+            processors: Vec::new(),
         }
     }
 

@@ -37,6 +37,7 @@ mod memory;
 mod objective;
 mod optimize;
 mod plan;
+mod programs;
 mod provision;
 mod recommend;
 mod refusal;

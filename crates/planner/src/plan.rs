@@ -18,7 +18,7 @@ use crate::search::{Blocked, ChainPart, Search, Solution};
 use crate::stay::Transit;
 use crate::view::{View, from_kbps, kbps};
 use crate::work::{Passage, Work, port_max, reads_payload};
-use crate::{Ledger, Reservation, TableRows, explain, infeasible};
+use crate::{Ledger, Reservation, TableRows, explain, infeasible, programs};
 
 /// A bitstream that is loaded if a DAG needs it, and the region for it.
 pub(crate) type PendingLoad<'a> = (RegionId, &'a PhysicalChain);
@@ -277,6 +277,12 @@ pub fn plan_within(
     request: &PlanRequest<'_>,
     effort: &Effort,
 ) -> Result<Plan, Infeasible> {
+    if programs::runs_programs(ledger.profile()) {
+        if !effort.spend(LOOKS_OF_A_PLAN) {
+            return Err(infeasible::out_of_looks(effort));
+        }
+        return programs::plan(ledger, catalogue, request);
+    }
     let job = Job::new(ledger, catalogue, request, effort)?;
     if !effort.spend(LOOKS_OF_A_PLAN) {
         return Err(infeasible::out_of_effort(&job));
@@ -298,6 +304,9 @@ pub(crate) fn plan_silently(
     catalogue: &PlanCatalogue,
     request: &PlanRequest<'_>,
 ) -> Option<Plan> {
+    if programs::runs_programs(ledger.profile()) {
+        return programs::plan(ledger, catalogue, request).ok();
+    }
     let effort = Effort::elsewhere();
     let job = Job::new(ledger, catalogue, request, &effort).ok()?;
     effort.spend(LOOKS_OF_A_PLAN);
@@ -506,7 +515,7 @@ fn choose<'a>(
         (Some(s1), Some(s2)) => Some(if s2.latency < s1.latency { s2 } else { s1 }),
         (s1, s2) => s1.or(s2),
     }?;
-    let reason = form_reason(&chosen, preference, latencies, placed_both);
+    let reason = explain::form_reason(&chosen, preference, latencies, placed_both);
     let form = FormChoice {
         chosen: chosen.form,
         sequential: latencies[0],
@@ -514,34 +523,6 @@ fn choose<'a>(
         reason,
     };
     Some((chosen, form))
-}
-
-fn form_reason(
-    chosen: &Placed<'_>,
-    preference: FormPreference,
-    [sequential, parallel]: [Cycles; 2],
-    placed_both: bool,
-) -> String {
-    match (chosen.form, preference) {
-        (Form::Sequential, FormPreference::Sequential)
-        | (Form::Parallel, FormPreference::Parallel) => "as the DAG requests".to_owned(),
-        (Form::Sequential, FormPreference::Parallel) => {
-            "the DAG requests the parallel form, but only the sequential one is feasible".to_owned()
-        }
-        (Form::Sequential, FormPreference::Auto) if parallel >= sequential => {
-            format!(
-                "parallel branches would take {parallel} with their passes, the sequence {sequential}"
-            )
-        }
-        (Form::Sequential, FormPreference::Auto) => {
-            "only the sequential form is feasible".to_owned()
-        }
-        (Form::Parallel, FormPreference::Auto) if placed_both || parallel < sequential => {
-            let saved = sequential.saturating_sub(parallel);
-            format!("parallel branches save {saved} over the sequence, their passes included")
-        }
-        (Form::Parallel, _) => "only the parallel form is feasible".to_owned(),
-    }
 }
 
 /// What the placement takes: [`Reservation::of`] its mapping, without looking up its NTs again.
@@ -582,7 +563,12 @@ fn finish<'a>(mut view: View<'a>, placed: Placed<'a>, form: FormChoice) -> Plan 
         .passes()
         .map(|pass| Stage { branches: pass.into_iter().map(virtual_chain).collect() })
         .collect();
-    let mapping = Mapping { card: job.ledger.card().clone(), form: placed.form, stages };
+    let mapping = Mapping {
+        card: job.ledger.card().clone(),
+        form: placed.form,
+        stages,
+        programs: Vec::new(),
+    };
     let mut loads: Vec<RegionLoad> = placed
         .solution
         .loads

@@ -10,6 +10,7 @@ use snic_domain::{
 use crate::PlanCatalogue;
 use crate::form::PassCost;
 use crate::memory::allocated_memory;
+use crate::programs::ProcessorUse;
 use crate::stay::{Stay, Transit};
 use crate::work::{Passage, Work};
 
@@ -122,6 +123,9 @@ pub struct Reservation {
     #[serde(default)]
     pub(crate) sync: u64,
     pub(crate) rows: TableRows,
+    /// Of the card's processors.
+    #[serde(default)]
+    pub(crate) programs: ProcessorUse,
 }
 
 impl Reservation {
@@ -144,7 +148,8 @@ impl Reservation {
             transit.stage(latencies);
         }
         let stay = sum.work.stay(dag.bandwidth(), transit);
-        sum.finish(dag.bandwidth(), stay, TableRows::of(mapping))
+        let programs = ProcessorUse::of(mapping, dag.bandwidth());
+        Self { programs, ..sum.finish(dag.bandwidth(), stay, TableRows::of(mapping)) }
     }
 
     /// The elementwise maximum of both. Held during an update, it covers the old and the new mapping,
@@ -177,6 +182,7 @@ impl Reservation {
             store: self.store.max(other.store),
             sync: self.sync.max(other.sync),
             rows: self.rows.zip(other.rows, u32::max),
+            programs: self.programs.max(other.programs),
         }
     }
 
@@ -313,7 +319,8 @@ impl ReservationSum {
         });
         let (ingress, egress) = (work.ingress(bandwidth), work.egress(bandwidth));
         let Stay { store, sync } = stay;
-        Reservation { shares, ports, bandwidth, ingress, egress, store, sync, rows }
+        let programs = ProcessorUse::default();
+        Reservation { shares, ports, bandwidth, ingress, egress, store, sync, rows, programs }
     }
 }
 
@@ -356,6 +363,7 @@ mod tests {
             store: gbit + 3,
             sync: gbit + 4,
             rows: TableRows { dags, stages, chains, instances },
+            programs: ProcessorUse::default(),
         }
     }
 

@@ -64,7 +64,7 @@ fn reservation(world: &World, hops: &[Hop]) -> Reservation {
         .collect();
     let stages = vec![Stage { branches: vec![VirtualChain { nodes, instances }] }];
     let card = CardId::new("card-0").expect("a test id");
-    let mapping = Mapping { card, form: Form::Sequential, stages };
+    let mapping = Mapping { card, form: Form::Sequential, stages, programs: Vec::new() };
     Reservation::of(&mapping, &dag, &world.catalogue, world.ledger.profile())
 }
 

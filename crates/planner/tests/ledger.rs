@@ -30,7 +30,8 @@ fn reservation(world: &World, nts: &str, instances: &[(u8, &[u8], u64)]) -> Rese
         .collect();
     let stages = vec![Stage { branches: vec![VirtualChain { nodes, instances }] }];
     let card = CardId::new("card-0").expect("a test id");
-    let mapping = Mapping { card, form: snic_domain::Form::Sequential, stages };
+    let mapping =
+        Mapping { card, form: snic_domain::Form::Sequential, stages, programs: Vec::new() };
     Reservation::of(&mapping, &dag, &world.catalogue, world.ledger.profile())
 }
 

@@ -66,7 +66,7 @@ fn reservation(world: &World, passes: &Passes) -> Reservation {
     };
     let stages = passes.iter().map(stage).collect();
     let card = CardId::new("card-0").expect("a test id");
-    let mapping = Mapping { card, form: Form::Sequential, stages };
+    let mapping = Mapping { card, form: Form::Sequential, stages, programs: Vec::new() };
     Reservation::of(&mapping, &dag, &world.catalogue, world.ledger.profile())
 }
 

@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, ByteSize, NtTypeId};
+use snic_domain::{Bandwidth, ByteSize, MemoryKind, NtTypeId, ProcessorKind};
 
 use crate::estimate::{Estimate, Setting, ThroughputLimit, estimate, settings};
-use crate::model::{
-    Implementation, Intensity, MemoryKind, NicModel, PacketWork, Processor, ProcessorKind,
-};
+use crate::model::{Implementation, Intensity, NicModel, PacketWork, Processor};
 
 /// What an NT needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,6 +289,31 @@ pub struct Choice {
     pub taken: PlacementOption,
     /// The others, the next best first.
     pub others: Vec<PlacementOption>,
+}
+
+impl Choice {
+    /// What made it better than the next one, as a sentence.
+    pub fn decided_by(&self) -> String {
+        let Some(next) = self.others.first().filter(|next| next.is_possible()) else {
+            return "the only one that serves it".into();
+        };
+        let (taken, other) = (&self.taken, next.place());
+        let against = next.against.iter().find(|one| !taken.against.contains(one));
+        let follows = taken.follows.iter().find(|one| !next.follows.contains(one));
+        match (against, follows) {
+            (Some(one), _) if taken.against.len() < next.against.len() => {
+                format!("decided by {one}, which speaks against {other}")
+            }
+            (_, Some(one)) if taken.follows.len() > next.follows.len() => {
+                format!("decided by {one}, which does not speak for {other}")
+            }
+            _ if taken.share_permille < next.share_permille => format!(
+                "it takes less of what is free ({} of 1000) than {other} ({})",
+                taken.share_permille, next.share_permille
+            ),
+            _ => format!("as good as {other}, with a shorter way of its packets"),
+        }
+    }
 }
 
 /// No option serves the demand.

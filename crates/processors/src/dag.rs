@@ -1,6 +1,6 @@
 //! The NTs of a DAG on one model: each takes threads, memory and reception from what the ones before left.
 
-use snic_domain::{ByteSize, Dag, NodeId, NtTypeId};
+use snic_domain::{Bandwidth, ByteSize, Dag, NodeId, NtTypeId};
 
 use crate::choose::{Choice, Free, NoChoice, NtDemand, Objection, Offer, RegionOffer, choose};
 use crate::model::NicModel;
@@ -34,6 +34,8 @@ pub struct NodePlacement {
     pub node: NodeId,
     /// Which NT it is.
     pub nt: NtTypeId,
+    /// What it needs.
+    pub demand: NtDemand,
     /// What it gets, or what every option lacks.
     pub choice: Result<Choice, NoChoice>,
 }
@@ -57,13 +59,13 @@ impl NodePlacement {
     }
 }
 
-/// Places the NTs of a DAG in the order that packets pass, on what is free: on the model's processors, or in
-/// regions of a card beside it, where `regions` says what an NT takes there. NTs do not share threads or
-/// regions, and each receives the packets of the one before.
+/// Places the NTs of a DAG in the order that packets pass, each for `bandwidth`, on what is free: on the model's
+/// processors, or in regions of a card beside it, where `regions` says what an NT takes there. NTs do not share
+/// threads or regions, and each receives the packets of the one before.
 pub fn place(
     model: &NicModel,
     regions: impl Fn(&NtTypeId) -> Option<RegionOffer>,
-    dag: &Dag,
+    (dag, bandwidth): (&Dag, Bandwidth),
     mut free: Free,
 ) -> Vec<NodePlacement> {
     let packet = ByteSize::from_bytes(u64::from(dag.spec().packet_sizes.mean_bytes()));
@@ -72,7 +74,7 @@ pub fn place(
         let Some(node) = dag.nodes().get(at) else { continue };
         let demand = NtDemand {
             nt: node.nt.clone(),
-            bandwidth: dag.spec().bandwidth,
+            bandwidth,
             packet,
             working_set: ByteSize::ZERO,
             is_latency_sensitive: false,
@@ -84,7 +86,8 @@ pub fn place(
         if let Ok(choice) = &choice {
             free.take(&demand, &choice.taken);
         }
-        nodes.push(NodePlacement { node: node.id.clone(), nt: node.nt.clone(), choice });
+        let (node, nt) = (node.id.clone(), node.nt.clone());
+        nodes.push(NodePlacement { node, nt, demand, choice });
     }
     nodes
 }

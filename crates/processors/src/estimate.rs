@@ -11,9 +11,9 @@
 
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, ByteSize};
+use snic_domain::{Bandwidth, ByteSize, MemoryKind};
 
-use crate::model::{Implementation, MemoryKind, MemoryPath, Processor};
+use crate::model::{Implementation, MemoryPath, Processor};
 
 /// How an implementation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,14 +128,14 @@ pub fn estimate(
 }
 
 /// The line that a measured value is read from.
-struct Measured {
+pub(crate) struct Measured {
     /// Most threads that were measured.
-    last: u32,
+    pub(crate) last: u32,
     latency: Option<Duration>,
 }
 
 /// The bandwidth by measured points, if there are any for these packets and this buffer.
-fn measured(
+pub(crate) fn measured(
     implementation: &Implementation,
     packet: ByteSize,
     setting: Setting,
@@ -164,7 +164,7 @@ fn measured(
 }
 
 /// What one thread needs for a packet, in nanoseconds.
-fn thread_nanos(
+pub(crate) fn thread_nanos(
     processor: &Processor,
     implementation: &Implementation,
     packet: ByteSize,
@@ -181,7 +181,7 @@ fn thread_nanos(
 
 /// How long a memory is busy with one packet, in nanoseconds. `None` where a rate is needed that nobody
 /// measured.
-fn memory_nanos(
+pub(crate) fn memory_nanos(
     implementation: &Implementation,
     path: &MemoryPath,
     (packet, working_set): (ByteSize, ByteSize),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use snic_domain::{Bandwidth, CardModel};
 use toml::Spanned;
 
-use crate::model::{Architecture, Implementation, NicModel, Processor, served};
+use crate::model::{Architecture, CardShell, Implementation, NicModel, Processor, served};
 
 /// A mistake in a file of card models.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +65,7 @@ struct RawModel {
     luts: Option<NonZeroU32>,
     #[serde(default)]
     features: String,
+    card: Option<CardShell>,
     #[serde(default)]
     processors: Vec<Spanned<Processor>>,
     #[serde(default)]
@@ -203,6 +204,7 @@ fn check(here: &Place<'_>, raw: RawModel) -> Result<NicModel, InvalidModel> {
         programming: raw.programming,
         luts: raw.luts,
         features: raw.features,
+        card: raw.card,
         processors,
         implementations,
     })

@@ -9,6 +9,8 @@
 //!                                    └── estimate: bandwidth and latency of one Setting           estimate.rs
 //! ```
 //!
+//! A simulated card runs a program by [`service()`]: what each packet takes of a thread and of each memory.
+//!
 //! Everything here is pure. A [`NicModel`] holds what somebody measured or printed, with the source in its
 //! file; what nobody measured is `None` and stays unknown: no promise rests on it ([`Objection::Unmeasured`]).
 //!
@@ -27,6 +29,7 @@ mod dag;
 mod estimate;
 mod file;
 mod model;
+mod service;
 
 pub use choose::{
     Choice, Free, Guideline, NoChoice, NtDemand, Objection, Offer, PlacementOption, RegionOffer,
@@ -36,6 +39,8 @@ pub use dag::{Fit, NodePlacement, fit, place};
 pub use estimate::{Estimate, Setting, ThroughputLimit, estimate, settings};
 pub use file::{InvalidModel, UnusableModels, builtin, parse, with_folder};
 pub use model::{
-    Architecture, ByteRate, Implementation, Intensity, MeasuredPoint, MemoryKind, MemoryPath,
-    NicModel, PacketWork, Processor, ProcessorKind,
+    Architecture, ByteRate, CardShell, Implementation, Intensity, MeasuredPoint, MemoryPath,
+    NicModel, PacketWork, Processor,
 };
+pub use service::{PacketService, service};
+pub use snic_domain::{MemoryKind, ProcessorKind};

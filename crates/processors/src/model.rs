@@ -5,7 +5,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
-use snic_domain::{Bandwidth, ByteSize, CardModel, NtTypeId};
+use snic_domain::{
+    Bandwidth, ByteSize, CardModel, CardProfile, Cycles, MemoryKind, NtTypeId, ProcessorKind,
+    ProcessorProfile, ReachedMemory, SaveArea,
+};
 
 /// A rate in bytes per second: what a memory or a cache moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,55 +59,6 @@ impl Architecture {
             Self::Soc => "SoC",
             Self::SocFpga => "SoC + FPGA",
             Self::Asic => "ASIC",
-        }
-    }
-}
-
-/// Kinds of processors, the one nearest to the network first (BlueField-3 study, Fig. 10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProcessorKind {
-    /// Threads in the card's data path.
-    Dpa,
-    /// Arm cores of the card, behind its switch.
-    Arm,
-    /// Cores of the card of another kind.
-    Other,
-    /// The host's cores, behind PCIe.
-    Host,
-}
-
-impl ProcessorKind {
-    /// For people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dpa => "DPA",
-            Self::Arm => "Arm",
-            Self::Other => "other cores",
-            Self::Host => "host",
-        }
-    }
-}
-
-/// Memories, the one nearest to the network first (BlueField-3 study, Figs. 4 and 10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MemoryKind {
-    /// The part of the card's memory that only the DPA has.
-    Dpa,
-    /// The card's memory.
-    Arm,
-    /// The host's memory.
-    Host,
-}
-
-impl MemoryKind {
-    /// For people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dpa => "DPA memory",
-            Self::Arm => "Arm memory",
-            Self::Host => "host memory",
         }
     }
 }
@@ -253,6 +207,22 @@ pub struct Implementation {
     pub points: Vec<MeasuredPoint>,
 }
 
+/// What a card's profile says besides its processors: how its packets are counted and held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CardShell {
+    /// The clock of its data path.
+    pub clock_hz: NonZeroU64,
+    /// The width of its data path, in bits: a multiple of 8.
+    pub width_bits: NonZeroU32,
+    /// Room for packets that wait for a thread or on the way out.
+    #[serde(rename = "packet_store_bytes", deserialize_with = "packet")]
+    pub packet_store: ByteSize,
+    /// Memory in which the host leaves what it tells the card.
+    #[serde(rename = "memory_bytes", deserialize_with = "packet")]
+    pub memory: ByteSize,
+}
+
 /// A model of card, with what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicModel {
@@ -276,6 +246,8 @@ pub struct NicModel {
     pub luts: Option<NonZeroU32>,
     /// What else is known.
     pub features: String,
+    /// What is needed to run it as a card of the daemon; `None`: it can only be asked about.
+    pub card: Option<CardShell>,
     /// Its processors and, in a measured server, the host's.
     pub processors: Vec<Processor>,
     /// NTs that somebody measured on it.
@@ -286,6 +258,50 @@ impl NicModel {
     /// A processor by its kind.
     pub fn processor(&self, kind: ProcessorKind) -> Option<&Processor> {
         self.processors.iter().find(|processor| processor.kind == kind)
+    }
+
+    /// A program for an NT on a processor.
+    pub fn implementation(&self, nt: &NtTypeId, on: ProcessorKind) -> Option<&Implementation> {
+        self.implementations.iter().find(|one| one.nt == *nt && one.on == on)
+    }
+
+    /// The profile of such a card: no regions, and the processors whose threads are known. `None` where its file
+    /// does not say what a card needs.
+    pub fn card_profile(&self) -> Option<CardProfile> {
+        let shell = self.card?;
+        let reached = |path: &MemoryPath| ReachedMemory {
+            memory: path.memory,
+            size: path.size,
+            receive: path.receive,
+        };
+        let processor = |processor: &Processor| {
+            Some(ProcessorProfile {
+                kind: processor.kind,
+                cores: processor.cores.map(NonZeroU32::get),
+                threads: processor.usable()?,
+                memories: processor.memories.iter().map(reached).collect(),
+            })
+        };
+        Some(CardProfile {
+            model: self.model.clone(),
+            part: String::new(),
+            idcode: 0,
+            clock_hz: shell.clock_hz.get(),
+            width_bits: shell.width_bits.get(),
+            ingress: self.line,
+            egress: self.line,
+            memory: shell.memory,
+            packet_store: shell.packet_store,
+            configuration_bytes_per_second: 0,
+            scheduler_pass: Cycles::ZERO,
+            core: Cycles::ZERO,
+            credits_initial: 1,
+            region_pass: None,
+            save_area: SaveArea::default(),
+            regions: Vec::new(),
+            processors: self.processors.iter().filter_map(processor).collect(),
+        })
+        .filter(|profile| !profile.processors.is_empty())
     }
 }
 

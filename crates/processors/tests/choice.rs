@@ -327,7 +327,8 @@ fn chain(nts: &[&str], gbps: u64) -> Dag {
 fn the_nts_of_a_dag_do_not_share_threads() {
     let model = bluefield3();
     let four = ["l2-reflector", "check-ip-header", "l2-reflector", "check-ip-header"];
-    let nodes = place(&model, |_| None, &chain(&four, 250), Free::all(&model));
+    let nodes =
+        place(&model, |_| None, (&chain(&four, 250), Bandwidth::from_gbps(250)), Free::all(&model));
     let taken = nodes.iter().map(|node| node.choice.as_ref().ok().map(|one| setting(&one.taken)));
     let taken: Vec<_> = taken.map(|one| one.map(|(kind, at)| (kind, at.threads))).collect();
     let expected = [(ProcessorKind::Dpa, 119), (ProcessorKind::Arm, 10), (ProcessorKind::Host, 20)];
@@ -335,8 +336,12 @@ fn the_nts_of_a_dag_do_not_share_threads() {
     assert_eq!(nodes.iter().map(NodePlacement::fit).collect::<Vec<_>>()[3], Fit::No);
     assert_eq!(fit(&nodes), Fit::No);
     assert_eq!(fit(&nodes[..3]), Fit::Yes);
-    let unmeasured =
-        place(&model, |_| None, &chain(&["l2-reflector", "nat"], 1), Free::all(&model));
+    let unmeasured = place(
+        &model,
+        |_| None,
+        (&chain(&["l2-reflector", "nat"], 1), Bandwidth::from_gbps(1)),
+        Free::all(&model),
+    );
     assert_eq!(fit(&unmeasured), Fit::Unknown);
 }
 
@@ -353,8 +358,17 @@ fn the_nts_of_a_dag_share_what_a_memory_receives() {
         }
     });
     let two = ["l2-reflector", "check-ip-header"];
-    assert_eq!(fit(&place(&model, |_| None, &chain(&two, 25), Free::all(&model))), Fit::Yes);
-    let nodes = place(&model, |_| None, &chain(&two, 26), Free::all(&model));
+    assert_eq!(
+        fit(&place(
+            &model,
+            |_| None,
+            (&chain(&two, 25), Bandwidth::from_gbps(25)),
+            Free::all(&model)
+        )),
+        Fit::Yes
+    );
+    let nodes =
+        place(&model, |_| None, (&chain(&two, 26), Bandwidth::from_gbps(26)), Free::all(&model));
     assert!(nodes[0].choice.is_ok());
     let none = nodes[1].choice.as_ref().expect_err("24 Gbit/s are left");
     let (bandwidth, limit) = (Bandwidth::from_gbps(24), ThroughputLimit::Receive(MemoryKind::Dpa));
@@ -373,9 +387,10 @@ fn a_working_set_that_a_program_states_takes_memory() {
     let mut free = Free::all(&model);
     free.memory.clear();
     free.memory.insert(MemoryKind::Dpa, ByteSize::from_mib(3) - ByteSize::from_bytes(1));
-    let fits: Vec<Fit> = place(&model, |_| None, &chain(&["it", "it", "it"], 1), free)
-        .iter()
-        .map(NodePlacement::fit)
-        .collect();
+    let fits: Vec<Fit> =
+        place(&model, |_| None, (&chain(&["it", "it", "it"], 1), Bandwidth::from_gbps(1)), free)
+            .iter()
+            .map(NodePlacement::fit)
+            .collect();
     assert_eq!(fits, [Fit::Yes, Fit::Yes, Fit::No]);
 }

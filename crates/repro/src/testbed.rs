@@ -19,6 +19,7 @@ use snic_domain::{
     Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
+use snic_processors::NicModel;
 
 /// How often the session is stepped while something is under way.
 const STEP: Duration = Duration::from_micros(20);
@@ -94,6 +95,27 @@ impl Testbed {
     /// As [`Testbed::new`].
     pub fn told(setup: &Setup<'_>, profile: CardProfile, nts: &[NtType]) -> Result<Self> {
         let card = SimCard::with_options(setup.card.clone(), 1, setup.options)?;
+        let mut testbed = Self::of_card(card, profile, nts)?;
+        for chain in &setup.chains {
+            let bitstream = testbed.build(setup, chain)?;
+            testbed.ask(Command::CreateBitstream(bitstream))?;
+        }
+        Ok(testbed)
+    }
+
+    /// A bench with a card that runs NTs as programs on the processors of this model, and one tenant called `lab`.
+    ///
+    /// # Errors
+    /// The model is not enough for a card, or the controller refuses an NT.
+    pub fn on_processors(model: &NicModel, nts: &[NtType]) -> Result<Self> {
+        let profile = model.card_profile().context("the model says what a card needs")?;
+        let card = SimCard::with_processors(profile.clone(), 1, Arc::new(model.clone()))?;
+        let mut testbed = Self::of_card(card, profile, nts)?;
+        testbed.controller.declare_models([model.clone()]);
+        Ok(testbed)
+    }
+
+    fn of_card(card: SimCard, profile: CardProfile, nts: &[NtType]) -> Result<Self> {
         let now = Timestamp::from_nanos(1_000_000);
         let controller =
             Controller::recover(ControllerSettings::default(), [], 7, Timestamp::ZERO)?;
@@ -107,10 +129,6 @@ impl Testbed {
         testbed.tenant("lab", 1)?;
         for nt in nts {
             testbed.ask(Command::CreateNtType(nt.clone()))?;
-        }
-        for chain in &setup.chains {
-            let bitstream = testbed.build(setup, chain)?;
-            testbed.ask(Command::CreateBitstream(bitstream))?;
         }
         Ok(testbed)
     }
@@ -142,7 +160,11 @@ impl Testbed {
     /// # Errors
     /// The id is not a label, or the controller refuses the tenant.
     pub fn tenant(&mut self, id: &str, weight: u32) -> Result<()> {
-        let quota = Quota { bandwidth_max: Bandwidth::from_gbps(4_000), ..Quota::default() };
+        let quota = Quota {
+            bandwidth_max: Bandwidth::from_gbps(4_000),
+            threads_max: u32::MAX,
+            ..Quota::default()
+        };
         self.ask(Command::CreateTenant(Tenant {
             id: TenantId::new(id)?,
             weight,

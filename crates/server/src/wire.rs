@@ -12,7 +12,7 @@ use snic_controller::{
     DagView, DropCause, NtView, OperationView, OperationWork, RegionView, ResourceKey, RuleView,
     StatePlace, StateView, TenantView,
 };
-use snic_domain::{Headroom, RegionState};
+use snic_domain::{Headroom, ProcessorProfile, RegionState};
 use snic_front::configurations;
 
 use crate::error;
@@ -64,6 +64,7 @@ pub(crate) fn tenant(view: &TenantView) -> v1::Tenant {
             rules: usage.rules,
             machines: usage.machines,
             operations: usage.operations,
+            threads: usage.threads,
         }),
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
@@ -166,6 +167,7 @@ fn mapping(view: &DagView, reader: DagReader<'_>) -> Option<v1::Mapping> {
         stages: dag::stages_to_wire(mapping, Content { nts: &view.contents, reader }),
         latency_cycles: view.latency.get(),
         reconfigurations: loads,
+        programs: dag::programs_to_wire(mapping),
     })
 }
 
@@ -225,9 +227,21 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         lost_since: view.loss.map(|loss| timestamp(loss.since)),
         open_attempts: view.loss.map(|loss| loss.attempts).unwrap_or_default(),
         etag: view.etag.clone(),
+        processors: processors(view),
         // How it is reached is no part of the plan: see `links`.
         ..v1::Card::default()
     }
+}
+
+fn processors(view: &CardView) -> Vec<v1::CardProcessor> {
+    let all = view.profile.processors.iter().zip(&view.threads_used);
+    let one = |(processor, used): (&ProcessorProfile, &u32)| v1::CardProcessor {
+        kind: dag::processor_to_wire(processor.kind).into(),
+        cores: processor.cores,
+        threads: processor.threads,
+        threads_used: *used,
+    };
+    all.map(one).collect()
 }
 
 /// Why it does not answer, and how often that was tried.

@@ -8,12 +8,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use snic_domain::limits::{DAG_CONFIGURATION_BYTES_MAX, DAG_NODES_MAX};
-use snic_domain::{DagSpec, DagUid, Digest, NtNumber, NtTypeId};
+use snic_domain::{DagSpec, DagUid, Digest, NtNumber, NtProgram, NtTypeId};
+
+use crate::programs;
 
 /// Bytes in front of an NT's name: its number, and two lengths.
 const HEAD_BYTES: usize = 12;
-/// Longest piece: the longest configurations, and a head and a name for each.
-const BYTES_MAX: usize = DAG_CONFIGURATION_BYTES_MAX + DAG_NODES_MAX * (HEAD_BYTES + 256);
+/// Longest piece: the longest configurations, and for each NT a head, a name and the line of a program.
+const BYTES_MAX: usize = DAG_CONFIGURATION_BYTES_MAX + DAG_NODES_MAX * 2 * (HEAD_BYTES + 256);
 
 /// The configurations of a DAG's NTs.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,14 +47,21 @@ impl DagConfiguration {
         let mut bytes = Vec::new();
         for node in &spec.nodes {
             let Some(configuration) = &node.configuration else { continue };
-            let (name, json) = (node.nt.as_str(), configuration.expose());
-            // Both are far shorter than 4 GiB: `Dag::new` has checked them.
-            let words = [number(&node.nt).0, name.len() as u32, json.len() as u32];
-            words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
-            bytes.extend(name.as_bytes());
-            bytes.extend(json.as_bytes());
+            let (nt_type, json) = (node.nt.as_str(), configuration.expose());
+            write(&mut bytes, &NtEntry { number: number(&node.nt), nt_type, json });
         }
         (!bytes.is_empty()).then(|| Self { uid, bytes: bytes.into() })
+    }
+
+    /// The same with how a DAG's programs are started, in front; without any, as it was.
+    pub fn of_programs(uid: DagUid, rest: Option<Self>, programs: &[NtProgram]) -> Option<Self> {
+        if programs.is_empty() {
+            return rest;
+        }
+        let (mut bytes, lines) = (Vec::new(), programs::lines(programs));
+        write(&mut bytes, &NtEntry { number: programs::PROGRAMS, nt_type: "", json: &lines });
+        bytes.extend(rest.iter().flat_map(|rest| rest.bytes.iter()));
+        Some(Self { uid, bytes: bytes.into() })
     }
 
     /// The bytes that the card gets.
@@ -64,6 +73,15 @@ impl DagConfiguration {
     pub fn tag(&self) -> u32 {
         tag(&self.bytes)
     }
+}
+
+fn write(bytes: &mut Vec<u8>, entry: &NtEntry<'_>) {
+    let NtEntry { number, nt_type, json } = *entry;
+    // Both are far shorter than 4 GiB: `Dag::new` has checked them.
+    let words = [number.0, nt_type.len() as u32, json.len() as u32];
+    words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    bytes.extend(nt_type.as_bytes());
+    bytes.extend(json.as_bytes());
 }
 
 /// The tag of such bytes; never zero.

@@ -20,6 +20,7 @@ mod command;
 pub mod configuration;
 mod image;
 mod layout;
+pub mod programs;
 pub mod registers;
 mod rows;
 

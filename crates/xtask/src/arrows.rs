@@ -17,7 +17,7 @@ enum To {
 /// is a decision.
 const ARROWS: &[(&str, To)] = &[
     ("domain", To::Only(&[])),
-    ("planner", To::Only(&["domain"])),
+    ("planner", To::Only(&["domain", "processors"])),
     ("processors", To::Only(&["domain"])), // implementations of NTs outside of regions
     ("fairness", To::Only(&["domain"])),
     ("autoscaler", To::Only(&["domain"])),
@@ -26,12 +26,21 @@ const ARROWS: &[(&str, To)] = &[
     ("bitstream", To::Only(&["domain"])),
     (
         "controller",
-        To::Only(&["planner", "fairness", "autoscaler", "tables", "bitstream", "domain"]),
+        To::Only(&[
+            "planner",
+            "processors",
+            "fairness",
+            "autoscaler",
+            "tables",
+            "bitstream",
+            "domain",
+        ]),
     ),
     ("ports", To::Only(&["tables", "bitstream", "domain"])),
     ("offloads", To::Only(&["domain"])), // other designs of a card, for figures
     // One model, two clocks: the software card is the simulated one with bytes.
     ("card-soft", To::Only(&["card-sim", "nts", "ports", "domain", "tables"])),
+    ("card-sim", To::Only(&["ports", "processors", "domain", "tables"])),
     ("card-*", To::Only(&["ports", "domain", "tables"])),
     ("nts", To::Only(&["domain"])),
     ("etcd", To::Only(&[])), // what is asked of etcd, as values

@@ -131,6 +131,7 @@ impl TestClient {
             bandwidth_max_bps: Some(1_000_000_000_000),
             // Deletions overlap: many clients at once have more under way than the default allows.
             operations_max: Some(4_096),
+            threads_max: Some(4_096),
             ..Default::default()
         };
         let tenant = v1::Tenant { weight: 1, quota: Some(quota), ..Default::default() };

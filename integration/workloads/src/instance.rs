@@ -129,6 +129,7 @@ fn profile(rng: &mut ChaCha8Rng) -> CardProfile {
         region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea::default(),
         regions,
+        processors: Vec::new(),
     }
 }
 

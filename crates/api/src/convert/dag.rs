@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost_types::FieldMask;
 use snic_domain::{
     Bandwidth, BitstreamId, CardAffinity, Condition, ConditionStatus, ConditionType, DagName,
-    DagPatch, DagSpec, DagState, Edge, Form, FormPreference, Instance, Mapping, Node,
-    NtConfiguration, NtTypeId, PacketSize, PacketSizes, TenantId,
+    DagPatch, DagSpec, DagState, Edge, Form, FormPreference, Instance, Mapping, MemoryKind, Node,
+    NtConfiguration, NtProgram, NtTypeId, PacketSize, PacketSizes, ProcessorKind, TenantId,
 };
 
 use super::mask::Mask;
@@ -294,6 +294,42 @@ pub fn stages_to_wire(mapping: &Mapping, content: Content<'_>) -> Vec<v1::Stage>
         branches: stage.branches.iter().map(chain).collect(),
     };
     mapping.stages.iter().map(stage).collect()
+}
+
+/// Converts the programs of a mapping.
+pub fn programs_to_wire(mapping: &Mapping) -> Vec<v1::Program> {
+    let program = |program: &NtProgram| v1::Program {
+        node: program.node.to_string(),
+        nt_type: name::of_nt_type(&program.nt),
+        processor: processor_to_wire(program.processor).into(),
+        threads: program.threads,
+        packet_memory: memory_to_wire(program.network).into(),
+        working_memory: memory_to_wire(program.working).into(),
+        working_set_bytes: program.working_set.get(),
+        serves_bps: program.serves.get(),
+        latency_nanos: program
+            .latency
+            .map(|latency| u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX)),
+    };
+    mapping.programs.iter().map(program).collect()
+}
+
+/// Converts a kind of processor.
+pub const fn processor_to_wire(kind: ProcessorKind) -> v1::ProcessorKind {
+    match kind {
+        ProcessorKind::Dpa => v1::ProcessorKind::Dpa,
+        ProcessorKind::Arm => v1::ProcessorKind::Arm,
+        ProcessorKind::Other => v1::ProcessorKind::Other,
+        ProcessorKind::Host => v1::ProcessorKind::Host,
+    }
+}
+
+const fn memory_to_wire(kind: MemoryKind) -> v1::MemoryKind {
+    match kind {
+        MemoryKind::Dpa => v1::MemoryKind::Dpa,
+        MemoryKind::Arm => v1::MemoryKind::Arm,
+        MemoryKind::Host => v1::MemoryKind::Host,
+    }
 }
 
 fn slots(

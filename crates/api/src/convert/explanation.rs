@@ -5,7 +5,7 @@
 
 use snic_domain::{
     CardId, ChainExplanation, Embedding, EmbeddingCost, EmbeddingKind, Explanation, Headroom,
-    Rejection, RejectionReason, Resource, Shortage,
+    OtherCard, ProgramExplanation, Rejection, RejectionReason, Resource, Shortage,
 };
 
 use super::dag::{DagReader, form_to_wire};
@@ -29,6 +29,9 @@ fn resource_to_wire(resource: Resource) -> v1::shortage::Resource {
         Resource::Passes => Wire::Passes,
         Resource::SearchSteps => Wire::SearchSteps,
         Resource::Cards => Wire::Cards,
+        Resource::Threads => Wire::Threads,
+        Resource::ReceiveBandwidth => Wire::ReceiveBandwidth,
+        Resource::ProgramMemory => Wire::ProgramMemory,
     }
 }
 
@@ -162,7 +165,24 @@ pub fn explanation_to_wire(
         chains: explanation.chains.iter().map(chain).collect(),
         lines: lines(explanation, card, reader),
         headroom: Vec::new(),
+        programs: explanation.programs.iter().map(program_to_wire).collect(),
+        other_cards: explanation.other_cards.iter().map(other_to_wire).collect(),
     }
+}
+
+fn program_to_wire(program: &ProgramExplanation) -> v1::ProgramExplanation {
+    v1::ProgramExplanation {
+        node: program.node.to_string(),
+        nt_type: name::of_nt_type(&program.nt),
+        chosen: program.chosen.clone(),
+        guidelines: program.guidelines.clone(),
+        against: program.against.clone(),
+        rejected: program.rejected.clone(),
+    }
+}
+
+fn other_to_wire(other: &OtherCard) -> v1::OtherCard {
+    v1::OtherCard { model: other.model.to_string(), reason: other.reason.clone() }
 }
 
 /// The explanation as lines of text.
@@ -178,6 +198,15 @@ fn lines(explanation: &Explanation, card: Option<&CardId>, reader: DagReader<'_>
             }),
         );
     }
+    for ProgramExplanation { node, nt, chosen, rejected, .. } in &explanation.programs {
+        lines.push(format!("{node} ({nt})"));
+        lines.push(format!("  {chosen}"));
+        lines.extend(rejected.iter().map(|option| format!("  not {option}")));
+    }
+    let others = explanation.other_cards.iter();
+    lines.extend(
+        others.map(|OtherCard { model, reason }| format!("not a card of model {model}: {reason}")),
+    );
     lines
 }
 

@@ -27,6 +27,7 @@ const SETTABLE: &[&str] = &[
     "quota.rules_max",
     "quota.machines_max",
     "quota.operations_max",
+    "quota.threads_max",
     "labels",
     "description",
 ];
@@ -69,6 +70,7 @@ fn bounds(quota: v1::Quota, rest: Quota) -> Quota {
         rules_max: quota.rules_max.unwrap_or(rest.rules_max),
         machines_max: quota.machines_max.unwrap_or(rest.machines_max),
         operations_max: quota.operations_max.unwrap_or(rest.operations_max),
+        threads_max: quota.threads_max.unwrap_or(rest.threads_max),
     }
 }
 
@@ -99,7 +101,8 @@ pub fn patch(tenant: &v1::Tenant, mask: Option<&FieldMask>) -> Result<TenantPatc
         nt_types_max: nt_types_max,
         rules_max: rules_max,
         machines_max: machines_max,
-        operations_max: operations_max
+        operations_max: operations_max,
+        threads_max: threads_max
     );
     let mut problems = Problems::default();
     let noted = (&tenant.labels, tenant.description.as_str());
@@ -120,5 +123,6 @@ pub const fn quota_to_wire(quota: &Quota) -> v1::Quota {
         rules_max: Some(quota.rules_max),
         machines_max: Some(quota.machines_max),
         operations_max: Some(quota.operations_max),
+        threads_max: Some(quota.threads_max),
     }
 }

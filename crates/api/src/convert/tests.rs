@@ -389,6 +389,7 @@ fn shared_mapping() -> (Mapping, BTreeMap<BitstreamId, Vec<NtTypeId>>) {
         card: CardId::new("c0").expect("valid"),
         form: snic_domain::Form::Sequential,
         stages: vec![Stage { branches: vec![chain] }],
+        programs: Vec::new(),
     };
     (mapping, BTreeMap::from([(bitstream, vec![nt("acme.secret"), nt("nat")])]))
 }
@@ -453,6 +454,8 @@ fn explained(kind: snic_domain::EmbeddingKind) -> snic_domain::Explanation {
             reason: "it is faster".into(),
         },
         chains: vec![chain],
+        programs: Vec::new(),
+        other_cards: Vec::new(),
     }
 }
 

@@ -152,6 +152,7 @@ fn card(at: &At<'_>, raw: RawCard) -> Checked<CardProfile> {
         region_pass: Some(RegionPass::SUPERNIC),
         save_area: save_area(at, &raw.save_area_bytes, &raw.memory_bytes_per_second)?,
         regions: regions(at.file, &raw.regions)?,
+        processors: Vec::new(),
     })
 }
 

@@ -98,6 +98,7 @@ impl Plane {
         if packet.holders > 0 {
             return;
         }
+        self.end_programs(at);
         let Packet { bank, bytes, stored, room, .. } = self.packets.remove(at);
         let cells = u64::from(self.timing.beats(bytes));
         self.cells_free += cells * u64::from(stored);

@@ -224,6 +224,7 @@ impl Plane {
             holders: 1,
             failed: None,
             back: false,
+            chain: None,
         };
         let at = self.packets.insert(packet);
         match uid {
@@ -389,6 +390,9 @@ impl Plane {
         packet.stage = row.first_stage;
         packet.next = NIL;
         self.saw(at, PacketStep::Admitted);
+        if row.stages == 0 && self.processors.is_some() {
+            return self.begin_programs(at);
+        }
         self.enter_stage(at, self.now + self.timing.front);
     }
 }

@@ -25,6 +25,7 @@ mod egress;
 mod ingress;
 mod outside;
 mod pace;
+mod programs;
 mod spare;
 mod stage;
 mod turns;
@@ -40,6 +41,7 @@ use crate::banks::{Bank, Banks};
 use crate::frames::Frames;
 use crate::load::LoadMeter;
 use crate::measurement::Stats;
+use crate::processors::Processors;
 use crate::region::{NEVER, Region};
 use crate::shaper::Limiter;
 use crate::slab::Slab;
@@ -215,6 +217,8 @@ struct Packet {
     failed: Option<DropCause>,
     /// An NT sends it back to where it came from: it leaves after the stage it is in.
     back: bool,
+    /// The programs that it passes, where its DAG runs as programs; its stage counts them then.
+    chain: Option<u32>,
 }
 
 /// A packet's copy on its way through one region.
@@ -325,6 +329,8 @@ pub(crate) struct Plane {
     frames: Option<Box<dyn Frames>>,
     /// Whether each step of a packet is told.
     watched: bool,
+    /// Where DAGs run as programs.
+    processors: Option<Box<Processors>>,
 }
 
 impl Plane {
@@ -381,6 +387,7 @@ impl Plane {
             counted: BTreeMap::new(),
             frames: None,
             watched: false,
+            processors: None,
         }
     }
 
@@ -394,6 +401,7 @@ impl Plane {
         fresh.accesses = std::mem::take(&mut self.accesses);
         fresh.frames = std::mem::take(&mut self.frames);
         fresh.watched = self.watched;
+        fresh.processors = self.processors.as_ref().map(|all| Box::new(all.fresh()));
         if let Some(frames) = &mut fresh.frames {
             frames.power_lost();
         }
@@ -435,6 +443,9 @@ impl Plane {
                 Event::Answer { copy } => self.pass_on(copy),
                 Event::Credit { region, slot } => self.credit(region, slot),
                 Event::Room { region } => self.serve(region),
+                Event::Received { packet } => self.received(packet),
+                Event::Ran { packet } => self.ran(packet),
+                Event::Passed { packet } => self.passed(packet),
                 Event::Out { packet } => self.go_out(packet),
                 Event::EgressFree => self.egress_free(),
                 Event::LoadEnds { generation } => return Some(Ended::Load(generation)),
@@ -513,6 +524,9 @@ impl Plane {
             ensure(!over, || format!("region {number} gave more credits than a row can name"))?;
             let torn = region.contexts.torn;
             ensure(!torn, || format!("a packet changed state in region {number} while it moved"))?;
+        }
+        if let Some(processors) = &self.processors {
+            processors.check()?;
         }
         if self.packets.len() == 0 {
             self.check_rest()?;

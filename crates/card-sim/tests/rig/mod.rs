@@ -45,6 +45,7 @@ pub fn profile() -> CardProfile {
         region_pass: Some(snic_domain::RegionPass::SUPERNIC),
         save_area: SaveArea { bytes: ByteSize::from_mib(1), bytes_per_second: 19_200_000_000 },
         regions: vec![region; 16],
+        processors: Vec::new(),
     }
 }
 

@@ -39,6 +39,9 @@ pub struct TenantLimits {
     /// Maximum number of operations that have not ended
     #[arg(long)]
     pub operations_max: Option<u32>,
+    /// Maximum number of threads of its DAGs' programs
+    #[arg(long)]
+    pub threads_max: Option<u32>,
 }
 
 /// Verbs of `snicctl tenant`.

@@ -337,7 +337,7 @@ fn on_processors(nic: &NicModel, dag: &Dag, beside: Option<(&CardProfile, &Catal
     let of_nt = |nt: &NtTypeId| {
         beside.and_then(|(card, catalogue)| regions_of(card, catalogue, (nt, wanted)))
     };
-    let nodes = place(nic, of_nt, dag, free);
+    let nodes = place(nic, of_nt, (dag, wanted), free);
     let taken = || nodes.iter().filter_map(|node| node.choice.as_ref().ok()).map(|one| &one.taken);
     let fit = fit(&nodes);
     let takes = match fit {

@@ -95,6 +95,7 @@ impl TenantLimits {
             rules_max: self.rules_max,
             machines_max: self.machines_max,
             operations_max: self.operations_max,
+            threads_max: self.threads_max,
         };
         let quota = (quota != Quota::default()).then_some(quota);
         Tenant { weight: self.weight.unwrap_or(0), quota, ..Tenant::default() }
@@ -113,6 +114,7 @@ impl TenantLimits {
             ("quota.rules_max", self.rules_max.is_some()),
             ("quota.machines_max", self.machines_max.is_some()),
             ("quota.operations_max", self.operations_max.is_some()),
+            ("quota.threads_max", self.threads_max.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(path, _)| path.to_owned()).collect()

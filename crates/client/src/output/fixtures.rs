@@ -125,6 +125,7 @@ pub fn web() -> Dag {
             stages,
             latency_cycles: 155,
             reconfigurations: 2,
+            programs: vec![],
         }),
         rate_limit_bps: 10 * GBPS,
         unserved_bps: 0,
@@ -188,6 +189,7 @@ pub fn tenant() -> Tenant {
             rules_max: Some(256),
             machines_max: Some(256),
             operations_max: Some(256),
+            threads_max: Some(128),
         }),
         usage: Some(Usage { dags: 2, bandwidth_bps: 12_500_000_000, ..Usage::default() }),
         etag: "e7".into(),
@@ -459,7 +461,7 @@ pub fn explanation() -> Explanation {
             "Side by side saves 6 cycles, after the 16 of the second pass through the scheduler."
                 .into(),
         chains: vec![first, second],
-        lines: vec![],
         headroom: headroom(),
+        ..Explanation::default()
     }
 }

@@ -5,8 +5,9 @@ use snic_api::v1::card::Health;
 use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{
-    Bitstream, Card, Condition, Dag, EventType, Instance, Mapping, NtType, Operation, Region,
-    RegionKind, Tenant, WatchDagsResponse, WatchRegionsResponse, condition, nt_type,
+    Bitstream, Card, CardProcessor, Condition, Dag, EventType, Instance, Mapping, NtType,
+    Operation, Region, RegionKind, Tenant, WatchDagsResponse, WatchRegionsResponse, condition,
+    nt_type,
 };
 use snic_api::words::EnumWord as _;
 
@@ -162,8 +163,27 @@ fn places(mapping: &Mapping, style: Style) -> String {
             }
         }
     }
+    if !mapping.programs.is_empty() {
+        return programs(mapping, style);
+    }
     let heading = ["PASS", "NODES", "REGION", "BITSTREAM", "TASKS (SKIPPED)", "RESERVED"];
     if rows.is_empty() { String::new() } else { table(style, &heading, rows) }
+}
+
+/// Where each NT runs as a program.
+fn programs(mapping: &Mapping, style: Style) -> String {
+    let rows = mapping.programs.iter().map(|program| {
+        vec![
+            program.node.clone(),
+            program.processor().word().to_owned(),
+            program.threads.to_string(),
+            program.packet_memory().word().to_owned(),
+            program.working_memory().word().to_owned(),
+            rate(program.serves_bps),
+        ]
+    });
+    let heading = ["NODE", "PROCESSOR", "THREADS", "PACKETS IN", "WORKING SET IN", "UP TO"];
+    table(style, &heading, rows.collect())
 }
 
 /// The tasks of a region as one chain uses them; skipped ones in parentheses.
@@ -250,6 +270,7 @@ pub fn tenant(tenant: &Tenant, style: Style) -> String {
             ("Rules", of(usage.rules.to_string(), quota.rules_max().to_string())),
             ("Machines", of(usage.machines.to_string(), quota.machines_max().to_string())),
             ("Operations", of(usage.operations.to_string(), quota.operations_max().to_string())),
+            ("Threads", of(usage.threads.to_string(), quota.threads_max().to_string())),
             ("Labels", labels(&tenant.labels)),
             ("Description", tenant.description.clone()),
             ("Etag", tenant.etag.clone()),
@@ -419,10 +440,15 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
     let room = WIDTH - 13;
     let through = [&card.driver, &card.link, &card.shell_uuid].map(String::as_str);
     let through: Vec<&str> = through.into_iter().filter(|text| !text.is_empty()).collect();
+    let of = |one: &CardProcessor| {
+        format!("{} of {} {}", one.threads_used, one.threads, one.kind().word())
+    };
+    let threads = card.processors.iter().map(of).collect::<Vec<_>>().join(", ");
     let rows = [
         ("Message", cut(&card.message, room)),
         ("Connection", cut(&through.join(", "), room)),
         ("Packets", cut(&packets.join(", "), room)),
+        ("Threads", cut(&threads, room)),
         ("Etag", card.etag.clone()),
     ];
     let rows: Vec<_> = rows.into_iter().chain(port_rows(card, room)).collect();

@@ -3,6 +3,7 @@
 mod queries;
 
 use snic_domain::{CardId, Timestamp, VirtualFunctions};
+use snic_processors::NicModel;
 
 use crate::inspection::{self, Inspection};
 use crate::log::Log;
@@ -224,6 +225,11 @@ impl Controller {
     /// Says which virtual functions a card has. Bindings that exist keep theirs.
     pub fn declare_functions(&mut self, card: CardId, functions: VirtualFunctions) {
         self.core.bindings.offer(card, functions);
+    }
+
+    /// Says which programs there are for NTs on cards with processors.
+    pub fn declare_models(&mut self, models: impl IntoIterator<Item = NicModel>) {
+        self.core.registry.set_models(models);
     }
 
     /// Says whether this host belongs to a fleet. While it does, only the fleet changes what it manages; otherwise

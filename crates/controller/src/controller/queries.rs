@@ -208,6 +208,10 @@ impl Controller {
             counters: card.counters().clone(),
             ingress_reserved: card.ledger().ingress_reserved(),
             regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
+            threads_used: {
+                let processors = card.profile().processors.iter();
+                processors.map(|one| card.ledger().threads_used(one.kind)).collect()
+            },
             etag: guards::card_etag(&self.core, id)?,
         })
     }

@@ -26,7 +26,7 @@ fn placement(card: &str) -> Placement {
         generation: 1,
         spec: spec(),
         burst: None,
-        mapping: Mapping { card, form: Form::Sequential, stages: Vec::new() },
+        mapping: Mapping { card, form: Form::Sequential, stages: Vec::new(), programs: Vec::new() },
         stage_row: 0,
         chain_row: 0,
         instance_row: 0,

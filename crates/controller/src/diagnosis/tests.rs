@@ -44,7 +44,12 @@ fn view(traffic: Option<DagTraffic>) -> DagView {
         observed_generation: 1,
         state: DagState::Ready,
         conditions: Vec::new(),
-        mapping: Some(Mapping { card: card_id(), form: Form::Sequential, stages }),
+        mapping: Some(Mapping {
+            card: card_id(),
+            form: Form::Sequential,
+            stages,
+            programs: Vec::new(),
+        }),
         contents: BTreeMap::from([(image, vec![nt_id("lb"), nt_id("aes")])]),
         latency: Cycles::ZERO,
         explanation: None,
@@ -324,7 +329,8 @@ fn latency_has_the_longest_branch_of_each_stage() {
         Stage { branches: vec![chain(&["aes", "lb"], 3)] },
         Stage { branches: vec![chain(&["short"], 1), chain(&["long"], 2)] },
     ];
-    dag.mapping = Some(Mapping { card: card_id(), form: Form::Parallel, stages });
+    dag.mapping =
+        Some(Mapping { card: card_id(), form: Form::Parallel, stages, programs: Vec::new() });
     let cycles = [("aes", 40), ("lb", 5), ("short", 7), ("long", 9)];
     let latencies = cycles.map(|(id, cycles)| (node(id), Cycles::new(cycles))).into();
     let card = profile(4);

@@ -367,17 +367,21 @@ impl Loop {
         };
         let (topology, outcome) = (engine.topology(), engine.outcome());
         for (at, entry) in of_engine(dags, self.number) {
-            let (promised, packet_bytes) = match entry.targeted() {
+            let (promised, packet_bytes, most) = match entry.targeted() {
                 Some(placement) => {
                     let spec = &placement.spec;
-                    (spec.bandwidth, rows::packet_bytes(counts, spec))
+                    let most = placement.mapping.programs_serve();
+                    (spec.bandwidth, rows::packet_bytes(counts, spec), most)
                 }
                 None => continue, // It left the tables since the engine was made.
             };
             let flow = &topology.flows[at];
             // Whole units of the register, so that what is read back says the same.
             let kbps = outcome.grants[at].kbps();
-            let new = Bandwidth::from_bps(u64::from(kbps) * 1_000).max(promised);
+            let new = Bandwidth::from_bps(u64::from(kbps) * 1_000);
+            // What its threads do not serve would wait for them.
+            let most = most.map(|most| Bandwidth::from_bps(u64::from(most.kbps()) * 1_000));
+            let new = most.map_or(new, |most| new.min(most)).max(promised);
             let old = entry.meter().rate(promised);
             let part = old.get() / RATE_PART;
             let moved = new.get().abs_diff(old.get()) > part || (new == promised && old != new);

@@ -55,6 +55,8 @@ pub struct TenantUsage {
     pub machines: u32,
     /// Operations that have not ended.
     pub operations: u32,
+    /// Threads of its DAGs' programs.
+    pub threads: u32,
 }
 
 /// An NT type.
@@ -250,6 +252,8 @@ pub struct CardView {
     pub counters: CardCounters,
     /// Regions by state, for a summary.
     pub regions: Vec<(RegionId, RegionState)>,
+    /// Threads that programs have, of each processor of the profile.
+    pub threads_used: Vec<u32>,
     /// For guarded changes.
     pub etag: String,
 }

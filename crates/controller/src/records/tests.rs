@@ -37,7 +37,8 @@ fn context() -> ResidentContext {
 }
 
 fn dag() -> DagRecord {
-    let mapping = Mapping { card: card(), form: Form::Sequential, stages: Vec::new() };
+    let mapping =
+        Mapping { card: card(), form: Form::Sequential, stages: Vec::new(), programs: Vec::new() };
     let placement = Placement {
         serial: 2,
         generation: 1,

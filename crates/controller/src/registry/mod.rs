@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use snic_domain::{BitstreamId, NtTypeId, TenantId};
 use snic_planner::PlanCatalogue;
+use snic_processors::NicModel;
 
 use crate::nt_numbers::NtNumbers;
 use crate::protocol::{Caller, ControlError, ProvisionName};
@@ -74,6 +75,11 @@ impl Registry {
             registry.keep_bitstream(record);
         }
         registry
+    }
+
+    /// Says which programs there are for NTs on cards with processors.
+    pub fn set_models(&mut self, models: impl IntoIterator<Item = NicModel>) {
+        self.catalogue_mut().set_models(models);
     }
 
     /// The numbers that NT types have on cards.

@@ -257,6 +257,7 @@ fn counted(world: &World, tenant: &str) -> TenantUsage {
         rules: world.controller.rules().filter(|view| view.rule.dag.tenant == id).count() as u32,
         machines: machines.filter(|view| !view.record.state.has_ended()).count() as u32,
         operations: world.controller.operations(&operator()).filter(open).count() as u32,
+        threads: 0,
     }
 }
 

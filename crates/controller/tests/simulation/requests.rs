@@ -26,6 +26,7 @@ pub fn random_quota(world: &mut World) -> Quota {
         rules_max: either(1..=6, 256) as u32,
         machines_max: either(1..=2, 256) as u32,
         operations_max: either(1..=3, 256) as u32,
+        threads_max: 128,
         ..Quota::default()
     }
 }

@@ -101,6 +101,7 @@ fn profile() -> CardProfile {
         // Of three contexts: less than there may be at times.
         save_area: SaveArea { bytes: ByteSize::from_bytes(3 * 4_096), bytes_per_second: 1_000_000 },
         regions: vec![region; 6],
+        processors: Vec::new(),
     }
 }
 

@@ -100,7 +100,7 @@ impl MemoryHost {
         let memory = self.memory();
         let to = memory.dags.get(name)?.clone();
         let (form, stages) = (Form::Sequential, Vec::new());
-        let mapping = Mapping { card: to.card.clone(), form, stages };
+        let mapping = Mapping { card: to.card.clone(), form, stages, programs: Vec::new() };
         let progress = match (memory.fails_later, memory.never_done) {
             (true, _) => AssignmentProgress::Failed(None),
             (false, true) => AssignmentProgress::Pending,

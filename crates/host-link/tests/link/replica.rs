@@ -226,7 +226,7 @@ pub fn dag(id: &str, serial: u64) -> OrderKind {
 pub fn dag_of(id: &str, serial: u64, spec: DagSpec) -> OrderKind {
     let host = HostId::new("h0").expect("a label");
     let (form, stages) = (Form::Sequential, Vec::new());
-    let mapping = Mapping { card: card(), form, stages };
+    let mapping = Mapping { card: card(), form, stages, programs: Vec::new() };
     let reservation = Default::default();
     let place =
         PlaceRecord { card: FleetCard { host, card: card() }, serial, mapping, reservation };

@@ -46,6 +46,7 @@ pub fn profile(regions: usize) -> CardProfile {
         region_pass: None,
         save_area: SaveArea::default(),
         regions: vec![known_region(); regions],
+        processors: Vec::new(),
     }
 }
 

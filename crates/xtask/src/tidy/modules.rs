@@ -35,10 +35,18 @@ const MODULES: &[(&str, &[&str])] = &[
     ("tally", &[]),
     ("nt_numbers", &[]),
     ("memory_use", &["protocol"]),
+    ("thread_use", &[]),
     // Machines.
     ("card_choice", &["protocol"]),
-    ("admission", &["protocol", "records", "rows", "card_choice", "memory_use"]),
-    ("batch", &["protocol", "records", "rows", "admission", "card_choice", "memory_use"]),
+    ("mixed_cards", &["protocol", "card_choice"]),
+    (
+        "admission",
+        &["protocol", "records", "rows", "card_choice", "memory_use", "mixed_cards", "thread_use"],
+    ),
+    (
+        "batch",
+        &["protocol", "records", "rows", "admission", "card_choice", "memory_use", "thread_use"],
+    ),
     ("bindings", &["protocol", "records", "tx", "history", "tally"]),
     ("card", &["nt_numbers", "protocol", "records", "rows", "tx"]),
     ("freed", &[]),
@@ -91,7 +99,7 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     ("work", &["protocol", "tx", "state", "images", "views"]),
-    ("quotas", &["protocol", "registry", "state"]),
+    ("quotas", &["protocol", "dags", "registry", "state", "thread_use"]),
     ("classification", &["protocol", "rows", "tx", "quotas", "rules", "state", "views"]),
     ("forgotten", &["records", "tx", "card", "state"]),
     (
@@ -106,6 +114,9 @@ const MODULES: &[(&str, &[&str])] = &[
             "card",
             "dags",
             "memory_use",
+            "mixed_cards",
+            "quotas",
+            "thread_use",
             "state",
             "classification",
             "contents",
@@ -186,6 +197,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "quotas",
             "lifecycle",
             "work",
+            "thread_use",
         ],
     ),
     (

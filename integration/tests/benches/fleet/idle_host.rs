@@ -31,7 +31,12 @@ impl IdleHost {
 }
 
 fn served(to: &AssignedCard) -> AssignedDag {
-    let mapping = Mapping { card: to.card.clone(), form: Form::Sequential, stages: Vec::new() };
+    let mapping = Mapping {
+        card: to.card.clone(),
+        form: Form::Sequential,
+        stages: Vec::new(),
+        programs: Vec::new(),
+    };
     let place = AppliedPlace { mapping, reservation: None };
     AssignedDag { to: to.clone(), progress: AssignmentProgress::Applied(Box::new(place)) }
 }

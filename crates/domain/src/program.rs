@@ -1,0 +1,152 @@
+//! NTs as programs: on threads of a card's processors or of its host, instead of in a region.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bandwidth, ByteSize, NodeId, NtTypeId};
+
+/// Kinds of processors, the one nearest to the network first (BlueField-3 study, Fig. 10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessorKind {
+    /// Threads in the card's data path.
+    Dpa,
+    /// Arm cores of the card, behind its switch.
+    Arm,
+    /// Cores of the card of another kind.
+    Other,
+    /// The host's cores, behind PCIe.
+    Host,
+}
+
+impl ProcessorKind {
+    /// All kinds, in their order.
+    pub const ALL: [Self; 4] = [Self::Dpa, Self::Arm, Self::Other, Self::Host];
+
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dpa => "DPA",
+            Self::Arm => "Arm",
+            Self::Other => "other cores",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// Memories, the one nearest to the network first (BlueField-3 study, Figs. 4 and 10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryKind {
+    /// The part of the card's memory that only the DPA has.
+    Dpa,
+    /// The card's memory.
+    Arm,
+    /// The host's memory.
+    Host,
+}
+
+impl MemoryKind {
+    /// All kinds, in their order.
+    pub const ALL: [Self; 3] = [Self::Dpa, Self::Arm, Self::Host];
+
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dpa => "DPA memory",
+            Self::Arm => "Arm memory",
+            Self::Host => "host memory",
+        }
+    }
+}
+
+/// What a card has of one kind of processor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessorProfile {
+    /// The kind; a card has each at most once.
+    pub kind: ProcessorKind,
+    /// Cores, where that is known.
+    pub cores: Option<u32>,
+    /// Threads that programs can have at a time.
+    pub threads: u32,
+    /// Memories that it reaches.
+    pub memories: Vec<ReachedMemory>,
+}
+
+/// A memory as a processor reaches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReachedMemory {
+    /// Which.
+    pub memory: MemoryKind,
+    /// How much of it programs can have; `None`: nobody printed it, and it is not counted.
+    pub size: Option<ByteSize>,
+    /// What it receives of packets for this processor at most; `None`: nobody measured it.
+    pub receive: Option<Bandwidth>,
+}
+
+/// One NT of a DAG as a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NtProgram {
+    /// The NT's name in the DAG.
+    pub node: NodeId,
+    /// Which NT it is.
+    pub nt: NtTypeId,
+    /// Where it runs.
+    pub processor: ProcessorKind,
+    /// Its threads, which no other program has.
+    pub threads: u32,
+    /// Where its packets are received and sent.
+    pub network: MemoryKind,
+    /// Where its working set is.
+    pub working: MemoryKind,
+    /// What it keeps there.
+    pub working_set: ByteSize,
+    /// What it serves at most, as was measured.
+    pub serves: Bandwidth,
+    /// What a packet takes in it, if somebody measured it.
+    pub latency: Option<Duration>,
+}
+
+impl NtProgram {
+    /// Where and how it runs, in words.
+    pub fn place(&self) -> String {
+        let plural = if self.threads == 1 { "" } else { "s" };
+        let (kind, threads) = (self.processor.name(), self.threads);
+        let place = format!("{kind}, {threads} thread{plural}, packets in {}", self.network.name());
+        if self.working == self.network {
+            return place;
+        }
+        format!("{place}, working set in {}", self.working.name())
+    }
+}
+
+/// Why an NT runs on a processor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramExplanation {
+    /// The NT's name in the DAG.
+    pub node: NodeId,
+    /// Which NT it is.
+    pub nt: NtTypeId,
+    /// How it runs, what it serves and what limits it.
+    pub chosen: String,
+    /// The guidelines that speak for it, as sentences; none where none is about it.
+    pub guidelines: Vec<String>,
+    /// Those that speak against it: no other place serves it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub against: Vec<String>,
+    /// The other implementations and buffers, the next best first, each with what it lacks or what speaks
+    /// against it.
+    pub rejected: Vec<String>,
+}
+
+/// A card that a DAG could have gone to, and why it did not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherCard {
+    /// What kind of card, as its model is called.
+    pub model: crate::CardModel,
+    /// Why not, as a sentence.
+    pub reason: String,
+}
