@@ -132,6 +132,21 @@ module snic_nt_join (
     assign from.ready = to.ready;
 endmodule
 
+// What a region says of the chain in it: twelve words, which the shell shows at REGION_NTS (0 to 7, the first
+// slot first) and REGION_IDENTITY (8 to 11, the most significant first). It is part of the region, so it is what
+// was loaded that answers.
+module snic_chain_rom #(
+    parameter logic [255:0] NTS = '0,
+    parameter logic [127:0] IDENTITY = '0
+) (
+    input wire logic   clock,
+    input wire logic [3:0] address,
+    output logic [31:0] data
+);
+    localparam logic [511:0] WORDS = {NTS, IDENTITY, 128'd0};
+    always_ff @(posedge clock) data <= WORDS[{4'd15 - address, 5'd0} +: 32];
+endmodule
+
 // An NT that lets every packet pass and keeps no state: a starting point for new ones.
 module snic_nt_pass (
     input wire logic      clock,

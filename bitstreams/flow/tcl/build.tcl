@@ -54,7 +54,8 @@ namespace eval ::snic::build {
         set_property SNAPPING_MODE ON [get_pblocks $pblock]
     }
 
-    # Builds one chain for `regions` on the shell in `shell`. Returns the bitstreams.
+    # Builds one chain for `regions` on the shell in `shell`. Returns a dictionary: `identity`, and `files`,
+    # the bitstreams with the number of their region.
     proc chain {manifest settings regions shell out} {
         file mkdir $out
         set name [::snic::manifest::name $manifest]
@@ -64,9 +65,11 @@ namespace eval ::snic::build {
         }
         set_param general.maxThreads [dict get $settings jobs]
         set wrapper [file join $out $name.sv]
-        ::snic::wrapper::save $manifest $wrapper
+        set sources [dict get $settings nt_sources]
+        set identity [::snic::identity::of_build $manifest $sources]
+        ::snic::wrapper::save $manifest $identity $wrapper
         create_project -in_memory -part $part
-        foreach file [dict get $settings nt_sources] { read_verilog -sv $file }
+        foreach file $sources { read_verilog -sv $file }
         read_verilog -sv $wrapper
         synth_design -top snic_chain -part $part -mode out_of_context
         set synthesised [file join $out $name.synth.dcp]
@@ -74,9 +77,10 @@ namespace eval ::snic::build {
         close_project
         set files {}
         foreach region $regions {
-            lappend files [in_region $manifest $region $synthesised $shell $out]
+            set file [in_region $manifest $region $synthesised $shell $out]
+            dict set files $file [dict get $region number]
         }
-        return $files
+        return [dict create identity $identity files $files]
     }
 
     proc in_region {manifest region synthesised shell out} {

@@ -4,7 +4,7 @@
 #   chain SETTINGS REGIONS SHELL MANIFEST CELLS OUT     CELLS: all, first, or names joined by commas
 
 set here [file dirname [file normalize [info script]]]
-foreach file {manifest regions wrapper build} { source [file join $here $file.tcl] }
+foreach file {manifest regions wrapper identity build} { source [file join $here $file.tcl] }
 
 namespace eval ::snic {
     variable setting_keys {part top sources constraints nt_sources jobs}
@@ -70,7 +70,12 @@ namespace eval ::snic {
                 lassign $rest shell manifest_file cells out
                 set manifest [manifest::load $manifest_file]
                 set chosen [chosen $regions [dict get $manifest region_kind] $cells]
-                foreach file [build::chain $manifest $settings $chosen $shell $out] {
+                set built [build::chain $manifest $settings $chosen $shell $out]
+                dict for {file number} [dict get $built files] {
+                    # One for the first region is for whatever region the shell puts it into.
+                    set numbers [expr {$cells eq "first" ? {} : $number}]
+                    identity::save $manifest_file [dict get $built identity] $numbers \
+                        [file rootname $file].toml
                     puts "bitstream $file"
                 }
             }

@@ -13,7 +13,7 @@ namespace eval ::snic::regions {
         return [parse $text $path]
     }
 
-    # A list of dictionaries: cell, kind, ranges.
+    # A list of dictionaries: cell, kind, ranges, number. The first region of the file is the card's region 0.
     proc parse {text path} {
         set regions {}
         set cells {}
@@ -41,7 +41,8 @@ namespace eval ::snic::regions {
             }
             if {$cell in $cells} { error "$path:$number: duplicate cell $cell" }
             lappend cells $cell
-            lappend regions [dict create cell $cell kind $kind ranges $ranges]
+            lappend regions [dict create cell $cell kind $kind ranges $ranges \
+                number [llength $regions]]
         }
         if {[llength $regions] == 0} { error "$path: no regions" }
         return $regions

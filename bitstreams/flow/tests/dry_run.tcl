@@ -110,6 +110,7 @@ ramb36 = 0
 dsp = 0
 }
 set manifest [put chain.toml $good]
+put nat.sv "module nt_firewall; endmodule\n"
 set out [file join $work out]
 
 # The shell.
@@ -161,9 +162,40 @@ check "links between them" {
     [string match {*packets_in(link\[0\])*packets_out(link\[1\])*packets_in(link\[1\])*packets_out(link\[2\])*} $wrapper]
 }
 
+proc text_of {path} {
+    set channel [open $path]
+    set text [read $channel]
+    close $channel
+    return $text
+}
+proc identity_of {path} {
+    regexp -line {^identity = "([0-9a-f]{32})"$} [text_of $path] -> identity
+    return $identity
+}
+set built $out/firewall_acme-nat-64.region_0.toml
+set identity [identity_of $built]
+check "the ROM has the identity that the manifest names" {
+    [string match "*.IDENTITY(128'h$identity)*" $wrapper]
+}
+set codes "32'h[::snic::identity::code firewall], 32'h[::snic::identity::code acme.nat-64], 32'h00000000, "
+check "the ROM has the codes of the NTs" {[string first $codes $wrapper] > 0}
+check "one build of a chain in all regions, each with its number" {
+    [identity_of $out/firewall_acme-nat-64.region_1.toml] eq $identity &&
+    [string match "*\nregions = \\\[1\\\]\n*" [text_of $out/firewall_acme-nat-64.region_1.toml]]
+}
+check "the order follows" {[string first $good [text_of $built]] > 0}
+
 set calls {}
 ::snic::main [list chain $settings $regions $out $manifest first $out]
 check "the first region alone" {[count pr_verify] == 1}
+check "the same build again, for every region" {
+    [identity_of $built] eq $identity && [string match "*\nregions = \\\[\\\]\n*" [text_of $built]]
+}
+put nat.sv "module nt_firewall; wire other; endmodule\n"
+::snic::main [list chain $settings $regions $out $manifest first $out]
+check "other sources, another identity" {[identity_of $built] ne $identity}
+set calls {}
+::snic::main [list chain $settings $regions $out $manifest first $out]
 set calls {}
 ::snic::main [list chain $settings $regions $out $manifest region_1 $out]
 check "a named region" {[file exists $out/firewall_acme-nat-64.region_1.bit] && [count pr_verify] == 1}

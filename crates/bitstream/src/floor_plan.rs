@@ -2,7 +2,8 @@
 //!
 //! The regions of one group of a card profile are identical, column by column. A bitstream is built for
 //! the first of them; the configuration controller adds the distance of the region that it loads.
-//! So a bitstream that keeps to the frames of the first keeps to those of each. On a part of stacked
+//! So a bitstream that keeps to the frames of the first keeps to those of each. Where nothing is relocated
+//! each region is a group of its own, and a bitstream belongs to the one whose frames it has. On a part of stacked
 //! dies a region's frames name their die, and a bitstream may do something on these dies only.
 //!
 //! ```text
@@ -16,9 +17,9 @@
 //! nowhere, and the last frame of a run stays in its frame buffer: where they are all zeros, as the
 //! vendor's tools write them, they may stand outside of the region.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use snic_domain::{CardModel, RegionKind};
+use snic_domain::{Bitstream, CardModel, RegionId, RegionKind};
 
 use crate::upload::kind_name;
 use crate::{BitFile, FrameWrite, WriteForm};
@@ -69,8 +70,19 @@ pub struct FloorPlan {
     pub model: CardModel,
     /// Where rows end. A write that goes on in the next row is outside where that is not known.
     pub rows: Vec<RowWidth>,
-    /// By group of identical regions, in the order of the profile.
-    pub groups: Vec<(RegionKind, Vec<FrameRange>)>,
+    /// In the order of the profile.
+    pub groups: Vec<FloorGroup>,
+}
+
+/// Identical regions, or one region that is like no other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FloorGroup {
+    /// Their kind.
+    pub kind: RegionKind,
+    /// Their numbers.
+    pub regions: Range<u8>,
+    /// The frames of the first of them; none where they are not known.
+    pub ranges: Vec<FrameRange>,
 }
 
 /// A bitstream that writes what is not its region's.
@@ -111,6 +123,14 @@ pub enum OutsideRegion {
         /// The card.
         model: CardModel,
     },
+    /// It names a region whose frames it has not.
+    #[error("the bitstream names region {region}, but has the frames of {}", regions_text(has))]
+    Region {
+        /// The region.
+        region: RegionId,
+        /// Those that it can be loaded into.
+        has: Vec<RegionId>,
+    },
     /// Nothing is known of these regions.
     #[error(
         "the profile of card model {model} lists no frames for {} regions; without them no bitstream \
@@ -124,42 +144,91 @@ pub enum OutsideRegion {
     },
 }
 
+impl OutsideRegion {
+    /// The field of the upload's header that is wrong, as in the API; `chunk` is the content.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Region { .. } => "regions",
+            Self::Frame { .. } | Self::Die { .. } | Self::Unknown { .. } => "chunk",
+        }
+    }
+}
+
+fn regions_text(regions: &[RegionId]) -> String {
+    let numbers: Vec<String> = regions.iter().map(ToString::to_string).collect();
+    format!("region {}", numbers.join(", "))
+}
+
 impl FloorPlan {
     /// The die of the first frames of the first regions of this kind; `None` where none are listed.
     pub(crate) fn die_of(&self, kind: RegionKind) -> Option<u8> {
-        let ranges = self.groups.iter().find(|(of, _)| *of == kind)?;
-        Some(ranges.1.first()?.die)
+        let group = self.groups.iter().find(|group| group.kind == kind)?;
+        Some(group.ranges.first()?.die)
     }
 
-    /// Whether every frame that `file` writes lies in a region of this kind, however often it is
-    /// written, and every die that it commands has some of the region's frames.
+    /// The regions that a checked upload can be loaded into: those of the groups whose frames it keeps to, or
+    /// those of them that it names. Empty: every region of its kind.
     ///
     /// # Errors
     ///
-    /// The first frame outside, or a die on which the regions have nothing.
+    /// As [`FloorPlan::check`], or it names a region whose frames it has not.
+    pub fn regions_for(
+        &self,
+        file: &BitFile<'_>,
+        declared: &Bitstream,
+    ) -> Result<Vec<RegionId>, OutsideRegion> {
+        let kind = declared.region_kind;
+        self.check(file, kind)?;
+        let of_kind = self.groups.iter().filter(|group| group.kind == kind);
+        let has = |group: &&FloorGroup| self.check_group(file, group).is_ok();
+        let numbers = |group: &FloorGroup| group.regions.clone().map(RegionId);
+        let has: Vec<RegionId> = of_kind.clone().filter(has).flat_map(numbers).collect();
+        let named = &declared.build.regions;
+        if let Some(&region) = named.iter().find(|region| !has.contains(region)) {
+            return Err(OutsideRegion::Region { region, has });
+        }
+        Ok(match named.is_empty() {
+            false => named.clone(),
+            true if of_kind.flat_map(numbers).all(|region| has.contains(&region)) => Vec::new(),
+            true => has,
+        })
+    }
+
+    /// Whether every frame that `file` writes lies in the regions of a group of this kind, however often it
+    /// is written, and every die that it commands has some of their frames.
+    ///
+    /// # Errors
+    ///
+    /// The first frame outside of the last of the groups, or a die on which its regions have nothing.
     pub fn check(&self, file: &BitFile<'_>, kind: RegionKind) -> Result<(), OutsideRegion> {
-        let model = self.model.clone();
-        let mut refused = OutsideRegion::Unknown { kind, model: model.clone() };
-        for (of, ranges) in &self.groups {
-            if *of != kind || ranges.is_empty() {
-                continue;
-            }
-            let model = model.clone();
-            if let Some((write, at)) =
-                file.writes.iter().find_map(|write| self.outside(write, ranges))
-            {
-                let (die, block_type) = (write.die, write.address.block_type());
-                let Place { row, column, minor: frame } = at;
-                refused = OutsideRegion::Frame { die, block_type, row, column, frame, kind, model };
-                continue;
-            }
-            let is_foreign = |die: &&u8| ranges.iter().all(|range| range.die != **die);
-            match file.dies.iter().find(is_foreign) {
-                None => return Ok(()),
-                Some(&die) => refused = OutsideRegion::Die { die, kind, model },
+        let mut refused = OutsideRegion::Unknown { kind, model: self.model.clone() };
+        for group in self.groups.iter().filter(|group| group.kind == kind) {
+            match self.check_group(file, group) {
+                Ok(()) => return Ok(()),
+                Err(OutsideRegion::Unknown { .. }) => {}
+                Err(error) => refused = error,
             }
         }
         Err(refused)
+    }
+
+    fn check_group(&self, file: &BitFile<'_>, group: &FloorGroup) -> Result<(), OutsideRegion> {
+        let FloorGroup { kind, ranges, .. } = group;
+        let (kind, model) = (*kind, self.model.clone());
+        if ranges.is_empty() {
+            return Err(OutsideRegion::Unknown { kind, model });
+        }
+        if let Some((write, at)) = file.writes.iter().find_map(|write| self.outside(write, ranges))
+        {
+            let (die, block_type) = (write.die, write.address.block_type());
+            let Place { row, column, minor: frame } = at;
+            return Err(OutsideRegion::Frame { die, block_type, row, column, frame, kind, model });
+        }
+        let is_foreign = |die: &&u8| ranges.iter().all(|range| range.die != **die);
+        match file.dies.iter().find(is_foreign) {
+            None => Ok(()),
+            Some(&die) => Err(OutsideRegion::Die { die, kind, model }),
+        }
     }
 
     /// The first frame of a write that is in none of the ranges and no pad.
@@ -232,13 +301,17 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use snic_domain::{ByteSize, CardProfile};
+    use snic_domain::{ByteSize, CardProfile, NtType};
 
     use super::*;
     use crate::catalogue::{self, Catalogue};
     use crate::packet::{COR0_PARTIAL, FRAME_WORDS, Register, command, write};
-    use crate::test_image::build_test_on;
+    use crate::test_image::TestBuild;
     use crate::{build_test, parse};
+
+    fn on_die(die: u8, card: &CardProfile, chain: &[&NtType], size: ByteSize) -> Vec<u8> {
+        TestBuild { card, chain, die, identity: None }.build(size).expect("possible")
+    }
 
     fn sim() -> (Catalogue, CardProfile) {
         let catalogue = catalogue::builtin().expect("valid");
@@ -262,7 +335,11 @@ mod tests {
         FloorPlan {
             model: "sim-16".parse().expect("a label"),
             rows: Vec::new(),
-            groups: vec![(RegionKind::KnownNt, vec![range])],
+            groups: vec![FloorGroup {
+                kind: RegionKind::KnownNt,
+                regions: 0..2,
+                ranges: vec![range],
+            }],
         }
     }
 
@@ -294,11 +371,10 @@ mod tests {
     fn a_die_is_part_of_where_a_frame_is() {
         let (catalogue, card) = sim();
         let size = ByteSize::from_bytes(2_000);
-        let image =
-            |die| build_test_on(die, &card, &[&catalogue.nt_types[0]], size).expect("possible");
+        let image = |die| on_die(die, &card, &[&catalogue.nt_types[0]], size);
         let mut plan = plan(0..=0, 0..=9);
         for (of, image_of) in [(0, 1), (1, 0), (1, 2), (2, 1), (3, 2)] {
-            plan.groups[0].1[0].die = of;
+            plan.groups[0].ranges[0].die = of;
             assert_eq!(check(&plan, &image(of)), Ok(()));
             let error = check(&plan, &image(image_of)).expect_err("another die").to_string();
             assert!(error.contains(&format!("row 0 of die {image_of}")), "{error}");
@@ -310,9 +386,9 @@ mod tests {
     fn a_change_of_a_foreign_die_is_refused_also_without_frames() {
         let (catalogue, card) = sim();
         let size = ByteSize::from_bytes(2_000);
-        let bytes = build_test_on(1, &card, &[&catalogue.nt_types[0]], size).expect("possible");
+        let bytes = on_die(1, &card, &[&catalogue.nt_types[0]], size);
         let mut plan = plan(0..=0, 0..=9);
-        plan.groups[0].1[0].die = 1;
+        plan.groups[0].ranges[0].die = 1;
         let reset = write(Register::CMD, 1).to_be_bytes();
         let first = bytes.windows(4).position(|word| word == reset).expect("RCRC");
         let with = |register: Register, value: u32| {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! .bit file:  a–e header │ pads, sync word │ packets …  FAR, FDRI │ frames … │ … DESYNC
-//!                                                                    └ chain ROM in the first
+//!                                                       a test image: └ chain ROM in the first
 //! ```
 //!
 //! One crate, because catalogue, parser and importer share packets, frames and floor plans: test images are
@@ -30,7 +30,7 @@ mod test_image;
 mod upload;
 pub mod xclbin;
 
-pub use floor_plan::{FloorPlan, FrameRange, OutsideRegion, RowWidth};
+pub use floor_plan::{FloorGroup, FloorPlan, FrameRange, OutsideRegion, RowWidth};
 pub use header::{BitHeader, HEADER_TEXT_BYTES_MAX, InvalidHeader};
 pub use load_stream::{CONTROL_BYTES_MAX, with_known_control};
 pub use packet::{FRAME_WORDS, FrameAddress, Register};
@@ -38,5 +38,5 @@ pub use parse::{
     BitFile, FrameKind, FrameWrite, InvalidBitstream, Unmasked, WriteForm, WrongCard, parse,
 };
 pub use rom::{ChainRom, InvalidRom, NotIdentified, SlotRom, identify};
-pub use test_image::{InvalidTestImage, build_test, build_test_on};
+pub use test_image::{InvalidTestImage, TestBuild, build_test};
 pub use upload::{CheckedUpload, InvalidUpload, check_upload};

@@ -76,7 +76,7 @@ mod tests {
     use snic_domain::ByteSize;
 
     use super::*;
-    use crate::test_image::build_test_on;
+    use crate::test_image::TestBuild;
     use crate::{catalogue, identify};
 
     #[test]
@@ -85,7 +85,9 @@ mod tests {
         let chain = [&catalogue.nt_types[0]];
         for die in 0..4 {
             let size = ByteSize::from_bytes(3_001);
-            let bytes = build_test_on(die, &catalogue.cards[0], &chain, size).expect("possible");
+            let card = &catalogue.cards[0];
+            let build = TestBuild { card, chain: &chain, die, identity: None };
+            let bytes = build.build(size).expect("possible");
             let sent = with_known_control(&bytes).expect("valid");
             let (before, after) = (parse(&bytes).expect("valid"), parse(&sent).expect("valid"));
             assert_eq!((before.idcode, before.header), (after.idcode, after.header));

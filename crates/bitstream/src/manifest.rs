@@ -1,9 +1,12 @@
 //! What a build flow needs to make a bitstream: the NTs in their order, the region, the part and
-//! what the result must keep to.
+//! what the result must keep to. And what it says of the bitstream that came out.
 
-use serde::Serialize;
-use snic_domain::limits::CHAIN_SLOTS_MAX;
-use snic_domain::{Area, CardModel, CardProfile, NtTypeId, RegionKind, RegionProfile};
+use serde::{Deserialize, Serialize};
+use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
+use snic_domain::{
+    Area, BuildClaims, CardModel, CardProfile, ChainIdentity, Digest, NtTypeId, RegionId,
+    RegionKind, RegionProfile,
+};
 
 /// An order to build one bitstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -67,9 +70,115 @@ impl Manifest {
     }
 }
 
+/// What a flow says of a bitstream that it built: the manifest beside the file. Whoever signs
+/// ([`crate::signature::Statement`]) binds it to the bytes. It repeats the order, whose other keys are not
+/// read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuiltManifest {
+    /// What the ROM in the region reports.
+    pub identity: ChainIdentity,
+    /// The regions that it was built for, in ascending order. Empty: the first of a group, and the
+    /// configuration controller relocates it.
+    pub regions: Vec<RegionId>,
+    /// The card model.
+    pub card_model: CardModel,
+    /// The NTs, in the order packets pass; 1 to 8.
+    pub nts: Vec<NtTypeId>,
+    /// Which regions it is for.
+    pub region_kind: RegionKind,
+}
+
+/// A manifest that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidManifest {
+    /// Not TOML, or a key is missing or has another kind of value.
+    #[error("{0}")]
+    Toml(String),
+    /// Not as many NTs as a chain has.
+    #[error("nts: {0} NTs; a chain has 1 to {CHAIN_SLOTS_MAX}")]
+    Nts(usize),
+    /// Regions that cannot be, or are not in ascending order.
+    #[error("regions: give numbers of 0 to {}, in ascending order", REGIONS_MAX - 1)]
+    Regions,
+}
+
+impl BuiltManifest {
+    /// Of a test image: its identity is made from the rest.
+    pub fn of_test(
+        card_model: &CardModel,
+        nts: &[NtTypeId],
+        region_kind: RegionKind,
+        regions: &[RegionId],
+    ) -> Self {
+        let of = format!("{card_model} {region_kind:?} {nts:?}");
+        let [a, b, c, d, ..] = Digest::of(of.as_bytes()).words();
+        Self {
+            identity: ChainIdentity::from_words([a, b, c, d]),
+            regions: regions.to_vec(),
+            card_model: card_model.clone(),
+            nts: nts.to_vec(),
+            region_kind,
+        }
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`InvalidManifest`] with what is wrong in it.
+    pub fn parse(text: &str) -> Result<Self, InvalidManifest> {
+        let read: Self =
+            toml::from_str(text).map_err(|error| InvalidManifest::Toml(error.to_string()))?;
+        if !(1..=CHAIN_SLOTS_MAX).contains(&read.nts.len()) {
+            return Err(InvalidManifest::Nts(read.nts.len()));
+        }
+        let are_known = read.regions.iter().all(|region| region.index() < REGIONS_MAX);
+        if !are_known || !read.regions.is_sorted_by(|a, b| a < b) {
+            return Err(InvalidManifest::Regions);
+        }
+        Ok(read)
+    }
+
+    /// As TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("text, numbers and lists of them")
+    }
+
+    /// What is declared with an upload, beside the target and the NTs.
+    pub fn claims(&self) -> BuildClaims {
+        BuildClaims { identity: Some(self.identity), regions: self.regions.clone() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_manifest_of_a_bitstream_is_read_whatever_else_is_in_it() {
+        let nts = ["firewall", "aes"].map(|id| id.parse().expect("a label"));
+        let model: CardModel = "sim-16".parse().expect("a label");
+        let of = |regions: &[RegionId]| {
+            BuiltManifest::of_test(&model, &nts, RegionKind::KnownNt, regions)
+        };
+        let manifest = of(&[RegionId(0), RegionId(3)]);
+        let text = manifest.to_toml();
+        assert_eq!(BuiltManifest::parse(&text), Ok(manifest.clone()));
+        let more = format!("part = \"x\"\n{text}\n[constraints]\nslots_max = 8\n");
+        assert_eq!(BuiltManifest::parse(&more), Ok(manifest.clone()));
+        assert_eq!(of(&[]).identity, manifest.identity, "one build of a chain for all regions");
+        assert_eq!(BuiltManifest::parse(&of(&[]).to_toml()), Ok(of(&[])));
+        for (from, to) in [
+            ("identity", "colour"),
+            ("[0, 3]", "[3, 0]"),
+            ("[0, 3]", "[0, 32]"),
+            ("[\"firewall\", \"aes\"]", "[]"),
+            ("known-nt", "any"),
+        ] {
+            let wrong = text.replace(from, to);
+            assert_ne!(wrong, text, "{from}");
+            assert!(BuiltManifest::parse(&wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_manifest_is_toml_with_all_that_a_build_needs() {

@@ -1,24 +1,33 @@
-//! The chain ROM: what a region's wrapper reports of the chain that was loaded into it.
-//!
-//! A bitstream says itself what it is, so that the card's report can be held against what the
-//! control plane believes. The ROM stands at the beginning of the first frame:
+//! The chain ROM of test images: what stands there in place of logic, and what a simulated region
+//! makes of it.
 //!
 //! ```text
 //! word 0        magic "SNIC"
 //! word 1        version << 16 | number of slots (1 to 8)
 //! words 2 + 4i  slot i: NT code, latency in cycles, bandwidth in kbit/s, flags (bit 0: payload;
 //!               bits 8 to 31: state for one DAG, in units of 64 bytes)
+//! version 2     four words: the identity of the build; in version 1 it is that of the NTs
 //! last word     CRC-32 of all words before it
 //! ```
+//!
+//! At the beginning of the first frame it is a claim: an upload that has one must agree with it. No flow
+//! controls what stands there, so a bitstream of a vendor's tools has none. Then a simulated region looks
+//! for it in all frames, as a real one would have a ROM somewhere in its logic.
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, STATE_UNIT};
-use snic_domain::{Bandwidth, ByteSize, Cycles, NtCode, NtType, NtTypeId, Traffic};
+use snic_domain::{
+    Bandwidth, ByteSize, ChainIdentity, Cycles, NtCode, NtType, NtTypeId, ReportedChain, Traffic,
+};
 
 use crate::crc::crc32;
 use crate::{FrameAddress, FrameKind, FrameWrite, InvalidBitstream, parse};
 
 const MAGIC: u32 = u32::from_be_bytes(*b"SNIC");
+/// The identity is that of the NTs.
 const VERSION: u32 = 1;
+/// The identity is in it.
+const VERSION_IDENTITY: u32 = 2;
+const IDENTITY_WORDS: usize = 4;
 const HEAD_WORDS: usize = 2;
 const SLOT_WORDS: usize = 4;
 const FLAG_PAYLOAD: u32 = 1;
@@ -29,6 +38,7 @@ const STATE_UNITS_MAX: u32 = u32::MAX >> STATE_SHIFT;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainRom {
     slots: Vec<SlotRom>,
+    identity: Option<ChainIdentity>,
 }
 
 /// What one slot says of itself.
@@ -50,11 +60,17 @@ pub struct SlotRom {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRom {
     /// Something else stands there.
-    #[error("the first frame holds no chain ROM: {found:#010x} instead of {MAGIC:#010x}")]
+    #[error("there is no chain ROM: {found:#010x} instead of {MAGIC:#010x}")]
     Magic {
         /// What stands there.
         found: u32,
     },
+    /// None of the frames has one.
+    #[error("none of the frames holds a chain ROM")]
+    Missing,
+    /// Several, and not the same.
+    #[error("the frames hold several chain ROMs, which differ")]
+    Ambiguous,
     /// It may be written again, with something else.
     #[error(
         "the frame of the chain ROM may be written again by the frames from {address} on, so the file \
@@ -65,7 +81,9 @@ pub enum InvalidRom {
         address: FrameAddress,
     },
     /// A version that is not known.
-    #[error("the chain ROM has version {version}; version {VERSION} is known")]
+    #[error(
+        "the chain ROM has version {version}; versions {VERSION} and {VERSION_IDENTITY} are known"
+    )]
     Version {
         /// The version.
         version: u32,
@@ -196,7 +214,7 @@ impl ChainRom {
                 return Err(InvalidRom::Slot { slot, field: "bandwidth" });
             }
         }
-        Ok(Self { slots })
+        Ok(Self { slots, identity: None })
     }
 
     /// Of a chain of NTs.
@@ -209,6 +227,20 @@ impl ChainRom {
         Self::new(chain.iter().map(|nt| SlotRom::of(nt)).collect::<Result<_, _>>()?)
     }
 
+    /// The same chain of this build.
+    pub fn of_build(self, identity: ChainIdentity) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
+    /// What a region with it reports.
+    pub fn reported(&self) -> ReportedChain {
+        let codes = || self.slots.iter().map(|slot| slot.code);
+        let mut nts = [NtCode::default(); CHAIN_SLOTS_MAX];
+        nts.iter_mut().zip(codes()).for_each(|(nt, code)| *nt = code);
+        let identity = self.identity.unwrap_or_else(|| ChainIdentity::of_codes(codes()));
+        ReportedChain { nts, identity }
+    }
+
     /// Its slots, in the order packets pass.
     pub fn slots(&self) -> &[SlotRom] {
         &self.slots
@@ -217,12 +249,14 @@ impl ChainRom {
     /// The words that a region exposes.
     pub fn encode(&self) -> Vec<u32> {
         // At most 8 slots.
-        let mut words = vec![MAGIC, VERSION << 16 | self.slots.len() as u32];
+        let version = if self.identity.is_some() { VERSION_IDENTITY } else { VERSION };
+        let mut words = vec![MAGIC, version << 16 | self.slots.len() as u32];
         for slot in &self.slots {
             let flags = if slot.payload { FLAG_PAYLOAD } else { 0 };
             let flags = flags | slot.state_units << STATE_SHIFT;
             words.extend([slot.code.0, slot.latency_cycles, slot.bandwidth_kbps, flags]);
         }
+        words.extend(self.identity.iter().flat_map(|identity| identity.words()));
         words.push(crc32(&words));
         words
     }
@@ -240,12 +274,15 @@ impl ChainRom {
         if magic != MAGIC {
             return Err(InvalidRom::Magic { found: magic });
         }
-        if head >> 16 != VERSION {
-            return Err(InvalidRom::Version { version: head >> 16 });
-        }
+        let identity_words = match head >> 16 {
+            VERSION => 0,
+            VERSION_IDENTITY => IDENTITY_WORDS,
+            version => return Err(InvalidRom::Version { version }),
+        };
         let count = (head & 0xFFFF) as usize;
         check_count(count)?;
-        let crc_at = HEAD_WORDS + count * SLOT_WORDS;
+        let identity_at = HEAD_WORDS + count * SLOT_WORDS;
+        let crc_at = identity_at + identity_words;
         let Some(&found) = words.get(crc_at) else {
             return Err(InvalidRom::Cut { needed: crc_at + 1, words: words.len() });
         };
@@ -253,10 +290,10 @@ impl ChainRom {
         if found != expected {
             return Err(InvalidRom::Crc { found, expected });
         }
-        let slots = words[HEAD_WORDS..crc_at].chunks_exact(SLOT_WORDS).enumerate();
-        Ok(Self {
-            slots: slots.map(|(i, slot)| SlotRom::decode(slot, i)).collect::<Result<_, _>>()?,
-        })
+        let slots = words[HEAD_WORDS..identity_at].chunks_exact(SLOT_WORDS).enumerate();
+        let slots = slots.map(|(i, slot)| SlotRom::decode(slot, i)).collect::<Result<_, _>>()?;
+        let identity = <[u32; IDENTITY_WORDS]>::try_from(&words[identity_at..crc_at]).ok();
+        Ok(Self { slots, identity: identity.map(ChainIdentity::from_words) })
     }
 }
 
@@ -265,22 +302,47 @@ fn check_count(slots: usize) -> Result<(), InvalidRom> {
 }
 
 /// Most words of a ROM.
-const ROM_WORDS_MAX: usize = HEAD_WORDS + CHAIN_SLOTS_MAX * SLOT_WORDS + 1;
+pub(crate) const ROM_WORDS_MAX: usize =
+    HEAD_WORDS + CHAIN_SLOTS_MAX * SLOT_WORDS + IDENTITY_WORDS + 1;
 
-/// What a `.bit` file makes of a region. The whole file is checked, as [`parse`] does.
+/// What a `.bit` file makes of a simulated region: the claim in its first frame, or else the one chain
+/// ROM in all its frames. The whole file is checked, as [`parse`] does. Time O(bytes).
 ///
 /// # Errors
 ///
-/// [`NotIdentified`] if the file is invalid or has no valid ROM.
+/// [`NotIdentified`] if the file is invalid, or has no valid ROM or several that differ.
 pub fn identify(bytes: &[u8]) -> Result<ChainRom, NotIdentified> {
-    Ok(rom_of(&parse(bytes)?)?)
+    let file = parse(bytes)?;
+    Ok(match claim_of(&file)? {
+        Some(rom) => rom,
+        None => search(&file)?,
+    })
 }
 
-/// The ROM in the first frame of content of a parsed file.
-pub(crate) fn rom_of(file: &crate::BitFile<'_>) -> Result<ChainRom, InvalidRom> {
+/// The one ROM in the frames of content. What looks like the beginning of one and is none is noise.
+fn search(file: &crate::BitFile<'_>) -> Result<ChainRom, InvalidRom> {
+    let mut found: Option<ChainRom> = None;
+    for write in file.writes.iter().filter(|write| write.kind == FrameKind::Content) {
+        let words: Vec<u32> = write.words().collect();
+        let starts = words.iter().enumerate().filter(|(_, word)| **word == MAGIC);
+        for rom in starts.filter_map(|(at, _)| ChainRom::decode(&words[at..]).ok()) {
+            if found.as_ref().is_some_and(|found| *found != rom) {
+                return Err(InvalidRom::Ambiguous);
+            }
+            found = Some(rom);
+        }
+    }
+    found.ok_or(InvalidRom::Missing)
+}
+
+/// The ROM at the beginning of the first frame of content, if a ROM begins there.
+pub(crate) fn claim_of(file: &crate::BitFile<'_>) -> Result<Option<ChainRom>, InvalidRom> {
     let mut contents = file.writes.iter().filter(|write| write.kind == FrameKind::Content);
-    let Some(first) = contents.next() else { return ChainRom::decode(&[]) };
+    let Some(first) = contents.next() else { return Ok(None) };
     let words: Vec<u32> = first.words().take(ROM_WORDS_MAX).collect();
+    if words.first() != Some(&MAGIC) {
+        return Ok(None);
+    }
     let again = contents.find(|write| {
         let is_same = write.address == first.address
             && write.words().take(ROM_WORDS_MAX).eq(words.iter().copied());
@@ -288,7 +350,7 @@ pub(crate) fn rom_of(file: &crate::BitFile<'_>) -> Result<ChainRom, InvalidRom> 
     });
     match again {
         Some(write) => Err(InvalidRom::Rewritten { address: write.address }),
-        None => ChainRom::decode(&words),
+        None => ChainRom::decode(&words).map(Some),
     }
 }
 
@@ -373,7 +435,9 @@ mod tests {
     #[test]
     fn the_largest_rom_fits_in_one_frame() {
         let rom = ChainRom::new(vec![aes(); CHAIN_SLOTS_MAX]).expect("valid");
+        let rom = rom.of_build(ChainIdentity::from_words([1, 2, 3, 4]));
         assert_eq!(rom.encode().len(), ROM_WORDS_MAX);
+        assert_eq!(ChainRom::decode(&rom.encode()), Ok(rom));
         const { assert!(ROM_WORDS_MAX <= FRAME_WORDS) };
     }
 
@@ -393,7 +457,8 @@ mod tests {
             ChainRom::decode(&words)
         };
         assert_eq!(with(0, 7), Err(InvalidRom::Magic { found: 7 }));
-        assert_eq!(with(1, 2 << 16 | 2), Err(InvalidRom::Version { version: 2 }));
+        assert_eq!(with(1, 3 << 16 | 2), Err(InvalidRom::Version { version: 3 }));
+        assert_eq!(with(1, 2 << 16 | 2), Err(InvalidRom::Cut { needed: 15, words: 11 }));
         assert_eq!(with(1, 1 << 16), Err(InvalidRom::Slots { slots: 0 }));
         assert_eq!(with(1, 1 << 16 | 9), Err(InvalidRom::Slots { slots: 9 }));
         assert_eq!(with(1, 1 << 16 | 3), Err(InvalidRom::Cut { needed: 15, words: 11 }));

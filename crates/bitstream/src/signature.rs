@@ -1,16 +1,27 @@
-//! Who says that a bitstream may be loaded: an ed25519 signature of its digest, by a key that the
-//! operator trusts.
+//! Who says that a bitstream may be loaded: an ed25519 signature, by a key that the operator trusts.
 //!
-//! What is signed is one line of text, `snic-bitstream-v1 <SHA-256 in hexadecimal>` and a line feed,
-//! so that a signature for this cannot be one for anything else. The bytes say themselves for which
-//! part they are and what they hold, so nothing else needs signing. Provider and tenants have rings of
-//! their own: a tenant's key is good for that tenant's bitstreams alone.
+//! What is signed is one line of text and a line feed, so that a signature for this cannot be one for
+//! anything else:
+//!
+//! ```text
+//! snic-bitstream-v2 DIGEST IDENTITY MODEL KIND REGIONS NT,NT…    a bitstream with its manifest
+//! snic-bitstream-v1 DIGEST                                      a test image, a card's role
+//! ```
+//!
+//! DIGEST is the SHA-256 of the bytes, REGIONS is `all` or numbers joined by commas. The bytes of a vendor's
+//! bitstream do not say what they hold, so the line does. The second is good for bytes that say it
+//! themselves (an upload without a declared identity is refused unless they do). Provider and tenants have
+//! rings of their own: a tenant's key is good for that tenant's bitstreams alone.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use ring::signature::{ED25519, UnparsedPublicKey};
-use snic_domain::{Bitstream, Digest, TenantId};
+use snic_domain::{
+    Bitstream, BuildClaims, CardModel, ChainIdentity, Digest, NtTypeId, RegionKind, TenantId,
+};
+
+use crate::upload::kind_name;
 
 /// Bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
@@ -20,9 +31,47 @@ const KEY_BYTES: usize = 32;
 const DER_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// The line that is signed.
+/// The line that is signed for bytes that say themselves what they are.
 pub fn statement(digest: Digest) -> String {
     format!("snic-bitstream-v1 {digest}\n")
+}
+
+/// The line that is signed for a bitstream with what its flow says of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Statement<'a> {
+    /// Of the bytes.
+    pub digest: Digest,
+    /// The card model that it is for.
+    pub card_model: &'a CardModel,
+    /// The NTs, in the order packets pass.
+    pub nts: &'a [NtTypeId],
+    /// Which regions it is for.
+    pub region_kind: RegionKind,
+    /// What the flow says of it.
+    pub build: &'a BuildClaims,
+}
+
+impl<'a> Statement<'a> {
+    /// Of a bitstream.
+    pub fn of(bitstream: &'a Bitstream) -> Self {
+        let Bitstream { digest, card_model, region_kind, nts, build, .. } = bitstream;
+        Self { digest: *digest, card_model, nts, region_kind: *region_kind, build }
+    }
+}
+
+impl fmt::Display for Statement<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digest, card_model, nts, region_kind, build } = self;
+        let identity = build.identity.unwrap_or_else(|| ChainIdentity::of_nts(*nts));
+        let kind = kind_name(*region_kind);
+        let join = |names: Vec<String>| names.join(",");
+        let regions = match build.regions.is_empty() {
+            true => "all".to_owned(),
+            false => join(build.regions.iter().map(ToString::to_string).collect()),
+        };
+        let nts = join(nts.iter().map(ToString::to_string).collect());
+        writeln!(f, "snic-bitstream-v2 {digest} {identity} {card_model} {kind} {regions} {nts}")
+    }
 }
 
 /// A public key, and what the operator calls it.
@@ -69,9 +118,9 @@ impl PublicKey {
         Ok(Self { name: name.to_owned(), key: key.ok_or(InvalidKey::Kind)? })
     }
 
-    fn has_signed(&self, digest: Digest, signature: &[u8]) -> bool {
+    fn has_signed(&self, statement: &str, signature: &[u8]) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, &self.key);
-        key.verify(statement(digest).as_bytes(), signature).is_ok()
+        key.verify(statement.as_bytes(), signature).is_ok()
     }
 }
 
@@ -103,12 +152,14 @@ pub enum NotTrusted {
     },
     /// No key that counts has made it.
     #[error(
-        "the signature is by none of the {keys} keys that are trusted for this bitstream: those of the \
-         provider, and of its owner"
+        "the signature is by none of the {keys} keys that are trusted for this bitstream (those of the \
+         provider, and of its owner), or of another line than {line:?}"
     )]
     UnknownKey {
         /// How many were tried.
         keys: usize,
+        /// What has to be signed.
+        line: String,
     },
 }
 
@@ -126,7 +177,11 @@ impl Trust {
     ) -> Result<Option<Box<str>>, NotTrusted> {
         let owner = declared.id.owner();
         let own = owner.and_then(|owner| self.tenants.get(&owner)).map_or(&[][..], Vec::as_slice);
-        self.signer_among(own, declared.digest, signature)
+        let mut statements = vec![Statement::of(declared).to_string()];
+        if declared.build.is_empty() {
+            statements.push(statement(declared.digest));
+        }
+        self.signer_among(own, &statements, signature)
     }
 
     /// The same for a card's role, which only the provider may sign.
@@ -139,13 +194,13 @@ impl Trust {
         role: Digest,
         signature: &[u8],
     ) -> Result<Option<Box<str>>, NotTrusted> {
-        self.signer_among(&[], role, signature)
+        self.signer_among(&[], &[statement(role)], signature)
     }
 
     fn signer_among(
         &self,
         own: &[PublicKey],
-        digest: Digest,
+        statements: &[String],
         signature: &[u8],
     ) -> Result<Option<Box<str>>, NotTrusted> {
         match signature.len() {
@@ -155,17 +210,21 @@ impl Trust {
             bytes => return Err(NotTrusted::Length { bytes }),
         }
         let mut keys = self.provider.iter().chain(own);
-        let signer = keys.find(|key| key.has_signed(digest, signature));
+        let has_signed =
+            |key: &&PublicKey| statements.iter().any(|line| key.has_signed(line, signature));
+        let signer = keys.find(has_signed);
         let keys = self.provider.len() + own.len();
-        signer
-            .map_or(Err(NotTrusted::UnknownKey { keys }), |key| Ok(Some(key.name.as_str().into())))
+        signer.map(|key| Some(key.name.as_str().into())).ok_or_else(|| NotTrusted::UnknownKey {
+            keys,
+            line: statements.first().map(|line| line.trim_end().to_owned()).unwrap_or_default(),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use ring::signature::{Ed25519KeyPair, KeyPair as _};
-    use snic_domain::{ByteSize, RegionKind};
+    use snic_domain::ByteSize;
 
     use super::*;
 
@@ -184,7 +243,16 @@ mod tests {
     }
 
     fn sign(seed: u8, digest: Digest) -> Vec<u8> {
-        pair(seed).sign(statement(digest).as_bytes()).as_ref().to_vec()
+        sign_line(seed, &statement(digest))
+    }
+
+    fn sign_line(seed: u8, line: &str) -> Vec<u8> {
+        pair(seed).sign(line.as_bytes()).as_ref().to_vec()
+    }
+
+    /// Whether no key has signed that.
+    fn is_unknown(signer: Result<Option<Box<str>>, NotTrusted>, among: usize) -> bool {
+        matches!(signer, Err(NotTrusted::UnknownKey { keys, .. }) if keys == among)
     }
 
     fn bitstream(id: &str) -> Bitstream {
@@ -198,6 +266,7 @@ mod tests {
             shareable: true,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         }
     }
 
@@ -214,9 +283,9 @@ mod tests {
         assert_eq!(signer("nat", 0), Ok(Some("key0".into())));
         assert_eq!(signer("acme.nat", 0), Ok(Some("key0".into())));
         assert_eq!(signer("acme.nat", 1), Ok(Some("key1".into())));
-        assert_eq!(signer("acme.nat", 2), Err(NotTrusted::UnknownKey { keys: 2 }));
-        assert_eq!(signer("nat", 1), Err(NotTrusted::UnknownKey { keys: 1 }));
-        assert_eq!(signer("initech.nat", 1), Err(NotTrusted::UnknownKey { keys: 1 }));
+        assert!(is_unknown(signer("acme.nat", 2), 2));
+        assert!(is_unknown(signer("nat", 1), 1));
+        assert!(is_unknown(signer("initech.nat", 1), 1));
     }
 
     #[test]
@@ -229,11 +298,39 @@ mod tests {
         // What claims to be signed has to be.
         assert_eq!(trust.signer(&wanted, &signature[1..]), Err(NotTrusted::Length { bytes: 63 }));
         signature[20] ^= 1;
-        assert_eq!(trust.signer(&wanted, &signature), Err(NotTrusted::UnknownKey { keys: 1 }));
+        assert!(is_unknown(trust.signer(&wanted, &signature), 1));
         let other = sign(0, Digest::of(b"other bytes"));
-        assert_eq!(trust.signer(&wanted, &other), Err(NotTrusted::UnknownKey { keys: 1 }));
-        let bare = pair(0).sign(wanted.digest.to_string().as_bytes()).as_ref().to_vec();
-        assert_eq!(trust.signer(&wanted, &bare), Err(NotTrusted::UnknownKey { keys: 1 }));
+        assert!(is_unknown(trust.signer(&wanted, &other), 1));
+        let bare = sign_line(0, &wanted.digest.to_string());
+        assert!(is_unknown(trust.signer(&wanted, &bare), 1));
+    }
+
+    /// The bytes of a flow's bitstream do not say what they hold, so who signs the digest alone has not
+    /// said it either.
+    #[test]
+    fn what_a_flow_says_of_a_bitstream_is_signed_with_its_digest() {
+        let trust = trust();
+        let mut wanted = bitstream("nat");
+        wanted.build.identity = Some("00000001000000020000000300000004".parse().expect("valid"));
+        wanted.build.regions = vec![snic_domain::RegionId(0), snic_domain::RegionId(3)];
+        let digest = wanted.digest;
+        let line = Statement::of(&wanted).to_string();
+        let expected = "00000001000000020000000300000004 sim-16 known-nt 0,3 nat\n";
+        assert_eq!(line, format!("snic-bitstream-v2 {digest} {expected}"));
+        let signature = sign_line(0, &line);
+        assert_eq!(trust.signer(&wanted, &signature), Ok(Some("key0".into())));
+        assert!(is_unknown(trust.signer(&wanted, &sign(0, digest)), 1));
+        let changed = |change: &dyn Fn(&mut Bitstream)| {
+            let mut other = wanted.clone();
+            change(&mut other);
+            is_unknown(trust.signer(&other, &signature), 1)
+        };
+        assert!(changed(&|other| other.nts = vec!["aes".parse().expect("a label")]));
+        assert!(changed(&|other| other.build.identity = None));
+        assert!(changed(&|other| other.build.regions.clear()));
+        assert!(changed(&|other| other.card_model = "sim-32".parse().expect("a label")));
+        assert!(changed(&|other| other.region_kind = RegionKind::UserNt));
+        assert!(changed(&|other| other.digest = Digest::of(b"other bytes")));
     }
 
     #[test]

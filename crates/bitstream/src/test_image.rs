@@ -1,8 +1,11 @@
 //! Bitstreams for simulated regions: valid containers with valid packets and the chain ROM, and
 //! noise where a real one has logic. Nobody needs a vendor's tools to try the system.
+//!
+//! With an identity the ROM stands among the frames, as if a build flow had placed it: nothing at a known
+//! place says what the file holds, as in a vendor's bitstream.
 
 use snic_domain::limits::BITSTREAM_BYTES_MAX;
-use snic_domain::{ByteSize, CardProfile, NtType};
+use snic_domain::{ByteSize, CardProfile, ChainIdentity, NtType};
 
 use crate::packet::{
     BUS_WIDTH, FRAME_WORDS, NOOP, PAD, Register, SYNC, command, long_write, write,
@@ -17,6 +20,8 @@ const LEAD_PADS: usize = 16;
 const TAIL_NOOPS: usize = 4;
 /// Frames at least: one with the ROM, and the pad that the device drops.
 const FRAMES_MIN: usize = 2;
+/// Where the ROM begins in a frame that a flow would have placed it in.
+const PLACED_AT: usize = 17;
 
 /// Why a test image cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,72 +44,106 @@ pub enum InvalidTestImage {
     },
 }
 
-/// Builds a valid `.bit` file for the part of `card`: the ROM of `chain` in its first frame and
-/// deterministic noise behind it. It has exactly `size` bytes; the same arguments always give the
-/// same bytes.
+/// What a test image is built for.
+#[derive(Debug, Clone, Copy)]
+pub struct TestBuild<'a> {
+    /// The card.
+    pub card: &'a CardProfile,
+    /// The NTs, in the order packets pass; 1 to 8.
+    pub chain: &'a [&'a NtType],
+    /// The die of its regions, 0 to 3 along the chain: the streams of the dies before it carry the next
+    /// one's, and nothing else.
+    pub die: u8,
+    /// The identity of a build whose ROM is placed among the frames; without one the ROM stands at the
+    /// beginning of the first frame.
+    pub identity: Option<ChainIdentity>,
+}
+
+/// Builds a valid `.bit` file for the part of `card`, on its first die, with the ROM of `chain` in its first
+/// frame: see [`TestBuild::build`].
 ///
 /// # Errors
 ///
-/// [`InvalidTestImage`] if the chain has no valid ROM, or `size` is too small or not possible for the
-/// card.
+/// As [`TestBuild::build`].
 pub fn build_test(
     card: &CardProfile,
     chain: &[&NtType],
     size: ByteSize,
 ) -> Result<Vec<u8>, InvalidTestImage> {
-    build_test_on(0, card, chain, size)
+    TestBuild { card, chain, die: 0, identity: None }.build(size)
 }
 
-/// [`build_test`] for regions on a die, 0 to 3 along the chain: the streams of the dies before it
-/// carry the next one's, and nothing else.
-///
-/// # Errors
-///
-/// As [`build_test`].
-pub fn build_test_on(
-    die: u8,
-    card: &CardProfile,
-    chain: &[&NtType],
-    size: ByteSize,
-) -> Result<Vec<u8>, InvalidTestImage> {
-    let rom = ChainRom::of(chain)?.encode();
-    let mut design = chain.iter().map(|nt| nt.id.as_str()).collect::<Vec<_>>().join(" -> ");
-    let header_bytes = header(card, &design).bytes();
-    let (head, tail) = (head_words(card.idcode), tail_words());
-    // FDRI's two headers stand between head and frames, BOUT's between a die's lead and the next.
-    let (lead, end) = (lead_words(card.idcode), end_words());
-    let (jumps, jump) = (usize::from(die), lead.len() + 2 + end.len());
-    let packets = (jumps * jump + head.len() + 2 + tail.len()) * 4;
-    let least = header_bytes + packets + FRAMES_MIN * FRAME_BYTES;
-    let asked = usize::try_from(size.get()).unwrap_or(usize::MAX);
-    if asked < least || size > BITSTREAM_BYTES_MAX {
-        let least = ByteSize::from_bytes(least as u64);
-        return Err(InvalidTestImage::Size { asked: size, least });
+impl TestBuild<'_> {
+    /// A valid `.bit` file: the ROM of the chain, and deterministic noise. It has exactly `size` bytes; the
+    /// same arguments always give the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidTestImage`] if the chain has no valid ROM, or `size` is too small or not possible for the
+    /// card.
+    pub fn build(&self, size: ByteSize) -> Result<Vec<u8>, InvalidTestImage> {
+        let Self { card, chain, die, .. } = *self;
+        let rom = self.rom()?.encode();
+        let mut design = chain.iter().map(|nt| nt.id.as_str()).collect::<Vec<_>>().join(" -> ");
+        let header_bytes = header(card, &design).bytes();
+        let (head, tail) = (head_words(card.idcode), tail_words());
+        // FDRI's two headers stand between head and frames, BOUT's between a die's lead and the next.
+        let (lead, end) = (lead_words(card.idcode), end_words());
+        let (jumps, jump) = (usize::from(die), lead.len() + 2 + end.len());
+        let packets = (jumps * jump + head.len() + 2 + tail.len()) * 4;
+        let least = header_bytes + packets + FRAMES_MIN * FRAME_BYTES;
+        let asked = usize::try_from(size.get()).unwrap_or(usize::MAX);
+        if asked < least || size > BITSTREAM_BYTES_MAX {
+            let least = ByteSize::from_bytes(least as u64);
+            return Err(InvalidTestImage::Size { asked: size, least });
+        }
+        // Packets are whole words; spaces in the header make up for the rest.
+        design.extend(std::iter::repeat_n(' ', (asked - header_bytes) % 4));
+        let data_bytes = (asked - header_bytes) / 4 * 4;
+        let frames = (data_bytes - packets) / FRAME_BYTES;
+        let mut out = Vec::with_capacity(asked);
+        // At most 16 MiB, so that all numbers below fit in 32 bits.
+        header(card, &design).write(&mut out, data_bytes as u32)?;
+        let innermost = head.len() + 2 + frames * FRAME_WORDS + tail.len();
+        for below in (0..jumps).rev() {
+            push(&mut out, &lead);
+            let words = (innermost + below * jump) as u32;
+            push(&mut out, &[write(Register::BOUT, 0), long_write(words)]);
+        }
+        push(&mut out, &head);
+        push(&mut out, &[write(Register::FDRI, 0), long_write((frames * FRAME_WORDS) as u32)]);
+        self.push_frames(&mut out, frames, &rom);
+        push(&mut out, &tail);
+        (0..jumps).for_each(|_| push(&mut out, &end));
+        while out.len() < asked {
+            push(&mut out, &[NOOP]);
+        }
+        Ok(out)
     }
-    // Packets are whole words; spaces in the header make up for the rest.
-    design.extend(std::iter::repeat_n(' ', (asked - header_bytes) % 4));
-    let data_bytes = (asked - header_bytes) / 4 * 4;
-    let frames = (data_bytes - packets) / FRAME_BYTES;
-    let mut out = Vec::with_capacity(asked);
-    // At most 16 MiB, so that all numbers below fit in 32 bits.
-    header(card, &design).write(&mut out, data_bytes as u32)?;
-    let innermost = head.len() + 2 + frames * FRAME_WORDS + tail.len();
-    for below in (0..jumps).rev() {
-        push(&mut out, &lead);
-        let words = (innermost + below * jump) as u32;
-        push(&mut out, &[write(Register::BOUT, 0), long_write(words)]);
+
+    fn rom(&self) -> Result<ChainRom, InvalidRom> {
+        let rom = ChainRom::of(self.chain)?;
+        Ok(match self.identity {
+            Some(identity) => rom.of_build(identity),
+            None => rom,
+        })
     }
-    push(&mut out, &head);
-    push(&mut out, &[write(Register::FDRI, 0), long_write((frames * FRAME_WORDS) as u32)]);
-    let frames_end = out.len() + frames * FRAME_BYTES;
-    push(&mut out, &rom);
-    fill_with_noise(&mut out, frames_end, &rom);
-    push(&mut out, &tail);
-    (0..jumps).for_each(|_| push(&mut out, &end));
-    while out.len() < asked {
-        push(&mut out, &[NOOP]);
+
+    /// The frames: the ROM at its place, noise around it. The last frame is a pad, which no region holds.
+    fn push_frames(&self, out: &mut Vec<u8>, frames: usize, rom: &[u32]) {
+        let start = out.len();
+        let end = start + frames * FRAME_BYTES;
+        if self.identity.is_none() {
+            push(out, rom);
+            return fill_with_noise(out, end, rom);
+        }
+        fill_with_noise(out, end, rom);
+        let frame = (frames / 2).min(frames - FRAMES_MIN);
+        let at = start + frame * FRAME_BYTES + PLACED_AT * 4;
+        for (place, word) in out[at..].chunks_exact_mut(4).zip(rom) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
     }
-    Ok(out)
 }
 
 /// The `.bit` of a test role: for the part of `card`, with one frame and no chain.
@@ -183,6 +222,10 @@ mod tests {
     use crate::catalogue::{self, Catalogue};
     use crate::{identify, parse};
 
+    fn on_die(die: u8, card: &CardProfile, chain: &[&NtType], size: ByteSize) -> Vec<u8> {
+        TestBuild { card, chain, die, identity: None }.build(size).expect("possible")
+    }
+
     fn sim() -> (Catalogue, CardProfile) {
         let catalogue = catalogue::builtin().expect("the built-in catalogue is valid");
         let card = catalogue.cards[0].clone();
@@ -252,12 +295,28 @@ mod tests {
         let chain = [&catalogue.nt_types[0]];
         for die in 0..4 {
             let size = ByteSize::from_bytes(4_097);
-            let bytes = build_test_on(die, &card, &chain, size).expect("possible");
+            let bytes = on_die(die, &card, &chain, size);
             assert_eq!(bytes.len(), 4_097);
             let file = parse(&bytes).expect("a valid file");
             assert_eq!((file.writes.len(), file.writes[0].die), (1, die));
             assert_eq!(file.dies, [die]);
             assert_eq!(identify(&bytes), Ok(ChainRom::of(&chain).expect("valid")));
+        }
+    }
+
+    #[test]
+    fn an_image_with_an_identity_says_what_it_is_nowhere_a_checker_looks() {
+        let (catalogue, card) = sim();
+        let chain = [&catalogue.nt_types[0], &catalogue.nt_types[1]];
+        let identity = ChainIdentity::from_words([1, 2, 3, 4]);
+        let build = TestBuild { card: &card, chain: &chain, die: 0, identity: Some(identity) };
+        for bytes in [1_400, 4_096, 65_536] {
+            let image = build.build(ByteSize::from_bytes(bytes)).expect("possible");
+            let file = parse(&image).expect("a valid file");
+            assert_eq!(crate::rom::claim_of(&file), Ok(None), "{bytes} bytes");
+            let rom = identify(&image).expect("a simulated region finds it");
+            assert_eq!(rom.reported().identity, identity);
+            assert_eq!(rom, ChainRom::of(&chain).expect("valid").of_build(identity));
         }
     }
 

@@ -4,15 +4,19 @@
 //! The order is from cheap to dear, and from the declaration to the content: size, digest, target,
 //! container and packets, chain ROM against declaration, ROM against registered NTs, area.
 //!
+//! A bitstream of a vendor's tools says nothing of its NTs. It is declared with the identity that its flow
+//! placed in the region's ROM; the signature binds both to its digest ([`crate::signature`]), and the region
+//! has to report them after each load. A test image has a ROM in its first frame, which has to agree.
+//!
 //! That every frame lies in the rows and columns of its regions is [`crate::FloorPlan::check`]'s.
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{
-    Area, Bitstream, ByteSize, CardModel, CardProfile, Digest, NtCode, NtType, NtTypeId,
-    RegionKind, RegionProfile,
+    Area, Bitstream, ByteSize, CardModel, CardProfile, ChainIdentity, Digest, NtCode, NtType,
+    NtTypeId, RegionKind, RegionProfile,
 };
 
-use crate::rom::rom_of;
+use crate::rom::claim_of;
 use crate::{BitFile, ChainRom, InvalidBitstream, InvalidRom, SlotRom, WrongCard, parse};
 
 /// An upload that passed.
@@ -20,8 +24,8 @@ use crate::{BitFile, ChainRom, InvalidBitstream, InvalidRom, SlotRom, WrongCard,
 pub struct CheckedUpload<'a> {
     /// The file.
     pub file: BitFile<'a>,
-    /// What it says it holds: the declared NTs.
-    pub rom: ChainRom,
+    /// The ROM in its first frame, if it has one: the declared NTs.
+    pub claim: Option<ChainRom>,
     /// The area of its NTs together.
     pub area: Area,
 }
@@ -107,6 +111,20 @@ pub enum InvalidUpload {
     /// The chain ROM.
     #[error(transparent)]
     Rom(#[from] InvalidRom),
+    /// Nothing in it says what it holds, and no identity is declared.
+    #[error(
+        "the bitstream has no chain ROM in its first frame, and no identity is declared; declare the \
+         identity that its build flow wrote into the region's ROM"
+    )]
+    NoIdentity,
+    /// Another identity than declared.
+    #[error("the identity {declared} is declared, the bitstream's chain ROM has {found}")]
+    IdentityDiffers {
+        /// What is declared.
+        declared: ChainIdentity,
+        /// What it holds.
+        found: ChainIdentity,
+    },
     /// Not as many NTs as declared.
     #[error("{declared} NTs are declared, the bitstream holds {found}")]
     NtCountDiffers {
@@ -179,6 +197,7 @@ impl InvalidUpload {
             }
             Self::UnknownCard { .. } | Self::WrongCard(_) => "card_model".to_owned(),
             Self::NoRegion { .. } => "region_kind".to_owned(),
+            Self::NoIdentity | Self::IdentityDiffers { .. } => "identity".to_owned(),
             Self::Bitstream(_) | Self::Rom(_) => "chunk".to_owned(),
         }
     }
@@ -203,11 +222,15 @@ pub fn check_upload<'a, 'n>(
     check_region(declared, card)?;
     let file = parse(bytes)?;
     file.check_card(card)?;
-    let rom = rom_of(&file)?;
-    check_rom(&rom, &chain)?;
+    let claim = claim_of(&file)?;
+    match &claim {
+        Some(rom) => check_claim(rom, declared, &chain)?,
+        None if declared.build.identity.is_none() => return Err(InvalidUpload::NoIdentity),
+        None => {}
+    }
     let area = chain.iter().map(|nt| nt.area).sum();
     check_area(area, declared, card)?;
-    Ok(CheckedUpload { file, rom, area })
+    Ok(CheckedUpload { file, claim, area })
 }
 
 fn check_bytes(bytes: &[u8], declared: &Bitstream) -> Result<(), InvalidUpload> {
@@ -263,7 +286,11 @@ fn check_region(declared: &Bitstream, card: &CardProfile) -> Result<(), InvalidU
     }
 }
 
-fn check_rom(rom: &ChainRom, chain: &[&NtType]) -> Result<(), InvalidUpload> {
+fn check_claim(
+    rom: &ChainRom,
+    declaration: &Bitstream,
+    chain: &[&NtType],
+) -> Result<(), InvalidUpload> {
     let (declared, found) = (chain.len(), rom.slots().len());
     if declared != found {
         return Err(InvalidUpload::NtCountDiffers { declared, found });
@@ -274,6 +301,10 @@ fn check_rom(rom: &ChainRom, chain: &[&NtType]) -> Result<(), InvalidUpload> {
             return Err(InvalidUpload::NtDiffers { slot, declared, found });
         }
         check_slot(slot, *found, nt)?;
+    }
+    let (declared, found) = (declaration.reported_chain().identity, rom.reported().identity);
+    if declared != found {
+        return Err(InvalidUpload::IdentityDiffers { declared, found });
     }
     Ok(())
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use snic_bitstream::catalogue;
-use snic_bitstream::manifest::Manifest;
+use snic_bitstream::manifest::{BuiltManifest, Manifest};
+use snic_domain::{ChainIdentity, NtTypeId, RegionId};
 
 fn flow() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bitstreams/flow")
@@ -77,7 +78,7 @@ fn every_script_is_complete_and_the_flow_runs_against_stubs() {
     let output =
         run(Command::new("tclsh").arg(flow().join("tests/dry_run.tcl")).env("TMPDIR", &folder.0))
             .expect("tclsh ran a moment ago");
-    assert!(assert_success(&output).lines().any(|line| line == "ok 50"));
+    assert!(assert_success(&output).lines().any(|line| line == "ok 56"));
 }
 
 /// Manifests are what the daemon writes, and a flow that reads them by hand may misread them.
@@ -108,6 +109,39 @@ fn the_flow_reads_the_manifests_that_the_daemon_writes() {
     }
 }
 
+/// The codes that the ROM of a region has are those that the daemon expects, and what the flow writes beside a
+/// bitstream is what is uploaded with it.
+#[test]
+fn the_daemon_reads_what_the_flow_says_of_a_bitstream() {
+    let catalogue = catalogue::builtin().expect("it ships");
+    let folder = Folder::new("built");
+    let (card, nts) =
+        (&catalogue.cards[0], ["firewall", "aes"].map(|id| id.parse().expect("a label")));
+    let region = &card.regions[0];
+    let order = folder.put("order.toml", &Manifest::new(card, &nts, region, region.area).to_toml());
+    let script = format!(
+        "source {{{0}/tcl/wrapper.tcl}}\nsource {{{0}/tcl/identity.tcl}}\n\
+         ::snic::identity::save {{{1}}} {2} {{0 3}} {{{3}/built.toml}}\n\
+         puts [::snic::identity::code firewall]\n",
+        flow().display(),
+        order.display(),
+        ChainIdentity::from_words([1, 2, 3, 4]),
+        folder.0.display(),
+    );
+    let script = folder.put("save.tcl", &script);
+    let Some(output) = run(Command::new("tclsh").arg(script)) else { return };
+    let code = assert_success(&output);
+    let firewall: &NtTypeId = &nts[0];
+    assert_eq!(code.trim_end(), format!("{:08x}", firewall.code().0));
+    let text = fs::read_to_string(folder.0.join("built.toml")).expect("it was written");
+    let built = BuiltManifest::parse(&text).expect("a manifest");
+    let regions = vec![RegionId(0), RegionId(3)];
+    let identity = ChainIdentity::from_words([1, 2, 3, 4]);
+    let (card_model, region_kind) = (card.model.clone(), region.kind);
+    let nts = nts.to_vec();
+    assert_eq!(built, BuiltManifest { identity, regions, card_model, nts, region_kind });
+}
+
 /// From manifests to uploads, with other programs in the places of Vivado and the daemon's client.
 #[test]
 fn make_builds_signs_and_uploads_each_chain_once() {
@@ -129,7 +163,10 @@ fn make_builds_signs_and_uploads_each_chain_once() {
          case \"$*\" in *' shell '*) touch \"$last/static.dcp\";; \
          *) echo \"$last\" > \"$last/chain.region_0.bit\";; esac\n",
     );
-    let snicctl = folder.program("snicctl", "#!/bin/sh\necho \"snicctl $*\" >> uploads\n");
+    let snicctl = folder.program(
+        "snicctl",
+        "#!/bin/sh\nif [ \"$2\" = statement ]; then echo \"$*\"; else echo \"snicctl $*\" >> uploads; fi\n",
+    );
     let key = folder.0.join("provider.key");
     let made =
         run(Command::new("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&key));
@@ -153,16 +190,18 @@ fn make_builds_signs_and_uploads_each_chain_once() {
     let uploads = fs::read_to_string(folder.0.join("uploads")).expect("snicctl was called");
     let mut uploads: Vec<&str> = uploads.lines().collect();
     uploads.sort_unstable();
-    let ids: Vec<&str> = catalogue.nt_types.iter().map(|nt| nt.id.as_str()).collect();
-    let expected = |name: &str, file: &str, nts: &str| {
+    let expected = |name: &str, file: &str| {
+        let base = format!("build/{file}/chain.region_0");
         format!(
-            "snicctl bitstream upload {name}-region-0 -f build/{file}/chain.region_0.bit --signature \
-             build/{file}/chain.region_0.bit.sig --nts {nts} --model sim-16 --kind known-nt"
+            "snicctl bitstream upload {name}-region-0 -f {base}.bit --signature {base}.bit.sig \
+             --manifest {base}.toml"
         )
     };
-    let two = format!("{},{}", ids[0], ids[1]);
-    let wanted = [expected("one", "one", ids[0]), expected("two-acme-x", "two+acme.x", &two)];
-    assert_eq!(uploads, wanted);
+    assert_eq!(uploads, [expected("one", "one"), expected("two-acme-x", "two+acme.x")]);
+    let signed = folder.0.join("build/one/chain.region_0.bit.statement");
+    let signed = fs::read_to_string(signed).expect("it was signed");
+    let base = "build/one/chain.region_0";
+    assert_eq!(signed, format!("bitstream statement -f {base}.bit --manifest {base}.toml\n"));
     // What is up to date is left alone.
     assert_success(&make(&["sign", "upload"]).expect("make ran a moment ago"));
     let again = fs::read_to_string(folder.0.join("calls")).expect("it is there");
@@ -176,8 +215,10 @@ fn the_interface_of_nts_passes_the_lint_of_verilator() {
         "chain.tcl",
         &format!(
             "source {{{0}/tcl/manifest.tcl}}\nsource {{{0}/tcl/wrapper.tcl}}\n\
-             puts [::snic::wrapper::text {{nts {{pass pass}} card_model m constraints.width_bits 512}}]\n",
-            flow().display()
+             source {{{0}/tcl/identity.tcl}}\n\
+             puts [::snic::wrapper::text {{nts {{pass pass}} card_model m constraints.width_bits 512}} {1}]\n",
+            flow().display(),
+            ChainIdentity::from_words([1, 2, 3, 4]),
         ),
     );
     let Some(output) = run(Command::new("tclsh").arg(chain)) else { return };
@@ -190,7 +231,9 @@ fn the_interface_of_nts_passes_the_lint_of_verilator() {
          snic_nt_stream packets_out (.clock, .reset);\n\
          snic_nt_control control [2] (.clock, .reset);\n\
          snic_nt_state state [2] (.clock, .reset);\n\
-         snic_chain chain (.clock, .reset, .packets_in, .packets_out, .control, .state);\n\
+         logic [3:0] rom_address;\n logic [31:0] rom_data;\n\
+         snic_chain chain (.clock, .reset, .rom_address, .rom_data, .packets_in, .packets_out, \
+         .control, .state);\n\
          endmodule\n",
     );
     let output = run(Command::new("verilator")

@@ -12,7 +12,7 @@ use cap::Cap;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_bitstream::xclbin::{ExpectedRole, TestRole, check_role};
-use snic_bitstream::{FloorPlan, FrameRange, build_test_on, catalogue, parse};
+use snic_bitstream::{FloorGroup, FloorPlan, FrameRange, TestBuild, catalogue, parse};
 use snic_domain::{ByteSize, CardProfile, RegionKind};
 use uuid::Uuid;
 
@@ -130,15 +130,17 @@ fn damaged_files_are_answered_within_twice_their_memory() {
     let card = catalogue.card(&"sim-16".parse().expect("a label")).expect("there");
     let mut plan = catalogue.floor_plan(&card.model).expect("there").clone();
     // The same frames on the next die too, so that streams in streams are damaged as well.
-    for (_, ranges) in &mut plan.groups {
+    for FloorGroup { ranges, .. } in &mut plan.groups {
         let next: Vec<_> =
             ranges.iter().map(|range| FrameRange { die: 1, ..range.clone() }).collect();
         ranges.extend(next);
     }
     let plan = &plan;
     let chain = [&catalogue.nt_types[0], &catalogue.nt_types[1]];
-    let region =
-        |die| build_test_on(die, card, &chain, ByteSize::from_bytes(2_500)).expect("possible");
+    let region = |die| {
+        let build = TestBuild { card, chain: &chain, die, identity: None };
+        build.build(ByteSize::from_bytes(2_500)).expect("possible")
+    };
     let originals = [
         ("role", role().build(card).expect("possible")),
         ("region", region(0)),

@@ -432,7 +432,12 @@ impl SimCard {
         let clock = self.plane.clock();
         let region = &mut self.plane.regions[usize::from(load.region)];
         match &outcome {
-            Ok(rom) => region.fill(rom, clock),
+            Ok(rom) => {
+                region.fill(rom, clock);
+                if self.fault_rng.region_reports_other_nts() {
+                    region.reported.nts[0].0 ^= 1;
+                }
+            }
             Err(_) => region.empty(Content::Broken),
         }
         self.controller.end(self.plane.now, outcome.map(|_| ()));

@@ -98,7 +98,8 @@ impl Controller {
     }
 }
 
-/// What a bitstream makes of a region of this card, or the controller's error.
+/// What a bitstream makes of a region of this card, or the controller's error: the one with a chain ROM in
+/// its frames stands for logic.
 pub(crate) fn identify(bytes: &[u8], profile: &CardProfile) -> Result<ChainRom, u32> {
     let file = image::parse(bytes).map_err(|_| LOAD_ERROR_PACKETS)?;
     // Words for another part do not get past the JTAG id.

@@ -10,6 +10,8 @@ pub struct Faults {
     pub load_fails: f64,
     /// A load never ends: until its region is reset or the card loses power.
     pub load_hangs: f64,
+    /// A load that ends well leaves other NTs in its region than its bitstream has.
+    pub region_reports_other_nts: f64,
     /// A wrapper that moves state gives up (`STATE_ERROR_ENDED`).
     pub state_fails: f64,
     /// A wrapper that moves state never ends, until it is told to or the card loses power.
@@ -41,6 +43,10 @@ impl FaultRng {
 
     pub(crate) fn load_hangs(&mut self) -> bool {
         self.hit(self.faults.load_hangs)
+    }
+
+    pub(crate) fn region_reports_other_nts(&mut self) -> bool {
+        self.hit(self.faults.region_reports_other_nts)
     }
 
     pub(crate) fn state_fails(&mut self) -> bool {

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use snic_domain::ReportedChain;
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_ports::card::image::{ChainRom, SlotRom};
 use snic_tables::CreditReservation;
@@ -76,6 +77,8 @@ pub(crate) struct Region {
     pub(crate) digest: [u32; 8],
     pub(crate) digest_next: [u32; 8],
     pub(crate) nts: [Option<Nt>; CHAIN_SLOTS_MAX],
+    /// What the ROM in it says.
+    pub(crate) reported: ReportedChain,
     pub(crate) load: [SlotLoad; CHAIN_SLOTS_MAX],
     /// What its NTs keep between packets.
     pub(crate) contexts: Contexts,
@@ -115,6 +118,7 @@ impl Region {
             digest: [0; 8],
             digest_next: [0; 8],
             nts: [None; CHAIN_SLOTS_MAX],
+            reported: ReportedChain::default(),
             load: [SlotLoad::default(); CHAIN_SLOTS_MAX],
             contexts: Contexts::default(),
             in_flight: 0,
@@ -270,6 +274,7 @@ impl Region {
         self.content = content;
         self.digest = [0; 8];
         self.nts = [None; CHAIN_SLOTS_MAX];
+        self.reported = ReportedChain::default();
         self.contexts = Contexts::default();
         self.note_slots();
     }
@@ -281,6 +286,7 @@ impl Region {
         for (nt, slot) in self.nts.iter_mut().zip(rom.slots()) {
             *nt = Nt::of(slot, clock);
         }
+        self.reported = rom.reported();
         self.contexts = Contexts::of(&self.nts);
         self.note_slots();
     }

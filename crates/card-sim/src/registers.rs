@@ -180,12 +180,15 @@ fn region_value(region: Option<&Region>, register: Address) -> Option<u32> {
     let words = [
         (REGION_DIGEST, region.digest),
         (REGION_DIGEST_NEXT, region.digest_next),
-        (REGION_NTS, region.nts.map(|nt| nt.map_or(0, |nt| nt.code))),
+        (REGION_NTS, region.reported.nts.map(|nt| nt.0)),
     ];
     for (first, values) in words {
         if let Some(index) = word(register, first, values.len()) {
             return Some(values[index]);
         }
+    }
+    if let Some(index) = word(register, REGION_IDENTITY, 4) {
+        return Some(region.reported.identity.words()[index]);
     }
     match register {
         REGION_STATUS => Some(region.content.code()),

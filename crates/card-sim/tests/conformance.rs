@@ -9,10 +9,13 @@ use rig::Rig;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_ports::card::conformance::Fixture;
 
+/// The first keeps state.
+const CHAINS: [&[rig::Nt]; 2] = [&[(4, 100), (1_005, 100)], &[(6, 40)]];
+
 /// Two images of 20 µs each at 800 MB/s.
 fn images() -> [Arc<[u8]>; 2] {
     let rig = Rig::new();
-    [&[(4, 100), (1_005, 100)][..], &[(6, 40)]].map(|chain| rig.image(chain, 16_000).into())
+    CHAINS.map(|chain| rig.image(chain, 16_000).into())
 }
 
 /// One bit in the middle is enough: the CRC of the configuration packets does not fit any more.
@@ -34,7 +37,14 @@ mod owned {
 
     fn fixture() -> Fixture {
         let card = Box::new(card());
-        Fixture { card, images: images(), damaged: damaged(), step: STEP, wait: |_| () }
+        Fixture {
+            card,
+            images: images(),
+            chains: CHAINS.map(Rig::reported),
+            damaged: damaged(),
+            step: STEP,
+            wait: |_| (),
+        }
     }
 
     snic_ports::card_conformance!(fixture());
@@ -45,7 +55,14 @@ mod shared {
 
     fn fixture() -> Fixture {
         let card = Box::new(SharedSimCard::new(card()));
-        Fixture { card, images: images(), damaged: damaged(), step: STEP, wait: |_| () }
+        Fixture {
+            card,
+            images: images(),
+            chains: CHAINS.map(Rig::reported),
+            damaged: damaged(),
+            step: STEP,
+            wait: |_| (),
+        }
     }
 
     snic_ports::card_conformance!(fixture());

@@ -60,10 +60,10 @@ fn a_session_brings_a_dag_up_while_its_traffic_already_comes() {
     let bytes: Arc<[u8]> = Rig::new().image(&[(9, 40)], 40_000).into();
     let mut session = Session::new(Deadlines::default());
     let mut now = Timestamp::ZERO;
-    session.submit(CardCommand::ReadBack { ticket: Ticket(1) }, None);
+    session.submit(CardCommand::ReadBack { ticket: Ticket(1), known: Arc::default() }, None);
     run(&mut session, &mut card, &mut now);
-    let load =
-        CardCommand::Load { ticket: Ticket(2), region: RegionId(2), digest: Digest::of(&bytes) };
+    let (ticket, region, digest) = (Ticket(2), RegionId(2), Digest::of(&bytes));
+    let load = CardCommand::Load { ticket, region, digest, chain: Rig::reported(&[(9, 40)]) };
     session.submit(load, Some(Arc::clone(&bytes)));
     let delta = TableImage::default().delta_to(&tables(&bytes));
     let words = delta.words() as u64;

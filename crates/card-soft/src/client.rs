@@ -250,7 +250,7 @@ mod tests {
     use std::sync::Arc;
 
     use snic_bitstream::catalogue;
-    use snic_domain::{ByteSize, CardProfile, NtType};
+    use snic_domain::{ByteSize, CardProfile, ChainIdentity, NtType, ReportedChain};
     use snic_ports::card::conformance::Fixture;
 
     use super::*;
@@ -280,8 +280,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder").keep();
         let place = CardFolder::new(&folder);
         control::tests::start(&place, profile());
-        let images: [Arc<[u8]>; 2] =
-            [image(&["kv-cache", "nat"]).into(), image(&["firewall"]).into()];
+        let nts: [&[&str]; 2] = [&["kv-cache", "nat"], &["firewall"]];
+        let images: [Arc<[u8]>; 2] = nts.map(|nts| image(nts).into());
+        let chains = nts.map(|nts| {
+            let nts: Vec<_> = nts.iter().map(|id| id.parse().expect("a label")).collect();
+            ReportedChain::of(&nts, ChainIdentity::of_nts(&nts))
+        });
         let mut damaged = images[0].to_vec();
         // Test images have no CRC; what a chain says of itself has one.
         let rom = damaged.windows(4).position(|word| word == ROM_MAGIC).expect("it has a ROM");
@@ -296,6 +300,7 @@ mod tests {
         Fixture {
             card: Box::new(card),
             images,
+            chains,
             damaged: damaged.into(),
             step: Duration::from_micros(200),
             wait: std::thread::sleep,

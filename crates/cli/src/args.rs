@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use snic_domain::{Bandwidth, ByteSize};
+use snic_domain::{Bandwidth, ByteSize, RegionKind};
 
 pub use apply::ApplyOptions;
 pub use audit::{AuditQuery, Moment};
@@ -379,6 +379,15 @@ pub enum KindArg {
     KnownNt,
     /// For network tasks that tenants upload
     UserNt,
+}
+
+impl From<KindArg> for RegionKind {
+    fn from(kind: KindArg) -> Self {
+        match kind {
+            KindArg::KnownNt => Self::KnownNt,
+            KindArg::UserNt => Self::UserNt,
+        }
+    }
 }
 
 /// Verbs of `snicctl operation`.

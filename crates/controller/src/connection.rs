@@ -1,6 +1,8 @@
 //! Connects and loses cards: when a card is lost, what was observed of it is
 //! forgotten.
 
+use std::collections::BTreeSet;
+
 use snic_domain::CardId;
 
 use crate::card::Lost;
@@ -11,7 +13,9 @@ use crate::tx::{About, Tx};
 /// Asks a card what it holds; until it answers nothing else is asked.
 pub(crate) fn read_back(core: &mut Core, tx: &mut Tx, id: &CardId) {
     let ticket = core.ticket();
-    core.cards.known_mut(id).read_back(tx, ticket);
+    let model = core.cards.known(id).profile().model.clone();
+    let known: BTreeSet<_> = core.registry.chains_for(&model).collect();
+    core.cards.known_mut(id).read_back(tx, ticket, known.into_iter().collect());
     tx.emit_card(id);
     forget(core, id);
 }

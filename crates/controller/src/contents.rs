@@ -35,13 +35,16 @@ pub(crate) fn keep_as_victim(core: &mut Core, tx: &mut Tx, id: &CardId, region: 
         return;
     }
     let content = match entry.observed() {
-        ObservedContent::Holds(digest) => {
+        ObservedContent::Holds(_) => {
             let model = &card.profile().model;
             let mut all = core.registry.catalogue().bitstreams();
-            all.find(|b| b.digest == digest && b.card_model == *model).map(|b| b.id.clone())
+            all.find(|b| entry.holds(b) && b.card_model == *model).map(|b| b.id.clone())
         }
         ObservedContent::Unknown if entry.bitstream().is_some() => return,
-        ObservedContent::Unknown | ObservedContent::Empty | ObservedContent::Broken => None,
+        ObservedContent::Unknown
+        | ObservedContent::Empty
+        | ObservedContent::Foreign
+        | ObservedContent::Broken => None,
     };
     set_content(core, tx, id, region, content.as_ref());
 }

@@ -79,6 +79,7 @@ pub(crate) fn catalogue() -> PlanCatalogue {
             shareable: true,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         });
     }
     catalogue

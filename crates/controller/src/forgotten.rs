@@ -40,7 +40,7 @@ fn note_pending_erases(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName
         let digest = match loading.map_or(entry.observed(), Loading::before) {
             ObservedContent::Holds(digest) => Some(digest),
             ObservedContent::Unknown => entry.desired(),
-            ObservedContent::Empty | ObservedContent::Broken => None,
+            ObservedContent::Empty | ObservedContent::Foreign | ObservedContent::Broken => None,
         };
         Some((region, digest.filter(&holds)?))
     });

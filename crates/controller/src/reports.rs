@@ -1,5 +1,7 @@
 //! Handles the reports of cards.
 
+use std::collections::BTreeSet;
+
 use snic_domain::{Bandwidth, CardId, CardProfile, DagName, DagUid, RegionId};
 use snic_tables::{CardReport, CardSnapshot, DagRow, RateLimiterRow, TableImage, Ticket};
 
@@ -117,7 +119,10 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
 
 /// Takes over what a card holds: nothing that is right already is written or loaded again.
 fn adopt(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &CardSnapshot) {
-    match core.cards.known_mut(id).adopt(ticket, snapshot) {
+    let Core { cards, registry, .. } = &mut *core;
+    let card = cards.known_mut(id);
+    let chains: BTreeSet<_> = registry.chains_for(&card.profile().model).collect();
+    match card.adopt(ticket, snapshot, |digest, chain| chains.contains(&(digest, *chain))) {
         Adopted::Stale => return,
         Adopted::Wrong(reason) => {
             roles::role_settled(core, tx, id, Err(&reason));

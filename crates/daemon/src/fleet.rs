@@ -268,8 +268,13 @@ fn checked(
     nts: &[NtType],
     image: &[u8],
 ) -> Result<(), String> {
-    check_image(catalogue, image, declared, nts)
-        .map_err(|problem| format!("{}: {}", problem.field, problem.what))
+    let has = check_image(catalogue, image, declared, nts)
+        .map_err(|problem| format!("{}: {}", problem.field, problem.what))?;
+    // The fleet plans with what it was told.
+    match has == declared.build.regions {
+        true => Ok(()),
+        false => Err(format!("regions: it has the frames of {has:?} alone; upload it with these")),
+    }
 }
 
 #[cfg(test)]

@@ -573,6 +573,7 @@ mod tests {
             shareable: true,
             signed_by: signed.then(|| "builds".into()),
             notes: Default::default(),
+            build: Default::default(),
         };
         let mut dag = spec(&["nat"], &[]);
         let trusts =

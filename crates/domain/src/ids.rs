@@ -175,7 +175,9 @@ impl NtTypeId {
 }
 
 /// What stands in a bitstream for an NT: see [`NtTypeId::code`]. Zero marks an empty slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct NtCode(pub u32);
 

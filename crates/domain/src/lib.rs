@@ -8,6 +8,7 @@
 mod affinity;
 mod binding;
 mod card;
+mod chain_identity;
 mod condition;
 mod configuration;
 mod dag;
@@ -28,6 +29,7 @@ mod units;
 pub use affinity::CardAffinity;
 pub use binding::{BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidVmId, VmId};
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
+pub use chain_identity::{ChainIdentity, ChainMismatch, InvalidChainIdentity, ReportedChain};
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};
 pub use configuration::NtConfiguration;
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
@@ -43,7 +45,7 @@ pub use ids::{
 };
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};
-pub use nt::{Bitstream, NtType, RegionKind, Traffic};
+pub use nt::{Bitstream, BuildClaims, NtType, RegionKind, Traffic};
 pub use packets::{InvalidPacketSizes, PacketSize, PacketSizes};
 pub use program::{
     MemoryKind, NtProgram, OtherCard, ProcessorKind, ProcessorProfile, ProgramExplanation,

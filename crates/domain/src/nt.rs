@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Area, Bandwidth, BitstreamId, ByteSize, CardModel, Cycles, Digest, Labels, Notes, NtTypeId,
-    TenantId,
+    Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest, Labels,
+    Notes, NtTypeId, RegionId, ReportedChain, TenantId,
 };
 
 /// What of a packet an NT reads.
@@ -86,9 +86,43 @@ pub struct Bitstream {
     /// What its owner notes about it.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
+    /// What the build flow says of it.
+    #[serde(default, skip_serializing_if = "BuildClaims::is_empty")]
+    pub build: BuildClaims,
+}
+
+/// What a build flow says of a bitstream that cannot be read from its bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildClaims {
+    /// Which build of the chain it is, as the ROM in its region reports it. `None`: that of its NTs, see
+    /// [`ChainIdentity::of_nts`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<ChainIdentity>,
+    /// The regions whose frames it has, in ascending order. Empty: it is built for the first region of a
+    /// group, and the configuration controller relocates it to any region of its kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<RegionId>,
+}
+
+impl BuildClaims {
+    /// Whether the flow said nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Bitstream {
+    /// Whether it has the frames of a region of its kind.
+    pub fn fits_region(&self, region: RegionId) -> bool {
+        self.build.regions.is_empty() || self.build.regions.contains(&region)
+    }
+
+    /// What a region has to report once this is loaded.
+    pub fn reported_chain(&self) -> ReportedChain {
+        let identity = self.build.identity.unwrap_or_else(|| ChainIdentity::of_nts(&self.nts));
+        ReportedChain::of(&self.nts, identity)
+    }
+
     /// Whether `tenant` may know of it and load it: the provider's and the tenant's own.
     pub fn is_loadable_by(&self, tenant: &TenantId) -> bool {
         self.id.owner().is_none() || self.id.is_owned_by(tenant)

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use rstest::rstest;
 use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingState, BindingTarget, Bitstream, BitstreamId, ByteSize,
-    CardId, CardModel, Cycles, Dag, DagId, DagName, DagSpec, Digest, InvalidDag, NtType, NtTypeId,
-    PciAddress, Prefix, RegionKind, TenantId, Traffic, VmId,
+    CardId, CardModel, ChainIdentity, ChainMismatch, Cycles, Dag, DagId, DagName, DagSpec, Digest,
+    InvalidDag, NtType, NtTypeId, PciAddress, Prefix, RegionId, RegionKind, TenantId, Traffic,
+    VmId,
 };
 
 fn tenant(id: &str) -> TenantId {
@@ -41,6 +42,7 @@ fn bitstream(id: &str, shareable: bool) -> Bitstream {
         shareable,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     }
 }
 
@@ -171,4 +173,36 @@ fn resource_names_are_those_of_the_api() {
     assert_eq!(name.to_string(), "tenants/acme/dags/web");
     assert_eq!(format!("[{:>6}]", tenant("acme")), "[  acme]", "ids align in tables");
     assert_eq!(format!("{:?}", tenant("acme")), "TenantId(acme)");
+}
+
+#[test]
+fn a_bitstream_fits_the_regions_that_it_was_built_for() {
+    let mut of = bitstream("nat", true);
+    assert!(of.build.is_empty());
+    for number in [0, 7, 31] {
+        assert!(of.fits_region(RegionId(number)), "it is relocated to any of them");
+    }
+    of.build.regions = vec![RegionId(0), RegionId(7)];
+    assert!(!of.build.is_empty());
+    let fits: Vec<u8> = (0..32).filter(|number| of.fits_region(RegionId(*number))).collect();
+    assert_eq!(fits, [0, 7]);
+}
+
+#[test]
+fn a_region_has_to_report_what_is_declared() {
+    let ids = ["firewall", "aes"].map(|id| NtTypeId::new(id).expect("a label"));
+    let of = Bitstream { nts: ids.to_vec(), ..bitstream("chain", true) };
+    let reported = of.reported_chain();
+    // Without a flow that says more, the NTs alone make the identity.
+    assert_eq!(reported.identity, ChainIdentity::of_nts(&ids));
+    assert_eq!(reported.nts[..2], ids.each_ref().map(NtTypeId::code));
+    assert!(reported.nts[2..].iter().all(|code| code.0 == 0));
+    let mut built = of.clone();
+    built.build.identity = Some(ChainIdentity::from_words([1, 2, 3, 4]));
+    assert_eq!(built.reported_chain().nts, reported.nts);
+    assert_eq!(built.reported_chain().identity.words(), [1, 2, 3, 4]);
+    assert_eq!(reported.check(&built.reported_chain()), Err(ChainMismatch::Identity));
+    let reversed = Bitstream { nts: ids.into_iter().rev().collect(), ..of };
+    let mismatch = reversed.reported_chain().check(&reported);
+    assert_eq!(mismatch, Err(ChainMismatch::Nt { slot: 0 }));
 }

@@ -423,6 +423,7 @@ mod tests {
             shareable: true,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         };
         Numbered { number, of }
     }

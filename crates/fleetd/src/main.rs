@@ -14,7 +14,7 @@ use snic_fleetd::{FleetServerSettings, METHODS, bind};
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, Limits, TlsSettings};
-use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
+use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_store_etcd::{Blobs, EtcdConnection, folder_of_blobs};
 use snic_telemetry::LogFormat;
 use tokio::signal::unix::{SignalKind, signal};
@@ -123,7 +123,7 @@ fn upload_check() -> Result<UploadCheck> {
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
         let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
         check_upload(upload.bytes, upload.declared, &cards, nt)
-            .map(|_| None)
+            .map(|_| UploadFindings::default())
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     }))
 }

@@ -9,7 +9,7 @@ use snic_api::error::ApiError;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::upload_bitstream_request::Part;
-use snic_domain::{Bitstream, Digest, NtType};
+use snic_domain::{Bitstream, Digest, NtType, RegionId};
 use tonic::{Status, Streaming};
 
 use crate::error::overloaded;
@@ -41,24 +41,32 @@ pub struct UploadProblem {
     pub what: String,
 }
 
-/// Function of an [`UploadCheck`].
-type UploadValidator = dyn Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync;
+/// What the bytes of an upload say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UploadFindings {
+    /// The name of the trusted key that signed them, if one did.
+    pub signed_by: Option<Box<str>>,
+    /// The regions whose frames they have. Empty: every region of the declared kind.
+    pub regions: Vec<RegionId>,
+}
 
-/// Validates an upload's bytes against their declaration, and returns the name of the trusted key that
-/// signed them, if one did. The server knows no bitstream format; the daemon passes the function in.
+/// Function of an [`UploadCheck`].
+type UploadValidator = dyn Fn(Upload<'_>) -> Result<UploadFindings, UploadProblem> + Send + Sync;
+
+/// Validates an upload's bytes against their declaration, and returns what they say. The server knows no bitstream format; the daemon passes the function in.
 #[derive(Clone)]
 pub struct UploadCheck(Arc<UploadValidator>);
 
 impl UploadCheck {
     /// From a function. It may take a while: it runs on a thread of a workshop.
     pub fn new(
-        validate: impl Fn(Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> + Send + Sync + 'static,
+        validate: impl Fn(Upload<'_>) -> Result<UploadFindings, UploadProblem> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(validate))
     }
 
     /// Validates an upload.
-    fn validate(&self, upload: Upload<'_>) -> Result<Option<Box<str>>, UploadProblem> {
+    fn validate(&self, upload: Upload<'_>) -> Result<UploadFindings, UploadProblem> {
         (self.0)(upload)
     }
 }
@@ -159,12 +167,12 @@ pub async fn collect(
     Ok(bytes)
 }
 
-/// Checks the bytes against their digest and declaration; gives the key that signed them. It takes up to 0.1 s, so
+/// Checks the bytes against their digest and declaration; gives what they say. It takes up to 0.1 s, so
 /// it is work for a [`Workshop`](crate::workshop::Workshop).
 ///
 /// # Errors
 /// A field that contradicts the bytes.
-pub fn check(validator: &UploadCheck, upload: Upload<'_>) -> Result<Option<Box<str>>, ApiError> {
+pub fn check(validator: &UploadCheck, upload: Upload<'_>) -> Result<UploadFindings, ApiError> {
     check_digest(upload.bytes, upload.declared)?;
     validator.validate(upload).map_err(|problem| {
         let field = match problem.field.as_str() {
@@ -173,6 +181,16 @@ pub fn check(validator: &UploadCheck, upload: Upload<'_>) -> Result<Option<Box<s
         };
         ApiError::in_field(ErrorReason::ManifestMismatch, &field, problem.what)
     })
+}
+
+impl UploadFindings {
+    /// Notes what was found in what was declared.
+    pub fn complete(self, declared: &mut Bitstream) {
+        declared.signed_by = self.signed_by;
+        if !self.regions.is_empty() {
+            declared.build.regions = self.regions;
+        }
+    }
 }
 
 fn check_digest(bytes: &[u8], declared: &Bitstream) -> Result<(), ApiError> {

@@ -90,6 +90,7 @@ fn catalogue() -> PlanCatalogue {
             let id = format!("b{first}-{count}");
             catalogue.insert_bitstream(Bitstream {
                 notes: Default::default(),
+                build: Default::default(),
                 id: BitstreamId::new(&id).expect("an id of the benchmark"),
                 digest: Digest::of(id.as_bytes()),
                 size: ByteSize::from_mib(3),

@@ -109,6 +109,7 @@ fn catalogue() -> Result<PlanCatalogue, Box<dyn Error>> {
         shareable: true,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     });
     Ok(catalogue)
 }

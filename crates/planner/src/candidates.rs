@@ -1,7 +1,8 @@
 //! Loads that could serve a part of a chain: prebuilt bitstreams, and the regions that they fit.
 //!
 //! Regions of one kind and size are interchangeable, so only the first of them is tried. A victim whose
-//! content could itself serve the DAG is in a class of its own.
+//! content could itself serve the DAG is in a class of its own, and so is a region that some bitstream
+//! names as the one that it was built for.
 
 use std::cmp::Reverse;
 
@@ -23,6 +24,8 @@ pub(crate) struct Class {
     pub(crate) victim: bool,
     /// Whether their content could serve the DAG.
     useful: bool,
+    /// Whether a bitstream names it; such a class has one region.
+    named: bool,
     /// A bit set.
     pub(crate) regions: u32,
 }
@@ -36,12 +39,18 @@ impl Class {
 
     pub(crate) fn takes(&self, chain: &PhysicalChain) -> bool {
         let (kind, area, bitstream_max) = (self.kind, self.area, self.bitstream_max);
-        fits_region(&RegionProfile { kind, area, bitstream_max }, chain)
+        chain.regions & self.regions == self.regions
+            && fits_profile(&RegionProfile { kind, area, bitstream_max }, chain)
     }
 }
 
-/// Whether a region is of the right kind and large enough for a chain.
-pub(crate) fn fits_region(region: &RegionProfile, chain: &PhysicalChain) -> bool {
+/// Whether a chain can be loaded into a region: it is of the right kind, large enough, and one that the
+/// bitstream was built for.
+pub(crate) fn fits_region(id: RegionId, region: &RegionProfile, chain: &PhysicalChain) -> bool {
+    chain.regions >> id.0 & 1 == 1 && fits_profile(region, chain)
+}
+
+fn fits_profile(region: &RegionProfile, chain: &PhysicalChain) -> bool {
     region.kind == chain.bitstream.region_kind
         && chain.bitstream.size <= region.bitstream_max
         && chain.area.is_some_and(|area| region.area.fits(area))
@@ -59,16 +68,18 @@ pub(crate) fn regions_in(mut regions: u32) -> impl Iterator<Item = usize> {
 /// The classes of the regions that can be loaded, a bit set: free ones before victims, useful victims last.
 pub(crate) fn classes(job: &Job<'_>, loadable: u32) -> SmallVec<[Class; 4]> {
     let mut classes: SmallVec<[Class; 4]> = SmallVec::new();
+    let named_regions = job.catalogue.named_regions(&job.ledger.profile().model);
     for region in regions_in(loadable) {
         let id = RegionId(region as u8);
         let Some(of) = job.ledger.profile().region(id) else { continue };
         let content = job.ledger.chain(id);
         let useful = content.is_some_and(|chain| chain.mask & job.mask != 0);
+        let named = named_regions >> region & 1 == 1;
         let alike = classes.iter_mut().find(|class| {
             (class.kind, class.area, class.bitstream_max) == (of.kind, of.area, of.bitstream_max)
                 && class.victim == content.is_some()
-                && !class.useful
-                && !useful
+                && !(class.useful || class.named)
+                && !(useful || named)
         });
         match alike {
             Some(class) => class.regions |= 1 << region,
@@ -78,6 +89,7 @@ pub(crate) fn classes(job: &Job<'_>, loadable: u32) -> SmallVec<[Class; 4]> {
                 bitstream_max: of.bitstream_max,
                 victim: content.is_some(),
                 useful,
+                named,
                 regions: 1 << region,
             }),
         }

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use snic_domain::limits::CHAIN_SLOTS_MAX;
+use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagSpec, Digest, NtType,
-    NtTypeId, TenantId,
+    NtTypeId, RegionId, TenantId,
 };
 use snic_processors::NicModel;
 
@@ -59,6 +59,8 @@ pub(crate) struct PhysicalChain {
     pub(crate) area: Option<Area>,
     /// The bits of its keys.
     pub(crate) mask: u64,
+    /// The regions of its kind that it can be loaded into, a bit set.
+    pub(crate) regions: u32,
     /// The tenant that owns it; `None` is the provider. In the bitstream it is a part of the id.
     owner: Option<TenantId>,
 }
@@ -81,8 +83,8 @@ impl PhysicalChain {
             area = None;
         }
         let mask = slots.iter().fold(0, |mask, slot| mask | slot.key.bit());
-        let owner = bitstream.id.owner();
-        Self { bitstream, slots, area, mask, owner }
+        let (owner, regions) = (bitstream.id.owner(), regions_of(&bitstream));
+        Self { bitstream, slots, area, mask, regions, owner }
     }
 
     /// [`Bitstream::is_loadable_by`].
@@ -116,6 +118,13 @@ impl PhysicalChain {
     }
 }
 
+/// The regions of its kind that a bitstream can be loaded into, a bit set.
+fn regions_of(bitstream: &Bitstream) -> u32 {
+    let fits = |region: &RegionId| bitstream.fits_region(*region);
+    let regions = (0..REGIONS_MAX as u8).map(RegionId).filter(fits);
+    regions.fold(0, |set, region| set | 1 << region.0)
+}
+
 /// An NT type with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownNt {
@@ -134,6 +143,8 @@ pub struct PlanCatalogue {
     withheld: BTreeMap<BitstreamId, Option<Bitstream>>,
     /// Card models with processors, and the programs that were measured on them.
     models: BTreeMap<CardModel, Arc<NicModel>>,
+    /// By card: the regions that some bitstream names as its own, a bit set; none without any.
+    named: BTreeMap<CardModel, u32>,
     changes: ChangeCounter,
 }
 
@@ -201,8 +212,28 @@ impl PlanCatalogue {
                 list.insert(at, Arc::clone(&chain));
             }
         }
+        if !chain.bitstream.build.regions.is_empty() {
+            *self.named.entry(chain.bitstream.card_model.clone()).or_default() |= chain.regions;
+        }
         self.bitstreams.insert(chain.bitstream.id.clone(), chain);
         before
+    }
+
+    /// The regions of a card that some bitstream names as its own, a bit set: those are not like others.
+    pub(crate) fn named_regions(&self, model: &CardModel) -> u32 {
+        self.named.get(model).copied().unwrap_or_default()
+    }
+
+    /// Of the bitstreams that are there.
+    fn name_regions_again(&mut self, model: &CardModel) {
+        let of_model = |chain: &&PhysicalChain| {
+            chain.bitstream.card_model == *model && !chain.bitstream.build.regions.is_empty()
+        };
+        let named = self.chains().filter(of_model).fold(0, |named, chain| named | chain.regions);
+        match named {
+            0 => self.named.remove(model),
+            named => self.named.insert(model.clone(), named),
+        };
     }
 
     /// Removes a bitstream. Regions that hold it are not changed.
@@ -219,6 +250,9 @@ impl PlanCatalogue {
                     self.holders.remove(&slot.key);
                 }
             }
+        }
+        if !chain.bitstream.build.regions.is_empty() {
+            self.name_regions_again(&chain.bitstream.card_model);
         }
         Some(chain.bitstream.clone())
     }

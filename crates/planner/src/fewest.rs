@@ -144,7 +144,7 @@ impl<'a> Finder<'a> {
                 let change = finder.instead_of(view, class, fresh);
                 finder.push(change, Some(index), chain);
             }
-            if card.regions().any(|(_, region)| fits_region(region, of)) {
+            if card.regions().any(|(id, region)| fits_region(id, region, of)) {
                 finder.push(fresh, None, chain);
             }
         }

@@ -350,7 +350,7 @@ impl LoadGain {
         let card = view.job.ledger.profile();
         for chain in bitstreams(view.job, &[key]) {
             loads.any = true;
-            loads.fits = loads.fits || card.regions().any(|(_, region)| fits_region(region, chain));
+            loads.fits |= card.regions().any(|(id, region)| fits_region(id, region, chain));
             let capacity = fresh_bandwidth(chain, key);
             for (class, most) in view.classes.iter().zip(&mut most) {
                 if capacity > *most && class.takes(chain) {

@@ -134,6 +134,9 @@ impl Ledger {
         let Some(entry) = self.regions.get_mut(region.index()) else {
             return Err(ContentMismatch::NoSuchRegion { region, regions });
         };
+        if let Some(of) = content.filter(|bitstream| !bitstream.fits_region(region)) {
+            return Err(ContentMismatch::OtherRegion { region, bitstream: of.id.clone() });
+        }
         let chain = content.map(|bitstream| catalogue.chain(bitstream));
         let new = |slot: usize| chain.as_ref().and_then(|chain| chain.slots.get(slot));
         let misfit = (0u8..).zip(&entry.slots).find(|(slot, used)| {

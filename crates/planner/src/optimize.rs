@@ -254,7 +254,8 @@ impl<'a> Optimizer<'a> {
         unused.sort_by_key(|region| (ledger.chain(*region).is_some(), *region));
         let place = |chain: &&'a PhysicalChain| {
             let fits = |r: &&RegionId| {
-                ledger.profile().region(**r).is_some_and(|region| fits_region(region, chain))
+                let region = ledger.profile().region(**r);
+                region.is_some_and(|region| fits_region(**r, region, chain))
             };
             unused.iter().find(fits).copied()
         };

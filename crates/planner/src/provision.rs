@@ -192,7 +192,9 @@ impl<'a> Provision<'a> {
 
     fn add_place(&mut self, region: RegionId, loses: Vec<(usize, u64)>, owner: Option<usize>) {
         let ledger = self.ledger;
-        let of = |r: RegionId| (ledger.profile().region(r), ledger.chain(r).is_some());
+        let named = self.catalogue.named_regions(&ledger.profile().model);
+        let own = |r: RegionId| Some(r).filter(|r| named >> r.0 & 1 == 1);
+        let of = |r: RegionId| (ledger.profile().region(r), ledger.chain(r).is_some(), own(r));
         let alike = self.places.iter_mut().find(|place| {
             loses.is_empty() && place.loses.is_empty() && of(place.regions[0]) == of(region)
         });
@@ -215,8 +217,9 @@ impl<'a> Provision<'a> {
             let loader = chain.bitstream.id.owner().map(|tenant| self.owner(&tenant));
             let owner = loader.filter(|_| !chain.bitstream.shareable);
             for place in 0..self.places.len() {
-                let region = ledger.profile().region(self.places[place].regions[0]);
-                if region.is_some_and(|region| fits_region(region, chain)) {
+                let first = self.places[place].regions[0];
+                let region = ledger.profile().region(first);
+                if region.is_some_and(|region| fits_region(first, region, chain)) {
                     for (nt, kbps) in &serves {
                         self.holders[*nt].push(self.options.len());
                         self.best[*nt] = self.best[*nt].max(*kbps);

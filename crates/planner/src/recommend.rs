@@ -243,6 +243,7 @@ fn try_one(
         shareable: true,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     });
     let then = outcome(&with);
     let recommendation = Recommendation {

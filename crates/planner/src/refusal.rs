@@ -37,6 +37,14 @@ pub enum ContentMismatch {
         /// Number of regions of the card.
         regions: usize,
     },
+    /// The bitstream has the frames of other regions.
+    #[error("bitstream {bitstream} was not built for region {region}")]
+    OtherRegion {
+        /// The region.
+        region: RegionId,
+        /// The bitstream.
+        bitstream: BitstreamId,
+    },
     /// DAGs have reservations that the new content cannot serve.
     #[error(
         "region {region} cannot become {}: slot {} is reserved for another NT or for more than \

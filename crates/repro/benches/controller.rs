@@ -60,7 +60,7 @@ struct Card {
     id: CardId,
     tables: TableImage,
     version: u32,
-    regions: Vec<RegionStatus>,
+    regions: Vec<(RegionStatus, ReportedChain)>,
     counted: Vec<(u16, DagCounters)>,
 }
 
@@ -70,16 +70,19 @@ impl Card {
             id: CardId::new(&format!("card{number}")).expect("a label"),
             tables: TableImage::default(),
             version: 0,
-            regions: vec![RegionStatus::Empty; REGIONS],
+            regions: vec![(RegionStatus::Empty, ReportedChain::default()); REGIONS],
             counted: Vec::new(),
         }
     }
 
     fn answer(&mut self, command: CardCommand) -> CardReport {
         match command {
-            CardCommand::ReadBack { ticket } => {
-                let region =
-                    |status: &RegionStatus| RegionSnapshot { status: *status, decoupled: false };
+            CardCommand::ReadBack { ticket, .. } => {
+                let region = |(status, chain): &(RegionStatus, ReportedChain)| RegionSnapshot {
+                    status: *status,
+                    decoupled: false,
+                    chain: *chain,
+                };
                 let snapshot = CardSnapshot {
                     boot_id: 1,
                     idcode: profile().idcode,
@@ -95,8 +98,8 @@ impl Card {
                 self.version += 1;
                 CardReport::Programmed { ticket, result: Ok(self.version) }
             }
-            CardCommand::Load { ticket, region, digest } => {
-                self.regions[region.index()] = RegionStatus::Loaded(digest);
+            CardCommand::Load { ticket, region, digest, chain } => {
+                self.regions[region.index()] = (RegionStatus::Loaded(digest), chain);
                 CardReport::Loaded { ticket, region, result: Ok(Duration::from_millis(5)) }
             }
             CardCommand::Sample { ticket } => {
@@ -180,6 +183,7 @@ impl Bench {
             let id = BitstreamId::new(&format!("b{region}")).expect("a label");
             self.ask(Command::CreateBitstream(Bitstream {
                 notes: Default::default(),
+                build: Default::default(),
                 digest: Digest::of(id.as_str().as_bytes()),
                 id,
                 size: ByteSize::from_mib(4),

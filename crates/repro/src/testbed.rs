@@ -152,6 +152,7 @@ impl Testbed {
             shareable: true,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         })
     }
 

@@ -3,9 +3,10 @@
 //! Each command is one step with a known result: done, failed, or (if the card
 //! was lost in between) unknown; then the card is read back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use snic_domain::{DagUid, Digest, RegionId};
+use snic_domain::{ChainMismatch, DagUid, Digest, RegionId, ReportedChain};
 
 use crate::configuration::DagConfiguration;
 use crate::image::{TableDelta, TableImage};
@@ -26,6 +27,9 @@ pub enum CardCommand {
     ReadBack {
         /// Identifies the command in its report.
         ticket: Ticket,
+        /// What regions may report that were loaded with these bitstreams. One that was left decoupled and
+        /// reports something else stays so.
+        known: Arc<[(Digest, ReportedChain)]>,
     },
     /// Writes rows to the shadow bank, swaps the banks, waits for the packets under way, and reads
     /// the rows back.
@@ -49,6 +53,8 @@ pub enum CardCommand {
         region: RegionId,
         /// Which bitstream, by the digest of its bytes.
         digest: Digest,
+        /// What the region has to report then.
+        chain: ReportedChain,
     },
     /// Makes a region's wrapper save, restore or clear the state that its chain keeps for one DAG. No
     /// table row may lead packets of that DAG to the region.
@@ -91,7 +97,7 @@ impl CardCommand {
     /// Identifies the command in its report.
     pub const fn ticket(&self) -> Ticket {
         match self {
-            Self::ReadBack { ticket }
+            Self::ReadBack { ticket, .. }
             | Self::Program { ticket, .. }
             | Self::Load { ticket, .. }
             | Self::State { ticket, .. }
@@ -258,6 +264,9 @@ pub enum LoadFailure {
         /// One of the `LOAD_ERROR_…` values.
         code: u32,
     },
+    /// The load ended, and the region reports something else than the bitstream declares.
+    #[error(transparent)]
+    OtherChain(ChainMismatch),
     /// It did not finish in time. The region's content is unknown.
     #[error("the load did not end within {0:?}")]
     Timeout(Duration),
@@ -315,6 +324,8 @@ pub struct RegionSnapshot {
     pub status: RegionStatus,
     /// Whether it is decoupled from the crossbar.
     pub decoupled: bool,
+    /// What it reports of itself; zeros unless loaded.
+    pub chain: ReportedChain,
 }
 
 /// The state of a region's content.
@@ -324,7 +335,7 @@ pub enum RegionStatus {
     Empty,
     /// Being loaded.
     Loading,
-    /// Loaded with the bitstream of this digest.
+    /// Loaded, as the host said with the bitstream of this digest: what it is the region's own report says.
     Loaded(Digest),
     /// A load failed; it holds garbage.
     Broken,

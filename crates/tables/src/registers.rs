@@ -128,7 +128,7 @@ pub const MAGIC_VALUE: u32 = 0x534e_4943;
 /// Version of this map: [`LAYOUT_VALUE`].
 pub const LAYOUT: Address = 0x104;
 /// The version described here.
-pub const LAYOUT_VALUE: u32 = 2;
+pub const LAYOUT_VALUE: u32 = 3;
 /// Optional features of the shell: see [`CAPABILITY_BULK`].
 pub const CAPABILITIES: Address = 0x108;
 /// Bulk transfers through a buffer and one doorbell: [`BULK_START`].
@@ -182,13 +182,17 @@ pub const REGION_DECOUPLE: u32 = 1;
 pub const REGION_RESET: u32 = 2;
 /// In a region's page: packets in it or on the way to it.
 pub const REGION_IN_FLIGHT: Address = 0x08;
-/// In a region's page: eight words, the digest of what it holds; zero unless loaded.
+/// In a region's page: eight words, the digest of what was loaded last, as the host gave it; zero unless
+/// loaded. What the region holds is what [`REGION_NTS`] and [`REGION_IDENTITY`] say.
 pub const REGION_DIGEST: Address = 0x10;
 /// In a region's page: eight words, the digest that the next successful load leaves in
 /// [`REGION_DIGEST`]; the host writes it before it starts the load.
 pub const REGION_DIGEST_NEXT: Address = 0x30;
-/// In a region's page: eight words, NT codes by slot as the wrappers report them.
+/// In a region's page: eight words, NT codes by slot, zero behind the last. They and [`REGION_IDENTITY`] are
+/// read from the ROM that is part of what was loaded; zero unless loaded.
 pub const REGION_NTS: Address = 0x50;
+/// In a region's page: four words, the identity of the chain's build, the most significant first.
+pub const REGION_IDENTITY: Address = 0x70;
 /// In a region's page: bytes by slot, intended then served, 64 bits each, low word first.
 pub const REGION_LOAD: Address = 0x80;
 
@@ -327,7 +331,7 @@ pub const fn is_register(at: Address) -> bool {
         REGIONS..REGIONS_END => {
             let register = (at - REGIONS) % REGION_PAGE;
             register <= REGION_IN_FLIGHT
-                || register >= REGION_DIGEST && register < REGION_NTS + 4 * CHAIN_SLOTS_MAX as u32
+                || register >= REGION_DIGEST && register < REGION_IDENTITY + 16
                 || register >= REGION_LOAD && register < last_slot
         }
         PACKETS_IN..DROPS_END | DAG_LOAD..DAG_LOAD_END | DAG_DROPS..DAG_DROPS_END => true,
@@ -353,7 +357,7 @@ mod tests {
     fn every_register_that_has_a_name_is_in_the_map_and_gaps_are_not() {
         let named = [MAGIC, BOOT_ID, COMMIT_STATUS, LOAD_ERROR, BULK_STATUS, PACKETS_IN, DAG_LOAD];
         let of_region =
-            [REGION_STATUS, REGION_IN_FLIGHT, REGION_DIGEST_NEXT, REGION_NTS, REGION_LOAD];
+            [REGION_STATUS, REGION_IN_FLIGHT, REGION_DIGEST_NEXT, REGION_IDENTITY, REGION_LOAD];
         let last = REGIONS_MAX as u8 - 1;
         assert!(named.iter().all(|at| is_register(*at)));
         assert!(of_region.iter().all(|register| is_register(region(last, *register))));

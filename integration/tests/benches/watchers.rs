@@ -18,7 +18,7 @@ use snic_controller::{Controller, ControllerSettings};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
 use snic_front::identity::TrustDomain;
 use snic_front::settings::Limits;
-use snic_front::uploads::UploadCheck;
+use snic_front::uploads::{UploadCheck, UploadFindings};
 use snic_integration::TestClient;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::MemoryStore;
@@ -62,7 +62,8 @@ async fn serve(folder: &std::path::Path) -> (TestClient, shell::Running) {
         calls_per_connection_max: EACH + 8,
         ..Limits::default()
     };
-    let mut settings = ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)));
+    let mut settings =
+        ServerSettings::new(domain, UploadCheck::new(|_| Ok(UploadFindings::default())));
     settings.front.unix = Some(socket.clone());
     settings.front.unix_peers = snic_integration::everybody();
     settings.front.limits = limits;

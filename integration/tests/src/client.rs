@@ -205,6 +205,9 @@ impl TestClient {
             shareable: wire.shareable,
             request_id: String::new(),
             signature,
+            // What its NTs alone give need not be declared.
+            identity: wire.identity,
+            regions: wire.regions,
         };
         let bytes = bytes::Bytes::from(bytes);
         let chunks = (0..bytes.len())

@@ -68,6 +68,7 @@ fn shipped() -> (PlanCatalogue, Ledger) {
             shareable: true,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         });
     }
     (catalogue, Ledger::new(CardId::new("card0").expect("a label"), profile))

@@ -87,6 +87,7 @@ fn bitstream(id: &str, nts: &[NtTypeId], profile: &CardProfile) -> Bitstream {
         shareable: true,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     }
 }
 

@@ -165,6 +165,7 @@ fn bitstreams(rng: &mut ChaCha8Rng, nts: &[NtType], profile: &CardProfile) -> Ve
                 shareable: owner.is_empty(),
                 signed_by: None,
                 notes: Default::default(),
+                build: Default::default(),
             })
         })
         .collect()

@@ -9,7 +9,7 @@ use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::{Controller, ControllerSettings, Scheme};
 use snic_domain::{CardId, CardProfile, NtTypeId};
 use snic_front::identity::TrustDomain;
-use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
+use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::MemoryStore;
@@ -55,7 +55,7 @@ impl Embedded {
         let check = UploadCheck::new(move |upload: Upload<'_>| {
             let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
             check_upload(upload.bytes, upload.declared, &cards, nt)
-                .map(|_| None)
+                .map(|_| UploadFindings::default())
                 .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
         });
         let domain = TrustDomain::new("snic.test").expect("a domain");

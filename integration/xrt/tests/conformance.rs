@@ -13,7 +13,7 @@ use snic_bitstream::build_test;
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_card_xrt::XrtCard;
-use snic_domain::{ByteSize, CardModel, CardProfile, Timestamp};
+use snic_domain::{ByteSize, CardModel, CardProfile, ChainIdentity, ReportedChain, Timestamp};
 use snic_integration_xrt::device::{Clock, Device};
 use snic_integration_xrt::emulation::{self, Emulation, SOCKET_ID};
 use snic_integration_xrt::serve::{self, Shared, lock};
@@ -176,10 +176,12 @@ impl Card for Pooled {
 const IMAGE_BYTES: u64 = 16_000;
 const STEP: Duration = Duration::from_micros(5);
 
+/// The first keeps state.
+const CHAINS: [[&str; 2]; 2] = [["firewall", "kv-cache"], ["nat", "firewall"]];
+
 fn images() -> [Arc<[u8]>; 2] {
     static IMAGES: LazyLock<[Arc<[u8]>; 2]> = LazyLock::new(|| {
-        // The first keeps state.
-        [["firewall", "kv-cache"], ["nat", "firewall"]].map(|chain| {
+        CHAINS.map(|chain| {
             let nt = |id: &str| CATALOGUE.nt_types.iter().find(|nt| nt.id.as_str() == id);
             let chain = chain.map(|id| nt(id).expect("in the catalogue"));
             let size = ByteSize::from_bytes(IMAGE_BYTES);
@@ -196,7 +198,11 @@ fn fixture(pool: &'static Pool) -> Fixture {
     let at = damaged.windows(4).position(|word| word == b"SNIC").expect("the ROM");
     damaged[at + 9] ^= 0x10;
     let card = Box::new(pool.take());
-    Fixture { card, images, damaged: damaged.into(), step: STEP, wait }
+    let chains = CHAINS.map(|nts| {
+        let nts = nts.map(|id| id.parse().expect("a label"));
+        ReportedChain::of(&nts, ChainIdentity::of_nts(&nts))
+    });
+    Fixture { card, images, chains, damaged: damaged.into(), step: STEP, wait }
 }
 
 fn pooled(pool: &'static Pool) -> Option<Fixture> {
@@ -237,6 +243,7 @@ mod register_by_register {
         several_blocks_are_the_same_words_as_single_accesses
         a_load_goes_from_busy_to_done
         a_loaded_region_says_what_it_holds
+        what_another_chain_is_declared_for_is_not_coupled
         the_next_digest_is_not_shown_before_a_load
         a_coupled_region_is_not_loaded
         a_region_that_is_not_there_is_not_loaded

@@ -7,8 +7,12 @@ use snic_api::replies::ItemOf as _;
 use snic_api::v1::card::Health;
 use snic_api::v1::dag::State;
 use snic_api::v1::{self, Dag};
+use snic_bitstream::TestBuild;
 use snic_bitstream::catalogue::{self, Catalogue};
-use snic_domain::{Bandwidth, CardProfile, DagName, DagSpec};
+use snic_bitstream::manifest::BuiltManifest;
+use snic_domain::{
+    Bandwidth, Bitstream, ByteSize, CardProfile, DagName, DagSpec, Digest, RegionKind,
+};
 use snic_integration::{Home, TestClient};
 use snic_integration_xrt::control::{self, Ask, DeviceReport};
 use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
@@ -243,6 +247,84 @@ async fn a_role_is_changed_while_the_daemon_runs_once_the_regions_are_drained() 
     let sample = &CATALOGUE.dags[0];
     client.create_dag(&sample.name, &sample.spec).await.expect("it fits");
     ready(&client).await;
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+}
+
+/// As a vendor's flow makes it: nothing at a known place of the file says which NTs it has.
+fn built(id: &str, declared: &str, holds: &str) -> (Bitstream, Vec<u8>) {
+    let nt = CATALOGUE.nt_type(&holds.parse().expect("a label")).expect("of the catalogue");
+    let nts = vec![declared.parse().expect("a label")];
+    let (card, chain) = (profile(), [nt]);
+    let manifest = BuiltManifest::of_test(&card.model, &nts, RegionKind::KnownNt, &[]);
+    let build = TestBuild { card: &card, chain: &chain, die: 0, identity: Some(manifest.identity) };
+    let bytes = build.build(ByteSize::from_mib(4)).expect("it fits");
+    let bitstream = Bitstream {
+        id: id.parse().expect("a label"),
+        digest: Digest::of(&bytes),
+        size: ByteSize::from_mib(4),
+        build: manifest.claims(),
+        nts,
+        region_kind: RegionKind::KnownNt,
+        card_model: card.model,
+        shareable: true,
+        signed_by: None,
+        notes: Default::default(),
+    };
+    (bitstream, bytes)
+}
+
+/// Through the library, a worker and the emulated card's registers: an upload with a manifest serves, and one
+/// whose region reports other NTs than it declares never does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_region_has_to_report_the_nts_that_its_bitstream_declares() {
+    if !emulation::is_there() {
+        return;
+    }
+    let card = XrtCardProcess::new(profile());
+    let home = Home::new();
+    write_settings(&home, &[&card.emulation], "hw_emu", "");
+    let daemon = home.start().await;
+    let client = operator(&home.socket()).await;
+    let tenant = &CATALOGUE.tenants[0].id;
+    client.create_tenant(tenant.as_str()).await.expect("a new tenant");
+    client.register_nt_types(&CATALOGUE).await;
+    let name = |dag: &str| DagName { tenant: tenant.clone(), dag: dag.parse().expect("a label") };
+    let spec = |nt: &str| DagSpec::chain(&[nt.parse().expect("a label")], Bandwidth::from_mbps(10));
+
+    let (honest, bytes) = built("honest", "firewall", "firewall");
+    let undeclared = Bitstream { build: Default::default(), ..honest.clone() };
+    let refused = client.upload(&undeclared, bytes.clone()).await.expect_err("it does not say it");
+    assert!(refused.message().contains("no identity is declared"), "{refused:?}");
+    let shown = client.upload(&honest, bytes).await.expect("a manifest says it");
+    assert_eq!(Some(shown.identity), honest.build.identity.map(|id| id.to_string()));
+    client.create_dag(&name("good"), &spec("firewall")).await.expect("it fits");
+    ready(&client).await;
+
+    let (liar, bytes) = built("liar", "nat", "aes");
+    client.upload(&liar, bytes).await.expect("nobody can see it in the file");
+    client.create_dag(&name("bad"), &spec("nat")).await.expect("it fits");
+    let until = Instant::now() + READY_MAX;
+    let rejection = loop {
+        let request = v1::ListRegionsRequest { parent: "cards/card0".into(), ..Default::default() };
+        let regions = client.cards().list_regions(request).await.expect("the card").into_inner();
+        let active = regions.regions.iter().filter(|region| {
+            region.bitstream == "bitstreams/liar" && region.state() == v1::region::State::Active
+        });
+        assert_eq!(active.count(), 0, "{regions:?}");
+        let request = v1::GetBitstreamRequest { name: "bitstreams/liar".into() };
+        let shown = client.bitstreams().get_bitstream(request).await.item().expect("it is there");
+        if shown.state() == v1::bitstream::State::Rejected {
+            break shown.rejection;
+        }
+        assert!(Instant::now() < until, "not rejected: {shown:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(rejection.contains("reports another NT in slot 0"), "{rejection}");
+    for dag in client.list_dags().await {
+        let is_good = dag.name.ends_with("/good");
+        assert_eq!(dag.state() == State::Ready, is_good, "{dag:?}");
+    }
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
 }

@@ -1,7 +1,7 @@
 //! Bitstreams and the headers of their uploads.
 
-use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
-use snic_domain::{Bitstream, ByteSize, NtTypeId};
+use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, REGIONS_MAX};
+use snic_domain::{Bitstream, BuildClaims, ByteSize, ChainIdentity, NtTypeId, RegionId};
 
 use super::card::{region_kind, region_kind_to_wire};
 use super::{FieldProblem, Problems, id, name, notes};
@@ -26,7 +26,13 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
     let kind = problems.keep(region_kind("header.region_kind", header.region_kind));
     let model = problems.keep(id("header.card_model", &header.card_model));
     let notes = notes::notes(&mut problems, "header", &header.labels, &header.description);
+    let build = problems.keep(build(header));
     problems.finish()?;
+    // The identity that its NTs alone give is what bytes say that name their NTs themselves.
+    let build = build.map(|build| BuildClaims {
+        identity: build.identity.filter(|identity| *identity != ChainIdentity::of_nts(&nts)),
+        ..build
+    });
     let bitstream = || {
         Some(Bitstream {
             id: bitstream_id?,
@@ -39,9 +45,32 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
             // Whoever looks into the bytes says so.
             signed_by: None,
             notes,
+            build: build?,
         })
     };
     bitstream().ok_or_else(|| ApiError::required("header"))
+}
+
+fn build(header: &v1::BitstreamHeader) -> Result<BuildClaims, FieldProblem> {
+    let identity = match header.identity.as_str() {
+        "" => None,
+        text => {
+            let invalid = |error| FieldProblem::invalid("header.identity", error);
+            Some(text.parse().map_err(invalid)?)
+        }
+    };
+    let mut regions: Vec<RegionId> = Vec::with_capacity(header.regions.len().min(REGIONS_MAX));
+    for (i, number) in header.regions.iter().enumerate() {
+        let region = u8::try_from(*number).ok().map(RegionId);
+        let region = region.filter(|region| region.index() < REGIONS_MAX);
+        let region = region.filter(|region| regions.last().is_none_or(|last| last < region));
+        let Some(region) = region else {
+            let rule = format!("{number} is not allowed (0 to {}, ascending)", REGIONS_MAX - 1);
+            return Err(FieldProblem::invalid(format!("header.regions[{i}]"), rule));
+        };
+        regions.push(region);
+    }
+    Ok(BuildClaims { identity, regions })
 }
 
 fn size(bytes: u64) -> Result<(), FieldProblem> {
@@ -94,6 +123,8 @@ pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
         shareable: bitstream.shareable,
         signature_state: signature_state(bitstream).into(),
         signed_by: bitstream.signed_by.as_deref().unwrap_or_default().to_owned(),
+        identity: bitstream.reported_chain().identity.to_string(),
+        regions: bitstream.build.regions.iter().map(|region| region.0.into()).collect(),
         labels: bitstream.notes.labels.as_map().clone(),
         description: bitstream.notes.description.as_str().to_owned(),
         ..v1::Bitstream::default()

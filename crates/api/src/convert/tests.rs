@@ -362,12 +362,30 @@ fn a_header_becomes_a_bitstream_and_all_its_faults_are_named() {
         shareable: false,
         request_id: String::new(),
         signature: Vec::new(),
+        identity: String::new(),
+        regions: Vec::new(),
     };
     let read = bitstream::bitstream(&header).expect("valid");
+    assert!(read.build.is_empty());
     assert_eq!((read.size.get(), read.region_kind), (10, RegionKind::UserNt));
     let wire = bitstream::bitstream_to_wire(&read);
     assert_eq!((&*wire.name, &*wire.owner), ("bitstreams/acme.x", "tenants/acme"));
-    assert_eq!((wire.nts, wire.digest), (header.nts, header.digest));
+    assert_eq!((&wire.nts, &wire.digest), (&header.nts, &header.digest));
+    // What regions report with these NTs: known also where no flow said it, and saying so says nothing more.
+    let identity = "00000001000000020000000300000004".to_owned();
+    let derived = v1::BitstreamHeader { identity: wire.identity, ..header.clone() };
+    assert_eq!(bitstream::bitstream(&derived).expect("valid"), read);
+    let built = v1::BitstreamHeader { identity: identity.clone(), regions: vec![0, 3], ..header };
+    let wire = bitstream::bitstream_to_wire(&bitstream::bitstream(&built).expect("valid"));
+    assert_eq!((wire.identity, wire.regions), (identity, vec![0, 3]));
+    for (wrong, field) in [
+        (v1::BitstreamHeader { identity: "7".into(), ..built.clone() }, "identity"),
+        (v1::BitstreamHeader { regions: vec![3, 3], ..built.clone() }, "regions[1]"),
+        (v1::BitstreamHeader { regions: vec![0, 32], ..built.clone() }, "regions[1]"),
+    ] {
+        let failure = bitstream::bitstream(&wrong).expect_err(field);
+        assert_eq!(fields(failure), [format!("header.{field}")]);
+    }
     let failure = bitstream::bitstream(&v1::BitstreamHeader::default()).expect_err("empty");
     let missing = ["bitstream_id", "digest", "size_bytes", "nts", "region_kind", "card_model"];
     assert_eq!(fields(failure), missing.map(|field| format!("header.{field}")));

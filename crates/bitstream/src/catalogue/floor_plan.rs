@@ -5,7 +5,7 @@ use snic_domain::CardModel;
 use super::check::{At, Checked};
 use super::raw::{RawCard, RawFrames, RawRow};
 use crate::parse::DIES_MAX;
-use crate::{FloorPlan, FrameRange, RowWidth};
+use crate::{FloorGroup, FloorPlan, FrameRange, RowWidth};
 
 /// The last row that a frame address can name.
 const ROW_MAX: u8 = 63;
@@ -17,13 +17,17 @@ const FRAMES_MAX: u16 = 256;
 pub(super) fn floor_plan(at: &At<'_>, raw: &RawCard) -> Checked<FloorPlan> {
     let model: &CardModel = raw.model.get_ref();
     let mut groups = Vec::new();
+    let mut first = 0u8;
     for (i, group) in raw.regions.get_ref().iter().enumerate() {
         let mut ranges = Vec::with_capacity(group.frames.len());
         for (j, frames) in group.frames.iter().enumerate() {
             let prefix = format!("regions[{i}].frames[{j}].");
             ranges.push(range(&At { file: at.file, prefix: &prefix }, frames)?);
         }
-        groups.push((group.kind, ranges));
+        // More regions than a card may have are refused with the profile.
+        let regions = first..first.saturating_add(*group.count.get_ref());
+        first = regions.end;
+        groups.push(FloorGroup { kind: group.kind, regions, ranges });
     }
     let widths = raw.rows.iter().enumerate().map(|(i, raw)| {
         let prefix = format!("rows[{i}].");

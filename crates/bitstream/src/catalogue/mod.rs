@@ -17,7 +17,7 @@ use snic_domain::{
 pub use error::{CatalogueProblem, InvalidCatalogue};
 pub use folder::{UnusableProfiles, with_profiles};
 
-use crate::test_image::build_test_on;
+use crate::test_image::TestBuild;
 use crate::{FloorPlan, InvalidTestImage};
 
 /// One file: its name, for messages, and its text.
@@ -215,7 +215,7 @@ impl Catalogue {
         let size = regions.map(|region| region.bitstream_max).max().unwrap_or_default();
         let plan = self.floor_plan(&card.model);
         let die = plan.and_then(|plan| plan.die_of(chain.region_kind)).unwrap_or_default();
-        let bytes = build_test_on(die, card, &nts, size)?;
+        let bytes = TestBuild { card, chain: &nts, die, identity: None }.build(size)?;
         let record = Bitstream {
             id: chain.bitstream_id(&card.model)?,
             digest: Digest::of(&bytes),
@@ -226,6 +226,7 @@ impl Catalogue {
             shareable: true,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         };
         Ok((record, bytes))
     }

@@ -229,7 +229,7 @@ fn frames_of_regions_have_a_die_and_bad_ones_are_refused() {
     let frames = |what: &str| format!("frames = [{{ {what} }}]\n");
     let good = frames("die = 2, rows = [1, 2], columns = [3, 4], frames_per_column = 5");
     let catalogue = changed("card", "", &good).expect("valid");
-    let range = catalogue.floor_plans[0].groups[0].1[0].clone();
+    let range = catalogue.floor_plans[0].groups[0].ranges[0].clone();
     assert_eq!((range.die, range.rows, range.columns), (2, 1..=2, 3..=4));
     let refused = |from: &str, to: &str, parts: [&str; 2]| {
         assert_refused("card", "", &good.replace(from, to), parts[0], parts[1]);

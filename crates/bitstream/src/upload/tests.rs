@@ -1,6 +1,6 @@
 use super::*;
 use crate::catalogue::{self, Catalogue};
-use crate::test_image::build_test;
+use crate::test_image::TestBuild;
 use proptest::prelude::*;
 use snic_domain::{Bandwidth, BitstreamId, Cycles, Traffic};
 
@@ -27,6 +27,7 @@ impl World {
                 shareable: false,
                 signed_by: None,
                 notes: Default::default(),
+                build: Default::default(),
             },
             bytes: Vec::new(),
             catalogue,
@@ -38,10 +39,16 @@ impl World {
 
     /// Builds the declared NTs for one of the cards, and declares the result.
     fn build(&mut self, card: usize) {
+        self.build_with(card, None);
+    }
+
+    fn build_with(&mut self, card: usize, identity: Option<ChainIdentity>) {
         let chain: Vec<&NtType> =
             self.declared.nts.iter().map(|id| self.find(id).expect("a known NT")).collect();
         let size = ByteSize::from_bytes(2_048);
-        let bytes = build_test(&self.catalogue.cards[card], &chain, size).expect("2 KiB");
+        let card = &self.catalogue.cards[card];
+        let build = TestBuild { card, chain: &chain, die: 0, identity };
+        let bytes = build.build(size).expect("2 KiB");
         self.declare(bytes);
     }
 
@@ -87,7 +94,7 @@ fn assert_refused(world: &World, field: &str, parts: &[&str]) {
 fn a_correctly_declared_upload_is_accepted() {
     let world = World::new();
     let checked = world.check().expect("a valid upload");
-    assert_eq!(checked.rom.slots().len(), 2);
+    assert_eq!(checked.claim.expect("a test image has one").slots().len(), 2);
     assert_eq!(checked.area, Area { lut: 468 + 535, ramb36: 0, dsp: 0 });
     assert_eq!(checked.file.idcode, 0x14B3_1093);
 }
@@ -146,20 +153,35 @@ fn the_part_is_the_cards() {
 }
 
 #[test]
-fn the_content_is_a_bitstream_with_a_rom() {
+fn the_content_is_a_bitstream_whose_rom_is_whole() {
     let mut world = World::new();
     world.declare(b"xclbin2\0".to_vec());
     assert_refused(&world, "chunk", &[".bit"]);
     let mut world = World::new();
     let mut bytes = world.bytes.clone();
     let magic = bytes.windows(4).position(|w| w == b"SNIC").expect("a ROM");
-    bytes[magic] = b'X';
-    world.declare(bytes.clone());
-    assert_refused(&world, "chunk", &["no chain ROM"]);
-    bytes[magic] = b'S';
     bytes[magic + 12] ^= 1;
     world.declare(bytes);
     assert_refused(&world, "chunk", &["CRC"]);
+}
+
+/// As a vendor's tools leave it.
+#[test]
+fn a_bitstream_that_says_nothing_of_its_nts_is_declared_with_its_identity() {
+    let identity = ChainIdentity::from_words([1, 2, 3, 4]);
+    let mut world = World::new();
+    world.build_with(0, Some(identity));
+    assert_refused(&world, "identity", &["no identity is declared"]);
+    world.declared.build.identity = Some(identity);
+    assert_eq!(world.check().expect("its region will say what it is").claim, None);
+    // What is checked without a ROM is checked with one.
+    world.declared.card_model = CardModel::new("u280").expect("valid");
+    assert_refused(&world, "card_model", &["xcu280-fsvh2892-2L-e"]);
+    let mut world = World::new();
+    world.declared.build.identity = Some(identity);
+    assert_refused(&world, "identity", &["00000001000000020000000300000004 is declared"]);
+    world.declared.build.identity = Some(ChainIdentity::of_nts(&world.declared.nts));
+    assert!(world.check().is_ok());
 }
 
 #[test]
@@ -205,14 +227,17 @@ proptest! {
     #[test]
     fn a_changed_byte_never_changes_what_is_held(at: prop::sample::Index, byte: u8) {
         let mut world = World::new();
-        let rom = world.check().expect("a valid upload").rom;
+        let claim = world.check().expect("a valid upload").claim;
         let mut bytes = world.bytes.clone();
         let at = at.index(bytes.len());
         bytes[at] = byte;
         world.declare(bytes);
         match world.check() {
-            Ok(checked) => prop_assert_eq!(checked.rom, rom),
-            Err(error) => prop_assert!(["chunk", "card_model"].contains(&error.field().as_str())),
+            Ok(checked) => prop_assert_eq!(checked.claim, claim),
+            Err(error) => {
+                let fields = ["chunk", "card_model", "identity"];
+                prop_assert!(fields.contains(&error.field().as_str()));
+            }
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::ops::RangeInclusive;
 
-use snic_bitstream::{BitHeader, FloorPlan, FrameRange, RowWidth};
+use snic_bitstream::{BitHeader, FloorGroup, FloorPlan, FrameRange, RowWidth};
 use snic_domain::RegionKind;
 
 pub const FRAME: usize = 93;
@@ -204,7 +204,11 @@ impl Device {
         FloorPlan {
             model: "sim-16".parse().expect("a label"),
             rows: rows.collect(),
-            groups: vec![(RegionKind::KnownNt, logic.chain(memories).collect())],
+            groups: vec![FloorGroup {
+                kind: RegionKind::KnownNt,
+                regions: 0..1,
+                ranges: logic.chain(memories).collect(),
+            }],
         }
     }
 }

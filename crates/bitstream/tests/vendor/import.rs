@@ -6,7 +6,7 @@ use crate::image::*;
 use snic_bitstream::import::{
     DeviceMap, InvalidDeviceMap, InvalidReport, LogicLocation, NotImported, Pblock, import_region,
 };
-use snic_bitstream::{FloorPlan, InvalidBitstream, parse};
+use snic_bitstream::{FloorGroup, FloorPlan, InvalidBitstream, parse};
 use snic_domain::RegionKind;
 
 /// The shell: every frame of the device with its address and a CRC, which nobody checks.
@@ -95,7 +95,8 @@ fn an_imported_plan_takes_the_bitstreams_of_its_region_and_no_others() {
     // Columns of 4, 16, 9 and 5 frames, and one of memories: a range each.
     assert_eq!(imported.frames.len(), 5, "{imported:?}");
     let model = "sim-16".parse().expect("a label");
-    let groups = vec![(RegionKind::KnownNt, imported.frames)];
+    let (kind, ranges) = (RegionKind::KnownNt, imported.frames);
+    let groups = vec![FloorGroup { kind, regions: 0..1, ranges }];
     let plan = FloorPlan { model, rows: imported.rows, groups };
     let is_taken = |region: &Region| {
         let bytes = bit(&partial(&device, region));

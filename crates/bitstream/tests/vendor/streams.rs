@@ -3,11 +3,12 @@
 
 use crate::image::*;
 use rstest::rstest;
+use snic_bitstream::manifest::BuiltManifest;
 use snic_bitstream::{
-    ChainRom, FloorPlan, FrameKind, InvalidBitstream, InvalidRom, NotIdentified, OutsideRegion,
-    Unmasked, catalogue, identify, parse,
+    ChainRom, FloorGroup, FloorPlan, FrameKind, InvalidBitstream, InvalidRom, NotIdentified,
+    OutsideRegion, Unmasked, catalogue, check_upload, identify, parse,
 };
-use snic_domain::RegionKind;
+use snic_domain::{Bitstream, BuildClaims, ByteSize, Digest, RegionId, RegionKind};
 
 fn region() -> Region {
     Region { die: 0, rows: 1..=2, columns: 2..=5, memories: None }
@@ -430,4 +431,57 @@ fn between_streams_there_is_nothing() {
         ops.splice(next..next, [Op::Word(word)]);
         assert_refused(&ops, "follows DESYNC");
     }
+}
+
+/// What `write_bitstream -cell` makes, with the manifest that the flow wrote beside it: everything that an
+/// upload is held against. Nothing in the file says which NTs it has.
+#[test]
+fn a_partial_bitstream_with_its_manifest_passes_every_check_of_an_upload() {
+    let catalogue = catalogue::builtin().expect("it ships");
+    let card = catalogue.card(&"sim-16".parse().expect("a label")).expect("it ships").clone();
+    let device = Device::small();
+    // Two regions that are not alike: nothing is relocated, so each has its own frames.
+    let other = Region { rows: 3..=3, ..region() };
+    let mut plan = device.plan(&region());
+    let second = device.plan(&other).groups.remove(0);
+    plan.groups.push(FloorGroup { regions: 1..2, ..second });
+    let nts: Vec<_> = ["firewall", "aes"].map(|id| id.parse().expect("a label")).to_vec();
+    let manifest = BuiltManifest::of_test(&card.model, &nts, RegionKind::KnownNt, &[]);
+    let upload = |ops: &[Op], build: BuildClaims| {
+        let bytes = bit(ops);
+        let declared = Bitstream {
+            id: "chain".parse().expect("a label"),
+            digest: Digest::of(&bytes),
+            size: ByteSize::from_bytes(bytes.len() as u64),
+            nts: manifest.nts.clone(),
+            region_kind: manifest.region_kind,
+            card_model: manifest.card_model.clone(),
+            shareable: true,
+            signed_by: None,
+            notes: Default::default(),
+            build,
+        };
+        let cards = std::slice::from_ref(&card);
+        let checked = check_upload(&bytes, &declared, cards, |id| catalogue.nt_type(id));
+        let checked = checked.map_err(|error| (error.field(), error.to_string()))?;
+        assert_eq!(checked.claim, None, "no flow controls what the first frame holds");
+        let regions = plan.regions_for(&checked.file, &declared);
+        regions.map_err(|error| (error.field().to_owned(), error.to_string()))
+    };
+    let (first, second) = (partial(&device, &region()), partial(&device, &other));
+    assert_eq!(upload(&first, manifest.claims()), Ok(vec![RegionId(0)]));
+    assert_eq!(upload(&second, manifest.claims()), Ok(vec![RegionId(1)]));
+    let naming = |regions| BuildClaims { regions, ..manifest.claims() };
+    assert_eq!(upload(&second, naming(vec![RegionId(1)])), Ok(vec![RegionId(1)]));
+    let error =
+        upload(&second, naming(vec![RegionId(0), RegionId(1)])).expect_err("not its frames");
+    assert_eq!(error.0, "regions");
+    assert!(error.1.contains("region 0, but has the frames of region 1"), "{}", error.1);
+    // Without a manifest nobody knows what it is.
+    let error = upload(&first, BuildClaims::default()).expect_err("it does not say it");
+    assert_eq!(error.0, "identity");
+    // The frames are looked at all the same.
+    let beyond = partial(&device, &Region { rows: 0..=0, ..region() });
+    let error = upload(&beyond, manifest.claims()).expect_err("frames of the shell");
+    assert!(error.0 == "chunk" && error.1.contains("in row 0"), "{error:?}");
 }

@@ -8,8 +8,8 @@ mod crc;
 use snic_bitstream::build_test;
 use snic_card_sim::{PlaneOptions, SimCard, Sizes, SourceId, TrafficSource};
 use snic_domain::{
-    Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, DagUid, Digest, NtType, NtTypeId,
-    RegionKind, RegionProfile, SaveArea, Traffic,
+    Area, Bandwidth, ByteSize, CardModel, CardProfile, ChainIdentity, Cycles, DagUid, Digest,
+    NtType, NtTypeId, RegionKind, RegionProfile, ReportedChain, SaveArea, Traffic,
 };
 use snic_ports::card::{Buffers, Registers};
 use snic_tables::registers::*;
@@ -116,6 +116,12 @@ impl Rig {
             description: String::new(),
             labels: Default::default(),
         }
+    }
+
+    /// What a region with a chain reports.
+    pub fn reported(chain: &[Nt]) -> ReportedChain {
+        let nts: Vec<_> = chain.iter().map(|&nt| Self::nt(nt).id).collect();
+        ReportedChain::of(&nts, ChainIdentity::of_nts(&nts))
     }
 
     pub fn bitstream(&self, chain: &[Nt]) -> Vec<u8> {

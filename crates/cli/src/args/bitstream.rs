@@ -15,12 +15,16 @@ pub struct NewBitstream {
     /// File with the bitstream
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
+    /// Manifest that the build flow wrote beside it: identity, network task types, card model, kind
+    /// and regions
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nts", "model", "kind"])]
+    pub manifest: Option<PathBuf>,
     /// Network task types in the order packets pass them: nat,firewall
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required_unless_present = "manifest")]
     pub nts: Vec<String>,
     /// Card model it was built for
-    #[arg(long)]
-    pub model: String,
+    #[arg(long, required_unless_present = "manifest")]
+    pub model: Option<String>,
     /// Kind of region it is for
     #[arg(long, default_value = "known-nt")]
     pub kind: KindArg,
@@ -58,6 +62,16 @@ pub struct TestImage {
     /// Size in bytes [default: what the model's largest region takes]
     #[arg(long)]
     pub size: Option<u64>,
+    /// Build it as a vendor's flow would, with nothing at a known place that says what it holds, and write
+    /// the manifest to upload it with
+    #[arg(long, value_name = "FILE", conflicts_with = "role")]
+    pub manifest: Option<PathBuf>,
+    /// Numbers of the regions that it is for [default: any region of its kind]
+    #[arg(long, value_delimiter = ',', requires = "manifest")]
+    pub regions: Vec<u8>,
+    /// Kind of region that the manifest names
+    #[arg(long, default_value = "known-nt")]
+    pub kind: KindArg,
 }
 
 /// Verbs of `snicctl bitstream`.
@@ -65,6 +79,15 @@ pub struct TestImage {
 pub enum BitstreamCommand {
     /// Build an image for simulated cards, without vendor tools and without a server
     BuildTest(TestImage),
+    /// Print the line to sign for a bitstream with its manifest, without a server
+    Statement {
+        /// File with the bitstream
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+        /// Manifest that the build flow wrote beside it
+        #[arg(long, value_name = "FILE")]
+        manifest: PathBuf,
+    },
     /// Upload a bitstream
     Upload(NewBitstream),
     /// List the bitstreams you may use

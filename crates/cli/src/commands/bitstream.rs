@@ -11,14 +11,17 @@ use snic_api::v1::{
     RecommendBitstreamsRequest, RecommendBitstreamsResponse, RegionKind, RetryBitstreamRequest,
     UploadBitstreamRequest,
 };
+use snic_bitstream::TestBuild;
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
+use snic_bitstream::manifest::BuiltManifest;
+use snic_bitstream::signature::Statement;
 use snic_bitstream::xclbin::TestRole;
 use snic_domain::limits::BITSTREAM_BYTES_MAX;
-use snic_domain::{ByteSize, CardProfile, Digest};
+use snic_domain::{ByteSize, CardProfile, Digest, RegionId};
 use uuid::Uuid;
 
 use super::{CliSession, list, request_id, watch};
-use crate::args::{BitstreamCommand, KindArg, NewBitstream, TestImage};
+use crate::args::{BitstreamCommand, NewBitstream, TestImage};
 use snic_client::call;
 use snic_client::names;
 use snic_client::output::{changes, consolidation, text, views};
@@ -35,6 +38,7 @@ const ROLE_MEMORY: ByteSize = ByteSize::from_bytes(256 << 20);
 pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<(), Failure> {
     match command {
         BitstreamCommand::BuildTest(image) => build_test(&image),
+        BitstreamCommand::Statement { file, manifest } => print_statement(&file, &manifest),
         BitstreamCommand::Upload(new) => upload(session, new).await,
         BitstreamCommand::List(selected) => {
             list!(
@@ -156,29 +160,93 @@ fn test_chain(
     let chain = wanted.nts.iter().map(nt).collect::<Result<Vec<_>, _>>()?;
     let largest = card.regions.iter().map(|region| region.bitstream_max).max().unwrap_or_default();
     let size = wanted.size.map_or(largest, ByteSize::from_bytes);
-    snic_bitstream::build_test(card, &chain, size).map_err(|error| refused(error.to_string(), ""))
+    let identity = match &wanted.manifest {
+        None => None,
+        Some(path) => {
+            let nts: Vec<_> = chain.iter().map(|nt| nt.id.clone()).collect();
+            let regions: Vec<_> = wanted.regions.iter().copied().map(RegionId).collect();
+            let built = BuiltManifest::of_test(&card.model, &nts, wanted.kind.into(), &regions);
+            let text = built.to_toml();
+            BuiltManifest::parse(&text).map_err(|error| refused(error.to_string(), ""))?;
+            let failed = |source: io::Error| Failure::Write { path: path.clone(), source };
+            std::fs::write(path, text).map_err(failed)?;
+            Some(built.identity)
+        }
+    };
+    let build = TestBuild { card, chain: &chain, die: 0, identity };
+    build.build(size).map_err(|error| refused(error.to_string(), ""))
+}
+
+/// Reads the manifest that a flow wrote beside a bitstream.
+fn read_manifest(path: &Path) -> Result<BuiltManifest, Failure> {
+    let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    BuiltManifest::parse(&text).map_err(|error| {
+        let message = format!("{} is not the manifest of a bitstream: {error}", path.display());
+        Failure::usage(message, "bitstreams/README.md shows what a build flow writes")
+    })
+}
+
+/// Prints what is signed, by any program: the key never comes here.
+fn print_statement(file: &Path, manifest: &Path) -> Result<(), Failure> {
+    let (bytes, manifest) = (read(file)?, read_manifest(manifest)?);
+    let build = manifest.claims();
+    let BuiltManifest { card_model, nts, region_kind, .. } = manifest;
+    let statement = Statement {
+        digest: Digest::of(&bytes),
+        card_model: &card_model,
+        nts: &nts,
+        region_kind,
+        build: &build,
+    };
+    print!("{statement}");
+    Ok(())
 }
 
 async fn upload(session: &mut CliSession, new: NewBitstream) -> Result<(), Failure> {
     let bytes = read(&new.file)?;
-    let nts = new.nts.iter().map(|nt| names::nt_type(nt.trim())).collect::<Result<_, _>>()?;
-    let kind = match new.kind {
-        KindArg::KnownNt => RegionKind::KnownNt,
-        KindArg::UserNt => RegionKind::UserNt,
+    let target = match &new.manifest {
+        Some(path) => target_of(&read_manifest(path)?),
+        None => {
+            let nts =
+                new.nts.iter().map(|nt| names::nt_type(nt.trim())).collect::<Result<_, _>>()?;
+            BitstreamHeader {
+                nts,
+                region_kind: kind_to_wire(new.kind.into()).into(),
+                card_model: new.model.unwrap_or_default(),
+                ..BitstreamHeader::default()
+            }
+        }
     };
     let header = BitstreamHeader {
         bitstream_id: text::id(&names::bitstream(&new.name)?).to_owned(),
-        nts,
-        region_kind: kind.into(),
-        card_model: new.model,
         shareable: new.shareable,
         signature: new.signature.as_deref().map_or(Ok(Vec::new()), signature)?,
         labels: new.notes.labels(),
         description: new.notes.description,
-        ..BitstreamHeader::default()
+        ..target
     };
     let uploaded = send(&session.client()?, header, &bytes).await?;
     session.output.one(&uploaded, views::bitstream)
+}
+
+/// What a manifest declares.
+fn target_of(manifest: &BuiltManifest) -> BitstreamHeader {
+    BitstreamHeader {
+        nts: manifest.nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),
+        region_kind: kind_to_wire(manifest.region_kind).into(),
+        card_model: manifest.card_model.to_string(),
+        identity: manifest.identity.to_string(),
+        regions: manifest.regions.iter().map(|region| region.0.into()).collect(),
+        ..BitstreamHeader::default()
+    }
+}
+
+const fn kind_to_wire(kind: snic_domain::RegionKind) -> RegionKind {
+    match kind {
+        snic_domain::RegionKind::KnownNt => RegionKind::KnownNt,
+        snic_domain::RegionKind::UserNt => RegionKind::UserNt,
+    }
 }
 
 /// Uploads the bytes; sets their digest and size, and the request's id.

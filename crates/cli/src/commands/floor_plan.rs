@@ -91,7 +91,7 @@ mod tests {
         let before = builtin().expect("valid");
         let (new, old) = (&catalogue.floor_plans[0], &before.floor_plans[0]);
         assert_eq!(new.groups[0], old.groups[0]);
-        let [range] = &new.groups[1].1[..] else { panic!("{:?}", new.groups[1]) };
+        let [range] = &new.groups[1].ranges[..] else { panic!("{:?}", new.groups[1]) };
         assert_eq!((range.rows.clone(), range.columns.clone()), (1..=2, 3..=5));
         assert_eq!(new.rows.len(), 1);
         assert_eq!(catalogue.cards[0], before.cards[0]);

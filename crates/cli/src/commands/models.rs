@@ -197,6 +197,7 @@ fn in_regions(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Result
             shareable: true,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         });
     }
     let ledger = Ledger::new(CardId::new("card0").map_err(invalid)?, profile.clone());
@@ -275,6 +276,7 @@ fn to_build(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Vec<Bits
             shareable: true,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         })
     });
     chains.collect()

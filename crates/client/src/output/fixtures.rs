@@ -225,6 +225,7 @@ pub fn bitstream() -> Bitstream {
         state: bitstream::State::Available.into(),
         name: "bitstreams/dag-d-sim-16".into(),
         digest: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
+        identity: "b98e5f164eda0dc84bf1e369296d29de".into(),
         size_bytes: 4 << 20,
         nts: nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),
         region_kind: RegionKind::KnownNt.into(),

@@ -376,8 +376,10 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
             ("Tasks", sequence(&bitstream.nts)),
             ("Size", size(bitstream.size_bytes)),
             ("Digest", bitstream.digest.clone()),
+            ("Identity", bitstream.identity.clone()),
             ("Model", bitstream.card_model.clone()),
             ("Region kind", kind_word(bitstream.region_kind()).to_owned()),
+            ("Built for", built_for(bitstream)),
             ("Shareable", yes(bitstream.shareable).to_owned()),
             ("Area", area(bitstream.area)),
             ("Signed by", state_views::signer(bitstream)),
@@ -390,6 +392,15 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
             ("Created", text::time(bitstream.create_time.as_ref())),
         ],
     )
+}
+
+/// The regions that it can be loaded into.
+fn built_for(bitstream: &Bitstream) -> String {
+    if bitstream.regions.is_empty() {
+        return "every region of its kind".to_owned();
+    }
+    let regions: Vec<String> = bitstream.regions.iter().map(ToString::to_string).collect();
+    format!("region {}", regions.join(", "))
 }
 
 /// Digits of a shell's UUID in lists.

@@ -47,7 +47,7 @@ impl CardMachine {
         }
         let set = self.ledger.set_content(region, content, catalogue);
         set.map_err(|error| wrong(&error.to_string()))?;
-        self.regions.restore(region, record, content.map(|bitstream| bitstream.digest));
+        self.regions.restore(region, record, content);
         self.refresh_condition(region);
         Ok(())
     }
@@ -204,9 +204,12 @@ impl CardMachine {
         self.region_ids().any(|region| self.ledger.is_unused(region))
     }
 
-    /// The first region that holds nothing, may be used, and is as large as another one.
+    /// The first region that holds nothing, may be used, is as large as another one, and can hold the same
+    /// bitstream.
     fn free_like(&self, other: RegionId) -> Option<RegionId> {
         let profile = |region: RegionId| self.profile.regions.get(region.index());
+        let content = self.ledger.content(other);
+        let fits = |region: &RegionId| content.is_none_or(|of| of.fits_region(*region));
         let is_free = |region: &RegionId| {
             self.region(*region).is_some_and(|entry| {
                 entry.bitstream().is_none()
@@ -214,6 +217,7 @@ impl CardMachine {
                     && entry.condition() == RegionCondition::Usable
             })
         };
-        self.region_ids().filter(is_free).find(|region| profile(*region) == profile(other))
+        let mut free = self.region_ids().filter(is_free).filter(fits);
+        free.find(|region| profile(*region) == profile(other))
     }
 }

@@ -18,10 +18,11 @@ mod regions;
 mod tables;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use snic_domain::{
-    BitstreamId, CardId, CardProfile, Cycles, DagName, DagUid, OperationId, RegionId, RegionState,
-    Timestamp,
+    BitstreamId, CardId, CardProfile, Cycles, DagName, DagUid, Digest, OperationId, RegionId,
+    RegionState, ReportedChain, Timestamp,
 };
 use snic_planner::{Ledger, Objective};
 use snic_tables::{
@@ -286,10 +287,15 @@ impl CardMachine {
     }
 
     /// Asks it what it holds; until it answers nothing else is asked.
-    pub fn read_back(&mut self, tx: &mut Tx, ticket: Ticket) {
+    pub fn read_back(
+        &mut self,
+        tx: &mut Tx,
+        ticket: Ticket,
+        known: Arc<[(Digest, ReportedChain)]>,
+    ) {
         self.forget();
         self.connection = ConnectionState::Adopting(ticket);
-        tx.card(self.id.clone(), CardCommand::ReadBack { ticket });
+        tx.card(self.id.clone(), CardCommand::ReadBack { ticket, known });
     }
 
     /// It does not answer; says whether that is news.
@@ -331,7 +337,13 @@ impl CardMachine {
 
     /// It said what it holds: the target tables begin empty, and contents and contexts are as they
     /// are. What should be in the tables is written next, then [`CardMachine::compare_tables`] is due.
-    pub fn adopt(&mut self, ticket: Ticket, snapshot: &CardSnapshot) -> Adopted {
+    /// `is_known` is as for [`Regions::adopt`].
+    pub fn adopt(
+        &mut self,
+        ticket: Ticket,
+        snapshot: &CardSnapshot,
+        is_known: impl Fn(Digest, &ReportedChain) -> bool,
+    ) -> Adopted {
         if self.connection != ConnectionState::Adopting(ticket) {
             return Adopted::Stale;
         }
@@ -347,7 +359,7 @@ impl CardMachine {
         self.connection = ConnectionState::Ready;
         self.configures = snapshot.configures;
         self.tables.adopt(snapshot.version, snapshot.tables.clone());
-        self.regions.adopt(&snapshot.regions);
+        self.regions.adopt(&snapshot.regions, is_known);
         self.contexts.adopt(snapshot.boot_id);
         Adopted::Ready
     }
@@ -514,7 +526,8 @@ mod tests {
             profile(1),
             Objective::default(),
         );
-        let region = RegionSnapshot { status: RegionStatus::Empty, decoupled: false };
+        let (status, chain) = (RegionStatus::Empty, ReportedChain::default());
+        let region = RegionSnapshot { status, decoupled: false, chain };
         let snapshot = CardSnapshot {
             boot_id: 1,
             idcode: card.profile().idcode,
@@ -524,11 +537,11 @@ mod tests {
             configures: false,
         };
         for ticket in [1, 2] {
-            card.read_back(&mut Tx::default(), Ticket(ticket));
+            card.read_back(&mut Tx::default(), Ticket(ticket), Arc::default());
         }
-        assert_eq!(card.adopt(Ticket(1), &snapshot), Adopted::Stale, "it was asked again since");
-        assert!(!card.is_ready());
-        assert_eq!(card.adopt(Ticket(2), &snapshot), Adopted::Ready);
-        assert_eq!(card.adopt(Ticket(2), &snapshot), Adopted::Stale, "it was answered");
+        let mut adopt = |ticket| card.adopt(Ticket(ticket), &snapshot, |_, _| true);
+        assert_eq!(adopt(1), Adopted::Stale, "it was asked again since");
+        assert_eq!(adopt(2), Adopted::Ready);
+        assert_eq!(adopt(2), Adopted::Stale, "it was answered");
     }
 }

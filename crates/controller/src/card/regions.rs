@@ -16,7 +16,9 @@
 
 use std::time::Duration;
 
-use snic_domain::{Bitstream, BitstreamId, Digest, RegionId, RegionState, Timestamp};
+use snic_domain::{
+    Bitstream, BitstreamId, Digest, RegionId, RegionState, ReportedChain, Timestamp,
+};
 use snic_planner::RegionCondition;
 use snic_tables::{CardCommand, LoadFailure, RegionSnapshot, RegionStatus, Ticket};
 
@@ -30,19 +32,36 @@ pub(crate) enum ObservedContent {
     Unknown,
     /// Nothing.
     Empty,
-    /// The bitstream of this digest.
+    /// The bitstream of this digest: it reports the chain that a bitstream of this digest declares.
     Holds(Digest),
+    /// Something that reports to be no bitstream that is known, or another than was loaded.
+    Foreign,
     /// Garbage.
     Broken,
+}
+
+/// What a region is to hold: the bytes, and what it has to report then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Desired {
+    digest: Digest,
+    chain: ReportedChain,
+}
+
+impl Desired {
+    fn of(bitstream: &Bitstream) -> Self {
+        Self { digest: bitstream.digest, chain: bitstream.reported_chain() }
+    }
 }
 
 /// One region.
 #[derive(Debug, Clone)]
 pub(crate) struct Region {
     record: RegionRecord,
-    /// Digest of the bitstream of the record.
-    desired: Option<Digest>,
+    /// Of the bitstream of the record.
+    desired: Option<Desired>,
     observed: ObservedContent,
+    /// What it reports, where it holds a bitstream.
+    reported: ReportedChain,
     /// It is to be loaded though nobody uses it.
     spare: bool,
     /// Loads that failed in a row.
@@ -56,11 +75,12 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    fn new(record: RegionRecord, desired: Option<Digest>) -> Self {
+    fn new(record: RegionRecord, desired: Option<Desired>) -> Self {
         Self {
             record,
             desired,
             observed: ObservedContent::Unknown,
+            reported: ReportedChain::default(),
             spare: false,
             failures: 0,
             not_before: Timestamp::ZERO,
@@ -81,13 +101,19 @@ impl Region {
     }
 
     /// Digest of what it is to hold.
-    pub const fn desired(&self) -> Option<Digest> {
-        self.desired
+    pub fn desired(&self) -> Option<Digest> {
+        self.desired.map(|desired| desired.digest)
     }
 
     /// What it holds.
     pub const fn observed(&self) -> ObservedContent {
         self.observed
+    }
+
+    /// Whether it holds a bitstream, by what was loaded and by what it reports.
+    pub fn holds(&self, bitstream: &Bitstream) -> bool {
+        self.observed == ObservedContent::Holds(bitstream.digest)
+            && self.reported == bitstream.reported_chain()
     }
 
     /// Nothing new is placed in it.
@@ -122,7 +148,10 @@ impl Region {
 
     /// Whether it holds what it is to hold.
     pub fn is_loaded(&self) -> bool {
-        self.desired.is_some_and(|digest| self.observed == ObservedContent::Holds(digest))
+        self.desired.is_some_and(|desired| {
+            self.observed == ObservedContent::Holds(desired.digest)
+                && self.reported == desired.chain
+        })
     }
 
     /// Whether it is to hold something that it does not hold.
@@ -144,7 +173,7 @@ impl Region {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loading {
     ticket: Ticket,
-    digest: Digest,
+    content: Desired,
     pub region: RegionId,
     pub bitstream: BitstreamId,
     /// What the region held before.
@@ -228,16 +257,16 @@ impl Regions {
         self.loads
     }
 
-    /// As stored; `desired` is the digest of the record's bitstream.
-    pub fn restore(&mut self, region: RegionId, record: RegionRecord, desired: Option<Digest>) {
-        *self.of(region) = Region::new(record, desired);
+    /// As stored; `desired` is the record's bitstream.
+    pub fn restore(&mut self, region: RegionId, record: RegionRecord, desired: Option<&Bitstream>) {
+        *self.of(region) = Region::new(record, desired.map(Desired::of));
     }
 
     /// It is to hold something else from now on.
     pub fn set_desired(&mut self, region: RegionId, content: Option<&Bitstream>, now: Timestamp) {
         let region = self.of(region);
         region.record.bitstream = content.map(|bitstream| bitstream.id.clone());
-        region.desired = content.map(|bitstream| bitstream.digest);
+        region.desired = content.map(Desired::of);
         region.spare = false;
         region.failures = 0;
         region.not_before = now;
@@ -271,12 +300,22 @@ impl Regions {
         }
     }
 
-    /// The card was read back.
-    pub fn adopt(&mut self, snapshots: &[RegionSnapshot]) {
+    /// The card was read back; `is_known` says whether a bitstream of this digest declares this chain. The
+    /// digest is what the host said when it loaded the region: without the region's own report it proves
+    /// nothing.
+    pub fn adopt(
+        &mut self,
+        snapshots: &[RegionSnapshot],
+        is_known: impl Fn(Digest, &ReportedChain) -> bool,
+    ) {
         debug_assert_eq!(self.all.len(), snapshots.len(), "a card of another size was refused");
         for (region, seen) in self.all.iter_mut().zip(snapshots) {
+            region.reported = seen.chain;
             region.observed = match seen.status {
                 RegionStatus::Empty => ObservedContent::Empty,
+                RegionStatus::Loaded(digest) if !is_known(digest, &seen.chain) => {
+                    ObservedContent::Foreign
+                }
                 RegionStatus::Loaded(digest) if !seen.decoupled => ObservedContent::Holds(digest),
                 RegionStatus::Loaded(_) | RegionStatus::Broken => ObservedContent::Broken,
                 RegionStatus::Loading => ObservedContent::Unknown,
@@ -317,12 +356,13 @@ impl Regions {
     pub fn begin(&mut self, region: RegionId, ticket: Ticket) -> CardCommand {
         debug_assert!(self.loading.is_none(), "one load at a time");
         let waiting = self.of(region);
-        let digest = waiting.desired.expect("only what is to hold something is loaded");
+        let content = waiting.desired.expect("only what is to hold something is loaded");
         let bitstream = waiting.record.bitstream.clone().expect("it has a digest");
         // If it is to hold again what it holds until now, that is not there any more.
         let before = std::mem::replace(&mut waiting.observed, ObservedContent::Unknown);
-        self.loading = Some(Loading { ticket, digest, region, bitstream, before });
-        CardCommand::Load { ticket, region, digest }
+        self.loading = Some(Loading { ticket, content, region, bitstream, before });
+        let Desired { digest, chain } = content;
+        CardCommand::Load { ticket, region, digest, chain }
     }
 
     /// The card answered to a load.
@@ -340,7 +380,8 @@ impl Regions {
         let region = self.of(load.region);
         region.loads += 1;
         let Err(failure) = result else {
-            region.observed = ObservedContent::Holds(load.digest);
+            region.observed = ObservedContent::Holds(load.content.digest);
+            region.reported = load.content.chain;
             region.failures = 0;
             region.last_error = None;
             return LoadEnded::Loaded(load);
@@ -351,6 +392,7 @@ impl Regions {
         region.last_error_at = Some(now);
         match failure {
             LoadFailure::Controller { .. } => region.observed = ObservedContent::Broken,
+            LoadFailure::OtherChain(_) => region.observed = ObservedContent::Foreign,
             LoadFailure::Timeout(_) => region.observed = ObservedContent::Unknown,
             // The region was not touched.
             LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_) => {
@@ -375,6 +417,7 @@ impl Regions {
             _ if entry.record.cordoned && !is_unused => RegionState::Draining,
             _ if entry.is_loaded() && is_unused => RegionState::Victim,
             _ if entry.is_loaded() => RegionState::Active,
+            _ if is_unused && entry.observed == ObservedContent::Foreign => RegionState::Unknown,
             _ if is_unused => RegionState::Free,
             _ => RegionState::Reconfiguring,
         }

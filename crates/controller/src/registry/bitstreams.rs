@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
-use snic_domain::{Area, Bitstream, BitstreamId, Digest, NtTypeId, TenantId};
+use snic_domain::{
+    Area, Bitstream, BitstreamId, CardModel, Digest, NtTypeId, ReportedChain, TenantId,
+};
 
 use super::Registry;
 use super::rejections::rejection;
@@ -26,6 +28,12 @@ impl Registry {
     /// Whether a bitstream has these bytes.
     pub fn uses_digest(&self, digest: Digest) -> bool {
         self.bitstreams().any(|bitstream| bitstream.digest == digest)
+    }
+
+    /// What regions of a card model have to report that hold the bitstreams for it, by their digests.
+    pub fn chains_for(&self, model: &CardModel) -> impl Iterator<Item = (Digest, ReportedChain)> {
+        let of_model = self.bitstreams().filter(move |bitstream| bitstream.card_model == *model);
+        of_model.map(|bitstream| (bitstream.digest, bitstream.reported_chain()))
     }
 
     /// The bitstreams that `caller` may know of, by id: the provider's and its own. Which regions

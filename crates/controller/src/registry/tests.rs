@@ -51,6 +51,7 @@ fn bitstream(name: &str, nts: &[&str], bytes: &[u8]) -> Bitstream {
         shareable: false,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, CardId, CardModel, DagName, DagSpec, DagState, Digest,
-    Match, NtType, OperationId, Quota, RegionId, RegionKind, Rule, RuleId, Tenant, TenantId,
-    Timestamp, VmId,
+    Match, NtType, OperationId, Quota, RegionId, RegionKind, ReportedChain, Rule, RuleId, Tenant,
+    TenantId, Timestamp, VmId,
 };
 use snic_planner::Objective;
 use snic_tables::{
@@ -123,9 +123,10 @@ impl Rig {
 
     fn done(&mut self, command: CardCommand) -> CardReport {
         match command {
-            CardCommand::ReadBack { ticket } => {
+            CardCommand::ReadBack { ticket, .. } => {
                 let profile = self.core.cards.known(&card()).profile().clone();
-                let empty = RegionSnapshot { status: RegionStatus::Empty, decoupled: false };
+                let (status, chain) = (RegionStatus::Empty, ReportedChain::default());
+                let empty = RegionSnapshot { status, decoupled: false, chain };
                 let snapshot = CardSnapshot {
                     boot_id: 1,
                     idcode: profile.idcode,
@@ -195,6 +196,7 @@ fn bitstream(id: &str) -> Bitstream {
         shareable: true,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     }
 }
 
@@ -209,7 +211,7 @@ fn operation(reply: Result<Reply, ControlError>) -> OperationId {
 fn a_dag_is_loaded_then_written_then_ready() {
     let mut rig = Rig::new(2);
     let id = operation(rig.create("web", "aes", gbps(5)));
-    let [CardCommand::Load { region: RegionId(0), digest, ticket }] = rig.asked()[..] else {
+    let [CardCommand::Load { region: RegionId(0), digest, ticket, .. }] = rig.asked()[..] else {
         panic!("one load is asked for")
     };
     assert_eq!(digest, Digest::of(b"aes"));

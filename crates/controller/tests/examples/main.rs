@@ -20,6 +20,7 @@ mod faults;
 mod fleet;
 mod guards;
 mod histories;
+mod identity;
 mod layouts;
 mod memory;
 mod operations;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{CardCommand, CardCounters, CardReport};
-use snic_domain::{ByteSize, CardProfile, DagUid, Digest, RegionId, Timestamp};
+use snic_domain::{ByteSize, CardProfile, DagUid, Digest, RegionId, ReportedChain, Timestamp};
 use snic_tables::{
     CardSnapshot, ChainRow, DagCounters, DagRow, InstanceRow, RateLimiterRow, RegionSnapshot,
     RegionStatus, StageRow, StateDone, StateOrder, Table, TableImage,
@@ -30,6 +30,8 @@ pub struct Card {
     tables: TableImage,
     version: u32,
     regions: Vec<RegionStatus>,
+    /// What loaded regions report, by the digest of what was loaded.
+    chains: BTreeMap<Digest, ReportedChain>,
     /// What it will say, and when; its configuration port does one load at a time.
     pub says: VecDeque<(Timestamp, CardReport)>,
     port_free: Timestamp,
@@ -60,6 +62,7 @@ impl Card {
             tables: TableImage::default(),
             version: 0,
             regions: vec![RegionStatus::Empty; regions],
+            chains: BTreeMap::new(),
             says: VecDeque::new(),
             port_free: Timestamp::ZERO,
             counted: BTreeMap::new(),
@@ -72,6 +75,13 @@ impl Card {
         }
     }
 
+    fn chain_of(&self, status: RegionStatus) -> ReportedChain {
+        match status {
+            RegionStatus::Loaded(digest) => self.chains[&digest],
+            _ => ReportedChain::default(),
+        }
+    }
+
     fn say(&mut self, at: Timestamp, report: CardReport) {
         let place = self.says.partition_point(|(other, _)| *other <= at);
         self.says.insert(place, (at, report));
@@ -79,11 +89,12 @@ impl Card {
 
     pub fn take(&mut self, command: CardCommand, now: Timestamp) {
         match command {
-            CardCommand::ReadBack { ticket } => {
-                let regions = self
-                    .regions
-                    .iter()
-                    .map(|status| RegionSnapshot { status: *status, decoupled: false });
+            CardCommand::ReadBack { ticket, .. } => {
+                let regions = self.regions.iter().map(|status| RegionSnapshot {
+                    status: *status,
+                    decoupled: false,
+                    chain: self.chain_of(*status),
+                });
                 let snapshot = Box::new(CardSnapshot {
                     boot_id: 1,
                     idcode: self.profile.idcode,
@@ -99,7 +110,8 @@ impl Card {
                 self.version += 1;
                 self.say(now + COMMIT, CardReport::Programmed { ticket, result: Ok(self.version) });
             }
-            CardCommand::Load { ticket, region, digest } => {
+            CardCommand::Load { ticket, region, digest, chain } => {
+                self.chains.insert(digest, chain);
                 for row in 0..Table::Instance.rows() as u16 {
                     let leads = self.tables.get::<InstanceRow>(row);
                     assert!(leads.is_none_or(|i| i.region != region.0), "a load stops traffic");

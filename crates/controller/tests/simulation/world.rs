@@ -143,6 +143,7 @@ fn catalogue() -> Catalogue {
             shareable,
             signed_by: None,
             notes: Default::default(),
+            build: Default::default(),
         }
     };
     let bitstreams = CHAINS.iter().map(|chain| {

@@ -91,9 +91,8 @@ impl QuickstartClient {
     /// Uploads a bitstream.
     pub async fn upload(&self, bitstream: &Bitstream, bytes: Vec<u8>) -> Result<bool, Status> {
         let wire = convert::bitstream::bitstream_to_wire(bitstream);
+        // A test image says itself what it is.
         let header = BitstreamHeader {
-            description: Default::default(),
-            labels: Default::default(),
             bitstream_id: bitstream.id.to_string(),
             digest: wire.digest,
             size_bytes: wire.size_bytes,
@@ -101,8 +100,7 @@ impl QuickstartClient {
             region_kind: wire.region_kind,
             card_model: wire.card_model,
             shareable: wire.shareable,
-            request_id: String::new(),
-            signature: Vec::new(),
+            ..Default::default()
         };
         let bytes = bytes::Bytes::from(bytes);
         let chunks = (0..bytes.len())

@@ -77,6 +77,7 @@ pub fn bitstreams(catalogue: &Catalogue) -> Vec<Bitstream> {
             shareable: true,
             signed_by: None,
             notes: Notes::default(),
+            build: Default::default(),
         };
         chain.card_models.iter().map(model).collect()
     };

@@ -53,8 +53,8 @@ impl BitstreamService for Services {
             let upload = Upload { bytes: &bytes, declared: &of, nts: &nts, signature };
             (uploads::check(&validator, upload), bytes, place)
         });
-        let (signed_by, bytes, _place) = checked.await?;
-        declared.signed_by = signed_by?;
+        let (findings, bytes, _place) = checked.await?;
+        findings?.complete(&mut declared);
         self.check_allowed(&caller, repeat.is_some(), &declared).await?;
         // Before it is registered: hosts fetch it as soon as it is.
         self.0.parts.images.put(declared.digest, &bytes).await.map_err(cannot_store)?;

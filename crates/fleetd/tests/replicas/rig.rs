@@ -23,7 +23,7 @@ use snic_fleet::FleetSettings;
 use snic_fleetd::{Elections, FleetServerSettings, METHODS, RunnerSettings, bind};
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
-use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
+use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_store_etcd::{Blobs, folder_of_blobs};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -69,7 +69,7 @@ fn upload_check() -> UploadCheck {
     UploadCheck::new(|upload: Upload<'_>| {
         let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
         check_upload(upload.bytes, upload.declared, &CATALOGUE.cards, nt)
-            .map(|_| None)
+            .map(|_| UploadFindings::default())
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     })
 }

@@ -260,6 +260,7 @@ pub fn provide(id: &str, number: u64) -> OrderKind {
         shareable: true,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     };
     let bitstreams = vec![Numbered { number, of }];
     OrderKind::Provide { nts: Vec::new(), bitstreams, tenants: Vec::new() }

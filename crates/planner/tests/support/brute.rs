@@ -25,6 +25,7 @@ pub fn options(world: &World, region: RegionId, tenant: &TenantId) -> Vec<Option
         let fits = bitstream.is_loadable_by(tenant)
             && bitstream.card_model == world.ledger.profile().model
             && bitstream.region_kind == profile.kind
+            && (bitstream.build.regions.is_empty() || bitstream.build.regions.contains(&region))
             && bitstream.size <= profile.bitstream_max
             && area <= profile.area.lut;
         if fits {

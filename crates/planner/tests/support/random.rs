@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use snic_domain::{
-    ByteSize, Cycles, Dag, DagSpec, Edge, FormPreference, Node, NtTypeId, RegionKind, RegionProfile,
+    ByteSize, Cycles, Dag, DagSpec, Edge, FormPreference, Node, NtTypeId, RegionId, RegionKind,
+    RegionProfile,
 };
 
 use super::{World, bitstream, gbps, lut, node_id, nt, nt_id, profile};
@@ -29,6 +30,8 @@ pub struct RandomBitstream {
     pub shareable: bool,
     pub mib: u64,
     pub other_model: bool,
+    /// The regions that it was built for; none: all of its kind.
+    pub own: Vec<u8>,
 }
 
 #[derive(Debug, Clone)]
@@ -72,7 +75,10 @@ impl RandomWorld {
         }
         for (region, loaded) in (0u8..).zip(&self.loaded).take(self.regions.len()) {
             if let Some(i) = loaded.filter(|i| *i < self.bitstreams.len()) {
-                world.load(region, self.bitstreams[i].build(i).id.as_str());
+                let bitstream = self.bitstreams[i].build(i);
+                if bitstream.fits_region(RegionId(region)) {
+                    world.load(region, bitstream.id.as_str());
+                }
             }
         }
         world
@@ -87,6 +93,7 @@ impl RandomBitstream {
         made.region_kind = if self.user_region { RegionKind::UserNt } else { RegionKind::KnownNt };
         made.shareable = self.owner == 0 || self.shareable;
         made.size = ByteSize::from_mib(self.mib);
+        made.build.regions = self.own.iter().copied().map(RegionId).collect();
         if self.other_model {
             made.card_model = snic_domain::CardModel::new("other").expect("a test id");
         }
@@ -109,10 +116,15 @@ pub fn worlds() -> impl Strategy<Value = RandomWorld> {
         any::<bool>(),
         1u64..4,
         seldom(),
+        prop_oneof![
+            6 => Just(Vec::new()),
+            1 => prop::sample::subsequence(vec![0u8, 1, 2, 3], 1..=2),
+        ],
     );
-    let bitstream = bitstream.prop_map(|(owner, nts, user_region, shareable, mib, other_model)| {
-        RandomBitstream { owner, nts, user_region, shareable, mib, other_model }
-    });
+    let bitstream =
+        bitstream.prop_map(|(owner, nts, user_region, shareable, mib, other_model, own)| {
+            RandomBitstream { owner, nts, user_region, shareable, mib, other_model, own }
+        });
     let region = (seldom(), 3u32..12, 2u64..5);
     let loaded = prop::option::weighted(0.4, 0usize..8);
     (

@@ -101,6 +101,10 @@ fn loads(
         ensure(bitstream.is_loadable_by(&request.name.tenant), || "not the tenant's".into())?;
         ensure(bitstream.card_model == ledger.profile().model, || "another model".into())?;
         ensure(bitstream.region_kind == profile.kind, || "another kind".into())?;
+        let own = &bitstream.build.regions;
+        ensure(own.is_empty() || own.contains(&region), || {
+            format!("region {region}, but {} was built for {own:?}", bitstream.id)
+        })?;
         ensure(bitstream.size <= profile.bitstream_max, || "too large".into())?;
         ensure(bitstream.nts.len() <= CHAIN_SLOTS_MAX, || "too long".into())?;
         let nts: Option<Vec<&NtType>> = bitstream.nts.iter().map(|n| catalogue.nt(n)).collect();

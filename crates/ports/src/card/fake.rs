@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_domain::{CardModel, Timestamp};
+use snic_domain::{CardModel, ChainIdentity, Digest, NtCode, ReportedChain, Timestamp};
 use snic_tables::registers::*;
 use snic_tables::{BANK_WORDS, TableImage};
 
@@ -26,6 +26,8 @@ pub struct FakeFaults {
     pub ignores_resets: bool,
     /// The word of the digest that is another one after a load.
     pub load_leaves_other_word: Option<usize>,
+    /// The word from the region's NTs on that is another one after a load.
+    pub load_reports_other_word: Option<usize>,
     /// A load that is done has left garbage.
     pub done_but_broken: bool,
     pub no_memory: bool,
@@ -49,6 +51,18 @@ pub fn image(name: &[u8]) -> Arc<[u8]> {
     bytes.resize(512, 0);
     bytes.push(bytes.iter().fold(0, |sum, byte| sum ^ byte));
     bytes.into()
+}
+
+/// What a fake card reports of any bytes: one NT, and as identity the beginning of their digest.
+pub fn chain_of(bytes: &[u8]) -> ReportedChain {
+    chain_named(Digest::of(bytes).words())
+}
+
+/// The same from the digest's words.
+pub fn chain_named([a, b, c, d, ..]: [u32; 8]) -> ReportedChain {
+    let mut nts = [NtCode::default(); 8];
+    nts[0] = NtCode(1);
+    ReportedChain { nts, identity: ChainIdentity::from_words([a, b, c, d]) }
 }
 
 fn is_image(bytes: &[u8]) -> bool {
@@ -198,12 +212,31 @@ impl FakeCard {
 
     fn show(&mut self, number: u8, status: u32, digest: [u32; 8]) {
         self.poke(region(number, REGION_STATUS), status);
-        self.poke(region(number, REGION_NTS), u32::from(status == REGION_LOADED));
+        self.report(number, status, digest);
         let keeps = if status == REGION_LOADED { STATE_BYTES_OF_FAKE } else { 0 };
         self.poke(state(number, STATE_BYTES), keeps);
         for (at, word) in (region(number, REGION_DIGEST)..).step_by(4).zip(digest) {
             self.poke(at, word);
         }
+    }
+
+    /// By the bytes that were loaded, where this card has them; else by what the host says they are.
+    fn report(&mut self, number: u8, status: u32, digest: [u32; 8]) {
+        let chain = match (status == REGION_LOADED, self.buffers.get(&self.load_buffer())) {
+            (false, _) => ReportedChain::default(),
+            (true, Some(bytes)) => chain_of(bytes),
+            (true, None) => chain_named(digest),
+        };
+        let words = chain.nts.map(|nt| nt.0).into_iter().chain(chain.identity.words());
+        let words: Vec<u32> = words.collect();
+        for (word, value) in words.into_iter().enumerate() {
+            let is_other = self.faults.load_reports_other_word == Some(word);
+            self.poke(region(number, REGION_NTS) + 4 * word as u32, value ^ u32::from(is_other));
+        }
+    }
+
+    fn load_buffer(&self) -> u64 {
+        u64::from(self.peek(LOAD_BUFFER_HIGH)) << 32 | u64::from(self.peek(LOAD_BUFFER_LOW))
     }
 
     fn reset(&mut self, number: u8) {
@@ -271,8 +304,7 @@ impl FakeCard {
     }
 
     fn load_error(&self) -> Option<u32> {
-        let high = u64::from(self.peek(LOAD_BUFFER_HIGH)) << 32;
-        let bytes = self.buffers.get(&(high | u64::from(self.peek(LOAD_BUFFER_LOW))));
+        let bytes = self.buffers.get(&self.load_buffer());
         let valid = !self.faults.checks_images || bytes.is_some_and(|bytes| is_image(bytes));
         if valid { self.faults.load_error } else { Some(LOAD_ERROR_PACKETS) }
     }

@@ -7,7 +7,9 @@
 //! 3. Decouple: what the region drives during a load is noise, and the crossbar must not see it.
 //! 4. `REGION_DIGEST_NEXT` before `LOAD_START`: the card writes it to `REGION_DIGEST` when the load
 //!    ends well, so that a daemon that restarts in between still learns what was loaded.
-//! 5. Start; poll; on success the region must say that it is loaded, with this digest.
+//! 5. Start; poll; on success the region must say that it is loaded, with this digest. That much a
+//!    controller says of itself; what was loaded the ROM in the region says: its NTs and its identity are
+//!    read and must be those that the bitstream declares.
 //! 6. Couple last: only a region that is known to hold the right thing meets packets. After a
 //!    failure it stays decoupled, because it holds garbage.
 //!
@@ -18,13 +20,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_domain::limits::REGIONS_MAX;
-use snic_domain::{Digest, RegionId, Timestamp};
+use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
+use snic_domain::{ChainIdentity, Digest, NtCode, RegionId, ReportedChain, Timestamp};
 use snic_tables::registers::{
     LOAD_BUFFER_HIGH, LOAD_BUFFER_LOW, LOAD_BUSY, LOAD_BYTES, LOAD_DONE, LOAD_ERROR,
     LOAD_ERROR_BUSY, LOAD_ERROR_IDENTITY, LOAD_ERROR_REGION, LOAD_FAILED, LOAD_REGION, LOAD_START,
     LOAD_STATUS, REGION_CONTROL, REGION_COUNT, REGION_DECOUPLE, REGION_DIGEST, REGION_DIGEST_NEXT,
-    REGION_IN_FLIGHT, REGION_LOADED, REGION_RESET, REGION_STATUS, region,
+    REGION_IDENTITY, REGION_IN_FLIGHT, REGION_LOADED, REGION_NTS, REGION_RESET, REGION_STATUS,
+    region,
 };
 use snic_tables::{CardReport, LoadFailure, Ticket};
 
@@ -37,6 +40,8 @@ pub(super) struct Order {
     pub(super) ticket: Ticket,
     pub(super) region: RegionId,
     pub(super) digest: Digest,
+    /// What the region has to report then.
+    pub(super) chain: ReportedChain,
     pub(super) bytes: Option<Arc<[u8]>>,
 }
 
@@ -168,8 +173,14 @@ impl Load {
                 Err(LoadFailure::Timeout(limit))
             }
             LOAD_DONE if self.holds_the_bitstream(card)? => {
-                card.write(self.register(REGION_CONTROL), 0)?;
-                Ok(took)
+                let reported = reported_chain(self.order.region.0, card)?;
+                match reported.check(&self.order.chain) {
+                    Ok(()) => {
+                        card.write(self.register(REGION_CONTROL), 0)?;
+                        Ok(took)
+                    }
+                    Err(mismatch) => Err(LoadFailure::OtherChain(mismatch)),
+                }
             }
             LOAD_DONE => Err(LoadFailure::Controller { code: LOAD_ERROR_IDENTITY }),
             LOAD_FAILED => Err(LoadFailure::Controller { code: card.read(LOAD_ERROR)? }),
@@ -189,6 +200,14 @@ impl Load {
         let status = card.read(self.register(REGION_STATUS))?;
         Ok(status == REGION_LOADED && Digest::from_words(digest) == self.order.digest)
     }
+}
+
+/// What the ROM in a region says.
+pub(super) fn reported_chain(number: u8, card: &mut dyn Card) -> Result<ReportedChain, CardError> {
+    let (mut nts, mut identity) = ([0; CHAIN_SLOTS_MAX], [0; 4]);
+    let at = |register| region(number, register);
+    card.read_blocks(&mut [(at(REGION_NTS), &mut nts), (at(REGION_IDENTITY), &mut identity)])?;
+    Ok(ReportedChain { nts: nts.map(NtCode), identity: ChainIdentity::from_words(identity) })
 }
 
 /// Ends the load of a region by resetting it, which leaves it broken and decoupled; says whether

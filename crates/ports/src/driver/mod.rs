@@ -386,14 +386,15 @@ impl Session {
                 self.context.dag_rows = self.context.dag_rows.max(rows);
                 self.program = Some(Program::new(ticket, delta, configurations, now));
             }
-            CardCommand::Load { ticket, region, digest } => {
-                self.load = Some(Load::new(load::Order { ticket, region, digest, bytes }, now));
+            CardCommand::Load { ticket, region, digest, chain } => {
+                let order = load::Order { ticket, region, digest, chain, bytes };
+                self.load = Some(Load::new(order, now));
             }
             CardCommand::State { ticket, region, order } => {
                 self.state = Some(State::new(ticket, region, order, now));
             }
-            CardCommand::ReadBack { ticket } => {
-                self.read_back = Some(ReadBack::start(ticket, card, &mut self.context)?);
+            CardCommand::ReadBack { ticket, known } => {
+                self.read_back = Some(ReadBack::start(ticket, known, card, &mut self.context)?);
             }
             CardCommand::LoadRole { ticket, .. } => match role::obstacle(card)? {
                 Some(reason) => {

@@ -7,14 +7,17 @@
 //!    a reset of its region ends it and leaves the region broken; where that does not help either,
 //!    the region is reported as loading. The rest of the card can be used all the same.
 //! 3. `ABORT` only then (see [`super::program`]): rows that were written but not committed go.
-//! 4. Regions that are loaded but decoupled are coupled: the daemon ended between the two, and what
-//!    the region holds is whole, the new bitstream or the old one. Broken ones stay decoupled.
+//! 4. Regions that are loaded but decoupled are coupled if they report what the bitstream declares: the daemon
+//!    ended between the two, and what the region holds is whole, the new bitstream or the old one. Broken
+//!    ones stay decoupled, and so does what reports something else: a load that was refused left it so.
 //! 5. What a wrapper does with state is ended: nobody knows of it any more.
 //! 6. Everything is read. That the boot id is still the same at the end says that it is one card's
 //!    state and not half of two.
 
+use std::sync::Arc;
+
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, REGIONS_MAX};
-use snic_domain::{Digest, Timestamp};
+use snic_domain::{Digest, ReportedChain, Timestamp};
 use snic_tables::registers::{
     ABORT, ACTIVE_BANK, BOOT_ID, CAPABILITIES, CAPABILITY_CONFIGURE, COMMIT_BUSY, COMMIT_STATUS,
     IDCODE, LAYOUT, LAYOUT_VALUE, LOAD_BUSY, LOAD_REGION, LOAD_STATUS, MAGIC, MAGIC_VALUE,
@@ -26,7 +29,7 @@ use snic_tables::{
     BANK_WORDS, CardReport, CardSnapshot, RegionSnapshot, RegionStatus, TableImage, Ticket,
 };
 
-use super::load::end_load;
+use super::load::{end_load, reported_chain};
 use super::{Context, Known, sample};
 use crate::card::{Card, CardError};
 
@@ -34,6 +37,7 @@ use crate::card::{Card, CardError};
 #[derive(Debug)]
 pub(super) struct ReadBack {
     pub(super) ticket: Ticket,
+    known: Arc<[(Digest, ReportedChain)]>,
     since: Timestamp,
 }
 
@@ -41,6 +45,7 @@ impl ReadBack {
     /// Step 1; from here on the card must not restart.
     pub(super) fn start(
         ticket: Ticket,
+        known: Arc<[(Digest, ReportedChain)]>,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<Self, CardError> {
@@ -48,7 +53,7 @@ impl ReadBack {
         check(card, LAYOUT, "the version of the register map", LAYOUT_VALUE)?;
         context.known = None;
         context.recognise(card)?;
-        Ok(Self { ticket, since: context.now })
+        Ok(Self { ticket, known, since: context.now })
     }
 
     /// Steps 2 to 6.
@@ -76,7 +81,7 @@ impl ReadBack {
         }
         card.write(ABORT, 1)?;
         context.sampler.begin(card)?;
-        let snapshot = Box::new(snapshot(card)?);
+        let snapshot = Box::new(snapshot(card, &self.known)?);
         context.recognise(card)?;
         context.known = Some(Known { boot_id: snapshot.boot_id, version: snapshot.version });
         context.dag_rows = sample::rows(&snapshot.tables);
@@ -104,14 +109,17 @@ fn check(card: &mut dyn Card, at: u32, what: &str, expected: u32) -> Result<(), 
     Err(CardError::Lost(text))
 }
 
-fn snapshot(card: &mut dyn Card) -> Result<CardSnapshot, CardError> {
+fn snapshot(
+    card: &mut dyn Card,
+    known: &[(Digest, ReportedChain)],
+) -> Result<CardSnapshot, CardError> {
     let count = card.read(REGION_COUNT)?;
     if count > REGIONS_MAX as u32 {
         let text = format!("the card says it has {count} regions; the map has {REGIONS_MAX}");
         return Err(CardError::Lost(text));
     }
-    let regions =
-        (0..count as u8).map(|number| region_snapshot(card, number)).collect::<Result<_, _>>()?;
+    let region = |number| region_snapshot(card, number, known);
+    let regions = (0..count as u8).map(region).collect::<Result<_, _>>()?;
     let mut words = vec![0; BANK_WORDS];
     card.read_block(ACTIVE_BANK, &mut words)?;
     Ok(CardSnapshot {
@@ -125,7 +133,11 @@ fn snapshot(card: &mut dyn Card) -> Result<CardSnapshot, CardError> {
 }
 
 /// Ends what its wrapper does, couples the region where it is only left decoupled, and says how it is.
-fn region_snapshot(card: &mut dyn Card, number: u8) -> Result<RegionSnapshot, CardError> {
+fn region_snapshot(
+    card: &mut dyn Card,
+    number: u8,
+    known: &[(Digest, ReportedChain)],
+) -> Result<RegionSnapshot, CardError> {
     if card.read(state(number, STATE_STATUS))? == STATE_BUSY {
         card.write(state(number, STATE_COMMAND), STATE_END)?;
     }
@@ -140,11 +152,17 @@ fn region_snapshot(card: &mut dyn Card, number: u8) -> Result<RegionSnapshot, Ca
         // A state that the map does not have promises nothing about the content.
         _ => RegionStatus::Broken,
     };
+    let chain = match status {
+        RegionStatus::Loaded(_) => reported_chain(number, card)?,
+        _ => ReportedChain::default(),
+    };
     let control = card.read(region(number, REGION_CONTROL))?;
     let mut decoupled = control & REGION_DECOUPLE != 0;
-    if decoupled && matches!(status, RegionStatus::Loaded(_)) {
+    let is_known =
+        matches!(status, RegionStatus::Loaded(digest) if known.contains(&(digest, chain)));
+    if decoupled && is_known {
         card.write(region(number, REGION_CONTROL), control & !REGION_DECOUPLE)?;
         decoupled = false;
     }
-    Ok(RegionSnapshot { status, decoupled })
+    Ok(RegionSnapshot { status, decoupled, chain })
 }

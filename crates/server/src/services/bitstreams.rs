@@ -49,8 +49,8 @@ impl BitstreamService for Services {
             let upload = Upload { bytes: &bytes, declared: &of, nts: &nts, signature };
             (uploads::check(&validator, upload), bytes, place)
         });
-        let (signed_by, bytes, place) = checked.await?;
-        declared.signed_by = signed_by?;
+        let (findings, bytes, place) = checked.await?;
+        findings?.complete(&mut declared);
         // In a separate task, so that it completes even if the caller disconnects.
         let (plane, registrant) = (self.0.plane.clone(), caller.clone());
         let registered = tokio::spawn(async move {

@@ -66,7 +66,7 @@ impl Steps {
                     snic.card = id, snic.words = delta.words(), snic.result = Empty)
                 }),
             ),
-            CardCommand::ReadBack { ticket } => (
+            CardCommand::ReadBack { ticket, .. } => (
                 *ticket,
                 trace.step(|| {
                     tracing::debug_span!(target: TARGET, parent: None, "snic.read_back",

@@ -28,7 +28,7 @@ use snic_domain::{
 };
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{Limits, TlsSettings};
-use snic_front::uploads::{Upload, UploadCheck, UploadProblem};
+use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_front::{ServeError, TlsReloader};
 use snic_ports::card::Card as _;
 use snic_ports::driver::Deadlines;
@@ -172,7 +172,7 @@ pub fn upload_check() -> UploadCheck {
     UploadCheck::new(|upload: Upload<'_>| {
         let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
         check_upload(upload.bytes, upload.declared, &CATALOGUE.cards, nt)
-            .map(|_| None)
+            .map(|_| UploadFindings::default())
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     })
 }
@@ -485,8 +485,6 @@ pub fn image(id: &str, nts: &[&str]) -> (v1::BitstreamHeader, Vec<u8>) {
 pub fn image_of(id: &str, chain: &[&NtType]) -> (v1::BitstreamHeader, Vec<u8>) {
     let bytes = build_test(&profile(), chain, ByteSize::from_bytes(IMAGE_BYTES)).expect("fits");
     let header = v1::BitstreamHeader {
-        description: Default::default(),
-        labels: Default::default(),
         bitstream_id: id.into(),
         digest: Digest::of(&bytes).to_string(),
         size_bytes: IMAGE_BYTES,
@@ -494,8 +492,7 @@ pub fn image_of(id: &str, chain: &[&NtType]) -> (v1::BitstreamHeader, Vec<u8>) {
         region_kind: v1::RegionKind::KnownNt.into(),
         card_model: "sim-16".into(),
         shareable: true,
-        request_id: String::new(),
-        signature: Vec::new(),
+        ..Default::default()
     };
     (header, bytes)
 }

@@ -12,6 +12,13 @@ fn bitstream(id: &str) -> Bitstream {
     catalogue().bitstream(&id).expect("it is in the catalogue").clone()
 }
 
+/// What a region reports with the bitstream of this digest.
+fn chain_of(digest: Digest) -> ReportedChain {
+    let catalogue = catalogue();
+    let bitstream = catalogue.bitstreams().find(|bitstream| bitstream.digest == digest);
+    bitstream.expect("it is in the catalogue").reported_chain()
+}
+
 fn settings() -> ControllerSettings {
     ControllerSettings {
         load_attempts: 3,
@@ -88,8 +95,16 @@ impl World {
     fn read_back(&mut self) {
         self.asked = None;
         self.regions.forget();
-        let snapshot = |status: &RegionStatus| RegionSnapshot { status: *status, decoupled: false };
-        self.regions.adopt(&self.held.iter().map(snapshot).collect::<Vec<_>>());
+        let snapshot = |status: &RegionStatus| RegionSnapshot {
+            status: *status,
+            decoupled: false,
+            chain: match status {
+                RegionStatus::Loaded(digest) => chain_of(*digest),
+                _ => ReportedChain::default(),
+            },
+        };
+        let snapshots: Vec<_> = self.held.iter().map(snapshot).collect();
+        self.regions.adopt(&snapshots, |digest, chain| chain_of(digest) == *chain);
     }
 
     fn begin(&mut self) -> Option<RegionId> {
@@ -104,7 +119,10 @@ impl World {
         assert!(self.now.since(at) >= wait, "{next} is tried too early");
         self.tickets += 1;
         let command = self.regions.begin(next, Ticket(self.tickets));
-        let CardCommand::Load { ticket, region, digest } = command else { panic!("{command:?}") };
+        let CardCommand::Load { ticket, region, digest, chain } = command else {
+            panic!("{command:?}")
+        };
+        assert_eq!(chain, chain_of(digest));
         self.asked = Some((ticket, region, digest));
         // While it is loaded it holds neither.
         self.before = std::mem::replace(&mut self.held[region.index()], RegionStatus::Loading);

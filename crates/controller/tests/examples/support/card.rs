@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{CardCommand, CardCounters, CardReport};
-use snic_domain::{CardProfile, DagUid, Digest, RegionId};
+use snic_domain::{CardProfile, DagUid, Digest, RegionId, ReportedChain};
 use snic_tables::{
     CardSnapshot, DagCounters, DagRow, DropCause, InstanceRow, LoadFailure, PageRow,
     ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone, StateFailure, StateOrder,
@@ -75,6 +75,10 @@ pub struct TinyCard {
     pub version: u32,
     pub regions: Vec<RegionStatus>,
     pub decoupled: BTreeSet<RegionId>,
+    /// What loaded regions report, by the digest of what was loaded.
+    pub chains: BTreeMap<Digest, ReportedChain>,
+    /// What regions report instead with bitstreams of these digests.
+    pub lies: BTreeMap<Digest, ReportedChain>,
     /// Digests loaded, in order, failed loads included.
     pub loads: Vec<(RegionId, Digest)>,
     pub words_written: usize,
@@ -110,6 +114,8 @@ impl TinyCard {
             regions: vec![RegionStatus::Empty; profile.regions.len()],
             profile,
             decoupled: BTreeSet::new(),
+            chains: BTreeMap::new(),
+            lies: BTreeMap::new(),
             loads: Vec::new(),
             words_written: 0,
             bad_regions: BTreeMap::new(),
@@ -140,7 +146,7 @@ impl TinyCard {
             return CardReport::Lost { reason: "no answer on the bus".into() };
         }
         match command {
-            CardCommand::ReadBack { ticket } => {
+            CardCommand::ReadBack { ticket, .. } => {
                 CardReport::ReadBack { ticket, snapshot: Box::new(self.snapshot()) }
             }
             CardCommand::Program { ticket, delta, configurations, .. } => {
@@ -150,8 +156,9 @@ impl TinyCard {
                 self.configured.extend(came);
                 CardReport::Programmed { ticket, result: self.program(&delta) }
             }
-            CardCommand::Load { ticket, region, digest } => {
-                CardReport::Loaded { ticket, region, result: self.load(region, digest) }
+            CardCommand::Load { ticket, region, digest, chain } => {
+                self.chains.insert(digest, *self.lies.get(&digest).unwrap_or(&chain));
+                CardReport::Loaded { ticket, region, result: self.load(region, digest, chain) }
             }
             CardCommand::State { ticket, region, order } => CardReport::State {
                 ticket,
@@ -179,6 +186,7 @@ impl TinyCard {
         let regions = ids.zip(&self.regions).map(|(id, status)| RegionSnapshot {
             status: *status,
             decoupled: self.decoupled.contains(&id),
+            chain: self.chain_of(*status),
         });
         CardSnapshot {
             boot_id: self.boot_id,
@@ -235,11 +243,28 @@ impl TinyCard {
         }
     }
 
-    fn load(&mut self, region: RegionId, digest: Digest) -> Result<Duration, LoadFailure> {
+    /// What a region reports.
+    pub fn chain_of(&self, status: RegionStatus) -> ReportedChain {
+        match status {
+            RegionStatus::Loaded(digest) => self.chains.get(&digest).copied().unwrap_or_default(),
+            _ => ReportedChain::default(),
+        }
+    }
+
+    fn load(
+        &mut self,
+        region: RegionId,
+        digest: Digest,
+        chain: ReportedChain,
+    ) -> Result<Duration, LoadFailure> {
         assert!(!self.routed().contains(&region), "rows lead to {region}, which is to be loaded");
         self.loads.push((region, digest));
         let of_region = self.bad_regions.get(&region);
         let failure = of_region.or_else(|| self.bad_digests.get(&digest)).cloned();
+        let failure = failure.or_else(|| {
+            let proved = self.chains[&digest].check(&chain);
+            proved.err().map(LoadFailure::OtherChain)
+        });
         let status = &mut self.regions[region.index()];
         match failure {
             None => {
@@ -250,6 +275,10 @@ impl TinyCard {
             }
             Some(LoadFailure::Controller { .. } | LoadFailure::Timeout(_)) => {
                 *status = RegionStatus::Broken;
+            }
+            Some(LoadFailure::OtherChain(_)) => {
+                *status = RegionStatus::Loaded(digest);
+                self.decoupled.insert(region);
             }
             Some(LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_)) => {}
         }

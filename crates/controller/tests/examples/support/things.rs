@@ -125,6 +125,7 @@ pub fn bitstream(id: &str, nts: &[&str]) -> Bitstream {
         shareable: true,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_domain::Digest;
-use snic_tables::LoadFailure;
+use snic_domain::{Digest, ReportedChain};
 use snic_tables::registers::*;
+use snic_tables::{CardCommand, CardReport, LoadFailure};
 
 use super::{Fixture, Needed, Rig};
 
@@ -56,9 +56,36 @@ pub fn a_loaded_region_says_what_it_holds(fixture: Fixture) {
         assert!(took > Duration::ZERO, "a load takes time");
         assert_eq!(rig.status(number), REGION_LOADED);
         assert_eq!(rig.digest(number), Digest::of(&image).words());
-        assert_ne!(rig.read(region(number, REGION_NTS)), 0, "the first slot of region {number}");
+        let chain = rig.chains[usize::from(number)];
+        let words = rig.read_words(region(number, REGION_NTS), 12);
+        assert_eq!(words[..8], chain.nts.map(|nt| nt.0), "the NTs of region {number}");
+        assert_eq!(words[8..], chain.identity.words(), "the identity of region {number}");
         assert_eq!(rig.read(region(number, REGION_CONTROL)), 0, "region {number} is coupled");
     }
+}
+
+/// Neither one with other NTs nor another build of the same ones; a later daemon leaves it alone too.
+pub fn what_another_chain_is_declared_for_is_not_coupled(fixture: Fixture) {
+    let mut rig = Rig::new(fixture);
+    let image = Arc::clone(&rig.images[0]);
+    let [first, second] = rig.chains;
+    for chain in [second, ReportedChain { identity: second.identity, ..first }] {
+        rig.submit_load_as(0, &image, chain);
+        let mismatch = first.check(&chain).expect_err("they differ");
+        assert_eq!(rig.end_load(0), Err(LoadFailure::OtherChain(mismatch)));
+        assert_eq!(rig.read(region(0, REGION_CONTROL)), REGION_DECOUPLE);
+    }
+    let ticket = rig.ticket();
+    // The second chain is known, but not of these bytes.
+    let known = [(Digest::of(&image), second), (Digest::of(b"other"), first)].into();
+    let CardReport::ReadBack { snapshot, .. } =
+        rig.run(CardCommand::ReadBack { ticket, known }, None)
+    else {
+        panic!("the card was not read back")
+    };
+    assert_eq!((snapshot.regions[0].chain, snapshot.regions[0].decoupled), (first, true));
+    rig.load_well(0);
+    assert_eq!(rig.read(region(0, REGION_CONTROL)), 0, "coupled");
 }
 
 /// It is what the next load will leave, not what the region holds.

@@ -14,7 +14,7 @@ mod tables;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_domain::{Digest, RegionId, Timestamp};
+use snic_domain::{Digest, RegionId, ReportedChain, Timestamp};
 use snic_tables::registers::{Address, REGION_DIGEST, REGION_STATUS, region};
 use snic_tables::{CardCommand, CardReport, LoadFailure, TableDelta, Ticket};
 
@@ -34,6 +34,8 @@ pub struct Fixture {
     pub card: Box<dyn Card>,
     /// Two different valid bitstreams: for region 0 and for region 1. The first keeps state.
     pub images: [Arc<[u8]>; 2],
+    /// What a region reports of each of them.
+    pub chains: [ReportedChain; 2],
     /// The first of them with damage that the card finds, by its packets or by what the region
     /// says of itself afterwards.
     pub damaged: Arc<[u8]>,
@@ -70,6 +72,7 @@ macro_rules! card_conformance {
             a_second_commit_keeps_the_rows_of_the_first
             a_load_goes_from_busy_to_done
             a_loaded_region_says_what_it_holds
+            what_another_chain_is_declared_for_is_not_coupled
             the_next_digest_is_not_shown_before_a_load
             a_coupled_region_is_not_loaded
             a_region_that_is_not_there_is_not_loaded
@@ -131,6 +134,7 @@ const LOOKS_MAX: usize = 100_000;
 struct Rig {
     card: Box<dyn Card>,
     images: [Arc<[u8]>; 2],
+    chains: [ReportedChain; 2],
     damaged: Arc<[u8]>,
     step: Duration,
     wait: fn(Duration),
@@ -141,10 +145,10 @@ struct Rig {
 
 impl Rig {
     fn new(fixture: Fixture) -> Self {
-        let Fixture { card, images, damaged, step, wait } = fixture;
+        let Fixture { card, images, chains, damaged, step, wait } = fixture;
         let session = Session::new(Deadlines::default());
         let now = Timestamp::ZERO;
-        let mut rig = Self { card, images, damaged, step, wait, now, session, tickets: 0 };
+        let mut rig = Self { card, images, chains, damaged, step, wait, now, session, tickets: 0 };
         rig.card.poll(rig.now).needed("the first poll");
         rig
     }
@@ -221,15 +225,33 @@ impl Rig {
         reports.remove(0)
     }
 
+    /// What a host knows of its images.
+    fn known(&self) -> Arc<[(Digest, ReportedChain)]> {
+        let digests = self.images.iter().map(|image| Digest::of(image));
+        digests.zip(self.chains).collect()
+    }
+
     fn submit_load(&mut self, number: u8, bytes: &Arc<[u8]>) {
+        let image = self.images.iter().position(|image| image == bytes).unwrap_or_default();
+        self.submit_load_as(number, bytes, self.chains[image]);
+    }
+
+    /// Loads bytes that are declared to be this chain.
+    fn submit_load_as(&mut self, number: u8, bytes: &Arc<[u8]>, chain: ReportedChain) {
         let (ticket, digest) = (self.ticket(), Digest::of(bytes));
-        let command = CardCommand::Load { ticket, region: RegionId(number), digest };
+        let command = CardCommand::Load { ticket, region: RegionId(number), digest, chain };
         self.session.submit(command, Some(Arc::clone(bytes)));
     }
 
     #[track_caller]
     fn load(&mut self, number: u8, bytes: &Arc<[u8]>) -> Result<Duration, LoadFailure> {
         self.submit_load(number, bytes);
+        self.end_load(number)
+    }
+
+    /// How the load under way ends.
+    #[track_caller]
+    fn end_load(&mut self, number: u8) -> Result<Duration, LoadFailure> {
         match &self.finish()[..] {
             [CardReport::Loaded { region, result, .. }] if *region == RegionId(number) => {
                 result.clone()
@@ -277,7 +299,7 @@ mod tests {
     //! is the adapter's.
 
     use super::*;
-    use crate::card::fake::{FakeCard, image};
+    use crate::card::fake::{FakeCard, chain_of, image};
 
     fn fixture() -> Fixture {
         let mut card = FakeCard::new();
@@ -287,6 +309,7 @@ mod tests {
         Fixture {
             card: Box::new(card),
             images: [image(b"nat -> firewall"), image(b"aes")],
+            chains: [image(b"nat -> firewall"), image(b"aes")].map(|image| chain_of(&image)),
             damaged: damaged.into(),
             step: Duration::from_millis(1),
             wait: |_| (),
@@ -332,6 +355,13 @@ mod tests {
         #[should_panic(expected = "the valid image of region 0 was not loaded")]
         fn that_name_another_bitstream() {
             let faults = FakeFaults { load_leaves_other_word: Some(7), ..FakeFaults::default() };
+            suite::a_region_that_was_left_decoupled_is_coupled_again(bad(faults));
+        }
+
+        #[test]
+        #[should_panic(expected = "the valid image of region 0 was not loaded")]
+        fn that_report_another_chain() {
+            let faults = FakeFaults { load_reports_other_word: Some(11), ..FakeFaults::default() };
             suite::a_region_that_was_left_decoupled_is_coupled_again(bad(faults));
         }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snic_domain::Digest;
+use snic_domain::{Digest, ReportedChain};
 use snic_tables::registers::*;
 use snic_tables::{
     CardCommand, CardReport, CardSnapshot, RegionSnapshot, RegionStatus, TableImage,
@@ -18,7 +18,8 @@ use crate::driver::{Deadlines, Session};
 fn adopt(rig: &mut Rig) -> CardSnapshot {
     rig.session = Session::new(Deadlines::default());
     let ticket = rig.ticket();
-    match rig.run(CardCommand::ReadBack { ticket }, None) {
+    let known = rig.known();
+    match rig.run(CardCommand::ReadBack { ticket, known }, None) {
         CardReport::ReadBack { snapshot, .. } => *snapshot,
         other => panic!("the card was not read back: {other:?}"),
     }
@@ -83,7 +84,8 @@ pub fn a_load_of_a_daemon_that_is_gone_is_adopted(fixture: Fixture) {
     assert_eq!(rig.read(LOAD_STATUS), LOAD_BUSY, "a load takes longer than a step");
     let snapshot = adopt(&mut rig);
     let status = RegionStatus::Loaded(Digest::of(&image));
-    assert_eq!(snapshot.regions[1], RegionSnapshot { status, decoupled: false });
+    let chain = rig.chains[1];
+    assert_eq!(snapshot.regions[1], RegionSnapshot { status, decoupled: false, chain });
     assert_eq!(snapshot.regions[0].status, RegionStatus::Empty);
     rig.load_well(0);
 }
@@ -107,7 +109,8 @@ pub fn a_region_that_was_left_decoupled_is_coupled_again(fixture: Fixture) {
     rig.write(region(0, REGION_CONTROL), REGION_DECOUPLE);
     let snapshot = adopt(&mut rig);
     let status = RegionStatus::Loaded(digest);
-    assert_eq!(snapshot.regions[0], RegionSnapshot { status, decoupled: false });
+    let chain = rig.chains[0];
+    assert_eq!(snapshot.regions[0], RegionSnapshot { status, decoupled: false, chain });
     assert_eq!(rig.read(region(0, REGION_CONTROL)), 0);
 }
 
@@ -116,7 +119,8 @@ pub fn a_broken_region_stays_decoupled(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     breaks(&mut rig, 1, &[0x5a; 65_536]);
     let snapshot = adopt(&mut rig);
-    let broken = RegionSnapshot { status: RegionStatus::Broken, decoupled: true };
+    let chain = ReportedChain::default();
+    let broken = RegionSnapshot { status: RegionStatus::Broken, decoupled: true, chain };
     assert_eq!(snapshot.regions[1], broken);
     assert_eq!(rig.read(region(1, REGION_CONTROL)), REGION_DECOUPLE);
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use snic_domain::{Digest, RegionId};
+use snic_domain::{ChainMismatch, Digest, RegionId};
 use snic_tables::registers::*;
 use snic_tables::{CardCommand, CardReport, LoadFailure, Ticket};
 
 use super::{Bench, loaded};
-use crate::card::fake::REGIONS_OF_FAKE;
+use crate::card::fake::{REGIONS_OF_FAKE, chain_of};
 
 fn failed(ticket: u64, region: u8, failure: LoadFailure) -> CardReport {
     let (ticket, region) = (Ticket(ticket), RegionId(region));
@@ -70,7 +70,8 @@ fn without_bytes_or_room_or_region_nothing_is_touched() {
     let mut bench = Bench::new();
     let (ticket, region) = (Ticket(1), RegionId(1));
     let digest = Digest::of(b"bits");
-    bench.session.submit(CardCommand::Load { ticket, region, digest }, None);
+    let chain = chain_of(b"bits");
+    bench.session.submit(CardCommand::Load { ticket, region, digest, chain }, None);
     let report = bench.step().pop().expect("a report");
     let CardReport::Loaded { result: Err(LoadFailure::NoBytes(text)), .. } = report else {
         panic!("{report:?}");
@@ -111,6 +112,29 @@ fn a_failed_load_leaves_the_region_decoupled() {
     assert_eq!(bench.after_ms(5), [loaded(2, 1, 5)]);
     assert!(!bench.card.decoupled(1));
     assert_eq!(bench.session.statistics().loads_failed, 1);
+}
+
+/// The digest is the host's own: whatever a region holds, that much it says.
+#[test]
+fn a_region_that_reports_another_chain_stays_decoupled() {
+    for word in 0..12 {
+        let mut bench = Bench::new();
+        bench.card.faults.load_reports_other_word = Some(word);
+        bench.load(1, 1, b"bits");
+        assert_eq!(bench.step(), []);
+        let mismatch = match word {
+            0..8 => ChainMismatch::Nt { slot: word },
+            _ => ChainMismatch::Identity,
+        };
+        let failure = LoadFailure::OtherChain(mismatch);
+        assert_eq!(bench.after_ms(5), [failed(1, 1, failure)], "word {word}");
+        assert!(bench.card.decoupled(1) && bench.card.buffers.is_empty());
+        bench.card.faults.load_reports_other_word = None;
+        bench.load(2, 1, b"bits");
+        assert_eq!(bench.step(), []);
+        assert_eq!(bench.after_ms(5), [loaded(2, 1, 5)]);
+        assert!(!bench.card.decoupled(1));
+    }
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Cards that go away, and cards that are other ones.
 
-use snic_domain::Digest;
+use snic_domain::{Digest, ReportedChain};
 use snic_tables::registers::{BOOT_ID, LAYOUT, LOAD_IDLE, LOAD_STATUS, MAGIC, REGION_COUNT};
 use snic_tables::{CardCommand, CardReport, Ticket};
 
-use super::{Bench, one_row, programmed};
+use super::{Bench, one_row, programmed, read_back};
 
 fn submit_all(bench: &mut Bench) {
-    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(1) }, None);
+    bench.session.submit(read_back(Ticket(1)), None);
     bench.program(2, one_row(3, 100));
     bench.load(3, 1, b"bits");
     bench.session.submit(CardCommand::Sample { ticket: Ticket(4) }, None);
@@ -56,7 +56,7 @@ fn after_a_loss_only_a_read_back_is_listened_to() {
     assert_eq!(bench.after_ms(1), []);
     assert_eq!(bench.card.accesses, accesses, "not even polled");
 
-    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(4) }, None);
+    bench.session.submit(read_back(Ticket(4)), None);
     bench.program(5, one_row(3, 100));
     let reports = bench.after_ms(1);
     assert!(matches!(reports[0], CardReport::ReadBack { ticket: Ticket(4), .. }), "{reports:?}");
@@ -85,6 +85,7 @@ fn a_card_that_restarted_is_lost_whatever_was_asked() {
             ticket: Ticket(1),
             region: snic_domain::RegionId(0),
             digest: Digest::of(b""),
+            chain: ReportedChain::default(),
         },
     ];
     for command in commands {
@@ -94,7 +95,7 @@ fn a_card_that_restarted_is_lost_whatever_was_asked() {
         let reports = bench.step();
         assert!(lost_reason(&reports).contains("0x0000004d"), "{reports:?}");
         assert_eq!(bench.card.writes, []);
-        bench.session.submit(CardCommand::ReadBack { ticket: Ticket(2) }, None);
+        bench.session.submit(read_back(Ticket(2)), None);
         let reports = bench.step();
         assert!(matches!(reports[..], [CardReport::ReadBack { .. }]), "{reports:?}");
     }
@@ -104,14 +105,14 @@ fn a_card_that_restarted_is_lost_whatever_was_asked() {
 fn a_snapshot_is_of_one_card_and_not_of_two() {
     let mut bench = Bench::adopted();
     let before = bench.card.accesses;
-    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(1) }, None);
+    bench.session.submit(read_back(Ticket(1)), None);
     assert!(matches!(bench.step()[..], [CardReport::ReadBack { .. }]));
     let all = bench.card.accesses - before;
     // The session looks which card it is, then the read-back begins again: mark, map, boot id.
     for access in 6..=all {
         let mut bench = Bench::adopted();
         bench.card.faults.restarts_at = Some(bench.card.accesses + access);
-        bench.session.submit(CardCommand::ReadBack { ticket: Ticket(1) }, None);
+        bench.session.submit(read_back(Ticket(1)), None);
         let reports = bench.step();
         assert!(lost_reason(&reports).contains("restarted"), "at access {access}: {reports:?}");
     }
@@ -128,7 +129,7 @@ fn buffers_of_a_lost_card_are_forgotten() {
     bench.card.poke(LOAD_STATUS, LOAD_IDLE);
     bench.session.submit(CardCommand::Sample { ticket: Ticket(2) }, None);
     assert!(lost_reason(&bench.step()).contains("restarted"));
-    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(3) }, None);
+    bench.session.submit(read_back(Ticket(3)), None);
     assert!(matches!(bench.step()[..], [CardReport::ReadBack { .. }]));
     assert_eq!(bench.card.buffers.len(), 1, "the address may be somebody else's by now");
 }
@@ -157,7 +158,7 @@ fn another_device_or_another_map_is_not_adopted() {
     ] {
         let mut bench = Bench::new();
         bench.card.poke(register, value);
-        bench.session.submit(CardCommand::ReadBack { ticket: Ticket(1) }, None);
+        bench.session.submit(read_back(Ticket(1)), None);
         let reports = bench.step();
         assert!(lost_reason(&reports).contains(text), "{reports:?}");
     }

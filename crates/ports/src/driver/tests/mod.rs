@@ -17,7 +17,7 @@ use snic_domain::{Digest, RegionId, Timestamp};
 use snic_tables::{CardCommand, CardReport, RateLimiterRow, TableDelta, TableImage, Ticket};
 
 use super::{Deadlines, Session};
-use crate::card::fake::FakeCard;
+use crate::card::fake::{FakeCard, chain_of};
 
 const DEADLINES: Deadlines = Deadlines {
     drain: Duration::from_millis(20),
@@ -44,7 +44,7 @@ impl Bench {
     /// Whose session knows its card.
     fn adopted() -> Self {
         let mut bench = Self::new();
-        bench.session.submit(CardCommand::ReadBack { ticket: Ticket(0) }, None);
+        bench.session.submit(read_back(Ticket(0)), None);
         assert!(matches!(bench.step()[..], [CardReport::ReadBack { .. }]));
         bench.card.writes.clear();
         bench
@@ -76,9 +76,15 @@ impl Bench {
             ticket: Ticket(ticket),
             region: RegionId(region),
             digest: Digest::of(bytes),
+            chain: chain_of(bytes),
         };
         self.session.submit(command, Some(Arc::from(bytes)));
     }
+}
+
+/// Asks for everything, of a host that knows of no chain.
+fn read_back(ticket: Ticket) -> CardCommand {
+    CardCommand::ReadBack { ticket, known: Arc::default() }
 }
 
 /// A difference of one row of four words.
@@ -227,7 +233,7 @@ fn run(commands: &[Asked], commit_ms: u64, load_ms: u64) -> (Bench, Vec<CardRepo
                 bench.session.submit(CardCommand::Sample { ticket: Ticket(ticket) }, None);
             }
             Asked::ReadBack => {
-                bench.session.submit(CardCommand::ReadBack { ticket: Ticket(ticket) }, None);
+                bench.session.submit(read_back(Ticket(ticket)), None);
             }
             Asked::Wait(ms) => reports.extend(bench.after_ms(ms)),
         }

@@ -6,7 +6,7 @@ use snic_tables::registers::{ABORT, COMMIT, SHADOW_BANK, TABLE_VERSION};
 use snic_tables::{CardCommand, CardReport, RateLimiterRow, Table, TableDelta, TableImage, Ticket};
 
 use super::super::{STEP_WORDS, Session};
-use super::{Bench, DEADLINES, programmed};
+use super::{Bench, DEADLINES, programmed, read_back};
 
 /// All rows of a table, each with another rate.
 fn all_rows() -> TableDelta {
@@ -98,7 +98,7 @@ fn a_dag_deleted_between_two_pieces_was_never_written() {
         assert!(bench.card.shadow.iter().any(|word| *word != 0));
         // Another daemon takes over.
         bench.session = Session::new(DEADLINES);
-        bench.session.submit(CardCommand::ReadBack { ticket: Ticket(0) }, None);
+        bench.session.submit(read_back(Ticket(0)), None);
         let reports = bench.step();
         let [CardReport::ReadBack { snapshot, .. }] = &reports[..] else { panic!("{reports:?}") };
         assert_eq!((snapshot.version, &snapshot.tables), (5, &TableImage::default()));

@@ -2,18 +2,21 @@
 
 use std::time::Duration;
 
-use snic_domain::Digest;
+use snic_domain::{Digest, ReportedChain};
 use snic_tables::registers::*;
 use snic_tables::{
     CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, DagRow, DropCause,
     RateLimiterRow, RegionSnapshot, RegionStatus, TableImage, Ticket,
 };
 
-use super::{Bench, one_row, programmed};
+use super::{Bench, one_row, programmed, read_back};
+use crate::card::fake::chain_named;
 
 impl Bench {
+    /// Of a host that knows the chain of a region without a digest.
     fn read_back(&mut self) {
-        self.session.submit(CardCommand::ReadBack { ticket: Ticket(99) }, None);
+        let known = [(Digest::from_words([0; 8]), chain_named([0; 8]))].into();
+        self.session.submit(CardCommand::ReadBack { ticket: Ticket(99), known }, None);
     }
 
     fn sample(&mut self) -> CardCounters {
@@ -34,6 +37,7 @@ fn snapshot(reports: Vec<CardReport>) -> CardSnapshot {
 
 fn set_region(bench: &mut Bench, number: u8, status: u32, control: u32) {
     bench.card.poke(region(number, REGION_STATUS), status);
+    bench.card.poke(region(number, REGION_NTS), u32::from(status == REGION_LOADED));
     bench.card.poke(region(number, REGION_CONTROL), control);
 }
 
@@ -62,8 +66,10 @@ fn a_snapshot_has_everything_the_card_holds() {
         })
     );
     assert_eq!(snapshot.tables, bench.card.active_image());
-    let empty = RegionSnapshot { status: RegionStatus::Empty, decoupled: false };
-    let loaded = RegionSnapshot { status: RegionStatus::Loaded(digest), decoupled: false };
+    let chain = ReportedChain::default();
+    let empty = RegionSnapshot { status: RegionStatus::Empty, decoupled: false, chain };
+    let (status, chain) = (RegionStatus::Loaded(digest), chain_named([0; 8]));
+    let loaded = RegionSnapshot { status, decoupled: false, chain };
     assert_eq!(snapshot.regions, [empty, loaded, empty, empty]);
     assert_eq!(bench.session.statistics().read_backs, 1);
 }
@@ -83,6 +89,18 @@ fn only_regions_that_are_whole_are_coupled_again() {
         (0..4).map(|n| bench.card.decoupled(n)).collect::<Vec<_>>(),
         [true, false, true, true]
     );
+}
+
+/// A load of it was refused, and its daemon ended.
+#[test]
+fn a_region_that_reports_what_nobody_knows_stays_decoupled() {
+    let mut bench = Bench::new();
+    set_region(&mut bench, 1, REGION_LOADED, REGION_DECOUPLE);
+    bench.card.poke(region(1, REGION_IDENTITY + 12), 1);
+    bench.read_back();
+    let seen = snapshot(bench.step()).regions[1];
+    assert_eq!(seen.chain, chain_named([0, 0, 0, 1, 0, 0, 0, 0]));
+    assert!(seen.decoupled && bench.card.decoupled(1));
 }
 
 #[test]
@@ -121,7 +139,7 @@ fn a_load_that_never_ends_is_ended_by_a_reset() {
     bench.read_back();
     assert_eq!(bench.step(), []);
     let regions = snapshot(bench.after_ms(17_000)).regions;
-    assert_eq!(regions[2], RegionSnapshot { status: RegionStatus::Broken, decoupled: true });
+    assert_eq!((regions[2].status, regions[2].decoupled), (RegionStatus::Broken, true));
     assert_eq!(bench.card.peek(LOAD_STATUS), LOAD_FAILED, "the port is free");
 }
 
@@ -134,7 +152,7 @@ fn a_load_that_even_a_reset_does_not_end_is_reported_as_loading() {
     assert_eq!(bench.step(), []);
     assert_eq!(bench.after_ms(16_000), []);
     let regions = snapshot(bench.after_ms(1_000)).regions;
-    assert_eq!(regions[2], RegionSnapshot { status: RegionStatus::Loading, decoupled: true });
+    assert_eq!((regions[2].status, regions[2].decoupled), (RegionStatus::Loading, true));
 }
 
 #[test]
@@ -297,7 +315,7 @@ fn counters_are_read_as_far_as_dags_ever_had_rows() {
     bench.program(6, target.delta_to(&TableImage::default()));
     bench.after_ms(1);
     assert!(words(&mut bench) > none, "packets of it may still be under way");
-    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(7) }, None);
+    bench.session.submit(read_back(Ticket(7)), None);
     bench.after_ms(1);
     assert_eq!(words(&mut bench), none);
 }

@@ -3,7 +3,7 @@
 use snic_tables::registers::{LOAD_BUSY, LOAD_STATUS, REGION_IN_FLIGHT, region};
 use snic_tables::{CardCommand, CardReport, Ticket};
 
-use super::{Bench, one_row, programmed};
+use super::{Bench, one_row, programmed, read_back};
 
 fn load_role(bench: &mut Bench, ticket: u64) {
     let command = CardCommand::LoadRole { ticket: Ticket(ticket), force: false };
@@ -22,7 +22,7 @@ fn a_card_is_released_after_all_that_was_asked_before_and_is_deaf_then() {
     assert!(bench.session.is_idle(), "what came behind it is not done");
     bench.program(4, one_row(5, 100));
     assert_eq!(bench.after_ms(1), []);
-    bench.session.submit(CardCommand::ReadBack { ticket: Ticket(5) }, None);
+    bench.session.submit(read_back(Ticket(5)), None);
     assert!(matches!(bench.after_ms(1)[..], [CardReport::ReadBack { .. }]));
 }
 

@@ -6,7 +6,7 @@ use snic_domain::{DagUid, Digest, RegionId};
 use snic_tables::registers::*;
 use snic_tables::{CardCommand, CardReport, SaveSlot, StateFailure, StateOrder, Ticket};
 
-use super::{Bench, loaded, one_row, programmed};
+use super::{Bench, loaded, one_row, programmed, read_back};
 
 const SLOT: SaveSlot = SaveSlot { offset: 4_096, length: 192 };
 
@@ -101,7 +101,7 @@ fn a_save_of_an_earlier_daemon_is_ended() {
     ask(&mut bench, 2, StateOrder::Save { uid: uid(), slot: SLOT });
     bench.step();
     let mut next = Bench { card: bench.card, ..Bench::new() };
-    next.session.submit(CardCommand::ReadBack { ticket: Ticket(0) }, None);
+    next.session.submit(read_back(Ticket(0)), None);
     assert!(matches!(next.step()[..], [CardReport::ReadBack { .. }]));
     assert_eq!(next.card.peek(state(2, STATE_STATUS)), STATE_REFUSED);
 }

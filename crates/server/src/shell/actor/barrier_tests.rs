@@ -95,6 +95,7 @@ fn bitstream(id: &str, nt: &NtTypeId) -> Bitstream {
         shareable: true,
         signed_by: None,
         notes: Default::default(),
+        build: Default::default(),
     }
 }
 
