@@ -110,7 +110,8 @@ impl Machine {
             } else {
                 let most = if has_packets { STEP } else { REST };
                 let now = self.now();
-                was_woken = poller.wait(self.datapath().loads.due_in(now).unwrap_or(most).min(most));
+                was_woken =
+                    poller.wait(self.datapath().loads.due_in(now).unwrap_or(most).min(most));
             }
         }
     }

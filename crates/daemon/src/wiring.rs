@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::Controller;
-use snic_domain::CardId;
+use snic_domain::{CardId, CardProfile};
 use snic_front::authorization::Authorization;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;

@@ -224,7 +224,7 @@ impl DagWorker {
             match self.served.found(&name, found) {
                 None => {}
                 Some(News::Rearranged(to, choice)) => {
-                    let (card, choice) = (to.card, Box::new(choice));
+                    let card = to.card;
                     let _ = self.outcomes.send(AgentEvent::Rearranged { name, card, choice }).await;
                 }
                 Some(News::Lost(to, reason)) => self.lost(name, to, reason).await,

@@ -46,7 +46,7 @@ impl Served {
 #[derive(Debug, PartialEq)]
 pub(crate) enum News {
     /// It is elsewhere on its card.
-    Rearranged(AssignedCard, HostChoice),
+    Rearranged(AssignedCard, Box<HostChoice>),
     /// It has no place any more, for this reason.
     Lost(AssignedCard, String),
 }
@@ -149,7 +149,7 @@ impl ServedDags {
                 served.failed = 0;
                 let now = choice_of(*place).filter(|now| served.known.as_ref() != Some(now))?;
                 (served.known, served.is_told) = (Some(now.clone()), true);
-                return Some(News::Rearranged(to, now));
+                return Some(News::Rearranged(to, Box::new(now)));
             }
         };
         self.dags.remove(name);
@@ -200,7 +200,7 @@ mod tests {
         dags.link_changed(true);
         assert_eq!(dags.found(&name(0), applied(one, false)), None);
         assert_eq!(dags.found(&name(0), applied(other, true)), None, "not while it borrows");
-        let told = Some(News::Rearranged(to(), choice(other)));
+        let told = Some(News::Rearranged(to(), Box::new(choice(other))));
         assert_eq!(dags.found(&name(0), applied(other, false)), told);
         assert_eq!(dags.found(&name(0), applied(other, false)), None);
         dags.link_changed(false);

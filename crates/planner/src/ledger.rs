@@ -22,21 +22,9 @@ use crate::programs::ProcessorUse;
 use crate::refusal::{ContentMismatch, Overbooked};
 use crate::region::{RegionCondition, RegionEntry};
 use crate::reservation::SlotShare;
+use crate::totals::Totals;
 use crate::work;
 use crate::{Objective, PlanCatalogue, Reservation, TableRows};
-
-/// Reservations of the resources of the whole card.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Totals {
-    ingress: Bandwidth,
-    egress: Bandwidth,
-    /// Bytes of the packet store.
-    store: u64,
-    /// Thousandths of an entry of the synchronisation buffer.
-    sync: u64,
-    rows: TableRows,
-    programs: ProcessorUse,
-}
 
 /// The ledger of one card: the content of each region, and the reservations of all DAGs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -571,12 +559,7 @@ impl Ledger {
             let entry = &mut self.regions[port.region.index()];
             entry.port = entry.port.saturating_add(port.cycles);
         }
-        self.totals.ingress += reservation.ingress;
-        self.totals.egress += reservation.egress;
-        self.totals.store = self.totals.store.saturating_add(reservation.store);
-        self.totals.sync = self.totals.sync.saturating_add(reservation.sync);
-        self.totals.rows = self.totals.rows.zip(reservation.rows, u32::saturating_add);
-        self.totals.programs = self.totals.programs.plus(reservation.programs);
+        self.totals.add(&reservation);
         self.held.insert(name, reservation);
     }
 
@@ -599,12 +582,7 @@ impl Ledger {
             let entry = &mut self.regions[port.region.index()];
             entry.port = entry.port.saturating_sub(port.cycles);
         }
-        self.totals.ingress = self.totals.ingress - reservation.ingress;
-        self.totals.egress = self.totals.egress - reservation.egress;
-        self.totals.store = self.totals.store.saturating_sub(reservation.store);
-        self.totals.sync = self.totals.sync.saturating_sub(reservation.sync);
-        self.totals.rows = self.totals.rows.zip(reservation.rows, u32::saturating_sub);
-        self.totals.programs = self.totals.programs.minus(reservation.programs);
+        self.totals.subtract(&reservation);
         Some((name, reservation))
     }
 }

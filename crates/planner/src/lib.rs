@@ -46,6 +46,7 @@ mod reservation;
 mod search;
 mod shares;
 mod stay;
+mod totals;
 mod vacate;
 mod view;
 mod work;

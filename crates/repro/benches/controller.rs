@@ -25,7 +25,8 @@ use snic_controller::{
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, DagId, DagName,
-    DagSpec, Digest, NtTypeId, Quota, RegionKind, RegionProfile, Tenant, TenantId, Timestamp,
+    DagSpec, Digest, NtTypeId, Quota, RegionKind, RegionProfile, ReportedChain, Tenant, TenantId,
+    Timestamp,
 };
 use snic_repro::{Parameters, nt};
 use snic_tables::{CardSnapshot, DagCounters, RegionSnapshot, RegionStatus, TableImage};

@@ -125,7 +125,10 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
     let (plane, running) = shell::start(controller, recorder.clone(), vec![slot]).expect("threads");
     let socket = folder.path().join("socket");
     let domain = TrustDomain::new("snic.local").expect("a domain");
-    let mut settings = ServerSettings::new(domain, UploadCheck::new(|_| Ok(None)));
+    let mut settings = ServerSettings::new(
+        domain,
+        UploadCheck::new(|_| Ok(snic_front::uploads::UploadFindings::default())),
+    );
     settings.front.unix = Some(socket.clone());
     settings.front.unix_peers = snic_integration::everybody();
     let clients = runtime.block_on(async {

@@ -201,11 +201,8 @@ fn in_regions(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Result
         });
     }
     let ledger = Ledger::new(CardId::new("card0").map_err(invalid)?, profile.clone());
-    let (tenant, id) = ("tenant", "dag");
-    let name = DagName {
-        tenant: TenantId::new(tenant).map_err(invalid)?,
-        dag: DagId::new(id).map_err(invalid)?,
-    };
+    let tenant = TenantId::new("tenant").map_err(invalid)?;
+    let name = DagName { tenant, dag: DagId::new("dag").map_err(invalid)? };
     let request = PlanRequest { name: &name, dag, previous: None };
     let mut built = String::new();
     let plan = plan(&ledger, &planned, &request).or_else(|_| {

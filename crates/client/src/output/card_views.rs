@@ -1,7 +1,12 @@
-//! How the ports of a software card are shown.
+//! How the ports of a software card, and programs on a card's processors, are shown.
 
 use snic_api::render::cut;
-use snic_api::v1::{Card, CardPort};
+use snic_api::v1::{Card, CardPort, Mapping};
+use snic_api::words::EnumWord as _;
+
+use super::Style;
+use super::table::table;
+use super::text::rate;
 
 /// Ports that are shown of a card: its regions need room, too.
 const PORTS_MAX: usize = 4;
@@ -33,6 +38,22 @@ pub(super) fn port_rows(card: &Card, room: usize) -> Vec<(&'static str, String)>
     methods.dedup();
     rows.extend(methods.into_iter().map(|method| ("Frames", cut(method, room))));
     rows
+}
+
+/// Where each NT runs as a program.
+pub(super) fn programs(mapping: &Mapping, style: Style) -> String {
+    let rows = mapping.programs.iter().map(|program| {
+        vec![
+            program.node.clone(),
+            program.processor().word().to_owned(),
+            program.threads.to_string(),
+            program.packet_memory().word().to_owned(),
+            program.working_memory().word().to_owned(),
+            rate(program.serves_bps),
+        ]
+    });
+    let heading = ["NODE", "PROCESSOR", "THREADS", "PACKETS IN", "WORKING SET IN", "UP TO"];
+    table(style, &heading, rows.collect())
 }
 
 #[cfg(test)]

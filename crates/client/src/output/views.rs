@@ -12,7 +12,7 @@ use snic_api::v1::{
 use snic_api::words::EnumWord as _;
 
 use super::Style;
-use super::card_views::port_rows;
+use super::card_views::{port_rows, programs};
 use super::dag_views::{affinity, configurations, drops, packet_sizes, traffic};
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
@@ -168,22 +168,6 @@ fn places(mapping: &Mapping, style: Style) -> String {
     }
     let heading = ["PASS", "NODES", "REGION", "BITSTREAM", "TASKS (SKIPPED)", "RESERVED"];
     if rows.is_empty() { String::new() } else { table(style, &heading, rows) }
-}
-
-/// Where each NT runs as a program.
-fn programs(mapping: &Mapping, style: Style) -> String {
-    let rows = mapping.programs.iter().map(|program| {
-        vec![
-            program.node.clone(),
-            program.processor().word().to_owned(),
-            program.threads.to_string(),
-            program.packet_memory().word().to_owned(),
-            program.working_memory().word().to_owned(),
-            rate(program.serves_bps),
-        ]
-    });
-    let heading = ["NODE", "PROCESSOR", "THREADS", "PACKETS IN", "WORKING SET IN", "UP TO"];
-    table(style, &heading, rows.collect())
 }
 
 /// The tasks of a region as one chain uses them; skipped ones in parentheses.

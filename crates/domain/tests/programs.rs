@@ -1,0 +1,129 @@
+//! NTs as programs, and what a build flow says of a bitstream: what people read, and what records hold.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use snic_domain::{
+    Bandwidth, BuildClaims, ByteSize, ChainIdentity, MemoryKind, NodeId, NtProgram, NtTypeId,
+    OtherCard, ProcessorKind, ProcessorProfile, ProgramExplanation, ReachedMemory, RegionId,
+};
+
+/// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.
+#[track_caller]
+fn check<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: T, stored: Value) {
+    assert_eq!(serde_json::to_value(&value).expect("it has a form"), stored);
+    assert_eq!(serde_json::from_value::<T>(stored).expect("its own form"), value);
+}
+
+fn program() -> NtProgram {
+    NtProgram {
+        node: NodeId::new("cache").expect("a label"),
+        nt: NtTypeId::new("kv-cache").expect("a label"),
+        processor: ProcessorKind::Dpa,
+        threads: 12,
+        network: MemoryKind::Arm,
+        working: MemoryKind::Arm,
+        working_set: ByteSize::from_mib(1),
+        serves: Bandwidth::from_gbps(25),
+        latency: Some(Duration::from_micros(4)),
+    }
+}
+
+#[test]
+fn a_program_is_stored_with_its_place() {
+    let stored = json!({
+        "node": "cache",
+        "nt": "kv-cache",
+        "processor": "dpa",
+        "threads": 12,
+        "network": "arm",
+        "working": "arm",
+        "working_set": 1_048_576,
+        "serves": 25_000_000_000_u64,
+        "latency": {"secs": 0, "nanos": 4_000},
+    });
+    check(program(), stored);
+}
+
+#[rstest]
+#[case(12, MemoryKind::Arm, "DPA, 12 threads, packets in Arm memory")]
+#[case(1, MemoryKind::Arm, "DPA, 1 thread, packets in Arm memory")]
+#[case(2, MemoryKind::Dpa, "DPA, 2 threads, packets in Arm memory, working set in DPA memory")]
+#[case(2, MemoryKind::Host, "DPA, 2 threads, packets in Arm memory, working set in host memory")]
+fn people_read_where_a_program_runs(
+    #[case] threads: u32,
+    #[case] working: MemoryKind,
+    #[case] place: &str,
+) {
+    assert_eq!(NtProgram { threads, working, ..program() }.place(), place);
+}
+
+#[test]
+fn processors_and_memories_are_in_the_order_of_their_way_to_the_network() {
+    assert!(ProcessorKind::ALL.is_sorted() && MemoryKind::ALL.is_sorted());
+    let names = ProcessorKind::ALL.map(ProcessorKind::name);
+    assert_eq!(names, ["DPA", "Arm", "other cores", "host"]);
+    let names = MemoryKind::ALL.map(MemoryKind::name);
+    assert_eq!(names, ["DPA memory", "Arm memory", "host memory"]);
+    for (kind, stored) in ProcessorKind::ALL.into_iter().zip(["dpa", "arm", "other", "host"]) {
+        check(kind, json!(stored));
+    }
+    for (kind, stored) in MemoryKind::ALL.into_iter().zip(["dpa", "arm", "host"]) {
+        check(kind, json!(stored));
+    }
+}
+
+#[test]
+fn what_nobody_measured_is_stored_as_unknown() {
+    let reached = ReachedMemory { memory: MemoryKind::Host, size: None, receive: None };
+    let profile = ProcessorProfile {
+        kind: ProcessorKind::Arm,
+        cores: None,
+        threads: 16,
+        memories: vec![reached],
+    };
+    let memory = json!({"memory": "host", "size": null, "receive": null});
+    let stored = json!({"kind": "arm", "cores": null, "threads": 16, "memories": [memory]});
+    check(profile, stored.clone());
+    let mut more = stored;
+    more["sockets"] = json!(2);
+    let error = serde_json::from_value::<ProcessorProfile>(more).expect_err("a key of no meaning");
+    assert!(error.to_string().contains("unknown field `sockets`"), "{error}");
+}
+
+#[test]
+fn explanations_of_programs_leave_out_what_is_empty() {
+    let explanation = ProgramExplanation {
+        node: NodeId::new("cache").expect("a label"),
+        nt: NtTypeId::new("kv-cache").expect("a label"),
+        chosen: program().place(),
+        guidelines: vec!["few threads".to_owned()],
+        against: Vec::new(),
+        rejected: Vec::new(),
+    };
+    let stored = json!({
+        "node": "cache",
+        "nt": "kv-cache",
+        "chosen": "DPA, 12 threads, packets in Arm memory",
+        "guidelines": ["few threads"],
+        "rejected": [],
+    });
+    check(explanation, stored);
+    let other = OtherCard { model: "sim-16".parse().expect("a model"), reason: "full".to_owned() };
+    check(other, json!({"model": "sim-16", "reason": "full"}));
+}
+
+#[test]
+fn what_a_flow_says_is_stored_only_where_it_says_something() {
+    check(BuildClaims::default(), json!({}));
+    let identity: ChainIdentity = "000000010000000200000003ffffffff".parse().expect("32 digits");
+    assert_eq!(identity.words(), [1, 2, 3, u32::MAX]);
+    let regions = vec![RegionId(3)];
+    let claims = BuildClaims { identity: Some(identity), regions };
+    assert!(!claims.is_empty());
+    let stored = json!({"identity": "000000010000000200000003ffffffff", "regions": [3]});
+    check(claims, stored);
+}
