@@ -174,14 +174,11 @@ impl Limiter {
         taken.map_or(Claim::BEYOND, |taken| taken.claim(now))
     }
 
-    /// A packet was taken from its sender, whatever becomes of it; returns whether it was promised.
-    pub(crate) fn note_taken(&mut self, now: u64, bytes: u32) -> bool {
-        let taken = self.taken.as_mut().filter(|taken| taken.is_ready(now, bytes));
-        let is_promised = taken.is_some();
-        if let Some(taken) = taken {
+    /// A packet was taken from its sender, whatever becomes of it.
+    pub(crate) fn note_taken(&mut self, now: u64, bytes: u32) {
+        if let Some(taken) = self.taken.as_mut().filter(|taken| taken.is_ready(now, bytes)) {
             taken.take(now, bytes);
         }
-        is_promised
     }
 
     /// Puts a packet into the queue; says behind which one.
@@ -300,7 +297,7 @@ mod tests {
         assert_eq!(within(&mut promised(500), 0, 1_500), 4);
         assert_eq!(within(&mut promised(0), 0, 60), 100, "nobody counts");
         let mut taken = promised(500);
-        assert!((0..12).all(|_| taken.note_taken(0, 60)) && !taken.note_taken(0, 60));
+        (0..12).for_each(|_| taken.note_taken(0, 60));
         assert_eq!((taken.may_take(0, 60).due(), taken.claim(0, 60).due()), (None, Some(0)));
     }
 

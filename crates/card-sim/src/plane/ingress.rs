@@ -8,10 +8,10 @@ use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
 use snic_tables::{ClassifierRow, DagRow, DropCause, NONE};
 
-use super::{Claim, Ingress, NIL, Packet, Plane, Rank, Room, SourceSlot};
+use super::{Claim, NIL, Packet, Plane, Rank, Room, SourceSlot};
 use crate::load::LoadMeter;
-use crate::region::{NEVER, Region};
-use crate::shaper::Verdict;
+use crate::region::Region;
+use crate::shaper::{Limiter, Verdict};
 use crate::traffic::{Generator, Header};
 use crate::wheel::Event;
 
@@ -23,14 +23,6 @@ const WAITING_PART: u64 = 3;
 const BEYOND_PART: u64 = 6;
 const DUE_PART: u64 = 4;
 const CALM_PART: u64 = 8;
-
-impl Ingress {
-    /// From when on it takes a packet that is promised, or one that is not.
-    fn free_at(&self, is_promised: bool) -> u64 {
-        let spare = if is_promised { 0 } else { self.spare.free_at() };
-        self.port.free_at().max(spare)
-    }
-}
 
 impl Plane {
     /// Gives a source a place; says which.
@@ -101,40 +93,24 @@ impl Plane {
         if self.sources[source as usize].generation != generation {
             return;
         }
-        let is_first = self.ingress.waiting.is_empty();
-        if is_first && self.ingress.free_at(false) <= self.now {
-            return self.send(source);
+        if self.ingress.port.free_at() > self.now || !self.ingress.waiting.is_empty() {
+            let claim = self.claim(source);
+            self.ingress.waiting.push(source, claim);
+            self.arm_ingress();
+        } else {
+            self.send(source);
         }
-        let claim = self.claim(source);
-        if is_first && self.ingress.free_at(!claim.is_beyond()) <= self.now {
-            return self.send(source);
-        }
-        self.ingress.waiting.push(source, claim);
-        self.plan_ingress();
     }
 
-    /// Plans when the next sender that waits is looked at.
-    fn plan_ingress(&mut self) {
-        if self.ingress.waiting.is_empty() {
-            return;
-        }
-        let at = self.ingress.free_at(self.ingress.waiting.has_promised()).max(self.now);
-        if at < self.ingress.looks_at {
-            self.ingress.looks_at = at;
-            self.wheel.at(at, Event::IngressFree);
+    fn arm_ingress(&mut self) {
+        if !self.ingress.armed && !self.ingress.waiting.is_empty() {
+            self.ingress.armed = true;
+            self.wheel.at(self.ingress.port.free_at(), Event::IngressFree);
         }
     }
 
     pub(super) fn ingress_free(&mut self) {
-        if self.ingress.looks_at != self.now {
-            // Somebody came since who could go earlier.
-            return;
-        }
-        self.ingress.looks_at = NEVER;
-        let has_promised = self.ingress.waiting.has_promised();
-        if self.ingress.free_at(has_promised) > self.now {
-            return self.plan_ingress();
-        }
+        self.ingress.armed = false;
         if let Some(source) = self.ingress.waiting.pop(self.now) {
             self.send(source);
         }
@@ -165,11 +141,10 @@ impl Plane {
         row.filter(|row| row.uid == uid.raw())
     }
 
-    /// Takes a packet from its sender; returns whether it is within its DAG's promise.
-    fn take_from(&mut self, source: u32, bytes: u32) -> bool {
-        let Some(row) = self.row_of(source) else { return false };
-        let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
-        limiter.is_none_or(|limiter| limiter.note_taken(self.now, bytes))
+    /// The token bucket of a sender's DAG.
+    fn limiter_of(&mut self, source: u32) -> Option<&mut Limiter> {
+        let row = self.row_of(source)?;
+        self.limiters.get_mut(usize::from(row.rate_limiter))
     }
 
     /// Puts a source's packet on the wire.
@@ -182,15 +157,14 @@ impl Plane {
             meter.offered(bytes);
         }
         let beats = u64::from(self.timing.beats(bytes));
-        let bits = u64::from(bytes) * 8;
-        self.ingress.port.serve_beats(self.now, bits, beats);
-        if self.options.rate_limits {
-            let is_promised = self.take_from(source, bytes);
-            self.ingress.spare.serve_beats(self.now, bits, beats, is_promised);
+        self.ingress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
+        let now = self.now;
+        if let Some(limiter) = self.limiter_of(source) {
+            limiter.note_taken(now, bytes);
         }
         // Its next packet is among those that wait for the port when that is free.
         self.schedule_source(source, self.ingress.port.free_at());
-        self.plan_ingress();
+        self.arm_ingress();
         let uid = self.classify(source);
         self.arrive(source, sequence, bytes, uid);
     }

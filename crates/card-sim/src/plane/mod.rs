@@ -26,7 +26,6 @@ mod ingress;
 mod outside;
 mod pace;
 mod programs;
-mod spare;
 mod stage;
 mod turns;
 
@@ -52,7 +51,6 @@ use crate::traffic::Generator;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
-use spare::Spare;
 pub(crate) use turns::Claim;
 use turns::{Rank, Turns};
 
@@ -266,12 +264,9 @@ struct SourceSlot {
 #[derive(Debug)]
 struct Ingress {
     port: Meter,
-    /// What promises leave of the port.
-    spare: Spare,
     /// Senders whose next packet waits for the port.
     waiting: Turns,
-    /// When the next of them is looked at; [`NEVER`] where that is not planned.
-    looks_at: u64,
+    armed: bool,
 }
 
 #[derive(Debug)]
@@ -364,9 +359,8 @@ impl Plane {
             sources: Vec::new(),
             ingress: Ingress {
                 port: port(profile.ingress.get()),
-                spare: Spare::of(port(profile.ingress.get())),
                 waiting: Turns::default(),
-                looks_at: NEVER,
+                armed: false,
             },
             egress: Egress { port: port(profile.egress.get()), waiting: Turns::default() },
             limiters: (0..Table::RateLimiter.rows()).map(|_| Limiter::default()).collect(),

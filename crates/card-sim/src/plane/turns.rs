@@ -125,11 +125,6 @@ impl Turns {
         self.by_due.is_empty() && self.beyond.is_empty()
     }
 
-    /// Whether a packet within its promise waits.
-    pub(crate) fn has_promised(&self) -> bool {
-        !self.by_due.is_empty()
-    }
-
     pub(crate) fn push(&mut self, who: u32, Claim { due, turn, .. }: Claim) {
         if due == NEVER {
             return self.beyond.push_back(who);
