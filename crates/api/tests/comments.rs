@@ -54,7 +54,7 @@ fn comments_are_sentences_in_lines_of_100() {
 
 #[test]
 fn quantities_carry_their_unit() {
-    let units = ["_bps", "_bytes", "_cycles", "_hz", "_per_second"];
+    let units = ["_bps", "_bytes", "_cycles", "_hz", "_nanos", "_per_second"];
     for (file, lines) in proto_files() {
         for line in lines {
             for word in ["bandwidth", "latency", "clock"] {
