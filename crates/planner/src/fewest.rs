@@ -109,7 +109,9 @@ pub(crate) fn further_regions(
             }
         }
     }
-    is_exact &= more < MORE_MAX;
+    // A further region does not help an image that was built for another one.
+    let named = view.job.catalogue.named_regions(&view.job.ledger.profile().model);
+    is_exact &= more < MORE_MAX && named == 0;
     view.job.effort.found_a_reason(&finder.effort);
     Some(FurtherRegions { available, more, is_exact })
 }

@@ -15,7 +15,7 @@ use support::exact::{Best, solve};
 use support::random::{NTS, RandomDag, RandomWorld, TENANTS, dags, worlds};
 use support::{World, name, nt_id};
 
-/// The world on a scarce card. All may load all bitstreams, each of which has an NT once; memory is plenty, and so may
+/// The world on a scarce card. All may load all bitstreams into all regions, each of which has an NT once; memory is plenty, and so may
 /// be the packet store.
 fn on_scarce(mut random: RandomWorld, (payload, wide_store): (bool, bool)) -> World {
     for bitstream in &mut random.bitstreams {
@@ -23,6 +23,7 @@ fn on_scarce(mut random: RandomWorld, (payload, wide_store): (bool, bool)) -> Wo
         bitstream.nts.iter_mut().for_each(|nt| *nt %= 3);
         bitstream.nts.retain(|nt| seen.insert(*nt));
         (bitstream.owner, bitstream.other_model, bitstream.user_region) = (0, false, false);
+        bitstream.own.clear();
     }
     for nt in &mut random.nts {
         (nt.memory_mib, nt.gbps) = (0, 4 * nt.gbps);

@@ -71,6 +71,10 @@ impl Services {
         let name = name::dag("name", &request.name).map_err(ApiError::from)?;
         let duration = run_duration(request.duration.as_ref())?;
         let packets = packets(&request)?;
+        if request.rate_bps == 0 {
+            let rule = "0 bit/s; allowed: 1 bit/s to what the card's port takes in";
+            return Err(invalid("rate_bps", rule).into());
+        }
         let view = self.dag(&caller, name.clone()).await?;
         let Some(card) = view.mapping.as_ref().map(|mapping| mapping.card.clone()) else {
             let text = "the DAG has no place on a card, so no packets can pass it; `conditions` \
