@@ -15,8 +15,8 @@ use support::exact::{Best, solve};
 use support::random::{NTS, RandomDag, RandomWorld, TENANTS, dags, worlds};
 use support::{World, name, nt_id};
 
-/// The world on a scarce card. All may load all bitstreams into all regions, each of which has an NT once; memory is plenty, and so may
-/// be the packet store.
+/// The world on a scarce card. All may load all bitstreams, each of which has an NT once, into all regions; memory is
+/// plenty, and so may be the packet store.
 fn on_scarce(mut random: RandomWorld, (payload, wide_store): (bool, bool)) -> World {
     for bitstream in &mut random.bitstreams {
         let mut seen = BTreeSet::new();
