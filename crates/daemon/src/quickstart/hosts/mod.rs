@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use snic_bitstream::catalogue::{Catalogue, SampleDag};
 use snic_card_soft::{CardFolder, PortSpec};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
@@ -29,6 +29,9 @@ const SOCKETS_MAX: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Between two pings while the quick start runs.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the value is read at most until the card answers, and the time between: many settling times of the cache.
+const GETS_MAX: usize = 100;
+const GET_REST: Duration = Duration::from_millis(100);
 
 /// What the firewall lets through: ping, a server at TCP port 8000, memcached.
 const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
@@ -130,6 +133,21 @@ impl Drop for Hosts {
     }
 }
 
+/// Reads the value until the card answers; says how often the server was asked. A cache that was just configured
+/// keeps nothing for its settling time.
+fn gets_until_cached(talk: &mut Talk) -> Result<u32> {
+    for _ in 0..GETS_MAX {
+        let before = talk.requests();
+        let value = talk.get_value().context("get of a value")?;
+        ensure!(value == VALUE, "the value came back changed; this is a bug");
+        if talk.requests() == before {
+            return Ok(before);
+        }
+        talk.rest(GET_REST)?;
+    }
+    bail!("the card did not answer one of {GETS_MAX} gets; this is a bug")
+}
+
 /// Lets the hosts talk, and says what came of it.
 fn tell(talk: &mut Talk) -> Result<String> {
     let pings = talk.pings(5).context("ping")?;
@@ -137,10 +155,7 @@ fn tell(talk: &mut Talk) -> Result<String> {
     let micros = |time: Option<Duration>| time.unwrap_or_default().as_micros();
     let transfer = talk.transfer(4 << 20, 8_000).context("TCP transfer")?;
     let rate = transfer.bytes as f64 * 8.0 / transfer.took.as_secs_f64() / 1e6;
-    let first = talk.get_value().context("get of a value")?;
-    let second = talk.get_value().context("get of a value")?;
-    ensure!(first == VALUE && second == VALUE, "the value came back changed; this is a bug");
-    let asked = talk.requests();
+    let asked = gets_until_cached(talk)?;
     let is_open = talk.opens(8_002)?;
     ensure!(!is_open, "port 8002 was reached past the firewall; this is a bug");
     Ok(format!(
@@ -148,8 +163,8 @@ fn tell(talk: &mut Talk) -> Result<String> {
          \x20 guest 10.77.0.1 -- function 0 -- firewall -> kv-cache -- uplink -- net 10.77.0.2\n\
          ping:      5 of 5 came back, after {} to {} us\n\
          TCP 8000:  {} MiB from guest to net, each byte as it was sent, at {rate:.0} Mbit/s\n\
-         UDP 11211: get greeting = {VALUE:?}, twice; the server was asked {asked} time(s), \
-         the rest the card answered\n\
+         UDP 11211: get greeting = {VALUE:?}, by the server at first (asked: {asked}), then by the card's \
+         cache\n\
          TCP 8002:  no answer, for the firewall drops it\n\
          guest pings net once a second from now on; watch it with\n\
          \x20 snicctl --context acme capture --dag guarded\n\

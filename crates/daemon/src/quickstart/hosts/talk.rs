@@ -209,7 +209,12 @@ impl Talk {
     /// One ping, and a rest.
     pub(super) fn ping_once(&mut self, rest: Duration) -> Result<()> {
         self.ping()?;
-        self.run(rest, |_| Ok(false)).map(|_| ())
+        self.rest(rest)
+    }
+
+    /// Sends nothing new for so long.
+    pub(super) fn rest(&mut self, time: Duration) -> Result<()> {
+        self.run(time, |_| Ok(false)).map(|_| ())
     }
 
     fn connect_to(&mut self, port: u16) -> Result<()> {
