@@ -112,9 +112,9 @@ impl HostState {
         self.is_in_step
     }
 
-    /// It will soon have been in step, or its lease is over.
+    /// It will soon have been in step, or it is lost.
     pub fn is_expected(&self) -> bool {
-        !self.is_in_step && self.liveness == Liveness::Alive
+        !self.is_in_step && self.liveness != Liveness::Lost
     }
 
     /// The number of the next order.

@@ -53,13 +53,17 @@ struct Fleet {
 impl Fleet {
     /// Hosts with a card each, in two zones; tenants acme and beta with room for 10 DAGs.
     fn new(hosts: usize) -> Self {
+        Self::with(hosts, FleetSettings::default())
+    }
+
+    fn with(hosts: usize, settings: FleetSettings) -> Self {
         let mut etcd = EtcdModel::new();
         let (key, value, lease) = (KEY.to_owned(), vec![], None);
         let operations = vec![Operation::Put { key, value, lease }];
         let put = Request::Commit(Transaction { compares: vec![], operations });
         let answer = etcd.ask(Duration::ZERO, &put);
         let Ok(Answer::Committed(created)) = answer else { panic!("{answer:?}") };
-        let replica = Replica::new(FleetSettings::default());
+        let replica = Replica::new(settings);
         let (agents, replies) = (BTreeMap::new(), BTreeMap::new());
         let (later, weights) = (Vec::new(), BTreeMap::new());
         let mut fleet = Self {
@@ -804,6 +808,22 @@ fn a_new_leader_waits_for_its_hosts_before_it_refuses() {
         let reply = fleet.replies.remove(&created).expect("it was answered");
         assert_eq!(reply.is_ok(), is_heard, "{reply:?}");
     }
+}
+
+/// Hosts with a short lease are suspected before they are linked to a new leader: a request waits for them too.
+#[test]
+fn a_request_waits_for_hosts_that_are_suspected() {
+    let (lease, confirm) = (Duration::from_secs(2), Duration::from_secs(5));
+    let mut fleet = Fleet::with(2, FleetSettings { lease, confirm, ..FleetSettings::default() });
+    let linked = std::mem::take(&mut fleet.agents);
+    fleet.elect_again();
+    (0..4).for_each(|_| fleet.pass(Duration::from_secs(1)));
+    let created = fleet.begin(&tenant("acme"), FleetCommand::CreateDag(new("acme", "a", 100)));
+    assert_eq!(fleet.replies.get(&created), None, "both are suspected and not lost");
+    fleet.agents = linked;
+    (0..3).for_each(|_| fleet.pass(Duration::from_secs(1)));
+    let reply = fleet.replies.remove(&created).expect("it was answered");
+    assert!(reply.is_ok(), "{reply:?}");
 }
 
 /// A rack is emptied some DAGs at a time; those whose machines are there stay, and are named.

@@ -20,8 +20,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a replica may be silent before it is asked whether it lives; without that, a link that was cut off would
 /// never end.
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
-/// First pause before a replica is tried again, and the longest one.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// First pause before a replica is tried again, and the longest one; jitter makes each up to twice as long. A host that
+/// has tried in vain since a leader was lost is with the next one well before its lease of (by default) 10 s is over.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(1_500));
 /// Reports that wait to be sent. One that finds no room is dropped: reports may be lost.
 const REPORTS_MAX: usize = 256;
 /// Largest order or report.

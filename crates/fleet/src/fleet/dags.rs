@@ -211,7 +211,7 @@ impl Fleet {
     }
 
     /// Whether the same may be done soon: images are on their way to hosts, or hosts have not been in step with this
-    /// leader yet, and their leases are not over, as after each election.
+    /// leader yet and are not lost, as after each election.
     pub fn may_pass(&self, denied: &Denied) -> bool {
         denied.no_place().is_some_and(|refused| {
             refused.waits_for_images()

@@ -51,6 +51,8 @@ impl Host {
     pub fn new(device: &str, address: &str) -> Self {
         let host = Self { namespace: format!("snic-{device}") };
         let name = &host.namespace;
+        // One that a killed run has left is of no use to anybody.
+        let _ = Command::new("ip").args(["netns", "del", name]).output();
         run("ip", &format!("netns add {name}"));
         run("ip", &format!("link set {device} netns {name}"));
         run("ip", &format!("-n {name} address add {address} dev {device}"));
