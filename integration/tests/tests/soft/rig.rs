@@ -229,6 +229,9 @@ pub struct Pings {
 }
 
 impl Pings {
+    /// How long a reply may take.
+    const ON_THEIR_WAY: Duration = Duration::from_millis(100);
+
     pub fn start(from: &Host, to: &str) -> Self {
         let line = format!("ping -i 0.005 -W 2 {to}");
         let mut child = from.command(&line).spawn().expect("ping starts");
@@ -238,8 +241,10 @@ impl Pings {
         Self { child, said }
     }
 
-    /// Stops it, and says how many were answered. All were, in order; only the last one may be on its way.
+    /// Stops it a little later, and says how many were answered. All were, in order; only the last few may be on their
+    /// way, where the machine is busy.
     pub fn all_came_back(mut self) -> u64 {
+        std::thread::sleep(2 * Self::ON_THEIR_WAY);
         interrupt(&self.child);
         self.child.wait().expect("it was started");
         let said = self.said.join().expect("it reads lines");
@@ -255,7 +260,8 @@ impl Pings {
         let sent = summary.and_then(|line| line.split(' ').next()).map(number);
         let sent = sent.expect("it ends with a summary");
         let came = answered.len() as u64;
-        assert!(came + 1 >= sent, "{came} of {sent}: {:?}", said.last());
+        let on_their_way = Self::ON_THEIR_WAY.as_millis() as u64 / 5;
+        assert!(came + on_their_way >= sent, "{came} of {sent}: {:?}", said.last());
         came
     }
 }
@@ -290,7 +296,16 @@ pub fn start_server(host: &Host, port: u16) -> Ending {
 
 /// A server's reply; `None` if it is not reached.
 pub fn fetch(host: &Host, url: &str) -> Option<String> {
-    let output = host.run(&format!("curl -s --max-time 2 {url}"));
+    fetch_within(host, url, 20)
+}
+
+/// Whether a server cannot be reached.
+pub fn is_shut(host: &Host, url: &str) -> bool {
+    fetch_within(host, url, 2).is_none()
+}
+
+fn fetch_within(host: &Host, url: &str, seconds: u32) -> Option<String> {
+    let output = host.run(&format!("curl -s --max-time {seconds} {url}"));
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
