@@ -85,6 +85,12 @@ impl Promise {
             && self.packets.as_ref().is_none_or(|(bucket, each)| bucket.is_ready(now, *each))
     }
 
+    /// From when on it is ready if nothing is taken until then.
+    fn ready_at(&self, bytes: u32) -> u64 {
+        let packets = self.packets.as_ref().map_or(0, |(bucket, each)| bucket.ready_at(*each));
+        self.bits.ready_at(u64::from(bytes) * 8).max(packets)
+    }
+
     fn give_back(&mut self, bytes: u32) {
         self.bits.give_back(u64::from(bytes) * 8);
         if let Some((bucket, each)) = &mut self.packets {
@@ -174,11 +180,20 @@ impl Limiter {
         taken.map_or(Claim::BEYOND, |taken| taken.claim(now))
     }
 
-    /// A packet was taken from its sender, whatever becomes of it.
-    pub(crate) fn note_taken(&mut self, now: u64, bytes: u32) {
-        if let Some(taken) = self.taken.as_mut().filter(|taken| taken.is_ready(now, bytes)) {
+    /// From when on a packet of this many bytes that is taken from its sender is promised, if none is taken before;
+    /// `None` never.
+    pub(crate) fn promised_at(&self, bytes: u32) -> Option<u64> {
+        self.taken.as_ref().map(|taken| taken.ready_at(bytes))
+    }
+
+    /// A packet was taken from its sender, whatever becomes of it; returns whether it was promised.
+    pub(crate) fn note_taken(&mut self, now: u64, bytes: u32) -> bool {
+        let taken = self.taken.as_mut().filter(|taken| taken.is_ready(now, bytes));
+        let is_promised = taken.is_some();
+        if let Some(taken) = taken {
             taken.take(now, bytes);
         }
+        is_promised
     }
 
     /// Puts a packet into the queue; says behind which one.
@@ -297,7 +312,7 @@ mod tests {
         assert_eq!(within(&mut promised(500), 0, 1_500), 4);
         assert_eq!(within(&mut promised(0), 0, 60), 100, "nobody counts");
         let mut taken = promised(500);
-        (0..12).for_each(|_| taken.note_taken(0, 60));
+        assert!((0..12).all(|_| taken.note_taken(0, 60)) && !taken.note_taken(0, 60));
         assert_eq!((taken.may_take(0, 60).due(), taken.claim(0, 60).due()), (None, Some(0)));
     }
 

@@ -156,7 +156,13 @@ impl Meter {
     /// The same for a port, which takes at least `beats` cycles whatever its rate.
     #[inline]
     pub(crate) fn serve_beats(&mut self, now: u64, bits: u64, beats: u64) -> Served {
-        self.serve_work(now, self.rate.work(bits).max(beats * self.rate.parts()))
+        self.serve_work(now, self.beats_work(bits, beats))
+    }
+
+    /// What it works for that.
+    #[inline]
+    pub(crate) fn beats_work(&self, bits: u64, beats: u64) -> u64 {
+        self.rate.work(bits).max(beats * self.rate.parts())
     }
 
     /// The same for work that was computed by hand.

@@ -24,6 +24,13 @@ pub(crate) enum Event {
     },
     /// The ingress port is free for the source that waits longest.
     IngressFree,
+    /// A source that waits with a packet beyond its promise claims again.
+    Claim {
+        /// Which source.
+        source: u32,
+        /// Its generation, so that an event of a source that was detached is none.
+        generation: u16,
+    },
     /// The first packet that waits at a token bucket may pass.
     Release {
         /// Which bucket.

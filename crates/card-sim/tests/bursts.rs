@@ -322,3 +322,59 @@ fn a_dag_that_sends_too_much_claims_its_promise_in_packets_too() {
         "{beside} cycles, {alone} alone, {served} Gbit/s"
     );
 }
+
+/// An ingress of which 96 % are promised: 40 to DAG 1, whose packets come at random times, and the rest to two greedy ones,
+/// which send `times` as much, the first of them from so many senders. The p99 of DAG 1 from when its sender has a packet,
+/// in cycles, and what came in of the greedy ones as part of their promises.
+fn random_at_a_full_ingress(sizes: &[Sizes; 3], times: u64, senders: u64) -> (u64, [f64; 2]) {
+    let mut rig = Rig::new();
+    let ingress = rig.card.profile().ingress.get();
+    let percent = |percent: u64| Bandwidth::from_bps(ingress / 100 * percent);
+    for (row, region, promised) in [(1, 0, 40), (2, 1, 40), (3, 2, 16)] {
+        rig.load(region, &[(20, 200)]);
+        rig.dag(row, &[&[&[(region, 1, 1)]]]);
+        promise(&mut rig, row, 200, percent(promised));
+    }
+    let [random, many, one] = sizes.clone();
+    let random = TrafficSource::of_dag(uid(1), percent(36), random);
+    rig.card.attach(random.poisson()).expect("valid");
+    for _ in 0..senders {
+        let each = Bandwidth::from_bps(percent(40).get() * times / senders);
+        let source = TrafficSource::of_dag(uid(2), each, many.clone());
+        rig.card.attach(source).expect("valid");
+    }
+    let source = TrafficSource::of_dag(uid(3), percent(16 * times), one);
+    rig.card.attach(source).expect("valid");
+    rig.card.run_for(500_000);
+    rig.card.take_measurements();
+    rig.card.run_for(2_000_000);
+    rig.check();
+    let measured = rig.card.take_measurements();
+    let dag = |row| measured.dag(row).expect("it sends");
+    let part = |(row, promised)| dag(row).intended.gbps_f64() / percent(promised).gbps_f64();
+    (dag(1).delay.p99, [(2, 40), (3, 16)].map(part))
+}
+
+/// Nobody who keeps to its promise waits for those who do not; these have what they were promised, and of the rest each
+/// sender has its turn, however many a DAG has.
+#[test]
+fn a_full_ingress_serves_promises_first_and_the_rest_in_turns() {
+    // All of them fill whole beats.
+    let sizes = [256, 640, 1_472].map(Sizes::Fixed);
+    let (calm, _) = random_at_a_full_ingress(&sizes, 1, 1);
+    for senders in [1, 16] {
+        let (beside, parts) = random_at_a_full_ingress(&sizes, 10, senders);
+        let most = (calm * 11 / 10).max(calm + cycles(1_472, 128));
+        assert!(beside <= most, "{beside} cycles beside {senders} senders, {calm} without");
+        assert!(parts.iter().all(|part| *part > 1.02), "they have {parts:?} of their promises");
+    }
+}
+
+/// What is promised takes all of the port's beats, for packets do not fill their last ones. As often as a packet beyond its
+/// promise waits, the promise grows: it goes as one that is promised then.
+#[test]
+fn who_sends_too_much_has_its_promise_of_an_ingress_that_is_never_free() {
+    let sizes = [Sizes::imix(), Sizes::Fixed(594), Sizes::imix()];
+    let (_, parts) = random_at_a_full_ingress(&sizes, 10, 1);
+    assert!(parts.iter().all(|part| *part > 0.998), "they have {parts:?} of their promises");
+}

@@ -8,10 +8,10 @@ use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
 use snic_tables::{ClassifierRow, DagRow, DropCause, NONE};
 
-use super::{Claim, NIL, Packet, Plane, Rank, Room, SourceSlot};
+use super::{Claim, Ingress, NIL, Packet, Plane, Rank, Room, SourceSlot};
 use crate::load::LoadMeter;
-use crate::region::Region;
-use crate::shaper::{Limiter, Verdict};
+use crate::region::{NEVER, Region};
+use crate::shaper::Verdict;
 use crate::traffic::{Generator, Header};
 use crate::wheel::Event;
 
@@ -24,11 +24,19 @@ const BEYOND_PART: u64 = 6;
 const DUE_PART: u64 = 4;
 const CALM_PART: u64 = 8;
 
+impl Ingress {
+    /// From when on it takes a packet that is promised, or one that is not.
+    fn free_at(&self, is_promised: bool) -> u64 {
+        let spare = if is_promised { 0 } else { self.spare.free_at() };
+        self.port.free_at().max(spare)
+    }
+}
+
 impl Plane {
     /// Gives a source a place; says which.
     pub(crate) fn attach(&mut self, generator: Generator) -> u32 {
         let generator = Some(Box::new(generator));
-        self.sources.push(SourceSlot { generation: 0, generator, meter: None });
+        self.sources.push(SourceSlot::new(generator));
         let source = self.sources.len() as u32 - 1;
         self.schedule_source(source, self.now);
         source
@@ -43,7 +51,7 @@ impl Plane {
         };
         let source = self.sources.iter().position(is_over);
         let source = source.unwrap_or_else(|| {
-            self.sources.push(SourceSlot { generation: 0, generator: None, meter: None });
+            self.sources.push(SourceSlot::new(None));
             self.sources.len() - 1
         });
         let slot = &mut self.sources[source];
@@ -60,7 +68,7 @@ impl Plane {
                 continue;
             };
             generator.not_before(until);
-            slot.generation = slot.generation.wrapping_add(1);
+            slot.begin_generation();
             self.ingress.waiting.remove(source);
             self.schedule_source(source, until);
         }
@@ -74,7 +82,7 @@ impl Plane {
     /// Takes a source away; says how many packets it sent, if it was there.
     pub(crate) fn detach(&mut self, source: u32) -> Option<u64> {
         let slot = self.sources.get_mut(source as usize)?;
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.begin_generation();
         let sent = slot.generator.take()?.sent;
         self.ingress.waiting.remove(source);
         Some(sent)
@@ -93,26 +101,78 @@ impl Plane {
         if self.sources[source as usize].generation != generation {
             return;
         }
-        if self.ingress.port.free_at() > self.now || !self.ingress.waiting.is_empty() {
-            let claim = self.claim(source);
-            self.ingress.waiting.push(source, claim);
-            self.arm_ingress();
-        } else {
-            self.send(source);
+        let is_first = self.ingress.waiting.is_empty();
+        if is_first && self.ingress.free_at(false) <= self.now {
+            return self.send(source);
+        }
+        let claim = self.claim(source);
+        if is_first && self.ingress.free_at(!claim.is_beyond()) <= self.now {
+            return self.send(source);
+        }
+        self.wait(source, claim);
+        self.plan_ingress();
+    }
+
+    /// A sender waits for the port. Where its packet is beyond the promise, it claims again when that has grown.
+    fn wait(&mut self, source: u32, claim: Claim) {
+        if !claim.is_beyond() {
+            return self.ingress.waiting.push(source, claim);
+        }
+        let at = self.promised_at(source);
+        let slot = &mut self.sources[source as usize];
+        let waiting = &mut self.ingress.waiting;
+        let place = *slot.place_beyond.get_or_insert_with(|| waiting.place());
+        waiting.push_beyond(source, place);
+        if let Some(at) = at.filter(|at| *at < slot.claims_at) {
+            slot.claims_at = at;
+            self.wheel.at(at, Event::Claim { source, generation: slot.generation });
         }
     }
 
-    fn arm_ingress(&mut self) {
-        if !self.ingress.armed && !self.ingress.waiting.is_empty() {
-            self.ingress.armed = true;
-            self.wheel.at(self.ingress.port.free_at(), Event::IngressFree);
+    /// A sender that waits with a packet beyond its promise claims again.
+    pub(super) fn claim_again(&mut self, source: u32, generation: u16) {
+        let slot = &mut self.sources[source as usize];
+        if slot.generation != generation || slot.claims_at != self.now {
+            return;
+        }
+        slot.claims_at = NEVER;
+        let place = slot.place_beyond;
+        if place.is_some_and(|place| self.ingress.waiting.take_beyond(source, place)) {
+            let claim = self.claim(source);
+            self.wait(source, claim);
+            self.plan_ingress();
+        }
+    }
+
+    /// Plans when the next sender that waits is looked at.
+    fn plan_ingress(&mut self) {
+        if self.ingress.waiting.is_empty() {
+            return;
+        }
+        let at = self.ingress.free_at(self.ingress.waiting.has_promised()).max(self.now);
+        if at < self.ingress.looks_at {
+            self.ingress.looks_at = at;
+            self.wheel.at(at, Event::IngressFree);
         }
     }
 
     pub(super) fn ingress_free(&mut self) {
-        self.ingress.armed = false;
-        if let Some(source) = self.ingress.waiting.pop(self.now) {
-            self.send(source);
+        if self.ingress.looks_at != self.now {
+            // Somebody came since who could go earlier.
+            return;
+        }
+        self.ingress.looks_at = NEVER;
+        loop {
+            let has_promised = self.ingress.waiting.has_promised();
+            if self.ingress.free_at(has_promised) > self.now {
+                return self.plan_ingress();
+            }
+            let Some(source) = self.ingress.waiting.pop(self.now) else { return };
+            // Another sender of its DAG may have used the promise up since.
+            if !has_promised || !self.claim(source).is_beyond() {
+                return self.send(source);
+            }
+            self.wait(source, Claim::BEYOND);
         }
     }
 
@@ -129,6 +189,15 @@ impl Plane {
         limiter.map_or(Claim::EQUAL, |limiter| limiter.may_take(now, largest))
     }
 
+    /// When a sender's next packet is within its DAG's promise, if no other sender of that comes first.
+    fn promised_at(&mut self, source: u32) -> Option<u64> {
+        let generator = self.sources[source as usize].generator.as_ref();
+        let largest = generator.map_or(0, |generator| generator.largest());
+        let row = self.row_of(source)?;
+        let limiter = self.limiters.get(usize::from(row.rate_limiter))?;
+        limiter.promised_at(largest).map(|at| at.max(self.now + 1))
+    }
+
     /// The row of a sender's DAG.
     fn row_of(&mut self, source: u32) -> Option<DagRow> {
         let uid = self.classify(source)?;
@@ -141,10 +210,11 @@ impl Plane {
         row.filter(|row| row.uid == uid.raw())
     }
 
-    /// The token bucket of a sender's DAG.
-    fn limiter_of(&mut self, source: u32) -> Option<&mut Limiter> {
-        let row = self.row_of(source)?;
-        self.limiters.get_mut(usize::from(row.rate_limiter))
+    /// Takes a packet from its sender; returns whether it is within its DAG's promise.
+    fn take_from(&mut self, source: u32, bytes: u32) -> bool {
+        let Some(row) = self.row_of(source) else { return false };
+        let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
+        limiter.is_none_or(|limiter| limiter.note_taken(self.now, bytes))
     }
 
     /// Puts a source's packet on the wire.
@@ -157,14 +227,18 @@ impl Plane {
             meter.offered(bytes);
         }
         let beats = u64::from(self.timing.beats(bytes));
-        self.ingress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
-        let now = self.now;
-        if let Some(limiter) = self.limiter_of(source) {
-            limiter.note_taken(now, bytes);
+        let bits = u64::from(bytes) * 8;
+        self.ingress.port.serve_beats(self.now, bits, beats);
+        if self.options.rate_limits {
+            let is_promised = self.take_from(source, bytes);
+            if !is_promised {
+                self.sources[source as usize].place_beyond = None;
+            }
+            self.ingress.spare.serve_beats(self.now, bits, beats, is_promised);
         }
         // Its next packet is among those that wait for the port when that is free.
         self.schedule_source(source, self.ingress.port.free_at());
-        self.arm_ingress();
+        self.plan_ingress();
         let uid = self.classify(source);
         self.arrive(source, sequence, bytes, uid);
     }

@@ -26,6 +26,7 @@ mod ingress;
 mod outside;
 mod pace;
 mod programs;
+mod spare;
 mod stage;
 mod turns;
 
@@ -51,6 +52,7 @@ use crate::traffic::Generator;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
+use spare::Spare;
 pub(crate) use turns::Claim;
 use turns::{Rank, Turns};
 
@@ -259,14 +261,34 @@ struct SourceSlot {
     generator: Option<Box<Generator>>,
     /// Where somebody counts what becomes of its packets. Its place is used again when they have ended.
     meter: Option<Box<LoadMeter>>,
+    /// When it claims again while it waits with a packet beyond its promise; [`NEVER`] where that is not planned.
+    claims_at: u64,
+    /// Its place among those that wait with such packets, until one of its own has gone: those that are promised
+    /// meanwhile do not cost it its turn.
+    place_beyond: Option<u64>,
+}
+
+impl SourceSlot {
+    const fn new(generator: Option<Box<Generator>>) -> Self {
+        Self { generation: 0, generator, meter: None, claims_at: NEVER, place_beyond: None }
+    }
+
+    /// Whatever was planned for it is void.
+    const fn begin_generation(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        (self.claims_at, self.place_beyond) = (NEVER, None);
+    }
 }
 
 #[derive(Debug)]
 struct Ingress {
     port: Meter,
+    /// What promises leave of the port.
+    spare: Spare,
     /// Senders whose next packet waits for the port.
     waiting: Turns,
-    armed: bool,
+    /// When the next of them is looked at; [`NEVER`] where that is not planned.
+    looks_at: u64,
 }
 
 #[derive(Debug)]
@@ -359,8 +381,9 @@ impl Plane {
             sources: Vec::new(),
             ingress: Ingress {
                 port: port(profile.ingress.get()),
+                spare: Spare::of(port(profile.ingress.get())),
                 waiting: Turns::default(),
-                armed: false,
+                looks_at: NEVER,
             },
             egress: Egress { port: port(profile.egress.get()), waiting: Turns::default() },
             limiters: (0..Table::RateLimiter.rows()).map(|_| Limiter::default()).collect(),
@@ -430,6 +453,7 @@ impl Plane {
             match event {
                 Event::Emit { source, generation } => self.emit(source, generation),
                 Event::IngressFree => self.ingress_free(),
+                Event::Claim { source, generation } => self.claim_again(source, generation),
                 Event::Release { limiter, generation } => self.release(limiter, generation),
                 Event::Dispatch { copy } => self.dispatch(copy),
                 Event::Reach { copy } => self.reach(copy),

@@ -6,7 +6,7 @@
 //! bursts of others pass. Last comes what is beyond a promise, in the order of arrival. So a burst
 //! waits for itself and for nobody else, and nobody waits for those who always burst.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use crate::region::NEVER;
 
@@ -116,7 +116,8 @@ pub(crate) struct Turns {
     by_due: BTreeSet<(u64, u64, u32, u64)>,
     /// The same, by turn: turn, arrival, who, and its due time.
     by_turn: BTreeSet<(u64, u64, u32, u64)>,
-    beyond: VecDeque<u32>,
+    /// Arrival, and who.
+    beyond: BTreeSet<(u64, u32)>,
     came: u64,
 }
 
@@ -125,18 +126,39 @@ impl Turns {
         self.by_due.is_empty() && self.beyond.is_empty()
     }
 
+    /// Whether a packet within its promise waits.
+    pub(crate) fn has_promised(&self) -> bool {
+        !self.by_due.is_empty()
+    }
+
     pub(crate) fn push(&mut self, who: u32, Claim { due, turn, .. }: Claim) {
-        if due == NEVER {
-            return self.beyond.push_back(who);
-        }
         self.came += 1;
+        if due == NEVER {
+            return self.push_beyond(who, self.came);
+        }
         self.by_due.insert((due, self.came, who, turn));
         self.by_turn.insert((turn, self.came, who, due));
     }
 
+    /// A place for one who is to wait with a packet beyond its promise.
+    pub(crate) const fn place(&mut self) -> u64 {
+        self.came += 1;
+        self.came
+    }
+
+    /// Waits with a packet beyond its promise, at this place. O(log of those that do).
+    pub(crate) fn push_beyond(&mut self, who: u32, place: u64) {
+        self.beyond.insert((place, who));
+    }
+
+    /// Takes out who waits so; `false` where it does not. O(log of those that do).
+    pub(crate) fn take_beyond(&mut self, who: u32, place: u64) -> bool {
+        self.beyond.remove(&(place, who))
+    }
+
     pub(crate) fn pop(&mut self, now: u64) -> Option<u32> {
         let Some(&(due, came, who, turn)) = self.by_due.first() else {
-            return self.beyond.pop_front();
+            return self.beyond.pop_first().map(|(_, who)| who);
         };
         if due <= now + LEAD_CYCLES {
             self.by_due.pop_first();
@@ -151,7 +173,7 @@ impl Turns {
     pub(crate) fn remove(&mut self, who: u32) {
         self.by_due.retain(|(_, _, waiting, _)| *waiting != who);
         self.by_turn.retain(|(_, _, waiting, _)| *waiting != who);
-        self.beyond.retain(|waiting| *waiting != who);
+        self.beyond.retain(|(_, waiting)| *waiting != who);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sets of DAGs from a seed, as many as a card admits.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use snic_card_sim::{Measurements, Sizes, TrafficSource};
@@ -25,17 +25,18 @@ pub fn seeds() -> Range<u64> {
 }
 
 /// What a function gives for each seed, in their order; all processors are at work.
-pub fn for_all<T: Send>(seeds: Range<u64>, of: impl Fn(u64) -> T + Sync) -> Vec<(u64, T)> {
-    let next = AtomicU64::new(seeds.start);
+pub fn for_all<T: Send>(
+    seeds: impl IntoIterator<Item = u64>,
+    of: impl Fn(u64) -> T + Sync,
+) -> Vec<(u64, T)> {
+    let seeds: Vec<u64> = seeds.into_iter().collect();
+    let next = AtomicUsize::new(0);
     let worker = || {
         let mut done = Vec::new();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if !seeds.contains(&seed) {
-                return done;
-            }
-            done.push((seed, of(seed)));
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            done.push((*seed, of(*seed)));
         }
+        done
     };
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut all: Vec<(u64, T)> = std::thread::scope(|scope| {

@@ -130,11 +130,10 @@ fn packets_of_a_dag_that_is_gone_wait_for_those_of_promises() {
     assert!(p99[1] <= (p99[0] * 1.1).max(p99[0] + packet), "{p99:?} ns, {packet} ns a packet");
 }
 
-/// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
-#[test]
-fn conforming_dags_are_served_beside_others_sending_ten_times_their_promise() {
+/// Judges all and prints what is not good.
+fn all_are_good(seeds: impl IntoIterator<Item = u64>) {
     let (mut failed, mut polite, mut verdicts) = (Vec::new(), 0, [0; 2]);
-    for (seed, judged) in for_all(seeds(), judge) {
+    for (seed, judged) in for_all(seeds, judge) {
         polite += judged.polite;
         for (verdict, text) in &judged.others {
             println!("SNIC_SEED={seed}: {verdict:?}: {text}");
@@ -149,4 +148,19 @@ fn conforming_dags_are_served_beside_others_sending_ten_times_their_promise() {
         "{polite} DAGs beside greedy ones: {slower} with a p99 over the goal, {broken} not served"
     );
     assert!(polite > 0 && failed.is_empty(), "promises were broken with seeds {failed:?}");
+}
+
+/// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
+#[test]
+fn conforming_dags_are_served_beside_others_sending_ten_times_their_promise() {
+    all_are_good(seeds());
+}
+
+/// Sets of the long run that missed the goal: while packets beyond promises took the time of the ingress that is promised
+/// to nobody, each packet that was due waited for one; while they claimed only when they came, those that were promised
+/// came in bursts; and while equal instances got as many packets and not as many bytes each, one of them had more than it
+/// serves for as long as large packets came its way.
+#[test]
+fn sets_with_a_full_ingress_are_served_beside_others_sending_ten_times_their_promise() {
+    all_are_good([168, 185, 198, 889]);
 }
