@@ -1,26 +1,23 @@
-//! Which instance of a virtual chain gets a packet (SuperNIC, 4.4): one after the other, and where
-//! the instances have different shares, by bytes.
+//! Which instance of a virtual chain gets a packet (SuperNIC, 4.4): one after the other, as far as packets are alike.
 //!
-//! With shares, each instance is owed its part of every packet's bytes, and the one that is owed
-//! most gets the packet. What is owed never grows beyond one packet for each instance.
+//! Each instance is owed its part of every packet's bytes, and the one that is owed most gets the packet; ties go to the
+//! first row. What is owed never grows beyond one packet for each instance. By packets alone one of two equal instances
+//! would get all the large ones where large and small ones alternate, as data and acknowledgements do, and more than it
+//! serves.
 
 use snic_tables::{ChainRow, DropCause, InstanceRow, RowKey, Steering, Table};
 
 use crate::decoded::Decoded;
 
-/// What the scheduler remembers of chains and instances, by row.
+/// What the scheduler remembers of instances, by row.
 #[derive(Debug)]
 pub(crate) struct InstanceSelector {
-    cursors: Box<[u16]>,
     owed: Box<[i64]>,
 }
 
 impl Default for InstanceSelector {
     fn default() -> Self {
-        Self {
-            cursors: vec![0; Table::Chain.rows()].into(),
-            owed: vec![0; Table::Instance.rows()].into(),
-        }
+        Self { owed: vec![0; Table::Instance.rows()].into() }
     }
 }
 
@@ -58,16 +55,7 @@ impl InstanceSelector {
         }
         let weight = |at: usize| rows.instances[at].as_ref().map_or(0, weight);
         let first = all.clone().next().ok_or(DropCause::NoInstance)?;
-        let chosen = if all.len() == 1 {
-            first
-        } else if all.clone().all(|at| weight(at) == weight(first)) {
-            let cursor = &mut self.cursors[usize::from(chain)];
-            let turn = usize::from(*cursor) % all.len();
-            *cursor = (turn + 1) as u16;
-            first + turn
-        } else {
-            self.most_owed(all, bytes, weight)
-        };
+        let chosen = if all.len() == 1 { first } else { self.most_owed(all, bytes, weight) };
         if weight(chosen) == 0 { Err(DropCause::NoInstance) } else { Ok(chosen as u16) }
     }
 
@@ -139,13 +127,24 @@ mod tests {
     }
 
     #[test]
-    fn equal_weights_take_turns_whatever_the_sizes() {
+    fn equal_weights_take_turns_where_packets_are_equal() {
         let rows = rows(&[7, 7, 7]);
         let mut spread = InstanceSelector::default();
-        let chosen: Vec<_> = [64, 1_500, 64, 9_216, 64, 64]
-            .map(|bytes| spread.choose(&rows, 5, bytes, idle).expect("an instance"))
-            .into();
+        let chosen: Vec<_> =
+            [594; 6].map(|bytes| spread.choose(&rows, 5, bytes, idle).expect("an instance")).into();
         assert_eq!(chosen, [10, 11, 12, 10, 11, 12]);
+    }
+
+    #[test]
+    fn packets_that_alternate_are_spread_by_their_bytes() {
+        let rows = rows(&[7, 7]);
+        let mut spread = InstanceSelector::default();
+        let mut bytes = [0; 2];
+        for size in [64, 1_500].repeat(100) {
+            let at = spread.choose(&rows, 5, size, idle).expect("an instance");
+            bytes[usize::from(at) - 10] += size;
+        }
+        assert!(bytes[0].abs_diff(bytes[1]) <= 1_500, "{bytes:?}");
     }
 
     #[test]
@@ -204,7 +203,6 @@ mod tests {
             }
             let total: f64 = sizes.iter().map(|&size| f64::from(size)).sum();
             let sum: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
-            prop_assume!(weights.iter().any(|weight| *weight != weights[0]));
             for (&got, &weight) in bytes.iter().zip(&weights) {
                 let due = total * f64::from(weight) / sum;
                 let slack = 1_518.0 * weights.len() as f64;

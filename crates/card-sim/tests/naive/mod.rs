@@ -183,7 +183,6 @@ pub struct NaiveCard<'a> {
     progress: Vec<Progress>,
     copies: Vec<Copy>,
     queues: BTreeMap<WayId, VecDeque<usize>>,
-    turn: BTreeMap<(usize, usize, usize), usize>,
     owed: BTreeMap<WayId, i128>,
     ingress: Unit,
     egress: Unit,
@@ -229,7 +228,6 @@ impl<'a> NaiveCard<'a> {
             progress: packets.iter().map(|_| Progress::default()).collect(),
             copies: Vec::new(),
             queues: BTreeMap::new(),
-            turn: BTreeMap::new(),
             owed: BTreeMap::new(),
             ingress: unit(setup.profile.ingress.get()),
             egress: unit(setup.profile.egress.get()),
@@ -386,11 +384,6 @@ impl<'a> NaiveCard<'a> {
         if self.setup.least_loaded {
             let bits = |way: &usize| self.regions[usize::from(ways[*way].0)].bits;
             return (0..ways.len()).min_by_key(bits).expect("a branch has a way");
-        }
-        if ways.iter().all(|(.., weight)| *weight == ways[0].2) {
-            let turn = self.turn.entry(branch).or_default();
-            *turn += 1;
-            return (*turn - 1) % ways.len();
         }
         let bytes = i128::from(self.packets[packet].bytes);
         let mut all = 0;

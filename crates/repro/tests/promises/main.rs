@@ -14,7 +14,7 @@ use std::time::Duration;
 use sets::{Set, for_all, seeds, words};
 use snic_card_sim::{DagMeasurement, PlaneOptions, Sizes, TrafficSource};
 use snic_controller::{ControllerSettings, DagView};
-use snic_domain::{Bandwidth, DagSpec, NtTypeId, PacketSizes, RegionPass};
+use snic_domain::{Bandwidth, DagSpec, NtTypeId, PacketSize, PacketSizes, RegionPass};
 use snic_repro::{NtSequence, Parameters, Setup, Testbed};
 
 const STEP: Duration = Duration::from_micros(100);
@@ -151,6 +151,29 @@ fn a_reversed_chain_is_served_and_its_neighbour_too() {
 #[test]
 fn a_reversed_chain_that_fills_the_ingress_is_served_and_its_neighbour_too() {
     a_reversed_chain_beside_a_neighbour(85);
+}
+
+/// Data and acknowledgements alternate, and two instances of an NT share them: each gets as much as it was promised for.
+#[test]
+fn packets_that_alternate_are_served_by_two_instances_as_promised() {
+    let sizes = [64, 1_500];
+    let mut testbed = testbed_of(&[&["aes"]], 2);
+    testbed.tenant("alternates", 1).expect("a tenant");
+    let mut spec = chain_of(&["aes"], 45);
+    let each = sizes.map(|bytes| PacketSize { bytes, weight: 1 });
+    spec.packet_sizes = PacketSizes::new(each.to_vec());
+    let dag = testbed.dag("alternates", "web", spec.clone()).expect("it fits");
+    let placed = dag.mapping.expect("it is placed");
+    assert_eq!(placed.chains().map(|chain| chain.instances.len()).collect::<Vec<_>>(), [2]);
+    let source = TrafficSource::of_dag(dag.uid, spec.bandwidth, Sizes::InOrder(sizes.into()));
+    testbed.send(source).expect("a source");
+    testbed.live(WARM_UP, STEP).expect("time passes");
+    testbed.card.take_measurements();
+    testbed.live(COUNTS, STEP).expect("time passes");
+    let measured = testbed.card.take_measurements();
+    let seen = measured.dag(dag.uid.row()).expect("its packets went through");
+    let seen = Seen::of(spec.bandwidth, seen);
+    assert!(seen.is_kept(&spec.packet_sizes, COUNTS), "a promise was broken: {seen:?}");
 }
 
 /// What one set shows: the promises that were broken, how many were given, and their Gbit/s.
