@@ -29,16 +29,24 @@ fn latency(testbed: &mut Testbed, row: u16, steering: Steering) -> f64 {
 fn packets_that_go_where_least_is_to_be_done_wait_less_and_back_again() {
     let parameters = Parameters::load().expect("our own files");
     let gbps = Bandwidth::from_gbps;
+    let mut card = parameters.card.clone();
+    card.regions.truncate(2);
     let setup = Setup {
-        card: parameters.card.clone(),
+        card,
         options: PlaneOptions { credits: false, ..PlaneOptions::default() },
         nts: vec![nt("aes", 20, gbps(10)).expect("an NT")],
         chains: vec![&["aes"]],
     };
     let mut testbed = Testbed::new(&setup).expect("a bench");
-    let dag = testbed.chain("web", &["aes"], gbps(40)).expect("four regions are free");
-    let sizes = Sizes::UniformOver(vec![64, 1_500]);
-    testbed.send(TrafficSource::of_dag(dag.uid, gbps(32), sizes).poisson()).expect("a source");
+    let dag = testbed.chain("web", &["aes"], gbps(14)).expect("two regions are free");
+    // In one of the two regions, of which the first DAG gets equal parts in turns.
+    let beside = testbed.chain("beside", &["aes"], gbps(3)).expect("there is room");
+    let instances = beside.mapping.iter().flat_map(|of| of.chains()).map(|of| of.instances.len());
+    assert_eq!(instances.collect::<Vec<_>>(), [1]);
+    for (dag, gbit) in [(&dag, 10), (&beside, 3)] {
+        let source = TrafficSource::of_dag(dag.uid, gbps(gbit), Sizes::Fixed(594)).poisson();
+        testbed.send(source).expect("a source");
+    }
     let row = dag.uid.row();
     let turns = latency(&mut testbed, row, Steering::RoundRobin);
     let by_load = latency(&mut testbed, row, Steering::LeastLoaded);
