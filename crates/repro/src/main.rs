@@ -28,7 +28,7 @@ struct RunArguments {
     /// Where CSV files, SVG plots and report.html go.
     #[arg(long, default_value = "target/repro")]
     out: PathBuf,
-    /// Sets a parameter for this run, e.g. fig16.rise=3; may be repeated. `parameters` lists them.
+    /// Sets a parameter for this run, e.g. fig16.more=3; may be repeated. `parameters` lists them.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
     /// The card's clock, e.g. 200MHz: card.clock_hz.
@@ -48,7 +48,7 @@ enum Subcommand {
     },
     /// Runs a figure with several values of one parameter; writes a table and a plot.
     Sweep {
-        /// The parameter, e.g. fig16.rise.
+        /// The parameter, e.g. fig16.more.
         key: String,
         /// Its values: 1..5, or a list such as 1,2,4.
         values: String,
@@ -64,7 +64,7 @@ enum Subcommand {
 }
 
 fn assignment(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').ok_or("expected KEY=VALUE, e.g. fig16.rise=3")?;
+    let parts = text.split_once('=').ok_or("expected KEY=VALUE, e.g. fig16.more=3")?;
     Ok((parts.0.trim().into(), parts.1.trim().into()))
 }
 

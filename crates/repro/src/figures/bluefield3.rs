@@ -14,9 +14,10 @@ use snic_processors::{
 
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
-    BF3_BYTES, BF3_CHANNEL_BYTES, BF3_DRIFT_PPM, BF3_ENOUGH_THREADS, BF3_GOPS_ARM, BF3_GOPS_HOST,
-    BF3_HOST_CHANNELS, BF3_MEMORY_ARM, BF3_MEMORY_HOST, BF3_READ_PERCENT, BF3_ROUND_TRIP_NANOS,
-    BF3_SETS_KIB, BF3_SYNC_SECONDS, Parameters,
+    BF3_BYTES, BF3_CHANNEL_BYTES, BF3_DRIFT_PPM, BF3_ENOUGH_THREADS, BF3_FLOOD_THREADS,
+    BF3_FULL_PERCENT, BF3_GOPS_ARM, BF3_GOPS_HOST, BF3_HOST_CHANNELS, BF3_MEMORY_ARM,
+    BF3_MEMORY_HOST, BF3_READ_PERCENT, BF3_ROUND_TRIP_NANOS, BF3_SETS_KIB, BF3_SYNC_SECONDS,
+    Parameters,
 };
 
 pub(super) const ALL: [ProcessorKind; 3] =
@@ -111,9 +112,10 @@ pub(super) fn memory(parameters: &Parameters) -> Result<FigureOutcome> {
     }
     split(parameters, (read(own), read(host)), &mut outcome)?;
     let sets = parameters.all(&BF3_SETS_KIB);
-    let points = by_working_set(&nic, sets)?;
+    let points = by_working_set(parameters, &nic, sets)?;
     let full = points.first().map_or(f64::NAN, |point| point.1);
-    let held = points.iter().filter(|point| point.1 >= 0.9 * full).map(|point| point.0);
+    let share = parameters.value(&BF3_FULL_PERCENT) / 100.0;
+    let held = points.iter().filter(|point| point.1 >= share * full).map(|point| point.0);
     let knee = held.fold(0.0, f64::max);
     let at = Expected::derived(Origin::Published, ExpectedBound::Exact(1_536.0));
     outcome.check("Largest working set that is read at full speed", "KiB", at, knee);
@@ -169,7 +171,11 @@ fn split(
 }
 
 /// What all threads read of DPA memory, for each working set in KiB: a program that reads nothing else.
-fn by_working_set(nic: &NicModel, sets: &[f64]) -> Result<Vec<(f64, f64)>> {
+fn by_working_set(
+    parameters: &Parameters,
+    nic: &NicModel,
+    sets: &[f64],
+) -> Result<Vec<(f64, f64)>> {
     let mut nic = nic.clone();
     // Memory is what limits here, not the line.
     nic.line = snic_domain::Bandwidth::from_gbps(1_000_000);
@@ -177,13 +183,13 @@ fn by_working_set(nic: &NicModel, sets: &[f64]) -> Result<Vec<(f64, f64)>> {
     let thread = Some(Duration::from_nanos(1));
     let work = PacketWork { thread, working_read_permille: 1_000, ..PacketWork::default() };
     let program = program(ProcessorKind::Dpa, work)?;
-    let threads = 100_000;
+    let threads = parameters.count(&BF3_FLOOD_THREADS) as u32;
     let setting = Setting { threads, network: MemoryKind::Host, working: MemoryKind::Dpa };
     let mut dpa = dpa.clone();
     dpa.memories
         .iter_mut()
         .for_each(|path| (path.receive, path.send) = (Some(nic.line), Some(nic.line)));
-    let packet = ByteSize::from_bytes(1_024);
+    let packet = ByteSize::from_bytes(parameters.count(&BF3_BYTES));
     let mut points = Vec::new();
     for &kib in sets {
         let set = ByteSize::from_bytes((kib * 1_024.0) as u64);

@@ -12,8 +12,8 @@ use snic_processors::{
 use super::bluefield3::{ALL, own, processor, program};
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
-    BF3_BYTES, BF3_HEADER_BYTES, BF3_KEYS, BF3_NFV_GBPS, BF3_SMALL_BYTES, BF3_THREAD_NANOS,
-    BF3_TUPLE_BYTES, BF3_TUPLE_COUNTS, BF3_TUPLES, Parameters,
+    BF3_ABOVE_SECOND_PERCENT, BF3_BYTES, BF3_HEADER_BYTES, BF3_KEYS, BF3_NFV_GBPS, BF3_SMALL_BYTES,
+    BF3_THREAD_NANOS, BF3_TUPLE_BYTES, BF3_TUPLE_COUNTS, BF3_TUPLES, Parameters,
 };
 
 /// What a thread of each processor takes for a packet that it only forwards.
@@ -296,6 +296,7 @@ fn cases(parameters: &Parameters) -> Result<Vec<Case>> {
     // More than any pair of buffers but the study's best serves.
     let others = pairs(parameters, parameters.value(&BF3_TUPLES), few)?;
     let second = others.get(1).map_or(0.0, |pair| pair.1);
+    let above = parameters.value(&BF3_ABOVE_SECOND_PERCENT);
     let far = |kind, _| kind != ProcessorKind::Dpa;
     Ok(vec![
         Case {
@@ -316,7 +317,7 @@ fn cases(parameters: &Parameters) -> Result<Vec<Case>> {
             what: "Key-value aggregation: packets in Arm memory, aggregates in DPA memory",
             demand: NtDemand {
                 packet,
-                bandwidth: Bandwidth::from_bps((second * 1.01e9) as u64),
+                bandwidth: Bandwidth::from_bps((second * above * 1e7) as u64),
                 working_set: ByteSize::from_bytes(few as u64),
                 ..demand.clone()
             },

@@ -173,7 +173,7 @@ pub const ALL: &[Figure] = &[
         source: "SuperNIC (FPGA '24), Fig. 16 and 5.3",
         claim: "The full policy keeps the dominant shares of two users equal whatever the load of one; static space does not.",
         breaks: &[
-            broken("fig16.rise", "1", "a load that does not rise"),
+            broken("fig16.more", "1", "a load that does not rise"),
             broken("fig16.load1_percent", "10", "a load that needs no fairness"),
         ],
         run: supernic_16::shares,

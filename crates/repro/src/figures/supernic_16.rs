@@ -21,8 +21,8 @@ use snic_domain::{Bandwidth, DagSpec, NtTypeId};
 
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
-    DUMMY_CYCLES, FIG16_LOAD1_PERCENT, FIG16_LOAD2_PERCENT, FIG16_NT_MBPS, FIG16_RANGE_SECONDS,
-    FIG16_REGIONS, FIG16_REQUEST_PERCENT, FIG16_RISE, FIG16_SECONDS, FIG16_SETTLE_S,
+    DUMMY_CYCLES, FIG16_LOAD1_PERCENT, FIG16_LOAD2_PERCENT, FIG16_MORE, FIG16_NT_MBPS,
+    FIG16_RANGE_SECONDS, FIG16_REGIONS, FIG16_REQUEST_PERCENT, FIG16_SECONDS, FIG16_SETTLE_S,
     FIG17_IDLE_PERCENT, FIG17_MOST_PERCENT, PACKET_BYTES, ParameterEntry, Parameters,
 };
 use crate::testbed::{Setup, Testbed, nt};
@@ -169,7 +169,7 @@ fn ranges(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<()> {
         (&FIG16_LOAD1_PERCENT, ["160", "180"]),
         (&FIG16_LOAD2_PERCENT, ["170", "200"]),
         (&FIG16_REQUEST_PERCENT, ["80", "90"]),
-        (&FIG16_RISE, ["1.5", "4"]),
+        (&FIG16_MORE, ["1.5", "4"]),
     ];
     let head =
         ["Set", "full: shares before", "full: after", "DRF: before", "DRF: after", "full / DRF"];
@@ -274,7 +274,7 @@ impl Drive<'_> {
         for second in 0..seconds {
             if second == seconds / 2 {
                 testbed.card.detach(first);
-                self.send(testbed, 0, load * self.parameters.value(&FIG16_RISE))?;
+                self.send(testbed, 0, load * self.parameters.value(&FIG16_MORE))?;
             }
             testbed.card.take_measurements();
             testbed.live(Duration::from_secs(1), STEP)?;

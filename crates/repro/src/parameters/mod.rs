@@ -420,14 +420,14 @@ mod tests {
         assert!(
             unknown.starts_with("unknown parameter card.clock_mhz; did you mean card.clock_hz")
         );
-        assert!(refused("fig16.ries", "2").contains("fig16.rise"));
+        assert!(refused("fig16.mroe", "2").contains("fig16.more"));
         assert!(refused("zzz", "2").contains("`snic-repro parameters` lists all"));
         assert_eq!(
-            refused("fig16.rise", "-1"),
-            "fig16.rise = -1: out of range (allowed: 1 to 100)"
+            refused("fig16.more", "-1"),
+            "fig16.more = -1: out of range (allowed: 1 to 100)"
         );
-        assert!(refused("fig16.rise", "two").contains("not a number"));
-        assert_eq!(refused("fig16.rise", "1,2"), "fig16.rise: 2 values given, 1 needed");
+        assert!(refused("fig16.more", "two").contains("not a number"));
+        assert_eq!(refused("fig16.more", "1,2"), "fig16.more: 2 values given, 1 needed");
         assert_eq!(refused("fig8.cycles", "1,2"), "fig8.cycles: 2 values given, 7 needed");
         assert!(parameters.list().iter().all(|parameter| !parameter.changed));
     }

@@ -189,7 +189,7 @@ table! {
         "what user 1 sends at first";
     FIG16_LOAD2_PERCENT = "fig16.load2_percent", [160.0], "% of an NT", 1.0..=1e3,
         Assumption("over half of the regions"), "what user 2 sends";
-    FIG16_RISE = "fig16.rise", [2.0], "times", 1.0..=100.0,
+    FIG16_MORE = "fig16.more", [2.0], "times", 1.0..=100.0,
         Assumption("the paper says that the load increases"), "what user 1 sends later, of that at first";
     FIG16_SECONDS = "fig16.seconds", [100.0], "s", 2.0..=1e4,
         Paper("SuperNIC, 5.3: 100 s, half of them before the rise"), "how long it runs";
@@ -300,6 +300,11 @@ table! {
         "threads that get all that a memory gives";
     BF3_SETS_KIB = "bf3.sets_kib", [256.0, 512.0, 1_024.0, 1_536.0, 2_048.0, 4_096.0, 8_192.0], "KiB", 1.0..=1e7,
         Assumption("around the caches; the study's axis is in the plot"), "working sets of Fig. 6";
+    BF3_FULL_PERCENT = "bf3.full_percent", [90.0], "%", 50.0..=100.0,
+        Assumption("the printed knee is a point of a plot: a tenth less is still full speed there"),
+        "of the fastest, what counts as full speed in Fig. 6";
+    BF3_FLOOD_THREADS = "bf3.flood_threads", [1e5], "threads", 1e3..=1e6,
+        Assumption("so many that memory limits them, whatever their number"), "threads of Fig. 6's program";
     BF3_BYTES = "bf3.bytes", [1_024.0], "B", 64.0..=9_216.0,
         Paper("BlueField-3 study, IV-B and IV-C: 1 KB"), "large packets";
     BF3_SMALL_BYTES = "bf3.small_bytes", [64.0], "B", 64.0..=9_216.0,
@@ -317,6 +322,9 @@ table! {
         Paper("BlueField-3 study, V-C"), "the header of a packet of tuples";
     BF3_TUPLES = "bf3.tuples", [32.0], "tuples", 1.0..=512.0,
         Paper("BlueField-3 study, V-C: Fig. 15b"), "tuples of a packet";
+    BF3_ABOVE_SECOND_PERCENT = "bf3.above_second_percent", [101.0], "%", 100.0..=200.0,
+        Assumption("more than any pair of buffers serves but the best, and less than that"),
+        "of what the second best pair of buffers serves, what the aggregation is to serve";
     BF3_TUPLE_COUNTS = "bf3.tuple_counts", [4.0, 8.0, 16.0, 32.0, 64.0], "tuples", 1.0..=512.0,
         Assumption("around the 32 of Fig. 15b; the study's axis is in the plot"), "tuples of a packet in Fig. 15a";
     BF3_KEYS = "bf3.keys", [1e4, 5e4, 9.8e4, 2e5, 1e6, 4e6], "keys", 1.0..=6e7,
