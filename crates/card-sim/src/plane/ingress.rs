@@ -181,21 +181,24 @@ impl Plane {
         if !self.options.rate_limits {
             return Claim::EQUAL;
         }
-        let generator = self.sources[source as usize].generator.as_ref();
-        let (now, largest) = (self.now, generator.map_or(0, |generator| generator.largest()));
         // Nothing is promised to packets of no DAG, which are dropped.
-        let Some(row) = self.row_of(source) else { return Claim::BEYOND };
+        let Some((row, largest)) = self.next_of(source) else { return Claim::BEYOND };
         let limiter = self.limiters.get(usize::from(row.rate_limiter));
-        limiter.map_or(Claim::EQUAL, |limiter| limiter.may_take(now, largest))
+        limiter.map_or(Claim::EQUAL, |limiter| limiter.may_take(self.now, largest))
     }
 
     /// When a sender's next packet is within its DAG's promise, if no other sender of that comes first.
     fn promised_at(&mut self, source: u32) -> Option<u64> {
-        let generator = self.sources[source as usize].generator.as_ref();
-        let largest = generator.map_or(0, |generator| generator.largest());
-        let row = self.row_of(source)?;
+        let (row, largest) = self.next_of(source)?;
         let limiter = self.limiters.get(usize::from(row.rate_limiter))?;
         limiter.promised_at(largest).map(|at| at.max(self.now + 1))
+    }
+
+    /// The row of a sender's DAG, and the largest size that its next packet may have.
+    fn next_of(&mut self, source: u32) -> Option<(DagRow, u32)> {
+        let generator = self.sources[source as usize].generator.as_ref();
+        let largest = generator.map_or(0, |generator| generator.largest());
+        Some((self.row_of(source)?, largest))
     }
 
     /// The row of a sender's DAG.

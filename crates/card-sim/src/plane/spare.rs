@@ -11,8 +11,8 @@ use crate::time::Meter;
 /// Promises take at most 1 - 1 / `HEADROOM_PART` of a port (ARCHITECTURE.md, the capacity model): 96 %.
 const HEADROOM_PART: u64 = 25;
 
-/// For how long packets beyond their promises wait at most after the last promised one, in cycles: 16 µs at 250 MHz.
-/// Longer than any burst within promises that admission lets a port have.
+/// For how long packets beyond their promises wait at most after the last promised one, in cycles: 16 µs at 250 MHz. A
+/// choice: bursts that take longer leave no more headroom than that behind them.
 const WAIT_CYCLES_MAX: u64 = 4_096;
 
 /// A port as packets beyond their promises see it.
