@@ -17,6 +17,7 @@ mod listen;
 mod serve;
 pub mod settings;
 pub mod share;
+mod steps;
 mod tls;
 mod turns;
 pub mod uploads;

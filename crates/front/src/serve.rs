@@ -109,7 +109,8 @@ impl Front {
         let Self { settings, listeners, tls, stop } = self;
         let stopping = stop.subscribe();
         let arrivals = Arrivals::new(&settings);
-        let gate = Gate::new(&settings, stopping.clone());
+        let threads = tokio::runtime::Handle::current().metrics().num_workers();
+        let gate = Gate::new(&settings, threads, stopping.clone());
         let tcp = listeners.tcp.zip(tls.as_ref());
         let tcp = tcp.map(|(listener, tls)| Listener::Tcp(listener, tls.subscribe()));
         let peers = Arc::new(settings.unix_peers.clone());

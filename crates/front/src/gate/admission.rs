@@ -1,8 +1,8 @@
 //! Admission control: each call needs a place on its connection, and one among all calls.
 //!
 //! Places are shared fairly ([`crate::share`]): whoever holds its share is rejected at once with a time to
-//! retry. Admitted calls wait for their turn ([`crate::turns`]), and then for the controller's thread, which shares its
-//! time fairly as well.
+//! retry. Admitted calls wait for their turn ([`crate::turns`]), take the runtime's threads a step at a time
+//! ([`crate::steps`]), and wait for the controller's thread, which shares its time fairly as well.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::error::overloaded;
 use crate::identity::CallerIdentity;
 use crate::settings::Limits;
 use crate::share::{CallerFlow, CallerLevel, Place, Places};
+use crate::steps::{InSteps, Steps};
 use crate::turns::{Turn, Turns};
 
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub(super) struct Admission {
     streams: Places,
     calls_per_connection_max: usize,
     turns: Turns,
+    steps: Steps,
 }
 
 /// The places of an admitted call; given back on drop.
@@ -32,10 +34,11 @@ pub(super) struct Permits {
     _place: Place,
 }
 
-/// What an admitted call takes its turn from.
+/// What an admitted call takes its turn and its steps from.
 #[derive(Debug)]
 pub(super) struct Line {
     turns: Turns,
+    steps: Steps,
     level: CallerLevel,
     flow: CallerFlow,
 }
@@ -45,15 +48,22 @@ impl Line {
     pub async fn turn(&self) -> Turn {
         self.turns.take(self.level, &self.flow).await
     }
+
+    /// All that is done for the call, in steps.
+    pub fn in_steps<F: Future>(&self, work: F) -> InSteps<F> {
+        self.steps.take(self.level, self.flow.clone(), work)
+    }
 }
 
 impl Admission {
-    pub fn new(limits: &Limits) -> Self {
+    /// For a runtime with so many threads.
+    pub fn new(limits: &Limits, threads: usize) -> Self {
         Self {
             calls: Places::calls(limits.calls_max),
             streams: Places::streams(limits.streams_max, limits.streams_per_caller_max),
             calls_per_connection_max: limits.calls_per_connection_max,
             turns: Turns::new(limits.turns),
+            steps: Steps::of_threads(threads),
         }
     }
 
@@ -81,7 +91,8 @@ impl Admission {
             Span::Wait | Span::Stream | Span::Dialogue => &self.streams,
         };
         let place = places.enter(level, flow.clone())?;
-        let line = Line { turns: self.turns.clone(), level, flow };
+        let (turns, steps) = (self.turns.clone(), self.steps.clone());
+        let line = Line { turns, steps, level, flow };
         let permits = Permits { _connection: connection, _place: place };
         Ok((permits, (row.span == Span::Short).then_some(line)))
     }

@@ -61,8 +61,9 @@ struct Rules {
 }
 
 impl Gate {
-    pub fn new(settings: &FrontSettings, stopping: watch::Receiver<bool>) -> Self {
-        let admission = Admission::new(&settings.limits);
+    /// For a runtime with so many threads.
+    pub fn new(settings: &FrontSettings, threads: usize, stopping: watch::Receiver<bool>) -> Self {
+        let admission = Admission::new(&settings.limits, threads);
         Self(Arc::new(Rules {
             methods: settings.methods,
             limits: settings.limits.clone(),
@@ -93,8 +94,8 @@ pub(crate) struct Gated<S> {
 struct Admitted {
     row: Row,
     permits: Permits,
-    /// Of one that takes turns.
-    line: Option<Line>,
+    /// Of one that takes turns and steps.
+    line: Option<Arc<Line>>,
     /// Of a stream that policies decide about.
     stream: Option<Passage>,
 }
@@ -164,6 +165,7 @@ impl Rules {
         }
         let peer = peer(request)?;
         let (permits, line) = self.admission.admit(row, peer, identity.as_ref())?;
+        let line = line.map(Arc::new);
         let requested = deadline::requested(request.headers()).map_err(Status::from)?;
         let limit = match row.span {
             Span::Short | Span::Upload => {
@@ -238,21 +240,24 @@ where
         };
         let inner = self.inner.clone();
         let limits = self.rules.limits.message_bytes_max;
-        Box::pin(
-            async move {
-                let reply = run(inner, request, passed.row, passed.line, limits).await;
-                let reply = reply::complete(reply, limits);
-                if let Some(pending) = pending {
-                    pending.end(&reply);
-                }
-                let reply = match passed.stream {
-                    Some(passage) => reply.map(|body| standing::while_allowed(body, passage)),
-                    None => reply,
-                };
-                Ok(track(reply, call, Some(passed.permits)))
+        let line = passed.line.clone();
+        let work = async move {
+            let reply = run(inner, request, passed.row, passed.line, limits).await;
+            let reply = reply::complete(reply, limits);
+            if let Some(pending) = pending {
+                pending.end(&reply);
             }
-            .instrument(span),
-        )
+            let reply = match passed.stream {
+                Some(passage) => reply.map(|body| standing::while_allowed(body, passage)),
+                None => reply,
+            };
+            Ok(track(reply, call, Some(passed.permits)))
+        }
+        .instrument(span);
+        match line {
+            Some(line) => Box::pin(line.in_steps(work)),
+            None => Box::pin(work),
+        }
     }
 }
 
@@ -261,7 +266,7 @@ async fn run<S>(
     mut inner: S,
     request: Request<Body>,
     row: Row,
-    line: Option<Line>,
+    line: Option<Arc<Line>>,
     message_bytes_max: usize,
 ) -> Response<Body>
 where
