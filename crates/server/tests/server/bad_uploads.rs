@@ -1,14 +1,16 @@
 //! Uploads that contradict their header: nothing of them is stored.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason, UploadBitstreamRequest};
 use snic_front::settings::Limits;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::StreamExt as _;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::rig::{Rig, chunk, header, image, in_time, upload};
+use crate::rig::{Client, Rig, chunk, header, image, in_time, upload};
 
 type Messages = Vec<UploadBitstreamRequest>;
 
@@ -164,15 +166,13 @@ async fn a_cut_stream_leaves_nothing() {
     let rig = Rig::with(limits).await;
     let mut operator = rig.furnished().await;
     let blobs = rig.store.list_blobs().expect("readable");
-    let (sender, messages) = tokio::sync::mpsc::channel(4);
-    let mut client = operator.clone();
-    let cut = tokio::spawn(async move {
-        client.bitstreams.upload_bitstream(ReceiverStream::new(messages)).await
-    });
-    for message in &good()[..2] {
-        sender.send(message.clone()).await.expect("the server listens");
-    }
-    // While it has not ended there is no room for another.
+    // An upload of which the header and a chunk are sent.
+    let begin = |mut client: Client| {
+        let sent = tokio_stream::iter(good().into_iter().take(2)).chain(tokio_stream::pending());
+        tokio::spawn(async move { client.bitstreams.upload_bitstream(sent).await })
+    };
+    let mut cut = begin(operator.clone());
+    // While it has not ended there is no room for another. Where the other one came first, it begins again.
     let status = in_time(async {
         loop {
             match operator.send(good()[1..].to_vec()).await {
@@ -180,6 +180,10 @@ async fn a_cut_stream_leaves_nothing() {
                     return status;
                 }
                 other => assert!(other.is_err(), "a chunk without a header"),
+            }
+            if cut.is_finished() {
+                cut = begin(operator.clone());
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
     })
