@@ -31,7 +31,7 @@ use book::Seen;
 use scenario::{FailedSeed, run};
 
 /// Seeds of a normal run.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 1_000;
 
 const HELD_FOR_NO_PANIC: &str = "a lock that is held for no panic";
 

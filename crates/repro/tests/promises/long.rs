@@ -20,7 +20,7 @@ fn promises_of_a_thousand_sets() {
     let sets = number("SNIC_PROMISES").unwrap_or(SETS);
     let done = AtomicUsize::new(0);
     let judged = for_all(first..first + sets, |seed| {
-        let (promised, greedy) = (super::judge(seed), ten_times::judge(seed));
+        let (promised, greedy) = (super::judge(seed), ten_times::judge(seed, ten_times::COUNTS));
         for broken in &promised.broken {
             println!("SNIC_SEED={seed}: {broken}");
         }

@@ -24,6 +24,11 @@ pub fn seeds() -> Range<u64> {
     }
 }
 
+/// Whether these are the sets of every run of the tests, which is to end soon.
+pub fn are_few() -> bool {
+    ["SNIC_SEED", "SNIC_PROMISES"].iter().all(|name| std::env::var_os(name).is_none())
+}
+
 /// What a function gives for each seed, in their order; all processors are at work.
 pub fn for_all<T: Send>(
     seeds: impl IntoIterator<Item = u64>,

@@ -7,12 +7,14 @@ use snic_controller::{Command, DropCause};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
 use snic_repro::Parameters;
 
-use super::sets::{Load, Random, Set, for_all, seeds, words};
+use super::sets::{Load, Random, Set, are_few, for_all, seeds, words};
 use super::{STEP, Seen, chain_of, testbed_of};
 
 /// How long all send before it counts, and how long it counts: rates follow loads within it, once an epoch.
 const WARM_UP: Duration = Duration::from_millis(1);
-const COUNTS: Duration = Duration::from_millis(25);
+pub const COUNTS: Duration = Duration::from_millis(25);
+/// How long it counts for the sets of every run of the tests.
+const COUNTS_FEW: Duration = Duration::from_millis(12);
 
 /// How many times its promise a greedy tenant sends.
 const GREED: u64 = 10;
@@ -57,7 +59,7 @@ pub struct Judged {
     pub others: Vec<(Verdict, String)>,
 }
 
-pub fn judge(seed: u64) -> Judged {
+pub fn judge(seed: u64, counts: Duration) -> Judged {
     let parameters = Parameters::load().expect("our own files");
     let mut set = Set::new(seed);
     let mut random = Random::new(!seed);
@@ -66,7 +68,7 @@ pub fn judge(seed: u64) -> Judged {
     for ((load, (_, spec)), _) in loads.iter_mut().zip(&set.dags).zip(&greedy).filter(|of| *of.1) {
         *load = Load { rate: spec.bandwidth, is_random: false };
     }
-    let calm = set.run(&loads, WARM_UP, COUNTS);
+    let calm = set.run(&loads, WARM_UP, counts);
     // The same again: the same tenants, and those that are not greedy send the same packets at the same times.
     let mut set = Set::new(seed);
     assert_eq!(set.promised().len(), loads.len(), "the same seed gives the same set");
@@ -75,7 +77,7 @@ pub fn judge(seed: u64) -> Judged {
         Load { rate: Bandwidth::from_bps(load.rate.get() * times), ..load.clone() }
     };
     let loads: Vec<Load> = loads.iter().zip(&greedy).map(ten_times).collect();
-    let seen = set.run(&loads, WARM_UP, COUNTS);
+    let seen = set.run(&loads, WARM_UP, counts);
     let specs = set.dags.iter().map(|(_, spec)| spec);
     let greedy_specs = specs.clone().zip(&greedy).filter(|(_, greedy)| **greedy);
     let largest = greedy_specs.map(|(spec, _)| spec.packet_sizes.largest()).max().unwrap_or(0);
@@ -131,9 +133,9 @@ fn packets_of_a_dag_that_is_gone_wait_for_those_of_promises() {
 }
 
 /// Judges all and prints what is not good.
-fn all_are_good(seeds: impl IntoIterator<Item = u64>) {
+fn all_are_good(seeds: impl IntoIterator<Item = u64>, counts: Duration) {
     let (mut failed, mut polite, mut verdicts) = (Vec::new(), 0, [0; 2]);
-    for (seed, judged) in for_all(seeds, judge) {
+    for (seed, judged) in for_all(seeds, |seed| judge(seed, counts)) {
         polite += judged.polite;
         for (verdict, text) in &judged.others {
             println!("SNIC_SEED={seed}: {verdict:?}: {text}");
@@ -153,7 +155,7 @@ fn all_are_good(seeds: impl IntoIterator<Item = u64>) {
 /// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
 #[test]
 fn conforming_dags_are_served_beside_others_sending_ten_times_their_promise() {
-    all_are_good(seeds());
+    all_are_good(seeds(), if are_few() { COUNTS_FEW } else { COUNTS });
 }
 
 /// Sets of the long run that missed the goal: while packets beyond promises took the time of the ingress that is promised
@@ -162,5 +164,5 @@ fn conforming_dags_are_served_beside_others_sending_ten_times_their_promise() {
 /// serves for as long as large packets came its way.
 #[test]
 fn sets_with_a_full_ingress_are_served_beside_others_sending_ten_times_their_promise() {
-    all_are_good([168, 185, 198, 889]);
+    all_are_good([168, 185, 198, 889], COUNTS);
 }
