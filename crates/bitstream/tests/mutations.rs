@@ -19,7 +19,7 @@ use uuid::Uuid;
 #[global_allocator]
 static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Files of each kind where nobody says otherwise: three million in all, in half a minute.
+/// Files of each kind where nobody says otherwise: three million in all.
 const FILES: u64 = 1_000_000;
 /// Numbers at which lengths, counts and offsets go wrong.
 const INTERESTING: [u64; 12] =

@@ -36,8 +36,8 @@ use settings::Settings;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// After how many tasks a thread looks which sockets are ready. Fewer than tokio's 61, as a task may take 100 µs, and
-/// a caller that has nothing under way waits for this look first.
+/// After how many tasks a thread looks which sockets are ready. Fewer than tokio's 61, because a call waits for this
+/// look first, behind all those tasks.
 const TASKS_BETWEEN_LOOKS: u32 = 16;
 
 /// Control plane of a host's SmartNIC cards: accepts tenants' DAGs of network tasks over gRPC, maps

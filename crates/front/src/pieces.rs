@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Most bytes that a connection reads before others are let go first: some eighty short calls, or a record of TLS. What
-/// it reads it also begins, all in one go, and a connection with hundreds of calls would keep a thread for milliseconds.
-/// Not less, as uploads have to arrive, too, while the threads are busy.
+/// Most bytes that a connection reads before others are let go first: a record of TLS, or many short calls. What it
+/// reads it also begins, all in one go, and a connection with hundreds of calls would keep a thread for milliseconds.
+/// Not less, because uploads have to arrive while the threads are busy, too.
 const READ_AT_ONCE: usize = 16 << 10;
 
 /// Reads a few calls at a time.

@@ -6,7 +6,7 @@
 //!
 //! The runtime's threads serve whatever is ready in the order in which it became ready, whoever it is for. When the
 //! store has written, many of one caller's calls become ready at once, and another caller's one behind them would
-//! wait until all are answered. So a call that is ready only queues here, which takes a microsecond, and few go on at
+//! wait until all are answered. So a call that is ready only queues here, which costs little, and few go on at
 //! once: those of the flow that has had the least time ([`snic_admission::FairQueue`]).
 
 use std::pin::Pin;

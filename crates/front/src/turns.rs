@@ -7,8 +7,8 @@
 //!
 //! The runtime's threads serve whatever is ready in the order in which it became ready, whoever it is for. When the
 //! store has written, hundreds of one caller's calls may become ready at once, and another caller's one behind them
-//! waits until all are answered. So few calls are under way at once, and the rest waits here, where waiting costs
-//! nothing. One part of the turns always stays free for a caller that has none ([`snic_admission::Room`]).
+//! waits until all are answered. So few calls are under way at once ([`crate::steps`] shares the
+//! threads among those), and the rest waits here, where waiting costs nothing. One part of the turns always stays free for a caller that has none ([`snic_admission::Room`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
