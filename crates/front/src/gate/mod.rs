@@ -5,7 +5,7 @@
 //!  reply   ◄─ span closed, permits released ◄─ error details completed ◄─────────────────────┘
 //! ```
 //!
-//! A call that takes a turn is carried out in steps, fair among callers ([`crate::steps`]).
+//! A call that takes a turn is carried out in steps, fair among callers (`steps.rs`).
 //!
 //! It is one layer because the order matters and each step needs the result of the one before: a caller
 //! without an identity takes no permit, and a caller without access learns nothing about limits.
