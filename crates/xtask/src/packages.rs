@@ -47,6 +47,7 @@ const PACKAGES: &[Package] = &[
     program("make", "make", "tests of the build flow's Makefile"),
     program("verilator", "verilator", "the lint of the NT interface"),
     program("protobuf-compiler", "protoc", "the build of etcd's client, which snic-store-etcd uses"),
+    file("libprotobuf-dev", "/usr/include/google/protobuf/descriptor.proto", "the build of etcd's client, which imports it"),
     program("etcd-server", "etcd", "tests of the fleet's store"),
     file("libfaketime", "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "clocks that go wrong, in tests of the fleet"),
     program("etcd-client", "etcdctl", "tests of the fleet's store"),
