@@ -19,6 +19,7 @@ mod licences;
 mod mutants;
 mod package;
 mod packages;
+mod programs;
 mod proto;
 mod report;
 mod suite;

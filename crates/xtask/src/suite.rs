@@ -4,19 +4,17 @@
 //! and rustdoc.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
-use cargo_metadata::Message;
 
 use crate::command::{self, cargo};
 use crate::packages;
+use crate::programs::{self, TestProgram};
 use crate::proto;
 use crate::report::{Report, Tally, seconds, words};
 use crate::tidy;
-use crate::transcript::Transcript;
+use crate::transcript::{TestSummary, Transcript};
 use crate::workspace::Workspace;
 
 /// How expensive a step is. The next kind starts only if this one has passed.
@@ -37,6 +35,25 @@ const FRESHLY_SEEDED: [&str; 7] = [
     "snic-autoscaler",
     "snic-tables",
     "snic-bitstream",
+    "snic-etcd",
+];
+
+/// Crates whose tests only compute, those that take longest first: they run side by side.
+const COMPUTING: [&str; 15] = [
+    "snic-repro",
+    "snic-controller",
+    "snic-fleet",
+    "snic-bitstream",
+    "snic-planner",
+    "snic-card-sim",
+    "snic-nts",
+    "snic-oracles",
+    "snic-processors",
+    "snic-fairness",
+    "snic-autoscaler",
+    "snic-domain",
+    "snic-tables",
+    "snic-ports",
     "snic-etcd",
 ];
 
@@ -141,25 +158,44 @@ fn lints(workspace: &Workspace) -> anyhow::Result<Tally> {
 }
 
 fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
-    let mut command = cargo(
-        &workspace.root,
-        &[&["test", "--workspace"], &FEATURES[..], &["--no-fail-fast"]].concat(),
-    );
+    if !programs::build(workspace, &FEATURES)? {
+        return Ok(Tally::one(false));
+    }
+    let mut all = programs::built(workspace, &FEATURES)?;
+    for program in &mut all {
+        if std::env::var_os("RUST_BACKTRACE").is_none() {
+            program.set("RUST_BACKTRACE", "1"); // a failure may not be reproducible
+        }
+        // The same cases in every run, so that a failure belongs to its commit. Without the seed
+        // (`cargo test -p …`), each run tries other cases.
+        if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
+            program.set("PROPTEST_RNG_SEED", "2024");
+        }
+    }
+    let mut summaries = programs::run(all, &COMPUTING, &mut std::io::stdout())?;
+    summaries.push(documentation_tests(workspace)?);
+    let (total, failures) = sum(summaries);
+    failures.iter().for_each(|failure| println!("failed: {failure}"));
+    Ok(total)
+}
+
+fn documentation_tests(workspace: &Workspace) -> anyhow::Result<TestSummary> {
+    let arguments = [&["test", "--workspace", "--doc", "--no-fail-fast"], &FEATURES[..]].concat();
+    let mut command = cargo(&workspace.root, &arguments);
     command.env("CARGO_TERM_COLOR", "never"); // the output is parsed
-    if std::env::var_os("RUST_BACKTRACE").is_none() {
-        command.env("RUST_BACKTRACE", "1"); // a failure may not be reproducible
-    }
-    // The same cases in every run, so that a failure belongs to its commit. Without the seed
-    // (`cargo test -p …`), each run tries other cases.
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        command.env("PROPTEST_RNG_SEED", "2024");
-    }
     let mut transcript = Transcript::default();
     let status =
         command::streamed(&mut command, &mut std::io::stdout(), |line| transcript.line(line))?;
-    let summary = transcript.finish(status.success());
-    summary.failures.iter().for_each(|failure| println!("failed: {failure}"));
-    Ok(summary.total)
+    Ok(transcript.finish(status.success()))
+}
+
+fn sum(summaries: Vec<TestSummary>) -> (Tally, Vec<String>) {
+    let (mut total, mut failures) = (Tally::default(), Vec::new());
+    for summary in summaries {
+        total += summary.total;
+        failures.extend(summary.failures);
+    }
+    (total, failures)
 }
 
 /// Property tests of the pure crates with cases that no run has tried before. What fails is printed
@@ -168,75 +204,32 @@ fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
 /// It runs the programs of the step before: `cargo test -p …` would build them again, with fewer features.
 fn fresh_seed(workspace: &Workspace) -> anyhow::Result<Tally> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    try_seed(test_programs(workspace)?, since_epoch.as_nanos() as u32, &mut std::io::stdout())
+    let mut pure = programs::built(workspace, &FEATURES)?;
+    pure.retain(|program| FRESHLY_SEEDED.contains(&program.package.as_str()));
+    if pure.is_empty() {
+        bail!("none of {} has a test program", FRESHLY_SEEDED.join(", "));
+    }
+    try_seed(pure, since_epoch.as_nanos() as u32, &mut std::io::stdout())
 }
 
 /// Runs test programs with a seed; failures are told and not counted.
-fn try_seed(programs: Vec<TestProgram>, seed: u32, out: &mut impl Write) -> anyhow::Result<Tally> {
-    let mut transcript = Transcript::default();
-    let mut all_passed = true;
-    for TestProgram { path, target, mut command } in programs {
-        // As cargo says it, for the transcript.
-        let line = format!("     Running {target} ({})", path.display());
-        writeln!(out, "{line}")?;
-        transcript.line(&line);
-        command.env("PROPTEST_RNG_SEED", seed.to_string());
-        let status = command::streamed(&mut command, out, |line| transcript.line(line))?;
-        all_passed &= status.success();
+fn try_seed(
+    mut programs: Vec<TestProgram>,
+    seed: u32,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<Tally> {
+    for program in &mut programs {
+        program.set("PROPTEST_RNG_SEED", &seed.to_string());
     }
-    let summary = transcript.finish(all_passed);
-    writeln!(out, "fresh seed {seed}: {}", words(&summary.total))?;
-    for failure in &summary.failures {
+    let (total, failures) = sum(programs::run(programs, &FRESHLY_SEEDED, out)?);
+    writeln!(out, "fresh seed {seed}: {}", words(&total))?;
+    for failure in &failures {
         writeln!(out, "found with a fresh seed, not counted: {failure}")?;
     }
-    if summary.total.failed > 0 {
+    if total.failed > 0 {
         writeln!(out, "repeat one with: PROPTEST_RNG_SEED={seed} cargo test -p PACKAGE")?;
     }
-    Ok(Tally { failed: 0, ..summary.total })
-}
-
-/// A built test program.
-struct TestProgram {
-    path: PathBuf,
-    /// The target's name.
-    target: String,
-    /// Runs it where tests of its package run.
-    command: Command,
-}
-
-/// The test programs of the crates in [`FRESHLY_SEEDED`].
-fn test_programs(workspace: &Workspace) -> anyhow::Result<Vec<TestProgram>> {
-    let built = [&["test", "--workspace"], &FEATURES[..], &["--no-run", "--message-format=json"]];
-    let arguments = built.concat();
-    let built = cargo(&workspace.root, &arguments).stderr(Stdio::null()).output()?;
-    if !built.status.success() {
-        bail!("the tests do not build; the step before says why");
-    }
-    let is_pure = |folder: &Path| {
-        let mut members = workspace.members.iter();
-        members.any(|member| {
-            FRESHLY_SEEDED.contains(&member.name.as_str())
-                && workspace.root.join(&member.manifest).parent() == Some(folder)
-        })
-    };
-    let mut programs = Vec::new();
-    for message in Message::parse_stream(built.stdout.as_slice()) {
-        let Message::CompilerArtifact(artifact) = message? else { continue };
-        let folder = artifact.manifest_path.parent().map(|folder| folder.as_std_path());
-        if let (Some(path), Some(folder), true) =
-            (artifact.executable, folder, artifact.profile.test)
-            && is_pure(folder)
-        {
-            let target = artifact.target.name;
-            let mut command = Command::new(&path);
-            command.current_dir(folder);
-            programs.push(TestProgram { path: path.into(), target, command });
-        }
-    }
-    if programs.is_empty() {
-        bail!("none of {} has a test program", FRESHLY_SEEDED.join(", "));
-    }
-    Ok(programs)
+    Ok(Tally { failed: 0, ..total })
 }
 
 fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {
@@ -248,6 +241,7 @@ fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::tests::{result, script};
 
     /// Runs the real list of steps with made-up outcomes; which ones ran, and the closing.
     fn outcome(failing: &[&str], keep_going: bool) -> (Vec<&'static str>, Report) {
@@ -286,24 +280,14 @@ mod tests {
         assert!(!report.closing().contains("skipped"));
     }
 
-    /// A test program that is a script.
-    fn script(name: &str, text: &str) -> TestProgram {
-        let mut command = Command::new("sh");
-        command.args(["-c", text]);
-        TestProgram { path: Path::new("/programs").join(name), target: name.to_owned(), command }
-    }
-
     #[test]
     fn failures_of_a_fresh_seed_are_printed_and_not_counted() {
-        let result = |word: &str, counts: &str| {
-            format!("echo \"test result: {word}. {counts}; 0 ignored; 0 measured; 0 filtered out\"")
-        };
-        let passes = script("passes", &result("ok", "2 passed; 0 failed"));
+        let passes = script("snic-domain", "passes", &result("ok", "2 passed; 0 failed"));
         let fails = format!(
             "test \"$PROPTEST_RNG_SEED\" = 77 || exit 0\n{}\nexit 101",
             result("FAILED", "1 passed; 1 failed")
         );
-        let fails = script("fails", &fails);
+        let fails = script("snic-etcd", "fails", &fails);
         let mut out = Vec::new();
         let tally = try_seed(vec![passes, fails], 77, &mut out).expect("both can be run");
         assert_eq!((tally.passed, tally.failed), (3, 0), "it does not fail the run");

@@ -1,0 +1,210 @@
+//! Runs test programs. Those that only compute run side by side, one for each processor; those that start
+//! processes or watch the time run alone. `cargo test` would run all of them one after another, with half of
+//! a small machine idle.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::bail;
+use cargo_metadata::Message;
+
+use crate::command::{self, cargo};
+use crate::transcript::{TestSummary, Transcript};
+use crate::workspace::Workspace;
+
+/// A built test program.
+pub struct TestProgram {
+    /// The package that it tests.
+    pub package: String,
+    path: PathBuf,
+    /// The target's name.
+    target: String,
+    /// Runs it where tests of its package run.
+    command: Command,
+}
+
+impl TestProgram {
+    /// Sets a variable of its environment.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.command.env(name, value);
+    }
+
+    /// Runs it and copies its output to `out`, with a heading as cargo prints it.
+    ///
+    /// # Errors
+    /// The program cannot be started, or `out` is closed.
+    fn run(mut self, out: &mut impl Write) -> anyhow::Result<TestSummary> {
+        let mut transcript = Transcript::default();
+        let heading = format!("     Running {} ({})", self.target, self.path.display());
+        writeln!(out, "{heading}")?;
+        transcript.line(&heading);
+        let status = command::streamed(&mut self.command, out, |line| transcript.line(line))?;
+        if !status.success() {
+            let verdict = format!("error: test failed, to rerun pass `-p {}`", self.package);
+            writeln!(out, "{verdict} ({status})")?;
+            transcript.line(&verdict);
+        }
+        Ok(transcript.finish(true))
+    }
+}
+
+/// Builds the test programs of the workspace, with output. Returns whether they could be built.
+///
+/// # Errors
+/// Cargo cannot be started.
+pub fn build(workspace: &Workspace, features: &[&str]) -> anyhow::Result<bool> {
+    let arguments = [&["test", "--workspace", "--no-run"], features].concat();
+    command::succeeds(&mut cargo(&workspace.root, &arguments))
+}
+
+/// The built test programs of the workspace, in cargo's order.
+///
+/// # Errors
+/// They do not build, or there are none.
+pub fn built(workspace: &Workspace, features: &[&str]) -> anyhow::Result<Vec<TestProgram>> {
+    let asked = [&["test", "--workspace", "--no-run", "--message-format=json"], features];
+    let mut cargo = cargo(&workspace.root, &asked.concat());
+    let output = cargo.stderr(Stdio::null()).output()?;
+    if !output.status.success() {
+        bail!("the tests do not build; run `cargo test --workspace --no-run` to see why");
+    }
+    let mut programs = Vec::new();
+    for message in Message::parse_stream(output.stdout.as_slice()) {
+        let Message::CompilerArtifact(artifact) = message? else { continue };
+        let folder = artifact.manifest_path.parent().map(|folder| folder.as_std_path());
+        let (Some(path), Some(folder), true) = (artifact.executable, folder, artifact.profile.test)
+        else {
+            continue;
+        };
+        let mut command = Command::new(&path);
+        command.current_dir(folder);
+        let package = package_of(workspace, folder);
+        programs.push(TestProgram {
+            package,
+            path: path.into(),
+            target: artifact.target.name,
+            command,
+        });
+    }
+    if programs.is_empty() {
+        bail!("no test program found; has cargo's output changed?");
+    }
+    Ok(programs)
+}
+
+fn package_of(workspace: &Workspace, folder: &Path) -> String {
+    let is_there = |manifest: &Path| workspace.root.join(manifest).parent() == Some(folder);
+    let member = workspace.members.iter().find(|member| is_there(&member.manifest));
+    member.map(|member| member.name.clone()).unwrap_or_default()
+}
+
+/// Runs `programs`: those of packages in `side_by_side` first, in the order of that list, as many at once as the
+/// machine has processors, and each one's output printed when it has ended; then the others, alone.
+///
+/// # Errors
+/// A program cannot be started, or `out` is closed.
+pub fn run(
+    programs: Vec<TestProgram>,
+    side_by_side: &[&str],
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<Vec<TestSummary>> {
+    let place =
+        |program: &TestProgram| side_by_side.iter().position(|package| *package == program.package);
+    let (mut together, alone): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| place(program).is_some());
+    together.sort_by_key(place);
+    let mut summaries = run_together(together, out)?;
+    for program in alone {
+        summaries.push(program.run(out)?);
+    }
+    Ok(summaries)
+}
+
+fn run_together(
+    programs: Vec<TestProgram>,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<Vec<TestSummary>> {
+    let waiting = Mutex::new(VecDeque::from(programs));
+    let done = Mutex::new((out, Vec::new()));
+    let worker = || -> anyhow::Result<()> {
+        loop {
+            let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let Some(program) = next else { return Ok(()) };
+            let mut output = Vec::new();
+            let summary = program.run(&mut output);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.0.write_all(&output)?;
+            done.1.push(summary?);
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        running.into_iter().try_for_each(|worker| match worker.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner).1)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A test program that is a script.
+    pub fn script(package: &str, name: &str, text: &str) -> TestProgram {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        let path = Path::new("/programs").join(name);
+        TestProgram { package: package.to_owned(), path, target: name.to_owned(), command }
+    }
+
+    /// Prints a result line as the standard harness does.
+    pub fn result(word: &str, counts: &str) -> String {
+        format!("echo \"test result: {word}. {counts}; 0 ignored; 0 measured; 0 filtered out\"")
+    }
+
+    fn text_of(programs: Vec<TestProgram>, side_by_side: &[&str]) -> (String, Vec<TestSummary>) {
+        let mut out = Vec::new();
+        let summaries = run(programs, side_by_side, &mut out).expect("all can be run");
+        (String::from_utf8(out).expect("text"), summaries)
+    }
+
+    #[test]
+    fn every_program_runs_once_and_outputs_do_not_mix() {
+        let passed = result("ok", "1 passed; 0 failed");
+        let text =
+            |name: &str| format!("echo {name} begins; sleep 0.1; echo {name} ends; {passed}");
+        let programs = ["a", "b", "c", "d"].map(|name| script(name, name, &text(name)));
+        let (out, summaries) = text_of(programs.into(), &["d", "b", "a"]);
+        assert_eq!(summaries.iter().map(|summary| summary.total.passed).sum::<u64>(), 4);
+        for name in ["a", "b", "c", "d"] {
+            let whole = format!("({0}{name})\n{name} begins\n{name} ends\n", "/programs/");
+            assert_eq!(out.matches(&whole).count(), 1, "{name} in:\n{out}");
+        }
+        assert!(out.rfind("c begins") > out.rfind("a ends"), "alone, after the others:\n{out}");
+    }
+
+    #[test]
+    fn what_fails_is_counted_wherever_it_runs() {
+        let failed = format!("{}; exit 101", result("FAILED", "2 passed; 1 failed"));
+        let late = format!("{}; exit 1", result("ok", "1 passed; 0 failed"));
+        for side_by_side in [&["p"][..], &[]] {
+            let programs = vec![
+                script("p", "fails", &failed),
+                script("p", "aborts", "kill -9 $$"),
+                script("p", "late", &late),
+            ];
+            let (out, summaries) = text_of(programs, side_by_side);
+            let count = |of: fn(&TestSummary) -> u64| summaries.iter().map(of).sum::<u64>();
+            assert_eq!(count(|summary| summary.total.failed), 3, "{out}");
+            assert_eq!(count(|summary| summary.total.passed), 3, "{out}");
+            assert!(out.contains("to rerun pass `-p p`"), "{out}");
+        }
+    }
+}
