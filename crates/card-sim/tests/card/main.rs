@@ -1,0 +1,20 @@
+//! The simulated card, as one program, so that what its tests share is compiled once.
+
+mod bursts;
+mod choices;
+mod conformance;
+mod frames;
+mod latency;
+mod loads;
+mod map;
+mod models;
+#[path = "../naive/mod.rs"]
+mod naive;
+mod protection;
+mod reference;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod shared;
+mod states;
+mod tables;
+mod traffic;
