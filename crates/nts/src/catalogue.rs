@@ -14,6 +14,7 @@ const TASKS: &[(&Schema, Make)] = &[
     (&tasks::checksum::SCHEMA, |_| Box::new(tasks::checksum::Checksum::default())),
     (&tasks::esp::SCHEMA, |_| Box::new(tasks::esp::Esp::default())),
     (&tasks::firewall::SCHEMA, |hash| Box::new(tasks::firewall::Firewall::new(hash))),
+    (&tasks::go_back_n::SCHEMA, |hash| Box::new(tasks::go_back_n::GoBackN::new(hash))),
     (&tasks::kv_cache::SCHEMA, |hash| Box::new(tasks::kv_cache::KvCache::new(hash))),
     (&tasks::kv_replication::SCHEMA, |hash| {
         Box::new(tasks::kv_replication::KvReplication::new(hash))

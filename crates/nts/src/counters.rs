@@ -59,7 +59,8 @@ drop_reasons! {
     UnknownSpi = "unknown_spi",
     /// The integrity check failed.
     NotAuthentic = "not_authentic",
-    /// Its sequence number was seen before or is behind the anti-replay window.
+    /// Its sequence number was seen before or is behind the anti-replay window; for the reliable transport, it has
+    /// arrived already.
     Replayed = "replayed",
     /// All sequence numbers of the key are used: a new key is needed.
     SequenceExhausted = "sequence_exhausted",
@@ -75,18 +76,22 @@ drop_reasons! {
     WrongVni = "wrong_vni",
     /// A frame with a VLAN tag where RFC 7348 allows none.
     InnerVlan = "inner_vlan",
-    /// Nothing of it is new: a repeated or out-of-order segment of the reliable transport.
+    /// A packet of the reliable transport before it is missing: it will be sent again.
     OutOfOrder = "out_of_order",
     /// The window of the reliable transport is full.
     WindowFull = "window_full",
-    /// The peer of the reliable transport has not acknowledged for too long.
+    /// The peer of the reliable transport has not acknowledged for too long, or the transport has another peer now.
     PeerUnreachable = "peer_unreachable",
-    /// An answer to no outstanding request.
+    /// Its stream of the reliable transport is not open, or not any more.
+    UnknownStream = "unknown_stream",
+    /// From the peer of the reliable transport, but not of the transport: it has no place in the order.
+    Unnumbered = "unnumbered",
+    /// An answer to no outstanding request, or to what was never sent.
     UnexpectedReply = "unexpected_reply",
 }
 
 /// What happened to the packets of one NT. Every packet that went in is in exactly one of
-/// `forwarded`, `replied`, `consumed` and the drops.
+/// `forwarded`, `replied`, `consumed` and the drops, but for those in `given_up`, which are drops besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that went in.
@@ -101,6 +106,9 @@ pub struct Counters {
     pub emitted: u64,
     /// Packets that the NT could not make because no buffer was free.
     pub not_emitted: u64,
+    /// Of the drops: packets that the NT had kept to send them again, and that were counted as forwarded or consumed
+    /// before.
+    pub given_up: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
 
@@ -113,6 +121,7 @@ impl Default for Counters {
             consumed: 0,
             emitted: 0,
             not_emitted: 0,
+            given_up: 0,
             dropped: [0; DropReason::ALL.len()],
         }
     }
@@ -127,6 +136,12 @@ impl Counters {
     /// Counts one drop.
     pub fn count_drop(&mut self, reason: DropReason) {
         self.dropped[reason as usize] += 1;
+    }
+
+    /// Counts packets that were kept and are given up.
+    pub(crate) fn count_given_up(&mut self, packets: u64) {
+        self.given_up += packets;
+        self.dropped[DropReason::PeerUnreachable as usize] += packets;
     }
 
     /// The reasons that occurred, with their counts.

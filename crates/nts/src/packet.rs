@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use crate::wire::Flow;
 
 /// Room before a received frame: the outer headers of VXLAN over IPv6 (70 bytes) around those of ESP
-/// over IPv6 (56 bytes), rounded up to two cache lines.
-pub const HEADROOM: usize = 128;
+/// over IPv6 (56 bytes) around those of the go-back-N transport (24 bytes), rounded up to three cache lines.
+pub const HEADROOM: usize = 192;
 
 /// A fixed number of buffers of one size.
 #[derive(Debug, Clone)]
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(packet.bytes(), b"head-+-tail");
         packet.close_gap(2, 5);
         assert_eq!(packet.bytes(), b"hetail");
-        assert_eq!(packet.open_gap(0, HEADROOM + 3), Err(NoRoom { needed: 131, available: 130 }));
+        assert_eq!(packet.open_gap(0, HEADROOM + 3), Err(NoRoom { needed: 195, available: 194 }));
         assert_eq!(packet.bytes(), b"hetail");
         packet.truncate(2);
         assert_eq!(packet.bytes(), b"he");

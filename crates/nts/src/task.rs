@@ -35,6 +35,7 @@ pub struct Emitted {
     pool: Pool,
     packets: Vec<(Direction, Packet)>,
     missed: u64,
+    given_up: u64,
 }
 
 impl Emitted {
@@ -44,7 +45,7 @@ impl Emitted {
     /// Nothing yet; packets come from `pool`.
     pub fn new(pool: Pool) -> Self {
         let packets = Vec::with_capacity(Self::PACKETS_MAX.min(pool.capacity()));
-        Self { pool, packets, missed: 0 }
+        Self { pool, packets, missed: 0, given_up: 0 }
     }
 
     /// Emits a copy of `frame`; counted as missed when there is no buffer for it.
@@ -62,6 +63,11 @@ impl Emitted {
             }
             None => self.missed += 1,
         }
+    }
+
+    /// Packets are lost that the NT had kept to send them again: counted as drops because of their peer.
+    pub(crate) fn give_up(&mut self, packets: u64) {
+        self.given_up += packets;
     }
 
     /// Takes the packets out, in the order in which they were emitted.
@@ -112,7 +118,8 @@ pub trait NetworkTask: Send {
         None
     }
 
-    /// Runs the timers that are due.
+    /// Runs the timers that are due. What it emits has no packet to go back from: it goes onward, as if the station
+    /// that its Ethernet header names as the source had sent it through the NTs before this one.
     fn wake(&mut self, _context: &mut Context<'_>) {}
 
     /// Appends the state that a load of the region would lose. Times are saved as the time left at
@@ -199,6 +206,7 @@ impl NtInstance {
         let result = run(self.task.as_mut(), context);
         self.counters.emitted += (context.emitted.packets.len() - before) as u64;
         self.counters.not_emitted += std::mem::take(&mut context.emitted.missed);
+        self.counters.count_given_up(std::mem::take(&mut context.emitted.given_up));
         result
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod ecn;
 pub(crate) mod esp;
 pub(crate) mod firewall;
 pub(crate) mod fragments;
+pub(crate) mod go_back_n;
 pub(crate) mod kv_cache;
 pub(crate) mod kv_replication;
 pub(crate) mod load_balancer;

@@ -19,6 +19,7 @@ pub fn configuration(nt_type: &str) -> Value {
             {"action": "accept", "source": "2001:db8:1::/48"},
             {"action": "accept", "protocol": "udp", "destination_ports": "4789"},
         ]}),
+        "go-back-n" => json!({"local": "10.0.0.1", "peer": "192.0.2.1", "window": 8}),
         "kv-cache" => json!({"server": "192.0.2.1", "items_max": 16, "settling_ms": 1}),
         "kv-replication" => json!({"service": "192.0.2.1", "replicas": [
             {"address": "192.0.2.11"}, {"address": "192.0.2.12"}, {"address": "192.0.2.13"},
