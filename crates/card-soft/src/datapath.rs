@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use snic_card_sim::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
-use snic_domain::Timestamp;
+use snic_domain::{DagUid, NtNumber, Timestamp};
 use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause};
 
@@ -40,6 +41,16 @@ struct Held {
     serial: u64,
     /// The load that it is of, and since when it is on the card. It leaves by no port.
     load: Option<(LoadId, Timestamp)>,
+    /// A timer of this NT made it: NTs do nothing with it up to this one.
+    behind: Option<NtNumber>,
+}
+
+/// A frame that a timer of an NT made.
+#[derive(Debug)]
+pub(crate) struct TimerFrame {
+    pub(crate) uid: DagUid,
+    nt: NtNumber,
+    pub(crate) packet: Packet,
 }
 
 /// The route of frames that the card makes: they come in by no port.
@@ -54,6 +65,7 @@ pub(crate) struct Datapath {
     free: Vec<u32>,
     made: VecDeque<MadeFrame>,
     leaving: VecDeque<Leaving>,
+    by_timers: VecDeque<TimerFrame>,
     pub(crate) tasks: Tasks,
     pub(crate) captures: Captures,
     pub(crate) loads: Loads,
@@ -69,6 +81,7 @@ impl Datapath {
             free: (0..frames as u32).rev().collect(),
             made: VecDeque::with_capacity(frames),
             leaving: VecDeque::with_capacity(frames),
+            by_timers: VecDeque::with_capacity(frames),
             tasks: Tasks::new(pool, random),
             captures: Captures::default(),
             loads: Loads::default(),
@@ -77,12 +90,35 @@ impl Datapath {
 
     /// Takes a frame in; `None`, with the frame gone, where there is no place.
     pub(crate) fn hold(&mut self, packet: Packet, way: FrameRoute) -> Option<FrameId> {
-        self.place(packet, way, None)
+        self.place(packet, way, None, None)
+    }
+
+    /// The time until a load or a timer of an NT is due.
+    pub(crate) fn due_in(&self, now: Timestamp) -> Option<Duration> {
+        self.loads.due_in(now).into_iter().chain(self.tasks.due_in(now)).min()
+    }
+
+    /// Runs the timers of NTs that are due. The frames that they make are in [`Datapath::by_timer`].
+    pub(crate) fn wake_tasks(&mut self, now: Timestamp) {
+        let Self { tasks, by_timers, .. } = self;
+        tasks.wake(now, |(uid, nt), packet| {
+            by_timers.push_back(TimerFrame { uid: DagUid::from_raw(uid), nt, packet });
+        });
+    }
+
+    /// The next frame that a timer made.
+    pub(crate) fn by_timer(&mut self) -> Option<TimerFrame> {
+        self.by_timers.pop_front()
+    }
+
+    /// Takes in a frame that a timer made; `None`, with the frame gone, where there is no place.
+    pub(crate) fn hold_by_timer(&mut self, made: TimerFrame, way: FrameRoute) -> Option<FrameId> {
+        self.place(made.packet, way, None, Some(made.nt))
     }
 
     /// Takes a frame in that a load made; `None`, with the frame gone, where there is no place.
     pub(crate) fn hold_made(&mut self, now: Timestamp, due: DueFrame) -> Option<FrameId> {
-        let place = self.place(due.packet, NO_ROUTE, Some((due.load, now)));
+        let place = self.place(due.packet, NO_ROUTE, Some((due.load, now)), None);
         if place.is_none() {
             self.loads.dropped(due.load, DropCause::StoreFull);
         }
@@ -94,10 +130,12 @@ impl Datapath {
         packet: Packet,
         way: FrameRoute,
         load: Option<(LoadId, Timestamp)>,
+        behind: Option<NtNumber>,
     ) -> Option<FrameId> {
         let at = self.free.pop()?;
         self.serial += 1;
-        self.places[at as usize] = Some(Held { packet, way, serial: self.serial, load });
+        let held = Held { packet, way, serial: self.serial, load, behind };
+        self.places[at as usize] = Some(held);
         Some(FrameId(at))
     }
 
@@ -119,7 +157,8 @@ impl Datapath {
             self.serial += 1;
             // A frame is shorter than the pool's buffers.
             let bytes = packet.len() as u32;
-            self.places[at as usize] = Some(Held { packet, way, serial: self.serial, load });
+            let held = Held { packet, way, serial: self.serial, load, behind: None };
+            self.places[at as usize] = Some(held);
             if let Some((load, _)) = load {
                 self.loads.made(load);
             }
@@ -134,9 +173,15 @@ impl Frames for Datapath {
         let key = (passage.uid.raw(), passage.nt);
         // A branch of a fork that nobody waits for may come after the packet has left.
         let held = &mut self.places[passage.frame.0 as usize];
-        let Some(Held { packet, way, load, .. }) = held else {
+        let Some(Held { packet, way, load, behind, .. }) = held else {
             return Passed::On { bytes: passage.bytes };
         };
+        if let Some(nt) = behind {
+            if *nt == passage.nt {
+                *behind = None;
+            }
+            return Passed::On { bytes: passage.bytes };
+        }
         let (way, load) = (*way, *load);
         let Some(verdict) = self.tasks.process(key, packet, passage.now) else {
             return Passed::On { bytes: passage.bytes };
@@ -166,6 +211,8 @@ impl Frames for Datapath {
             Some(Held { packet, load: Some((load, since)), .. }) => {
                 self.loads.served(load, packet.len(), now.since(since));
             }
+            // The DAG has not the NT any more that made it.
+            Some(Held { behind: Some(_), .. }) => {}
             Some(Held { packet, way, load: None, .. }) => {
                 self.leaving.push_back(Leaving { packet, way, back });
             }
@@ -200,6 +247,7 @@ impl Frames for Datapath {
         for at in 0..self.places.len() as u32 {
             self.take(FrameId(at));
         }
+        self.by_timers.clear();
         self.tasks.clear();
         self.loads.clear();
     }

@@ -110,8 +110,7 @@ impl Machine {
             } else {
                 let most = if has_packets { STEP } else { REST };
                 let now = self.now();
-                was_woken =
-                    poller.wait(self.datapath().loads.due_in(now).unwrap_or(most).min(most));
+                was_woken = poller.wait(self.datapath().due_in(now).unwrap_or(most).min(most));
             }
         }
     }
@@ -134,7 +133,7 @@ impl Machine {
             self.datapath().captures.expire(now);
             self.watch();
         }
-        let mut frames = self.send_leaving() + self.generate();
+        let mut frames = self.send_leaving() + self.generate() + self.wake_tasks(now);
         for port in 0..self.switch.len() {
             for _ in 0..BATCH {
                 match self.switch.receive(port, &self.pool, now) {
@@ -192,6 +191,24 @@ impl Machine {
         frames
     }
 
+    /// Runs the timers of NTs that are due; says how many frames they made. Those are the DAG's, as those of its hosts.
+    fn wake_tasks(&mut self, now: Timestamp) -> usize {
+        self.datapath().wake_tasks(now);
+        let mut frames = 0;
+        while let Some(made) = self.datapath().by_timer() {
+            frames += 1;
+            let Some(way) = self.switch.way_from_source(made.packet.bytes()) else { continue };
+            let header = Header { dag: Some(made.uid), ..Header::default() };
+            // A frame is shorter than the pool's buffers.
+            let bytes = made.packet.len() as u32;
+            match self.datapath().hold_by_timer(made, way) {
+                Some(frame) => self.card.inject(frame, &header, bytes),
+                None => self.switch.count_too_slow(way.from),
+            }
+        }
+        frames
+    }
+
     /// Hands a frame to the model.
     fn inject(&mut self, packet: Packet, way: FrameRoute, function: u16) {
         let header = header::of(packet.bytes(), function);
@@ -232,7 +249,7 @@ impl Machine {
         let from = leaving.way.from;
         match self.switch.target(&leaving) {
             Target::Port(port) => self.switch.send(port, leaving.packet),
-            Target::Function(to) => {
+            Target::Function(to, from) => {
                 self.inject(leaving.packet, FrameRoute { from, to: Some(to) }, to)
             }
             Target::All => {

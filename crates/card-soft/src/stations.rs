@@ -84,6 +84,12 @@ impl Stations {
         self.counts.insert(function, left);
     }
 
+    /// The function of the station that a frame is from; `None` where it is of the network, or not known.
+    pub(crate) fn sender(&self, frame: &[u8]) -> Option<u16> {
+        let station = Station::try_from(frame.get(6..12)?).ok()?;
+        self.homes.get(&station).map(|home| home.function)
+    }
+
     /// Whom a frame is for.
     pub(crate) fn receiver(&self, frame: &[u8]) -> Receiver {
         match frame.get(..6).and_then(|bytes| Station::try_from(bytes).ok()) {
@@ -116,6 +122,8 @@ mod tests {
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4));
         stations.learn(&frame(9, 1), 5, START + Duration::from_secs(299));
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4), "no theft");
+        assert_eq!(stations.sender(&frame(9, 1)), Some(4));
+        assert_eq!((stations.sender(&frame(1, 9)), stations.sender(&[2; 11])), (None, None));
         stations.learn(&frame(9, 1), 5, START + Duration::from_secs(301));
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(5));
         assert_eq!(stations.receiver(&frame(2, 9)), Receiver::Unknown);

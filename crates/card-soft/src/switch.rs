@@ -15,7 +15,7 @@ use snic_nts::{Packet, Pool};
 use snic_ports::packets::PortTraffic;
 
 use crate::SoftCardSettings;
-use crate::datapath::Leaving;
+use crate::datapath::{FrameRoute, Leaving};
 use crate::ports::{Port, Received};
 use crate::stations::{Receiver, Stations};
 
@@ -70,8 +70,8 @@ pub(crate) enum Looked {
 pub(crate) enum Target {
     /// Out by this port.
     Port(usize),
-    /// Through the DAG of this function.
-    Function(u16),
+    /// Through the DAG of this function, as from this port.
+    Function(u16, usize),
     /// To each function but the one it came from, and to the network where it came from a function.
     All,
     /// No port leads there.
@@ -164,11 +164,29 @@ impl Switch {
         self.stations.receiver(frame)
     }
 
+    /// The way of a frame as if its source had just sent it; `None` where no port leads there.
+    pub(crate) fn way_from_source(&self, frame: &[u8]) -> Option<FrameRoute> {
+        if let Some(function) = self.stations.sender(frame) {
+            let from = self.port_of(Side::Function(function))?;
+            return Some(FrameRoute { from, to: None });
+        }
+        let to = match self.stations.receiver(frame) {
+            Receiver::Function(to) => Some(to),
+            Receiver::Group | Receiver::Unknown => None,
+        };
+        Some(FrameRoute { from: self.port_of(Side::Uplink)?, to })
+    }
+
     /// Whom a frame goes to that leaves its DAG.
     pub(crate) fn target(&self, leaving: &Leaving) -> Target {
         let from = self.side(leaving.way.from);
         if leaving.back {
-            return Target::Port(leaving.way.from);
+            let here = leaving.way.to.and_then(|to| self.port_of(Side::Function(to)));
+            return match (from, here) {
+                // It came through the DAG of that function, and so does the answer.
+                (Side::Function(of), Some(here)) => Target::Function(of, here),
+                _ => Target::Port(leaving.way.from),
+            };
         }
         if let Some(function) = leaving.way.to {
             return self.to_side(Side::Function(function));
@@ -176,7 +194,7 @@ impl Switch {
         match (self.stations.receiver(leaving.packet.bytes()), from) {
             (Receiver::Group, _) => Target::All,
             (Receiver::Function(to), Side::Function(of)) if to == of => Target::Nowhere,
-            (Receiver::Function(to), _) => Target::Function(to),
+            (Receiver::Function(to), _) => Target::Function(to, leaving.way.from),
             (Receiver::Unknown, _) => self.to_side(Side::Uplink),
         }
     }

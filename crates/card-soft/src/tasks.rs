@@ -59,6 +59,8 @@ pub(crate) struct Tasks {
     dags: BTreeMap<u32, Held>,
     /// When to look for what is put by for too long.
     look_at: Option<Timestamp>,
+    /// No timer is due before.
+    wake_at: Option<Timestamp>,
     /// Configurations of DAGs that came into force.
     configured: u64,
     /// NTs that did not take theirs.
@@ -73,6 +75,7 @@ impl Tasks {
             tasks: BTreeMap::new(),
             dags: BTreeMap::new(),
             look_at: None,
+            wake_at: None,
             configured: 0,
             refused: 0,
             random,
@@ -93,7 +96,34 @@ impl Tasks {
             return Some(Verdict::Drop(DropReason::Unconfigured));
         };
         let mut context = Context { now, random: &mut self.random, emitted: &mut self.emitted };
-        Some(instance.process(packet, &mut context))
+        let verdict = instance.process(packet, &mut context);
+        self.wake_at = earlier(self.wake_at, instance.next_wake());
+        Some(verdict)
+    }
+
+    /// The time until the next timer is due.
+    pub(crate) fn due_in(&self, now: Timestamp) -> Option<Duration> {
+        self.wake_at.map(|at| at.since(now))
+    }
+
+    /// Runs the timers that are due; `take` gets each frame that an NT made. The timers of DAGs without a row stand
+    /// still: nothing that they sent could pass.
+    pub(crate) fn wake(&mut self, now: Timestamp, mut take: impl FnMut(TaskKey, Packet)) {
+        if self.wake_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.wake_at = None;
+        for (key, task) in &mut self.tasks {
+            let is_away = self.dags.get(&key.0).is_none_or(|held| held.put_by.is_some());
+            let Some(instance) = task.instance.as_mut().filter(|_| !is_away) else { continue };
+            if instance.next_wake().is_some_and(|at| at <= now) {
+                let mut context =
+                    Context { now, random: &mut self.random, emitted: &mut self.emitted };
+                instance.wake(&mut context);
+                self.emitted.drain().for_each(|(_, packet)| take(*key, packet));
+            }
+            self.wake_at = earlier(self.wake_at, instance.next_wake());
+        }
     }
 
     /// Frames that the last packet's NT made.
@@ -115,6 +145,8 @@ impl Tasks {
             self.configured += 1;
             self.configure(now, dag.uid, bytes.unwrap_or_default());
         }
+        // Its timers run again.
+        self.wake_at = Some(now);
     }
 
     /// A row of the DAG table is empty from now on.
@@ -206,6 +238,11 @@ impl Tasks {
     pub(crate) const fn configurations(&self) -> (u64, u64) {
         (self.configured, self.refused)
     }
+}
+
+/// The earlier of two times.
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 /// A UID names its row in its low bits.
@@ -387,5 +424,36 @@ mod tests {
             assert!(bench.tasks.tasks.len() <= PUT_BY_MAX + 1);
         }
         assert!(bench.tasks.dags.contains_key(&uid(1_000, 1).raw()), "another tenant's stays");
+    }
+
+    #[test]
+    fn timers_run_while_the_dag_has_a_row_and_stand_still_while_it_has_none() {
+        let mut bench = Bench::new();
+        let told = r#"{"local":"10.0.0.1","peer":"10.0.0.2","timeout_ms":100}"#;
+        let of = uid(1, 1);
+        bench.row(1, of, &[("go-back-n", told)]);
+        let wake = |bench: &mut Bench, millis: u64| {
+            bench.now = bench.now + Duration::from_millis(millis);
+            let mut frames = Vec::new();
+            bench.tasks.wake(bench.now, |key, packet| {
+                assert_eq!(key, (of.raw(), number("go-back-n")));
+                frames.push(packet.bytes().to_vec());
+            });
+            frames
+        };
+        assert!(wake(&mut bench, 1).is_empty());
+        assert_eq!(bench.tasks.due_in(bench.now), None, "nothing is waited for");
+        assert_eq!(bench.send(of, "go-back-n"), Some(Verdict::Consume));
+        let made: Vec<_> = bench.tasks.made().map(|(_, packet)| packet.bytes().to_vec()).collect();
+        assert_eq!(made.len(), 1);
+        assert_eq!(bench.tasks.due_in(bench.now), Some(Duration::from_millis(100)));
+        assert!(wake(&mut bench, 99).is_empty());
+        assert_eq!(wake(&mut bench, 1), made, "the same again");
+        bench.tasks.row_is_gone(bench.now, 1);
+        assert!(wake(&mut bench, 50_000).is_empty());
+        assert_eq!(bench.tasks.due_in(bench.now), None);
+        bench.row(1, of, &[("go-back-n", told)]);
+        assert_eq!(wake(&mut bench, 0), made, "what is kept was put by with the rest");
+        assert_eq!(bench.tasks.due_in(bench.now), Some(Duration::from_millis(400)));
     }
 }

@@ -5,6 +5,7 @@
 
 mod kernel;
 mod quickstart;
+mod reliable;
 mod rig;
 mod tasks;
 
