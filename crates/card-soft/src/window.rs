@@ -1,15 +1,17 @@
 //! The packets of a card in another process. Each watch has a separate connection, so that the daemon's
 //! accesses do not wait for it.
 
-use snic_domain::{CardModel, DagUid};
+use snic_domain::{CardModel, DagUid, NtTypeId};
 use snic_ports::card::CardError;
-use snic_ports::packets::{PacketWatch, PacketWindow, PortTraffic, SeenPackets, WatchError};
+use snic_ports::packets::{
+    NtDrops, PacketWatch, PacketWindow, SeenPackets, SoftCounts, WatchError,
+};
 use snic_ports::remote::RemoteRegisters as _;
 
 use crate::SoftCardSettings;
 use crate::client::SoftCard;
 use crate::process::CardFolder;
-use crate::protocol::{ControlReply, ControlRequest};
+use crate::protocol::{ControlReply, ControlRequest, TaskObservation};
 
 /// Shows the packets of the card in a folder.
 #[derive(Debug, Clone)]
@@ -47,8 +49,10 @@ impl SoftWindow {
 }
 
 impl PacketWindow for SoftWindow {
-    fn ports(&self) -> Result<Vec<PortTraffic>, WatchError> {
-        Ok(self.connect()?.observe().map_err(lost)?.ports)
+    fn counts(&self) -> Result<SoftCounts, WatchError> {
+        let seen = self.connect()?.observe().map_err(lost)?;
+        let nt_drops = seen.tasks.into_iter().flat_map(nt_drops).collect();
+        Ok(SoftCounts { ports: seen.ports, nt_drops })
     }
 
     fn watch(&self, uid: DagUid, bytes: u32) -> Result<Box<dyn PacketWatch>, WatchError> {
@@ -60,6 +64,17 @@ impl PacketWindow for SoftWindow {
             (other, _) => Err(unexpected(&mut card, &other)),
         }
     }
+}
+
+/// The reasons for which an NT has dropped packets.
+fn nt_drops(task: TaskObservation) -> impl Iterator<Item = NtDrops> {
+    let TaskObservation { uid, nt_type, dropped, .. } = task;
+    // What came with the DAG's configuration is an id.
+    let nt_type = NtTypeId::new(&nt_type).ok();
+    let drops = dropped.into_iter().filter(|(_, packets)| *packets > 0);
+    drops.filter_map(move |(reason, packets)| {
+        Some(NtDrops { uid: DagUid::from_raw(uid), nt_type: nt_type.clone()?, reason, packets })
+    })
 }
 
 impl PacketWatch for Capture {

@@ -8,7 +8,7 @@
 //! Only cards that handle packets in software have it.
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{DagUid, Timestamp};
+use snic_domain::{DagUid, NtTypeId, Timestamp};
 use snic_tables::DropCause;
 
 /// How far a packet is on its way through the card.
@@ -128,13 +128,36 @@ pub struct PortTraffic {
     pub too_long: u64,
 }
 
+/// Packets of a DAG that an NT dropped for one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NtDrops {
+    /// The DAG.
+    pub uid: DagUid,
+    /// The NT's type.
+    pub nt_type: NtTypeId,
+    /// The name of the reason.
+    pub reason: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// What a card in software counts that no register has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SoftCounts {
+    /// What went through its ports.
+    pub ports: Vec<PortTraffic>,
+    /// Why NTs dropped packets, since each was configured for its DAG; reasons without packets are left out. As many
+    /// as the card has configured NTs, for each some of a few tens of reasons.
+    pub nt_drops: Vec<NtDrops>,
+}
+
 /// A card whose packets can be seen.
 pub trait PacketWindow: Send + Sync {
-    /// What went through its ports. It may wait for the card, not for packets.
+    /// What went through its ports, and what its NTs dropped. It may wait for the card, not for packets.
     ///
     /// # Errors
     /// [`WatchError::Lost`].
-    fn ports(&self) -> Result<Vec<PortTraffic>, WatchError>;
+    fn counts(&self) -> Result<SoftCounts, WatchError>;
 
     /// Begins to watch a DAG's packets, with the first `bytes` of each. It may wait for the card.
     ///

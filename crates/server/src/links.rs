@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use snic_api::convert::name;
 use snic_api::v1;
 use snic_domain::CardId;
 use snic_ports::generator::TrafficGenerator;
-use snic_ports::packets::{PacketWindow, PortTraffic};
+use snic_ports::packets::{NtDrops, PacketWindow, PortTraffic};
 use snic_telemetry::metrics::{Measured, Reading};
 
 /// How often what went through ports is read.
@@ -39,6 +40,8 @@ struct Known {
     generator: Option<Arc<dyn TrafficGenerator>>,
     /// As of the last reading; empty where the card did not answer.
     ports: Vec<PortTraffic>,
+    /// By the UID of their DAG. A tenant has no more configured NTs than its quota, so this is bounded as well.
+    nt_drops: BTreeMap<u32, Vec<NtDrops>>,
     /// Frames that were too slow for the machine at the last reading and the one before.
     too_slow: [u64; 2],
 }
@@ -101,6 +104,26 @@ impl CardLinks {
         }
     }
 
+    /// Why NTs dropped a DAG's packets, on all cards.
+    pub(crate) fn nt_drops(&self, uid: u32) -> Vec<v1::NtDrops> {
+        let known = self.0.lock();
+        let drops = known.values().filter_map(|known| known.nt_drops.get(&uid)).flatten();
+        let drops = drops.map(|drops| v1::NtDrops {
+            nt_type: name::of_nt_type(&drops.nt_type),
+            reason: drops.reason.clone(),
+            packets: drops.packets,
+        });
+        drops.collect()
+    }
+
+    /// Adds to a DAG's message why NTs dropped its packets.
+    pub(crate) fn fill_dag(&self, dag: &mut v1::Dag) {
+        let drops = self.nt_drops(dag.uid);
+        if !drops.is_empty() {
+            dag.traffic.get_or_insert_default().nt_drops = drops;
+        }
+    }
+
     /// Reads what went through the ports of all cards each second, for as long as the task lives.
     pub async fn keep_ports_fresh(self) {
         loop {
@@ -119,9 +142,15 @@ impl CardLinks {
             known.iter().filter_map(|(id, of)| Some((id.clone(), of.window.clone()?))).collect();
         drop(known);
         for (card, window) in windows {
-            let ports = window.ports().unwrap_or_default();
+            let counts = window.counts().unwrap_or_default();
+            let mut nt_drops = BTreeMap::<_, Vec<_>>::new();
+            for drops in counts.nt_drops {
+                nt_drops.entry(drops.uid.raw()).or_default().push(drops);
+            }
             let mut known = self.0.lock();
-            if let Some(frames) = known.get_mut(&card).and_then(|known| known.set_ports(ports)) {
+            let Some(known) = known.get_mut(&card) else { continue };
+            known.nt_drops = nt_drops;
+            if let Some(frames) = known.set_ports(counts.ports) {
                 tracing::warn!(%card, frames, "the machine is too slow for the card: frames were lost at its ports");
             }
         }
@@ -167,7 +196,7 @@ fn port(of: &PortTraffic) -> v1::CardPort {
 #[cfg(test)]
 mod tests {
     use snic_domain::DagUid;
-    use snic_ports::packets::{PacketWatch, WatchError};
+    use snic_ports::packets::{PacketWatch, SoftCounts, WatchError};
 
     use super::*;
 
@@ -192,10 +221,21 @@ mod tests {
     }
 
     impl PacketWindow for Losing {
-        fn ports(&self) -> Result<Vec<PortTraffic>, WatchError> {
+        fn counts(&self) -> Result<SoftCounts, WatchError> {
             let lost = self.lost.lock().pop().ok_or(WatchError::Ended)?;
-            let name = "tap:web".to_owned();
-            Ok(vec![PortTraffic { name, too_slow: lost, ..PortTraffic::default() }])
+            let port = PortTraffic {
+                name: "tap:web".to_owned(),
+                too_slow: lost,
+                ..PortTraffic::default()
+            };
+            let drops = |row, reason: &str| NtDrops {
+                uid: DagUid::new(row, 1).expect("it fits"),
+                nt_type: "firewall".parse().expect("a label"),
+                reason: reason.to_owned(),
+                packets: lost,
+            };
+            let nt_drops = vec![drops(1, "rule"), drops(2, "malformed"), drops(1, "truncated")];
+            Ok(SoftCounts { ports: vec![port], nt_drops })
         }
 
         fn watch(&self, _: DagUid, _: u32) -> Result<Box<dyn PacketWatch>, WatchError> {
@@ -218,6 +258,29 @@ mod tests {
             });
             assert_eq!(slow.map(|reading| reading.value), lost.map(|lost| lost as f64));
         }
+    }
+
+    #[test]
+    fn each_dag_has_the_reasons_of_its_own_drops_until_the_card_is_gone() {
+        let (links, card) = (CardLinks::default(), CardId::new("card0").expect("a label"));
+        links.set_window(card, Arc::new(Losing { lost: Mutex::new(vec![9, 7]) }));
+        let uid = |row, incarnation| DagUid::new(row, incarnation).expect("it fits").raw();
+        let told = |uid| {
+            let mut dag = v1::Dag { uid, ..v1::Dag::default() };
+            links.fill_dag(&mut dag);
+            let drops = dag.traffic.unwrap_or_default().nt_drops;
+            let drops = drops.into_iter().map(|drops| (drops.reason, drops.packets));
+            drops.collect::<Vec<_>>()
+        };
+        for packets in [7, 9] {
+            links.read_ports();
+            let expected = ["rule", "truncated"].map(|reason| (reason.to_owned(), packets));
+            assert_eq!(told(uid(1, 1)), expected);
+            assert_eq!(told(uid(2, 1)), [("malformed".to_owned(), packets)]);
+            assert_eq!((told(uid(1, 2)), told(uid(3, 1))), (vec![], vec![]), "of another DAG");
+        }
+        links.read_ports();
+        assert_eq!(told(uid(1, 1)), []);
     }
 
     #[test]

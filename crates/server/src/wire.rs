@@ -155,6 +155,8 @@ fn traffic(traffic: &DagTraffic) -> v1::DagTraffic {
         bytes_in: traffic.bytes_in,
         bytes_out: traffic.bytes_out,
         drops: drops.collect(),
+        // No register has them: see `links`.
+        nt_drops: Vec::new(),
     }
 }
 

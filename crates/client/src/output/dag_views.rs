@@ -2,7 +2,7 @@
 
 use snic_api::convert::{self, object};
 use snic_api::render::cut;
-use snic_api::v1::{CardAffinity, Dag, DagTraffic};
+use snic_api::v1::{CardAffinity, Dag, DagTraffic, NtDrops};
 
 use super::Style;
 use super::table::table;
@@ -44,6 +44,22 @@ pub(super) fn drops(traffic: &DagTraffic) -> String {
     drops.collect::<Vec<_>>().join(", ")
 }
 
+/// Why its tasks dropped packets.
+pub(super) fn task_drops(traffic: &DagTraffic) -> String {
+    nt_drops(&traffic.nt_drops)
+}
+
+/// Why tasks dropped packets, by type.
+pub(super) fn nt_drops(drops: &[NtDrops]) -> String {
+    let reasons = |of: &[NtDrops]| {
+        let all = of.iter().map(|drops| format!("{} {}", drops.packets, drops.reason));
+        all.collect::<Vec<_>>().join(", ")
+    };
+    let types = drops.chunk_by(|one, next| one.nt_type == next.nt_type);
+    let types = types.map(|of| format!("{}: {}", id(&of[0].nt_type), reasons(of)));
+    types.collect::<Vec<_>>().join("; ")
+}
+
 /// Which DAGs it shares a card with, and which it does not.
 pub(super) fn affinity(affinity: &CardAffinity) -> String {
     let names = |dags: &[String]| dags.iter().map(|name| id(name)).collect::<Vec<_>>().join(", ");
@@ -74,6 +90,22 @@ mod tests {
         assert!(shown.contains(r#"fw    {"flows_max":4096,"rules":["x","x""#), "{shown}");
         assert!(!shown.contains("nat") && shown.lines().all(|line| line.chars().count() <= 80));
         assert_eq!(configurations(&Dag::default(), style), "");
+    }
+
+    #[test]
+    fn drops_of_tasks_are_listed_by_type_and_reason() {
+        let of = |nt_type: &str, reason: &str, packets| NtDrops {
+            nt_type: format!("ntTypes/{nt_type}"),
+            reason: reason.into(),
+            packets,
+        };
+        let drops = [
+            of("firewall", "rule", 12),
+            of("firewall", "no_connection", 3),
+            of("nat", "no_mapping", 1),
+        ];
+        assert_eq!(nt_drops(&drops), "firewall: 12 rule, 3 no_connection; nat: 1 no_mapping");
+        assert_eq!(nt_drops(&[]), "");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use snic_api::v1::{Diagnosis, LimitingResource};
 use snic_api::words::EnumWord as _;
 
 use super::Style;
+use super::dag_views::nt_drops;
 use super::explain::push;
 use super::table::{properties, section, table};
 use super::text::{self, id, rate};
@@ -41,6 +42,7 @@ fn rates(found: &Diagnosis, style: Style) -> String {
             ("Below promise by", missing),
             ("Packets lately", packets),
             ("Drops lately", drops),
+            ("Task drops", nt_drops(&found.nt_drops)),
         ],
     )
 }

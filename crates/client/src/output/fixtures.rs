@@ -7,7 +7,7 @@ use snic_api::v1::shortage::Resource;
 use snic_api::v1::{
     Area, Bitstream, Card, CardCounters, ChainExplanation, ChainSlot, Condition, Dag, DagTraffic,
     Diagnosis, Embedding, EmbeddingWay, Explanation, Headroom, Instance, LatencyPart,
-    LimitingResource, LimitingResourceUser, Mapping, NtType, Operation, OperationMetadata,
+    LimitingResource, LimitingResourceUser, Mapping, NtDrops, NtType, Operation, OperationMetadata,
     PacketDrops, PacketMatch, Quota, Region, RegionKind, RegionSlot, RegionUser,
     RejectedAlternative, Rule, ScoreTerm, Shortage, Stage, Tenant, Usage, VirtualChain, bitstream,
     card, condition, dag, nt_type, region,
@@ -138,6 +138,10 @@ pub fn web() -> Dag {
     }
 }
 
+fn nt_drops(reason: &str, packets: u64) -> NtDrops {
+    NtDrops { nt_type: "ntTypes/firewall".into(), reason: reason.into(), packets }
+}
+
 fn web_traffic() -> DagTraffic {
     DagTraffic {
         offered_bps: 4 * GBPS,
@@ -147,6 +151,7 @@ fn web_traffic() -> DagTraffic {
         bytes_in: 40_000_000,
         bytes_out: 30_000_000,
         drops: vec![PacketDrops { cause: "BY_NT".into(), packets: 10_000 }],
+        nt_drops: vec![nt_drops("rule", 9_990), nt_drops("no_connection", 10)],
     }
 }
 
@@ -392,6 +397,7 @@ pub fn diagnosis() -> Diagnosis {
         ],
         users_left_out: 3,
         remedies: vec!["promise it more: 9 Gbit/s come in, and 7 Gbit/s fit where it is".into()],
+        nt_drops: vec![nt_drops("rule", 10)],
     }
 }
 

@@ -13,7 +13,7 @@ use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::card_views::{port_rows, programs};
-use super::dag_views::{affinity, configurations, drops, packet_sizes, traffic};
+use super::dag_views::{affinity, configurations, drops, packet_sizes, task_drops, traffic};
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
 use super::text::{self, age, id, labels, rate, size, yes};
@@ -94,6 +94,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
             ),
             ("Traffic", dag.traffic.as_ref().map(traffic).unwrap_or_default()),
             ("Drops", dag.traffic.as_ref().map(drops).unwrap_or_default()),
+            ("Task drops", dag.traffic.as_ref().map(task_drops).unwrap_or_default()),
             ("Form", form_word(dag.form()).to_owned() + &chosen.unwrap_or_default()),
             ("Tasks", tasks(dag)),
             ("Order", order(dag)),

@@ -83,7 +83,8 @@ impl<A: End, B: End> Line<A, B> {
                 }
                 if happens(&mut self.random, self.faults.damaged) && is_between_hosts(&frame) {
                     self.broken += 1;
-                    let places: Vec<_> = (14..frame.len()).filter(|at| is_covered(&frame, *at)).collect();
+                    let places: Vec<_> =
+                        (14..frame.len()).filter(|at| is_covered(&frame, *at)).collect();
                     let at = places[self.random.random_range(0..places.len())];
                     frame[at] ^= 1 << self.random.random_range(0..8);
                 }

@@ -205,7 +205,10 @@ fn the_wire_format_is_the_documented_one() {
     let sent = card.arrive(&accept, now).sent;
     assert_eq!(sent.len(), 1);
     let data = &sent[0];
-    assert_eq!(data[42..58], [0x13, 17, 0x40, 0, 255, 255, 255, 255, 1, 2, 3, 4, 255, 255, 255, 255]);
+    assert_eq!(
+        data[42..58],
+        [0x13, 17, 0x40, 0, 255, 255, 255, 255, 1, 2, 3, 4, 255, 255, 255, 255]
+    );
     assert_eq!(data[58..], host[34..], "what the IP header carried");
     assert_eq!((data[22], data[15]), (host[22], host[15]), "hops and traffic class are the host's");
     // Number 0 comes behind the last one. It is a fragment: its flags and offset are carried.
@@ -393,6 +396,27 @@ fn a_full_window_drops_and_counts_and_the_rest_arrives() {
     assert_eq!(line.delivered[1].len(), 6);
 }
 
+/// A large window does not take all buffers of its card at once, and all arrives nevertheless.
+#[test]
+fn a_large_window_is_sent_again_in_parts() {
+    let mut line = two(json!({"window": 300, "timeout_ms": 10, "retries_max": 1_000}));
+    for number in 0..300 {
+        assert!(line.send(0, packet(0, false, number)));
+    }
+    let before = line.seen.len();
+    line.run_for(Duration::from_micros(250));
+    assert_eq!(line.seen.iter().skip(before).filter(|(to, _)| *to == 1).count(), 128);
+    line.settle();
+    line.assert_exact();
+    line.faults = BAD;
+    for number in 300..1_500 {
+        line.send(0, packet(0, false, number));
+        line.run_for(Duration::from_micros(100));
+    }
+    line.settle();
+    line.assert_exact();
+}
+
 #[test]
 fn memory_is_bounded_by_the_window_and_the_mtu() {
     let mut nt = create("go-back-n", 1).unwrap();
@@ -540,7 +564,7 @@ fn roles_carry_one_direction_only() {
     let mut line = Line::new(a, b, BAD, 3);
     let now = line.now;
     let back = packet(1, false, 5);
-    assert_eq!(line.b.send(&back, now).sent, [back.clone()], "as it is");
+    assert_eq!(line.b.send(&back, now).sent, std::slice::from_ref(&back), "as it is");
     assert_eq!(line.a.arrive(&back, now).delivered, Some(back));
     for number in 0..50 {
         line.send(0, packet(0, false, number));

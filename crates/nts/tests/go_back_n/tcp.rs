@@ -113,8 +113,7 @@ fn transfer(is_six: bool, faults: Faults) -> (usize, u64, Duration) {
     let (began, mut written, mut read) = (line.now, 0, 0);
     while read < BYTES {
         assert!(line.now.since(began) < Duration::from_secs(300), "{read} of {BYTES} bytes");
-        for side in 0..2 {
-            let host = &mut hosts[side];
+        for (side, host) in hosts.iter_mut().enumerate() {
             host.wire.came.extend(line.delivered[side][host.given..].iter().cloned());
             host.given = line.delivered[side].len();
             let now = Instant::from_micros(line.now.since(Timestamp::ZERO).as_micros() as i64);

@@ -66,7 +66,9 @@ impl DagService for Services {
         let caller = caller(&request)?;
         let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
         let view = self.dag(&caller, name).await?;
-        Ok(Response::new(wire::dag(&view, wire::reader(&caller)).into()))
+        let mut dag = wire::dag(&view, wire::reader(&caller));
+        self.0.card_links.fill_dag(&mut dag);
+        Ok(Response::new(dag.into()))
     }
 
     async fn list_dags(
@@ -86,7 +88,11 @@ impl DagService for Services {
                     let after = after.and_then(|key| name::dag("page_token", key).ok());
                     controller.dags_after(tenant.as_ref(), after.as_ref()).take(limit).collect()
                 },
-                |view: &DagView| (view.name.to_string(), wire::dag(view, wire::reader(&caller))),
+                |view: &DagView| {
+                    let mut dag = wire::dag(view, wire::reader(&caller));
+                    self.0.card_links.fill_dag(&mut dag);
+                    (view.name.to_string(), dag)
+                },
             )
             .await?;
         Ok(Response::new(v1::ListDagsResponse {
@@ -171,10 +177,12 @@ impl DagService for Services {
         let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
         let reader = caller.tenant().cloned();
         let query = move |controller: &Controller, name: &DagName| {
-            controller.dag_diagnosis(name, reader.as_ref())
+            let uid = controller.dag_view(name)?.uid;
+            Some((uid, controller.dag_diagnosis(name, reader.as_ref())?))
         };
-        let found = self.of_dag(&caller, name, query).await?;
-        Ok(Response::new(wire::diagnosis(&found).into()))
+        let (uid, found) = self.of_dag(&caller, name, query).await?;
+        let nt_drops = self.0.card_links.nt_drops(uid.raw());
+        Ok(Response::new(v1::Diagnosis { nt_drops, ..wire::diagnosis(&found) }.into()))
     }
 
     async fn explain_dag(

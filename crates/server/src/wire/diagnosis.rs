@@ -50,6 +50,7 @@ pub(crate) fn diagnosis(found: &Diagnosis) -> v1::Diagnosis {
         users: found.users.iter().map(user).collect(),
         users_left_out: u32::try_from(found.users_left_out).unwrap_or(u32::MAX),
         remedies: found.remedies.iter().map(ToString::to_string).collect(),
+        nt_drops: Vec::new(),
     }
 }
 

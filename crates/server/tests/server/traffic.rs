@@ -15,7 +15,7 @@ use snic_api::v1::traffic_service_client::TrafficServiceClient;
 use snic_controller::DropCause;
 use snic_domain::{CardId, DagUid, Timestamp};
 use snic_ports::packets::{
-    PacketStep, PacketWatch, PacketWindow, PortTraffic, SeenPacket, SeenPackets, WatchError,
+    PacketStep, PacketWatch, PacketWindow, SeenPacket, SeenPackets, SoftCounts, WatchError,
 };
 use tonic::{Code, Status, Streaming};
 
@@ -34,8 +34,8 @@ struct Watch {
 }
 
 impl PacketWindow for Shown {
-    fn ports(&self) -> Result<Vec<PortTraffic>, WatchError> {
-        Ok(Vec::new())
+    fn counts(&self) -> Result<SoftCounts, WatchError> {
+        Ok(SoftCounts::default())
     }
 
     fn watch(&self, uid: DagUid, bytes: u32) -> Result<Box<dyn PacketWatch>, WatchError> {

@@ -7,7 +7,7 @@ use snic_bitstream::catalogue::{self, Catalogue};
 
 use crate::rig::{
     Host, Net, Pings, READY_MAX, assert_no_loss, chain, dag, dropped, fetch, is_shut, missing,
-    ready, run, start_server, starts, station,
+    ready, run, snicctl, start_server, starts, station,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,6 +61,57 @@ async fn a_firewall_opens_a_port_without_a_load_and_no_other_flow_loses_a_packet
     assert_eq!((adopted.loads, adopted.table_words), (after.loads, after.table_words));
     pings.all_came_back();
     assert_eq!(fetch(&net.guest, "http://10.77.0.2:8002/").as_deref(), Some("8002 10.77.0.1"));
+}
+
+/// A DAG of another tenant has no drops, and that tenant does not see this one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_is_told_why_its_tasks_drop_packets() {
+    if let Some(why) = missing() {
+        println!("not run: {why}");
+        return;
+    }
+    let net = Net::new("snk").await;
+    net.create_with(&chain(&[("firewall", Some(json!({"rules": [], "non_ip": "accept"})))])).await;
+    assert!(!net.guest.run("ping -c 3 -i 0.05 -W 1 10.77.0.2").status.success());
+    let endpoint = format!("unix:{}", net.home.socket().display());
+    net.client.create_tenant("beta").await.expect("a new tenant");
+    for tenant in ["acme", "beta"] {
+        let set = format!("context set {tenant} --endpoint {endpoint} --identity tenant/{tenant}");
+        assert!(snicctl(&net.home, &set).status().expect("it starts").success());
+    }
+    let said = |line: &str| {
+        let output = snicctl(&net.home, line).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let file = net.home.path().join("other.yaml");
+    let text = "name: other\nbandwidth: 1Gbps\nchain: firewall\n\
+                configuration:\n  firewall: {rules: []}\n";
+    std::fs::write(&file, text).expect("a file");
+    let create = format!("--context beta dag create --wait --file {}", file.display());
+    let created = snicctl(&net.home, &create).output().expect("it starts");
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let until = Instant::now() + READY_MAX;
+    loop {
+        let shown: Value = serde_json::from_str(&said("--context acme dag get web -o json"))
+            .unwrap_or_else(|error| panic!("{error}"));
+        let drops = shown["traffic"]["nt_drops"].as_array().cloned().unwrap_or_default();
+        let rule = drops.iter().find(|drops| drops["reason"] == "rule");
+        if let Some(rule) = rule {
+            assert_eq!(rule["nt_type"], "ntTypes/firewall", "{shown}");
+            assert_ne!(rule["packets"].as_u64().unwrap_or(0), 0, "{shown}");
+            break;
+        }
+        assert!(Instant::now() < until, "{shown}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for line in ["dag get web", "dag diagnose web"] {
+        let shown = said(&format!("--context acme {line}"));
+        let has = |line: &str| line.starts_with("Task drops:") && line.contains("firewall: ");
+        assert!(shown.lines().any(|line| has(line) && line.contains(" rule")), "{shown}");
+    }
+    assert_eq!(said("--context beta dag get web"), "");
+    let other = said("--context beta dag get other");
+    assert!(other.contains("other") && !other.contains("Task drops"), "{other}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

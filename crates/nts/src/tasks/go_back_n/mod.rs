@@ -10,7 +10,8 @@
 //!
 //! Packets from `local` to `peer` get a number and are kept until the peer's card acknowledges them; those from
 //! `peer` to `local` are handed on in order and once. The wire format is in [`header`]. When the time is over, or
-//! the peer reports a gap, everything from the oldest on is sent again.
+//! the peer reports a gap, everything from the oldest on is sent again, at most [`BURST_MAX`] packets at once: what is
+//! behind them follows when the peer reports the next gap.
 //!
 //! ```text
 //!   Closed ── a packet ──► Opening ── ACCEPT ──► Open ── RESET ──► Opening, with another stream
@@ -52,8 +53,10 @@ use crate::{Context, Direction, DropReason, Emitted, NetworkTask, Packet, Verdic
 const STATE_VERSION: u16 = 1;
 /// Most bytes of kept frames: two pages of on-board memory.
 const KEPT_BYTES_MAX: usize = 4 << 20;
-/// Packets that are kept at most: what one call may send.
-const WINDOW_MAX: usize = Emitted::PACKETS_MAX;
+/// Packets that are kept at most.
+const WINDOW_MAX: usize = 1_024;
+/// Packets that are sent again at once: a sixteenth of a software card's buffers, which all tenants share.
+const BURST_MAX: usize = 128;
 /// An Ethernet header with two VLAN tags.
 const LINK_BYTES_MAX: usize = ETHERNET_BYTES + 8;
 
@@ -403,7 +406,7 @@ impl Active {
                 });
             }
             Due::All => {
-                for (frame, layout, header) in self.sender.all() {
+                for (frame, layout, header) in self.sender.all().take(BURST_MAX) {
                     emitted.with(direction, frame, |bytes| header.stamp(bytes, layout, port));
                 }
             }

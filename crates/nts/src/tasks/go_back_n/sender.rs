@@ -32,7 +32,7 @@ pub(super) enum Due {
     Nothing,
     /// An OPEN.
     Open,
-    /// All that is not acknowledged.
+    /// What is not acknowledged, from the oldest on.
     All,
 }
 
