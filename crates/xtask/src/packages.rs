@@ -20,6 +20,8 @@ enum Sign {
     Program(&'static str),
     /// A file with this path.
     File(&'static str),
+    /// A file whose path begins so.
+    Beginning(&'static str),
 }
 
 /// Packages, how to detect them, and what they are for.
@@ -39,6 +41,8 @@ const PACKAGES: &[Package] = &[
     file("libvirt-daemon-driver-qemu", "/var/lib/dpkg/info/libvirt-daemon-driver-qemu.list", "the test of snic-hook with libvirt"),
     program("libvirt-clients", "virsh", "the test of snic-hook with libvirt"),
     program("qemu-system-x86", "qemu-system-x86_64", "the test of snic-hook with libvirt"),
+    file("busybox-static", "/var/lib/dpkg/info/busybox-static.list", "the guest of the test of snic-hook with libvirt"),
+    Package { name: "linux-image-cloud-amd64", sign: Sign::Beginning("/boot/vmlinuz-"), why: "the guest of the test of snic-hook with libvirt" },
     program("chromium", "chromium", "the test of the web page"),
     program("libnss3-tools", "certutil", "client certificates for the test of the web page"),
     program("openssl", "openssl", "client certificates for the test of the web page"),
@@ -115,7 +119,7 @@ fn install(names: &[&str]) -> anyhow::Result<()> {
 
 fn advice(package: &Package) -> String {
     let sign = match package.sign {
-        Sign::Program(name) | Sign::File(name) => name,
+        Sign::Program(name) | Sign::File(name) | Sign::Beginning(name) => name,
     };
     let Package { name, why, .. } = package;
     format!("{sign} is missing, needed for {why}: sudo apt-get install {name}")
@@ -131,7 +135,16 @@ fn is_there(sign: &Sign, folders: &[PathBuf]) -> bool {
     match sign {
         Sign::Program(name) => folders.iter().any(|folder| folder.join(name).is_file()),
         Sign::File(path) => Path::new(path).exists(),
+        Sign::Beginning(path) => begins_one(Path::new(path)),
     }
+}
+
+/// Whether a file's path begins with `path`.
+fn begins_one(path: &Path) -> bool {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return false };
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let name = name.as_encoded_bytes();
+    files.into_iter().any(|file| file.file_name().as_encoded_bytes().starts_with(name))
 }
 
 #[cfg(test)]
@@ -157,6 +170,9 @@ mod tests {
     fn a_file_is_found_by_its_path() {
         assert!(is_there(&Sign::File("/"), &[]));
         assert!(!is_there(&Sign::File("/no/such/file"), &[]));
+        assert!(is_there(&Sign::Beginning("/et"), &[]));
+        assert!(!is_there(&Sign::Beginning("/etc/no-such-"), &[]));
+        assert!(!is_there(&Sign::Beginning("/no/such/file"), &[]));
     }
 
     #[test]

@@ -4,6 +4,11 @@
 //! machine's own libvirt is neither seen nor changed. Needs root and the distribution's programs;
 //! without them the test is skipped and says so.
 
+mod guest;
+#[path = "../soft/rig.rs"]
+#[expect(dead_code, reason = "a guest needs a part of it")]
+mod rig;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -34,7 +39,7 @@ cgroup_controllers = [ ]
 namespaces = [ ]
 END
 printf 'auth_unix_rw = "none"\nauth_unix_ro = "none"\n' > /etc/libvirt/libvirtd.conf
-exec libvirtd
+exec libvirtd --pid-file /run/libvirt/libvirtd.pid
 "#;
 
 /// Why this machine cannot run the test.
@@ -96,15 +101,9 @@ impl Libvirt {
         Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    fn define(&self, home: &Home, metadata: &str) {
-        let xml = format!(
-            "<domain type='qemu'><name>web1</name><uuid>{UUID}</uuid>\
-             <metadata>{metadata}</metadata><memory unit='MiB'>64</memory><vcpu>1</vcpu>\
-             <os><type arch='x86_64' machine='pc'>hvm</type></os>\
-             <devices><emulator>/usr/bin/qemu-system-x86_64</emulator></devices></domain>"
-        );
+    fn define(&self, home: &Home, domain: &str) {
         let path = home.path().join("web1.domain");
-        std::fs::write(&path, xml).expect("the folder takes files");
+        std::fs::write(&path, domain).expect("the folder takes files");
         self.fine(&["define", path.to_str().expect("a plain path")]);
     }
 
@@ -133,6 +132,16 @@ impl Drop for Libvirt {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
+}
+
+/// A machine without an operating system.
+fn bare(metadata: &str) -> String {
+    format!(
+        "<domain type='qemu'><name>web1</name><uuid>{UUID}</uuid>\
+         <metadata>{metadata}</metadata><memory unit='MiB'>64</memory><vcpu>1</vcpu>\
+         <os><type arch='x86_64' machine='pc'>hvm</type></os>\
+         <devices><emulator>/usr/bin/qemu-system-x86_64</emulator></devices></domain>"
+    )
 }
 
 fn configure(home: &Home, more: &str) {
@@ -175,7 +184,7 @@ async fn machines_come_and_go_with_their_functions() {
     let home = Home::new();
     configure(&home, "");
     let libvirt = Libvirt::start(&home);
-    libvirt.define(&home, WISH);
+    libvirt.define(&home, &bare(WISH));
 
     // Down: refused, and the reason is where the owner of the machine looks.
     let said = libvirt.start_machine().expect_err("nobody can bind it");
@@ -205,10 +214,10 @@ async fn machines_come_and_go_with_their_functions() {
     wait_for(&client, State::Unbound).await;
 
     // libvirt refuses an invalid request, with our message.
-    libvirt.define(&home, &WISH.replace("'web'", "'nope'"));
+    libvirt.define(&home, &bare(&WISH.replace("'web'", "'nope'")));
     let said = libvirt.start_machine().expect_err("no such DAG");
     assert!(said.contains("tenants/acme/dags/nope does not exist"), "{said}");
-    libvirt.define(&home, &WISH.replace("vm:1", "vm:7"));
+    libvirt.define(&home, &bare(&WISH.replace("vm:1", "vm:7")));
     let said = libvirt.start_machine().expect_err("no such version");
     assert!(said.contains("(supported: 1)"), "{said}");
     let (status, log) = daemon.stop();
