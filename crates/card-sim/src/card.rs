@@ -17,7 +17,7 @@ use snic_tables::registers::{
 use crate::configuration::{Controller, Load, identify};
 use crate::configurator::Configurator;
 use crate::faults::{FaultRng, Faults};
-use crate::frames::{FrameId, Frames};
+use crate::frames::{FrameId, Frames, Preparation};
 use crate::load::LoadMeter;
 use crate::measurement::Measurements;
 use crate::memory::Memory;
@@ -29,6 +29,9 @@ use crate::states::Wrapper;
 use crate::trace::PacketRecord;
 use crate::traffic::{Generator, Header, InvalidSource, TrafficSource};
 use crate::wheel::Event;
+
+/// How often it is asked whether a bitstream whose words are through is prepared.
+const LOOKS_PER_SECOND: u64 = 1_000;
 
 /// Names a traffic source of one card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -380,6 +383,7 @@ impl SimCard {
             if self.controller.load.as_ref().is_some_and(|load| load.region == number) {
                 region.empty(Content::Broken);
                 self.controller.end(self.plane.now, Err(LOAD_ERROR_PACKETS));
+                self.tell_emptied(number);
             }
         }
         self.plane.region_changed(number);
@@ -406,13 +410,15 @@ impl SimCard {
         region.empty(Content::Loading);
         let cycles =
             self.plane.clock().cycles_for(bytes, self.profile.configuration_bytes_per_second);
+        let whole = bytes == buffer.len() as u64;
+        let bytes = if whole { buffer } else { buffer[..bytes as usize].into() };
+        if let Some(frames) = self.plane.frames() {
+            frames.emptied(number as u8);
+            frames.load_began(number as u8, &bytes);
+        }
         let generation = self.controller.start(Load {
             region: number as u8,
-            bytes: if bytes == buffer.len() as u64 {
-                buffer
-            } else {
-                buffer[..bytes as usize].into()
-            },
+            bytes,
             since: self.plane.now,
             cycles,
             fails: self.fault_rng.load_fails(),
@@ -423,14 +429,33 @@ impl SimCard {
         }
     }
 
+    /// Who holds the frames forgets what a region held.
+    fn tell_emptied(&mut self, region: u8) {
+        if let Some(frames) = self.plane.frames() {
+            frames.emptied(region);
+        }
+    }
+
     fn finish_load(&mut self) {
         let Some(load) = &self.controller.load else { return };
-        let outcome = match load.fails {
-            true => Err(LOAD_ERROR_PACKETS),
-            false => identify(&load.bytes, &self.profile),
+        let number = load.region;
+        let (fails, bytes) = (load.fails, Arc::clone(&load.bytes));
+        let preparation = self.plane.frames().map(|frames| frames.preparation(number));
+        let outcome = match preparation {
+            _ if fails => Err(LOAD_ERROR_PACKETS),
+            Some(Preparation::UnderWay) => {
+                let at = self.plane.now + self.plane.clock().cycles_for(1, LOOKS_PER_SECOND);
+                let generation = self.controller.generation;
+                return self.plane.wheel.at(at, Event::LoadEnds { generation });
+            }
+            Some(Preparation::Refused(code)) => identify(&bytes, &self.profile).and(Err(code)),
+            Some(Preparation::Ready) | None => identify(&bytes, &self.profile),
         };
+        if outcome.is_err() {
+            self.tell_emptied(number);
+        }
         let clock = self.plane.clock();
-        let region = &mut self.plane.regions[usize::from(load.region)];
+        let region = &mut self.plane.regions[usize::from(number)];
         match &outcome {
             Ok(rom) => {
                 region.fill(rom, clock);

@@ -32,6 +32,10 @@ pub struct FrameAtNt {
     pub bytes: u32,
     /// The NT type's number, as the region's row has it.
     pub nt: NtNumber,
+    /// The region that the NT is in.
+    pub region: u8,
+    /// The NT's slot of the region.
+    pub slot: u8,
     /// Whose packet it is.
     pub uid: DagUid,
     /// The card's time.
@@ -81,6 +85,17 @@ pub struct Sighting {
     pub now: Timestamp,
 }
 
+/// Whether who holds the frames can work with a bitstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preparation {
+    /// It is looked at.
+    UnderWay,
+    /// The region can be filled.
+    Ready,
+    /// It cannot, with this error of the configuration controller.
+    Refused(u32),
+}
+
 /// Who holds the bytes of frames, and what NTs do with them.
 pub trait Frames: Any + Send + fmt::Debug {
     /// A frame passes an NT.
@@ -106,6 +121,18 @@ pub trait Frames: Any + Send + fmt::Debug {
         dags: &[(u16, Option<DagRow>)],
         configurations: &BTreeMap<(u32, u32), Arc<[u8]>>,
     );
+
+    /// The load of a region with this bitstream began: what its NTs need to work on bytes is prepared
+    /// meanwhile.
+    fn load_began(&mut self, _region: u8, _bitstream: &Arc<[u8]>) {}
+
+    /// The words of the load are through: whether it is prepared too.
+    fn preparation(&mut self, _region: u8) -> Preparation {
+        Preparation::Ready
+    }
+
+    /// A region holds nothing any more.
+    fn emptied(&mut self, _region: u8) {}
 
     /// The power failed: all that was held is gone.
     fn power_lost(&mut self);

@@ -50,7 +50,7 @@ mod wheel;
 pub use capture::{Capture, InvalidCapture};
 pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
-pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
+pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Preparation, Sighting};
 pub use histogram::Latency;
 pub use load::LoadMeter;
 pub use measurement::{DagMeasurement, Measurements};

@@ -193,6 +193,11 @@ fn load_ended(core: &mut Core, tx: &mut Tx, id: &CardId, ended: LoadEnded) {
             region_changed(core, tx, id, load.region);
         }
         LoadEnded::Failed(load) => load_failed(core, tx, id, &load, None),
+        LoadEnded::Unusable { load, reason } => {
+            touch_users(core, id, load.region);
+            placement::reject_bitstream(core, tx, &load.bitstream, reason);
+            tx.emit_region(id, load.region);
+        }
         LoadEnded::GivenUp { load, reason } => load_failed(core, tx, id, &load, Some(reason)),
     }
 }

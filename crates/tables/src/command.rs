@@ -11,8 +11,8 @@ use snic_domain::{ChainMismatch, DagUid, Digest, RegionId, ReportedChain};
 use crate::configuration::DagConfiguration;
 use crate::image::{TableDelta, TableImage};
 use crate::registers::{
-    STATE_ERROR_BUSY, STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN,
-    STATE_ERROR_RANGE, STATE_ERROR_REGION,
+    LOAD_ERROR_MODULE, LOAD_ERROR_NO_MODULES, STATE_ERROR_BUSY, STATE_ERROR_DAMAGED,
+    STATE_ERROR_ENDED, STATE_ERROR_FOREIGN, STATE_ERROR_RANGE, STATE_ERROR_REGION,
 };
 
 /// Identifies a command in its report; made by the controller, never reused within a run.
@@ -259,7 +259,7 @@ pub enum LoadFailure {
     #[error("the bitstream's bytes are missing from the store: {0}")]
     NoBytes(String),
     /// The configuration controller refused, with its code.
-    #[error("the configuration controller reports error {code}")]
+    #[error("the configuration controller reports error {code}{}", load_error(*code))]
     Controller {
         /// One of the `LOAD_ERROR_…` values.
         code: u32,
@@ -285,6 +285,27 @@ pub enum StateFailure {
     /// It did not finish in time and was aborted.
     #[error("the region's wrapper did not finish within {0:?}")]
     Timeout(Duration),
+}
+
+impl LoadFailure {
+    /// Whether the bitstream would fail so in every region of the card.
+    pub const fn is_of_bitstream(&self) -> bool {
+        matches!(self, Self::Controller { code: LOAD_ERROR_MODULE | LOAD_ERROR_NO_MODULES })
+    }
+}
+
+/// What a controller's code says beyond its number, of those that a tenant can do something about.
+const fn load_error(code: u32) -> &'static str {
+    match code {
+        LOAD_ERROR_MODULE => {
+            ": the bitstream has a WebAssembly module that cannot be run; check it with `snic-card check`"
+        }
+        LOAD_ERROR_NO_MODULES => {
+            ": the bitstream has a WebAssembly module, and this card's program runs none; the operator sets \
+             `program` in [cards.soft] to `snic-card` and stops the card's process"
+        }
+        _ => "",
+    }
 }
 
 /// A wrapper's code in words.

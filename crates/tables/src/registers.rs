@@ -59,6 +59,10 @@ pub const LOAD_ERROR_REGION: u32 = 2;
 pub const LOAD_ERROR_BUSY: u32 = 3;
 /// The region did not identify itself after the load.
 pub const LOAD_ERROR_IDENTITY: u32 = 4;
+/// The bitstream has a WebAssembly module that cannot be run.
+pub const LOAD_ERROR_MODULE: u32 = 5;
+/// The bitstream has a WebAssembly module, and the card runs none.
+pub const LOAD_ERROR_NO_MODULES: u32 = 6;
 
 /// Device address of the buffer of a bulk transfer, low word.
 ///

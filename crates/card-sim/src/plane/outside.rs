@@ -98,9 +98,11 @@ impl Plane {
         let Some(frame) = packet.frame() else { return AfterNt::GoesOn };
         let nt = self.number(&copy, slot as usize);
         let (Some(nt), Some(frames)) = (nt, &mut self.frames) else { return AfterNt::GoesOn };
-        let passage = FrameAtNt { frame, bytes: packet.bytes, nt, uid: packet.uid, now };
+        let (region, slot) = (copy.region, slot as u8);
+        let passage =
+            FrameAtNt { frame, bytes: packet.bytes, nt, region, slot, uid: packet.uid, now };
         let passed = frames.pass(&passage);
-        self.saw(copy.packet, PacketStep::Passed { region: copy.region, slot: slot as u8 });
+        self.saw(copy.packet, PacketStep::Passed { region, slot });
         while let Some(made) = self.frames.as_mut().and_then(|frames| frames.made()) {
             self.add_made(at, made);
         }

@@ -171,7 +171,9 @@ impl CardMachine {
         match &ended {
             LoadEnded::Stale => {}
             LoadEnded::Loaded(load) => self.contexts.loaded(load.region),
-            LoadEnded::Failed(load) | LoadEnded::GivenUp { load, .. } => {
+            LoadEnded::Failed(load)
+            | LoadEnded::Unusable { load, .. }
+            | LoadEnded::GivenUp { load, .. } => {
                 self.contexts.not_fresh(load.region);
             }
         }

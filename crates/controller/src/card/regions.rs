@@ -196,6 +196,13 @@ pub(crate) enum LoadEnded {
     Loaded(Loading),
     /// It failed and is tried again later.
     Failed(Loading),
+    /// What was loaded cannot work, wherever it is loaded: the region is sound.
+    Unusable {
+        /// The load.
+        load: Loading,
+        /// Why.
+        reason: String,
+    },
     /// It failed for the last time.
     GivenUp {
         /// The load.
@@ -398,6 +405,10 @@ impl Regions {
             LoadFailure::DrainTimeout { .. } | LoadFailure::NoBytes(_) => {
                 region.observed = load.before;
             }
+        }
+        if failure.is_of_bitstream() {
+            (region.failures, region.not_before) = (0, now);
+            return LoadEnded::Unusable { load, reason: failure.to_string() };
         }
         // Missing bytes are not the region's fault: another region would fare no better.
         let is_its_fault = !matches!(failure, LoadFailure::NoBytes(_));

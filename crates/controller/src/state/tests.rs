@@ -9,6 +9,7 @@ use snic_domain::{
     TenantId, Timestamp, VmId,
 };
 use snic_planner::Objective;
+use snic_tables::registers::LOAD_ERROR_MODULE;
 use snic_tables::{
     CardCommand, CardReport, CardSnapshot, LoadFailure, ProgramFailure, RegionSnapshot,
     RegionStatus, Table, TableImage,
@@ -361,6 +362,27 @@ fn a_load_that_fails_for_good_moves_its_dags_and_marks_the_region() {
     assert_eq!(rig.region(0).0, None);
     assert_eq!(rig.region(1).0, Some("aes".into()));
     assert_eq!(rig.state("web"), DagState::Ready);
+}
+
+#[test]
+fn a_bitstream_that_no_region_can_run_is_rejected_and_its_region_is_sound() {
+    let mut rig = Rig::new(2);
+    rig.create("web", "aes", gbps(5)).expect("there is room");
+    let [CardCommand::Load { ticket, region: RegionId(0), .. }] = rig.asked()[..] else {
+        panic!("a load of region 0")
+    };
+    let result = Err(LoadFailure::Controller { code: LOAD_ERROR_MODULE });
+    rig.report(CardReport::Loaded { ticket, region: RegionId(0), result });
+    assert_eq!(rig.asked(), [], "it is tried nowhere else");
+    assert_eq!(rig.region(0).0, None);
+    let card = rig.core.cards.known(&card());
+    let region = card.region(RegionId(0)).expect("it is there");
+    assert_eq!(region.fault(), None);
+    let id = BitstreamId::new("aes").expect("a label");
+    let operator = Caller::Operator("ada".into());
+    let view = rig.core.registry.bitstream_view(&operator, &id).expect("it is registered");
+    let reason = view.rejection.expect("it is rejected").reason;
+    assert!(reason.contains("WebAssembly module that cannot be run"), "{reason}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use snic_tables::registers::LOAD_ERROR_MODULE;
+
 use super::*;
 use crate::fixtures::catalogue;
 
@@ -43,13 +45,21 @@ enum Verb {
 enum Outcome {
     Well,
     Garbage,
+    /// The bitstream has a module that cannot be run.
+    Unusable,
     Untouched,
     NobodyKnows,
 }
 
 fn verb() -> impl Strategy<Value = Verb> {
     let content = prop::sample::select(vec![None, Some("aes"), Some("lb")]);
-    let outcomes = [Outcome::Well, Outcome::Garbage, Outcome::Untouched, Outcome::NobodyKnows];
+    let outcomes = [
+        Outcome::Well,
+        Outcome::Garbage,
+        Outcome::Unusable,
+        Outcome::Untouched,
+        Outcome::NobodyKnows,
+    ];
     let region = || 0u8..REGIONS as u8;
     prop_oneof![
         3 => (region(), content).prop_map(|(region, content)| Verb::Desire(region, content)),
@@ -141,6 +151,10 @@ impl World {
                 *held = RegionStatus::Broken;
                 Err(LoadFailure::Controller { code: 1 })
             }
+            Outcome::Unusable => {
+                *held = RegionStatus::Broken;
+                Err(LoadFailure::Controller { code: LOAD_ERROR_MODULE })
+            }
             Outcome::Untouched => {
                 *held = self.before;
                 let waited = Duration::from_millis(1);
@@ -155,7 +169,15 @@ impl World {
         *failed = if is_well { (self.now, 0) } else { (self.now, failed.1 + 1) };
         match self.regions.ended(self.now, ticket, result, &settings()) {
             LoadEnded::Loaded(load) => assert!(is_well && load.region == region),
-            LoadEnded::Failed(_) => assert!(failed.1 < settings().load_attempts),
+            LoadEnded::Failed(_) => {
+                assert!(failed.1 < settings().load_attempts);
+                assert!(!matches!(outcome, Outcome::Unusable));
+            }
+            LoadEnded::Unusable { load, .. } => {
+                assert!(matches!(outcome, Outcome::Unusable));
+                self.regions.set_desired(load.region, None, self.now);
+                *failed = (Timestamp::ZERO, 0);
+            }
             LoadEnded::GivenUp { load, reason } => {
                 assert!(failed.1 >= settings().load_attempts);
                 self.regions.set_faulty(load.region, Some(reason), self.now);
