@@ -1,6 +1,7 @@
 //! What a build flow needs to make a bitstream: the NTs in their order, the region, the part and
 //! what the result must keep to. And what it says of the bitstream that came out.
 
+use crate::ModuleBuild;
 use serde::{Deserialize, Serialize};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 use snic_domain::{
@@ -117,6 +118,17 @@ impl BuiltManifest {
             regions: regions.to_vec(),
             card_model: card_model.clone(),
             nts: nts.to_vec(),
+            region_kind,
+        }
+    }
+
+    /// Of a bitstream with modules, which is for any region of its kind.
+    pub fn of_modules(build: &ModuleBuild<'_>, region_kind: RegionKind) -> Self {
+        Self {
+            identity: build.derived_identity(),
+            regions: Vec::new(),
+            card_model: build.card.model.clone(),
+            nts: build.chain.iter().map(|nt| nt.id.clone()).collect(),
             region_kind,
         }
     }

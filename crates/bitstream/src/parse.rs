@@ -98,6 +98,11 @@ impl<'a> FrameWrite<'a> {
         self.data.len() / (FRAME_WORDS * 4)
     }
 
+    /// The bytes of all its frames.
+    pub(crate) const fn bytes(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// The words of all its frames.
     pub fn words(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.data

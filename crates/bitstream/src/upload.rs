@@ -16,6 +16,7 @@ use snic_domain::{
     NtTypeId, RegionKind, RegionProfile,
 };
 
+use crate::modules::{EmbeddedModule, InvalidModules, check_modules, modules};
 use crate::rom::claim_of;
 use crate::{BitFile, ChainRom, InvalidBitstream, InvalidRom, SlotRom, WrongCard, parse};
 
@@ -111,6 +112,9 @@ pub enum InvalidUpload {
     /// The chain ROM.
     #[error(transparent)]
     Rom(#[from] InvalidRom),
+    /// The WebAssembly modules.
+    #[error(transparent)]
+    Modules(#[from] InvalidModules),
     /// Nothing in it says what it holds, and no identity is declared.
     #[error(
         "the bitstream has no chain ROM in its first frame, and no identity is declared; declare the \
@@ -198,7 +202,7 @@ impl InvalidUpload {
             Self::UnknownCard { .. } | Self::WrongCard(_) => "card_model".to_owned(),
             Self::NoRegion { .. } => "region_kind".to_owned(),
             Self::NoIdentity | Self::IdentityDiffers { .. } => "identity".to_owned(),
-            Self::Bitstream(_) | Self::Rom(_) => "chunk".to_owned(),
+            Self::Bitstream(_) | Self::Rom(_) | Self::Modules(_) => "chunk".to_owned(),
         }
     }
 }
@@ -228,6 +232,7 @@ pub fn check_upload<'a, 'n>(
         None if declared.build.identity.is_none() => return Err(InvalidUpload::NoIdentity),
         None => {}
     }
+    check_owners(&modules(&file)?, declared)?;
     let area = chain.iter().map(|nt| nt.area).sum();
     check_area(area, declared, card)?;
     Ok(CheckedUpload { file, claim, area })
@@ -307,6 +312,20 @@ fn check_claim(
         return Err(InvalidUpload::IdentityDiffers { declared, found });
     }
     Ok(())
+}
+
+/// A tenant's modules are for the tenant's own NTs, and have the form of modules.
+fn check_owners(
+    modules: &[EmbeddedModule<'_>],
+    declared: &Bitstream,
+) -> Result<(), InvalidModules> {
+    for module in modules {
+        let nt = &declared.nts[module.slot];
+        if declared.id.owner().is_some() && declared.id.owner() != nt.owner() {
+            return Err(InvalidModules::Foreign { slot: module.slot, nt: nt.clone() });
+        }
+    }
+    check_modules(modules)
 }
 
 fn check_slot(slot: usize, found: SlotRom, nt: &NtType) -> Result<(), InvalidUpload> {

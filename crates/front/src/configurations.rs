@@ -9,6 +9,9 @@ use snic_nts::config::InvalidConfiguration;
 
 use crate::workshop::Workshop;
 
+/// Longest configuration of a tenant's own NT: the buffer of a module, which holds a frame of 9,216 bytes.
+const MODULE_CONFIGURATION_BYTES_MAX: usize = 9_216;
+
 /// Checks the configurations of nodes as the NTs will. Checking allocates an NT's tables for a
 /// moment, so the workshop does it.
 ///
@@ -33,6 +36,10 @@ fn check_node(index: usize, node: &Node) -> Result<(), FieldProblem> {
     let Some(configuration) = &node.configuration else { return Ok(()) };
     let nt = node.nt.as_str();
     let field = format!("dag.nodes[{index}].configuration");
+    if node.nt.owner().is_some() {
+        return check_of_tenant(configuration.expose())
+            .map_err(|what| FieldProblem::invalid(field, what));
+    }
     snic_nts::check(nt, configuration.expose()).map_err(|error| match error {
         InvalidConfiguration::Field { field: inner, value, allowed } if !inner.is_empty() => {
             let what = format!("{value} is not allowed; allowed: {allowed}");
@@ -47,9 +54,26 @@ fn check_node(index: usize, node: &Node) -> Result<(), FieldProblem> {
     })
 }
 
-/// A node's configuration as it may be shown.
+/// What only its module knows of, is an object, and not longer than what the module gets.
+fn check_of_tenant(json: &str) -> Result<(), String> {
+    if json.len() > MODULE_CONFIGURATION_BYTES_MAX {
+        return Err(format!(
+            "{} bytes; at most {MODULE_CONFIGURATION_BYTES_MAX} are allowed for a tenant's own NT",
+            json.len()
+        ));
+    }
+    match serde_json::from_str(json) {
+        Ok(Value::Object(_)) => Ok(()),
+        _ => Err("it is not a JSON object".to_owned()),
+    }
+}
+
+/// A node's configuration as it may be shown. That of a tenant's own NT has no fields that are known to be secret.
 pub fn shown(node: &Node) -> Option<Value> {
     let configuration = node.configuration.as_ref()?;
+    if node.nt.owner().is_some() {
+        return serde_json::from_str(configuration.expose()).ok();
+    }
     Some(snic_nts::redacted(node.nt.as_str(), configuration.expose()).unwrap_or_default())
 }
 
@@ -89,6 +113,17 @@ mod tests {
             ]
         );
         assert!(bad[1].description.starts_with("aes takes no configuration"), "{:?}", bad[1]);
+    }
+
+    #[tokio::test]
+    async fn what_a_module_is_told_is_an_object_and_short_enough_for_it() {
+        let told = node("acme.filter", r#"{"any":["thing"]}"#);
+        assert!(checked(std::slice::from_ref(&told)).await.is_ok());
+        assert_eq!(shown(&told).expect("it is set").to_string(), r#"{"any":["thing"]}"#);
+        let long = format!(r#"{{"k":"{}"}}"#, "x".repeat(9_300));
+        for json in ["[]", "7", "{", &long] {
+            assert!(checked(&[node("acme.filter", json)]).await.is_err(), "{json}");
+        }
     }
 
     #[test]

@@ -241,3 +241,34 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_tenant_brings_modules_for_its_own_nts_only() {
+    let mut world = World::new();
+    let own = NtTypeId::new("acme.filter").expect("valid");
+    world.nts.push(NtType { id: own.clone(), ..world.nts[0].clone() });
+    let module = crate::modules::tests::module(b"");
+    let build = |world: &mut World, id: &str, bytes: &[u8]| {
+        let nt = NtTypeId::new(id).expect("valid");
+        let chain = [world.find(&nt).expect("it is known")];
+        let modules = [EmbeddedModule { slot: 0, nt: id, bytes }];
+        let card = &world.catalogue.cards[0];
+        let build = crate::ModuleBuild { card, chain: &chain, modules: &modules, identity: None };
+        let image = build.build().expect("possible");
+        world.declared.nts = vec![nt];
+        world.declare(image);
+    };
+    build(&mut world, "acme.filter", &module);
+    world.check().expect("its own");
+    build(&mut world, "firewall", &module);
+    assert_refused(&world, "chunk", &["module of slot 0 is for NT type firewall"]);
+    world.declared.id = BitstreamId::new("mine").expect("valid");
+    world.check().expect("the provider's");
+    // One that has lost the name of an export on its way.
+    build(&mut world, "firewall", &module);
+    let at = world.bytes.windows(6).position(|part| part == b"memory").expect("it is there");
+    let mut damaged = world.bytes.clone();
+    damaged[at] = b'M';
+    world.declare(damaged);
+    assert_refused(&world, "chunk", &["firewall: it does not export memory"]);
+}

@@ -74,11 +74,39 @@ pub struct TestImage {
     pub kind: KindArg,
 }
 
+/// A bitstream with WebAssembly modules to build.
+#[derive(Debug, Args)]
+pub struct ModuleImage {
+    /// File to write
+    pub file: PathBuf,
+    /// Network task types in the order packets pass them: acme.marker,acme.filter; they are registered
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub nts: Vec<String>,
+    /// WebAssembly module of a network task type, as TYPE=FILE; repeat it for each. A type without one is an NT
+    /// that the software card has
+    #[arg(long = "module", value_name = "TYPE=FILE", required = true)]
+    pub modules: Vec<String>,
+    /// Card model to build for
+    #[arg(long)]
+    pub model: String,
+    /// Folder with card profiles beside those that are compiled in
+    #[arg(long, value_name = "FOLDER")]
+    pub profiles: Option<PathBuf>,
+    /// Write the manifest to sign and upload it with, so that each build has an identity
+    #[arg(long, value_name = "FILE")]
+    pub manifest: Option<PathBuf>,
+    /// Kind of region that the manifest names
+    #[arg(long, default_value = "user-nt")]
+    pub kind: KindArg,
+}
+
 /// Verbs of `snicctl bitstream`.
 #[derive(Debug, Subcommand)]
 pub enum BitstreamCommand {
     /// Build an image for simulated cards, without vendor tools and without a server
     BuildTest(TestImage),
+    /// Build a bitstream for software cards from WebAssembly modules
+    Build(ModuleImage),
     /// Print the line to sign for a bitstream with its manifest, without a server
     Statement {
         /// File with the bitstream

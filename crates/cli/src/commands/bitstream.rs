@@ -20,6 +20,8 @@ use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest, RegionId};
 use uuid::Uuid;
 
+mod modules;
+
 use super::{CliSession, list, request_id, watch};
 use crate::args::{BitstreamCommand, NewBitstream, TestImage};
 use snic_client::call;
@@ -38,6 +40,7 @@ const ROLE_MEMORY: ByteSize = ByteSize::from_bytes(256 << 20);
 pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<(), Failure> {
     match command {
         BitstreamCommand::BuildTest(image) => build_test(&image),
+        BitstreamCommand::Build(image) => modules::build(session, &image).await,
         BitstreamCommand::Statement { file, manifest } => print_statement(&file, &manifest),
         BitstreamCommand::Upload(new) => upload(session, new).await,
         BitstreamCommand::List(selected) => {
@@ -112,21 +115,34 @@ fn write_manifests(folder: &Path, reply: &RecommendBitstreamsResponse) -> Result
 
 /// Writes a test bitstream or role for a card model, without any vendor content.
 fn build_test(wanted: &TestImage) -> Result<(), Failure> {
-    let refused = |what: String, advice: &str| Failure::usage(what, advice);
-    let catalogue = with_profiles(wanted.profiles.as_deref());
-    let catalogue = catalogue.map_err(|error| refused(error.to_string(), ""))?;
-    let Some(card) = catalogue.cards.iter().find(|card| card.model.as_str() == wanted.model) else {
-        let known: Vec<_> = catalogue.cards.iter().map(|card| card.model.as_str()).collect();
-        let advice = format!("use one of {}", known.join(", "));
-        return Err(refused(format!("unknown card model {}", wanted.model), &advice));
-    };
+    let catalogue = catalogue(wanted.profiles.as_deref())?;
+    let card = card(&catalogue, &wanted.model)?;
     let bytes = match wanted.role {
         Some(uuid) => test_role(card, uuid, &wanted.control)?,
         None => test_chain(card, &catalogue, wanted)?,
     };
-    let failed = |source: io::Error| Failure::Write { path: wanted.file.clone(), source };
-    std::fs::write(&wanted.file, &bytes).map_err(failed)?;
-    println!("{}  {}", Digest::of(&bytes), wanted.file.display());
+    write_image(&wanted.file, &bytes)
+}
+
+/// The catalogue, with the profiles of a folder.
+fn catalogue(profiles: Option<&Path>) -> Result<Catalogue, Failure> {
+    with_profiles(profiles).map_err(|error| Failure::usage(error.to_string(), ""))
+}
+
+/// The profile of a card model.
+fn card<'a>(catalogue: &'a Catalogue, model: &str) -> Result<&'a CardProfile, Failure> {
+    catalogue.cards.iter().find(|card| card.model.as_str() == model).ok_or_else(|| {
+        let known: Vec<_> = catalogue.cards.iter().map(|card| card.model.as_str()).collect();
+        let advice = format!("use one of {}", known.join(", "));
+        Failure::usage(format!("unknown card model {model}"), &advice)
+    })
+}
+
+/// Writes a bitstream, and prints its digest.
+fn write_image(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |source: io::Error| Failure::Write { path: file.to_owned(), source };
+    std::fs::write(file, bytes).map_err(failed)?;
+    println!("{}  {}", Digest::of(bytes), file.display());
     Ok(())
 }
 
