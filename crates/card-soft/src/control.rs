@@ -5,12 +5,15 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufReader, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use rustix::fs::{FlockOperation, flock};
-use snic_domain::CardProfile;
+use snic_domain::{CardModel, CardProfile};
+use snic_nts::ModuleRuntime;
+use snic_ports::card::image;
 use snic_ports::remote::{receive, send};
 
 use crate::SoftCardSettings;
@@ -43,7 +46,8 @@ pub enum SoftCardFailure {
     Card(String),
 }
 
-/// Serves a card at its place until the process is killed: that is a power loss of the card.
+/// Serves a card at its place until the process is killed: that is a power loss of the card. With a runtime
+/// it runs the WebAssembly modules of bitstreams; without one it refuses them.
 ///
 /// # Errors
 /// The place is taken or cannot be used, or a port cannot be opened.
@@ -51,13 +55,15 @@ pub fn serve(
     place: &CardFolder,
     settings: SoftCardSettings,
     profile: CardProfile,
+    runtime: Option<Arc<dyn ModuleRuntime>>,
 ) -> Result<(), SoftCardFailure> {
     let failed = |what: String| move |source| SoftCardFailure::Place { what, source };
     std::fs::create_dir_all(place.folder())
         .map_err(failed(format!("create {}", place.folder().display())))?;
     let _lock = lock(place)?;
     let switch = Switch::open(&settings).map_err(SoftCardFailure::Card)?;
-    let machine = Machine::new(profile, settings, switch).map_err(SoftCardFailure::Card)?;
+    let machine =
+        Machine::new(profile, settings, switch, runtime).map_err(SoftCardFailure::Card)?;
     let socket = place.socket();
     // Whoever left it is dead: the lock is ours.
     let _ = std::fs::remove_file(&socket);
@@ -68,6 +74,31 @@ pub fn serve(
         })
         .map_err(failed(format!("listen at {}", socket.display())))?;
     run(machine, listener).map_err(failed("start the card's threads".to_owned()))
+}
+
+/// Is the card in a folder, as its settings there say, until the process is killed: all that a program does
+/// that is a card.
+///
+/// # Errors
+/// As [`serve`]; and the settings cannot be read, or no profile has their model.
+pub fn serve_folder(
+    folder: &Path,
+    profiles: Option<&Path>,
+    runtime: Option<Arc<dyn ModuleRuntime>>,
+) -> Result<(), SoftCardFailure> {
+    let place = CardFolder::new(folder);
+    let settings = place.read_settings().map_err(|source| {
+        let what = format!("read the card's settings {}", place.settings().display());
+        SoftCardFailure::Place { what, source }
+    })?;
+    let catalogue = image::catalogue::with_profiles(profiles)
+        .map_err(|error| SoftCardFailure::Card(error.to_string()))?;
+    let profile = CardModel::new(&settings.model).ok().and_then(|model| catalogue.card(&model));
+    let Some(profile) = profile.cloned() else {
+        let model = settings.model;
+        return Err(SoftCardFailure::Card(format!("the catalogue has no card model {model}")));
+    };
+    serve(&place, settings, profile, runtime)
 }
 
 /// The card at a listener, until nobody can ask any more.
@@ -154,7 +185,8 @@ pub(crate) mod tests {
     pub(crate) fn start(place: &CardFolder, profile: CardProfile) {
         let model = profile.model.to_string();
         let settings = SoftCardSettings { model, uplink: None, functions: Vec::new() };
-        let machine = Machine::new(profile, settings, Switch::default()).expect("a valid profile");
+        let machine =
+            Machine::new(profile, settings, Switch::default(), None).expect("a valid profile");
         let listener = UnixListener::bind(place.socket()).expect("a new folder");
         std::thread::spawn(move || run(machine, listener));
     }

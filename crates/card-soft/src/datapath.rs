@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
-use snic_card_sim::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
+use snic_card_sim::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Preparation, Sighting};
 use snic_domain::{DagUid, NtNumber, Timestamp};
 use snic_nts::{Direction, Packet, Pool, Verdict};
 use snic_tables::{DagRow, DropCause};
 
 use crate::captures::Captures;
 use crate::loads::{DueFrame, LoadId, Loads};
+use crate::modules::Modules;
 use crate::tasks::Tasks;
 
 /// The source and the destination of a frame.
@@ -67,13 +68,14 @@ pub(crate) struct Datapath {
     leaving: VecDeque<Leaving>,
     by_timers: VecDeque<TimerFrame>,
     pub(crate) tasks: Tasks,
+    pub(crate) modules: Modules,
     pub(crate) captures: Captures,
     pub(crate) loads: Loads,
 }
 
 impl Datapath {
     /// Room for as many frames as the pool has buffers.
-    pub(crate) fn new(pool: &Pool, random: ChaCha8Rng) -> Self {
+    pub(crate) fn new(pool: &Pool, random: ChaCha8Rng, modules: Modules) -> Self {
         let frames = pool.capacity();
         Self {
             places: (0..frames).map(|_| None).collect(),
@@ -83,6 +85,7 @@ impl Datapath {
             leaving: VecDeque::with_capacity(frames),
             by_timers: VecDeque::with_capacity(frames),
             tasks: Tasks::new(pool, random),
+            modules,
             captures: Captures::default(),
             loads: Loads::default(),
         }
@@ -183,7 +186,9 @@ impl Frames for Datapath {
             return Passed::On { bytes: passage.bytes };
         }
         let (way, load) = (*way, *load);
-        let Some(verdict) = self.tasks.process(key, packet, passage.now) else {
+        let by_module = self.modules.process(passage, packet, &mut self.tasks.context(passage.now));
+        let verdict = by_module.or_else(|| self.tasks.process(key, packet, passage.now));
+        let Some(verdict) = verdict else {
             return Passed::On { bytes: passage.bytes };
         };
         let bytes = packet.len() as u32;
@@ -234,13 +239,30 @@ impl Frames for Datapath {
     ) {
         for (row, dag) in dags {
             match dag {
-                None => self.tasks.row_is_gone(now, *row),
+                None => {
+                    self.tasks.row_is_gone(now, *row);
+                    self.modules.row_is_gone(now, *row);
+                }
                 Some(dag) => {
                     let came = configurations.get(&(dag.uid, dag.configuration));
-                    self.tasks.row_is(now, dag, came.map(AsRef::as_ref));
+                    let came = came.map(AsRef::as_ref);
+                    self.tasks.row_is(now, dag, came);
+                    self.modules.row_is(dag, came);
                 }
             }
         }
+    }
+
+    fn load_began(&mut self, region: u8, bitstream: &Arc<[u8]>) {
+        self.modules.load_began(region, bitstream);
+    }
+
+    fn preparation(&mut self, region: u8) -> Preparation {
+        self.modules.preparation(region)
+    }
+
+    fn emptied(&mut self, region: u8) {
+        self.modules.emptied(region);
     }
 
     fn power_lost(&mut self) {
@@ -249,6 +271,7 @@ impl Frames for Datapath {
         }
         self.by_timers.clear();
         self.tasks.clear();
+        self.modules.clear();
         self.loads.clear();
     }
 }

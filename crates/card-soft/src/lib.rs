@@ -16,8 +16,11 @@
 //! model at the wall clock's time, and leave when the model says so: rates, queues and the time of a
 //! reconfiguration are the model's. The card knows registers, regions and images, and no tenant.
 //!
+//! Tenants' NTs are WebAssembly modules in bitstreams. This crate knows where they are and what they may take;
+//! the program that is the card brings the runtime along ([`serve`]), or refuses them.
+//!
 //! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, what the configured
-//! NTs hold, 1.5 MiB for each of eight captures, and of the kernel's memory a ring of 8 MiB and a queue of at most 8 MiB for each
+//! NTs hold, 2 MiB for each of 128 instances of modules, 1.5 MiB for each of eight captures, and of the kernel's memory a ring of 8 MiB and a queue of at most 8 MiB for each
 //! AF_PACKET port. When no buffer is free, a port drops what arrives and counts it; what the ring of an AF_PACKET socket or
 //! the queue of a TAP device drops is counted with it. A packet allocates nothing.
 
@@ -32,6 +35,7 @@ mod header;
 mod hostile;
 mod loads;
 mod machine;
+mod modules;
 mod poller;
 mod ports;
 mod process;
@@ -43,7 +47,7 @@ mod tasks;
 mod window;
 
 pub use client::{CardProcess, SoftCard};
-pub use control::{SoftCardFailure, serve};
+pub use control::{SoftCardFailure, serve, serve_folder};
 pub use generator::SoftGenerator;
 pub use machine::FRAMES_MAX;
 pub use ports::{InvalidPort, PortSpec};

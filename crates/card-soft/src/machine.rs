@@ -1,6 +1,7 @@
 //! The card at work: one thread that has the model, the frames and the ports.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,7 +9,7 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use snic_card_sim::{Header, SimCard};
 use snic_domain::{CardProfile, Timestamp};
-use snic_nts::{Packet, Pool};
+use snic_nts::{ModuleRuntime, Packet, Pool};
 use snic_ports::card::{Buffers as _, Card as _, CardError, Registers as _};
 use snic_ports::generator::GeneratedLoad;
 use snic_ports::remote::{PAYLOAD_BYTES_MAX, to_bytes, to_words};
@@ -18,6 +19,7 @@ use crate::captures::CAPTURES_MAX;
 use crate::datapath::{Datapath, FrameRoute, Leaving};
 use crate::header::{self, NO_FUNCTION};
 use crate::loads::{LOADS_MAX, LoadId, LoadRefused};
+use crate::modules::Modules;
 use crate::poller::Poller;
 use crate::protocol::{ControlReply, ControlRequest, Observation};
 use crate::stations::Receiver as Whom;
@@ -64,9 +66,11 @@ impl Machine {
         profile: CardProfile,
         settings: SoftCardSettings,
         switch: Switch,
+        runtime: Option<Arc<dyn ModuleRuntime>>,
     ) -> Result<Self, String> {
         let pool = Pool::new(FRAMES_MAX, FRAME_BYTES_MAX);
-        let datapath = Datapath::new(&pool, ChaCha8Rng::seed_from_u64(draw()));
+        let datapath =
+            Datapath::new(&pool, ChaCha8Rng::seed_from_u64(draw()), Modules::new(runtime));
         let mut card = SimCard::new(profile, draw()).map_err(|error| error.to_string())?;
         card.set_frames(Box::new(datapath));
         // A host whose clock stands before 1970 shows times from there on.
@@ -128,6 +132,7 @@ impl Machine {
     fn turn(&mut self) -> bool {
         let now = self.run_model();
         self.datapath().tasks.expire(now);
+        self.datapath().modules.expire(now);
         self.switch.look_at_drops(now);
         if !self.datapath().captures.is_empty() {
             self.datapath().captures.expire(now);
@@ -380,9 +385,11 @@ impl Machine {
         let accesses = self.card.accesses();
         let (packets_in, packets_out, drops) = self.card.totals();
         let drops = DropCause::ALL.iter().zip(drops).filter(|(_, packets)| *packets > 0);
+        let mut tasks = self.datapath().tasks.observe();
+        tasks.extend(self.datapath().modules.observe());
         Observation {
             ports: self.switch.observe(),
-            tasks: self.datapath().tasks.observe(),
+            tasks,
             configurations: self.datapath().tasks.configurations().0,
             configurations_refused: self.datapath().tasks.configurations().1,
             loads: accesses.loads,

@@ -6,7 +6,7 @@ use snic_ports::packets::{PortTraffic, SeenPackets};
 use snic_ports::remote::Run;
 
 /// The version of this protocol: a daemon and a card process of different versions do not talk.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// What is asked of the card process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,4 +130,6 @@ pub struct TaskObservation {
     pub emitted: u64,
     /// Packets that it dropped, by the name of the reason.
     pub dropped: Vec<(String, u64)>,
+    /// How often it failed and began again without its state: modules only.
+    pub restarts: u64,
 }

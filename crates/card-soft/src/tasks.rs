@@ -30,7 +30,7 @@ pub(crate) type TaskKey = (u32, NtNumber);
 
 /// How long what a DAG's NTs keep is put by while the DAG has no row: a drain takes its rows away until
 /// what its regions keep has been moved.
-const PUT_BY: Duration = Duration::from_secs(60);
+pub(crate) const PUT_BY: Duration = Duration::from_secs(60);
 /// DAGs of one tenant whose NTs' tables are put by at once: who makes and deletes DAGs all the time gets no
 /// more memory for it.
 const PUT_BY_MAX: usize = 4;
@@ -126,6 +126,11 @@ impl Tasks {
         }
     }
 
+    /// What an NT gets with each call.
+    pub(crate) fn context(&mut self, now: Timestamp) -> Context<'_> {
+        Context { now, random: &mut self.random, emitted: &mut self.emitted }
+    }
+
     /// Frames that the last packet's NT made.
     pub(crate) fn made(&mut self) -> impl Iterator<Item = (Direction, Packet)> + '_ {
         self.emitted.drain()
@@ -206,7 +211,8 @@ impl Tasks {
                 instance: snic_nts::create(entry.nt_type, seed).ok(),
                 dropped: 0,
             });
-            if !task.configure(now, &entry) {
+            // What a module does with a configuration is seen by its packets.
+            if !task.configure(now, &entry) && !is_of_tenant(entry.nt_type) {
                 self.refused += 1;
             }
         }
@@ -245,6 +251,11 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
     one.into_iter().chain(other).min()
 }
 
+/// Whether an NT type is a tenant's own: its name has the tenant's in front.
+fn is_of_tenant(nt_type: &str) -> bool {
+    nt_type.contains('.')
+}
+
 /// A UID names its row in its low bits.
 const fn row_of(uid: u32) -> u16 {
     DagUid::from_raw(uid).row()
@@ -263,7 +274,7 @@ impl Task {
 }
 
 impl TaskObservation {
-    fn count(&mut self, counters: &Counters) {
+    pub(crate) fn count(&mut self, counters: &Counters) {
         self.received = counters.received;
         self.forwarded = counters.forwarded;
         self.replied = counters.replied;

@@ -1,6 +1,7 @@
 //! The daemon's settings: one TOML file, every key with a default that `snicd config` prints.
 
 mod fleet;
+mod soft;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use snic_card_soft::PortSpec;
 use snic_card_xrt::{CallDeadlines, CardSelector};
 use snic_domain::{CardId, CardModel, PciAddress, TenantId, VirtualFunctions};
 use snic_front::identity::UnixPeers;
 
 pub use fleet::FleetMembership;
+pub use soft::Soft;
 
 /// Smallest file size of the audit log: an entry has some hundred bytes, and with smaller files
 /// `files_max` would keep only a few entries.
@@ -223,19 +224,6 @@ pub enum Driver {
     Soft,
 }
 
-/// Ports of a software card: `tap:NAME` for a TAP device that the card makes, `interface:NAME` for an
-/// interface that is there, such as a veth end, and `unix:PATH` for a unix socket that the card makes. Opening the
-/// first two needs the capability `CAP_NET_ADMIN`, and `CAP_NET_RAW` for interfaces.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Soft {
-    /// Port to the network.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uplink: Option<PortSpec>,
-    /// Ports of the virtual functions: the first is that of function 0.
-    pub functions: Vec<PortSpec>,
-}
-
 /// Access to a card through XRT.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -337,7 +325,7 @@ pub struct CardSettings {
     /// Access through XRT; required for `driver = "xrt"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xrt: Option<XrtSettings>,
-    /// Ports of a card with `driver = "soft"`. Without them it forwards no packet.
+    /// Ports and program of a card with `driver = "soft"`. Without ports it forwards no packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soft: Option<Soft>,
 }
@@ -658,7 +646,9 @@ mod tests {
         let card = "[[cards]]\nid = \"c\"\ndriver = \"soft\"\nmodel = \"sim-16\"\n\
                     functions = { physical_function = \"0000:3b:00.0\", count = 1, first_offset = 1, stride = 1 }\n";
         let with = |ports: &str| format!("{card}[cards.soft]\n{ports}");
-        let good = with("uplink = \"interface:eth1\"\nfunctions = [\"tap:f0\"]");
+        let good = with(
+            "uplink = \"interface:eth1\"\nfunctions = [\"tap:f0\"]\nprogram = \"/usr/bin/snic-card\"",
+        );
         let settings = Settings::parse("x", &good).expect("valid");
         assert_eq!(Settings::parse("x", &settings.to_toml()).expect("own output"), settings);
         let wrong = error(&with("uplink = \"eth1\""));

@@ -1,29 +1,21 @@
 //! Software cards: from the settings to an open card, and the process that is the card.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use snic_bitstream::catalogue::with_profiles;
 use snic_card_soft::{CardFolder, Program, SoftCard, SoftGenerator, SoftWindow};
-use snic_domain::{CardModel, CardProfile};
+use snic_domain::CardProfile;
 use snic_ports::card;
+use snic_ports::driver::Deadlines;
 use snic_server::CardLink;
 
 use crate::settings::{CardSettings, Settings, Soft};
 
-/// `snicd card`: is the card in `folder` until it is killed.
+/// `snicd card`: is the card in `folder` until it is killed. It runs no WebAssembly modules: that is what the program
+/// `snic-card` is for.
 pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
-    let place = CardFolder::new(folder);
-    let settings = place
-        .read_settings()
-        .with_context(|| format!("read the card's settings {}", place.settings().display()))?;
-    let catalogue = with_profiles(profiles)?;
-    let model = CardModel::new(&settings.model).context("the card's model")?;
-    let profile = catalogue
-        .card(&model)
-        .with_context(|| format!("the catalogue has no card model {model}"))?
-        .clone();
-    snic_card_soft::serve(&place, settings, profile).context("serve the card")
+    snic_card_soft::serve_folder(folder, profiles, None).context("serve the card")
 }
 
 /// How a software card is found or started.
@@ -33,7 +25,7 @@ pub struct SoftCardLauncher {
     settings: snic_card_soft::SoftCardSettings,
 }
 
-/// Finds or starts a card; the daemon's own program is the card's process.
+/// Finds or starts a card; the daemon's own program is the card's process, unless the settings name another.
 pub fn launcher(
     soft: &Soft,
     card: &CardSettings,
@@ -41,21 +33,32 @@ pub fn launcher(
 ) -> std::io::Result<SoftCardLauncher> {
     // The card runs in another folder.
     let folder = std::path::absolute(&settings.data_dir)?.join("cards").join(card.id.as_str());
-    let mut arguments =
-        vec!["card".to_owned(), "--folder".to_owned(), folder.display().to_string()];
+    let (file, verb) = match &soft.program {
+        Some(program) => (std::path::absolute(program)?, "serve"),
+        None => (std::env::current_exe()?, "card"),
+    };
+    let mut arguments = vec![verb.to_owned(), "--folder".to_owned(), folder.display().to_string()];
     if let Some(profiles) = &settings.profiles_dir {
         let profiles = std::path::absolute(profiles)?;
         arguments.extend(["--profiles".to_owned(), profiles.display().to_string()]);
     }
     Ok(SoftCardLauncher {
         place: CardFolder::new(&folder),
-        program: Program { file: std::env::current_exe()?, arguments },
+        program: Program { file, arguments },
         settings: snic_card_soft::SoftCardSettings {
             model: card.model.to_string(),
             uplink: soft.uplink.clone(),
             functions: soft.functions.clone(),
         },
     })
+}
+
+/// How long the modules of a bitstream may take to be compiled: eight of 256 KiB, on a busy machine.
+const COMPILE_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a card may take: the load of a bitstream with modules ends when they are compiled.
+pub fn deadlines(profile: &CardProfile) -> Deadlines {
+    Deadlines { load_margin: COMPILE_LIMIT, ..Deadlines::of(profile) }
 }
 
 /// Through what a card's packets are seen.

@@ -222,7 +222,10 @@ fn slot(
 ) -> Result<CardSlot> {
     let found = known.find(card).map_err(anyhow::Error::msg);
     let (profile, processors) = found.with_context(|| format!("card {}", card.id))?;
-    let deadlines = Deadlines::of(&profile);
+    let deadlines = match card.driver {
+        Driver::Soft => soft::deadlines(&profile),
+        Driver::Sim | Driver::Xrt => Deadlines::of(&profile),
+    };
     let (open, prepare_role): (Open, PrepareRole) = match card.driver {
         Driver::Sim => {
             let sim = match processors {

@@ -8,8 +8,12 @@ use std::process::Command;
 use syn::{Attribute, Expr, Fields, Item, Lit, Meta};
 
 /// The parsed sources: the settings, and the one type that they use from another crate.
-const SOURCES: [&str; 3] =
-    ["src/settings.rs", "src/settings/fleet.rs", "../domain/src/function.rs"];
+const SOURCES: [&str; 4] = [
+    "src/settings.rs",
+    "src/settings/fleet.rs",
+    "src/settings/soft.rs",
+    "../domain/src/function.rs",
+];
 
 /// Tables in the order of the reference, with their types.
 const TABLES: [(&str, &str); 16] = [

@@ -88,6 +88,20 @@ drop_reasons! {
     Unnumbered = "unnumbered",
     /// An answer to no outstanding request, or to what was never sent.
     UnexpectedReply = "unexpected_reply",
+    /// A tenant's module drops it.
+    Module = "module",
+    /// The module failed over it: a trap, such as an access outside of its memory.
+    ModuleTrap = "module_trap",
+    /// The module did not come to an end with the work that one packet may take.
+    ModuleOutOfFuel = "module_out_of_fuel",
+    /// The module answered something that is no verdict, or a frame that is not in its buffer.
+    ModuleInvalidVerdict = "module_invalid_verdict",
+    /// The module has failed, and waits before it begins again.
+    ModuleBackoff = "module_backoff",
+    /// The tenant's modules have used up the time that they may take of the card.
+    ModuleOverBudget = "module_over_budget",
+    /// There is no room for one more instance of a module.
+    ModuleNoRoom = "module_no_room",
 }
 
 /// What happened to the packets of one NT. Every packet that went in is in exactly one of

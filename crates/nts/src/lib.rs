@@ -20,6 +20,7 @@ mod aging;
 mod catalogue;
 pub mod config;
 mod counters;
+mod module;
 mod packet;
 mod state;
 mod task;
@@ -28,6 +29,7 @@ pub mod wire;
 
 pub use catalogue::{NT_TYPES, UnknownNtType, check, create, redacted, schema};
 pub use counters::{Counters, DropReason};
+pub use module::{CompiledModule, InvalidModule, ModuleInstance, ModuleRuntime, ModuleTask};
 pub use packet::{HEADROOM, NoRoom, Packet, Pool};
 pub use state::{InvalidState, STATE_BYTES_MAX};
 pub use task::{Context, Direction, Emitted, NetworkTask, NtInstance, Verdict};

@@ -75,6 +75,11 @@ impl Emitted {
         self.packets.drain(..)
     }
 
+    /// Drops what was emitted behind the first `length` packets.
+    pub fn truncate(&mut self, length: usize) {
+        self.packets.truncate(length);
+    }
+
     /// Packets that wait to be taken out.
     pub fn len(&self) -> usize {
         self.packets.len()
@@ -173,16 +178,12 @@ impl NtInstance {
     /// Processes one packet, and counts it.
     pub fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
         self.counters.received += 1;
-        let verdict = match self.configuration {
-            Some(_) => self.observed(context, |task, context| task.process(packet, context)),
+        let Self { task, counters, configuration, .. } = self;
+        let verdict = match configuration {
+            Some(_) => counters.observe(context, |context| task.process(packet, context)),
             None => Verdict::Drop(DropReason::Unconfigured),
         };
-        match verdict {
-            Verdict::Forward => self.counters.forwarded += 1,
-            Verdict::Reply => self.counters.replied += 1,
-            Verdict::Consume => self.counters.consumed += 1,
-            Verdict::Drop(reason) => self.counters.count_drop(reason),
-        }
+        counters.count(verdict);
         verdict
     }
 
@@ -193,21 +194,8 @@ impl NtInstance {
 
     /// Runs the timers that are due.
     pub fn wake(&mut self, context: &mut Context<'_>) {
-        self.observed(context, |task, context| task.wake(context));
-    }
-
-    /// Runs the task and counts what it emits.
-    fn observed<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        run: impl FnOnce(&mut dyn NetworkTask, &mut Context<'_>) -> T,
-    ) -> T {
-        let before = context.emitted.packets.len();
-        let result = run(self.task.as_mut(), context);
-        self.counters.emitted += (context.emitted.packets.len() - before) as u64;
-        self.counters.not_emitted += std::mem::take(&mut context.emitted.missed);
-        self.counters.count_given_up(std::mem::take(&mut context.emitted.given_up));
-        result
+        let task = &mut self.task;
+        self.counters.observe(context, |context| task.wake(context));
     }
 
     /// The state that a load of the region would lose, of at most [`crate::STATE_BYTES_MAX`] bytes.
@@ -228,5 +216,31 @@ impl NtInstance {
     /// What happened to its packets.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+impl Counters {
+    /// Runs a task and counts what it emits.
+    pub(crate) fn observe<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        run: impl FnOnce(&mut Context<'_>) -> T,
+    ) -> T {
+        let before = context.emitted.packets.len();
+        let result = run(context);
+        self.emitted += (context.emitted.packets.len() - before) as u64;
+        self.not_emitted += std::mem::take(&mut context.emitted.missed);
+        self.count_given_up(std::mem::take(&mut context.emitted.given_up));
+        result
+    }
+
+    /// Counts what becomes of a packet.
+    pub(crate) fn count(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Forward => self.forwarded += 1,
+            Verdict::Reply => self.replied += 1,
+            Verdict::Consume => self.consumed += 1,
+            Verdict::Drop(reason) => self.count_drop(reason),
+        }
     }
 }

@@ -135,7 +135,7 @@ impl Bench {
         let (at, told, of) = (place.clone(), settings.clone(), profile.clone());
         std::thread::Builder::new()
             .name(thread.clone())
-            .spawn(move || snic_card_soft::serve(&at, told, of))
+            .spawn(move || snic_card_soft::serve(&at, told, of, None))
             .expect("a thread");
         let until = Instant::now() + Duration::from_secs(10);
         while !place.socket().exists() {

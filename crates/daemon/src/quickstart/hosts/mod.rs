@@ -63,7 +63,8 @@ impl Hosts {
     /// The software card between the hosts.
     pub(super) fn card(data_dir: &Path) -> Result<CardSettings> {
         let [guest, net] = ports(data_dir)?;
-        let soft = Soft { uplink: Some(port(&net)?), functions: vec![port(&guest)?] };
+        let soft =
+            Soft { uplink: Some(port(&net)?), functions: vec![port(&guest)?], program: None };
         Ok(CardSettings { driver: Driver::Soft, soft: Some(soft), ..CardSettings::simulated() })
     }
 

@@ -1,0 +1,263 @@
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use snic_bitstream::catalogue;
+use snic_bitstream::{EmbeddedModule, ModuleBuild};
+use snic_card_sim::FrameId;
+use snic_domain::{Bandwidth, CardModel, DagSpec, NtConfiguration, NtNumber, NtType, NtTypeId};
+use snic_nts::config::InvalidConfiguration;
+use snic_nts::{Emitted, InvalidModule, ModuleTask, Pool};
+use snic_tables::DagConfiguration;
+
+use super::*;
+
+/// Modules that do what is written behind their name: `bad` cannot be compiled, `slow` takes a millisecond for
+/// each packet, and `told` drops what comes before its configuration.
+#[derive(Debug)]
+struct Fake;
+
+#[derive(Debug)]
+struct FakeModule(&'static str);
+
+struct FakeTask {
+    kind: &'static str,
+    told: bool,
+}
+
+impl ModuleRuntime for Fake {
+    fn compile(&self, module: &[u8]) -> Result<Arc<dyn CompiledModule>, InvalidModule> {
+        let is = |kind: &&&str| module.windows(kind.len()).any(|part| part == kind.as_bytes());
+        match ["bad", "slow", "told"].iter().find(is).copied() {
+            Some("bad") => Err(InvalidModule("it is bad".to_owned())),
+            kind => Ok(Arc::new(FakeModule(kind.unwrap_or_default()))),
+        }
+    }
+}
+
+impl CompiledModule for FakeModule {
+    fn task(&self) -> Box<dyn ModuleTask> {
+        Box::new(FakeTask { kind: self.0, told: false })
+    }
+}
+
+impl ModuleTask for FakeTask {
+    fn configure(&mut self, _: &str) -> Result<(), InvalidConfiguration> {
+        self.told = true;
+        Ok(())
+    }
+
+    fn process(&mut self, _: &mut Packet, _: &mut Context<'_>) -> Verdict {
+        match self.kind {
+            "slow" => std::thread::sleep(Duration::from_millis(1)),
+            "told" if !self.told => return Verdict::Drop(DropReason::Module),
+            _ => {}
+        }
+        Verdict::Forward
+    }
+
+    fn restarts(&self) -> u64 {
+        0
+    }
+}
+
+/// A bitstream of one NT, whose module has this text in it.
+fn bitstream(kind: &str) -> Arc<[u8]> {
+    let catalogue = catalogue::builtin().expect("the built-in catalogue");
+    let card = catalogue.card(&CardModel::new("sim-16").expect("a label")).expect("it is there");
+    let id = NtTypeId::new("acme.filter").expect("a label");
+    let nt = NtType { id, ..catalogue.nt_types[0].clone() };
+    let mut exports = vec![4];
+    for (name, kind) in
+        [("memory", 2), ("snic_abi_version", 0), ("snic_buffer", 0), ("snic_process", 0)]
+    {
+        exports.push(name.len() as u8);
+        exports.extend(name.as_bytes());
+        exports.extend([kind, 0]);
+    }
+    let mut bytes = [&b"\0asm\x01\0\0\0\x07"[..], &[exports.len() as u8], &exports].concat();
+    bytes.extend([0, kind.len() as u8 + 1, 0]);
+    bytes.extend(kind.as_bytes());
+    let modules = [EmbeddedModule { slot: 0, nt: "acme.filter", bytes: &bytes }];
+    let build = ModuleBuild { card, chain: &[&nt], modules: &modules, identity: None };
+    build.build().expect("it fits").into()
+}
+
+struct Bench {
+    modules: Modules,
+    pool: Pool,
+    emitted: Emitted,
+    random: ChaCha8Rng,
+    now: Timestamp,
+}
+
+const FORWARDED: Option<Verdict> = Some(Verdict::Forward);
+
+fn uid(row: u16, incarnation: u32) -> DagUid {
+    DagUid::new(row, incarnation).expect("it fits")
+}
+
+impl Bench {
+    fn new() -> Self {
+        let pool = Pool::new(4, 2_048);
+        Self {
+            modules: Modules::new(Some(Arc::new(Fake))),
+            emitted: Emitted::new(pool.clone()),
+            pool,
+            random: ChaCha8Rng::seed_from_u64(1),
+            now: Timestamp::from_nanos(1),
+        }
+    }
+
+    fn load(&mut self, region: u8, kind: &str) -> Preparation {
+        self.modules.load_began(region, &bitstream(kind));
+        loop {
+            match self.modules.preparation(region) {
+                Preparation::UnderWay => std::thread::sleep(Duration::from_millis(1)),
+                known => return known,
+            }
+        }
+    }
+
+    fn row(&mut self, tenant: u16, of: DagUid, json: Option<&str>) {
+        let nt = NtTypeId::new("acme.filter").expect("a label");
+        let mut spec = DagSpec::chain(&[nt], Bandwidth::from_gbps(1));
+        spec.nodes[0].configuration = json.map(NtConfiguration::new);
+        let configuration = DagConfiguration::of(of, &spec, |_| NtNumber(9));
+        let row = DagRow {
+            tenant,
+            uid: of.raw(),
+            first_stage: 0,
+            stages: 1,
+            rate_limiter: 0,
+            payload: false,
+            configuration: configuration.as_ref().map_or(0, DagConfiguration::tag),
+        };
+        self.modules.row_is(&row, configuration.as_ref().map(DagConfiguration::bytes));
+    }
+
+    fn send(&mut self, region: u8, of: DagUid) -> Option<Verdict> {
+        let mut packet = self.pool.copy_of(&[0; 60]).expect("a buffer");
+        let passage = FrameAtNt {
+            frame: FrameId(0),
+            bytes: 60,
+            nt: NtNumber(9),
+            region,
+            slot: 0,
+            uid: of,
+            now: self.now,
+        };
+        let mut context =
+            Context { now: self.now, random: &mut self.random, emitted: &mut self.emitted };
+        self.modules.process(&passage, &mut packet, &mut context)
+    }
+}
+
+#[test]
+fn packets_meet_the_module_of_their_region_and_no_other() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.load(3, ""), Preparation::Ready);
+    let dag = uid(1, 1);
+    bench.row(1, dag, None);
+    assert_eq!(bench.send(3, dag), FORWARDED);
+    assert_eq!(bench.send(4, dag), None, "a region without modules");
+    assert_eq!(bench.load(4, ""), Preparation::Ready);
+    assert_eq!(bench.send(4, dag), FORWARDED);
+    let seen: Vec<_> = bench.modules.observe().collect();
+    assert_eq!((seen.len(), seen[0].received), (1, 2), "the same module, the same instance");
+    assert_eq!((seen[0].nt_type.as_str(), seen[0].uid), ("acme.filter", dag.raw()));
+    // Another load takes the module away, and brings it back with what the DAG had.
+    bench.modules.emptied(3);
+    assert_eq!(bench.send(3, dag), None);
+    bench.load(3, "");
+    bench.send(3, dag);
+    assert_eq!(bench.modules.observe().next().map(|seen| seen.received), Some(3));
+    bench.modules.clear();
+    assert_eq!(bench.send(3, dag), None, "the power failed");
+    assert_eq!(bench.load(3, ""), Preparation::Ready, "it compiles again");
+}
+
+#[test]
+fn a_bitstream_that_cannot_be_run_is_refused_with_its_code() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.load(0, "bad"), Preparation::Refused(LOAD_ERROR_MODULE));
+    assert_eq!(bench.load(0, ""), Preparation::Ready, "and the next one is taken");
+    let mut without = Modules::new(None);
+    without.load_began(0, &bitstream(""));
+    assert_eq!(without.preparation(0), Preparation::Refused(LOAD_ERROR_NO_MODULES));
+    assert_eq!(without.preparation(1), Preparation::Ready, "nothing was loaded there");
+}
+
+#[test]
+fn a_configuration_reaches_the_module_before_and_after_its_first_packet() {
+    let mut bench = Bench::new();
+    bench.load(0, "told");
+    let (early, late) = (uid(1, 1), uid(2, 1));
+    bench.row(1, early, Some("{}"));
+    assert_eq!(bench.send(0, early), FORWARDED);
+    bench.row(1, late, None);
+    assert_eq!(bench.send(0, late), Some(Verdict::Drop(DropReason::Module)));
+    bench.row(1, late, Some("{}"));
+    assert_eq!(bench.send(0, late), FORWARDED);
+    bench.row(1, late, None);
+    assert_eq!(bench.send(0, late), Some(Verdict::Drop(DropReason::Module)), "told nothing");
+    // A row that comes back without its configurations has those that came with its tag before.
+    bench.row(1, early, Some("{}"));
+    assert_eq!(bench.send(0, early), FORWARDED);
+}
+
+#[test]
+fn a_tenants_slow_module_is_not_called_beyond_its_share_and_others_are() {
+    let mut bench = Bench::new();
+    bench.load(0, "slow");
+    bench.load(1, "");
+    let (slow, other) = (uid(1, 1), uid(2, 1));
+    bench.row(1, slow, None);
+    bench.row(2, other, None);
+    let over = Some(Verdict::Drop(DropReason::ModuleOverBudget));
+    // A packet each 100 us for 100 ms: 10 ms at once, and a tenth of the rest.
+    let mut called = 0;
+    for _ in 0..1_000 {
+        bench.now = bench.now + Duration::from_micros(100);
+        let verdict = bench.send(0, slow);
+        assert!(verdict == FORWARDED || verdict == over, "{verdict:?}");
+        called += u32::from(verdict == FORWARDED);
+        assert_eq!(bench.send(1, other), FORWARDED);
+    }
+    assert!((15..=21).contains(&called), "{called}");
+    let seen: Vec<_> = bench.modules.observe().collect();
+    let dropped = ("module_over_budget".to_owned(), u64::from(1_000 - called));
+    assert_eq!(seen[0].dropped, [dropped]);
+}
+
+#[test]
+fn a_tenant_has_so_many_instances_and_takes_none_of_others() {
+    let mut bench = Bench::new();
+    bench.load(0, "");
+    let most = TENANT_INSTANCES_MAX as u16;
+    for row in 0..=most {
+        bench.row(1, uid(row, 1), None);
+        let verdict = bench.send(0, uid(row, 1));
+        let expected =
+            if row < most { Verdict::Forward } else { Verdict::Drop(DropReason::ModuleNoRoom) };
+        assert_eq!(verdict, Some(expected), "{row}");
+    }
+    bench.row(2, uid(100, 1), None);
+    assert_eq!(bench.send(0, uid(100, 1)), FORWARDED, "another tenant has its own");
+    // What is put by goes first, and what is put by for too long goes.
+    bench.modules.row_is_gone(bench.now, 0);
+    assert_eq!(bench.send(0, uid(most, 1)), FORWARDED);
+    assert_eq!(bench.modules.instances.len(), TENANT_INSTANCES_MAX + 1);
+    bench.modules.row_is_gone(bench.now, 1);
+    bench.now = bench.now + PUT_BY;
+    bench.modules.expire(bench.now);
+    assert_eq!(bench.modules.instances.len(), TENANT_INSTANCES_MAX);
+    // Another DAG in a row has nothing of the one before.
+    bench.row(1, uid(2, 2), None);
+    assert_eq!(bench.modules.instances.len(), TENANT_INSTANCES_MAX - 1);
+    assert_eq!(
+        bench.send(0, uid(2, 1)),
+        Some(Verdict::Drop(DropReason::ModuleNoRoom)),
+        "an old packet"
+    );
+}
