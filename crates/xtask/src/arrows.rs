@@ -43,6 +43,8 @@ const ARROWS: &[(&str, To)] = &[
     ("card-sim", To::Only(&["ports", "processors", "domain", "tables"])),
     ("card-*", To::Only(&["ports", "domain", "tables"])),
     ("nts", To::Only(&["domain"])),
+    ("nts-wasm", To::Only(&["domain", "nts"])), // the runtime for modules: large, only in the program `card`
+    ("card", To::Only(&["bitstream", "card-soft", "nts", "nts-wasm"])),
     ("etcd", To::Only(&[])), // what is asked of etcd, as values
     ("fleet", To::Only(&["domain", "etcd", "fairness", "planner"])),
     ("store-etcd", To::Only(&["domain", "etcd", "ports"])),
@@ -103,8 +105,17 @@ const ARROWS: &[(&str, To)] = &[
             "top",
         ]),
     ),
-    ("repro", To::AnyBut(&["cli", "client", "dagfile", "top", "xtask", "daemon", "api", "server"])),
-    ("daemon", To::AnyBut(&["cli", "client", "dagfile", "nts", "top", "xtask"])),
+    (
+        "repro",
+        To::AnyBut(&[
+            "card", "cli", "client", "dagfile", "nts-wasm", "top", "xtask", "daemon", "api",
+            "server",
+        ]),
+    ),
+    (
+        "daemon",
+        To::AnyBut(&["card", "cli", "client", "dagfile", "nts", "nts-wasm", "top", "xtask"]),
+    ),
     ("integration", To::AnyBut(&[])),
     // References for tests and benchmarks.
     ("oracles", To::Only(&["fairness", "planner", "controller", "domain"])),

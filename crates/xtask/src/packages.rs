@@ -55,6 +55,8 @@ const PACKAGES: &[Package] = &[
     program("etcd-server", "etcd", "tests of the fleet's store"),
     file("libfaketime", "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "clocks that go wrong, in tests of the fleet"),
     program("etcd-client", "etcdctl", "tests of the fleet's store"),
+    program("clang", "clang", "tests of tenants' NTs in C, compiled to WebAssembly"),
+    program("lld", "wasm-ld", "tests of tenants' NTs in C, compiled to WebAssembly"),
     file("libxrt-dev", "/usr/lib/x86_64-linux-gnu/libxrt_hwemu.so.2", "tests with Xilinx's library, which need no card"),
 ];
 
@@ -87,7 +89,32 @@ pub fn provide() -> anyhow::Result<Tally> {
     }
     let still: Vec<_> = missing().collect();
     still.iter().for_each(|package| println!("{}", advice(package)));
-    Ok(verdict(still.len(), command::is_ci()))
+    let has_target = provide_target();
+    Ok(verdict(still.len() + usize::from(!has_target), command::is_ci()))
+}
+
+/// Rust's target of tenants' NTs.
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// Adds the target to this toolchain; says whether it is there.
+fn provide_target() -> bool {
+    let is_there = || {
+        let mut rustc = Command::new("rustc");
+        rustc.args(["--print", "target-libdir", "--target", TARGET]);
+        let output = rustc.output().map(|output| output.stdout).unwrap_or_default();
+        Path::new(String::from_utf8_lossy(&output).trim()).is_dir()
+    };
+    if is_there() {
+        return true;
+    }
+    let _ = Command::new("rustup").args(["target", "add", TARGET]).status();
+    let added = is_there();
+    if !added {
+        println!(
+            "{TARGET} is missing, needed for tests of tenants' NTs: rustup target add {TARGET}"
+        );
+    }
+    added
 }
 
 /// How to get the program of a package that is missing; `None` where it is there.

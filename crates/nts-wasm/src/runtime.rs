@@ -1,0 +1,152 @@
+//! Compiles modules, and says what is wrong with those that cannot be used.
+
+use std::fmt;
+use std::sync::Arc;
+
+use snic_nts::{CompiledModule, InvalidModule, ModuleRuntime, ModuleTask};
+use wasmtime::{
+    Config, Engine, ExternType, FuncType, InstancePre, Linker, Module, OperatorCost, ValType,
+};
+
+use crate::host::{Host, linker};
+use crate::task::{Running, WasmTask};
+
+/// Largest module.
+pub const MODULE_BYTES_MAX: usize = 256 << 10;
+/// Most memory of an instance.
+pub const MEMORY_BYTES_MAX: usize = 2 << 20;
+/// Most stack of a call.
+pub const STACK_BYTES_MAX: usize = 128 << 10;
+/// Fuel for one packet: about one unit for each instruction, and for each byte that is copied or filled at once.
+pub const FUEL_PER_PACKET: u64 = 50_000;
+/// Fuel to start an instance.
+pub const FUEL_TO_START: u64 = 500_000;
+/// Fuel to take a configuration, which may have 64 KiB.
+pub const FUEL_TO_CONFIGURE: u64 = 2_000_000;
+/// Fuel of an instruction that has the host do something.
+const FUEL_OF_GROWING: u8 = 255;
+
+/// Compiles modules.
+pub struct WasmRuntime {
+    engine: Engine,
+    linker: Linker<Host>,
+}
+
+impl WasmRuntime {
+    /// A runtime.
+    ///
+    /// # Errors
+    /// This machine's processor is none that code is made for.
+    pub fn new() -> Result<Self, InvalidModule> {
+        let failed = |error: wasmtime::Error| InvalidModule(format!("no runtime: {error:#}"));
+        let mut config = Config::new();
+        let cost = OperatorCost { MemoryGrow: FUEL_OF_GROWING, ..OperatorCost::new() };
+        config
+            .consume_fuel(true)
+            .operator_cost(cost)
+            .max_wasm_stack(STACK_BYTES_MAX)
+            // Errors of modules are counted, not shown to anybody.
+            .wasm_backtrace_max_frames(None)
+            .wasm_memory64(false)
+            .wasm_multi_memory(false)
+            .wasm_relaxed_simd(false)
+            .wasm_tail_call(false);
+        let engine = Engine::new(&config).map_err(failed)?;
+        let linker = linker(&engine).map_err(failed)?;
+        Ok(Self { engine, linker })
+    }
+}
+
+impl ModuleRuntime for WasmRuntime {
+    fn compile(&self, bytes: &[u8]) -> Result<Arc<dyn CompiledModule>, InvalidModule> {
+        let invalid = |text: String| Err(InvalidModule(text));
+        if bytes.len() > MODULE_BYTES_MAX {
+            let size = bytes.len();
+            return invalid(format!("it has {size} bytes; at most {MODULE_BYTES_MAX} are allowed"));
+        }
+        let module = Module::from_binary(&self.engine, bytes)
+            .map_err(|error| InvalidModule(format!("it is no valid module: {error:#}")))?;
+        check_imports(&module)?;
+        check_exports(&module)?;
+        let ready = self
+            .linker
+            .instantiate_pre(&module)
+            .map_err(|error| InvalidModule(format!("its import has another type: {error:#}")))?;
+        Running::start(&ready).map_err(InvalidModule)?;
+        Ok(Arc::new(WasmModule { ready }))
+    }
+}
+
+/// A module that was compiled and started once.
+pub(crate) struct WasmModule {
+    ready: InstancePre<Host>,
+}
+
+impl CompiledModule for WasmModule {
+    fn task(&self) -> Box<dyn ModuleTask> {
+        Box::new(WasmTask::new(self.ready.clone()))
+    }
+}
+
+/// An import of a memory or a table would be one of the host's.
+fn check_imports(module: &Module) -> Result<(), InvalidModule> {
+    for import in module.imports() {
+        if (import.module(), import.name()) != ("snic", "emit") {
+            let shown = |text: &str| text.chars().take(80).collect::<String>();
+            return Err(InvalidModule(format!(
+                "it imports {}.{}; the only import is snic.emit",
+                shown(import.module()),
+                shown(import.name())
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Functions with their parameters and results, and whether a module needs them.
+const FUNCTIONS: [(&str, &[ValType], &[ValType], bool); 4] = [
+    ("snic_abi_version", &[], &[ValType::I32], true),
+    ("snic_buffer", &[], &[ValType::I32], true),
+    ("snic_process", &[ValType::I32], &[ValType::I64], true),
+    ("snic_configure", &[ValType::I32], &[ValType::I32], false),
+];
+
+fn check_exports(module: &Module) -> Result<(), InvalidModule> {
+    match module.get_export("memory") {
+        Some(ExternType::Memory(memory)) => {
+            let bytes = memory.minimum().saturating_mul(memory.page_size());
+            if bytes > MEMORY_BYTES_MAX as u64 {
+                return Err(InvalidModule(format!(
+                    "its memory begins with {bytes} bytes; at most {MEMORY_BYTES_MAX} are allowed: link \
+                     it with a smaller stack"
+                )));
+            }
+        }
+        _ => return Err(InvalidModule("it does not export its memory as `memory`".to_owned())),
+    }
+    for (name, parameters, results, is_needed) in FUNCTIONS {
+        let export = module.get_export(name);
+        if export.is_none() && !is_needed {
+            continue;
+        }
+        let wanted =
+            FuncType::new(module.engine(), parameters.iter().cloned(), results.iter().cloned());
+        let is_right = matches!(&export, Some(ExternType::Func(found)) if found.matches(&wanted));
+        if !is_right {
+            return Err(InvalidModule(format!("it does not export {name} as {wanted}")));
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for WasmRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WasmRuntime")
+    }
+}
+
+impl fmt::Debug for WasmModule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WasmModule")
+    }
+}
