@@ -251,12 +251,12 @@ fn a_reset_forgets_what_an_unused_region_holds() {
 #[test]
 fn a_reset_gives_a_faulty_region_another_chance() {
     let mut world = World::new();
-    let broken = LoadFailure::Controller { code: 5 };
+    let broken = LoadFailure::Controller { code: 9 };
     world.card().bad_regions.insert(RegionId(0), broken);
     world.ask(create("acme/web", spec("lb", 5))).expect("there is room");
     world.settle();
     assert_eq!(world.region_states()[0], RegionState::Faulty);
-    assert!(world.region(0).last_error.expect("why").contains("error 5"));
+    assert!(world.region(0).last_error.expect("why").contains("error 9"));
     world.restart();
     world.settle();
     assert_eq!(world.region_states()[0], RegionState::Faulty, "it stays so over a restart");
@@ -274,7 +274,7 @@ fn a_reset_gives_a_faulty_region_another_chance() {
 fn a_reset_region_is_used_by_those_without_a_place() {
     let mut world = full();
     let lost = dag_in(&world, 0);
-    world.card().bad_regions.insert(RegionId(0), LoadFailure::Controller { code: 5 });
+    world.card().bad_regions.insert(RegionId(0), LoadFailure::Controller { code: 9 });
     world.card().power_cycle();
     world.lose_card();
     world.appear(&card_id());
