@@ -1,11 +1,11 @@
 //! Version 1 of the ABI, as `include/snic_nt.h` has it.
 
-use snic_nts::{DropReason, HEADROOM, Verdict};
+use snic_nts::{DropReason, Verdict};
 
 /// The version that `snic_abi_version` gives.
 pub(crate) const VERSION: i32 = 1;
-/// Room before the frame in a module's buffer.
-pub(crate) const HEADROOM_BYTES: usize = HEADROOM;
+/// Room before the frame in a module's buffer. It is part of the ABI: what a packet has, may change.
+pub(crate) const HEADROOM_BYTES: usize = 128;
 /// Longest frame.
 pub(crate) const FRAME_BYTES_MAX: usize = 9_216;
 /// A module's buffer: room, and the longest frame.

@@ -134,7 +134,7 @@ fn unsafe_lines<'unsafely>() {}
         assert_eq!(
             check_file("crates/ports/src/lib.rs", text),
             ["crates/ports/src/lib.rs:1: `unsafe` code: only crates/card-xrt/ and \
-              crates/card-soft/src/ports/system.rs may contain it"]
+              crates/card-soft/src/ports/system.rs and integration/wasm/ may contain it"]
         );
         assert_eq!(
             check_file("crates/card-soft/src/lib.rs", text).len(),
