@@ -35,9 +35,7 @@ pub mod xclbin;
 pub use floor_plan::{FloorGroup, FloorPlan, FrameRange, OutsideRegion, RowWidth};
 pub use header::{BitHeader, HEADER_TEXT_BYTES_MAX, InvalidHeader};
 pub use load_stream::{CONTROL_BYTES_MAX, with_known_control};
-pub use modules::{
-    EmbeddedModule, InvalidModuleBuild, InvalidModules, MODULE_BYTES_MAX, ModuleBuild, modules,
-};
+pub use modules::{EmbeddedModule, InvalidModuleBuild, InvalidModules, ModuleBuild, modules};
 pub use packet::{FRAME_WORDS, FrameAddress, Register};
 pub use parse::{
     BitFile, FrameKind, FrameWrite, InvalidBitstream, Unmasked, WriteForm, WrongCard, parse,
@@ -45,4 +43,4 @@ pub use parse::{
 pub use rom::{ChainRom, InvalidRom, NotIdentified, SlotRom, identify};
 pub use test_image::{InvalidTestImage, TestBuild, build_test};
 pub use upload::{CheckedUpload, InvalidUpload, check_upload};
-pub use wasm::{InvalidModuleForm, MODULE_MEMORY_BYTES_MAX, check_module};
+pub use wasm::{InvalidModuleForm, check_module};

@@ -12,7 +12,7 @@
 //! The file's digest and its signature cover the modules like all else. A slot without a module is an NT that
 //! the card has itself, or one that changes nothing.
 
-use snic_domain::limits::CHAIN_SLOTS_MAX;
+use snic_domain::limits::{CHAIN_SLOTS_MAX, MODULE_BYTES_MAX};
 use snic_domain::{ByteSize, CardProfile, ChainIdentity, Digest, NtType, NtTypeId};
 
 use crate::packet::FRAME_WORDS;
@@ -28,9 +28,6 @@ const HEAD_WORDS: usize = 2;
 const ENTRY_WORDS: usize = 3;
 /// What an image has beside its frames: header, packets, and less than a frame of NOOPs.
 const AROUND_BYTES: usize = 2_048;
-
-/// Largest module.
-pub const MODULE_BYTES_MAX: usize = 256 << 10;
 
 /// A module in a bitstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

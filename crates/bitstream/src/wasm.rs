@@ -2,14 +2,12 @@
 //! modules checks all of a module when it loads it; this is what an upload is refused for, so that its author
 //! hears at once of what goes wrong most often.
 
-use crate::modules::MODULE_BYTES_MAX;
+use snic_domain::limits::{MODULE_BYTES_MAX, MODULE_MEMORY_BYTES_MAX};
 
 /// What a module begins with: the magic number, and version 1.
 const PREAMBLE: [u8; 8] = *b"\0asm\x01\0\0\0";
 /// Bytes of a page of a module's memory.
 const PAGE_BYTES: u64 = 65_536;
-/// Most memory of a module.
-pub const MODULE_MEMORY_BYTES_MAX: u64 = 2 << 20;
 /// What a module may import.
 const IMPORTS: [(&str, &str); 1] = [("snic", "emit")];
 /// What it has to export, with the kind: 0 is a function, 2 a memory.
@@ -152,7 +150,7 @@ fn check_imports(mut content: Reader<'_>) -> Result<(), InvalidModuleForm> {
 fn check_memories(mut content: Reader<'_>) -> Result<(), InvalidModuleForm> {
     for _ in 0..content.number()? {
         let bytes = content.limits()?.saturating_mul(PAGE_BYTES);
-        if bytes > MODULE_MEMORY_BYTES_MAX {
+        if bytes > MODULE_MEMORY_BYTES_MAX as u64 {
             return Err(InvalidModuleForm::Memory(bytes));
         }
     }

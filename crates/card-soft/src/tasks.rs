@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
-use snic_domain::{DagUid, NtNumber, Timestamp};
+use snic_domain::{DagUid, NtNumber, NtTypeId, Timestamp};
 use snic_nts::{
     Context, Counters, Direction, DropReason, Emitted, NtInstance, Packet, Pool, Verdict,
 };
@@ -253,7 +253,7 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
 
 /// Whether an NT type is a tenant's own: its name has the tenant's in front.
 fn is_of_tenant(nt_type: &str) -> bool {
-    nt_type.contains('.')
+    NtTypeId::new(nt_type).is_ok_and(|id| id.owner().is_some())
 }
 
 /// A UID names its row in its low bits.

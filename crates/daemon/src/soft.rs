@@ -53,7 +53,8 @@ pub fn launcher(
     })
 }
 
-/// How long the modules of a bitstream may take to be compiled: eight of 256 KiB, on a busy machine.
+/// How long the modules of a bitstream may take to be compiled: eight of 256 KiB, on a busy machine. Chosen,
+/// not measured.
 const COMPILE_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a card may take: the load of a bitstream with modules ends when they are compiled.

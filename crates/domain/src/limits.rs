@@ -63,6 +63,10 @@ pub const STATE_UNIT: ByteSize = ByteSize::from_bytes(64);
 pub const NT_STATE_MAX: ByteSize = ByteSize::from_mib(16);
 /// Largest bitstream that is taken: a region's is under 5 MB; a whole role may be larger.
 pub const BITSTREAM_BYTES_MAX: ByteSize = ByteSize::from_mib(16);
+/// Largest WebAssembly module of a tenant's NT.
+pub const MODULE_BYTES_MAX: usize = 256 << 10;
+/// Most memory of an instance of a module.
+pub const MODULE_MEMORY_BYTES_MAX: usize = 2 << 20;
 /// Heaviest tenant: weights are ratios, and exact arithmetic on them must not overflow.
 pub const TENANT_WEIGHT_MAX: u32 = 1_000;
 /// Most labels of a resource: each filter of a list may look at all of them.

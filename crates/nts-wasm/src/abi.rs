@@ -11,7 +11,7 @@ pub(crate) const FRAME_BYTES_MAX: usize = 9_216;
 /// A module's buffer: room, and the longest frame.
 pub(crate) const BUFFER_BYTES: usize = HEADROOM_BYTES + FRAME_BYTES_MAX;
 /// Shortest frame that goes on: an Ethernet header.
-const FRAME_BYTES_MIN: usize = 14;
+pub(crate) const FRAME_BYTES_MIN: usize = 14;
 
 /// What a module answers for a packet.
 ///

@@ -1,10 +1,10 @@
 //! What a module's instance has of its host.
 
+use snic_domain::limits::MODULE_MEMORY_BYTES_MAX;
 use snic_nts::{Direction, Emitted, Pool};
 use wasmtime::{Caller, Linker, Memory, StoreLimits, StoreLimitsBuilder};
 
-use crate::abi::FRAME_BYTES_MAX;
-use crate::runtime::MEMORY_BYTES_MAX;
+use crate::abi::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
 
 /// Most frames that a module makes of one packet.
 pub const EMITTED_MAX: usize = 4;
@@ -25,7 +25,7 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new() -> Self {
         let limits = StoreLimitsBuilder::new()
-            .memory_size(MEMORY_BYTES_MAX)
+            .memory_size(MODULE_MEMORY_BYTES_MAX)
             .table_elements(TABLE_ENTRIES_MAX)
             .instances(1)
             .tables(4)
@@ -54,7 +54,7 @@ fn emit(mut caller: Caller<'_, Host>, direction: i32, pointer: i32, length: i32)
     // Addresses and lengths are unsigned.
     let (start, length) = (pointer.cast_unsigned() as usize, length.cast_unsigned() as usize);
     let frame = bytes.get(start..).and_then(|rest| rest.get(..length));
-    let fits = (14..=FRAME_BYTES_MAX).contains(&length) && host.emits_left > 0;
+    let fits = (FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&length) && host.emits_left > 0;
     let Some(frame) = frame.filter(|_| fits) else { return 0 };
     host.emits_left -= 1;
     let before = host.emitted.len();

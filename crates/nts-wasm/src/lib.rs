@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A module can do nothing but compute: its only import is `snic.emit`. It has no clock, no file, no network and
-//! no random numbers. What it can use up is bounded: [`FUEL_PER_PACKET`] for one packet, [`MEMORY_BYTES_MAX`] of
+//! no random numbers. What it can use up is bounded: [`FUEL_PER_PACKET`] for one packet, [`MODULE_MEMORY_BYTES_MAX`](snic_domain::limits::MODULE_MEMORY_BYTES_MAX) of
 //! memory, [`STACK_BYTES_MAX`] of stack, [`EMITTED_MAX`] frames made of one. How much of the card's time all
 //! modules of a tenant get is the card's decision (`snic-card-soft`).
 //!
@@ -23,6 +23,5 @@ mod task;
 
 pub use host::EMITTED_MAX;
 pub use runtime::{
-    FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START, MEMORY_BYTES_MAX, MODULE_BYTES_MAX,
-    STACK_BYTES_MAX, WasmRuntime,
+    FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START, STACK_BYTES_MAX, WasmRuntime,
 };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use snic_domain::limits::{MODULE_BYTES_MAX, MODULE_MEMORY_BYTES_MAX};
 use snic_nts::{CompiledModule, InvalidModule, ModuleRuntime, ModuleTask};
 use wasmtime::{
     Config, Engine, ExternType, FuncType, InstancePre, Linker, Module, OperatorCost, ValType,
@@ -11,17 +12,13 @@ use wasmtime::{
 use crate::host::{Host, linker};
 use crate::task::{Running, WasmTask};
 
-/// Largest module.
-pub const MODULE_BYTES_MAX: usize = 256 << 10;
-/// Most memory of an instance.
-pub const MEMORY_BYTES_MAX: usize = 2 << 20;
 /// Most stack of a call.
 pub const STACK_BYTES_MAX: usize = 128 << 10;
 /// Fuel for one packet: about one unit for each instruction, and for each byte that is copied or filled at once.
 pub const FUEL_PER_PACKET: u64 = 50_000;
 /// Fuel to start an instance.
 pub const FUEL_TO_START: u64 = 500_000;
-/// Fuel to take a configuration, which may have 64 KiB.
+/// Fuel to take a configuration.
 pub const FUEL_TO_CONFIGURE: u64 = 2_000_000;
 /// Fuel of an instruction that has the host do something.
 const FUEL_OF_GROWING: u8 = 255;
@@ -115,9 +112,9 @@ fn check_exports(module: &Module) -> Result<(), InvalidModule> {
     match module.get_export("memory") {
         Some(ExternType::Memory(memory)) => {
             let bytes = memory.minimum().saturating_mul(memory.page_size());
-            if bytes > MEMORY_BYTES_MAX as u64 {
+            if bytes > MODULE_MEMORY_BYTES_MAX as u64 {
                 return Err(InvalidModule(format!(
-                    "its memory begins with {bytes} bytes; at most {MEMORY_BYTES_MAX} are allowed: link \
+                    "its memory begins with {bytes} bytes; at most {MODULE_MEMORY_BYTES_MAX} are allowed: link \
                      it with a smaller stack"
                 )));
             }

@@ -7,11 +7,12 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use snic_domain::Timestamp;
+use snic_domain::limits::{MODULE_BYTES_MAX, MODULE_MEMORY_BYTES_MAX};
 use snic_nts::{
     CompiledModule, Context, Direction, DropReason, Emitted, ModuleInstance, ModuleRuntime, Packet,
     Pool, Verdict,
 };
-use snic_nts_wasm::{EMITTED_MAX, MEMORY_BYTES_MAX, MODULE_BYTES_MAX, WasmRuntime};
+use snic_nts_wasm::{EMITTED_MAX, WasmRuntime};
 
 const FRAME: [u8; 60] = [7; 60];
 
@@ -161,7 +162,7 @@ fn memory_has_an_end_that_the_module_is_told_of() {
     let grow = "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
         (if (i32.ne (memory.size) (i32.const 32)) (then unreachable))
         (call $forward (local.get 0))";
-    assert_eq!(MEMORY_BYTES_MAX, 32 * 65_536);
+    assert_eq!(MODULE_MEMORY_BYTES_MAX, 32 * 65_536);
     assert_eq!(Bench::new(grow).verdict(), Verdict::Forward);
     let tables = "(loop $l (br_if $l (i32.ne (table.grow $t (ref.null func) (i32.const 1000)) (i32.const -1))))
         (if (i32.gt_u (table.size $t) (i32.const 10000)) (then unreachable))

@@ -52,25 +52,16 @@ impl TestProgram {
     }
 }
 
-/// Builds the test programs of the workspace, with output. Returns whether they could be built.
+/// Builds the test programs of the workspace, and says which there are, in cargo's order.
 ///
 /// # Errors
-/// Cargo cannot be started.
-pub fn build(workspace: &Workspace, features: &[&str]) -> anyhow::Result<bool> {
-    let arguments = [&["test", "--workspace", "--no-run"], features].concat();
-    command::succeeds(&mut cargo(&workspace.root, &arguments))
-}
-
-/// The built test programs of the workspace, in cargo's order.
-///
-/// # Errors
-/// They do not build, or there are none.
+/// They do not build, which cargo explains, or there are none.
 pub fn built(workspace: &Workspace, features: &[&str]) -> anyhow::Result<Vec<TestProgram>> {
-    let asked = [&["test", "--workspace", "--no-run", "--message-format=json"], features];
-    let mut cargo = cargo(&workspace.root, &asked.concat());
-    let output = cargo.stderr(Stdio::null()).output()?;
+    let asked = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    let mut cargo = cargo(&workspace.root, &[&asked, features].concat());
+    let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
-        bail!("the tests do not build; run `cargo test --workspace --no-run` to see why");
+        bail!("the tests do not build");
     }
     let mut programs = Vec::new();
     for message in Message::parse_stream(output.stdout.as_slice()) {

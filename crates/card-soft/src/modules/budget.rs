@@ -12,7 +12,8 @@ const TENANT_SHARE: u64 = 100;
 const CARD_SHARE: u64 = 400;
 /// How much a tenant may use at once.
 const BURST: Duration = Duration::from_millis(10);
-/// What one call counts at most. It cannot work for longer; where it took longer, the machine had other work.
+/// What one call counts at most: a packet has little fuel, and where it took longer, most of it was other work of the
+/// machine. A start with a configuration has more fuel and may work for longer, which is not charged.
 const CALL_MAX: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]

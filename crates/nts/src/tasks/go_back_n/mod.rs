@@ -84,12 +84,12 @@ pub(crate) static SCHEMA: Schema = Schema {
         Field::optional(
             "timeout_ms",
             FieldKind::Integer { min: 1, max: 10_000 },
-            "How long to wait for an acknowledgement; doubles with each repetition, up to 64 times; 20 by default.",
+            "How long to wait for an acknowledgement; doubles with each retransmission, to 64 times as long at most; 20 by default.",
         ),
         Field::optional(
             "retries_max",
             FieldKind::Integer { min: 1, max: 1_000 },
-            "Repetitions in a row before packets are given up; 16 by default.",
+            "Retransmissions in a row before packets are given up; 16 by default.",
         ),
         Field::optional(
             "mtu",
