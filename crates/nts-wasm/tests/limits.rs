@@ -145,8 +145,24 @@ fn a_loop_ends_with_its_fuel_and_the_next_one_has_to_wait() {
 }
 
 #[test]
+fn each_packet_has_fuel_of_its_own() {
+    // About half of one packet's fuel, each time.
+    let count_down = format!(
+        "(local $left i32) (local.set $left (i32.const 5000))
+         (loop $l (br_if $l (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))
+         {FORWARD}"
+    );
+    let mut bench = Bench::new(&count_down);
+    for packet in 0..100 {
+        assert_eq!(bench.verdict(), Verdict::Forward, "packet {packet}");
+    }
+    let too_much = count_down.replace("5000", "20000");
+    assert_eq!(Bench::new(&too_much).verdict(), DROPPED(DropReason::ModuleOutOfFuel));
+}
+
+#[test]
 fn bytes_that_are_moved_at_once_take_fuel_too() {
-    // A mebibyte each time, and never at an end.
+    // 64 KiB each time, and never at an end.
     let fill = "(loop $l (memory.fill (i32.const 0) (i32.const 1) (i32.const 65536)) (br $l)) (i64.const 0)";
     let mut bench = Bench::new(fill);
     let began = Instant::now();
