@@ -98,15 +98,16 @@ impl Promise {
         }
     }
 
-    /// What the next packet may claim, which is within it.
-    fn claim(&self, now: u64) -> Claim {
-        Claim::within(now, self.bits.full_at().max(now), self.bits.fills_in())
+    /// What the next packet may claim, which is within it and could have come at `since`.
+    fn claim(&self, now: u64, since: u64) -> Claim {
+        Claim::within(now, self.bits.full_at().max(since), self.bits.fills_in())
     }
 
-    fn take(&mut self, now: u64, bytes: u32) {
-        self.bits.take(now, u64::from(bytes) * 8);
+    /// As if the packet had come at `since`: what filled up while the card kept it waiting is not lost.
+    fn take(&mut self, since: u64, bytes: u32) {
+        self.bits.take(since, u64::from(bytes) * 8);
         if let Some((bucket, each)) = &mut self.packets {
-            bucket.take(now, *each);
+            bucket.take(since, *each);
         }
     }
 }
@@ -155,13 +156,13 @@ impl Limiter {
         Verdict::Wait((self.head == NIL).then(|| bucket.ready_at(bits)))
     }
 
-    /// What a packet that passes may claim. Takes its tokens.
-    pub(crate) fn claim(&mut self, now: u64, bytes: u32) -> Claim {
+    /// What a packet that passes, and whose sender has kept it ready since `since`, may claim. Takes its tokens.
+    pub(crate) fn claim(&mut self, now: u64, since: u64, bytes: u32) -> Claim {
         match self.promise.as_mut().filter(|promise| promise.is_ready(now, bytes)) {
             None => Claim::BEYOND,
             Some(promise) => {
-                let claim = promise.claim(now);
-                promise.take(now, bytes);
+                let claim = promise.claim(now, since);
+                promise.take(since, bytes);
                 claim
             }
         }
@@ -174,10 +175,10 @@ impl Limiter {
         }
     }
 
-    /// What a packet of this many bytes may claim if it is taken from its sender.
-    pub(crate) fn may_take(&self, now: u64, bytes: u32) -> Claim {
+    /// What a packet of this many bytes may claim if it is taken from its sender, which has kept it ready since `since`.
+    pub(crate) fn may_take(&self, now: u64, since: u64, bytes: u32) -> Claim {
         let taken = self.taken.as_ref().filter(|taken| taken.is_ready(now, bytes));
-        taken.map_or(Claim::BEYOND, |taken| taken.claim(now))
+        taken.map_or(Claim::BEYOND, |taken| taken.claim(now, since))
     }
 
     /// From when on a packet of this many bytes that is taken from its sender is promised, if none is taken before;
@@ -186,12 +187,13 @@ impl Limiter {
         self.taken.as_ref().map(|taken| taken.ready_at(bytes))
     }
 
-    /// A packet was taken from its sender, whatever becomes of it; returns whether it was promised.
-    pub(crate) fn note_taken(&mut self, now: u64, bytes: u32) -> bool {
+    /// A packet was taken from its sender, which had kept it ready since `since`, whatever becomes of it; returns whether it
+    /// was promised.
+    pub(crate) fn note_taken(&mut self, now: u64, since: u64, bytes: u32) -> bool {
         let taken = self.taken.as_mut().filter(|taken| taken.is_ready(now, bytes));
         let is_promised = taken.is_some();
         if let Some(taken) = taken {
-            taken.take(now, bytes);
+            taken.take(since, bytes);
         }
         is_promised
     }
@@ -271,17 +273,17 @@ mod tests {
     #[test]
     fn packets_beyond_the_promise_are_marked() {
         let mut limiter = Limiter::default();
-        assert_eq!(limiter.claim(0, 64).due(), None, "nothing was promised");
+        assert_eq!(limiter.claim(0, 0, 64).due(), None, "nothing was promised");
         let row = RateLimiterRow { rate_kbps: 4_000_000, promised_kbps: 1_000_000, ..ROW };
         limiter.set(0, Some(row), CLOCK);
-        let dues = [0; 4].map(|now| limiter.claim(now, 1_500).due());
+        let dues = [0; 4].map(|now| limiter.claim(now, now, 1_500).due());
         assert_eq!(dues, [Some(0), Some(3_000), Some(6_000), Some(9_000)], "four times the burst");
         assert_eq!(
-            (limiter.claim(0, 1_500).due(), limiter.claim(2_999, 1_500).due()),
+            (limiter.claim(0, 0, 1_500).due(), limiter.claim(2_999, 2_999, 1_500).due()),
             (None, None)
         );
         assert_eq!(
-            (limiter.claim(3_000, 1_500).due(), limiter.claim(3_000, 1_500).due()),
+            (limiter.claim(3_000, 3_000, 1_500).due(), limiter.claim(3_000, 3_000, 1_500).due()),
             (Some(12_000), None)
         );
     }
@@ -295,25 +297,39 @@ mod tests {
             limiter
         };
         let within = |limiter: &mut Limiter, now, bytes| {
-            (0..100).take_while(|_| limiter.claim(now, bytes).due().is_some()).count()
+            (0..100).take_while(|_| limiter.claim(now, now, bytes).due().is_some()).count()
         };
         let mut counted = promised(500);
         assert_eq!(within(&mut counted, 0, 60), 12, "6,000 bytes in packets of 500");
         // 500 bytes take 1,000 cycles at 1 Gbit/s, and a thirty-second less.
         assert_eq!(
-            (counted.may_take(969, 60).due(), counted.claim(969, 60).due()),
+            (counted.may_take(969, 969, 60).due(), counted.claim(969, 969, 60).due()),
             (Some(969), None)
         );
         assert_eq!(
-            (counted.claim(970, 60).due(), counted.claim(970, 60).due()),
+            (counted.claim(970, 970, 60).due(), counted.claim(970, 970, 60).due()),
             (Some(1_440), None)
         );
         // Bits are as short for large packets.
         assert_eq!(within(&mut promised(500), 0, 1_500), 4);
         assert_eq!(within(&mut promised(0), 0, 60), 100, "nobody counts");
         let mut taken = promised(500);
-        assert!((0..12).all(|_| taken.note_taken(0, 60)) && !taken.note_taken(0, 60));
-        assert_eq!((taken.may_take(0, 60).due(), taken.claim(0, 60).due()), (None, Some(0)));
+        assert!((0..12).all(|_| taken.note_taken(0, 0, 60)) && !taken.note_taken(0, 0, 60));
+        assert_eq!((taken.may_take(0, 0, 60).due(), taken.claim(0, 0, 60).due()), (None, Some(0)));
+    }
+
+    #[test]
+    fn what_filled_up_while_the_card_kept_a_sender_waiting_is_not_lost() {
+        let mut limiter = Limiter::default();
+        limiter.set(0, Some(RateLimiterRow { promised_kbps: 1_000_000, ..ROW }), CLOCK);
+        // A packet each 3,000 cycles, which is the promise; the first ones are taken late.
+        for (now, since, due) in
+            [(5_000, 0, 0), (5_030, 0, 3_000), (6_010, 6_000, 6_000), (9_000, 9_000, 9_000)]
+        {
+            assert_eq!(limiter.may_take(now, since, 1_500).due(), Some(due));
+            assert!(limiter.note_taken(now, since, 1_500));
+            assert_eq!(limiter.claim(now, since, 1_500).due(), Some(due));
+        }
     }
 
     #[test]
@@ -322,14 +338,14 @@ mod tests {
         let mut limiter = Limiter::default();
         limiter.set(0, Some(row), CLOCK);
         assert_eq!(
-            [0; 5].map(|now| limiter.claim(now, 1_500).due().is_some()),
+            [0; 5].map(|now| limiter.claim(now, now, 1_500).due().is_some()),
             [true, true, true, true, false]
         );
         limiter.set(0, Some(RateLimiterRow { packet_bytes: 500, ..row }), CLOCK);
-        assert_eq!(limiter.claim(0, 1_500).due(), None, "its bits are gone");
-        assert_eq!(limiter.claim(3_000, 1_500).due(), Some(12_000));
+        assert_eq!(limiter.claim(0, 0, 1_500).due(), None, "its bits are gone");
+        assert_eq!(limiter.claim(3_000, 3_000, 1_500).due(), Some(12_000));
         limiter.set(3_000, Some(row), CLOCK);
-        assert_eq!(limiter.claim(3_000, 1_500).due(), None);
+        assert_eq!(limiter.claim(3_000, 3_000, 1_500).due(), None);
     }
 
     #[test]

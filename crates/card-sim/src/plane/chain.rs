@@ -114,7 +114,7 @@ impl Plane {
                 break;
             }
             let bytes = self.packets[self.copies[first].packet].bytes;
-            let claim = self.limiters[limiter].claim(self.now, bytes);
+            let claim = self.limiters[limiter].claim(self.now, self.now, bytes);
             if claim.is_beyond() {
                 break;
             }

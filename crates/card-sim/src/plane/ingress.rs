@@ -24,6 +24,21 @@ const BEYOND_PART: u64 = 6;
 const DUE_PART: u64 = 4;
 const CALM_PART: u64 = 8;
 
+/// What filled up of a promise while its sender waited is not lost, for so many cycles at most: 4 µs at 250 MHz. A choice:
+/// more than a packet that is due waits at the port.
+const KEPT_CYCLES: u64 = 1_024;
+
+/// A packet that comes from a sender.
+pub(super) struct Arrival {
+    pub source: u32,
+    pub sequence: u32,
+    pub bytes: u32,
+    /// Its DAG, if there is one.
+    pub uid: Option<DagUid>,
+    /// Since when its sender has had a packet ready all the time.
+    pub ready_since: u64,
+}
+
 impl Ingress {
     /// From when on it takes a packet that is promised, or one that is not.
     fn free_at(&self, is_promised: bool) -> u64 {
@@ -109,6 +124,7 @@ impl Plane {
         if is_first && self.ingress.free_at(!claim.is_beyond()) <= self.now {
             return self.send(source);
         }
+        self.sources[source as usize].ready_since.get_or_insert(self.now);
         self.wait(source, claim);
         self.plan_ingress();
     }
@@ -184,7 +200,14 @@ impl Plane {
         // Nothing is promised to packets of no DAG, which are dropped.
         let Some((row, largest)) = self.next_of(source) else { return Claim::BEYOND };
         let limiter = self.limiters.get(usize::from(row.rate_limiter));
-        limiter.map_or(Claim::EQUAL, |limiter| limiter.may_take(self.now, largest))
+        let since = self.ready_since(source);
+        limiter.map_or(Claim::EQUAL, |limiter| limiter.may_take(self.now, since, largest))
+    }
+
+    /// Since when the sender has had a packet ready all the time, as far as that counts.
+    fn ready_since(&self, source: u32) -> u64 {
+        let since = self.sources[source as usize].ready_since.unwrap_or(self.now);
+        since.max(self.now.saturating_sub(KEPT_CYCLES))
     }
 
     /// When a sender's next packet is within its DAG's promise, if no other sender of that comes first.
@@ -216,8 +239,9 @@ impl Plane {
     /// Takes a packet from its sender; returns whether it is within its DAG's promise.
     fn take_from(&mut self, source: u32, bytes: u32) -> bool {
         let Some(row) = self.row_of(source) else { return false };
+        let since = self.ready_since(source);
         let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
-        limiter.is_none_or(|limiter| limiter.note_taken(self.now, bytes))
+        limiter.is_none_or(|limiter| limiter.note_taken(self.now, since, bytes))
     }
 
     /// Puts a source's packet on the wire.
@@ -239,15 +263,22 @@ impl Plane {
             }
             self.ingress.spare.serve_beats(self.now, bits, beats, is_promised);
         }
+        let ready_since = self.ready_since(source);
         // Its next packet is among those that wait for the port when that is free.
-        self.schedule_source(source, self.ingress.port.free_at());
+        let free_at = self.ingress.port.free_at();
+        let slot = &mut self.sources[source as usize];
+        let due = slot.generator.as_ref().and_then(|generator| generator.due());
+        let is_ready = due.is_some_and(|due| due < free_at);
+        slot.ready_since = slot.ready_since.or(due).filter(|_| is_ready);
+        self.schedule_source(source, free_at);
         self.plan_ingress();
         let uid = self.classify(source);
-        self.arrive(source, sequence, bytes, uid);
+        self.arrive(Arrival { source, sequence, bytes, uid, ready_since });
     }
 
-    /// A packet is on the wire; which one, and whose.
-    pub(super) fn arrive(&mut self, source: u32, sequence: u32, bytes: u32, uid: Option<DagUid>) {
+    /// A packet is on the wire.
+    pub(super) fn arrive(&mut self, arrival: Arrival) {
+        let Arrival { source, sequence, bytes, uid, ready_since } = arrival;
         self.stats.packets_in += 1;
         self.in_flight += 1;
         self.cells_of[Room::Within as usize] += u64::from(self.timing.beats(bytes));
@@ -256,6 +287,7 @@ impl Plane {
         let packet = Packet {
             arrived: self.now,
             offered: sender.map_or(self.now, |sender| sender.offered),
+            ready_since,
             source,
             sequence,
             uid: uid.unwrap_or(DagUid::from_raw(0)),
@@ -407,14 +439,15 @@ impl Plane {
 
     /// From here on the packet reads the tables as they are now, whatever is committed later.
     fn begin(&mut self, at: u32) {
-        let Packet { uid, bytes, .. } = self.packets[at];
+        let Packet { uid, bytes, ready_since, .. } = self.packets[at];
+        let since = ready_since.max(self.now.saturating_sub(KEPT_CYCLES));
         // It may have waited long: the DAG can be another one by now.
         let Some(row) = self.row_of_dag(uid) else {
             return self.drop_packet(at, DropCause::StaleUid);
         };
         let limiter = self.limiters.get_mut(usize::from(row.rate_limiter));
         let claim = match limiter.filter(|_| self.options.rate_limits) {
-            Some(limiter) => limiter.claim(self.now, bytes),
+            Some(limiter) => limiter.claim(self.now, since, bytes),
             None => Claim::EQUAL,
         };
         let rank = claim.rank(self.now);

@@ -188,6 +188,8 @@ struct Packet {
     arrived: u64,
     /// When its sender had it and began to wait for the ingress port.
     offered: u64,
+    /// Since when its sender has had a packet ready all the time.
+    ready_since: u64,
     source: u32,
     sequence: u32,
     uid: DagUid,
@@ -266,17 +268,26 @@ struct SourceSlot {
     /// Its place among those that wait with such packets, until one of its own has gone: those that are promised
     /// meanwhile do not cost it its turn.
     place_beyond: Option<u64>,
+    /// Since when it has had a packet ready all the time; `None` where it has none.
+    ready_since: Option<u64>,
 }
 
 impl SourceSlot {
     const fn new(generator: Option<Box<Generator>>) -> Self {
-        Self { generation: 0, generator, meter: None, claims_at: NEVER, place_beyond: None }
+        Self {
+            generation: 0,
+            generator,
+            meter: None,
+            claims_at: NEVER,
+            place_beyond: None,
+            ready_since: None,
+        }
     }
 
     /// Whatever was planned for it is void.
     const fn begin_generation(&mut self) {
         self.generation = self.generation.wrapping_add(1);
-        (self.claims_at, self.place_beyond) = (NEVER, None);
+        (self.claims_at, self.place_beyond, self.ready_since) = (NEVER, None, None);
     }
 }
 

@@ -7,6 +7,7 @@ use snic_domain::Timestamp;
 use snic_ports::packets::PacketStep;
 use snic_tables::{DropCause, RowKey, Table};
 
+use super::ingress::Arrival;
 use super::{NIL, Packet, PacketCopy, Plane, bank_index};
 use crate::frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Sighting};
 use crate::region::slots;
@@ -72,7 +73,8 @@ impl Plane {
         let beats = u64::from(self.timing.beats(bytes));
         self.ingress.port.serve_beats(self.now, u64::from(bytes) * 8, beats);
         let uid = self.find_dag(header);
-        self.arrive(OUTSIDE, frame.0, bytes, uid);
+        let (source, sequence) = (OUTSIDE, frame.0);
+        self.arrive(Arrival { source, sequence, bytes, uid, ready_since: self.now });
     }
 
     /// Rows of DAGs changed: who holds the frames follows.
