@@ -38,6 +38,7 @@ use crate::identity::{self, CallerIdentity, NoIdentity, TrustDomain, UnixPeers, 
 use crate::pieces::Pieces;
 use crate::settings::{FrontSettings, Limits};
 use crate::share::{CallerFlow, CallerLevel, Place, Places};
+use crate::steps::Steps;
 use crate::tls::Credentials;
 
 /// Accepted connections that wait to be served: few are enough, as the kernel queues more.
@@ -220,12 +221,17 @@ impl Connected for Connection {
 }
 
 macro_rules! on_io {
-    ($self:ident, $io:ident => $call:expr) => {
-        match &mut $self.get_mut().io {
+    ($self:ident, $io:ident => $call:expr) => {{
+        let Connection { io, pieces, .. } = $self.get_mut();
+        let done = match io {
             Io::Tls($io) => $call,
             Io::Unix($io) => $call,
+        };
+        if done.is_pending() {
+            pieces.pause();
         }
-    };
+        done
+    }};
 }
 
 impl Connection {
@@ -373,6 +379,8 @@ pub(crate) struct Arrivals {
     handshakes: Arc<Mutex<Handshakes>>,
     limits: Arc<Limits>,
     domain: TrustDomain,
+    /// What connections read takes a step of the runtime's threads.
+    steps: Steps,
 }
 
 type Accepted = mpsc::Sender<io::Result<Connection>>;
@@ -398,12 +406,12 @@ impl Listener {
 }
 
 impl Arrivals {
-    pub fn new(settings: &FrontSettings) -> Self {
+    pub fn new(settings: &FrontSettings, steps: Steps) -> Self {
         let limits = &settings.limits;
         let places = Places::connections(limits.connections_max, limits.connections_per_caller_max);
         let domain = settings.trust_domain.clone();
         let handshakes = Arc::default();
-        Self { places, handshakes, limits: Arc::new(limits.clone()), domain }
+        Self { places, handshakes, limits: Arc::new(limits.clone()), domain, steps }
     }
 
     /// Accepts connections until the stream is dropped. One over its share is closed at once, so that the
@@ -488,6 +496,7 @@ impl Arrivals {
                 return;
             }
         };
+        let pieces = Pieces::new(self.steps.stepper(level, flow.clone()));
         let cut = (!certificates.is_empty()).then(|| watch_certificate(certificates, credentials));
         let peer = Peer {
             who: PeerIdentity::Certificate(found),
@@ -495,13 +504,7 @@ impl Arrivals {
             flow,
             call_slots: call_slots(&self.limits),
         };
-        let connection = Connection {
-            pieces: Pieces::default(),
-            io: Io::Tls(Box::new(io)),
-            peer,
-            cut,
-            _place: place,
-        };
+        let connection = Connection { pieces, io: Io::Tls(Box::new(io)), peer, cut, _place: place };
         // If the server is stopping, nobody serves the connection.
         let _ = accepted.send(Ok(connection)).await;
     }
@@ -525,19 +528,14 @@ impl Arrivals {
                 return;
             }
         };
+        let pieces = Pieces::new(self.steps.stepper(level, flow.clone()));
         let peer = Peer {
             place: PeerPlace::Process { uid: user.uid(), pid },
             who: PeerIdentity::User(Arc::new(user)),
             flow,
             call_slots: call_slots(&self.limits),
         };
-        let connection = Connection {
-            pieces: Pieces::default(),
-            io: Io::Unix(io),
-            peer,
-            cut: None,
-            _place: place,
-        };
+        let connection = Connection { pieces, io: Io::Unix(io), peer, cut: None, _place: place };
         // If the server is stopping, nobody serves the connection.
         let _ = accepted.send(Ok(connection)).await;
     }

@@ -14,6 +14,7 @@ use tonic_health::server::HealthReporter;
 use crate::gate::Gate;
 use crate::listen::{self, Arrivals, ListenError, Listener, Listeners};
 use crate::settings::FrontSettings;
+use crate::steps::Steps;
 use crate::tls::{Credentials, InvalidTls, TlsReloader};
 
 /// Interval of health checks.
@@ -108,9 +109,9 @@ impl Front {
     fn run(self, routes: Routes) -> impl Future<Output = Result<(), ServeError>> {
         let Self { settings, listeners, tls, stop } = self;
         let stopping = stop.subscribe();
-        let arrivals = Arrivals::new(&settings);
-        let threads = tokio::runtime::Handle::current().metrics().num_workers();
-        let gate = Gate::new(&settings, threads, stopping.clone());
+        let steps = Steps::of_threads(tokio::runtime::Handle::current().metrics().num_workers());
+        let arrivals = Arrivals::new(&settings, steps.clone());
+        let gate = Gate::new(&settings, steps, stopping.clone());
         let tcp = listeners.tcp.zip(tls.as_ref());
         let tcp = tcp.map(|(listener, tls)| Listener::Tcp(listener, tls.subscribe()));
         let peers = Arc::new(settings.unix_peers.clone());

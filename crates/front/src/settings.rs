@@ -150,7 +150,7 @@ impl Default for Limits {
             connection_age_max: Duration::from_secs(12 * 3_600),
             calls_per_connection_max: 256,
             calls_max: 1_024,
-            turns: 128,
+            turns: 192,
             streams_max: 1_024,
             streams_per_caller_max: 64,
             browsers_max: 64,

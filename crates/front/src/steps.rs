@@ -7,11 +7,12 @@
 //! The runtime's threads serve whatever is ready in the order in which it became ready, whoever it is for. When the
 //! store has written, many of one caller's calls become ready at once, and another caller's one behind them would
 //! wait until all are answered. So a call that is ready only queues here, which costs little, and few go on at
-//! once: those of the flow that has had the least time ([`snic_admission::FairQueue`]).
+//! once: those of the flow that has had the least time ([`snic_admission::FairQueue`]). Connections take a step for each
+//! piece that they read ([`crate::pieces`]), for it takes time to begin the calls in it.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -44,23 +45,34 @@ enum Stage {
     Gone,
 }
 
-/// A call that takes its steps in turn; see the module.
+/// Takes steps, one at a time.
 #[derive(Debug)]
-pub(crate) struct InSteps<F> {
+pub(crate) struct Stepper {
     steps: Steps,
     level: CallerLevel,
     flow: CallerFlow,
-    /// Its place among the calls; `None` while it waits for something else.
+    /// Its place among those that are ready; `None` while it waits for something else.
     place: Option<usize>,
+    /// The step that it is in.
+    step: Option<Step>,
+}
+
+/// A step that is taken, and since when.
+#[derive(Debug)]
+struct Step {
+    served: Served<CallerFlow>,
+    begun: Instant,
+}
+
+/// A call that takes its steps in turn; see the module.
+#[derive(Debug)]
+pub(crate) struct InSteps<F> {
+    stepper: Stepper,
     call: Pin<Box<F>>,
 }
 
-/// A step that is taken. Its time is charged on drop, also if the call panics.
-struct Step<'a> {
-    steps: &'a Steps,
-    served: Option<Served<CallerFlow>>,
-    begun: Instant,
-}
+/// Ends a step on drop, also if the call panics.
+struct EndsStep<'a>(&'a mut Stepper);
 
 impl Steps {
     /// For a runtime with so many threads: each may be busy with a step.
@@ -71,11 +83,12 @@ impl Steps {
 
     /// This call, with its steps charged to the flow.
     pub fn take<F: Future>(&self, level: CallerLevel, flow: CallerFlow, call: F) -> InSteps<F> {
-        InSteps { steps: self.clone(), level, flow, place: None, call: Box::pin(call) }
+        InSteps { stepper: self.stepper(level, flow), call: Box::pin(call) }
     }
 
-    fn begin(&self, served: Served<CallerFlow>) -> Step<'_> {
-        Step { steps: self, served: Some(served), begun: Instant::now() }
+    /// Something else whose steps are charged to the flow.
+    pub fn stepper(&self, level: CallerLevel, flow: CallerFlow) -> Stepper {
+        Stepper { steps: self.clone(), level, flow, place: None, step: None }
     }
 }
 
@@ -120,12 +133,36 @@ impl State {
     }
 }
 
-impl Drop for Step<'_> {
-    fn drop(&mut self) {
+impl Stepper {
+    /// Waits for its turn; then a step has begun, which lasts until [`Stepper::end`].
+    pub fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.steps.0.lock();
-        if let Some(served) = self.served.take() {
-            state.ready.charge(served, self.begun.elapsed());
+        let Some(place) = self.place else {
+            // Also if it is next: what became ready together with it comes into the queue first.
+            self.place = Some(state.queue(self.level, &self.flow, cx.waker()));
+            let chosen = state.choose();
+            drop(state);
+            chosen.into_iter().for_each(Waker::wake);
+            return Poll::Pending;
+        };
+        let served = state.step(place, cx.waker());
+        drop(state);
+        let Some(served) = served else { return Poll::Pending };
+        self.place = None;
+        self.step = Some(Step { served, begun: Instant::now() });
+        Poll::Ready(())
+    }
+
+    /// Ends the step that it is in, if it is in one, and charges its time.
+    pub fn end(&mut self) {
+        if let Some(step) = self.step.take() {
+            self.charge(step);
         }
+    }
+
+    fn charge(&self, Step { served, begun }: Step) {
+        let mut state = self.steps.0.lock();
+        state.ready.charge(served, begun.elapsed());
         state.free += 1;
         let chosen = state.choose();
         drop(state);
@@ -133,31 +170,9 @@ impl Drop for Step<'_> {
     }
 }
 
-impl<F: Future> Future for InSteps<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { steps, level, flow, place, call } = &mut *self;
-        let mut state = steps.0.lock();
-        let Some(own) = *place else {
-            // Also if it is next: what became ready together with it comes into the queue first.
-            *place = Some(state.queue(*level, flow, cx.waker()));
-            let chosen = state.choose();
-            drop(state);
-            chosen.into_iter().for_each(Waker::wake);
-            return Poll::Pending;
-        };
-        let served = state.step(own, cx.waker());
-        drop(state);
-        let Some(served) = served else { return Poll::Pending };
-        *place = None;
-        let _step = steps.begin(served);
-        call.as_mut().poll(cx)
-    }
-}
-
-impl<F> Drop for InSteps<F> {
+impl Drop for Stepper {
     fn drop(&mut self) {
+        self.end();
         let Some(place) = self.place.take() else { return };
         let mut state = self.steps.0.lock();
         if matches!(state.calls[place], Stage::Ready(_)) {
@@ -165,8 +180,25 @@ impl<F> Drop for InSteps<F> {
             state.calls[place] = Stage::Gone;
         } else if let Stage::Chosen(served) = state.calls.remove(place) {
             drop(state);
-            drop(self.steps.begin(served));
+            self.charge(Step { served, begun: Instant::now() });
         }
+    }
+}
+
+impl<F: Future> Future for InSteps<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { stepper, call } = &mut *self;
+        ready!(stepper.poll_begin(cx));
+        let _step = EndsStep(stepper);
+        call.as_mut().poll(cx)
+    }
+}
+
+impl Drop for EndsStep<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

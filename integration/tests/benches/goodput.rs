@@ -2,7 +2,8 @@
 //! second, as more and more clients call at once. The daemon is a separate process, with a
 //! simulated card; clients run at a low priority, as if on other machines.
 //!
-//! `SNIC_CLIENTS=1,25,250` sets the numbers of clients; `SNIC_SECONDS` the time for each.
+//! `SNIC_CLIENTS=1,25,250` sets the numbers of clients; `SNIC_SECONDS` the time for each. A refused client tries again
+//! when the error says; `SNIC_PAUSE_MS=50` has all try again after so long instead, whatever it says.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -15,16 +16,26 @@ use std::time::{Duration, Instant};
 
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
 use snic_integration::{Home, TestClient};
-use tonic::Code;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 /// Set for the process that calls: the daemon's socket and how many clients.
 const CALLER: &str = "SNIC_BENCH_CALLER";
+/// Where an error does not say when to try again.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Clients on one connection, at most.
 const PER_CONNECTION: usize = 64;
 
 fn spec() -> DagSpec {
     let nts = ["firewall", "aes"].map(|nt| NtTypeId::new(nt).expect("a label"));
     DagSpec::chain(&nts, Bandwidth::from_mbps(1))
+}
+
+/// How long a client that gets an error waits before it tries again.
+fn pause(status: &Status) -> Duration {
+    let own = std::env::var("SNIC_PAUSE_MS").ok().and_then(|text| text.parse().ok());
+    let asked = || status.get_details_retry_info().and_then(|info| info.retry_delay);
+    own.map(Duration::from_millis).or_else(asked).unwrap_or(PAUSE)
 }
 
 /// Creates and deletes DAGs until it is killed; prints the number of successful calls every 100 ms.
@@ -48,8 +59,7 @@ async fn call(socket: &Path, clients: usize) {
                         if matches!(status.code(), Code::AlreadyExists | Code::NotFound) {
                             break;
                         }
-                        // The error says when to try again; any client backs off like this.
-                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        tokio::time::sleep(pause(&status)).await;
                     }
                     done.fetch_add(1, Ordering::Relaxed);
                 }

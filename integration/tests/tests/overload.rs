@@ -4,23 +4,35 @@
 //! The daemon and each of the three are separate processes. The three run at a low priority: on the
 //! network they would be other machines, with processors of their own.
 
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use snic_api::v1;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
+use snic_integration::commands::{block, folder, pki};
 use snic_integration::{Home, TestClient};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use tonic::{Code, Status};
 
-/// Set for a process that floods: its tenant and the daemon's socket.
+/// Set for a process that floods: its tenant, over how many connections, and where the daemon listens.
 const FLOODER: &str = "SNIC_TEST_FLOODER";
+/// Over how many connections each flooder calls: few carry much each, many all have something to read.
+const CONNECTIONS: [usize; 2] = [1, 100];
 /// Of each flooder at once.
 const CHECKS: usize = 150;
 const CREATES: usize = 60;
 const HELD_UPLOADS: usize = 6;
 const ENDLESS: usize = 60;
+/// Connections of each flooder that never begin their TLS handshake.
+const IDLE: usize = 340;
+const IDLE_FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Reads that are measured.
 const READS: usize = 1_000;
 /// Far longer than it takes: this test exists for the number that it prints.
@@ -38,50 +50,85 @@ async fn backs_off(status: &Status) {
     }
 }
 
-/// Runs until it is killed.
-async fn flood(tenant: &str, socket: &std::path::Path) {
-    let identity = format!("tenant/{tenant}");
-    let mut tasks = JoinSet::new();
-    let client = TestClient::connect(socket, &identity).await.expect("it serves");
-    for number in 0..CHECKS + CREATES {
-        let client = client.clone();
-        let name = format!("d{number}");
-        let (validate_only, tenant) = (number < CHECKS, tenant.to_owned());
-        tasks.spawn(async move {
-            let name = DagName {
-                tenant: tenant.parse().expect("a label"),
-                dag: name.parse().expect("one"),
-            };
-            loop {
-                let dag = v1::Dag {
-                    nodes: snic_api::convert::dag::nodes_to_wire(&spec(), |_| None),
-                    edges: snic_api::convert::dag::edges_to_wire(&spec()),
-                    bandwidth_bps: 1_000_000,
-                    ..Default::default()
-                };
-                let request = v1::CreateDagRequest {
-                    parent: format!("tenants/{tenant}"),
-                    dag_id: name.dag.to_string(),
-                    dag: Some(dag),
-                    validate_only,
-                    ..Default::default()
-                };
-                if let Err(status) = client.dags().create_dag(request).await {
-                    backs_off(&status).await;
-                }
-                if !validate_only {
-                    let delete =
-                        v1::DeleteDagRequest { name: name.to_string(), ..Default::default() };
-                    if let Err(status) = client.dags().delete_dag(delete).await {
-                        backs_off(&status).await;
-                    }
-                }
-            }
-        });
+/// Where the daemon listens, and the files of its callers.
+#[derive(Clone, Copy)]
+struct Daemon<'a> {
+    port: u16,
+    pki: &'a str,
+}
+
+impl Daemon<'_> {
+    /// A connection of its own, with the certificate of this tenant.
+    fn client(self, tenant: &str) -> TestClient {
+        let read = |file: &str| {
+            std::fs::read_to_string(format!("{}/{file}", self.pki)).expect("snicd pki wrote it")
+        };
+        let own = ["pem", "key"].map(|kind| read(&format!("tenant-{tenant}.{kind}")));
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(read("ca.pem")))
+            .identity(Identity::from_pem(&own[0], &own[1]));
+        TestClient::by_tls(&format!("https://localhost:{}", self.port), tls)
     }
-    let client = TestClient::connect(socket, &identity).await.expect("it serves");
+}
+
+/// Opens connections and waits until they are closed, for ever: from an address of its own, for those of one share their
+/// places before they say who they are.
+async fn idle(port: u16) {
+    loop {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((IDLE_FROM, 0).into()).expect("an address of this machine");
+        if let Ok(mut io) = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await {
+            // It says nothing; how the server ends that does not matter.
+            let _ = io.read(&mut [0; 64]).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Creates a DAG and deletes it, for ever; or only has it checked.
+async fn create(client: TestClient, name: DagName, validate_only: bool) {
+    loop {
+        let dag = v1::Dag {
+            nodes: snic_api::convert::dag::nodes_to_wire(&spec(), |_| None),
+            edges: snic_api::convert::dag::edges_to_wire(&spec()),
+            bandwidth_bps: 1_000_000,
+            ..Default::default()
+        };
+        let request = v1::CreateDagRequest {
+            parent: format!("tenants/{}", name.tenant),
+            dag_id: name.dag.to_string(),
+            dag: Some(dag),
+            validate_only,
+            ..Default::default()
+        };
+        if let Err(status) = client.dags().create_dag(request).await {
+            backs_off(&status).await;
+        }
+        if !validate_only {
+            let delete = v1::DeleteDagRequest { name: name.to_string(), ..Default::default() };
+            if let Err(status) = client.dags().delete_dag(delete).await {
+                backs_off(&status).await;
+            }
+        }
+    }
+}
+
+/// Runs until it is killed.
+async fn flood(tenant: &str, connections: usize, daemon: Daemon<'_>) {
+    let mut tasks = JoinSet::new();
+    let clients: Vec<_> = (0..connections).map(|_| daemon.client(tenant)).collect();
+    let mut clients = clients.iter().cycle().cloned();
+    let mut client = || clients.next().expect("at least one connection");
+    for _ in 0..IDLE {
+        tasks.spawn(idle(daemon.port));
+    }
+    for number in 0..CHECKS + CREATES {
+        let dag = format!("d{number}").parse().expect("a label");
+        let name = DagName { tenant: tenant.parse().expect("a label"), dag };
+        tasks.spawn(create(client(), name, number < CHECKS));
+    }
     for _ in 0..HELD_UPLOADS {
-        let client = client.clone();
+        let client = client();
         tasks.spawn(async move {
             loop {
                 let (sender, messages) = tokio::sync::mpsc::channel(1);
@@ -95,7 +142,7 @@ async fn flood(tenant: &str, socket: &std::path::Path) {
         });
     }
     for _ in 0..ENDLESS {
-        let client = client.clone();
+        let client = client();
         tasks.spawn(async move {
             loop {
                 // Its message never comes: an upload has the same headers as every other call.
@@ -113,13 +160,13 @@ async fn flood(tenant: &str, socket: &std::path::Path) {
 struct Flooder(Child);
 
 impl Flooder {
-    fn start(tenant: &str, home: &Home) -> Self {
+    fn start(tenant: &str, connections: usize, daemon: Daemon<'_>) -> Self {
         let own = std::env::current_exe().expect("the running test has a path");
         let child = Command::new("nice")
             .arg("-n10")
             .arg(own)
             .args(["--exact", "a_tenant_within_its_limits_does_not_notice_three_that_flood"])
-            .env(FLOODER, format!("{tenant} {}", home.socket().display()))
+            .env(FLOODER, format!("{tenant} {connections} {} {}", daemon.port, daemon.pki))
             .stdout(Stdio::null())
             .spawn()
             .expect("it starts");
@@ -133,6 +180,20 @@ impl Drop for Flooder {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Has the daemon listen for callers with certificates; returns the port.
+fn with_tls(home: &Home) -> u16 {
+    pki(home, "init").expect("a new authority");
+    let tls = block(&pki(home, "issue server").expect("a certificate"), "settings of the daemon");
+    let port = {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        listener.local_addr().expect("an address").port()
+    };
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let text = text.replace("[listen]", &format!("[listen]\ntcp = \"127.0.0.1:{port}\""));
+    std::fs::write(home.settings(), format!("{text}\n{tls}")).expect("settings");
+    port
 }
 
 /// The latencies of reads, ascending.
@@ -152,10 +213,15 @@ async fn reads(client: &TestClient) -> Vec<Duration> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_within_its_limits_does_not_notice_three_that_flood() {
     if let Ok(text) = std::env::var(FLOODER) {
-        let (tenant, socket) = text.split_once(' ').expect("two words");
-        return flood(tenant, socket.as_ref()).await;
+        let [tenant, connections, port, pki]: [_; 4] =
+            text.splitn(4, ' ').collect::<Vec<_>>().try_into().expect("four words");
+        let number = |text: &str| text.parse::<u16>().expect("a number");
+        let daemon = Daemon { port: number(port), pki };
+        return flood(tenant, usize::from(number(connections)), daemon).await;
     }
     let home = Home::new();
+    let (port, folder) = (with_tls(&home), folder(&home));
+    let reached = Daemon { port, pki: &folder };
     let daemon = home.start().await;
     let operator = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
     let catalogue = snic_bitstream::catalogue::builtin().expect("the built-in catalogue");
@@ -163,21 +229,66 @@ async fn a_tenant_within_its_limits_does_not_notice_three_that_flood() {
     let tenants = ["one", "two", "three"];
     for tenant in tenants.into_iter().chain(["victim"]) {
         operator.create_tenant(tenant).await.expect("a tenant");
+        pki(&home, &format!("issue tenant/{tenant}")).expect("a certificate");
     }
-    let victim = TestClient::connect(&home.socket(), "tenant/victim").await.expect("it serves");
+    let victim = reached.client("victim");
     let hook = TestClient::connect(&home.socket(), "orchestrator/hook").await.expect("it serves");
-    let alone = reads(&victim).await;
-    let flooders = tenants.map(|tenant| Flooder::start(tenant, &home));
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let flooded = reads(&victim).await;
-    hook.machines().heartbeat(v1::HeartbeatRequest::default()).await.expect("heartbeats pass");
-    operator.create_tenant("another").await.expect("operators work");
-    drop(flooders);
     let at = |all: &[Duration], percent: usize| all[(all.len() - 1) * percent / 100];
-    for (what, all) in [("alone", &alone), ("flooded", &flooded)] {
+    let print = |what: &str, all: &[Duration]| {
         let (p50, p99) = (at(all, 50), at(all, 99));
         println!("{what}: p50 {p50:?}, p99 {p99:?}, max {:?}", at(all, 100));
+    };
+    print("alone", &reads(&victim).await);
+    for connections in CONNECTIONS {
+        let flooders = tenants.map(|tenant| Flooder::start(tenant, connections, reached));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let flooded = reads(&victim).await;
+        hook.machines().heartbeat(v1::HeartbeatRequest::default()).await.expect("heartbeats pass");
+        let other = format!("another{connections}");
+        operator.create_tenant(&other).await.expect("operators work");
+        drop(flooders);
+        print(&format!("flooded over {connections} connections each"), &flooded);
+        assert!(at(&flooded, 99) < P99_BOUND, "p99 {:?}", at(&flooded, 99));
     }
-    assert!(at(&flooded, 99) < P99_BOUND, "p99 {:?}", at(&flooded, 99));
     drop(daemon);
+}
+
+/// HTTP/2 as it is on the wire: a client's first bytes, and a ping.
+const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0whatever";
+
+/// More clients than the daemon has threads ask for replies and read none: each keeps the daemon waiting in the middle of
+/// what it has read.
+#[tokio::test]
+async fn clients_that_read_no_reply_stop_nobody() {
+    let home = Home::new();
+    let daemon = home.start().await;
+    let operator = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
+    let mut deaf = Vec::new();
+    for _ in 0..16 {
+        let mut io = UnixStream::connect(home.socket()).expect("it serves");
+        io.write_all(HELLO).expect("it reads");
+        io.set_nonblocking(true).expect("a socket");
+        deaf.push(io);
+    }
+    // Until the daemon takes nothing more from any of them.
+    let pings = PING.repeat(1_000);
+    let (mut took, mut last) = (0, Instant::now());
+    while last.elapsed() < Duration::from_millis(300) {
+        for io in &mut deaf {
+            if let Ok(bytes) = io.write(&pings) {
+                (took, last) = (took + bytes, Instant::now());
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    println!("it took {took} bytes of pings");
+    let serves = async {
+        for number in 0..20 {
+            operator.create_tenant(&format!("t{number}")).await.expect("operators work");
+        }
+        TestClient::connect(&home.socket(), "operator/other").await.expect("there is room");
+    };
+    tokio::time::timeout(Duration::from_secs(20), serves).await.expect("it serves others");
+    drop((deaf, daemon));
 }

@@ -56,14 +56,14 @@ impl Line {
 }
 
 impl Admission {
-    /// For a runtime with so many threads.
-    pub fn new(limits: &Limits, threads: usize) -> Self {
+    /// Calls take their steps from these.
+    pub fn new(limits: &Limits, steps: Steps) -> Self {
         Self {
             calls: Places::calls(limits.calls_max),
             streams: Places::streams(limits.streams_max, limits.streams_per_caller_max),
             calls_per_connection_max: limits.calls_per_connection_max,
             turns: Turns::new(limits.turns),
-            steps: Steps::of_threads(threads),
+            steps,
         }
     }
 

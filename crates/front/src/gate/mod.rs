@@ -40,6 +40,7 @@ use crate::error::{denied, shutting_down};
 use crate::identity::CallerIdentity;
 use crate::listen::Peer;
 use crate::settings::{FrontSettings, Limits, WAIT_MAX};
+use crate::steps::Steps;
 use admission::{Admission, Line, Permits};
 use audited::{CallOrigin, PendingEntry};
 use body::{Call, track};
@@ -63,9 +64,9 @@ struct Rules {
 }
 
 impl Gate {
-    /// For a runtime with so many threads.
-    pub fn new(settings: &FrontSettings, threads: usize, stopping: watch::Receiver<bool>) -> Self {
-        let admission = Admission::new(&settings.limits, threads);
+    /// Calls take their steps from these.
+    pub fn new(settings: &FrontSettings, steps: Steps, stopping: watch::Receiver<bool>) -> Self {
+        let admission = Admission::new(&settings.limits, steps);
         Self(Arc::new(Rules {
             methods: settings.methods,
             limits: settings.limits.clone(),
