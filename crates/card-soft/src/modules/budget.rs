@@ -13,8 +13,12 @@ const CARD_SHARE: u64 = 400;
 /// How much a tenant may use at once.
 const BURST: Duration = Duration::from_millis(10);
 /// What one call counts at most: a packet has little fuel, and where it took longer, most of it was other work of the
-/// machine. A start with a configuration has more fuel and may work for longer, which is not charged.
-const CALL_MAX: Duration = Duration::from_millis(1);
+/// machine.
+pub(super) const CALL_MAX: Duration = Duration::from_millis(1);
+/// The same for one that begins with a configuration, which has more fuel.
+pub(super) const START_MAX: Duration = BURST;
+/// How long to wait before looking again whether a tenant without modules has paid back what it used.
+const PAYS_BACK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Budget {
@@ -48,16 +52,40 @@ impl Budgets {
         budget.credit > 0
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
     /// A tenant has used some.
     pub(super) fn charge(&mut self, tenant: u16, took: Duration) {
         if let Some(budget) = self.tenants.get_mut(&tenant) {
-            budget.credit -= took.min(CALL_MAX).as_nanos() as i64;
+            budget.credit -= took.as_nanos() as i64;
         }
     }
 
-    /// Forgets the tenants that have no modules any more.
-    pub(super) fn retain(&mut self, has_modules: impl Fn(u16) -> bool) {
-        self.tenants.retain(|tenant, _| has_modules(*tenant));
+    /// Forgets the tenants that have no modules any more and owe nothing: who deletes its DAG and makes another one has
+    /// no new budget. Says when to look again where some owe.
+    pub(super) fn retain(
+        &mut self,
+        now: Timestamp,
+        has_modules: impl Fn(u16) -> bool,
+    ) -> Option<Timestamp> {
+        let owes = |budgets: &mut Self, tenant: u16| {
+            budgets.has_some(tenant, now);
+            budgets.tenants[&tenant].credit < BURST.as_nanos() as i64
+        };
+        let gone: Vec<u16> =
+            self.tenants.keys().copied().filter(|tenant| !has_modules(*tenant)).collect();
+        let mut any_owes = false;
+        for tenant in gone {
+            if owes(self, tenant) {
+                any_owes = true;
+            } else {
+                self.tenants.remove(&tenant);
+            }
+        }
+        any_owes.then(|| now + PAYS_BACK)
     }
 }
 
@@ -95,10 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_waited_for_the_machine_does_not_use_up_a_budget() {
+    fn who_owes_is_remembered_until_it_has_paid() {
         let mut budgets = Budgets::default();
-        assert!(budgets.has_some(7, Timestamp::ZERO));
-        budgets.charge(7, Duration::from_secs(1));
-        assert!(budgets.has_some(7, Timestamp::ZERO));
+        let begun = Timestamp::ZERO;
+        assert!(budgets.has_some(7, begun));
+        budgets.charge(7, BURST);
+        let again = budgets.retain(begun, |_| false).expect("it owes");
+        assert!(!budgets.has_some(7, begun));
+        assert_eq!(budgets.retain(again, |_| false), None);
+        assert!(budgets.tenants.is_empty());
     }
 }

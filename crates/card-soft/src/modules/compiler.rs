@@ -1,6 +1,7 @@
 //! Compiles the modules of bitstreams, in a thread of its own: packets do not wait for it.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Weak};
 
@@ -28,8 +29,10 @@ impl Compiler {
         let work = move || {
             let mut compiled = Compiled { runtime, modules: BTreeMap::new() };
             for job in inbox {
+                // What was compiled before can only be used or compiled again, whatever a mistake of the compiler left.
+                let slots = catch_unwind(AssertUnwindSafe(|| compiled.slots(&job.bitstream)));
                 // Nobody waits where the load was ended.
-                let _ = job.answer.send(compiled.slots(&job.bitstream));
+                let _ = job.answer.send(slots.unwrap_or(Err(LOAD_ERROR_MODULE)));
             }
         };
         // Without a thread, nothing is compiled, and each load says so.

@@ -33,7 +33,7 @@ use snic_tables::registers::{LOAD_ERROR_MODULE, LOAD_ERROR_NO_MODULES};
 
 use crate::protocol::TaskObservation;
 use crate::tasks::{PUT_BY, TaskKey};
-use budget::Budgets;
+use budget::{Budgets, CALL_MAX, START_MAX};
 use compiler::Compiler;
 
 /// Instances of the card.
@@ -63,6 +63,8 @@ struct Instance {
     tenant: u16,
     slot: Slot,
     module: ModuleInstance,
+    /// Whether it has not been told its configuration: that happens before its next packet, within the budget.
+    is_behind: bool,
     /// Since when its DAG has no row.
     put_by: Option<Timestamp>,
 }
@@ -144,34 +146,46 @@ impl Modules {
         let Some(Loaded::Ready(slots)) = self.regions.get(&passage.region) else { return None };
         let slot = slots.get(usize::from(passage.slot))?.as_ref()?;
         let key = (passage.uid.raw(), passage.nt);
-        let is_there = self
-            .instances
-            .get(&key)
-            .is_some_and(|instance| Arc::ptr_eq(&instance.slot.module, &slot.module));
-        if !is_there {
+        let is_same = |instance: &&Instance| Arc::ptr_eq(&instance.slot.module, &slot.module);
+        let running = self.instances.get(&key).filter(is_same).map(|instance| instance.tenant);
+        let Some(tenant) = running.or_else(|| self.tenant_of(key.0)) else {
+            return Some(Verdict::Drop(DropReason::ModuleNoRoom));
+        };
+        if !self.budgets.has_some(tenant, passage.now) {
+            let reason = DropReason::ModuleOverBudget;
+            let instance = self.instances.get_mut(&key);
+            let refused = instance.map(|instance| instance.module.refuse(reason));
+            return Some(refused.unwrap_or(Verdict::Drop(reason)));
+        }
+        let began = Instant::now();
+        if running.is_none() {
             let slot = slot.clone();
-            if !self.start(passage, slot) {
+            if !self.start(key, tenant, slot) {
                 return Some(Verdict::Drop(DropReason::ModuleNoRoom));
             }
         }
         let instance = self.instances.get_mut(&key)?;
-        if !self.budgets.has_some(instance.tenant, passage.now) {
-            return Some(instance.module.refuse(DropReason::ModuleOverBudget));
+        let mut most = CALL_MAX;
+        if std::mem::take(&mut instance.is_behind)
+            && let Some(json) = self.configurations.get(&key)
+        {
+            // A module that does not take its configuration drops packets, and says so by their reason.
+            let _ = instance.module.configure(json);
+            most = START_MAX;
         }
-        let began = Instant::now();
         let verdict = instance.module.process(packet, context);
-        self.budgets.charge(instance.tenant, began.elapsed());
+        self.budgets.charge(tenant, began.elapsed().min(most));
         Some(verdict)
+    }
+
+    /// The tenant of a DAG that has a row.
+    fn tenant_of(&self, uid: u32) -> Option<u16> {
+        self.rows.get(&row_of(uid)).filter(|row| row.uid == uid).map(|row| row.tenant)
     }
 
     /// Makes an instance for a DAG, whose first packet came, or whose region has another module than before;
     /// says whether there was room.
-    fn start(&mut self, passage: &FrameAtNt, slot: Slot) -> bool {
-        let key = (passage.uid.raw(), passage.nt);
-        let Some(row) = self.rows.get(&row_of(key.0)).filter(|row| row.uid == key.0) else {
-            return false;
-        };
-        let tenant = row.tenant;
+    fn start(&mut self, key: TaskKey, tenant: u16, slot: Slot) -> bool {
         self.instances.remove(&key);
         let of_tenant = |instance: &&Instance| instance.tenant == tenant;
         let is_full = self.instances.len() >= INSTANCES_MAX
@@ -179,14 +193,9 @@ impl Modules {
         if is_full && !self.shed(tenant) {
             return false;
         }
-        let mut module = ModuleInstance::new(slot.module.as_ref());
-        if let Some(json) = self.configurations.get(&key) {
-            let began = Instant::now();
-            // A module that does not take its configuration drops packets, and says so by their reason.
-            let _ = module.configure(json);
-            self.budgets.charge(tenant, began.elapsed());
-        }
-        self.instances.insert(key, Instance { tenant, slot, module, put_by: None });
+        let module = ModuleInstance::new(slot.module.as_ref());
+        let instance = Instance { tenant, slot, module, is_behind: true, put_by: None };
+        self.instances.insert(key, instance);
         true
     }
 
@@ -203,7 +212,7 @@ impl Modules {
         let number = row_of(dag.uid);
         let row = Row { uid: dag.uid, tenant: dag.tenant, tag: dag.configuration };
         let before = self.rows.insert(number, row);
-        self.forget(|uid, _| row_of(uid) == number && uid != dag.uid);
+        self.forget(number, dag.uid);
         let of_dag = |key: &TaskKey| key.0 == dag.uid;
         for (_, instance) in self.instances.iter_mut().filter(|(key, _)| of_dag(key)) {
             instance.put_by = None;
@@ -230,9 +239,7 @@ impl Modules {
             let before = self.configurations.insert(key, json.into());
             let instance = self.instances.get_mut(&key);
             if let Some(instance) = instance.filter(|_| before.as_deref() != Some(json)) {
-                let began = Instant::now();
-                let _ = instance.module.configure(json);
-                self.budgets.charge(instance.tenant, began.elapsed());
+                instance.is_behind = true;
             }
         }
     }
@@ -251,9 +258,14 @@ impl Modules {
         if self.look_at.is_none_or(|at| now < at) {
             return;
         }
-        self.forget(|_, instance| instance.put_by.is_some_and(|since| now.since(since) >= PUT_BY));
+        self.instances
+            .retain(|_, instance| instance.put_by.is_none_or(|since| now.since(since) < PUT_BY));
+        let instances = &self.instances;
+        let has_modules = |tenant| instances.values().any(|instance| instance.tenant == tenant);
+        let pays_back = self.budgets.retain(now, has_modules);
         let oldest = self.instances.values().filter_map(|instance| instance.put_by).min();
-        self.look_at = oldest.map(|since| since + PUT_BY);
+        let puts_by = oldest.map(|since| since + PUT_BY);
+        self.look_at = puts_by.into_iter().chain(pays_back).min();
         let rows = &self.rows;
         let instances = &self.instances;
         self.configurations.retain(|key, _| {
@@ -262,10 +274,14 @@ impl Modules {
         });
     }
 
-    fn forget(&mut self, goes: impl Fn(u32, &Instance) -> bool) {
-        self.instances.retain(|(uid, _), instance| !goes(*uid, instance));
-        let instances = &self.instances;
-        self.budgets.retain(|tenant| instances.values().any(|instance| instance.tenant == tenant));
+    /// The row of this number belongs to this DAG now.
+    fn forget(&mut self, number: u16, own: u32) {
+        let before = self.instances.len();
+        self.instances.retain(|(uid, _), _| row_of(*uid) != number || *uid == own);
+        if self.instances.len() < before {
+            // A tenant may have none left.
+            self.look_at = Some(Timestamp::ZERO);
+        }
     }
 
     /// The power failed: all is gone.

@@ -12,8 +12,9 @@ use snic_tables::DagConfiguration;
 
 use super::*;
 
-/// Modules that do what is written behind their name: `bad` cannot be compiled, `slow` takes a millisecond for
-/// each packet, and `told` drops what comes before its configuration.
+/// Modules that do what is written behind their name: `bad` cannot be compiled and the compiler panics over `odd`;
+/// `slow` takes a millisecond for each packet and `wait` 30, `heavy` 3 for a configuration, and `told` drops what comes
+/// before that.
 #[derive(Debug)]
 struct Fake;
 
@@ -28,8 +29,9 @@ struct FakeTask {
 impl ModuleRuntime for Fake {
     fn compile(&self, module: &[u8]) -> Result<Arc<dyn CompiledModule>, InvalidModule> {
         let is = |kind: &&&str| module.windows(kind.len()).any(|part| part == kind.as_bytes());
-        match ["bad", "slow", "told"].iter().find(is).copied() {
+        match ["bad", "odd", "slow", "wait", "heavy", "told"].iter().find(is).copied() {
             Some("bad") => Err(InvalidModule("it is bad".to_owned())),
+            Some("odd") => panic!("a mistake of the compiler"),
             kind => Ok(Arc::new(FakeModule(kind.unwrap_or_default()))),
         }
     }
@@ -43,6 +45,9 @@ impl CompiledModule for FakeModule {
 
 impl ModuleTask for FakeTask {
     fn configure(&mut self, _: &str) -> Result<(), InvalidConfiguration> {
+        if self.kind == "heavy" {
+            std::thread::sleep(Duration::from_millis(3));
+        }
         self.told = true;
         Ok(())
     }
@@ -50,6 +55,7 @@ impl ModuleTask for FakeTask {
     fn process(&mut self, _: &mut Packet, _: &mut Context<'_>) -> Verdict {
         match self.kind {
             "slow" => std::thread::sleep(Duration::from_millis(1)),
+            "wait" => std::thread::sleep(Duration::from_millis(30)),
             "told" if !self.told => return Verdict::Drop(DropReason::Module),
             _ => {}
         }
@@ -181,6 +187,7 @@ fn packets_meet_the_module_of_their_region_and_no_other() {
 fn a_bitstream_that_cannot_be_run_is_refused_with_its_code() {
     let mut bench = Bench::new();
     assert_eq!(bench.load(0, "bad"), Preparation::Refused(LOAD_ERROR_MODULE));
+    assert_eq!(bench.load(0, "odd"), Preparation::Refused(LOAD_ERROR_MODULE));
     assert_eq!(bench.load(0, ""), Preparation::Ready, "and the next one is taken");
     let mut without = Modules::new(None);
     without.load_began(0, &bitstream(""));
@@ -228,6 +235,54 @@ fn a_tenants_slow_module_is_not_called_beyond_its_share_and_others_are() {
     let seen: Vec<_> = bench.modules.observe().collect();
     let dropped = ("module_over_budget".to_owned(), u64::from(1_000 - called));
     assert_eq!(seen[0].dropped, [dropped]);
+}
+
+#[test]
+fn a_call_that_waited_for_the_machine_does_not_use_up_a_budget() {
+    let mut bench = Bench::new();
+    bench.load(0, "wait");
+    bench.row(1, uid(1, 1), None);
+    assert_eq!([bench.send(0, uid(1, 1)), bench.send(0, uid(1, 1))], [FORWARDED; 2]);
+}
+
+#[test]
+fn a_tenant_that_changes_its_configuration_again_and_again_has_its_share() {
+    let mut bench = Bench::new();
+    bench.load(0, "heavy");
+    let dag = uid(1, 1);
+    let mut told = 0;
+    // A change and a packet each millisecond for 200 ms: 10 ms at once, and a tenth of the rest.
+    for number in 0..200 {
+        bench.now = bench.now + Duration::from_millis(1);
+        bench.row(1, dag, Some(&format!("{number}")));
+        told += u32::from(bench.send(0, dag) == FORWARDED);
+    }
+    assert!((7..=11).contains(&told), "{told} times 3 ms");
+    bench.now = bench.now + Duration::from_secs(1);
+    assert_eq!(bench.send(0, dag), FORWARDED, "with the last one");
+}
+
+#[test]
+fn a_tenant_that_deletes_its_dag_and_makes_another_has_no_new_budget() {
+    let mut bench = Bench::new();
+    bench.load(0, "slow");
+    let mut called = 0;
+    for incarnation in 1..=20 {
+        let dag = uid(1, incarnation);
+        bench.row(1, dag, None);
+        for _ in 0..20 {
+            bench.now = bench.now + Duration::from_micros(100);
+            bench.modules.expire(bench.now);
+            called += u32::from(bench.send(0, dag) == FORWARDED);
+        }
+        bench.modules.row_is_gone(bench.now, 1);
+    }
+    assert!((10..=15).contains(&called), "{called} of 10 ms at once, and a tenth of 40 ms");
+    bench.now = bench.now + PUT_BY;
+    bench.modules.expire(bench.now);
+    bench.now = bench.now + Duration::from_secs(1);
+    bench.modules.expire(bench.now);
+    assert!(bench.modules.budgets.is_empty(), "it owes nothing");
 }
 
 #[test]
