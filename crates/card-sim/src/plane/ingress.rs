@@ -8,7 +8,8 @@ use snic_domain::DagUid;
 use snic_ports::packets::PacketStep;
 use snic_tables::{ClassifierRow, DagRow, DropCause, NONE};
 
-use super::{Claim, Ingress, NIL, Packet, Plane, Rank, Room, SourceSlot};
+use super::source::SourceSlot;
+use super::{Claim, Ingress, NIL, Packet, Plane, Rank, Room};
 use crate::load::LoadMeter;
 use crate::region::{NEVER, Region};
 use crate::shaper::Verdict;

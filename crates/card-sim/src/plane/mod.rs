@@ -26,6 +26,7 @@ mod ingress;
 mod outside;
 mod pace;
 mod programs;
+mod source;
 mod spare;
 mod stage;
 mod turns;
@@ -39,7 +40,6 @@ use snic_tables::{DropCause, NONE, RowKey, Table};
 
 use crate::banks::{Bank, Banks};
 use crate::frames::Frames;
-use crate::load::LoadMeter;
 use crate::measurement::Stats;
 use crate::processors::Processors;
 use crate::region::{NEVER, Region};
@@ -48,10 +48,10 @@ use crate::slab::Slab;
 use crate::spread::InstanceSelector;
 use crate::time::{Clock, Meter, Rate};
 use crate::trace::Trace;
-use crate::traffic::Generator;
 use crate::wheel::{Event, Wheel};
 
 pub use access::MemoryAccess;
+use source::SourceSlot;
 use spare::Spare;
 pub(crate) use turns::Claim;
 use turns::{Rank, Turns};
@@ -255,40 +255,6 @@ struct Queue {
     tail: u32,
     /// The first that is beyond its promise; from there on all are.
     beyond: u32,
-}
-
-#[derive(Debug)]
-struct SourceSlot {
-    generation: u16,
-    generator: Option<Box<Generator>>,
-    /// Where somebody counts what becomes of its packets. Its place is used again when they have ended.
-    meter: Option<Box<LoadMeter>>,
-    /// When it claims again while it waits with a packet beyond its promise; [`NEVER`] where that is not planned.
-    claims_at: u64,
-    /// Its place among those that wait with such packets, until one of its own has gone: those that are promised
-    /// meanwhile do not cost it its turn.
-    place_beyond: Option<u64>,
-    /// Since when it has had a packet ready all the time; `None` where it has none.
-    ready_since: Option<u64>,
-}
-
-impl SourceSlot {
-    const fn new(generator: Option<Box<Generator>>) -> Self {
-        Self {
-            generation: 0,
-            generator,
-            meter: None,
-            claims_at: NEVER,
-            place_beyond: None,
-            ready_since: None,
-        }
-    }
-
-    /// Whatever was planned for it is void.
-    const fn begin_generation(&mut self) {
-        self.generation = self.generation.wrapping_add(1);
-        (self.claims_at, self.place_beyond, self.ready_since) = (NEVER, None, None);
-    }
 }
 
 #[derive(Debug)]
