@@ -68,6 +68,8 @@ pub struct Testbed {
     pub controller: Controller,
     /// The card.
     pub card: SimCard,
+    /// What the control plane is told of it.
+    profile: CardProfile,
     session: Session,
     outbox: Outbox<Effect>,
     now: Timestamp,
@@ -123,14 +125,30 @@ impl Testbed {
         let session = Session::new(Deadlines::default());
         let outbox = Outbox::new();
         let mut testbed =
-            Self { controller, card, session, outbox, now, images, replies, calls: 0 };
-        let profile = Box::new(profile);
-        testbed.handle(Event::CardAppeared { card: card_id()?, profile })?;
+            Self { controller, card, profile, session, outbox, now, images, replies, calls: 0 };
+        testbed.appear()?;
         testbed.tenant("lab", 1)?;
         for nt in nts {
             testbed.ask(Command::CreateNtType(nt.clone()))?;
         }
         Ok(testbed)
+    }
+
+    fn appear(&mut self) -> Result<()> {
+        let profile = Box::new(self.profile.clone());
+        self.handle(Event::CardAppeared { card: card_id()?, profile })
+    }
+
+    /// The card's power fails, and it comes back.
+    ///
+    /// # Errors
+    /// As [`Testbed::pass`].
+    pub fn power_fails(&mut self) -> Result<()> {
+        self.card.power_cycle();
+        self.session = Session::new(Deadlines::default());
+        let report = CardReport::Lost { reason: "its power failed".into() };
+        self.handle(Event::Card { card: card_id()?, report })?;
+        self.appear()
     }
 
     fn build(&mut self, setup: &Setup<'_>, chain: NtSequence<'_>) -> Result<Bitstream> {

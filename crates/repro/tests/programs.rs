@@ -194,3 +194,28 @@ fn programs_of_all_dags_fit_the_processors_together() {
     let seen = measured(&mut testbed, &last);
     assert!(seen.served.get() * 100 >= seen.intended.get() * 99, "{seen:?}");
 }
+
+/// A power failure takes programs and tables; the control plane tells the card both again, and the promise holds.
+#[test]
+fn programs_start_again_after_a_power_failure() {
+    let mut testbed = testbed();
+    let names = ["web", "mail"];
+    let dags = names.map(|name| {
+        let nts = ["l2-reflector", "check-ip-header"];
+        let dag = testbed.dag("lab", name, spec(&nts[..1 + usize::from(name == "mail")], gbps(20)));
+        dag.expect("it is served")
+    });
+    let threads_before = dags.each_ref().map(threads);
+    testbed.power_fails().expect("it comes back");
+    testbed.live(Duration::from_millis(50), STEP).expect("time passes");
+    for ((dag, name_of), before) in dags.iter().zip(names).zip(threads_before) {
+        let now = testbed.controller.dag_view(&name("lab", name_of)).expect("it is there");
+        assert_eq!((now.state, threads(&now), now.uid), (DagState::Ready, before, dag.uid));
+        send(&mut testbed, dag, gbps(18));
+    }
+    for dag in &dags {
+        let seen = measured(&mut testbed, dag);
+        assert!(seen.served.get() * 100 >= seen.intended.get() * 99, "{seen:?}");
+        assert_eq!(seen.drops.iter().sum::<u64>(), 0, "{seen:?}");
+    }
+}
