@@ -10,25 +10,14 @@ use crate::outcome::{
     Axis, DataTable, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number,
 };
 use crate::parameters::{
-    FLEXPIPE_AGAIN_PERCENT, FLEXPIPE_BYTES, FLEXPIPE_DELAYS, FLEXPIPE_FIFO_BYTES,
-    FLEXPIPE_HOP_CYCLES, FLEXPIPE_LATENCY_GBPS, FLEXPIPE_LOADS_PERCENT, FLEXPIPE_MEASURED,
-    FLEXPIPE_MHZ, FLEXPIPE_PACKETS, FLEXPIPE_RATES_GBPS, FLEXPIPE_SEED, FLEXPIPE_STAGE_CYCLES,
-    FLEXPIPE_WIDTHS, Parameters, gbps,
+    FLEXPIPE_AGAIN_PERCENT, FLEXPIPE_BYTES, FLEXPIPE_DELAYS, FLEXPIPE_FIFO_BYTES, FLEXPIPE_FLOWS,
+    FLEXPIPE_HEADER_ONLY, FLEXPIPE_HOP_CYCLES, FLEXPIPE_LATENCY_GBPS, FLEXPIPE_LOADS_PERCENT,
+    FLEXPIPE_MEASURED, FLEXPIPE_MHZ, FLEXPIPE_PACKETS, FLEXPIPE_RATES_GBPS, FLEXPIPE_SEED,
+    FLEXPIPE_STAGE_CYCLES, FLEXPIPE_TURNED, FLEXPIPE_WIDTHS, ParameterEntry, Parameters, gbps,
 };
 
-/// FlexPipe's Table II: the offloads, whether one reads the header only, and its units.
-const TABLE_2: [(&str, bool, f64); 6] = [
-    ("CRC", false, 8.0),
-    ("Firewall", true, 128.0),
-    ("SHA-3", false, 39.0),
-    ("AES", false, 4.0),
-    ("JPEG decoder", false, 40.0),
-    ("RSS", true, 3.0),
-];
-/// FlexPipe, IV: the offloads of the four flows, by their numbers above.
-const FLOWS: [&[usize]; 4] = [&[0, 1, 2, 3, 5], &[0, 2, 4, 5], &[0, 3, 4], &[0, 1]];
-/// The same offloads in another order, so that each needs a second pass of the pipeline.
-const TURNED: [&[usize]; 4] = [&[0, 2, 1, 3, 5], &[0, 4, 2, 5], &[0, 4, 3], &[1, 0]];
+/// FlexPipe's Table II names the offloads in this order, as the parameters do.
+const OFFLOADS: [&str; 6] = ["CRC", "Firewall", "SHA-3", "AES", "JPEG decoder", "RSS"];
 
 fn designs(parameters: &Parameters) -> [(&'static str, Scheduler); 3] {
     let panic = Scheduler::Panic(parameters.panic());
@@ -37,26 +26,31 @@ fn designs(parameters: &Parameters) -> [(&'static str, Scheduler); 3] {
 
 fn design(parameters: &Parameters, scheduler: Scheduler) -> Design {
     let of = |entry, at: usize| parameters.all(entry)[at];
-    let offload = |(at, (name, header_only, _)): (usize, (&'static str, bool, f64))| Offload {
+    let offload = |(at, name): (usize, &'static str)| Offload {
         name,
         width_bits: of(&FLEXPIPE_WIDTHS, at) as u32,
         clock_hz: (of(&FLEXPIPE_MHZ, at) * 1e6) as u64,
         delay_cycles: of(&FLEXPIPE_DELAYS, at) as u64,
-        header_only,
+        header_only: of(&FLEXPIPE_HEADER_ONLY, at) > 0.0,
         units: None,
     };
     Design {
         clock_hz: parameters.card.clock_hz,
         width_bits: parameters.card.width_bits,
-        offloads: TABLE_2.into_iter().enumerate().map(offload).collect(),
+        offloads: OFFLOADS.into_iter().enumerate().map(offload).collect(),
         scheduler,
         fifo_bytes: parameters.count(&FLEXPIPE_FIFO_BYTES),
         hop_cycles: parameters.count(&FLEXPIPE_HOP_CYCLES),
     }
 }
 
-fn flows(chains: &[&[usize]], share: u32) -> Vec<PacketClass> {
-    let flow = |chain: &&[usize]| PacketClass { chain: chain.to_vec(), share, priority: 0 };
+/// Flows that each pass these offloads.
+fn flows(parameters: &Parameters, chains: &[&ParameterEntry], share: u32) -> Vec<PacketClass> {
+    let flow = |chain: &&ParameterEntry| {
+        // Table II counts its offloads from one.
+        let chain = parameters.all(chain).iter().map(|number| *number as usize - 1).collect();
+        PacketClass { chain, share, priority: 0 }
+    };
     chains.iter().map(flow).collect()
 }
 
@@ -96,7 +90,8 @@ pub(super) fn table_1(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let line = parameters.core().ingress;
     let pipe = design(parameters, Scheduler::StaticPipe);
-    let served = run(parameters, &pipe, flows(&FLOWS, 1), line)?.served.gbps_f64();
+    let served =
+        run(parameters, &pipe, flows(parameters, &FLEXPIPE_FLOWS, 1), line)?.served.gbps_f64();
     let full =
         Expected::predicted(Origin::Published, ExpectedBound::AtLeast(0.97 * line.gbps_f64()));
     outcome.check("Pipeline, performance ✓: all offloads at line rate", "Gbit/s", full, served);
@@ -105,7 +100,12 @@ pub(super) fn table_1(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut rows = Vec::new();
     let same = ExpectedBound::Between(0.98, 1.02);
     for ((name, scheduler), bound) in [(fixed, same), (flex, ExpectedBound::AtMost(0.8))] {
-        let measured = run(parameters, &design(parameters, scheduler), flows(&FLOWS, 1), rate)?;
+        let measured = run(
+            parameters,
+            &design(parameters, scheduler),
+            flows(parameters, &FLEXPIPE_FLOWS, 1),
+            rate,
+        )?;
         // The fourth needs two offloads, the first five.
         let (few, most) = (mean_of(&measured, 3), mean_of(&measured, 0));
         let what = format!("{name}: a flow of two offloads, of the time of one of five");
@@ -138,13 +138,14 @@ fn tables(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<Vec<St
         *stage = Offload { name, width_bits, clock_hz, delay_cycles, header_only: true, units };
     }
     let line = parameters.core().ingress;
-    let served = run(parameters, &tables, flows(&FLOWS, 1), line)?.served.gbps_f64();
+    let served =
+        run(parameters, &tables, flows(parameters, &FLEXPIPE_FLOWS, 1), line)?.served.gbps_f64();
     let full =
         Expected::predicted(Origin::Published, ExpectedBound::AtLeast(0.97 * line.gbps_f64()));
     outcome.check("MAT, performance ✓: all stages at line rate", "Gbit/s", full, served);
     let rate = parameters.gbps(&FLEXPIPE_LATENCY_GBPS);
-    let [slow, quick] =
-        [&pipe, &tables].map(|design| run(parameters, design, flows(&FLOWS, 1), rate));
+    let [slow, quick] = [&pipe, &tables]
+        .map(|design| run(parameters, design, flows(parameters, &FLEXPIPE_FLOWS, 1), rate));
     let (slow, quick) = (slow?, quick?);
     let less = Expected::predicted(Origin::Published, ExpectedBound::AtMost(1.0));
     let what = "MAT, latency ✓: of the pipeline's, a flow of five offloads";
@@ -167,7 +168,7 @@ pub(super) fn table_2(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let head = ["Offload", "Input width (bit)", "Clock (MHz)", "Delay (cycles)", "Units"];
     let mut rows = Vec::new();
-    for (offload, (_, _, expected)) in design.offloads.iter().zip(TABLE_2) {
+    for (offload, expected) in design.offloads.iter().zip([8.0, 128.0, 39.0, 4.0, 40.0, 3.0]) {
         let count = units(&design, offload);
         let bound = ExpectedBound::Exact(expected);
         // Where the delay was fitted to this point, the comparison says nothing.
@@ -196,7 +197,8 @@ pub(super) fn figure_3(parameters: &Parameters) -> Result<FigureOutcome> {
         let mut points = Vec::new();
         for &rate in parameters.all(&FLEXPIPE_RATES_GBPS) {
             let design = design(parameters, scheduler);
-            let served = run(parameters, &design, flows(&FLOWS, 1), gbps(rate))?.served;
+            let served =
+                run(parameters, &design, flows(parameters, &FLEXPIPE_FLOWS, 1), gbps(rate))?.served;
             let saturated = name == "PANIC" && rate > 94.0;
             let bound = ExpectedBound::Share(if saturated { 94.0 } else { rate }, 0.03);
             // The clock of PANIC's priority queues was chosen for where it saturates.
@@ -254,7 +256,12 @@ pub(super) fn figure_4(parameters: &Parameters) -> Result<FigureOutcome> {
     let designs = designs(parameters);
     let mut all = Vec::new();
     for (_, scheduler) in designs {
-        all.push(run(parameters, &design(parameters, scheduler), flows(&FLOWS, 1), rate)?);
+        all.push(run(
+            parameters,
+            &design(parameters, scheduler),
+            flows(parameters, &FLEXPIPE_FLOWS, 1),
+            rate,
+        )?);
     }
     let [panic, fixed, flex] = &all[..] else { anyhow::bail!("three designs") };
     for (name, slower, expected) in
@@ -322,7 +329,13 @@ pub(super) fn figure_5(parameters: &Parameters) -> Result<FigureOutcome> {
     let loads = parameters.all(&FLEXPIPE_LOADS_PERCENT);
     let again = parameters.count(&FLEXPIPE_AGAIN_PERCENT) as u32;
     let half = loads.iter().copied().min_by(|a, b| (a - 50.0).abs().total_cmp(&(b - 50.0).abs()));
-    let mixed = |percent: u32| [flows(&FLOWS, 100 - percent), flows(&TURNED, percent)].concat();
+    let mixed = |percent: u32| {
+        [
+            flows(parameters, &FLEXPIPE_FLOWS, 100 - percent),
+            flows(parameters, &FLEXPIPE_TURNED, percent),
+        ]
+        .concat()
+    };
     let mut series = Vec::new();
     let mut at_half = Vec::new();
     for (name, scheduler) in [designs(parameters)[2], designs(parameters)[0]] {

@@ -48,12 +48,13 @@ pub struct ParameterEntry {
 impl ParameterEntry {
     /// Whether its values belong to things by their order, so that there must be as many.
     pub(super) fn is_by_name(&self) -> bool {
-        let by_name: [&ParameterEntry; 7] = [
+        let by_name: [&ParameterEntry; 8] = [
             &FIG8_CYCLES,
             &FLEXPIPE_MEASURED,
             &FLEXPIPE_DELAYS,
             &FLEXPIPE_WIDTHS,
             &FLEXPIPE_MHZ,
+            &FLEXPIPE_HEADER_ONLY,
             &FIG5_EPOCHS,
             &BF3_THREAD_NANOS,
         ];
@@ -244,6 +245,24 @@ table! {
         Paper("FlexPipe, Table II"), "input widths, in that order";
     FLEXPIPE_MHZ = "flexpipe.mhz", [250.0, 150.0, 150.0, 250.0, 100.0, 200.0], "MHz", 1.0..=1e4,
         Paper("FlexPipe, Table II"), "clocks, in that order";
+    FLEXPIPE_HEADER_ONLY = "flexpipe.header_only", [0.0, 1.0, 0.0, 0.0, 0.0, 1.0], "", 0.0..=1.0,
+        Paper("FlexPipe, Table II"), "1 where an offload reads the header only, in that order";
+    FLEXPIPE_FLOW_1 = "flexpipe.flow_1", [1.0, 2.0, 3.0, 4.0, 6.0], "", 1.0..=6.0,
+        Paper("FlexPipe, IV"), "offloads that flow 1 needs, by their places in that order";
+    FLEXPIPE_FLOW_2 = "flexpipe.flow_2", [1.0, 3.0, 5.0, 6.0], "", 1.0..=6.0,
+        Paper("FlexPipe, IV"), "offloads that flow 2 needs, by their places in that order";
+    FLEXPIPE_FLOW_3 = "flexpipe.flow_3", [1.0, 4.0, 5.0], "", 1.0..=6.0,
+        Paper("FlexPipe, IV"), "offloads that flow 3 needs, by their places in that order";
+    FLEXPIPE_FLOW_4 = "flexpipe.flow_4", [1.0, 2.0], "", 1.0..=6.0,
+        Paper("FlexPipe, IV"), "offloads that flow 4 needs, by their places in that order";
+    FLEXPIPE_TURNED_1 = "flexpipe.turned_1", [1.0, 3.0, 2.0, 4.0, 6.0], "", 1.0..=6.0,
+        Assumption("the same in an order that needs a second pass of the pipeline"), "what flow 1 needs where packets go round again";
+    FLEXPIPE_TURNED_2 = "flexpipe.turned_2", [1.0, 5.0, 3.0, 6.0], "", 1.0..=6.0,
+        Assumption("the same in an order that needs a second pass of the pipeline"), "what flow 2 needs where packets go round again";
+    FLEXPIPE_TURNED_3 = "flexpipe.turned_3", [1.0, 5.0, 4.0], "", 1.0..=6.0,
+        Assumption("the same in an order that needs a second pass of the pipeline"), "what flow 3 needs where packets go round again";
+    FLEXPIPE_TURNED_4 = "flexpipe.turned_4", [2.0, 1.0], "", 1.0..=6.0,
+        Assumption("the same in an order that needs a second pass of the pipeline"), "what flow 4 needs where packets go round again";
     PANIC_UNIT_CREDITS = "panic.unit_credits", [3.0], "packets", 1.0..=1e6,
         Fitted("FlexPipe, Fig. 4: the ratios to PANIC and the 6.6 µs between longest and shortest latency"),
         "what a unit buffers";
@@ -330,3 +349,10 @@ table! {
     BF3_KEYS = "bf3.keys", [1e4, 5e4, 9.8e4, 2e5, 1e6, 4e6], "keys", 1.0..=6e7,
         Assumption("around the caches; the study's axis is in the plot"), "different keys in Fig. 15b";
 }
+
+/// Of the four flows.
+pub(crate) static FLEXPIPE_FLOWS: [&ParameterEntry; 4] =
+    [&FLEXPIPE_FLOW_1, &FLEXPIPE_FLOW_2, &FLEXPIPE_FLOW_3, &FLEXPIPE_FLOW_4];
+/// Of the same flows where packets go round again.
+pub(crate) static FLEXPIPE_TURNED: [&ParameterEntry; 4] =
+    [&FLEXPIPE_TURNED_1, &FLEXPIPE_TURNED_2, &FLEXPIPE_TURNED_3, &FLEXPIPE_TURNED_4];
