@@ -116,6 +116,15 @@ impl CardLinks {
         drops.collect()
     }
 
+    /// Why NTs dropped packets on all cards, by the UID of their DAG.
+    pub(crate) fn all_nt_drops(&self) -> BTreeMap<u32, Vec<NtDrops>> {
+        let mut all = BTreeMap::<_, Vec<_>>::new();
+        for (uid, drops) in self.0.lock().values().flat_map(|known| &known.nt_drops) {
+            all.entry(*uid).or_default().extend(drops.iter().cloned());
+        }
+        all
+    }
+
     /// Adds to a DAG's message why NTs dropped its packets.
     pub(crate) fn fill_dag(&self, dag: &mut v1::Dag) {
         let drops = self.nt_drops(dag.uid);

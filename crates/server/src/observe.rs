@@ -7,6 +7,7 @@ use snic_api::words::EnumWord as _;
 use snic_controller::{CardHealth, CardView, Controller, DropCause};
 use snic_domain::CardId;
 use snic_front::share::{CallerFlow, CallerLevel};
+use snic_ports::packets::NtDrops;
 use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, fleet_readings, publish};
 
 use crate::links::CardLinks;
@@ -18,7 +19,9 @@ use crate::wire::cause_word;
 /// # Errors
 /// The control plane has ended.
 pub async fn refresh(plane: &ControlPlane, links: &CardLinks) -> Result<(), ShellError> {
-    let mut all = plane.read(CallerLevel::Health, CallerFlow::Server, readings).await?;
+    let nt_drops = links.all_nt_drops();
+    let read = move |controller: &Controller| readings(controller, &nt_drops);
+    let mut all = plane.read(CallerLevel::Health, CallerFlow::Server, read).await?;
     all.extend(QUEUES.readings());
     all.extend(fleet_readings());
     all.extend(links.readings());
@@ -26,7 +29,7 @@ pub async fn refresh(plane: &ControlPlane, links: &CardLinks) -> Result<(), Shel
     Ok(())
 }
 
-fn readings(controller: &Controller) -> Vec<Reading> {
+fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> Vec<Reading> {
     let mut all = Vec::new();
     let mut rows = BTreeMap::new();
     let mut dags: BTreeMap<&'static str, u32> = BTreeMap::new();
@@ -39,6 +42,12 @@ fn readings(controller: &Controller) -> Vec<Reading> {
             let [tenant, name] = of();
             let of = [tenant, name, ("cause", cause_word(*cause).to_owned())];
             all.push(Reading::new(M::DagDrops, packets as f64, of));
+        }
+        for drops in nt_drops.get(&dag.uid.raw()).into_iter().flatten() {
+            let [tenant, name] = of();
+            let (nt, reason) = (drops.nt_type.to_string(), drops.reason.clone());
+            let of = [tenant, name, ("nt", nt), ("reason", reason)];
+            all.push(Reading::new(M::DagNtDrops, drops.packets as f64, of));
         }
         *dags.entry(wire_dag::state_to_wire(dag.state).word()).or_default() += 1;
         rows.insert(dag.uid.row(), dag.name);

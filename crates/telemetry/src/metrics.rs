@@ -44,6 +44,8 @@ pub enum Measured {
     DagServed,
     /// Packets that did not go out, since the daemon started. By tenant, DAG and cause.
     DagDrops,
+    /// Packets that network tasks dropped, since the card's process started. By tenant, DAG, type of the task and its reason.
+    DagNtDrops,
     /// Rate limit, in bit/s. By tenant and DAG.
     DagRateLimit,
     /// Promised bandwidth that is not known to be served, in bit/s. By tenant and DAG.
@@ -82,7 +84,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 28] = [
+const TABLE: [Row; 29] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -101,6 +103,13 @@ const TABLE: [Row; 28] = [
     (Measured::DagIntended, "snic.dag.intended", "By", "Bytes offered", true),
     (Measured::DagServed, "snic.dag.served", "By", "Bytes served", true),
     (Measured::DagDrops, "snic.dag.dropped", "{packet}", "Packets dropped", true),
+    (
+        Measured::DagNtDrops,
+        "snic.dag.nt.dropped",
+        "{packet}",
+        "Packets that network tasks dropped",
+        true,
+    ),
     (Measured::DagRateLimit, "snic.dag.rate_limit", "bit/s", "Rate limit", false),
     (Measured::DagUnserved, "snic.dag.unserved", "bit/s", "Promised and not served", false),
     (Measured::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),

@@ -126,10 +126,18 @@ pub async fn client(home: &Home) -> TestClient {
 
 impl Net {
     pub async fn new(name: &str) -> Self {
+        Self::with(name, "").await
+    }
+
+    /// The same with more tables of settings.
+    pub async fn with(name: &str, settings: &str) -> Self {
         let home = Home::new();
         let (function, uplink) = (format!("{name}f0"), format!("{name}up"));
         let ports = vec![format!("tap:{uplink}"), format!("tap:{function}")];
-        home.write_soft_settings(&format!("uplink = {:?}\nfunctions = [{:?}]", ports[0], ports[1]));
+        let [up, of_guest] = [&ports[0], &ports[1]];
+        home.write_soft_settings(&format!(
+            "uplink = {up:?}\nfunctions = [{of_guest:?}]\n{settings}"
+        ));
         let daemon = home.start().await;
         let until = Instant::now() + READY_MAX;
         while !home.card_folder().join("card.sock").exists() {
