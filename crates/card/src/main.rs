@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use snic_bitstream::{EmbeddedModule, check_module, modules, parse};
 use snic_nts::ModuleRuntime;
 use snic_nts_wasm::WasmRuntime;
@@ -38,6 +38,9 @@ enum Command {
         /// File with the module or the bitstream
         file: PathBuf,
     },
+    /// Print the manual page in roff
+    #[command(hide = true)]
+    Man,
 }
 
 fn main() -> ExitCode {
@@ -53,6 +56,10 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     let runtime = WasmRuntime::new()?;
     match command {
+        Command::Man => {
+            let page = clap_mangen::Man::new(Arguments::command());
+            page.render(&mut std::io::stdout()).context("print the manual page")
+        }
         Command::Serve { folder, profiles } => {
             let runtime: Arc<dyn ModuleRuntime> = Arc::new(runtime);
             snic_card_soft::serve_folder(&folder, profiles.as_deref(), Some(runtime))

@@ -8,7 +8,7 @@
 //! cargo xtask mutants  small patches that the tests should notice, tried one by one
 //! cargo xtask bench    the benchmarks, with their medians as a table
 //! cargo xtask fleet    etcd, replicas and hosts on this machine, until Ctrl-C
-//! cargo xtask package  manual pages, completions, and the Debian package
+//! cargo xtask package  manual pages, completions, and the Debian packages
 //! ```
 
 mod arrows;
@@ -83,7 +83,7 @@ enum Task {
     },
     /// Run a fleet on this machine until Ctrl-C: etcd, replicas of snic-fleet, hosts with simulated cards
     Fleet(fleet::FleetSize),
-    /// Build what is shipped: programs, manual pages, completions, and the Debian package
+    /// Build what is shipped: programs, manual pages, completions, and the Debian packages
     Package,
 }
 

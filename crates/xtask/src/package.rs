@@ -1,4 +1,4 @@
-//! `cargo xtask package`: generates the files of the Debian package and builds it. If cargo-deb is missing, it
+//! `cargo xtask package`: generates the files of the Debian packages and builds them. If cargo-deb is missing, it
 //! is installed below the target folder first.
 
 use std::fs;
@@ -20,6 +20,9 @@ const COMPLETIONS: [(&str, &str); 3] =
 /// The version of cargo-deb that the package was tested with.
 const CARGO_DEB: &str = "3.8.0";
 
+/// The crates that have a package each.
+const PACKAGES: [&str; 2] = ["snicd", "snic-card"];
+
 /// The packaged settings that differ from the defaults.
 const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
 
@@ -27,7 +30,7 @@ const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
 /// runs cargo-deb.
 pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let root = &workspace.root;
-    let programs = ["-p", "snicd", "-p", "snicctl", "-p", "snic-hook"];
+    let programs = ["-p", "snicd", "-p", "snicctl", "-p", "snic-hook", "-p", "snic-card"];
     // What is shipped applies authorization policies; a build for a first look need not.
     let build = [&["build", "--release", "--features", "snicd/cedar"][..], &programs].concat();
     ensure!(
@@ -38,10 +41,16 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let target = binaries.join("package");
     generate(&binaries, &target)?;
     println!("generated files: {}", target.display());
-    let mut deb = Command::new(cargo_deb(root)?);
-    // Cargo passes the name of the subcommand on.
-    deb.current_dir(root).args(["deb", "--no-build", "-p", "snicd"]);
-    command::succeeds(&mut deb)
+    let cargo_deb = cargo_deb(root)?;
+    for package in PACKAGES {
+        let mut deb = Command::new(&cargo_deb);
+        // Cargo passes the name of the subcommand on.
+        deb.current_dir(root).args(["deb", "--no-build", "-p", package]);
+        if !command::succeeds(&mut deb)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The path of cargo-deb: from the search path, else our own installation.
@@ -115,6 +124,9 @@ fn generate(binaries: &Path, target: &Path) -> anyhow::Result<()> {
         left.extend(commands(&snicctl, &words)?);
     }
     write_page(&man, "snicd", &printed(&snicd, &["man"])?)?;
+    let of_card = target.join("card-man");
+    fs::create_dir_all(&of_card)?;
+    write_page(&of_card, "snic-card", &printed(&binaries.join("snic-card"), &["man"])?)?;
     for (shell, file) in COMPLETIONS {
         fs::write(target.join(file), printed(&snicctl, &["completions", shell])?)?;
     }
