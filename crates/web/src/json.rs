@@ -178,6 +178,7 @@ pub(crate) fn explanation(why: &v1::Explanation) -> Value {
 /// Why a DAG is as fast as it is.
 pub(crate) fn diagnosis(found: &v1::Diagnosis) -> Value {
     let drops = |drops: &v1::PacketDrops| json!([drops.cause, drops.packets]);
+    let by_nt = |drops: &v1::NtDrops| json!([drops.nt_type, drops.reason, drops.packets]);
     let part = |part: &v1::LatencyPart| json!([part.part, part.cycles, part.nanoseconds]);
     let user = |user: &v1::LimitingResourceUser| json!([user.dag, user.used_bps]);
     let limit = found.limit.as_ref().map(|limit| {
@@ -198,6 +199,7 @@ pub(crate) fn diagnosis(found: &v1::Diagnosis) -> Value {
         "admittedBps": found.admitted_bps,
         "servedBps": found.served_bps,
         "drops": found.recent_drops.iter().map(drops).collect::<Vec<_>>(),
+        "ntDrops": found.nt_drops.iter().map(by_nt).collect::<Vec<_>>(),
         "latency": found.parts.iter().map(part).collect::<Vec<_>>(),
         "limit": limit,
         "users": found.users.iter().map(user).collect::<Vec<_>>(),
@@ -214,6 +216,18 @@ mod tests {
     fn times_are_milliseconds() {
         let at = Timestamp { seconds: 3, nanos: 250_999_999 };
         assert_eq!((millis(Some(&at)), millis(None)), (3_250, 0));
+    }
+
+    #[test]
+    fn a_diagnosis_says_why_tasks_dropped_packets() {
+        let drops = v1::NtDrops {
+            nt_type: "ntTypes/firewall".into(),
+            reason: "no_connection".into(),
+            packets: 7,
+        };
+        let found = diagnosis(&v1::Diagnosis { nt_drops: vec![drops], ..Default::default() });
+        assert_eq!(found["ntDrops"], json!([["ntTypes/firewall", "no_connection", 7]]));
+        assert_eq!(diagnosis(&v1::Diagnosis::default())["ntDrops"], json!([]));
     }
 
     #[test]

@@ -165,6 +165,8 @@ function diagnosis(found) {
       `served ${rate(found.servedBps)}`,
       ...found.drops.map(([cause, packets]) => `${packets} ${words(cause)}`),
     ].join(" · ")),
+    found.ntDrops.length > 0 && h("p", { class: "muted" }, "dropped by tasks so far: "
+      + found.ntDrops.map(([nt, reason, packets]) => `${id(nt)} ${packets} ${words(reason)}`).join(", ")),
     found.latency.length > 0 && h("p", { class: "muted" }, `${nanoseconds} ns without waiting: `
       + found.latency.map(([part, , ns]) => `${part} ${ns}`).join(", ")),
     limit && h("p", { class: limit.limiting ? "warning" : "muted" },
