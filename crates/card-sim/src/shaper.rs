@@ -103,7 +103,7 @@ impl Promise {
         Claim::within(now, self.bits.full_at().max(since), self.bits.fills_in())
     }
 
-    /// As if the packet had come at `since`: what filled up while the card kept it waiting is not lost.
+    /// As if the packet had come at `since`: tokens gained while the card kept it waiting are not lost.
     fn take(&mut self, since: u64, bytes: u32) {
         self.bits.take(since, u64::from(bytes) * 8);
         if let Some((bucket, each)) = &mut self.packets {

@@ -356,8 +356,8 @@ impl RowCodec for CreditRow {
 /// it lacks, as bits and not as time: what was taken out and has not come back is still missing, at most the new
 /// depth, and comes back at the new rate from then on. So a bucket that a low rate emptied passes packets at
 /// a higher one at once, and nobody gains a burst because a rate changes. Packets that wait for a bucket wait
-/// for what is missing at the new rate. The promise's buckets count a packet from when its sender had it ready and the card
-/// kept that waiting, for 4 µs at most: what fills up meanwhile is not lost.
+/// for what is missing at the new rate. Tokens that the promise's buckets gain while the card keeps a sender waiting with a
+/// packet that is ready are not lost, for 4 µs at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimiterRow {
     /// Rate in kbit/s; zero lets nothing pass, and drops what waits.

@@ -71,15 +71,13 @@ impl Budgets {
         now: Timestamp,
         has_modules: impl Fn(u16) -> bool,
     ) -> Option<Timestamp> {
-        let owes = |budgets: &mut Self, tenant: u16| {
-            budgets.has_some(tenant, now);
-            budgets.tenants[&tenant].credit < BURST.as_nanos() as i64
-        };
         let gone: Vec<u16> =
             self.tenants.keys().copied().filter(|tenant| !has_modules(*tenant)).collect();
         let mut any_owes = false;
         for tenant in gone {
-            if owes(self, tenant) {
+            // It is paid until now first.
+            self.has_some(tenant, now);
+            if self.tenants[&tenant].credit < BURST.as_nanos() as i64 {
                 any_owes = true;
             } else {
                 self.tenants.remove(&tenant);
