@@ -20,8 +20,16 @@ const COMPLETIONS: [(&str, &str); 3] =
 /// The version of cargo-deb that the package was tested with.
 const CARGO_DEB: &str = "3.8.0";
 
-/// The crates that have a package each.
-const PACKAGES: [&str; 2] = ["snicd", "snic-card"];
+/// The crates that have a package each: the crate, its folder, the package's name.
+const PACKAGES: [(&str, &str, &str); 4] = [
+    ("snicd", "crates/daemon", "snic"),
+    ("snic-card", "crates/card", "snic-card"),
+    ("snic-cdi", "integration/cdi", "snic-cdi"),
+    ("snic-kubernetes", "integration/kubernetes", "snic-device-plugin"),
+];
+
+/// Who maintains the packages, as in their manifests.
+const MAINTAINER: &str = "The snic authors <authors@snic.invalid>";
 
 /// The packaged settings that differ from the defaults.
 const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
@@ -30,9 +38,10 @@ const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
 /// runs cargo-deb.
 pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let root = &workspace.root;
-    let programs = ["-p", "snicd", "-p", "snicctl", "-p", "snic-hook", "-p", "snic-card"];
+    let programs = PACKAGES.map(|(name, ..)| name).into_iter().chain(["snicctl", "snic-hook"]);
     // What is shipped applies authorization policies; a build for a first look need not.
-    let build = [&["build", "--release", "--features", "snicd/cedar"][..], &programs].concat();
+    let mut build = vec!["build", "--release", "--features", "snicd/cedar"];
+    build.extend(programs.flat_map(|name| ["-p", name]));
     ensure!(
         command::succeeds(&mut cargo(root, &build))?,
         "the programs failed to build; see the output above"
@@ -40,9 +49,16 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let binaries = root.join("target/release");
     let target = binaries.join("package");
     generate(&binaries, &target)?;
+    let changes = fs::read(root.join("CHANGELOG.md")).context("reading CHANGELOG.md")?;
+    write_packed(&target.join("changelog.gz"), &changes)?;
+    let date = printed(Path::new("git"), &["-C", path(root)?, "log", "-1", "--format=%aD"])?;
+    for (.., name) in PACKAGES {
+        let text = changelog(name, String::from_utf8(date.clone())?.trim());
+        fs::write(target.join(format!("{name}.changelog")), text)?;
+    }
     println!("generated files: {}", target.display());
     let cargo_deb = cargo_deb(root)?;
-    for package in PACKAGES {
+    for (package, ..) in PACKAGES {
         let mut deb = Command::new(&cargo_deb);
         // Cargo passes the name of the subcommand on.
         deb.current_dir(root).args(["deb", "--no-build", "-p", package]);
@@ -50,7 +66,24 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
             return Ok(false);
         }
     }
-    Ok(true)
+    checked(root)
+}
+
+/// Whether lintian finds nothing wrong with the packages; it is asked where it is installed.
+fn checked(root: &Path) -> anyhow::Result<bool> {
+    if Command::new("lintian").arg("--version").output().is_err() {
+        println!("lintian is not installed: the packages were not checked");
+        return Ok(true);
+    }
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--allow-root", "--fail-on", "error,warning"]);
+    for entry in fs::read_dir(root.join("target/debian")).context("the folder of the packages")? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|end| end == "deb") {
+            lintian.arg(file);
+        }
+    }
+    command::succeeds(&mut lintian)
 }
 
 /// The path of cargo-deb: from the search path, else our own installation.
@@ -62,8 +95,8 @@ fn cargo_deb(root: &Path) -> anyhow::Result<PathBuf> {
     let tools = root.join("target/tools");
     let ours = tools.join("bin/cargo-deb");
     if !ours.exists() {
-        let folder = tools.to_str().context("a path that is text")?;
-        let words = ["install", "--locked", "--version", CARGO_DEB, "--root", folder, "cargo-deb"];
+        let words =
+            ["install", "--locked", "--version", CARGO_DEB, "--root", path(&tools)?, "cargo-deb"];
         let mut install = cargo(root, &words);
         // It runs for seconds, which is not worth minutes of optimisation.
         for (name, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
@@ -75,6 +108,20 @@ fn cargo_deb(root: &Path) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(ours)
+}
+
+/// A package's changelog in the format of Debian policy 4.4. What has changed is in the project's own.
+fn changelog(name: &str, date: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "{name} ({version}-1) unstable; urgency=medium\n\n  * See /usr/share/doc/snic/changelog.gz.\n\n \
+         -- {MAINTAINER}  {date}\n"
+    )
+}
+
+/// A path for the words of a command.
+fn path(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("a path that is text")
 }
 
 /// The standard output of a program.
@@ -97,11 +144,15 @@ fn commands(program: &Path, above: &[&str]) -> anyhow::Result<Vec<Vec<String>>> 
     Ok(names.map(whole).collect())
 }
 
-/// Writes a manual page as Debian policy 12.1 requires: compressed, and reproducible.
+/// Writes a manual page as Debian policy 12.1 requires.
 fn write_page(folder: &Path, name: &str, page: &[u8]) -> anyhow::Result<()> {
-    let file = fs::File::create(folder.join(format!("{name}.1.gz")))?;
-    let mut packed = GzEncoder::new(file, Compression::best());
-    packed.write_all(page)?;
+    write_packed(&folder.join(format!("{name}.1.gz")), page)
+}
+
+/// Writes a file that is compressed, and the same each time.
+fn write_packed(file: &Path, text: &[u8]) -> anyhow::Result<()> {
+    let mut packed = GzEncoder::new(fs::File::create(file)?, Compression::best());
+    packed.write_all(text)?;
     packed.finish()?;
     Ok(())
 }
@@ -132,8 +183,7 @@ fn generate(binaries: &Path, target: &Path) -> anyhow::Result<()> {
     }
     let settings = target.join("snicd.toml");
     fs::write(&settings, SETTINGS)?;
-    let words = ["config", "--config", settings.to_str().context("a path that is text")?];
-    let whole = printed(&snicd, &words)?;
+    let whole = printed(&snicd, &["config", "--config", path(&settings)?])?;
     fs::write(settings, whole)?;
     Ok(())
 }
@@ -158,40 +208,54 @@ mod tests {
         assert_eq!(page, ".TH a");
     }
 
-    /// The files of the package that are sources are there; the others are made here.
+    /// The files of the packages that are sources are there; the others are made here.
     #[test]
-    fn every_file_of_the_package_is_there_or_is_made() {
+    fn every_file_of_a_package_is_there_or_is_made() {
         let workspace = Workspace::load().expect("the workspace");
-        let daemon = workspace.root.join("crates/daemon");
-        let manifest = fs::read_to_string(daemon.join("Cargo.toml")).expect("the manifest");
-        let (_, assets) = manifest.split_once("assets = [").expect("assets");
-        let (assets, _) = assets.split_once("\n]").expect("their end");
-        let mut count = 0;
-        for asset in assets.lines().filter_map(|line| line.trim().strip_prefix("[\"")) {
-            let (file, _) = asset.split_once('"').expect("a file");
-            count += 1;
-            if let Some(made) = file.strip_prefix("target/release/package/") {
-                let known = COMPLETIONS.iter().any(|(_, file)| *file == made);
-                assert!(known || ["snicd.toml", "man/*.1.gz"].contains(&made), "{file}");
-            } else if let Some((folder, end)) = file.split_once("/*.") {
-                let (_, below) = folder.split_once("policies").expect("policies");
-                let mut found = 0;
-                for entry in fs::read_dir(daemon.join(folder)).expect("a folder") {
-                    let name = entry.expect("a file").file_name().into_string().expect("text");
-                    if !name.ends_with(&format!(".{end}")) {
-                        continue;
-                    }
-                    found += 1;
-                    let listed = format!("\"/etc/snic/policies{below}/{name}\"");
-                    assert!(manifest.contains(&listed), "{name} is no file of the settings");
-                }
-                assert!(found > 0, "{file} names nothing");
-            } else if !file.starts_with("target/release/") {
-                assert!(daemon.join(file).exists(), "{file} is missing");
+        for (package, below, name) in PACKAGES {
+            let folder = workspace.root.join(below);
+            let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("the manifest");
+            let (_, assets) = manifest.split_once("assets = [").expect("assets");
+            let (assets, _) = assets.split_once("\n]").expect("their end");
+            let mut count = 0;
+            for asset in assets.lines().filter_map(|line| line.trim().strip_prefix("[\"")) {
+                let (file, _) = asset.split_once('"').expect("a file");
+                count += 1;
+                check_asset(&folder, &manifest, file);
+            }
+            assert!(count >= 2, "{package}: {count} files");
+            let log = format!("changelog = \"../../target/release/package/{name}.changelog\"");
+            assert!(manifest.contains(&log), "{package}: {log}");
+            assert!(manifest.contains(MAINTAINER), "{package}: {MAINTAINER}");
+            if let Some((_, unit)) = manifest.split_once("unit-name = \"") {
+                let (unit, _) = unit.split_once('"').expect("its end");
+                let script = fs::read_to_string(folder.join("package/postinst")).expect("a script");
+                assert!(script.contains("#DEBHELPER#"), "{package}: the unit is not enabled");
+                assert!(folder.join(format!("package/{unit}.service")).exists(), "{unit}");
             }
         }
-        assert!(count >= 10, "{count} files");
-        assert!(daemon.join("package/snicd.service").exists());
-        assert!(daemon.join("package/postinst").exists());
+    }
+
+    fn check_asset(folder: &Path, manifest: &str, file: &str) {
+        if let Some(made) = file.strip_prefix("target/release/package/") {
+            let known = COMPLETIONS.iter().any(|(_, file)| *file == made);
+            let others = ["snicd.toml", "changelog.gz", "man/*.1.gz", "card-man/*.1.gz"];
+            assert!(known || others.contains(&made), "{file}");
+        } else if let Some((below, end)) = file.split_once("/*.") {
+            let (_, policies) = below.split_once("policies").expect("policies");
+            let mut found = 0;
+            for entry in fs::read_dir(folder.join(below)).expect("a folder") {
+                let name = entry.expect("a file").file_name().into_string().expect("text");
+                if !name.ends_with(&format!(".{end}")) {
+                    continue;
+                }
+                found += 1;
+                let listed = format!("\"/etc/snic/policies{policies}/{name}\"");
+                assert!(manifest.contains(&listed), "{name} is no file of the settings");
+            }
+            assert!(found > 0, "{file} names nothing");
+        } else if !file.starts_with("target/release/") {
+            assert!(folder.join(file).exists(), "{file} is missing");
+        }
     }
 }
