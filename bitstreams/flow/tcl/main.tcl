@@ -1,7 +1,7 @@
 # What make calls: vivado -mode batch -source tcl/main.tcl -tclargs shell|chain SETTINGS REGIONS OUT …
 #
 #   shell SETTINGS REGIONS OUT
-#   chain SETTINGS REGIONS SHELL MANIFEST CELLS OUT     CELLS: all, first, or names joined by commas
+#   chain SETTINGS REGIONS SHELL MANIFEST CELLS OUT     CELLS: manifest, all, first, or names joined by commas
 
 set here [file dirname [file normalize [info script]]]
 foreach file {manifest regions wrapper identity build} { source [file join $here $file.tcl] }
@@ -42,11 +42,26 @@ namespace eval ::snic {
         return $settings
     }
 
-    proc chosen {regions kind cells} {
+    # The regions to build for. `manifest` stands for those that the manifest orders, and for the first one
+    # where it orders none.
+    proc chosen {regions manifest cells} {
+        set kind [dict get $manifest region_kind]
         set possible [regions::of_kind $regions $kind]
+        if {$cells eq "manifest" && ![dict exists $manifest build_regions]} { set cells first }
         switch -- $cells {
             all { return $possible }
             first { return [list [lindex $possible 0]] }
+            manifest {
+                set found {}
+                foreach number [dict get $manifest build_regions] {
+                    set region [lindex $regions $number]
+                    if {$region ni $possible} {
+                        error "the manifest orders region $number, which is no $kind region of the floor plan"
+                    }
+                    lappend found $region
+                }
+                return $found
+            }
         }
         set found {}
         foreach cell [split $cells ","] {
@@ -69,11 +84,11 @@ namespace eval ::snic {
             chain {
                 lassign $rest shell manifest_file cells out
                 set manifest [manifest::load $manifest_file]
-                set chosen [chosen $regions [dict get $manifest region_kind] $cells]
+                set chosen [chosen $regions $manifest $cells]
                 set built [build::chain $manifest $settings $chosen $shell $out]
                 dict for {file number} [dict get $built files] {
-                    # One for the first region is for whatever region the shell puts it into.
-                    set numbers [expr {$cells eq "first" ? {} : $number}]
+                    # One for the first region of a group is for all of it: the daemon sees by the frames which.
+                    set numbers [expr {$cells in {first manifest} ? {} : $number}]
                     identity::save $manifest_file [dict get $built identity] $numbers \
                         [file rootname $file].toml
                     puts "bitstream $file"

@@ -1,7 +1,7 @@
 # Reads what `snicctl bitstream recommend` writes: one manifest, one chain.
 #
 # A manifest is TOML, of which only what the daemon writes is understood: tables, and keys with a
-# string, an integer or a list of strings. Anything else is an error, so that nothing is built from a
+# string, an integer or a list of them. Anything else is an error, so that nothing is built from a
 # manifest that was read half.
 
 namespace eval ::snic::manifest {
@@ -20,6 +20,11 @@ namespace eval ::snic::manifest {
         constraints.region_area.dsp {^[0-9]+$}
     }
 
+    # Keys that a manifest may have beside them.
+    variable optional {
+        build_regions {^[0-9]+( [0-9]+)*$}
+    }
+
     # The manifest in a file, as a dictionary; tables become dotted keys.
     proc load {path} {
         set channel [open $path r]
@@ -30,6 +35,7 @@ namespace eval ::snic::manifest {
 
     proc parse {text path} {
         variable required
+        variable optional
         set manifest [dict create]
         set table ""
         set number 0
@@ -57,6 +63,11 @@ namespace eval ::snic::manifest {
                 error "$path: $key = [dict get $manifest $key] is not allowed; expected $pattern"
             }
         }
+        dict for {key pattern} $optional {
+            if {[dict exists $manifest $key] && ![regexp $pattern [dict get $manifest $key]]} {
+                error "$path: $key = [dict get $manifest $key] is not allowed; expected $pattern"
+            }
+        }
         set slots [llength [dict get $manifest nts]]
         if {$slots > [dict get $manifest constraints.slots_max]} {
             error "$path: $slots NTs; at most [dict get $manifest constraints.slots_max] fit a region"
@@ -72,14 +83,17 @@ namespace eval ::snic::manifest {
             foreach item [split $items ","] {
                 set item [string trim $item]
                 if {$item eq ""} continue
-                if {![regexp {^"([^"\\]+)"$} $item -> string]} {
-                    error "$place: not a string: $item"
+                if {[regexp {^[0-9]+$} $item]} {
+                    lappend list $item
+                } elseif {[regexp {^"([^"\\]+)"$} $item -> string]} {
+                    lappend list $string
+                } else {
+                    error "$place: neither a string nor a number: $item"
                 }
-                lappend list $string
             }
             return $list
         }
-        error "$place: not a string, an integer or a list of strings: $text"
+        error "$place: not a string, an integer or a list of them: $text"
     }
 
     # A name for files: the NTs in their order.

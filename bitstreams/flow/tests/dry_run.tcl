@@ -200,6 +200,26 @@ set calls {}
 ::snic::main [list chain $settings $regions $out $manifest region_1 $out]
 check "a named region" {[file exists $out/firewall_acme-nat-64.region_1.bit] && [count pr_verify] == 1}
 
+# What the manifest orders.
+set calls {}
+::snic::main [list chain $settings $regions $out $manifest manifest $out]
+check "the first region where the manifest orders none" {[count pr_verify] == 1}
+proc with_regions {list} {
+    return [put order.toml [string map [list "\n\[constraints\]" "build_regions = $list\n\n\[constraints\]"] $::good]]
+}
+set calls {}
+::snic::main [list chain $settings $regions $out [with_regions {[0, 1]}] manifest $out]
+check "each region that it orders, one after the other" {[count pr_verify] == 2}
+check "for whatever group has its frames" {
+    [string match "*\nregions = \\\[\\\]\n*" [text_of $out/firewall_acme-nat-64.region_1.toml]]
+}
+check_error "a region of another kind" "*region 2, which is no known-nt region*" {
+    ::snic::main [list chain $settings $regions $out [with_regions {[0, 2]}] manifest $out]
+}
+check_error "no numbers" "*build_regions = a is not allowed*" {
+    ::snic::main [list chain $settings $regions $out [with_regions {["a"]}] manifest $out]
+}
+
 # What must not become a bitstream.
 set calls {}
 set slack -0.25

@@ -183,7 +183,7 @@ impl FloorPlan {
         let has = |group: &&FloorGroup| self.check_group(file, group).is_ok();
         let numbers = |group: &FloorGroup| group.regions.clone().map(RegionId);
         let has: Vec<RegionId> = of_kind.clone().filter(has).flat_map(numbers).collect();
-        let named = &declared.build.regions;
+        let named = &declared.images.first().regions;
         if let Some(&region) = named.iter().find(|region| !has.contains(region)) {
             return Err(OutsideRegion::Region { region, has });
         }

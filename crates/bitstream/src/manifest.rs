@@ -9,7 +9,7 @@ use snic_domain::{
     RegionKind, RegionProfile,
 };
 
-/// An order to build one bitstream.
+/// An order to build one bitstream, with an image for each region that needs its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Manifest {
     /// The FPGA part.
@@ -20,6 +20,10 @@ pub struct Manifest {
     pub nts: Vec<NtTypeId>,
     /// Which regions it is for.
     pub region_kind: RegionKind,
+    /// The regions to build an image for, in ascending order: the first of each group that the card relocates within.
+    /// Empty where the groups are not known: the first region of the kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub build_regions: Vec<RegionId>,
     /// What it must keep to.
     pub constraints: Constraints,
 }
@@ -42,18 +46,21 @@ pub struct Constraints {
 }
 
 impl Manifest {
-    /// The order for these NTs, which take `nts_area` together, in such a region.
+    /// The order for these NTs, which take `nts_area` together, in such a region; with an image for each of
+    /// `build_regions`.
     pub fn new(
         card: &CardProfile,
         nts: &[NtTypeId],
         region: &RegionProfile,
         nts_area: Area,
+        build_regions: Vec<RegionId>,
     ) -> Self {
         Self {
             part: card.part.clone(),
             card_model: card.model.clone(),
             nts: nts.to_vec(),
             region_kind: region.kind,
+            build_regions,
             constraints: Constraints {
                 slots_max: CHAIN_SLOTS_MAX,
                 clock_hz: card.clock_hz,
@@ -200,8 +207,11 @@ mod tests {
         let ids = nts.map(|nt| nt.id.clone());
         let area = nts.into_iter().map(|nt| nt.area).sum();
         let region = &card.regions[0];
-        let text = Manifest::new(card, &ids, region, area).to_toml();
+        let of = |regions| Manifest::new(card, &ids, region, area, regions).to_toml();
+        let text = of(vec![RegionId(0), RegionId(4)]);
         let read: toml::Table = text.parse().expect("TOML");
+        assert_eq!(read["build_regions"].as_array().map(Vec::len), Some(2));
+        assert!(!of(Vec::new()).contains("build_regions"), "the groups are not known");
         assert_eq!(read["part"].as_str(), Some("xcvu9p-flgb2104-2-e"));
         assert_eq!(read["nts"].as_array().map(Vec::len), Some(2));
         assert_eq!(read["region_kind"].as_str(), Some("known-nt"));

@@ -18,7 +18,8 @@ use std::fmt;
 
 use ring::signature::{ED25519, UnparsedPublicKey};
 use snic_domain::{
-    Bitstream, BuildClaims, CardModel, ChainIdentity, Digest, NtTypeId, RegionKind, TenantId,
+    Bitstream, CardModel, ChainIdentity, Digest, NtTypeId, RegionId, RegionImage, RegionKind,
+    TenantId,
 };
 
 use crate::upload::kind_name;
@@ -47,27 +48,37 @@ pub struct Statement<'a> {
     pub nts: &'a [NtTypeId],
     /// Which regions it is for.
     pub region_kind: RegionKind,
-    /// What the flow says of it.
-    pub build: &'a BuildClaims,
+    /// What the flow says of its build.
+    pub identity: Option<ChainIdentity>,
+    /// The regions that it was built for; none: every one of its kind.
+    pub regions: &'a [RegionId],
 }
 
 impl<'a> Statement<'a> {
-    /// Of a bitstream.
+    /// Of a bitstream with its first image, which is the only one of an upload.
     pub fn of(bitstream: &'a Bitstream) -> Self {
-        let Bitstream { digest, card_model, region_kind, nts, build, .. } = bitstream;
-        Self { digest: *digest, card_model, nts, region_kind: *region_kind, build }
+        let Bitstream { images, identity, card_model, region_kind, nts, .. } = bitstream;
+        let RegionImage { digest, regions, .. } = images.first();
+        Self {
+            digest: *digest,
+            card_model,
+            nts,
+            region_kind: *region_kind,
+            identity: *identity,
+            regions,
+        }
     }
 }
 
 impl fmt::Display for Statement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { digest, card_model, nts, region_kind, build } = self;
-        let identity = build.identity.unwrap_or_else(|| ChainIdentity::of_nts(*nts));
+        let Self { digest, card_model, nts, region_kind, identity, regions } = self;
+        let identity = identity.unwrap_or_else(|| ChainIdentity::of_nts(*nts));
         let kind = kind_name(*region_kind);
         let join = |names: Vec<String>| names.join(",");
-        let regions = match build.regions.is_empty() {
+        let regions = match regions.is_empty() {
             true => "all".to_owned(),
-            false => join(build.regions.iter().map(ToString::to_string).collect()),
+            false => join(regions.iter().map(ToString::to_string).collect()),
         };
         let nts = join(nts.iter().map(ToString::to_string).collect());
         writeln!(f, "snic-bitstream-v2 {digest} {identity} {card_model} {kind} {regions} {nts}")
@@ -178,8 +189,9 @@ impl Trust {
         let owner = declared.id.owner();
         let own = owner.and_then(|owner| self.tenants.get(&owner)).map_or(&[][..], Vec::as_slice);
         let mut statements = vec![Statement::of(declared).to_string()];
-        if declared.build.is_empty() {
-            statements.push(statement(declared.digest));
+        let image = declared.images.first();
+        if declared.identity.is_none() && image.regions.is_empty() {
+            statements.push(statement(image.digest));
         }
         self.signer_among(own, &statements, signature)
     }
@@ -224,7 +236,7 @@ impl Trust {
 #[cfg(test)]
 mod tests {
     use ring::signature::{Ed25519KeyPair, KeyPair as _};
-    use snic_domain::ByteSize;
+    use snic_domain::{ByteSize, RegionImages};
 
     use super::*;
 
@@ -258,15 +270,14 @@ mod tests {
     fn bitstream(id: &str) -> Bitstream {
         Bitstream {
             id: id.parse().expect("a label"),
-            digest: Digest::of(b"bytes"),
-            size: ByteSize::from_bytes(5),
+            images: RegionImages::for_all(Digest::of(b"bytes"), ByteSize::from_bytes(5)),
             nts: vec!["nat".parse().expect("a label")],
             region_kind: RegionKind::KnownNt,
             card_model: "sim-16".parse().expect("a label"),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         }
     }
 
@@ -291,7 +302,7 @@ mod tests {
     #[test]
     fn without_a_good_signature_nothing_is_taken_unless_the_operator_says_so() {
         let (mut trust, wanted) = (trust(), bitstream("nat"));
-        let mut signature = sign(0, wanted.digest);
+        let mut signature = sign(0, wanted.images.first().digest);
         assert_eq!(trust.signer(&wanted, &[]), Err(NotTrusted::Unsigned));
         trust.allows_unsigned = true;
         assert_eq!(trust.signer(&wanted, &[]), Ok(None));
@@ -301,7 +312,7 @@ mod tests {
         assert!(is_unknown(trust.signer(&wanted, &signature), 1));
         let other = sign(0, Digest::of(b"other bytes"));
         assert!(is_unknown(trust.signer(&wanted, &other), 1));
-        let bare = sign_line(0, &wanted.digest.to_string());
+        let bare = sign_line(0, &wanted.images.first().digest.to_string());
         assert!(is_unknown(trust.signer(&wanted, &bare), 1));
     }
 
@@ -311,9 +322,9 @@ mod tests {
     fn what_a_flow_says_of_a_bitstream_is_signed_with_its_digest() {
         let trust = trust();
         let mut wanted = bitstream("nat");
-        wanted.build.identity = Some("00000001000000020000000300000004".parse().expect("valid"));
-        wanted.build.regions = vec![snic_domain::RegionId(0), snic_domain::RegionId(3)];
-        let digest = wanted.digest;
+        wanted.identity = Some("00000001000000020000000300000004".parse().expect("valid"));
+        wanted.images.first_mut().regions = vec![RegionId(0), RegionId(3)];
+        let digest = wanted.images.first().digest;
         let line = Statement::of(&wanted).to_string();
         let expected = "00000001000000020000000300000004 sim-16 known-nt 0,3 nat\n";
         assert_eq!(line, format!("snic-bitstream-v2 {digest} {expected}"));
@@ -326,11 +337,11 @@ mod tests {
             is_unknown(trust.signer(&other, &signature), 1)
         };
         assert!(changed(&|other| other.nts = vec!["aes".parse().expect("a label")]));
-        assert!(changed(&|other| other.build.identity = None));
-        assert!(changed(&|other| other.build.regions.clear()));
+        assert!(changed(&|other| other.identity = None));
+        assert!(changed(&|other| other.images.first_mut().regions.clear()));
         assert!(changed(&|other| other.card_model = "sim-32".parse().expect("a label")));
         assert!(changed(&|other| other.region_kind = RegionKind::UserNt));
-        assert!(changed(&|other| other.digest = Digest::of(b"other bytes")));
+        assert!(changed(&|other| other.images.first_mut().digest = Digest::of(b"other bytes")));
     }
 
     #[test]

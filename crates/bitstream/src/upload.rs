@@ -13,7 +13,7 @@
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{
     Area, Bitstream, ByteSize, CardModel, CardProfile, ChainIdentity, Digest, NtCode, NtType,
-    NtTypeId, RegionKind, RegionProfile,
+    NtTypeId, RegionImage, RegionKind, RegionProfile,
 };
 
 use crate::modules::{EmbeddedModule, InvalidModules, check_modules, modules};
@@ -207,7 +207,7 @@ impl InvalidUpload {
     }
 }
 
-/// Checks the bytes of an upload against its declaration. `cards` are the profiles that bitstreams
+/// Checks the bytes of an upload against its declaration, whose only image they are. `cards` are the profiles that bitstreams
 /// may be for; `nt` finds the NTs that the owner may use, and no others, so that an error about an
 /// NT tells nobody anything.
 ///
@@ -229,7 +229,7 @@ pub fn check_upload<'a, 'n>(
     let claim = claim_of(&file)?;
     match &claim {
         Some(rom) => check_claim(rom, declared, &chain)?,
-        None if declared.build.identity.is_none() => return Err(InvalidUpload::NoIdentity),
+        None if declared.identity.is_none() => return Err(InvalidUpload::NoIdentity),
         None => {}
     }
     check_owners(&modules(&file)?, declared)?;
@@ -240,17 +240,18 @@ pub fn check_upload<'a, 'n>(
 
 fn check_bytes(bytes: &[u8], declared: &Bitstream) -> Result<(), InvalidUpload> {
     let actual = ByteSize::from_bytes(bytes.len() as u64);
-    for size in [declared.size, actual] {
+    let RegionImage { size: declared, digest, .. } = declared.images.first();
+    for size in [*declared, actual] {
         if size == ByteSize::ZERO || size > BITSTREAM_BYTES_MAX {
             return Err(InvalidUpload::SizeOutOfRange { size });
         }
     }
-    if declared.size != actual {
-        return Err(InvalidUpload::SizeDiffers { declared: declared.size, actual });
+    if *declared != actual {
+        return Err(InvalidUpload::SizeDiffers { declared: *declared, actual });
     }
     let actual = Digest::of(bytes);
-    if declared.digest != actual {
-        return Err(InvalidUpload::Digest { declared: declared.digest, actual });
+    if *digest != actual {
+        return Err(InvalidUpload::Digest { declared: *digest, actual });
     }
     Ok(())
 }
@@ -281,12 +282,11 @@ fn find_card<'c>(
 
 fn check_region(declared: &Bitstream, card: &CardProfile) -> Result<(), InvalidUpload> {
     let (kind, model) = (declared.region_kind, card.model.clone());
+    let size = declared.images.first().size;
     let max = card.regions.iter().filter(|r| r.kind == kind).map(|r| r.bitstream_max).max();
     match max {
         None => Err(InvalidUpload::NoRegion { model, kind }),
-        Some(max) if declared.size > max => {
-            Err(InvalidUpload::TooLargeForRegion { size: declared.size, max, kind, model })
-        }
+        Some(max) if size > max => Err(InvalidUpload::TooLargeForRegion { size, max, kind, model }),
         Some(_) => Ok(()),
     }
 }
@@ -350,8 +350,9 @@ fn check_slot(slot: usize, found: SlotRom, nt: &NtType) -> Result<(), InvalidUpl
 
 fn check_area(needed: Area, declared: &Bitstream, card: &CardProfile) -> Result<(), InvalidUpload> {
     let kind = declared.region_kind;
-    let takes =
-        |region: &&RegionProfile| region.kind == kind && region.bitstream_max >= declared.size;
+    let takes = |region: &&RegionProfile| {
+        region.kind == kind && region.bitstream_max >= declared.images.first().size
+    };
     let mut areas = card.regions.iter().filter(takes).map(|region| region.area);
     if areas.clone().any(|area| area.fits(needed)) {
         return Ok(());

@@ -78,7 +78,7 @@ fn every_script_is_complete_and_the_flow_runs_against_stubs() {
     let output =
         run(Command::new("tclsh").arg(flow().join("tests/dry_run.tcl")).env("TMPDIR", &folder.0))
             .expect("tclsh ran a moment ago");
-    assert!(assert_success(&output).lines().any(|line| line == "ok 56"));
+    assert!(assert_success(&output).lines().any(|line| line == "ok 61"));
 }
 
 /// Manifests are what the daemon writes, and a flow that reads them by hand may misread them.
@@ -91,12 +91,13 @@ fn the_flow_reads_the_manifests_that_the_daemon_writes() {
         let ids: Vec<_> = nts.iter().map(|nt| nt.id.clone()).collect();
         let region = &card.regions[0];
         let area = nts.iter().map(|nt| nt.area).sum();
-        let text = Manifest::new(card, &ids, region, area).to_toml();
+        let text =
+            Manifest::new(card, &ids, region, area, vec![RegionId(0), RegionId(3)]).to_toml();
         let path = folder.put("chain.toml", &text);
         let script = format!(
             "source {{{}}}\nset m [::snic::manifest::load {{{}}}]\n\
              puts [dict get $m part]\nputs [join [dict get $m nts] ,]\n\
-             puts [dict get $m constraints.bitstream_bytes_max]\n",
+             puts [dict get $m constraints.bitstream_bytes_max]\nputs [dict get $m build_regions]\n",
             flow().join("tcl/manifest.tcl").display(),
             path.display()
         );
@@ -104,7 +105,7 @@ fn the_flow_reads_the_manifests_that_the_daemon_writes() {
         let Some(output) = run(Command::new("tclsh").arg(script)) else { return };
         let names: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
         let bytes = region.bitstream_max.get();
-        let expected = format!("{}\n{}\n{bytes}\n", card.part, names.join(","));
+        let expected = format!("{}\n{}\n{bytes}\n0 3\n", card.part, names.join(","));
         assert_eq!(assert_success(&output), expected);
     }
 }
@@ -118,7 +119,10 @@ fn the_daemon_reads_what_the_flow_says_of_a_bitstream() {
     let (card, nts) =
         (&catalogue.cards[0], ["firewall", "aes"].map(|id| id.parse().expect("a label")));
     let region = &card.regions[0];
-    let order = folder.put("order.toml", &Manifest::new(card, &nts, region, region.area).to_toml());
+    let order = folder.put(
+        "order.toml",
+        &Manifest::new(card, &nts, region, region.area, vec![RegionId(0)]).to_toml(),
+    );
     let script = format!(
         "source {{{0}/tcl/wrapper.tcl}}\nsource {{{0}/tcl/identity.tcl}}\n\
          ::snic::identity::save {{{1}}} {2} {{0 3}} {{{3}/built.toml}}\n\
@@ -151,7 +155,7 @@ fn make_builds_signs_and_uploads_each_chain_once() {
     for (name, count) in [("one", 1), ("two+acme.x", 2)] {
         let nts: Vec<_> = catalogue.nt_types.iter().take(count).map(|nt| nt.id.clone()).collect();
         let region = &card.regions[0];
-        let text = Manifest::new(card, &nts, region, region.area).to_toml();
+        let text = Manifest::new(card, &nts, region, region.area, vec![RegionId(0)]).to_toml();
         folder.put(&format!("manifests/{name}.toml"), &text);
     }
     folder.put("shell.conf", "part x\n");
@@ -190,13 +194,8 @@ fn make_builds_signs_and_uploads_each_chain_once() {
     let uploads = fs::read_to_string(folder.0.join("uploads")).expect("snicctl was called");
     let mut uploads: Vec<&str> = uploads.lines().collect();
     uploads.sort_unstable();
-    let expected = |name: &str, file: &str| {
-        let base = format!("build/{file}/chain.region_0");
-        format!(
-            "snicctl bitstream upload {name}-region-0 -f {base}.bit --signature {base}.bit.sig \
-             --manifest {base}.toml"
-        )
-    };
+    let expected =
+        |name: &str, file: &str| format!("snicctl bitstream upload {name} --folder build/{file}");
     assert_eq!(uploads, [expected("one", "one"), expected("two-acme-x", "two+acme.x")]);
     let signed = folder.0.join("build/one/chain.region_0.bit.statement");
     let signed = fs::read_to_string(signed).expect("it was signed");

@@ -5,6 +5,7 @@
 //!    └───── out of the area, no chain ──► refused ◄── foreign, damaged, END, load, reset
 //! ```
 
+use snic_domain::ChainIdentity;
 use snic_tables::registers::{
     STATE_BUSY, STATE_CHECK, STATE_CLEAR, STATE_COMMAND, STATE_DONE, STATE_END, STATE_ERASE,
     STATE_ERROR, STATE_ERROR_BUSY, STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN,
@@ -73,15 +74,15 @@ impl Wrapper {
 }
 
 /// The words of a head that are not zero.
-fn head(uid: u32, context: &[u8], digest: [u32; 8]) -> Vec<u8> {
+fn head(uid: u32, context: &[u8], identity: ChainIdentity) -> Vec<u8> {
     let mut words = vec![STATE_MAGIC, uid, context.len() as u32, crc32c(context)];
-    words.extend(digest);
+    words.extend(identity.words());
     words.resize(STATE_HEAD as usize / 4, 0);
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// A saved context, if it is one of this UID and bitstream with this CRC.
-fn context(saved: &[u8], uid: u32, digest: [u32; 8], check: u32) -> Result<&[u8], u32> {
+/// A saved context, if it is one of this UID and build of a chain with this CRC.
+fn context(saved: &[u8], uid: u32, identity: ChainIdentity, check: u32) -> Result<&[u8], u32> {
     let (head, rest) = saved.split_at_checked(STATE_HEAD as usize).ok_or(STATE_ERROR_RANGE)?;
     let words = head.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
     let words: Vec<u32> = words.collect();
@@ -89,7 +90,7 @@ fn context(saved: &[u8], uid: u32, digest: [u32; 8], check: u32) -> Result<&[u8]
     if words[0] != STATE_MAGIC {
         return Err(STATE_ERROR_DAMAGED);
     }
-    if words[1] != uid || words[4..12] != digest {
+    if words[1] != uid || words[4..8] != identity.words() {
         return Err(STATE_ERROR_FOREIGN);
     }
     let is_whole = words[3] == check && crc32c(context) == check;
@@ -200,14 +201,15 @@ impl SimCard {
             STATE_SAVE => {
                 let context = region.contexts.read(wrapper.uid);
                 wrapper.check = crc32c(&context);
-                let mut saved = head(wrapper.uid, &context, region.digest);
+                let mut saved = head(wrapper.uid, &context, region.reported.identity);
                 saved.extend(context);
                 self.memory.write_saved(wrapper.offset, &saved);
                 Ok(saved.len() as u32)
             }
             STATE_RESTORE => {
                 let saved = self.memory.saved(wrapper.offset, wrapper.length);
-                let context = context(&saved, wrapper.uid, region.digest, wrapper.check)?;
+                let context =
+                    context(&saved, wrapper.uid, region.reported.identity, wrapper.check)?;
                 if context.len() != region.contexts.bytes() as usize {
                     return Err(STATE_ERROR_FOREIGN);
                 }

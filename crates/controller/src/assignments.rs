@@ -246,11 +246,22 @@ fn provide_bitstream(
     if let Some(present) = core.registry.bitstream(&id) {
         let is_same = *present == bitstream;
         match core.registry.number_of_bitstream(&id) {
-            Some(held) if held == number => return Ok(()),
             Some(_) if is_same => {
                 core.registry.number_bitstream(tx, &id, number);
                 return Ok(());
             }
+            Some(_) if present.is_extended_by(&bitstream) => {
+                let held = present.images.clone();
+                let new =
+                    bitstream.images.iter().filter(|of| held.with_digest(of.digest).is_none());
+                for image in new {
+                    let added = bitstream.with_only(image);
+                    registrations::create_bitstream(core, tx, &fleet(), added)?;
+                }
+                core.registry.number_bitstream(tx, &id, number);
+                return Ok(());
+            }
+            Some(held) if held == number => return Ok(()),
             Some(_) => {
                 let text = "the one that the fleet had under this name is still in use";
                 return Err(ControlError::precondition(format!("bitstreams/{id}"), text));

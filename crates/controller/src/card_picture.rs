@@ -2,6 +2,7 @@
 //! another thread, for as long as it takes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use snic_bitstream::manifest::Manifest;
@@ -37,6 +38,8 @@ pub struct CardPicture {
     card: CardId,
     ledger: Ledger,
     catalogue: Arc<PlanCatalogue>,
+    /// The groups of its regions that one image serves each.
+    region_groups: Vec<Range<u8>>,
     settled: Vec<Settled>,
     /// Whether DAGs are on their way to a place, which could not be moved yet.
     is_under_way: bool,
@@ -45,9 +48,11 @@ pub struct CardPicture {
 
 /// The card's picture; `None` without such a card. Time O(DAGs of the card · their NTs).
 pub(crate) fn of(core: &Core, id: &CardId) -> Option<CardPicture> {
+    let ledger = core.cards.get(id)?.ledger().clone();
     Some(CardPicture {
         card: id.clone(),
-        ledger: core.cards.get(id)?.ledger().clone(),
+        region_groups: core.registry.region_groups(&ledger.profile().model).to_vec(),
+        ledger,
         catalogue: core.registry.catalogue_now(),
         settled: settled(core, id),
         is_under_way: core.dags.on_card(id).any(|e| !e.is_ready() || e.previous().is_some()),
@@ -138,12 +143,33 @@ impl CardPicture {
                 area: recommendation.region_area,
                 bitstream_max: recommendation.bitstream_max,
             };
+            let build_regions = self.regions_to_build(&recommendation);
             let Recommendation { nts, area, .. } = &recommendation;
-            let manifest = Manifest::new(self.ledger.profile(), nts, &region, *area);
+            let profile = self.ledger.profile();
+            let manifest = Manifest::new(profile, nts, &region, *area, build_regions);
             RecommendationView { manifest: manifest.to_toml(), recommendation }
         };
         let worth_building = found.sequences.into_iter().map(with_manifest).collect();
         BitstreamAdvice { worth_building, underfilled: found.underfilled }
+    }
+
+    /// The first region of each group that the sequence fits and that no bitstream of it has an image for.
+    fn regions_to_build(&self, of: &Recommendation) -> Vec<RegionId> {
+        let profile = self.ledger.profile();
+        let first = self.region_groups.iter().map(|group| RegionId(group.start));
+        let fits = |region: &RegionId| {
+            let region = profile.region(*region);
+            region.is_some_and(|region| region.kind == of.region_kind && region.area.fits(of.area))
+        };
+        let has_image = |region: &RegionId| {
+            let mut built = self.catalogue.bitstreams().filter(|built| {
+                built.nts == of.nts
+                    && built.region_kind == of.region_kind
+                    && built.card_model == profile.model
+            });
+            built.any(|built| built.fits_region(*region))
+        };
+        first.filter(|region| fits(region) && !has_image(region)).collect()
     }
 
     fn consolidate(&self, reconfigurations: u32) -> Consolidation {

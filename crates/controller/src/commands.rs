@@ -68,8 +68,11 @@ pub(crate) fn carry_out(
         Command::CreateNtType(nt) => core.registry.create_nt(tx, caller, nt).map(Reply::NtType),
         Command::DeleteNtType { id, etag } => delete_nt(core, tx, caller, &id, etag.as_deref()),
         Command::CreateBitstream(new) => create_bitstream(core, tx, caller, new),
-        Command::DeleteBitstream { id, etag } => {
+        Command::DeleteBitstream { id, image: None, etag } => {
             removals::delete_bitstream(core, tx, caller, &id, etag.as_deref())
+        }
+        Command::DeleteBitstream { id, image: Some(image), etag } => {
+            registrations::delete_image(core, tx, caller, (&id, image), etag.as_deref())
         }
         Command::RetryBitstream { id, etag } => {
             retry_bitstream(core, tx, caller, &id, etag.as_deref())

@@ -38,7 +38,7 @@ pub(crate) fn keep_as_victim(core: &mut Core, tx: &mut Tx, id: &CardId, region: 
         ObservedContent::Holds(_) => {
             let model = &card.profile().model;
             let mut all = core.registry.catalogue().bitstreams();
-            all.find(|b| entry.holds(b) && b.card_model == *model).map(|b| b.id.clone())
+            all.find(|b| entry.holds(b, region) && b.card_model == *model).map(|b| b.id.clone())
         }
         ObservedContent::Unknown if entry.bitstream().is_some() => return,
         ObservedContent::Unknown

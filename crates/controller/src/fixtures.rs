@@ -2,8 +2,8 @@
 
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, CardProfile, Cycles, Dag, DagId,
-    DagName, DagSpec, Digest, NtType, NtTypeId, RegionKind, RegionProfile, SaveArea, TenantId,
-    Traffic,
+    DagName, DagSpec, Digest, NtType, NtTypeId, RegionImages, RegionKind, RegionProfile, SaveArea,
+    TenantId, Traffic,
 };
 use snic_planner::PlanCatalogue;
 
@@ -71,15 +71,14 @@ pub(crate) fn catalogue() -> PlanCatalogue {
     for id in ["aes", "lb"] {
         catalogue.insert_bitstream(Bitstream {
             id: BitstreamId::new(id).expect("a label"),
-            digest: Digest::of(id.as_bytes()),
-            size: ByteSize::from_bytes(8_192),
+            images: RegionImages::for_all(Digest::of(id.as_bytes()), ByteSize::from_bytes(8_192)),
             nts: vec![nt_id(id)],
             region_kind: RegionKind::KnownNt,
             card_model: CardModel::new("tiny").expect("a label"),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         });
     }
     catalogue

@@ -31,7 +31,7 @@ fn note_pending_erases(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName
     let uid = entry.uid();
     let holds = |digest: &Digest| {
         let mut all = core.registry.bitstreams();
-        let bitstream = all.find(|bitstream| bitstream.digest == *digest);
+        let bitstream = all.find(|bitstream| bitstream.images.with_digest(*digest).is_some());
         bitstream.is_some_and(|b| b.nts.iter().any(|nt| nts.contains(&nt)))
     };
     let regions = core.cards.known(id).regions();

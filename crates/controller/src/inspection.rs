@@ -68,7 +68,7 @@ pub(crate) fn inspect(
         && let Some(Recovered { core, .. }) = rest(settings, readable, now, &mut found.faults)
     {
         found.broken = check::check(&core).err();
-        found.digests = core.registry.bitstreams().map(|bitstream| bitstream.digest).collect();
+        found.digests = core.registry.digests().collect();
     }
     found
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
-use snic_domain::{Bitstream, CardId, DagName, NtType};
+use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, NtType};
 use snic_fleet::placement::{CardSpec, HostSpec};
 use snic_fleet::protocol::{CardFaults, Epoch};
 use snic_fleet::{RackId, ZoneId};
@@ -19,7 +19,6 @@ use snic_telemetry::metrics::{FleetReading, set_fleet};
 use tokio::sync::watch;
 
 use crate::secrets;
-use crate::serving::check_image;
 use crate::settings::Settings;
 
 /// The file in the data folder with the highest epoch that was seen.
@@ -241,9 +240,13 @@ impl LinkedHost for DaemonHost {
         let (declared, catalogue) = (bitstream.clone(), Arc::clone(&self.catalogue));
         let checked = move || Ok((checked(&catalogue, &declared, &nts, &image), image));
         let (result, image) = blocking(checked).await?;
-        result.map_err(HostFailure::Refused)?;
-        let registered = self.plane.provide_bitstream(bitstream, number, image).await;
+        let digest = result.map_err(HostFailure::Refused)?;
+        let registered = self.plane.provide_bitstream(bitstream, number, (digest, image)).await;
         registered.map(drop).map_err(failure)
+    }
+
+    async fn bitstream(&self, id: BitstreamId) -> Result<Option<Bitstream>, HostFailure> {
+        self.plane.bitstream_of(id).await.map_err(failure)
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {
@@ -261,18 +264,23 @@ impl LinkedHost for DaemonHost {
     }
 }
 
-/// Whether an image is what its bitstream says. Its signature was checked by the fleet.
+/// The digest of an image, if it is one of its bitstream's and what that says. Its signature was checked by the fleet.
 fn checked(
     catalogue: &Catalogue,
     declared: &Bitstream,
     nts: &[NtType],
     image: &[u8],
-) -> Result<(), String> {
-    let has = check_image(catalogue, image, declared, nts)
-        .map_err(|problem| format!("{}: {}", problem.field, problem.what))?;
+) -> Result<Digest, String> {
+    let digest = Digest::of(image);
+    let of =
+        declared.images.with_digest(digest).ok_or("digest: the bitstream has no such image")?;
+    let declared = &declared.with_only(of);
+    let has = catalogue
+        .check_image(image, declared, nts)
+        .map_err(|error| format!("{}: {error}", error.field()))?;
     // The fleet plans with what it was told.
-    match has == declared.build.regions {
-        true => Ok(()),
+    match has == declared.images.first().regions {
+        true => Ok(digest),
         false => Err(format!("regions: it has the frames of {has:?} alone; upload it with these")),
     }
 }

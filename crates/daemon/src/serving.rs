@@ -9,10 +9,8 @@ use anyhow::{Context as _, Result, anyhow};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use snic_api::v1;
-use snic_bitstream::catalogue::{Catalogue, with_profiles};
-use snic_bitstream::check_upload;
+use snic_bitstream::catalogue::with_profiles;
 use snic_bitstream::signature::{PublicKey, Trust};
-use snic_domain::{Bitstream, NtType, RegionId};
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
@@ -318,26 +316,9 @@ fn upload_check(settings: &Settings) -> Result<UploadCheck> {
         let signed_by = trust.signer(upload.declared, upload.signature).map_err(|error| {
             UploadProblem { field: "signature".into(), what: error.to_string() }
         })?;
-        let regions = check_image(&catalogue, upload.bytes, upload.declared, upload.nts)?;
+        let regions = catalogue
+            .check_image(upload.bytes, upload.declared, upload.nts)
+            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })?;
         Ok(UploadFindings { signed_by, regions })
     }))
-}
-
-/// Checks an image against its declaration, the card's profile and its floor plan; says which regions it can be
-/// loaded into, where that is not every one of its kind.
-pub fn check_image(
-    catalogue: &Catalogue,
-    image: &[u8],
-    declared: &Bitstream,
-    nts: &[NtType],
-) -> Result<Vec<RegionId>, UploadProblem> {
-    let nt = |id: &snic_domain::NtTypeId| nts.iter().find(|nt| nt.id == *id);
-    let checked = check_upload(image, declared, &catalogue.cards, nt)
-        .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })?;
-    // Every card with a profile has a floor plan.
-    let Some(plan) = catalogue.floor_plan(&declared.card_model) else {
-        return Ok(declared.build.regions.clone());
-    };
-    plan.regions_for(&checked.file, declared)
-        .map_err(|error| UploadProblem { field: error.field().into(), what: error.to_string() })
 }

@@ -64,6 +64,7 @@ impl Daemon {
         }
         let known = KnownCards::read(settings)?;
         controller.declare_models(known.models.iter().cloned());
+        controller.declare_region_groups(known.catalogue.region_groups());
         let mut simulated = BTreeMap::new();
         let links = CardLinks::default();
         let slots = settings

@@ -565,15 +565,17 @@ mod tests {
         let tenant = |id: &str| TenantId::new(id).expect("a label");
         let bitstream = |id: &str, signed: bool| Bitstream {
             id: crate::BitstreamId::new(id).expect("an id"),
-            digest: crate::Digest::of(id.as_bytes()),
-            size: crate::ByteSize::from_mib(1),
+            images: crate::RegionImages::for_all(
+                crate::Digest::of(id.as_bytes()),
+                crate::ByteSize::from_mib(1),
+            ),
             nts: Vec::new(),
             region_kind: crate::RegionKind::KnownNt,
             card_model: crate::CardModel::new("sim").expect("an id"),
             shareable: true,
             signed_by: signed.then(|| "builds".into()),
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         };
         let mut dag = spec(&["nat"], &[]);
         let trusts =

@@ -16,6 +16,7 @@ mod digest;
 mod explanation;
 mod function;
 mod ids;
+mod image;
 pub mod limits;
 mod mapping;
 mod notes;
@@ -43,6 +44,7 @@ pub use ids::{
     BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId, NodeId,
     NtCode, NtNumber, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,
 };
+pub use image::{ImageConflict, RegionImage, RegionImages, UnfitImage, numbers as region_numbers};
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};
 pub use nt::{Bitstream, BuildClaims, NtType, RegionKind, Traffic};

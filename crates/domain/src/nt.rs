@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest, Labels,
-    Notes, NtTypeId, RegionId, ReportedChain, TenantId,
+    Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest,
+    ImageConflict, Labels, Notes, NtTypeId, RegionId, RegionImage, RegionImages, ReportedChain,
+    TenantId,
 };
 
 /// What of a packet an NT reads.
@@ -62,15 +63,15 @@ pub enum RegionKind {
     UserNt,
 }
 
-/// A bitstream: what one region can hold, built ahead of time. Immutable once uploaded.
+/// A bitstream: a chain that regions of one card model can hold, built ahead of time, with an image for each
+/// region or group of regions that it was built for. Its chain is immutable; images are added and removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "StoredBitstream", into = "StoredBitstream")]
 pub struct Bitstream {
     /// Its id, which names its owner.
     pub id: BitstreamId,
-    /// The digest of its bytes, which also names them in the store and on the card.
-    pub digest: Digest,
-    /// How many bytes.
-    pub size: ByteSize,
+    /// Its images.
+    pub images: RegionImages,
     /// The NTs, in the order packets pass; 1 to 8.
     pub nts: Vec<NtTypeId>,
     /// Which regions it is for.
@@ -80,26 +81,23 @@ pub struct Bitstream {
     /// Whether chains of tenants other than the owner may share it when it is loaded.
     /// Always true for the provider's.
     pub shareable: bool,
-    /// The name of the trusted key that signed it; `None` where it is not signed.
-    #[serde(default)]
+    /// The name of the trusted key that signed all of its images; `None` where they are not signed.
     pub signed_by: Option<Box<str>>,
     /// What its owner notes about it.
-    #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
-    /// What the build flow says of it.
-    #[serde(default, skip_serializing_if = "BuildClaims::is_empty")]
-    pub build: BuildClaims,
+    /// Which build of the chain all of its images are, as the ROM in a region reports it. `None`: that of its NTs,
+    /// see [`ChainIdentity::of_nts`].
+    pub identity: Option<ChainIdentity>,
 }
 
-/// What a build flow says of a bitstream that cannot be read from its bytes.
+/// What a build flow says of an image that cannot be read from its bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildClaims {
     /// Which build of the chain it is, as the ROM in its region reports it. `None`: that of its NTs, see
     /// [`ChainIdentity::of_nts`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<ChainIdentity>,
-    /// The regions whose frames it has, in ascending order. Empty: it is built for the first region of a
-    /// group, and the configuration controller relocates it to any region of its kind.
+    /// [`RegionImage::regions`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<RegionId>,
 }
@@ -111,15 +109,86 @@ impl BuildClaims {
     }
 }
 
+/// The form in stores and in messages between servers: the first image stands beside the chain, as when there was
+/// no other.
+#[derive(Serialize, Deserialize)]
+struct StoredBitstream {
+    id: BitstreamId,
+    digest: Digest,
+    size: ByteSize,
+    nts: Vec<NtTypeId>,
+    region_kind: RegionKind,
+    card_model: CardModel,
+    shareable: bool,
+    #[serde(default)]
+    signed_by: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    notes: Notes,
+    #[serde(default, skip_serializing_if = "BuildClaims::is_empty")]
+    build: BuildClaims,
+    /// Images after the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    more_images: Vec<RegionImage>,
+}
+
+impl From<Bitstream> for StoredBitstream {
+    fn from(of: Bitstream) -> Self {
+        let mut images = of.images.into_iter();
+        let RegionImage { digest, size, regions } = images.next().expect("it has an image");
+        Self {
+            id: of.id,
+            digest,
+            size,
+            nts: of.nts,
+            region_kind: of.region_kind,
+            card_model: of.card_model,
+            shareable: of.shareable,
+            signed_by: of.signed_by,
+            notes: of.notes,
+            build: BuildClaims { identity: of.identity, regions },
+            more_images: images.collect(),
+        }
+    }
+}
+
+impl TryFrom<StoredBitstream> for Bitstream {
+    type Error = ImageConflict;
+
+    fn try_from(stored: StoredBitstream) -> Result<Self, ImageConflict> {
+        let BuildClaims { identity, regions } = stored.build;
+        let first = RegionImage { digest: stored.digest, size: stored.size, regions };
+        let mut images = RegionImages::from(first);
+        for image in stored.more_images {
+            images.add(image)?;
+        }
+        Ok(Self {
+            id: stored.id,
+            images,
+            nts: stored.nts,
+            region_kind: stored.region_kind,
+            card_model: stored.card_model,
+            shareable: stored.shareable,
+            signed_by: stored.signed_by,
+            notes: stored.notes,
+            identity,
+        })
+    }
+}
+
 impl Bitstream {
-    /// Whether it has the frames of a region of its kind.
+    /// Whether it has an image for a region of its kind.
     pub fn fits_region(&self, region: RegionId) -> bool {
-        self.build.regions.is_empty() || self.build.regions.contains(&region)
+        self.images.of(region).is_some()
+    }
+
+    /// The digest of its image for a region.
+    pub fn digest_for(&self, region: RegionId) -> Option<Digest> {
+        self.images.of(region).map(|image| image.digest)
     }
 
     /// What a region has to report once this is loaded.
     pub fn reported_chain(&self) -> ReportedChain {
-        let identity = self.build.identity.unwrap_or_else(|| ChainIdentity::of_nts(&self.nts));
+        let identity = self.identity.unwrap_or_else(|| ChainIdentity::of_nts(&self.nts));
         ReportedChain::of(&self.nts, identity)
     }
 

@@ -369,7 +369,9 @@ impl HostAgent {
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{Bandwidth, ByteSize, CardModel, DagId, Form, Mapping, RegionKind, TenantId};
+    use snic_domain::{
+        Bandwidth, ByteSize, CardModel, DagId, Form, Mapping, RegionImages, RegionKind, TenantId,
+    };
     use snic_planner::Reservation;
 
     use super::*;
@@ -415,15 +417,14 @@ mod tests {
     fn image(number: u64) -> Numbered<Bitstream> {
         let of = Bitstream {
             id: BitstreamId::new("nat-sim").expect("a test id"),
-            digest: Digest::of(b"image"),
-            size: ByteSize::from_mib(1),
+            images: RegionImages::for_all(Digest::of(b"image"), ByteSize::from_mib(1)),
             nts: Vec::new(),
             region_kind: RegionKind::KnownNt,
             card_model: CardModel::new("sim-16").expect("a test id"),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         };
         Numbered { number, of }
     }

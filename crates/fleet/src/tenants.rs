@@ -13,7 +13,9 @@ use crate::records::{FleetTenantRecord, ProjectRecord, Versioned};
 impl FleetUsage {
     /// Of a bitstream.
     pub(crate) fn of_bitstream(bitstream: &Bitstream) -> Self {
-        Self { bitstreams: 1, bitstream_bytes: bitstream.size, ..Self::default() }
+        let images = &bitstream.images;
+        // At most as many as a card has regions.
+        Self { bitstreams: images.len() as u32, bitstream_bytes: images.size(), ..Self::default() }
     }
 
     /// Of an NT type.

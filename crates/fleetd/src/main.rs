@@ -6,9 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use snic_audit::{AuditLog, AuditSettings};
-use snic_bitstream::catalogue::builtin;
-use snic_bitstream::check_upload;
-use snic_domain::NtTypeId;
+use snic_bitstream::catalogue::with_profiles;
 use snic_fleetd::settings::Settings;
 use snic_fleetd::{FleetServerSettings, METHODS, bind};
 use snic_front::TlsReloader;
@@ -84,7 +82,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         peers,
         images: Blobs::new(images),
         unnamed_images_kept: UNNAMED_IMAGES_KEPT,
-        upload_check: upload_check()?,
+        upload_check: upload_check(settings)?,
     })
 }
 
@@ -117,13 +115,13 @@ async fn reload_on_signal(
     Ok(())
 }
 
-/// Checks an upload against the built-in profiles of cards.
-fn upload_check() -> Result<UploadCheck> {
-    let cards = builtin().context("the built-in catalogue")?.cards;
+/// Checks an upload against the profiles of cards and their floor plans.
+fn upload_check(settings: &Settings) -> Result<UploadCheck> {
+    let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
-        let nt = |id: &NtTypeId| upload.nts.iter().find(|nt| nt.id == *id);
-        check_upload(upload.bytes, upload.declared, &cards, nt)
-            .map(|_| UploadFindings::default())
+        catalogue
+            .check_image(upload.bytes, upload.declared, upload.nts)
+            .map(|regions| UploadFindings { signed_by: None, regions })
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     }))
 }

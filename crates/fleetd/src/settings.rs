@@ -30,6 +30,10 @@ pub struct Settings {
     pub etcd: Etcd,
     /// Folder of the bitstreams' images, which all replicas share.
     pub images: PathBuf,
+    /// Folder of card profiles (`*.toml`) beside those of the catalogue, with the floor plans that uploads are checked
+    /// against. The same files as on the hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiles_dir: Option<PathBuf>,
     /// Folder of the audit log; none is kept without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_dir: Option<PathBuf>,

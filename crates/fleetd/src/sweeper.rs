@@ -82,10 +82,11 @@ async fn named(runner: &RunnerHandle) -> Result<BTreeSet<Digest>, Denied> {
         let FleetReply::Items { items, next, .. } = runner.ask(ask).await? else {
             return Err(Denied::Invalid("the leader did not answer with a list".into()));
         };
-        named.extend(items.into_iter().filter_map(|item| match item {
-            FleetItem::Bitstream(of, _) => Some(of.digest),
-            _ => None,
-        }));
+        for item in items {
+            if let FleetItem::Bitstream(of, _) = item {
+                named.extend(of.images.iter().map(|image| image.digest));
+            }
+        }
         match next {
             None => return Ok(named),
             next => after = next,

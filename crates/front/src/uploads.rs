@@ -119,7 +119,7 @@ pub async fn header(
 }
 
 fn size_mismatch(declared: &Bitstream, what: &str) -> ApiError {
-    let text = format!("{} bytes declared, but {what}", declared.size.get());
+    let text = format!("{} bytes declared, but {what}", declared.images.size().get());
     ApiError::in_field(ErrorReason::SizeMismatch, "header.size_bytes", text)
 }
 
@@ -131,7 +131,7 @@ pub async fn collect(
     stream: &mut Streaming<v1::UploadBitstreamRequest>,
     declared: &Bitstream,
 ) -> Result<Vec<u8>, Status> {
-    let size = usize::try_from(declared.size.get()).unwrap_or(usize::MAX);
+    let size = usize::try_from(declared.images.first().size.get()).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(size).map_err(|_| {
         let text = format!("no memory for an upload of {size} bytes; try again later");
@@ -188,16 +188,17 @@ impl UploadFindings {
     pub fn complete(self, declared: &mut Bitstream) {
         declared.signed_by = self.signed_by;
         if !self.regions.is_empty() {
-            declared.build.regions = self.regions;
+            declared.images.first_mut().regions = self.regions;
         }
     }
 }
 
 fn check_digest(bytes: &[u8], declared: &Bitstream) -> Result<(), ApiError> {
     let actual = Digest::of(bytes);
-    if actual == declared.digest {
+    let declared = declared.images.first().digest;
+    if actual == declared {
         return Ok(());
     }
-    let text = format!("declared digest is {}, actual digest is {actual}", declared.digest);
+    let text = format!("declared digest is {declared}, actual digest is {actual}");
     Err(ApiError::in_field(ErrorReason::DigestMismatch, "header.digest", text))
 }

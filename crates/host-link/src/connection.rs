@@ -6,7 +6,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
-use snic_domain::{Bitstream, Digest};
+use snic_domain::{Digest, RegionImage};
 use snic_fleet::protocol::{HostOrder, HostReport};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -165,9 +165,9 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
 ///
 /// # Errors
 /// In words: the replica has no such image, sends another one, or falls silent.
-pub(crate) async fn fetch(channel: Channel, bitstream: &Bitstream) -> Result<Vec<u8>, String> {
-    let size = usize::try_from(bitstream.size.get()).unwrap_or(usize::MAX);
-    let digest = bitstream.digest;
+pub(crate) async fn fetch(channel: Channel, of: &RegionImage) -> Result<Vec<u8>, String> {
+    let size = usize::try_from(of.size.get()).unwrap_or(usize::MAX);
+    let digest = of.digest;
     let mut client = HostLinkServiceClient::new(channel);
     let request = FetchImageRequest { digest: digest.to_string() };
     let silent = |_| "the replica that sends the image is silent".to_owned();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
-use snic_domain::{Bitstream, CardId, DagName};
+use snic_domain::{Bitstream, BitstreamId, CardId, DagName};
 use snic_fleet::protocol::{CardFaults, Epoch};
 
 use crate::connection::LinkTls;
@@ -67,7 +67,14 @@ pub trait LinkedHost: Send + Sync + 'static {
     /// The controller refuses it or does not answer.
     async fn change(&self, change: FleetChange) -> Result<(), HostFailure>;
 
-    /// Checks an image as an upload is checked, keeps it and registers its bitstream under the fleet's number.
+    /// A bitstream, whoever registered it.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    async fn bitstream(&self, id: BitstreamId) -> Result<Option<Bitstream>, HostFailure>;
+
+    /// Checks the bytes of one of a bitstream's images as an upload is checked, keeps them and registers the bitstream
+    /// under the fleet's number. The host has the bytes of all its other images.
     ///
     /// # Errors
     /// The image is not what the bitstream says, or as for [`LinkedHost::change`].

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_controller::{FleetChange, Provision, ProvisionName};
-use snic_domain::{Bitstream, NtType, Tenant};
+use snic_domain::{Bitstream, NtType, RegionImage, Tenant};
 use snic_fleet::AgentEvent;
 use snic_fleet::protocol::{Numbered, Provisions};
 use tokio::sync::{mpsc, watch};
@@ -20,6 +20,9 @@ use crate::host::{HostFailure, LinkedHost};
 
 /// Pause before what failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The number of a bitstream of which not all images are there yet: the fleet gives it to none.
+const NUMBER_OF_PART: u64 = 0;
 
 /// What is to be there, or no more.
 #[derive(Debug)]
@@ -167,7 +170,8 @@ impl ProvisionWorker {
         Ok(())
     }
 
-    /// Another bitstream of this name goes first.
+    /// Fetches what the host does not have of a bitstream's images, one after the other. Another bitstream of this
+    /// name goes first; one with fewer images gets the others.
     async fn provide_image(
         &self,
         name: &ProvisionName,
@@ -175,15 +179,44 @@ impl ProvisionWorker {
         number: u64,
     ) -> Result<(), HostFailure> {
         let held = self.host.provisions().await?;
-        match held.into_iter().find(|(other, _)| other == name) {
-            Some((_, held)) if held == number => return Ok(()),
-            Some((_, held)) => self.retire(name, held).await?,
-            None => {}
+        let held = held.into_iter().find(|(other, _)| other == name).map(|(_, held)| held);
+        if held == Some(number) {
+            return Ok(());
         }
-        let channel = self.channel.borrow().clone();
-        let none = || HostFailure::Unavailable("there is no link to fetch its image by".to_owned());
-        let image = fetch(channel.ok_or_else(none)?, &bitstream).await;
-        let image = image.map_err(HostFailure::Unavailable)?;
-        self.host.register(bitstream, number, image).await
+        let present = self.host.bitstream(bitstream.id.clone()).await?;
+        if present.as_ref() == Some(&bitstream) {
+            let what = Box::new(Provision::Bitstream(bitstream));
+            return self.host.change(FleetChange::Provide { what, number }).await;
+        }
+        let mut there = match (held, present) {
+            (Some(_), Some(present)) if present.is_extended_by(&bitstream) => Some(present),
+            (Some(held), _) => {
+                self.retire(name, held).await?;
+                None
+            }
+            (None, _) => None,
+        };
+        let has = |image: &&RegionImage| {
+            there.as_ref().is_none_or(|there| there.images.with_digest(image.digest).is_none())
+        };
+        let missing: Vec<RegionImage> = bitstream.images.iter().filter(has).cloned().collect();
+        for image in &missing {
+            let alone = bitstream.with_only(image);
+            let next = match &there {
+                None => alone,
+                Some(there) => there
+                    .with_images_of(&alone)
+                    .map_err(|error| HostFailure::Refused(error.to_string()))?,
+            };
+            let number = if next == bitstream { number } else { NUMBER_OF_PART };
+            let channel = self.channel.borrow().clone();
+            let none =
+                || HostFailure::Unavailable("there is no link to fetch its image by".to_owned());
+            let bytes = fetch(channel.ok_or_else(none)?, image).await;
+            let bytes = bytes.map_err(HostFailure::Unavailable)?;
+            self.host.register(next.clone(), number, bytes).await?;
+            there = Some(next);
+        }
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
-    DagId, DagName, DagSpec, Digest, Mapping, NtType, NtTypeId, RegionId, RegionKind,
+    DagId, DagName, DagSpec, Digest, Mapping, NtType, NtTypeId, RegionId, RegionImages, RegionKind,
     RegionProfile, SaveArea, TenantId, Traffic,
 };
 use snic_planner::{
@@ -90,10 +90,9 @@ fn catalogue() -> PlanCatalogue {
             let id = format!("b{first}-{count}");
             catalogue.insert_bitstream(Bitstream {
                 notes: Default::default(),
-                build: Default::default(),
+                identity: None,
                 id: BitstreamId::new(&id).expect("an id of the benchmark"),
-                digest: Digest::of(id.as_bytes()),
-                size: ByteSize::from_mib(3),
+                images: RegionImages::for_all(Digest::of(id.as_bytes()), ByteSize::from_mib(3)),
                 nts: (0..count).map(|i| nt_id(NTS[(first + i) % NTS.len()])).collect(),
                 region_kind: RegionKind::KnownNt,
                 card_model: model(),

@@ -14,8 +14,8 @@ use std::fmt::Write;
 
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
-    DagId, DagName, DagSpec, Digest, NtType, NtTypeId, RegionKind, RegionProfile, SaveArea,
-    TenantId, Traffic,
+    DagId, DagName, DagSpec, Digest, NtType, NtTypeId, RegionImages, RegionKind, RegionProfile,
+    SaveArea, TenantId, Traffic,
 };
 use snic_fairness::Weight;
 use snic_fairness::fluid::{Cost, Demand, NetworkBuilder, Solver, Spare};
@@ -101,15 +101,17 @@ fn catalogue() -> Result<PlanCatalogue, Box<dyn Error>> {
     }
     catalogue.insert_bitstream(Bitstream {
         id: BitstreamId::new("nat-firewall")?,
-        digest: Digest::of(b"the bytes of the bitstream"),
-        size: ByteSize::from_mib(1),
+        images: RegionImages::for_all(
+            Digest::of(b"the bytes of the bitstream"),
+            ByteSize::from_mib(1),
+        ),
         nts: vec![NtTypeId::new("nat")?, NtTypeId::new("firewall")?],
         region_kind: RegionKind::KnownNt,
         card_model: CardModel::new("example")?,
         shareable: true,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     });
     Ok(catalogue)
 }

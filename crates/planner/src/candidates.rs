@@ -1,8 +1,7 @@
 //! Loads that could serve a part of a chain: prebuilt bitstreams, and the regions that they fit.
 //!
-//! Regions of one kind and size are interchangeable, so only the first of them is tried. A victim whose
-//! content could itself serve the DAG is in a class of its own, and so is a region that some bitstream
-//! names as the one that it was built for.
+//! Regions of one kind and size for which the same bitstreams have images are interchangeable, so only the first of
+//! them is tried. A victim whose content could itself serve the DAG is in a class of its own.
 
 use std::cmp::Reverse;
 
@@ -24,8 +23,8 @@ pub(crate) struct Class {
     pub(crate) victim: bool,
     /// Whether their content could serve the DAG.
     useful: bool,
-    /// Whether a bitstream names it; such a class has one region.
-    named: bool,
+    /// Their group by the images that there are.
+    group: u8,
     /// A bit set.
     pub(crate) regions: u32,
 }
@@ -37,23 +36,24 @@ impl Class {
         self.useful
     }
 
+    /// Whether a chain could be loaded if it had an image for these regions, and it has none.
+    pub(crate) fn lacks_image_of(&self, chain: &PhysicalChain) -> bool {
+        chain.regions & self.regions == 0 && fits(self.kind, self.area, chain)
+    }
+
     pub(crate) fn takes(&self, chain: &PhysicalChain) -> bool {
-        let (kind, area, bitstream_max) = (self.kind, self.area, self.bitstream_max);
-        chain.regions & self.regions == self.regions
-            && fits_profile(&RegionProfile { kind, area, bitstream_max }, chain)
+        chain.has_images_for(self.regions, self.bitstream_max) && fits(self.kind, self.area, chain)
     }
 }
 
 /// Whether a chain can be loaded into a region: it is of the right kind, large enough, and one that the
-/// bitstream was built for.
+/// bitstream has an image for.
 pub(crate) fn fits_region(id: RegionId, region: &RegionProfile, chain: &PhysicalChain) -> bool {
-    chain.regions >> id.0 & 1 == 1 && fits_profile(region, chain)
+    chain.has_images_for(1 << id.0, region.bitstream_max) && fits(region.kind, region.area, chain)
 }
 
-fn fits_profile(region: &RegionProfile, chain: &PhysicalChain) -> bool {
-    region.kind == chain.bitstream.region_kind
-        && chain.bitstream.size <= region.bitstream_max
-        && chain.area.is_some_and(|area| region.area.fits(area))
+fn fits(kind: RegionKind, area: Area, chain: &PhysicalChain) -> bool {
+    kind == chain.bitstream.region_kind && chain.area.is_some_and(|needed| area.fits(needed))
 }
 
 /// The regions in a bit set, in ascending order.
@@ -68,18 +68,18 @@ pub(crate) fn regions_in(mut regions: u32) -> impl Iterator<Item = usize> {
 /// The classes of the regions that can be loaded, a bit set: free ones before victims, useful victims last.
 pub(crate) fn classes(job: &Job<'_>, loadable: u32) -> SmallVec<[Class; 4]> {
     let mut classes: SmallVec<[Class; 4]> = SmallVec::new();
-    let named_regions = job.catalogue.named_regions(&job.ledger.profile().model);
+    let groups = job.catalogue.region_groups(&job.ledger.profile().model);
     for region in regions_in(loadable) {
         let id = RegionId(region as u8);
         let Some(of) = job.ledger.profile().region(id) else { continue };
         let content = job.ledger.chain(id);
         let useful = content.is_some_and(|chain| chain.mask & job.mask != 0);
-        let named = named_regions >> region & 1 == 1;
+        let group = groups.map_or(0, |groups| groups.of(id));
         let alike = classes.iter_mut().find(|class| {
             (class.kind, class.area, class.bitstream_max) == (of.kind, of.area, of.bitstream_max)
                 && class.victim == content.is_some()
-                && !(class.useful || class.named)
-                && !(useful || named)
+                && class.group == group
+                && !(class.useful || useful)
         });
         match alike {
             Some(class) => class.regions |= 1 << region,
@@ -89,7 +89,7 @@ pub(crate) fn classes(job: &Job<'_>, loadable: u32) -> SmallVec<[Class; 4]> {
                 bitstream_max: of.bitstream_max,
                 victim: content.is_some(),
                 useful,
-                named,
+                group,
                 regions: 1 << region,
             }),
         }

@@ -9,15 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
+use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagSpec, Digest, NtType,
-    NtTypeId, RegionId, TenantId,
+    NtTypeId, TenantId,
 };
 use snic_processors::NicModel;
 
 use crate::changes::ChangeCounter;
 use crate::memory::allocated_memory;
+use crate::region_groups::RegionGroups;
 
 /// An NT type as 64 bits of the SHA-256 digest of its id: the same in every catalogue, so a ledger and
 /// a catalogue need not agree on a numbering. To collide with another tenant's NT, a tenant would have to
@@ -59,8 +60,10 @@ pub(crate) struct PhysicalChain {
     pub(crate) area: Option<Area>,
     /// The bits of its keys.
     pub(crate) mask: u64,
-    /// The regions of its kind that it can be loaded into, a bit set.
+    /// The regions of its kind that it has images for, a bit set.
     pub(crate) regions: u32,
+    /// The regions of each image, a bit set, and its size.
+    images: SmallVec<[(u32, ByteSize); 1]>,
     /// The tenant that owns it; `None` is the provider. In the bitstream it is a part of the id.
     owner: Option<TenantId>,
 }
@@ -83,8 +86,17 @@ impl PhysicalChain {
             area = None;
         }
         let mask = slots.iter().fold(0, |mask, slot| mask | slot.key.bit());
-        let (owner, regions) = (bitstream.id.owner(), regions_of(&bitstream));
-        Self { bitstream, slots, area, mask, regions, owner }
+        let images = bitstream.images.iter().map(|image| (image.region_set(), image.size));
+        let (images, regions) = (images.collect(), bitstream.images.region_set());
+        let owner = bitstream.id.owner();
+        Self { bitstream, slots, area, mask, regions, images, owner }
+    }
+
+    /// Whether it has an image for each of these regions, a bit set that is not empty, and none of these images is
+    /// larger than `size_max`.
+    pub(crate) fn has_images_for(&self, regions: u32, size_max: ByteSize) -> bool {
+        self.regions & regions == regions
+            && self.images.iter().all(|(of, size)| of & regions == 0 || *size <= size_max)
     }
 
     /// [`Bitstream::is_loadable_by`].
@@ -118,13 +130,6 @@ impl PhysicalChain {
     }
 }
 
-/// The regions of its kind that a bitstream can be loaded into, a bit set.
-fn regions_of(bitstream: &Bitstream) -> u32 {
-    let fits = |region: &RegionId| bitstream.fits_region(*region);
-    let regions = (0..REGIONS_MAX as u8).map(RegionId).filter(fits);
-    regions.fold(0, |set, region| set | 1 << region.0)
-}
-
 /// An NT type with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownNt {
@@ -143,8 +148,8 @@ pub struct PlanCatalogue {
     withheld: BTreeMap<BitstreamId, Option<Bitstream>>,
     /// Card models with processors, and the programs that were measured on them.
     models: BTreeMap<CardModel, Arc<NicModel>>,
-    /// By card: the regions that some bitstream names as its own, a bit set; none without any.
-    named: BTreeMap<CardModel, u32>,
+    /// By card: which of its regions have the same images; none where every image is for all regions.
+    groups: BTreeMap<CardModel, RegionGroups>,
     changes: ChangeCounter,
 }
 
@@ -212,28 +217,16 @@ impl PlanCatalogue {
                 list.insert(at, Arc::clone(&chain));
             }
         }
-        if !chain.bitstream.build.regions.is_empty() {
-            *self.named.entry(chain.bitstream.card_model.clone()).or_default() |= chain.regions;
+        if chain.regions != u32::MAX {
+            self.groups.entry(chain.bitstream.card_model.clone()).or_default().add(chain.regions);
         }
         self.bitstreams.insert(chain.bitstream.id.clone(), chain);
         before
     }
 
-    /// The regions of a card that some bitstream names as its own, a bit set: those are not like others.
-    pub(crate) fn named_regions(&self, model: &CardModel) -> u32 {
-        self.named.get(model).copied().unwrap_or_default()
-    }
-
-    /// Of the bitstreams that are there.
-    fn name_regions_again(&mut self, model: &CardModel) {
-        let of_model = |chain: &&PhysicalChain| {
-            chain.bitstream.card_model == *model && !chain.bitstream.build.regions.is_empty()
-        };
-        let named = self.chains().filter(of_model).fold(0, |named, chain| named | chain.regions);
-        match named {
-            0 => self.named.remove(model),
-            named => self.named.insert(model.clone(), named),
-        };
+    /// Which regions of a card have the same images; `None`: every bitstream has one for all of them.
+    pub(crate) fn region_groups(&self, model: &CardModel) -> Option<&RegionGroups> {
+        self.groups.get(model)
     }
 
     /// Removes a bitstream. Regions that hold it are not changed.
@@ -251,8 +244,9 @@ impl PlanCatalogue {
                 }
             }
         }
-        if !chain.bitstream.build.regions.is_empty() {
-            self.name_regions_again(&chain.bitstream.card_model);
+        let model = &chain.bitstream.card_model;
+        if chain.regions != u32::MAX && self.groups.get_mut(model)?.remove(chain.regions) {
+            self.groups.remove(model);
         }
         Some(chain.bitstream.clone())
     }

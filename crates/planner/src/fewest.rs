@@ -110,8 +110,8 @@ pub(crate) fn further_regions(
         }
     }
     // A further region does not help an image that was built for another one.
-    let named = view.job.catalogue.named_regions(&view.job.ledger.profile().model);
-    is_exact &= more < MORE_MAX && named == 0;
+    let groups = view.job.catalogue.region_groups(&view.job.ledger.profile().model);
+    is_exact &= more < MORE_MAX && groups.is_none();
     view.job.effort.found_a_reason(&finder.effort);
     Some(FurtherRegions { available, more, is_exact })
 }

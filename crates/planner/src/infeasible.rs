@@ -1,10 +1,10 @@
 //! Why a DAG has no feasible placement: every shortage, with numbers and without names of other tenants.
 
 use smallvec::SmallVec;
-use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage};
+use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage, region_numbers};
 
 use crate::candidates::{bitstreams, fits_region, regions_in};
-use crate::catalogue::NtKey;
+use crate::catalogue::{NtKey, PhysicalChain};
 use crate::effort::Effort;
 use crate::fewest::{FurtherRegions, further_regions};
 use crate::plan::{Job, NtTotal, Plan};
@@ -128,6 +128,7 @@ fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>
     }
     if shortages.is_empty() {
         shortages.extend(regions_shortage(view, &[], Vec::new));
+        shortages.extend(view.job.totals.iter().filter_map(|total| image_shortage(view, total)));
     }
     if shortages.is_empty() {
         shortages.push(search_shortage(view.job.effort));
@@ -296,16 +297,48 @@ fn nt_shortages(view: &View<'_>, nts: &[NtShort]) -> Vec<Shortage> {
         let regions = regions_shortage(view, nts, nodes);
         shortages.extend(regions);
     }
+    shortages.extend(nts.iter().filter_map(|short| image_shortage(view, &short.total)));
     shortages
+}
+
+/// An NT that has too little on loaded instances, where a region could be loaded with it if a bitstream had an image
+/// for that region: the first such bitstream, by id.
+fn image_shortage(view: &View<'_>, total: &NtTotal) -> Option<Shortage> {
+    if view.left_of_all(total.key) >= total.kbps {
+        return None;
+    }
+    let lacking = |chain: &PhysicalChain| {
+        let classes = view.classes.iter().filter(|class| class.lacks_image_of(chain));
+        classes.fold(0, |set, class| set | class.regions)
+    };
+    let keys = [total.key];
+    let mut all = bitstreams(view.job, &keys).map(|of| (of, lacking(of)));
+    let (of, lacking) = all.find(|(_, set)| *set != 0)?;
+    let numbers = |set: u32| {
+        let regions: Vec<_> = regions_in(set).map(|region| RegionId(region as u8)).collect();
+        region_numbers(&regions)
+    };
+    let detail = format!(
+        "no image of {} for a region that is free: images are there for regions {}; upload one for one of the regions \
+         {}",
+        of.bitstream.id,
+        region_numbers(&of.bitstream.images.regions()),
+        numbers(lacking)
+    );
+    let nodes = nodes_of(view.job, total);
+    Some(Shortage { resource: Resource::Bitstreams, required: 1, available: 0, nodes, detail })
+}
+
+/// The nodes that run an NT.
+fn nodes_of(job: &Job<'_>, total: &NtTotal) -> Vec<NodeId> {
+    let alike = job.dag().nodes().iter().zip(&job.keys).filter(|(_, k)| **k == total.key);
+    alike.map(|(n, _)| n.id.clone()).collect()
 }
 
 fn push_shortages_of_nt(job: &Job<'_>, short: &NtShort, shortages: &mut Vec<Shortage>) {
     let NtShort { total, left, is_held, loads } = *short;
     let nt = &job.dag().nodes()[total.first].nt;
-    let nodes = || -> Vec<NodeId> {
-        let alike = job.dag().nodes().iter().zip(&job.keys).filter(|(_, k)| **k == total.key);
-        alike.map(|(n, _)| n.id.clone()).collect()
-    };
+    let nodes = || nodes_of(job, &total);
     let none = |detail: String| Shortage {
         resource: Resource::Bitstreams,
         required: 1,

@@ -42,6 +42,7 @@ mod provision;
 mod recommend;
 mod refusal;
 mod region;
+mod region_groups;
 mod reservation;
 mod search;
 mod shares;

@@ -192,9 +192,9 @@ impl<'a> Provision<'a> {
 
     fn add_place(&mut self, region: RegionId, loses: Vec<(usize, u64)>, owner: Option<usize>) {
         let ledger = self.ledger;
-        let named = self.catalogue.named_regions(&ledger.profile().model);
-        let own = |r: RegionId| Some(r).filter(|r| named >> r.0 & 1 == 1);
-        let of = |r: RegionId| (ledger.profile().region(r), ledger.chain(r).is_some(), own(r));
+        let groups = self.catalogue.region_groups(&ledger.profile().model);
+        let group = |r: RegionId| groups.map(|groups| groups.of(r));
+        let of = |r: RegionId| (ledger.profile().region(r), ledger.chain(r).is_some(), group(r));
         let alike = self.places.iter_mut().find(|place| {
             loses.is_empty() && place.loses.is_empty() && of(place.regions[0]) == of(region)
         });

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{
-    Area, Bitstream, BitstreamId, ByteSize, Dag, DagName, Digest, NtTypeId, RegionId, RegionKind,
+    Area, Bitstream, BitstreamId, ByteSize, Dag, DagName, Digest, NtTypeId, RegionId, RegionImages,
+    RegionKind,
 };
 
 use crate::optimize::{Budget, Consolidation, Resident, optimize};
@@ -235,15 +236,14 @@ fn try_one(
     let mut with = catalogue.clone();
     with.insert_bitstream(Bitstream {
         id: BitstreamId::new(&format!("{owner}built-{:08x}", digest.words()[0])).ok()?,
-        digest,
-        size: region.bitstream_max,
+        images: RegionImages::for_all(digest, region.bitstream_max),
         nts: nts.clone(),
         region_kind,
         card_model: ledger.profile().model.clone(),
         shareable: true,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     });
     let then = outcome(&with);
     let recommendation = Recommendation {

@@ -25,8 +25,8 @@ use snic_controller::{
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, DagId, DagName,
-    DagSpec, Digest, NtTypeId, Quota, RegionKind, RegionProfile, ReportedChain, Tenant, TenantId,
-    Timestamp,
+    DagSpec, Digest, NtTypeId, Quota, RegionImages, RegionKind, RegionProfile, ReportedChain,
+    Tenant, TenantId, Timestamp,
 };
 use snic_repro::{Parameters, nt};
 use snic_tables::{CardSnapshot, DagCounters, RegionSnapshot, RegionStatus, TableImage};
@@ -184,10 +184,12 @@ impl Bench {
             let id = BitstreamId::new(&format!("b{region}")).expect("a label");
             self.ask(Command::CreateBitstream(Bitstream {
                 notes: Default::default(),
-                build: Default::default(),
-                digest: Digest::of(id.as_str().as_bytes()),
+                identity: None,
+                images: RegionImages::for_all(
+                    Digest::of(id.as_str().as_bytes()),
+                    ByteSize::from_mib(4),
+                ),
                 id,
-                size: ByteSize::from_mib(4),
                 nts: (0..SLOTS).map(|slot| nt_id(region, slot)).collect(),
                 region_kind: RegionKind::KnownNt,
                 card_model: profile().model,

@@ -15,8 +15,8 @@ use snic_controller::{
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Cycles, DagId, DagName,
-    DagSpec, DagState, Digest, NtType, NtTypeId, Quota, RegionKind, Tenant, TenantId, Timestamp,
-    Traffic,
+    DagSpec, DagState, Digest, NtType, NtTypeId, Quota, RegionImages, RegionKind, Tenant, TenantId,
+    Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_processors::NicModel;
@@ -162,15 +162,14 @@ impl Testbed {
         self.images.insert(digest, Arc::from(bytes));
         Ok(Bitstream {
             id: BitstreamId::new(&chain.join("-"))?,
-            digest,
-            size,
+            images: RegionImages::for_all(digest, size),
             nts: nts.iter().map(|nt| nt.id.clone()).collect(),
             region_kind: RegionKind::KnownNt,
             card_model: setup.card.model.clone(),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         })
     }
 

@@ -88,6 +88,7 @@ pub(crate) fn bitstream(view: &BitstreamView) -> v1::Bitstream {
     v1::Bitstream {
         area: Some(card::area_to_wire(view.area)),
         loaded_regions: view.regions.iter().map(region).collect(),
+        missing_regions: bitstream::regions_to_wire(&view.missing_regions),
         state: match view.rejection {
             None => v1::bitstream::State::Available.into(),
             Some(_) => v1::bitstream::State::Rejected.into(),

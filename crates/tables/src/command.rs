@@ -313,7 +313,7 @@ fn refusal(code: u32) -> String {
     match code {
         STATE_ERROR_RANGE => "the slot is outside of the save area, or too small".to_owned(),
         STATE_ERROR_REGION => "the region holds no chain that keeps state".to_owned(),
-        STATE_ERROR_FOREIGN => "the saved context belongs to another DAG or bitstream".to_owned(),
+        STATE_ERROR_FOREIGN => "the saved context belongs to another DAG or chain".to_owned(),
         STATE_ERROR_DAMAGED => "the saved context is damaged or missing".to_owned(),
         STATE_ERROR_BUSY => "the wrapper is busy".to_owned(),
         STATE_ERROR_ENDED => "the request was aborted".to_owned(),

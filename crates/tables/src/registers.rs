@@ -213,8 +213,9 @@ pub const DROPS: Address = 0x4010;
 /// the states of its slots, one behind the other. A wrapper copies a context to the save area and
 /// back; the host says whose and where, and rings. A saved context is a head of [`STATE_HEAD`] bytes
 /// and the context's own. The head says, in words, little endian: [`STATE_MAGIC`], the UID, the
-/// bytes that follow, their CRC-32C, and (words 4 to 11) the digest of the bitstream whose state it
-/// is; the rest is zero.
+/// bytes that follow, their CRC-32C, and (words 4 to 7) the identity in the ROM of the region that it was
+/// saved from; the rest is zero. So a context is restored into every image of one build of a chain, and
+/// into no other chain.
 pub const STATES: Address = 0x5000;
 /// Bytes of a page.
 pub const STATE_PAGE: Address = 0x40;
@@ -228,7 +229,7 @@ pub const STATE_END: u32 = 0;
 /// that UID may be in the region. The context stays.
 pub const STATE_SAVE: u32 = 1;
 /// Copies it back. Refused, before anything is changed, where what stands there is another UID's or
-/// another bitstream's, or is damaged, or has another CRC than [`STATE_CHECK`].
+/// another chain's, or is damaged, or has another CRC than [`STATE_CHECK`].
 pub const STATE_RESTORE: u32 = 2;
 /// Empties the context of [`STATE_UID`].
 pub const STATE_CLEAR: u32 = 3;
@@ -250,7 +251,7 @@ pub const STATE_ERROR: Address = 0x08;
 pub const STATE_ERROR_RANGE: u32 = 1;
 /// The region is not loaded, or what it holds keeps no state.
 pub const STATE_ERROR_REGION: u32 = 2;
-/// What stands there is the state of another DAG or of another bitstream.
+/// What stands there is the state of another DAG or of another build of a chain.
 pub const STATE_ERROR_FOREIGN: u32 = 3;
 /// What stands there is no saved context, or its CRC is not the right one.
 pub const STATE_ERROR_DAMAGED: u32 = 4;

@@ -56,12 +56,14 @@ async fn a_bitstream_needs_a_trusted_key_and_keeps_to_its_region() {
     let (mut reaching, mut elsewhere) = (bytes.clone(), bitstream.clone());
     let at = frame_address(&reaching);
     reaching[at..at + 4].copy_from_slice(&(5_u32 << 18).to_be_bytes());
-    elsewhere.digest = Digest::of(&reaching);
-    let refused = client.upload_signed(&elsewhere, reaching, sign(elsewhere.digest)).await;
+    let digest = Digest::of(&reaching);
+    elsewhere.images.first_mut().digest = digest;
+    let refused = client.upload_signed(&elsewhere, reaching, sign(digest)).await;
     let refused = refused.expect_err("row 5 is not its region's");
     assert!(refused.message().contains("column 0 in row 5"), "{refused:?}");
 
-    let taken = client.upload_signed(&bitstream, bytes, sign(bitstream.digest)).await;
+    let taken =
+        client.upload_signed(&bitstream, bytes, sign(bitstream.images.first().digest)).await;
     let taken = taken.expect("it is signed");
     assert_eq!(taken.signature_state(), SignatureState::Verified);
     let request = v1::ListBitstreamsRequest::default();

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardId, Dag, DagId, DagName, DagSpec, Digest, Edge, NtTypeId,
-    PacketSizes, TenantId,
+    PacketSizes, RegionImages, TenantId,
 };
 use snic_planner::{Effort, Ledger, Objective, PlanCatalogue, PlanRequest, plan, plan_within};
 
@@ -59,16 +59,18 @@ fn shipped() -> (PlanCatalogue, Ledger) {
     for chain in shipped.chains.iter().filter(|chain| chain.card_models.contains(&profile.model)) {
         let id = chain.bitstream_id(&profile.model).expect("short names");
         catalogue.insert_bitstream(Bitstream {
-            digest: Digest::of(id.as_str().as_bytes()),
+            images: RegionImages::for_all(
+                Digest::of(id.as_str().as_bytes()),
+                ByteSize::from_mib(2),
+            ),
             id,
-            size: ByteSize::from_mib(2),
             nts: chain.nts.clone(),
             region_kind: chain.region_kind,
             card_model: profile.model.clone(),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         });
     }
     (catalogue, Ledger::new(CardId::new("card0").expect("a label"), profile))

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use snic_domain::{
     Area, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Cycles, Dag, DagName, Digest,
-    FormPreference, NtType, NtTypeId, RegionId, RegionKind,
+    FormPreference, NtType, NtTypeId, RegionId, RegionImages, RegionKind,
 };
 use snic_planner::{
     Ledger, Plan, PlanCatalogue, PlanRequest, RegionCondition, TableRows, plan, plan_batch,
@@ -79,15 +79,14 @@ pub struct Scene {
 fn bitstream(id: &str, nts: &[NtTypeId], profile: &CardProfile) -> Bitstream {
     Bitstream {
         id: BitstreamId::new(id).expect("a label of the comparison"),
-        digest: Digest::of(id.as_bytes()),
-        size: ByteSize::from_mib(2),
+        images: RegionImages::for_all(Digest::of(id.as_bytes()), ByteSize::from_mib(2)),
         nts: nts.to_vec(),
         region_kind: RegionKind::KnownNt,
         card_model: profile.model.clone(),
         shareable: true,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     }
 }
 

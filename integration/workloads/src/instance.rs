@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
-    DagName, Digest, NtType, NtTypeId, RegionKind, RegionProfile, SaveArea, Traffic,
+    DagName, Digest, NtType, NtTypeId, RegionImages, RegionKind, RegionProfile, SaveArea, Traffic,
 };
 use snic_planner::{Ledger, PlanCatalogue};
 
@@ -157,15 +157,14 @@ fn bitstreams(rng: &mut ChaCha8Rng, nts: &[NtType], profile: &CardProfile) -> Ve
             let id = format!("{owner}b{index:02}");
             (!chosen.is_empty()).then(|| Bitstream {
                 id: BitstreamId::new(&id).expect("a label"),
-                digest: Digest::of(id.as_bytes()),
-                size: ByteSize::from_mib(3),
+                images: RegionImages::for_all(Digest::of(id.as_bytes()), ByteSize::from_mib(3)),
                 nts: chosen.iter().map(|nt| nt.id.clone()).collect(),
                 region_kind: region.kind,
                 card_model: profile.model.clone(),
                 shareable: owner.is_empty(),
                 signed_by: None,
                 notes: Default::default(),
-                build: Default::default(),
+                identity: None,
             })
         })
         .collect()

@@ -11,7 +11,7 @@ use snic_bitstream::TestBuild;
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_bitstream::manifest::BuiltManifest;
 use snic_domain::{
-    Bandwidth, Bitstream, ByteSize, CardProfile, DagName, DagSpec, Digest, RegionKind,
+    Bandwidth, Bitstream, ByteSize, CardProfile, DagName, DagSpec, Digest, RegionImages, RegionKind,
 };
 use snic_integration::{Home, TestClient};
 use snic_integration_xrt::control::{self, Ask, DeviceReport};
@@ -261,9 +261,9 @@ fn built(id: &str, declared: &str, holds: &str) -> (Bitstream, Vec<u8>) {
     let bytes = build.build(ByteSize::from_mib(4)).expect("it fits");
     let bitstream = Bitstream {
         id: id.parse().expect("a label"),
-        digest: Digest::of(&bytes),
-        size: ByteSize::from_mib(4),
-        build: manifest.claims(),
+        images: RegionImages::for_all(Digest::of(&bytes), ByteSize::from_mib(4)),
+
+        identity: Some(manifest.identity),
         nts,
         region_kind: RegionKind::KnownNt,
         card_model: card.model,
@@ -293,11 +293,11 @@ async fn a_region_has_to_report_the_nts_that_its_bitstream_declares() {
     let spec = |nt: &str| DagSpec::chain(&[nt.parse().expect("a label")], Bandwidth::from_mbps(10));
 
     let (honest, bytes) = built("honest", "firewall", "firewall");
-    let undeclared = Bitstream { build: Default::default(), ..honest.clone() };
+    let undeclared = Bitstream { identity: None, ..honest.clone() };
     let refused = client.upload(&undeclared, bytes.clone()).await.expect_err("it does not say it");
     assert!(refused.message().contains("no identity is declared"), "{refused:?}");
     let shown = client.upload(&honest, bytes).await.expect("a manifest says it");
-    assert_eq!(Some(shown.identity), honest.build.identity.map(|id| id.to_string()));
+    assert_eq!(Some(shown.identity), honest.identity.map(|id| id.to_string()));
     client.create_dag(&name("good"), &spec("firewall")).await.expect("it fits");
     ready(&client).await;
 

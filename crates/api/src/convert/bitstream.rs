@@ -1,7 +1,10 @@
 //! Bitstreams and the headers of their uploads.
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, REGIONS_MAX};
-use snic_domain::{Bitstream, BuildClaims, ByteSize, ChainIdentity, NtTypeId, RegionId};
+use snic_domain::{
+    Bitstream, BuildClaims, ByteSize, ChainIdentity, Digest, NtTypeId, RegionId, RegionImage,
+    RegionImages,
+};
 
 use super::card::{region_kind, region_kind_to_wire};
 use super::{FieldProblem, Problems, id, name, notes};
@@ -18,7 +21,7 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
     let digest = if header.digest.is_empty() {
         Err(FieldProblem::required("header.digest"))
     } else {
-        header.digest.parse().map_err(|error| FieldProblem::invalid("header.digest", error))
+        digest("header.digest", &header.digest)
     };
     let digest = problems.keep(digest);
     problems.keep(size(header.size_bytes));
@@ -29,15 +32,13 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
     let build = problems.keep(build(header));
     problems.finish()?;
     // The identity that its NTs alone give is what bytes say that name their NTs themselves.
-    let build = build.map(|build| BuildClaims {
-        identity: build.identity.filter(|identity| *identity != ChainIdentity::of_nts(&nts)),
-        ..build
-    });
     let bitstream = || {
+        let BuildClaims { identity, regions } = build?;
+        let size = ByteSize::from_bytes(header.size_bytes);
         Some(Bitstream {
             id: bitstream_id?,
-            digest: digest?,
-            size: ByteSize::from_bytes(header.size_bytes),
+            images: RegionImages::from(RegionImage { digest: digest?, size, regions }),
+            identity: identity.filter(|identity| *identity != ChainIdentity::of_nts(&nts)),
             nts,
             region_kind: kind?,
             card_model: model?,
@@ -45,10 +46,17 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
             // Whoever looks into the bytes says so.
             signed_by: None,
             notes,
-            build: build?,
         })
     };
     bitstream().ok_or_else(|| ApiError::required("header"))
+}
+
+/// A digest.
+///
+/// # Errors
+/// [`FieldProblem`] with the field, if it is not 64 hexadecimal digits.
+pub fn digest(field: &str, text: &str) -> Result<Digest, FieldProblem> {
+    text.parse().map_err(|error| FieldProblem::invalid(field, error))
 }
 
 fn build(header: &v1::BitstreamHeader) -> Result<BuildClaims, FieldProblem> {
@@ -115,8 +123,8 @@ pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
     v1::Bitstream {
         name: name::of_bitstream(&bitstream.id),
         owner: bitstream.id.owner().as_ref().map(name::of_tenant).unwrap_or_default(),
-        digest: bitstream.digest.to_string(),
-        size_bytes: bitstream.size.get(),
+        digest: bitstream.images.first().digest.to_string(),
+        size_bytes: bitstream.images.size().get(),
         nts: bitstream.nts.iter().map(name::of_nt_type).collect(),
         region_kind: region_kind_to_wire(bitstream.region_kind).into(),
         card_model: bitstream.card_model.to_string(),
@@ -124,9 +132,23 @@ pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
         signature_state: signature_state(bitstream).into(),
         signed_by: bitstream.signed_by.as_deref().unwrap_or_default().to_owned(),
         identity: bitstream.reported_chain().identity.to_string(),
-        regions: bitstream.build.regions.iter().map(|region| region.0.into()).collect(),
+        regions: regions_to_wire(&bitstream.images.regions()),
+        images: bitstream.images.iter().map(image_to_wire).collect(),
         labels: bitstream.notes.labels.as_map().clone(),
         description: bitstream.notes.description.as_str().to_owned(),
         ..v1::Bitstream::default()
     }
+}
+
+fn image_to_wire(image: &RegionImage) -> v1::RegionImage {
+    v1::RegionImage {
+        digest: image.digest.to_string(),
+        size_bytes: image.size.get(),
+        regions: regions_to_wire(&image.regions),
+    }
+}
+
+/// Numbers of regions.
+pub fn regions_to_wire(regions: &[RegionId]) -> Vec<u32> {
+    regions.iter().map(|region| region.0.into()).collect()
 }

@@ -366,8 +366,8 @@ fn a_header_becomes_a_bitstream_and_all_its_faults_are_named() {
         regions: Vec::new(),
     };
     let read = bitstream::bitstream(&header).expect("valid");
-    assert!(read.build.is_empty());
-    assert_eq!((read.size.get(), read.region_kind), (10, RegionKind::UserNt));
+    assert!(read.identity.is_none() && read.images.first().regions.is_empty());
+    assert_eq!((read.images.size().get(), read.region_kind), (10, RegionKind::UserNt));
     let wire = bitstream::bitstream_to_wire(&read);
     assert_eq!((&*wire.name, &*wire.owner), ("bitstreams/acme.x", "tenants/acme"));
     assert_eq!((&wire.nts, &wire.digest), (&header.nts, &header.digest));

@@ -7,15 +7,17 @@ mod check;
 mod error;
 mod floor_plan;
 mod folder;
+mod image;
 mod raw;
 
 use snic_domain::{
-    Bitstream, BitstreamId, CardModel, CardProfile, DagName, DagSpec, Digest, InvalidId, NtType,
-    NtTypeId, RegionKind, Tenant,
+    Bitstream, BitstreamId, ByteSize, CardModel, CardProfile, DagName, DagSpec, Digest, InvalidId,
+    NtType, NtTypeId, RegionImages, RegionKind, Tenant,
 };
 
 pub use error::{CatalogueProblem, InvalidCatalogue};
 pub use folder::{UnusableProfiles, with_profiles};
+pub use image::InvalidImage;
 
 use crate::test_image::TestBuild;
 use crate::{FloorPlan, InvalidTestImage};
@@ -218,15 +220,17 @@ impl Catalogue {
         let bytes = TestBuild { card, chain: &nts, die, identity: None }.build(size)?;
         let record = Bitstream {
             id: chain.bitstream_id(&card.model)?,
-            digest: Digest::of(&bytes),
-            size: snic_domain::ByteSize::from_bytes(bytes.len() as u64),
+            images: RegionImages::for_all(
+                Digest::of(&bytes),
+                ByteSize::from_bytes(bytes.len() as u64),
+            ),
             nts: chain.nts.clone(),
             region_kind: chain.region_kind,
             card_model: card.model.clone(),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         };
         Ok((record, bytes))
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::catalogue::{self, Catalogue};
 use crate::test_image::TestBuild;
 use proptest::prelude::*;
-use snic_domain::{Bandwidth, BitstreamId, Cycles, Traffic};
+use snic_domain::{Bandwidth, BitstreamId, Cycles, RegionImages, Traffic};
 
 struct World {
     catalogue: Catalogue,
@@ -19,15 +19,14 @@ impl World {
         let mut world = Self {
             declared: Bitstream {
                 id: BitstreamId::new("acme.mine").expect("valid"),
-                digest: Digest::of(&[]),
-                size: ByteSize::ZERO,
+                images: RegionImages::for_all(Digest::of(&[]), ByteSize::ZERO),
                 nts: ids(&["firewall", "aes"]),
                 region_kind: RegionKind::UserNt,
                 card_model: CardModel::new("sim-16").expect("valid"),
                 shareable: false,
                 signed_by: None,
                 notes: Default::default(),
-                build: Default::default(),
+                identity: None,
             },
             bytes: Vec::new(),
             catalogue,
@@ -53,8 +52,8 @@ impl World {
     }
 
     fn declare(&mut self, bytes: Vec<u8>) {
-        self.declared.size = ByteSize::from_bytes(bytes.len() as u64);
-        self.declared.digest = Digest::of(&bytes);
+        self.declared.images.first_mut().size = ByteSize::from_bytes(bytes.len() as u64);
+        self.declared.images.first_mut().digest = Digest::of(&bytes);
         self.bytes = bytes;
     }
 
@@ -102,15 +101,15 @@ fn a_correctly_declared_upload_is_accepted() {
 #[test]
 fn size_and_digest_are_those_of_the_bytes() {
     let mut world = World::new();
-    world.declared.size = ByteSize::from_bytes(2_047);
+    world.declared.images.first_mut().size = ByteSize::from_bytes(2_047);
     assert_refused(&world, "size_bytes", &["1.999 KiB are declared", "2 KiB arrived"]);
-    world.declared.size = ByteSize::ZERO;
+    world.declared.images.first_mut().size = ByteSize::ZERO;
     assert_refused(&world, "size_bytes", &["0 bytes", "16 MiB"]);
-    world.declared.size = ByteSize::from_bytes(BITSTREAM_BYTES_MAX.get() + 1);
+    world.declared.images.first_mut().size = ByteSize::from_bytes(BITSTREAM_BYTES_MAX.get() + 1);
     assert_refused(&world, "size_bytes", &["16 MiB"]);
     let mut world = World::new();
     world.bytes[1_500] ^= 1;
-    assert_refused(&world, "digest", &[&world.declared.digest.to_string()]);
+    assert_refused(&world, "digest", &[&world.declared.images.first().digest.to_string()]);
     let mut world = World::new();
     world.declare(Vec::new());
     assert_refused(&world, "size_bytes", &["0 bytes"]);
@@ -172,15 +171,15 @@ fn a_bitstream_that_says_nothing_of_its_nts_is_declared_with_its_identity() {
     let mut world = World::new();
     world.build_with(0, Some(identity));
     assert_refused(&world, "identity", &["no identity is declared"]);
-    world.declared.build.identity = Some(identity);
+    world.declared.identity = Some(identity);
     assert_eq!(world.check().expect("its region will say what it is").claim, None);
     // What is checked without a ROM is checked with one.
     world.declared.card_model = CardModel::new("u280").expect("valid");
     assert_refused(&world, "card_model", &["xcu280-fsvh2892-2L-e"]);
     let mut world = World::new();
-    world.declared.build.identity = Some(identity);
+    world.declared.identity = Some(identity);
     assert_refused(&world, "identity", &["00000001000000020000000300000004 is declared"]);
-    world.declared.build.identity = Some(ChainIdentity::of_nts(&world.declared.nts));
+    world.declared.identity = Some(ChainIdentity::of_nts(&world.declared.nts));
     assert!(world.check().is_ok());
 }
 

@@ -8,7 +8,9 @@ use snic_bitstream::{
     ChainRom, FloorGroup, FloorPlan, FrameKind, InvalidBitstream, InvalidRom, NotIdentified,
     OutsideRegion, Unmasked, catalogue, check_upload, identify, parse,
 };
-use snic_domain::{Bitstream, BuildClaims, ByteSize, Digest, RegionId, RegionKind};
+use snic_domain::{
+    Bitstream, BuildClaims, ByteSize, Digest, RegionId, RegionImage, RegionImages, RegionKind,
+};
 
 fn region() -> Region {
     Region { die: 0, rows: 1..=2, columns: 2..=5, memories: None }
@@ -451,15 +453,19 @@ fn a_partial_bitstream_with_its_manifest_passes_every_check_of_an_upload() {
         let bytes = bit(ops);
         let declared = Bitstream {
             id: "chain".parse().expect("a label"),
-            digest: Digest::of(&bytes),
-            size: ByteSize::from_bytes(bytes.len() as u64),
+            images: RegionImages::from(RegionImage {
+                digest: Digest::of(&bytes),
+                size: ByteSize::from_bytes(bytes.len() as u64),
+                regions: build.regions,
+            }),
             nts: manifest.nts.clone(),
             region_kind: manifest.region_kind,
             card_model: manifest.card_model.clone(),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build,
+
+            identity: build.identity,
         };
         let cards = std::slice::from_ref(&card);
         let checked = check_upload(&bytes, &declared, cards, |id| catalogue.nt_type(id));

@@ -12,18 +12,24 @@ use super::{DeleteGuard, Guard, KindArg, NewNotes, SelectedByLabel};
 pub struct NewBitstream {
     /// Id: NAME for the provider's, TENANT.NAME for a tenant's
     pub name: String,
-    /// File with the bitstream
-    #[arg(short, long, value_name = "FILE")]
-    pub file: PathBuf,
+    /// File with the bitstream; where it exists for other regions, this image is added to it
+    #[arg(short, long, value_name = "FILE", required_unless_present = "folder")]
+    pub file: Option<PathBuf>,
+    /// Folder that the build flow wrote for a chain: each NAME.bit is an image, with its manifest
+    /// NAME.toml and, if it is signed, its signature NAME.bit.sig; images that are there are not
+    /// sent again
+    #[arg(long, value_name = "FOLDER",
+          conflicts_with_all = ["file", "manifest", "signature", "nts", "model", "kind"])]
+    pub folder: Option<PathBuf>,
     /// Manifest that the build flow wrote beside it: identity, network task types, card model, kind
     /// and regions
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nts", "model", "kind"])]
     pub manifest: Option<PathBuf>,
     /// Network task types in the order packets pass them: nat,firewall
-    #[arg(long, value_delimiter = ',', required_unless_present = "manifest")]
+    #[arg(long, value_delimiter = ',', required_unless_present_any = ["manifest", "folder"])]
     pub nts: Vec<String>,
     /// Card model it was built for
-    #[arg(long, required_unless_present = "manifest")]
+    #[arg(long, required_unless_present_any = ["manifest", "folder"])]
     pub model: Option<String>,
     /// Kind of region it is for
     #[arg(long, default_value = "known-nt")]
@@ -41,7 +47,7 @@ pub struct NewBitstream {
 /// A test image to build.
 #[derive(Debug, Args)]
 pub struct TestImage {
-    /// File to write
+    /// File to write; with --each-region the folder
     pub file: PathBuf,
     /// Network task types in the order packets pass them: nat,firewall; from the provider's
     /// catalogue
@@ -69,6 +75,10 @@ pub struct TestImage {
     /// Numbers of the regions that it is for [default: any region of its kind]
     #[arg(long, value_delimiter = ',', requires = "manifest")]
     pub regions: Vec<u8>,
+    /// Write an image with its manifest for each of these regions, as if the card relocated none: a
+    /// folder for bitstream upload --folder
+    #[arg(long, value_delimiter = ',', value_name = "REGIONS", conflicts_with_all = ["role", "manifest", "regions"])]
+    pub each_region: Vec<u8>,
     /// Kind of region that the manifest names
     #[arg(long, default_value = "known-nt")]
     pub kind: KindArg,
@@ -146,6 +156,9 @@ pub enum BitstreamCommand {
     Delete {
         /// Id
         name: String,
+        /// Delete only the image with this digest; no DAG may use it
+        #[arg(long, value_name = "DIGEST")]
+        image: Option<String>,
         /// Wait until it is deleted
         #[arg(short, long)]
         wait: bool,

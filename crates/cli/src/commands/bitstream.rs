@@ -20,6 +20,7 @@ use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest, RegionId};
 use uuid::Uuid;
 
+mod folder;
 mod modules;
 
 use super::{CliSession, list, request_id, watch};
@@ -32,6 +33,8 @@ use snic_client::{Client, Failure};
 /// Size of a chunk, in bytes: a quarter of a message's limit, so that the server sees progress often enough
 /// on a slow link.
 const CHUNK_BYTES: usize = 256 << 10;
+/// By how much test images for single regions differ in size, in bytes.
+const SIZE_STEP: u64 = 4_096;
 /// Register space of a test role: a power of two that holds the whole map.
 const ROLE_REGISTERS: ByteSize = ByteSize::from_bytes(4 << 20);
 /// Memory of a test role, in which bitstreams are staged.
@@ -42,6 +45,22 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
         BitstreamCommand::BuildTest(image) => build_test(&image),
         BitstreamCommand::Build(image) => modules::build(session, &image).await,
         BitstreamCommand::Statement { file, manifest } => print_statement(&file, &manifest),
+        BitstreamCommand::Upload(NewBitstream {
+            folder: Some(folder),
+            name,
+            shareable,
+            notes,
+            ..
+        }) => {
+            let header = BitstreamHeader {
+                bitstream_id: text::id(&names::bitstream(&name)?).to_owned(),
+                shareable,
+                labels: notes.labels(),
+                description: notes.description,
+                ..BitstreamHeader::default()
+            };
+            folder::upload(session, &folder, header).await
+        }
         BitstreamCommand::Upload(new) => upload(session, new).await,
         BitstreamCommand::List(selected) => {
             list!(
@@ -84,10 +103,11 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
             }
             session.output.one(&reply, consolidation::recommendations)
         }
-        BitstreamCommand::Delete { name, wait, guard } => {
+        BitstreamCommand::Delete { name, image, wait, guard } => {
             let name = names::bitstream(&name)?;
             let request = DeleteBitstreamRequest {
                 name: name.clone(),
+                image_digest: image.unwrap_or_default(),
                 allow_missing: guard.allow_missing,
                 etag: guard.guard.into_etag(),
                 request_id: request_id(),
@@ -117,9 +137,15 @@ fn write_manifests(folder: &Path, reply: &RecommendBitstreamsResponse) -> Result
 fn build_test(wanted: &TestImage) -> Result<(), Failure> {
     let catalogue = catalogue(wanted.profiles.as_deref())?;
     let card = card(&catalogue, &wanted.model)?;
+    if !wanted.each_region.is_empty() {
+        return test_images(card, &catalogue, wanted);
+    }
     let bytes = match wanted.role {
         Some(uuid) => test_role(card, uuid, &wanted.control)?,
-        None => test_chain(card, &catalogue, wanted)?,
+        None => {
+            let manifest = wanted.manifest.as_deref().map(|path| (path, &wanted.regions[..]));
+            test_chain(card, &catalogue, wanted, test_size(card, wanted), manifest)?
+        }
     };
     write_image(&wanted.file, &bytes)
 }
@@ -164,6 +190,8 @@ fn test_chain(
     card: &CardProfile,
     catalogue: &Catalogue,
     wanted: &TestImage,
+    size: ByteSize,
+    manifest: Option<(&Path, &[u8])>,
 ) -> Result<Vec<u8>, Failure> {
     let refused = |what: String, advice: &str| Failure::usage(what, advice);
     let nt = |id: &String| {
@@ -174,23 +202,48 @@ fn test_chain(
         })
     };
     let chain = wanted.nts.iter().map(nt).collect::<Result<Vec<_>, _>>()?;
-    let largest = card.regions.iter().map(|region| region.bitstream_max).max().unwrap_or_default();
-    let size = wanted.size.map_or(largest, ByteSize::from_bytes);
-    let identity = match &wanted.manifest {
+    let identity = match manifest {
         None => None,
-        Some(path) => {
+        Some((path, regions)) => {
             let nts: Vec<_> = chain.iter().map(|nt| nt.id.clone()).collect();
-            let regions: Vec<_> = wanted.regions.iter().copied().map(RegionId).collect();
+            let regions: Vec<_> = regions.iter().copied().map(RegionId).collect();
             let built = BuiltManifest::of_test(&card.model, &nts, wanted.kind.into(), &regions);
             let text = built.to_toml();
             BuiltManifest::parse(&text).map_err(|error| refused(error.to_string(), ""))?;
-            let failed = |source: io::Error| Failure::Write { path: path.clone(), source };
+            let failed = |source: io::Error| Failure::Write { path: path.to_owned(), source };
             std::fs::write(path, text).map_err(failed)?;
             Some(built.identity)
         }
     };
     let build = TestBuild { card, chain: &chain, die: 0, identity };
     build.build(size).map_err(|error| refused(error.to_string(), ""))
+}
+
+/// An image with its manifest for each region. Each is a little smaller than the one before: what a flow writes for
+/// two regions is never the same.
+fn test_images(
+    card: &CardProfile,
+    catalogue: &Catalogue,
+    wanted: &TestImage,
+) -> Result<(), Failure> {
+    let folder = &wanted.file;
+    std::fs::create_dir_all(folder)
+        .map_err(|source| Failure::Write { path: folder.clone(), source })?;
+    let largest = test_size(card, wanted).get();
+    for region in &wanted.each_region {
+        let base = folder.join(format!("{}.region_{region}", wanted.nts.join("_")));
+        let size = ByteSize::from_bytes(largest.saturating_sub(u64::from(*region) * SIZE_STEP));
+        let manifest = base.with_added_extension("toml");
+        let bytes = test_chain(card, catalogue, wanted, size, Some((&manifest, &[*region])))?;
+        write_image(&base.with_added_extension("bit"), &bytes)?;
+    }
+    Ok(())
+}
+
+/// The size that is wanted, or that of the model's largest region.
+fn test_size(card: &CardProfile, wanted: &TestImage) -> ByteSize {
+    let largest = card.regions.iter().map(|region| region.bitstream_max).max().unwrap_or_default();
+    wanted.size.map_or(largest, ByteSize::from_bytes)
 }
 
 /// Reads the manifest that a flow wrote beside a bitstream.
@@ -206,21 +259,21 @@ fn read_manifest(path: &Path) -> Result<BuiltManifest, Failure> {
 /// Prints what is signed, by any program: the key never comes here.
 fn print_statement(file: &Path, manifest: &Path) -> Result<(), Failure> {
     let (bytes, manifest) = (read(file)?, read_manifest(manifest)?);
-    let build = manifest.claims();
-    let BuiltManifest { card_model, nts, region_kind, .. } = manifest;
+    let BuiltManifest { card_model, nts, region_kind, identity, regions } = manifest;
     let statement = Statement {
         digest: Digest::of(&bytes),
         card_model: &card_model,
         nts: &nts,
         region_kind,
-        build: &build,
+        identity: Some(identity),
+        regions: &regions,
     };
     print!("{statement}");
     Ok(())
 }
 
 async fn upload(session: &mut CliSession, new: NewBitstream) -> Result<(), Failure> {
-    let bytes = read(&new.file)?;
+    let bytes = read(&new.file.expect("required without a folder"))?;
     let target = match &new.manifest {
         Some(path) => target_of(&read_manifest(path)?),
         None => {

@@ -12,7 +12,7 @@ use snic_client::output::table::{properties, section, table};
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, CardId, CardProfile, Cycles, Dag, DagId, DagName,
-    Digest, Mapping, NtTypeId, RegionKind, TenantId,
+    Digest, Mapping, NtTypeId, RegionImages, RegionKind, TenantId,
 };
 use snic_planner::{Ledger, PlanCatalogue, PlanRequest, plan};
 use snic_processors::{
@@ -188,16 +188,18 @@ fn in_regions(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Result
         let id = chain.bitstream_id(&profile.model).map_err(invalid)?;
         let of_kind = profile.regions.iter().filter(|region| region.kind == chain.region_kind);
         planned.insert_bitstream(Bitstream {
-            digest: Digest::of(id.as_str().as_bytes()),
+            images: RegionImages::for_all(
+                Digest::of(id.as_str().as_bytes()),
+                of_kind.map(|region| region.bitstream_max).max().unwrap_or_default(),
+            ),
             id,
-            size: of_kind.map(|region| region.bitstream_max).max().unwrap_or_default(),
             nts: chain.nts.clone(),
             region_kind: chain.region_kind,
             card_model: profile.model.clone(),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         });
     }
     let ledger = Ledger::new(CardId::new("card0").map_err(invalid)?, profile.clone());
@@ -264,16 +266,15 @@ fn to_build(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Vec<Bits
     let chains = chains.into_iter().enumerate().filter_map(|(at, (nts, _))| {
         let id = BitstreamId::new(&format!("to-build-{at}")).ok()?;
         Some(Bitstream {
-            digest: Digest::of(id.as_str().as_bytes()),
+            images: RegionImages::for_all(Digest::of(id.as_str().as_bytes()), region.bitstream_max),
             id,
-            size: region.bitstream_max,
             nts,
             region_kind: kind,
             card_model: profile.model.clone(),
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         })
     });
     chains.collect()

@@ -14,6 +14,7 @@ pub mod fairness;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 pub mod fleet_views;
+mod images;
 pub mod message;
 mod rule_views;
 pub mod state_views;

@@ -14,6 +14,7 @@ use snic_api::words::EnumWord as _;
 use super::Style;
 use super::card_views::{port_rows, programs};
 use super::dag_views::{affinity, configurations, drops, packet_sizes, task_drops, traffic};
+use super::images;
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
 use super::text::{self, age, id, labels, rate, size, yes};
@@ -341,19 +342,20 @@ pub fn bitstreams(bitstreams: &[Bitstream], style: Style) -> String {
             id(&bitstream.name).to_owned(),
             size(bitstream.size_bytes),
             bitstream.card_model.clone(),
+            images::regions(bitstream),
             sequence(&bitstream.nts),
             state_views::signer(bitstream),
             bitstream.state().word().to_owned(),
         ]
     });
-    let columns = ["BITSTREAM", "SIZE", "MODEL", "TASKS", "SIGNED BY", "STATE"];
+    let columns = ["BITSTREAM", "SIZE", "MODEL", "REGIONS", "TASKS", "SIGNED BY", "STATE"];
     table(style, &columns, rows.collect())
 }
 
 /// One bitstream.
 pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
     let regions = bitstream.loaded_regions.iter().map(|name| text::region(name));
-    properties(
+    let shown = properties(
         style,
         &[
             ("Name", bitstream.name.clone()),
@@ -364,7 +366,8 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
             ("Identity", bitstream.identity.clone()),
             ("Model", bitstream.card_model.clone()),
             ("Region kind", kind_word(bitstream.region_kind()).to_owned()),
-            ("Built for", built_for(bitstream)),
+            ("Built for", images::built_for(bitstream)),
+            ("Without image", images::missing(bitstream)),
             ("Shareable", yes(bitstream.shareable).to_owned()),
             ("Area", area(bitstream.area)),
             ("Signed by", state_views::signer(bitstream)),
@@ -376,16 +379,8 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
             ("Etag", bitstream.etag.clone()),
             ("Created", text::time(bitstream.create_time.as_ref())),
         ],
-    )
-}
-
-/// The regions that it can be loaded into.
-fn built_for(bitstream: &Bitstream) -> String {
-    if bitstream.regions.is_empty() {
-        return "every region of its kind".to_owned();
-    }
-    let regions: Vec<String> = bitstream.regions.iter().map(ToString::to_string).collect();
-    format!("region {}", regions.join(", "))
+    );
+    shown + &images::section(bitstream, style)
 }
 
 /// Digits of a shell's UUID in lists.

@@ -98,7 +98,10 @@ impl CardMachine {
         }
         let row = RegionRow {
             user_nt: content.region_kind == RegionKind::UserNt,
-            bitstream_tag: content.digest.words()[0],
+            bitstream_tag: content
+                .digest_for(region)
+                .expect("what a region holds has an image for it")
+                .words()[0],
             nts,
         };
         let at = u16::from(region.0);
@@ -106,6 +109,17 @@ impl CardMachine {
         let credits = CreditRow { initial, reservation: settings.scheduling.reservation };
         self.tables.put(at, &row);
         self.tables.put(at, &credits);
+    }
+
+    /// What a region is to hold has other images than before, and still the same one for this region.
+    pub fn refresh_images(
+        &mut self,
+        region: RegionId,
+        bitstream: &Bitstream,
+        catalogue: &PlanCatalogue,
+    ) {
+        let fits = self.ledger.set_content(region, Some(bitstream), catalogue);
+        debug_assert!(fits.is_ok(), "the image of a region in use was removed: {fits:?}");
     }
 
     /// The region is to be loaded though nobody uses it.

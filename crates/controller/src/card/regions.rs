@@ -48,8 +48,10 @@ struct Desired {
 }
 
 impl Desired {
-    fn of(bitstream: &Bitstream) -> Self {
-        Self { digest: bitstream.digest, chain: bitstream.reported_chain() }
+    /// `None` where the bitstream has no image for the region.
+    fn of(bitstream: &Bitstream, region: RegionId) -> Option<Self> {
+        let digest = bitstream.digest_for(region)?;
+        Some(Self { digest, chain: bitstream.reported_chain() })
     }
 }
 
@@ -110,10 +112,12 @@ impl Region {
         self.observed
     }
 
-    /// Whether it holds a bitstream, by what was loaded and by what it reports.
-    pub fn holds(&self, bitstream: &Bitstream) -> bool {
-        self.observed == ObservedContent::Holds(bitstream.digest)
-            && self.reported == bitstream.reported_chain()
+    /// Whether it, region `id`, holds a bitstream, by what was loaded and by what it reports.
+    pub fn holds(&self, bitstream: &Bitstream, id: RegionId) -> bool {
+        bitstream.digest_for(id).is_some_and(|digest| {
+            self.observed == ObservedContent::Holds(digest)
+                && self.reported == bitstream.reported_chain()
+        })
     }
 
     /// Nothing new is placed in it.
@@ -266,14 +270,15 @@ impl Regions {
 
     /// As stored; `desired` is the record's bitstream.
     pub fn restore(&mut self, region: RegionId, record: RegionRecord, desired: Option<&Bitstream>) {
-        *self.of(region) = Region::new(record, desired.map(Desired::of));
+        *self.of(region) = Region::new(record, desired.and_then(|of| Desired::of(of, region)));
     }
 
     /// It is to hold something else from now on.
     pub fn set_desired(&mut self, region: RegionId, content: Option<&Bitstream>, now: Timestamp) {
+        let desired = content.and_then(|bitstream| Desired::of(bitstream, region));
         let region = self.of(region);
         region.record.bitstream = content.map(|bitstream| bitstream.id.clone());
-        region.desired = content.map(Desired::of);
+        region.desired = desired;
         region.spare = false;
         region.failures = 0;
         region.not_before = now;

@@ -2,7 +2,10 @@
 
 mod queries;
 
-use snic_domain::{CardId, Timestamp, VirtualFunctions};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use snic_domain::{CardId, CardModel, Timestamp, VirtualFunctions};
 use snic_processors::NicModel;
 
 use crate::inspection::{self, Inspection};
@@ -230,6 +233,12 @@ impl Controller {
     /// Says which programs there are for NTs on cards with processors.
     pub fn declare_models(&mut self, models: impl IntoIterator<Item = NicModel>) {
         self.core.registry.set_models(models);
+    }
+
+    /// Says within which groups of regions the cards of each model relocate an image: for how many regions a chain
+    /// has to be built.
+    pub fn declare_region_groups(&mut self, groups: BTreeMap<CardModel, Vec<Range<u8>>>) {
+        self.core.registry.set_region_groups(groups);
     }
 
     /// Says whether this host belongs to a fleet. While it does, only the fleet changes what it manages; otherwise

@@ -3,8 +3,8 @@
 
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{
-    BitstreamId, CardId, DagName, DagSpec, DagState, DagUid, Digest, Headroom, Node, NtTypeId,
-    OperationId, RegionId, RegionState, RuleId, TenantId, Timestamp, VmId,
+    BitstreamId, CardId, CardProfile, DagName, DagSpec, DagState, DagUid, Digest, Headroom, Node,
+    NtTypeId, OperationId, RegionId, RegionState, RuleId, TenantId, Timestamp, VmId,
 };
 
 use crate::batch::BatchSnapshot;
@@ -99,8 +99,16 @@ impl Controller {
         Some(self.with_regions(caller, view))
     }
 
-    /// Adds which regions hold a bitstream, which is not for tenants.
+    /// Adds which regions it has no image for, and which hold it, which is not for tenants.
     fn with_regions(&self, caller: &Caller, mut view: BitstreamView) -> BitstreamView {
+        let of = &view.bitstream;
+        let card = self.core.cards.iter().map(|(_, card)| card.profile());
+        let card = card.filter(|profile| profile.model == of.card_model).next();
+        let regions = card.into_iter().flat_map(CardProfile::regions);
+        let missing = regions
+            .filter(|(id, region)| region.kind == of.region_kind && !of.fits_region(*id))
+            .map(|(id, _)| id);
+        view.missing_regions = missing.collect();
         if caller.tenant().is_none() {
             view.regions = self.core.cards.regions_with(&view.bitstream.id);
         }
@@ -295,7 +303,7 @@ impl Controller {
 
     /// The digests of all bitstreams: whose bytes are needed.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
-        self.core.registry.bitstreams().map(|bitstream| bitstream.digest)
+        self.core.registry.digests()
     }
 
     /// Whether somebody waits for a region to be loaded: a DAG that is to have its place there and

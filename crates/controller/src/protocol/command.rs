@@ -1,8 +1,9 @@
 //! Commands, and the callers who send them.
 
 use snic_domain::{
-    BindingSpec, Bitstream, BitstreamId, CardId, DagName, DagPatch, DagSpec, NotesPatch, NtType,
-    NtTypeId, OperationId, QuotaPatch, RegionId, Rule, RuleId, RulePatch, Tenant, TenantId, VmId,
+    BindingSpec, Bitstream, BitstreamId, CardId, DagName, DagPatch, DagSpec, Digest, NotesPatch,
+    NtType, NtTypeId, OperationId, QuotaPatch, RegionId, Rule, RuleId, RulePatch, Tenant, TenantId,
+    VmId,
 };
 
 use super::assignment::FleetChange;
@@ -103,12 +104,15 @@ pub enum Command {
         /// What the caller read.
         etag: Option<String>,
     },
-    /// Registers a bitstream whose bytes are in the store, checked.
+    /// Registers a bitstream whose bytes are in the store, checked; or adds its image to the bitstream of its name,
+    /// if it is of the same build and for other regions.
     CreateBitstream(Bitstream),
     /// Removes a bitstream that no DAG uses.
     DeleteBitstream {
         /// Which.
         id: BitstreamId,
+        /// Only the image with these bytes; there has to be another one.
+        image: Option<Digest>,
         /// What the caller read.
         etag: Option<String>,
     },

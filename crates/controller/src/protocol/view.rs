@@ -83,6 +83,8 @@ pub struct BitstreamView {
     pub area: Area,
     /// Regions that hold it or are to hold it; empty for tenants.
     pub regions: Vec<(CardId, RegionId)>,
+    /// Regions of its kind, on cards of its model, that it has no image for.
+    pub missing_regions: Vec<RegionId>,
     /// Why it is not used any more, if loading it failed wherever it was tried.
     pub rejection: Option<BitstreamRejection>,
     /// For guarded deletes.

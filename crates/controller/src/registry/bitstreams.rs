@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{
-    Area, Bitstream, BitstreamId, CardModel, Digest, NtTypeId, ReportedChain, TenantId,
+    Area, Bitstream, BitstreamId, CardModel, Digest, NtTypeId, RegionImage, ReportedChain, TenantId,
 };
 
 use super::Registry;
@@ -27,13 +27,21 @@ impl Registry {
 
     /// Whether a bitstream has these bytes.
     pub fn uses_digest(&self, digest: Digest) -> bool {
-        self.bitstreams().any(|bitstream| bitstream.digest == digest)
+        self.digests().any(|of| of == digest)
+    }
+
+    /// The digests of all images, by bitstream.
+    pub fn digests(&self) -> impl Iterator<Item = Digest> {
+        self.bitstreams().flat_map(|bitstream| bitstream.images.iter().map(|image| image.digest))
     }
 
     /// What regions of a card model have to report that hold the bitstreams for it, by their digests.
     pub fn chains_for(&self, model: &CardModel) -> impl Iterator<Item = (Digest, ReportedChain)> {
         let of_model = self.bitstreams().filter(move |bitstream| bitstream.card_model == *model);
-        of_model.map(|bitstream| (bitstream.digest, bitstream.reported_chain()))
+        of_model.flat_map(|bitstream| {
+            let chain = bitstream.reported_chain();
+            bitstream.images.iter().map(move |image| (image.digest, chain))
+        })
     }
 
     /// The bitstreams that `caller` may know of, by id: the provider's and its own. Which regions
@@ -50,13 +58,14 @@ impl Registry {
         record.map(|record| self.view_of_bitstream(record))
     }
 
-    fn view_of_bitstream(&self, record: &BitstreamRecord) -> BitstreamView {
+    pub(super) fn view_of_bitstream(&self, record: &BitstreamRecord) -> BitstreamView {
         let bitstream = &record.bitstream;
         let area = |nt| self.nt(nt).map_or(Area::default(), |nt| nt.area);
         BitstreamView {
             bitstream: bitstream.clone(),
             area: bitstream.nts.iter().map(area).sum(),
             regions: Vec::new(),
+            missing_regions: Vec::new(),
             rejection: rejection(record),
             etag: etag_of(record),
             created: record.created,
@@ -64,6 +73,10 @@ impl Registry {
         }
     }
 
+    /// Registers a bitstream, or adds its image to the one of its name.
+    ///
+    /// # Errors
+    /// The caller may not, it is not valid, it would be beyond its owner's quota, or there is another of its name.
     pub fn create_bitstream(
         &mut self,
         tx: &mut Tx,
@@ -71,15 +84,15 @@ impl Registry {
         mut bitstream: Bitstream,
     ) -> Result<BitstreamView, ControlError> {
         let owner = bitstream.id.owner();
+        bitstream.shareable |= owner.is_none();
         self.check_owner(caller, owner.as_ref(), "bitstream_id")?;
         if self.bitstreams.contains_key(&bitstream.id) {
-            return Err(ControlError::exists(format!("bitstreams/{}", bitstream.id)));
+            return self.add_image(tx, &bitstream);
         }
         self.check_bitstream(&bitstream, owner.as_ref())?;
         if let Some(owner) = &owner {
-            self.check_bitstream_quota(owner, &bitstream)?;
+            self.check_image_quota(owner, &bitstream.images)?;
         }
-        bitstream.shareable |= owner.is_none();
         let mut record = BitstreamRecord {
             bitstream,
             rejected: None,
@@ -151,12 +164,7 @@ impl Registry {
             let rule = format!("ntTypes/{} does not exist; register it first", bitstream.nts[i]);
             return Err(ControlError::invalid(format!("nts[{i}]"), rule));
         }
-        if bitstream.size.get() == 0 || bitstream.size > BITSTREAM_BYTES_MAX {
-            let rule =
-                format!("{} is not allowed: 1 byte to {BITSTREAM_BYTES_MAX}", bitstream.size);
-            return Err(ControlError::invalid("size_bytes", rule));
-        }
-        Ok(())
+        bitstream.images.iter().try_for_each(check_size)
     }
 
     /// Fails where `caller` may not delete a bitstream, or it is not as it was read.
@@ -169,7 +177,7 @@ impl Registry {
         self.check_bitstream_change(caller, id, etag, "delete")
     }
 
-    fn check_bitstream_change(
+    pub(super) fn check_bitstream_change(
         &self,
         caller: &Caller,
         id: &BitstreamId,
@@ -202,8 +210,15 @@ impl Registry {
             }
         }
         self.remember_rejection(tx, &record);
-        if !self.uses_digest(record.bitstream.digest) {
-            tx.drop_blob(record.bitstream.digest);
+        for image in &record.bitstream.images {
+            self.drop_unused_blob(tx, image.digest);
+        }
+    }
+
+    /// Removes bytes that no bitstream has any more.
+    pub(super) fn drop_unused_blob(&self, tx: &mut Tx, digest: Digest) {
+        if !self.uses_digest(digest) {
+            tx.drop_blob(digest);
         }
     }
 
@@ -257,12 +272,29 @@ impl Registry {
     }
 }
 
-/// A bitstream that was never rejected keeps the record that it had.
+/// # Errors
+/// It is empty, or larger than any bitstream may be.
+pub(super) fn check_size(image: &RegionImage) -> Result<(), ControlError> {
+    if image.size.get() == 0 || image.size > BITSTREAM_BYTES_MAX {
+        let rule = format!("{} is not allowed: 1 byte to {BITSTREAM_BYTES_MAX}", image.size);
+        return Err(ControlError::invalid("size_bytes", rule));
+    }
+    Ok(())
+}
+
+/// A bitstream that was never rejected and has one image keeps the record that it had.
 fn etag_of(record: &BitstreamRecord) -> String {
     let (id, created) = (&record.bitstream.id, record.created.as_nanos());
-    match record.rejections {
-        0 => etag(&[id, &created]),
-        times => etag(&[id, &created, &times, &record.rejected.is_some()]),
+    let images = &record.bitstream.images;
+    let digests = match images.len() {
+        1 => String::new(),
+        _ => images.iter().map(|image| image.digest.to_string()).collect(),
+    };
+    match (record.rejections, images.len()) {
+        (0, 1) => etag(&[id, &created]),
+        (0, _) => etag(&[id, &created, &digests]),
+        (times, 1) => etag(&[id, &created, &times, &record.rejected.is_some()]),
+        (times, _) => etag(&[id, &created, &times, &record.rejected.is_some(), &digests]),
     }
 }
 

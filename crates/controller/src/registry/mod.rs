@@ -6,6 +6,7 @@
 //! NT types and bitstreams and the DAGs that were charged to it.
 
 mod bitstreams;
+mod images;
 mod needs;
 mod nts;
 mod rejections;
@@ -16,9 +17,10 @@ mod usage;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
-use snic_domain::{BitstreamId, NtTypeId, TenantId};
+use snic_domain::{BitstreamId, CardModel, NtTypeId, TenantId};
 use snic_planner::PlanCatalogue;
 use snic_processors::NicModel;
 
@@ -47,6 +49,8 @@ pub(crate) struct Registry {
     /// The NT types, and the bitstreams that may be loaded, as the planner wants them.
     /// Shared with the searches that look at it.
     catalogue: Arc<PlanCatalogue>,
+    /// By card model: the regions that one image serves, the first of each group first.
+    region_groups: BTreeMap<CardModel, Vec<Range<u8>>>,
 }
 
 impl Registry {
@@ -80,6 +84,16 @@ impl Registry {
     /// Says which programs there are for NTs on cards with processors.
     pub fn set_models(&mut self, models: impl IntoIterator<Item = NicModel>) {
         self.catalogue_mut().set_models(models);
+    }
+
+    /// Says within which groups of regions the cards of each model relocate an image.
+    pub fn set_region_groups(&mut self, groups: BTreeMap<CardModel, Vec<Range<u8>>>) {
+        self.region_groups = groups;
+    }
+
+    /// The groups of regions of a card model that one image serves each; none where they are not known.
+    pub fn region_groups(&self, model: &CardModel) -> &[Range<u8>] {
+        self.region_groups.get(model).map_or(&[], Vec::as_slice)
     }
 
     /// The numbers that NT types have on cards.

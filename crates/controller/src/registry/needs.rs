@@ -2,8 +2,8 @@
 
 use snic_domain::limits::STATE_UNIT;
 use snic_domain::{
-    BitstreamId, ByteSize, CardProfile, Cycles, Dag, DagSpec, Digest, Instance, Mapping, NodeId,
-    RegionId, Slot, VirtualChain,
+    BitstreamId, ByteSize, CardProfile, Cycles, Dag, DagSpec, Instance, Mapping, NodeId, RegionId,
+    Slot, VirtualChain,
 };
 use snic_planner::Reservation;
 use snic_tables::registers::STATE_HEAD;
@@ -29,11 +29,6 @@ impl Registry {
             |chain: &VirtualChain| -> Cycles { chain.nodes.iter().filter_map(of_node).sum() };
         let stages = &placement.mapping.stages;
         stages.iter().filter_map(|s| s.branches.iter().map(of_chain).max()).sum()
-    }
-
-    /// Digest of a bitstream, if there is one.
-    pub fn digest(&self, bitstream: &BitstreamId) -> Option<Digest> {
-        self.bitstream(bitstream).map(|b| b.digest)
     }
 
     /// The instances of a mapping that keep state: region and bitstream, each region once.

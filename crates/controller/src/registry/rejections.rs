@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use snic_domain::{TenantId, Timestamp};
+use snic_domain::{Digest, TenantId, Timestamp};
 
 use super::Registry;
 use crate::protocol::BitstreamRejection;
@@ -34,10 +34,10 @@ fn pause(times: u32) -> Duration {
     (RETRY_PAUSE_MIN * (1 << doublings)).min(RETRY_PAUSE_MAX)
 }
 
-/// What is known of its bytes, if they were rejected.
-fn past(record: &BitstreamRecord, now: Timestamp) -> Option<PastRejection> {
+/// What is known of these bytes of it, if they were rejected.
+fn past(record: &BitstreamRecord, digest: Digest, now: Timestamp) -> Option<PastRejection> {
     (record.rejections > 0).then(|| PastRejection {
-        digest: record.bitstream.digest,
+        digest,
         reason: record.rejected.clone(),
         at: record.rejected_at.unwrap_or(now),
         times: record.rejections,
@@ -47,31 +47,73 @@ fn past(record: &BitstreamRecord, now: Timestamp) -> Option<PastRejection> {
 impl Registry {
     /// A tenant deletes a bitstream: if it was rejected, that is remembered for a day, the longest wait.
     pub(super) fn remember_rejection(&mut self, tx: &mut Tx, record: &BitstreamRecord) {
-        let Some(past) = past(record, tx.now()) else { return };
         let Some(owner) = record.bitstream.id.owner() else { return };
-        self.change_rejections(tx, &owner, |all| all.push(past));
+        let images = record.bitstream.images.iter();
+        let past: Vec<_> =
+            images.filter_map(|image| past(record, image.digest, tx.now())).collect();
+        if !past.is_empty() {
+            self.change_rejections(tx, &owner, |all| all.extend(past));
+        }
     }
 
     /// A tenant uploads what was rejected before: it is as often rejected, and waits as long. Time O(bitstreams).
     pub(super) fn recall_rejection(&mut self, tx: &mut Tx, record: &mut BitstreamRecord) {
-        let (owner, digest) = (record.bitstream.id.owner(), record.bitstream.digest);
+        let owner = record.bitstream.id.owner();
         let Some(owner) = owner.filter(|owner| self.tenants.contains_key(owner)) else { return };
         let now = tx.now();
-        let mut found = Vec::new();
-        if self.tenants[&owner].rejections.iter().any(|past| past.digest == digest) {
-            self.change_rejections(tx, &owner, |all| {
-                found.extend(all.extract_if(.., |past| past.digest == digest));
-            });
-        }
-        let is_same = |other: &&BitstreamRecord| {
-            other.bitstream.digest == digest && other.bitstream.id.is_owned_by(&owner)
-        };
-        found.extend(self.bitstreams.values().filter(is_same).filter_map(|other| past(other, now)));
-        let Some(past) = found.into_iter().max_by_key(|past| (past.times, past.at)) else { return };
+        let images = record.bitstream.images.iter();
+        let all = images.filter_map(|image| self.take_rejection(tx, &owner, image.digest));
+        let Some(past) = all.max_by_key(|past| (past.times, past.at)) else { return };
         record.rejections = past.times;
         if past.at + pause(past.times) > now {
             record.rejected_at = past.reason.is_some().then_some(past.at);
             record.rejected = past.reason;
+        }
+    }
+
+    /// What is known of bytes that were rejected, of a tenant's bitstreams that are there and of deleted ones; it is
+    /// not remembered any more. Time O(bitstreams).
+    fn take_rejection(
+        &mut self,
+        tx: &mut Tx,
+        owner: &TenantId,
+        digest: Digest,
+    ) -> Option<PastRejection> {
+        let (now, mut found) = (tx.now(), Vec::new());
+        if self.tenants[owner].rejections.iter().any(|past| past.digest == digest) {
+            self.change_rejections(tx, owner, |all| {
+                found.extend(all.extract_if(.., |past| past.digest == digest));
+            });
+        }
+        let own = self.bitstreams.values().filter(|other| other.bitstream.id.is_owned_by(owner));
+        let same = own.filter(|other| other.bitstream.images.with_digest(digest).is_some());
+        found.extend(same.filter_map(|other| past(other, digest, now)));
+        found.into_iter().max_by_key(|past| (past.times, past.at))
+    }
+
+    /// Fails where these bytes of a tenant were rejected and their wait is not over: a bitstream is rejected as a
+    /// whole, so they are not added to one that is not. Time O(bitstreams).
+    pub(super) fn check_not_rejected(
+        &self,
+        owner: &TenantId,
+        digest: Digest,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let remembered = self.tenants.get(owner).into_iter().flat_map(|of| &of.rejections);
+        let remembered = remembered.filter(|past| past.digest == digest).cloned();
+        let own = self.bitstreams.values().filter(|other| other.bitstream.id.is_owned_by(owner));
+        let same = own.filter(|other| other.bitstream.images.with_digest(digest).is_some());
+        let mut all = remembered.chain(same.filter_map(|other| past(other, digest, now)));
+        let waits =
+            |past: &PastRejection| past.reason.is_some() && past.at + pause(past.times) > now;
+        match all.find(waits) {
+            None => Ok(()),
+            Some(past) => {
+                let seconds = (past.at + pause(past.times)).since(now).as_secs() + 1;
+                Err(format!(
+                    "an image with these bytes was rejected; upload it again in {seconds} s"
+                ))
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagSpec, Digest, NtType,
-    NtTypeId, Quota, RegionKind, Tenant, TenantId, TenantPatch, Timestamp, Traffic,
+    NtTypeId, Quota, RegionImages, RegionKind, Tenant, TenantId, TenantPatch, Timestamp, Traffic,
 };
 
 use super::*;
@@ -43,15 +43,14 @@ fn nt(name: &str) -> NtType {
 fn bitstream(name: &str, nts: &[&str], bytes: &[u8]) -> Bitstream {
     Bitstream {
         id: BitstreamId::new(name).expect("an owned label"),
-        digest: Digest::of(bytes),
-        size: ByteSize::from_bytes(8_192),
+        images: RegionImages::for_all(Digest::of(bytes), ByteSize::from_bytes(8_192)),
         nts: nts.iter().map(|nt| NtTypeId::new(nt).expect("an owned label")).collect(),
         region_kind: RegionKind::KnownNt,
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: false,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     }
 }
 

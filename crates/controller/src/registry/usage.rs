@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{
-    Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, DagSpec, NtTypeId, Quota, TenantId,
+    Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, DagSpec, NtTypeId, Quota, RegionImage,
+    TenantId,
 };
 
 use super::Registry;
@@ -43,6 +44,11 @@ impl UsageTrial<'_> {
         usage.bandwidth += spec.bandwidth;
         Ok(())
     }
+}
+
+/// The images of a bitstream, each of which counts as one: at most as many as a card has regions.
+fn images_of(bitstream: &Bitstream) -> u32 {
+    bitstream.images.len() as u32
 }
 
 /// Checks what a tenant's DAGs are and ask for together, with one in place of another.
@@ -183,8 +189,8 @@ impl Registry {
     pub(super) fn charge_bitstream(&mut self, bitstream: &Bitstream) {
         if let Some(owner) = bitstream.id.owner() {
             let usage = &mut self.usage.entry(owner).or_default().usage;
-            usage.bitstreams += 1;
-            usage.bitstream_bytes += bitstream.size;
+            usage.bitstreams += images_of(bitstream);
+            usage.bitstream_bytes += bitstream.images.size();
         }
     }
 
@@ -192,8 +198,8 @@ impl Registry {
     pub(super) fn discharge_bitstream(&mut self, bitstream: &Bitstream) {
         if let Some(owner) = bitstream.id.owner() {
             let usage = &mut self.usage.entry(owner.clone()).or_default().usage;
-            usage.bitstreams = usage.bitstreams.saturating_sub(1);
-            usage.bitstream_bytes = usage.bitstream_bytes.saturating_sub(bitstream.size);
+            usage.bitstreams = usage.bitstreams.saturating_sub(images_of(bitstream));
+            usage.bitstream_bytes = usage.bitstream_bytes.saturating_sub(bitstream.images.size());
             self.drop_empty_usage(&owner);
         }
     }
@@ -224,21 +230,24 @@ impl Registry {
         Ok(memory.check(card, &self.pages_of(spec))?)
     }
 
-    /// Checks that a new bitstream is within its owner's quota.
-    pub(super) fn check_bitstream_quota(
+    /// Checks that new images are within their owner's quota.
+    pub(super) fn check_image_quota<'a>(
         &self,
         owner: &TenantId,
-        bitstream: &Bitstream,
+        images: impl IntoIterator<Item = &'a RegionImage>,
     ) -> Result<(), ControlError> {
         let tenant = self.tenant(owner).expect("owners are checked to be tenants first");
         let quota = tenant.tenant.quota;
         let usage = self.usage(owner);
-        let count = usage.bitstreams + 1;
+        let (mut count, mut bytes) = (usage.bitstreams, usage.bitstream_bytes);
+        for image in images {
+            count += 1;
+            bytes += image.size;
+        }
         if count > quota.bitstreams_max {
             let (limit, used) = (quota.bitstreams_max, usage.bitstreams);
             return Err(ControlError::over_quota(owner, "bitstreams_max", limit, used, count));
         }
-        let bytes = usage.bitstream_bytes + bitstream.size;
         if bytes > quota.bitstream_bytes_max {
             let (limit, used) = (quota.bitstream_bytes_max, usage.bitstream_bytes);
             return Err(ControlError::over_quota(owner, "bitstream_bytes_max", limit, used, bytes));
@@ -269,8 +278,8 @@ impl Registry {
         for record in self.bitstreams.values() {
             if let Some(owner) = record.bitstream.id.owner() {
                 let usage = &mut all.entry(owner).or_default().usage;
-                usage.bitstreams += 1;
-                usage.bitstream_bytes += record.bitstream.size;
+                usage.bitstreams += images_of(&record.bitstream);
+                usage.bitstream_bytes += record.bitstream.images.size();
             }
             let is_planned = self.catalogue.bitstream(&record.bitstream.id).is_some();
             let is_withheld = self.catalogue.is_withheld(&record.bitstream.id);

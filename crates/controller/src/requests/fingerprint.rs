@@ -44,7 +44,10 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         Command::CreateNtType(nt) => list(("create-nt-type", nt)),
         Command::DeleteNtType { id, etag } => list(("delete-nt-type", id, etag)),
         Command::CreateBitstream(bitstream) => list(("create-bitstream", bitstream)),
-        Command::DeleteBitstream { id, etag } => list(("delete-bitstream", id, etag)),
+        Command::DeleteBitstream { id, image: None, etag } => list(("delete-bitstream", id, etag)),
+        Command::DeleteBitstream { id, image: Some(image), etag } => {
+            list(("delete-bitstream-image", id, image, etag))
+        }
         Command::RetryBitstream { id, etag } => list(("retry-bitstream", id, etag)),
         Command::CreateDag { name, spec, validate_only } => {
             list(("create-dag", name, spec, validate_only))

@@ -196,8 +196,9 @@ impl Seeker<'_> {
 
 /// Whether a region that holds this has a context of a resident.
 fn is_there(core: &Core, observed: ObservedContent, context: &ResidentContext) -> bool {
-    let digest = core.registry.digest(&context.bitstream);
-    digest.is_some_and(|digest| observed == ObservedContent::Holds(digest))
+    let ObservedContent::Holds(digest) = observed else { return false };
+    let bitstream = core.registry.bitstream(&context.bitstream);
+    bitstream.is_some_and(|bitstream| bitstream.images.with_digest(digest).is_some())
 }
 
 /// The contexts of one card, while an event is handled.

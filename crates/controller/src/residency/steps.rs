@@ -90,10 +90,13 @@ impl Residency<'_> {
         let places = card.contexts().room_for(area, lengths.iter().copied()).ok_or(NoRoom)?;
         self.remove_residents(from, &contexts);
         for ((context, offset), length) in contexts.into_iter().zip(places).zip(lengths) {
-            let digest = self.core.registry.digest(&context.bitstream);
+            let bitstream = self.core.registry.bitstream(&context.bitstream);
+            let bitstream = bitstream.expect("what a placement uses is not deleted");
+            // The image may have been deleted since the region was loaded with it.
+            let digest = bitstream.digest_for(from).unwrap_or(bitstream.images.first().digest);
             let record = StateRecord {
                 uid: self.core.dags.known(&context.dag).uid(),
-                digest: digest.expect("what a placement uses is not deleted"),
+                digest,
                 dag: context.dag,
                 bitstream: context.bitstream,
                 offset,

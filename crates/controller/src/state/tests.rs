@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, CardId, CardModel, DagName, DagSpec, DagState, Digest,
-    Match, NtType, OperationId, Quota, RegionId, RegionKind, ReportedChain, Rule, RuleId, Tenant,
-    TenantId, Timestamp, VmId,
+    Match, NtType, OperationId, Quota, RegionId, RegionImages, RegionKind, ReportedChain, Rule,
+    RuleId, Tenant, TenantId, Timestamp, VmId,
 };
 use snic_planner::Objective;
 use snic_tables::registers::LOAD_ERROR_MODULE;
@@ -189,15 +189,17 @@ impl Rig {
 fn bitstream(id: &str) -> Bitstream {
     Bitstream {
         id: BitstreamId::new(id).expect("a label"),
-        digest: Digest::of(id.as_bytes()),
-        size: snic_domain::ByteSize::from_bytes(8_192),
+        images: RegionImages::for_all(
+            Digest::of(id.as_bytes()),
+            snic_domain::ByteSize::from_bytes(8_192),
+        ),
         nts: vec![nt_id(id)],
         region_kind: RegionKind::KnownNt,
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: true,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     }
 }
 

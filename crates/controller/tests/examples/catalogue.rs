@@ -3,12 +3,13 @@
 use snic_controller::{BitstreamView, Command, ControlError, NtView, Reply};
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX};
 use snic_domain::{
-    Area, Bandwidth, Bitstream, ByteSize, DagSpec, DagState, NtType, Quota, RegionState,
+    Area, Bandwidth, Bitstream, ByteSize, DagSpec, DagState, NtType, Quota, RegionImages,
+    RegionState,
 };
 
 use crate::support::things::{
     bitstream, bitstream_id, caller, card_id, create, delete, delete_bitstream, delete_nt, digest,
-    nt, nt_id, spec, tenant_id, update,
+    nt, nt_id, spec, tenant_id, update, with_bytes,
 };
 use crate::support::{Answer, World, absent, operator, over_quota, precondition, wrong_field};
 
@@ -146,7 +147,7 @@ fn etags_guard_deletes() {
     let mut world = World::without_card();
     let wrong = Some("0".to_owned());
     let nt = Command::DeleteNtType { id: nt_id("lb"), etag: wrong.clone() };
-    let bitstream = Command::DeleteBitstream { id: bitstream_id("lb"), etag: wrong };
+    let bitstream = Command::DeleteBitstream { id: bitstream_id("lb"), image: None, etag: wrong };
     for command in [nt, bitstream] {
         let error = world.ask(command).expect_err("the etag is another");
         assert!(matches!(error, ControlError::EtagMismatch { .. }), "{error}");
@@ -157,7 +158,7 @@ fn etags_guard_deletes() {
         .find(|view| view.bitstream.id == bitstream_id("lb"))
         .map(|view| view.etag);
     assert!(etag.is_some());
-    let right = Command::DeleteBitstream { id: bitstream_id("lb"), etag };
+    let right = Command::DeleteBitstream { id: bitstream_id("lb"), image: None, etag };
     assert_eq!(world.ask(right), Ok(Reply::Done));
 }
 
@@ -165,7 +166,10 @@ fn etags_guard_deletes() {
 fn a_bitstream_names_known_nts_and_has_a_size() {
     let mut world = World::without_card();
     let nine = vec!["nat"; CHAIN_SLOTS_MAX + 1];
-    let sized = |bytes| Bitstream { size: ByteSize::from_bytes(bytes), ..bitstream("b", &["nat"]) };
+    let sized = |bytes| Bitstream {
+        images: RegionImages::for_all(digest("b"), ByteSize::from_bytes(bytes)),
+        ..bitstream("b", &["nat"])
+    };
     let cases = [
         (bitstream("b", &[]), "nts"),
         (bitstream("b", &nine), "nts"),
@@ -255,7 +259,7 @@ fn deleting_a_victims_bitstream_frees_its_region() {
 #[test]
 fn bytes_stay_while_another_bitstream_has_their_digest() {
     let mut world = World::without_card();
-    let twin = Bitstream { digest: digest("lb"), ..bitstream("acme.twin", &["lb"]) };
+    let twin = with_bytes(bitstream("acme.twin", &["lb"]), digest("lb"));
     world.ask(upload(twin)).expect("valid");
     world.ask(delete_bitstream("lb")).expect("unused");
     assert!(world.dropped.is_empty());

@@ -1,11 +1,11 @@
 //! What a region holds is what its own ROM says. What the host loaded, or believes to have loaded, is none.
 
 use snic_controller::Command;
-use snic_domain::{Bitstream, ChainIdentity, DagState, RegionId, RegionState, ReportedChain};
+use snic_domain::{ChainIdentity, DagState, RegionId, RegionState, ReportedChain};
 use snic_tables::RegionStatus;
 
 use crate::support::things::{
-    bitstream, bitstream_id, create, digest, drain, nt, nt_id, spec, undrain,
+    bitstream, bitstream_id, create, digest, drain, nt, nt_id, spec, undrain, with_bytes,
 };
 use crate::support::{World, operator};
 
@@ -105,7 +105,7 @@ fn a_region_with_the_bytes_of_a_bitstream_is_not_one_that_declares_other_nts() {
     world.ask(crate::support::things::delete("acme/web")).expect("it is there");
     world.settle();
     world.ask(Command::CreateNtType(nt("acme.own", 40))).expect("an operator");
-    let twin = Bitstream { digest: digest("lb"), ..bitstream("acme.twin", &["acme.own"]) };
+    let twin = with_bytes(bitstream("acme.twin", &["acme.own"]), digest("lb"));
     world.ask(Command::CreateBitstream(twin)).expect("an operator");
     // Only the region with these bytes is left.
     let others: Vec<u8> = (0..4).filter(|number| *number != region.0).collect();
@@ -127,8 +127,8 @@ fn an_image_of_one_region_is_loaded_there_and_nowhere_else() {
     let mut world = World::new();
     let own = |id: &str, region: u8| {
         let mut made = bitstream(id, &["acme.own"]);
-        made.build.regions = vec![RegionId(region)];
-        made.build.identity = Some(ChainIdentity::from_words([7, 7, 7, 7]));
+        made.images.first_mut().regions = vec![RegionId(region)];
+        made.identity = Some(ChainIdentity::from_words([7, 7, 7, 7]));
         made
     };
     world.ask(Command::CreateNtType(nt("acme.own", 40))).expect("an operator");

@@ -21,6 +21,7 @@ mod fleet;
 mod guards;
 mod histories;
 mod identity;
+mod images;
 mod layouts;
 mod memory;
 mod operations;

@@ -8,6 +8,7 @@ use snic_tables::LoadFailure;
 
 use crate::support::things::{
     bitstream, bitstream_id, caller, create, delete_bitstream, delete_tenant, digest, spec, tenant,
+    with_bytes,
 };
 use crate::support::{World, absent, operator, precondition};
 
@@ -100,7 +101,7 @@ fn of_acme(world: &World, name: &str) -> BitstreamView {
 /// Its owner uploads the bytes of `acme.own` under a name.
 fn upload(world: &mut World, name: &str) -> BitstreamView {
     let again =
-        Bitstream { shareable: false, digest: digest("acme.own"), ..bitstream(name, &["lb"]) };
+        Bitstream { shareable: false, ..with_bytes(bitstream(name, &["lb"]), digest("acme.own")) };
     world.ask_as(caller("acme"), Command::CreateBitstream(again)).expect("its own");
     of_acme(world, name)
 }
@@ -163,7 +164,7 @@ fn what_is_remembered_is_of_one_tenant_and_goes_with_it() {
     let mut world = with_a_broken_image();
     reject(&mut world, "acme.own", "acme/a").rejection.expect("it is broken");
     delete_own(&mut world, "acme.own");
-    let bytes = Bitstream { digest: digest("acme.own"), ..bitstream("beta.same", &["lb"]) };
+    let bytes = with_bytes(bitstream("beta.same", &["lb"]), digest("acme.own"));
     world.ask_as(caller("beta"), Command::CreateBitstream(bytes)).expect("its own");
     let of_beta = world.controller.bitstream(&caller("beta"), &bitstream_id("beta.same"));
     assert_eq!(of_beta.expect("its own").rejection, None, "it cannot tell what others tried");

@@ -46,7 +46,8 @@ struct Teller {
 
 impl Teller {
     fn new() -> Self {
-        let names = bitstreams().into_iter().map(|b| (b.digest, b.id.to_string())).collect();
+        let names =
+            bitstreams().into_iter().map(|b| (b.images.first().digest, b.id.to_string())).collect();
         Self { world: World::new(), text: String::new(), operations: Vec::new(), names }
     }
 

@@ -184,7 +184,8 @@ impl Run {
         for id in ["gre", "mpls"] {
             world.ask(Command::CreateNtType(nt(id, 20))).expect("the provider's");
         }
-        let images = crate::support::things::bitstreams().into_iter().map(|b| (b.digest, b));
+        let images =
+            crate::support::things::bitstreams().into_iter().map(|b| (b.images.first().digest, b));
         let book = Book { images: images.collect(), ..Book::default() };
         Self { world, book, planned: Vec::new(), uploads: 0 }
     }
@@ -193,7 +194,7 @@ impl Run {
     fn upload(&mut self, owner: &str, made: Bitstream) {
         self.uploads += 1;
         let digest = Digest::of(format!("{} {}", made.id, self.uploads).as_bytes());
-        let made = Bitstream { digest, ..made };
+        let made = crate::support::things::with_bytes(made, digest);
         self.book.images.insert(digest, made.clone());
         let _ = self.world.ask_as(caller(owner), Command::CreateBitstream(made));
     }

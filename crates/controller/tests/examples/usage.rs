@@ -250,8 +250,8 @@ fn counted(world: &World, tenant: &str) -> TenantUsage {
     TenantUsage {
         dags: dags.len() as u32,
         bandwidth: dags.iter().map(|dag| dag.spec.bandwidth).sum::<Bandwidth>(),
-        bitstreams: bitstreams.len() as u32,
-        bitstream_bytes: bitstreams.iter().map(|view| view.bitstream.size).sum(),
+        bitstreams: bitstreams.iter().map(|view| view.bitstream.images.len() as u32).sum(),
+        bitstream_bytes: bitstreams.iter().map(|view| view.bitstream.images.size()).sum(),
         memory: ByteSize::from_bytes(cards.iter().map(pages).sum::<u64>() * PAGE_SIZE.get()),
         nt_types: types.keys().filter(|nt| own(nt.owner())).count() as u32,
         rules: world.controller.rules().filter(|view| view.rule.dag.tenant == id).count() as u32,

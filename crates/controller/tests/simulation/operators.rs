@@ -43,7 +43,7 @@ pub fn maintain(world: &mut World) -> Command {
 pub fn bitstream(world: &mut World) -> Command {
     let bitstream = CATALOGUE.bitstreams.choose(&mut world.rng).expect("there are some");
     match world.controller.bitstream(&operator(), &bitstream.id) {
-        Some(_) => Command::DeleteBitstream { id: bitstream.id.clone(), etag: None },
+        Some(_) => Command::DeleteBitstream { id: bitstream.id.clone(), image: None, etag: None },
         None => Command::CreateBitstream(bitstream.clone()),
     }
 }

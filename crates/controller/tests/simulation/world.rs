@@ -22,8 +22,8 @@ use snic_controller::{
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
-    DagUid, Digest, NtType, NtTypeId, RegionId, RegionKind, RegionProfile, SaveArea, TenantId,
-    Timestamp, Traffic,
+    DagUid, Digest, NtType, NtTypeId, RegionId, RegionImages, RegionKind, RegionProfile, SaveArea,
+    TenantId, Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_tables::{DropCause, InstanceRow, Table, TableImage};
@@ -135,15 +135,14 @@ fn catalogue() -> Catalogue {
         images.insert(digest, Arc::from(bytes));
         Bitstream {
             id: BitstreamId::new(id).expect("a label"),
-            digest,
-            size,
+            images: RegionImages::for_all(digest, size),
             nts: parts.iter().map(|nt| nt.id.clone()).collect(),
             region_kind: RegionKind::KnownNt,
             card_model: profile.model.clone(),
             shareable,
             signed_by: None,
             notes: Default::default(),
-            build: Default::default(),
+            identity: None,
         }
     };
     let bitstreams = CHAINS.iter().map(|chain| {

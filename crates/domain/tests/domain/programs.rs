@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snic_domain::{
-    Bandwidth, BuildClaims, ByteSize, ChainIdentity, MemoryKind, NodeId, NtProgram, NtTypeId,
-    OtherCard, ProcessorKind, ProcessorProfile, ProgramExplanation, ReachedMemory, RegionId,
+    Bandwidth, Bitstream, BuildClaims, ByteSize, ChainIdentity, Digest, MemoryKind, NodeId,
+    NtProgram, NtTypeId, OtherCard, ProcessorKind, ProcessorProfile, ProgramExplanation,
+    ReachedMemory, RegionId, RegionImage,
 };
 
 /// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.
@@ -126,4 +127,37 @@ fn what_a_flow_says_is_stored_only_where_it_says_something() {
     assert!(!claims.is_empty());
     let stored = json!({"identity": "000000010000000200000003ffffffff", "regions": [3]});
     check(claims, stored);
+}
+
+/// What stores have held since before a bitstream had several images is read, and written again, as it was.
+#[test]
+fn a_bitstream_with_one_image_is_stored_as_ever_and_further_images_stand_behind_it() {
+    let digest = |text: &str| Digest::of(text.as_bytes());
+    let stored = json!({
+        "id": "acme.nat", "digest": digest("a").to_string(), "size": 5, "nts": ["nat"],
+        "region_kind": "user-nt", "card_model": "sim-16", "shareable": false, "signed_by": null,
+        "build": {"identity": "000000010000000200000003ffffffff", "regions": [3]},
+    });
+    let mut of: Bitstream = serde_json::from_value(stored.clone()).expect("a record of old");
+    assert_eq!((of.images.len(), of.digest_for(RegionId(3))), (1, Some(digest("a"))));
+    check(of.clone(), stored.clone());
+    let old = json!({
+        "id": "nat", "digest": digest("a").to_string(), "size": 5, "nts": ["nat"],
+        "region_kind": "known-nt", "card_model": "sim-16", "shareable": true,
+    });
+    let oldest: Bitstream = serde_json::from_value(old).expect("without keys that came later");
+    assert!(oldest.fits_region(RegionId(31)) && oldest.identity.is_none());
+
+    let regions = vec![RegionId(0), RegionId(1)];
+    let image = RegionImage { digest: digest("b"), size: ByteSize::from_bytes(7), regions };
+    of.images.add(image).expect("other regions");
+    let mut more = stored;
+    more["digest"] = json!(digest("b").to_string());
+    more["size"] = json!(7);
+    more["build"]["regions"] = json!([0, 1]);
+    more["more_images"] = json!([{"digest": digest("a").to_string(), "size": 5, "regions": [3]}]);
+    check(of, more.clone());
+    more["more_images"][0]["regions"] = json!([1]);
+    let error = serde_json::from_value::<Bitstream>(more).expect_err("region 1 has two");
+    assert!(error.to_string().contains("region 1 has an image already"), "{error}");
 }

@@ -8,8 +8,8 @@ use rstest::rstest;
 use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingState, BindingTarget, Bitstream, BitstreamId, ByteSize,
     CardId, CardModel, ChainIdentity, ChainMismatch, Cycles, Dag, DagId, DagName, DagSpec, Digest,
-    InvalidDag, NtType, NtTypeId, PciAddress, Prefix, RegionId, RegionKind, TenantId, Traffic,
-    VmId,
+    InvalidDag, NtType, NtTypeId, PciAddress, Prefix, RegionId, RegionImages, RegionKind, TenantId,
+    Traffic, VmId,
 };
 
 fn tenant(id: &str) -> TenantId {
@@ -34,15 +34,14 @@ fn nt_type(id: &str, shareable: bool) -> NtType {
 fn bitstream(id: &str, shareable: bool) -> Bitstream {
     Bitstream {
         id: BitstreamId::new(id).expect("an id"),
-        digest: Digest::of(b""),
-        size: ByteSize::ZERO,
+        images: RegionImages::for_all(Digest::of(b""), ByteSize::ZERO),
         nts: Vec::new(),
         region_kind: RegionKind::UserNt,
         card_model: CardModel::new("sim").expect("a label"),
         shareable,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     }
 }
 
@@ -178,12 +177,10 @@ fn resource_names_are_those_of_the_api() {
 #[test]
 fn a_bitstream_fits_the_regions_that_it_was_built_for() {
     let mut of = bitstream("nat", true);
-    assert!(of.build.is_empty());
     for number in [0, 7, 31] {
         assert!(of.fits_region(RegionId(number)), "it is relocated to any of them");
     }
-    of.build.regions = vec![RegionId(0), RegionId(7)];
-    assert!(!of.build.is_empty());
+    of.images.first_mut().regions = vec![RegionId(0), RegionId(7)];
     let fits: Vec<u8> = (0..32).filter(|number| of.fits_region(RegionId(*number))).collect();
     assert_eq!(fits, [0, 7]);
 }
@@ -198,7 +195,7 @@ fn a_region_has_to_report_what_is_declared() {
     assert_eq!(reported.nts[..2], ids.each_ref().map(NtTypeId::code));
     assert!(reported.nts[2..].iter().all(|code| code.0 == 0));
     let mut built = of.clone();
-    built.build.identity = Some(ChainIdentity::from_words([1, 2, 3, 4]));
+    built.identity = Some(ChainIdentity::from_words([1, 2, 3, 4]));
     assert_eq!(built.reported_chain().nts, reported.nts);
     assert_eq!(built.reported_chain().identity.words(), [1, 2, 3, 4]);
     assert_eq!(reported.check(&built.reported_chain()), Err(ChainMismatch::Identity));

@@ -127,8 +127,9 @@ impl Fleet {
                 }
                 Ok(FleetReply::Done)
             }
-            FleetCommand::CreateBitstream(of) => {
+            FleetCommand::CreateBitstream(mut of) => {
                 turn.owner(of.id.owner())?;
+                of.shareable |= of.id.owner().is_none();
                 self.check_bitstream(&of)?;
                 if !turn.is_dry {
                     self.create_bitstream(turn.now, of, step);

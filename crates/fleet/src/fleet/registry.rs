@@ -5,8 +5,8 @@ use std::ops::Bound;
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX};
 use snic_domain::{
-    Bandwidth, Bitstream, BitstreamId, CardModel, DagSpec, Digest, NtType, NtTypeId, Tenant,
-    TenantId, Timestamp,
+    Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, DagSpec, Digest, NtType, NtTypeId,
+    Tenant, TenantId, Timestamp, UnfitImage,
 };
 
 use snic_planner::PlanCatalogue;
@@ -205,8 +205,15 @@ impl Fleet {
     }
 
     pub(super) fn check_bitstream(&self, of: &Bitstream) -> Result<(), Denied> {
-        if self.registry.bitstream(&of.id).is_some() {
-            return Err(Denied::Exists(FleetName::Bitstream(of.id.clone()).to_string()));
+        let name = || FleetName::Bitstream(of.id.clone()).to_string();
+        if let Some(present) = self.inventory.catalogue().bitstream(&of.id) {
+            present.with_images_of(of).map_err(|error| match error {
+                UnfitImage::Exists => Denied::Exists(name()),
+                UnfitImage::Differs { field, .. } => Denied::Invalid(format!("{field}: {error}")),
+                UnfitImage::Conflict(error) => {
+                    Denied::Invalid(format!("regions: {}: {error}", name()))
+                }
+            })?;
         }
         let invalid = |field: &str, rule: String| Err(Denied::Invalid(format!("{field}: {rule}")));
         let (slots, owner) = (of.nts.len(), of.id.owner());
@@ -222,22 +229,34 @@ impl Fleet {
             let rule = format!("ntTypes/{} does not exist; register it first", of.nts[at]);
             return invalid(&format!("nts[{at}]"), rule);
         }
-        if of.size.get() == 0 || of.size > BITSTREAM_BYTES_MAX {
-            let rule = format!("{} is not allowed: 1 byte to {BITSTREAM_BYTES_MAX}", of.size);
+        let is_out_of_range =
+            |size: &ByteSize| *size == ByteSize::ZERO || *size > BITSTREAM_BYTES_MAX;
+        if let Some(size) = of.images.iter().map(|image| image.size).find(is_out_of_range) {
+            let rule = format!("{size} is not allowed: 1 byte to {BITSTREAM_BYTES_MAX}");
             return invalid("size_bytes", rule);
         }
         self.check_registered("bitstreams", self.registry.bitstreams.len())?;
         self.admit_owner(owner, FleetUsage::of_bitstream(of))
     }
 
+    /// Registers a checked bitstream, or adds its images to the one of its name: hosts know the number of the whole.
     pub(super) fn create_bitstream(
         &mut self,
         now: Timestamp,
         mut of: Bitstream,
         step: &mut FleetStep,
     ) {
-        of.shareable |= of.id.owner().is_none();
-        let meta = RecordMeta::new(self.journal.next_serial(), now);
+        let mut meta = RecordMeta::new(self.journal.next_serial(), now);
+        if let Some(before) = self.registry.bitstreams.remove(&of.id)
+            && let Some(present) = self.inventory.remove_bitstream(&of.id)
+        {
+            of = present.with_images_of(&of).expect("it was checked");
+            meta.created = before.created;
+            self.registry.uses.count_build(&present, false);
+            if let Some(owner) = of.id.owner() {
+                self.tenants.give_back(&owner, FleetUsage::of_bitstream(&present));
+            }
+        }
         let record = FleetBitstreamRecord { bitstream: of.clone(), meta };
         step.put(bitstream_key(&of.id), Versioned::new(record.clone()).bytes());
         self.insert_bitstream(record);

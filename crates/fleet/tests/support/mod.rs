@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use snic_bitstream::catalogue::{Catalogue, builtin};
 use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardId, CardProfile, Dag, DagId, DagName, DagSpec, Digest,
-    Notes, NtTypeId, TenantId,
+    Notes, NtTypeId, RegionImages, TenantId,
 };
 use snic_fleet::placement::{
     CardSpec, DagChoice, HostImages, HostSpec, Inventory, PlaceDag, PlacementRefused,
@@ -69,15 +69,17 @@ pub fn bitstreams(catalogue: &Catalogue) -> Vec<Bitstream> {
     let of = |chain: &snic_bitstream::catalogue::CatalogueChain| -> Vec<Bitstream> {
         let model = |model: &snic_domain::CardModel| Bitstream {
             id: chain.bitstream_id(model).expect("an id of the catalogue"),
-            digest: Digest::of(format!("{}{model}", chain.id).as_bytes()),
-            size: ByteSize::from_mib(1),
+            images: RegionImages::for_all(
+                Digest::of(format!("{}{model}", chain.id).as_bytes()),
+                ByteSize::from_mib(1),
+            ),
             nts: chain.nts.clone(),
             region_kind: chain.region_kind,
             card_model: model.clone(),
             shareable: true,
             signed_by: None,
             notes: Notes::default(),
-            build: Default::default(),
+            identity: None,
         };
         chain.card_models.iter().map(model).collect()
     };

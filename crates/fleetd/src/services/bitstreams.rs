@@ -57,7 +57,12 @@ impl BitstreamService for Services {
         findings?.complete(&mut declared);
         self.check_allowed(&caller, repeat.is_some(), &declared).await?;
         // Before it is registered: hosts fetch it as soon as it is.
-        self.0.parts.images.put(declared.digest, &bytes).await.map_err(cannot_store)?;
+        self.0
+            .parts
+            .images
+            .put(declared.images.first().digest, &bytes)
+            .await
+            .map_err(cannot_store)?;
         let name = FleetName::Bitstream(declared.id.clone());
         let command = FleetCommand::CreateBitstream(declared);
         let (bitstream, meta) = of_item(self.made(&caller, repeat, name, command).await?)?;
@@ -102,6 +107,9 @@ impl BitstreamService for Services {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let id = name::bitstream("name", &request.name).map_err(ApiError::from)?;
+        if !request.image_digest.is_empty() {
+            return Err(elsewhere("deletions of single images"));
+        }
         let (name, etag) = (FleetName::Bitstream(id), etag(&request.etag));
         let command = FleetCommand::Delete { name, etag, force: false };
         let repeat = repeat_of(&request.request_id)?;
@@ -176,7 +184,15 @@ impl Services {
         if !may_be_repeated {
             return Err(refusal);
         }
-        match self.0.parts.images.images.stored_at(declared.digest).await.map_err(cannot_store)? {
+        match self
+            .0
+            .parts
+            .images
+            .images
+            .stored_at(declared.images.first().digest)
+            .await
+            .map_err(cannot_store)?
+        {
             Some(_) => Ok(()),
             None => Err(refusal),
         }

@@ -85,8 +85,10 @@ async fn serve(
                     }),
                     AgentEffect::Provide { nts, bitstreams, tenants } => {
                         for one in &bitstreams {
-                            let bytes = fetch(channel.clone(), one.of.digest).await.unwrap();
-                            assert_eq!(Digest::of(&bytes), one.of.digest);
+                            for image in &one.of.images {
+                                let bytes = fetch(channel.clone(), image.digest).await.unwrap();
+                                assert_eq!(Digest::of(&bytes), image.digest);
+                            }
                         }
                         let mut there = Provisions::default();
                         let number = |of: &Numbered<Bitstream>| of.number;

@@ -8,7 +8,7 @@ use snic_controller::{
     AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, FleetChange, Provision,
     ProvisionName,
 };
-use snic_domain::{Bitstream, CardId, DagName, Form, Mapping};
+use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, Form, Mapping};
 use snic_fleet::protocol::{CardFaults, Epoch};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 
@@ -29,6 +29,9 @@ struct Memory {
     dags: BTreeMap<DagName, AssignedCard>,
     provisions: BTreeMap<ProvisionName, u64>,
     images: BTreeMap<String, Vec<u8>>,
+    bitstreams: BTreeMap<String, Bitstream>,
+    /// What was registered and retired, in order.
+    provided: Vec<String>,
     said: Vec<Said>,
     remembers: bool,
     refuses: Option<String>,
@@ -94,6 +97,10 @@ impl MemoryHost {
 
     pub fn image(&self, id: &str) -> Option<Vec<u8>> {
         self.memory().images.get(id).cloned()
+    }
+
+    pub fn provided(&self) -> Vec<String> {
+        self.memory().provided.clone()
     }
 
     fn state(&self, name: &DagName) -> Option<AssignedDag> {
@@ -169,13 +176,27 @@ impl LinkedHost for MemoryHost {
                 let name = match *what {
                     Provision::Tenant(tenant) => ProvisionName::Tenant(tenant.id),
                     Provision::NtType(nt) => ProvisionName::NtType(nt.id),
-                    Provision::Bitstream(bitstream) => ProvisionName::Bitstream(bitstream.id),
+                    Provision::Bitstream(bitstream) => {
+                        let id = bitstream.id.clone();
+                        memory.bitstreams.insert(id.to_string(), bitstream);
+                        ProvisionName::Bitstream(id)
+                    }
                 };
                 memory.provisions.insert(name, number);
             }
-            FleetChange::Retire { name, .. } => drop(memory.provisions.remove(&name)),
+            FleetChange::Retire { name, .. } => {
+                memory.provisions.remove(&name);
+                if let ProvisionName::Bitstream(id) = &name {
+                    memory.bitstreams.remove(id.as_str());
+                    memory.provided.push(format!("{id}: retired"));
+                }
+            }
         }
         Ok(())
+    }
+
+    async fn bitstream(&self, id: BitstreamId) -> Result<Option<Bitstream>, HostFailure> {
+        Ok(self.memory().bitstreams.get(id.as_str()).cloned())
     }
 
     async fn register(
@@ -185,7 +206,12 @@ impl LinkedHost for MemoryHost {
         image: Vec<u8>,
     ) -> Result<(), HostFailure> {
         let mut memory = self.memory();
+        let digest = Digest::of(&image);
+        assert!(bitstream.images.with_digest(digest).is_some(), "an image of it");
+        let images = bitstream.images.len();
+        memory.provided.push(format!("{}: {images} images, number {number}", bitstream.id));
         memory.images.insert(bitstream.id.to_string(), image);
+        memory.bitstreams.insert(bitstream.id.to_string(), bitstream.clone());
         memory.provisions.insert(ProvisionName::Bitstream(bitstream.id), number);
         Ok(())
     }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::{MemoryHost, Said};
-use replica::{Authority, Orders, Replica, dag, image_of, name, provide, put, removal};
+use replica::{
+    Authority, Orders, Replica, dag, image_for, image_of, name, provide, provide_for, put, removal,
+};
 use snic_domain::BitstreamId;
 use snic_fleet::protocol::{Epoch, HostReport, OrderKind};
 use snic_host_link::{HostLink, LinkSettings};
@@ -286,6 +288,56 @@ async fn images_are_fetched_until_they_are_right() {
     let (_, again) = report(&mut orders, missing).await;
     assert_eq!((again, replica.fetched()), (told, 3));
     link.stop().await;
+}
+
+/// An image that is added to a bitstream is fetched alone, and the bitstream stays; where none is there, one is
+/// fetched after the other, and only the last one gives the bitstream its number.
+#[tokio::test]
+async fn a_bitstream_gets_further_images_and_is_complete_with_the_last() {
+    let authority = Authority::new();
+    let registered = |images: usize, number: u64| format!("nat: {images} images, number {number}");
+    for (orders_of, images, expected) in [
+        (
+            vec![provide_for(&[0], 4), provide_for(&[0, 2], 6)],
+            vec![image_for(0), image_for(2)],
+            vec![registered(1, 4), registered(2, 6)],
+        ),
+        (
+            vec![provide_for(&[0, 1, 2], 6)],
+            vec![image_for(0), image_for(1), image_for(2)],
+            vec![registered(1, 0), registered(2, 0), registered(3, 6)],
+        ),
+        // Region 0 has another image than before: there is no way from one to the other.
+        (
+            vec![provide_for(&[0], 4), provide_for(&[1, 2], 6)],
+            vec![image_for(0), image_for(1), image_for(2)],
+            vec![registered(1, 4), "nat: retired".into(), registered(1, 0), registered(2, 6)],
+        ),
+    ] {
+        let host = MemoryHost::new(&authority);
+        let mut replica = Replica::start(&authority).await;
+        let link = link(&[&replica], &host);
+        let mut orders = within(replica.linked()).await;
+        replica.sends(images);
+        for (at, order) in (1..).zip(orders_of) {
+            orders.send(5, at, order);
+            looked_at(&mut orders, 5, at).await;
+            within(async {
+                while host.provided().len() < usize::try_from(at).expect("few")
+                    || report(&mut orders, |report| match report {
+                        HostReport::Beat { missing, .. } => Some(missing),
+                        _ => None,
+                    })
+                    .await
+                    .len()
+                        > 0
+                {}
+            })
+            .await;
+        }
+        assert_eq!(host.provided(), expected);
+        link.stop().await;
+    }
 }
 
 /// A flood of orders is read as fast as the host carries it out, and beats go on meanwhile.

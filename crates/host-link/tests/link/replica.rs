@@ -10,7 +10,7 @@ use snic_api::fleet_v1::host_link_service_server::{HostLinkService, HostLinkServ
 use snic_api::fleet_v1::{FetchImageRequest, FetchImageResponse, LinkRequest, LinkResponse};
 use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardId, CardModel, DagId, DagName, DagSpec, Digest, Form,
-    Mapping, Quota, RegionKind, Tenant, TenantId,
+    Mapping, Quota, RegionId, RegionImage, RegionImages, RegionKind, Tenant, TenantId,
 };
 use snic_fleet::protocol::{Epoch, HostOrder, HostReport, Numbered, OrderKind};
 use snic_fleet::records::PlaceRecord;
@@ -248,19 +248,42 @@ pub fn image_of(id: &str) -> Vec<u8> {
     id.bytes().cycle().take(10_000).collect()
 }
 
+/// A bitstream with an image for each of these regions, whose bytes begin with the region's number.
+pub fn provide_for(regions: &[u8], number: u64) -> OrderKind {
+    let OrderKind::Provide { nts, mut bitstreams, tenants } = provide("nat", number) else {
+        unreachable!("it was made a moment ago")
+    };
+    for (at, region) in regions.iter().enumerate() {
+        let bytes = image_for(*region);
+        let image = RegionImage {
+            digest: Digest::of(&bytes),
+            size: ByteSize::from_bytes(bytes.len() as u64),
+            regions: vec![RegionId(*region)],
+        };
+        match at {
+            0 => bitstreams[0].of.images = image.into(),
+            _ => bitstreams[0].of.images.add(image).expect("another region"),
+        }
+    }
+    OrderKind::Provide { nts, bitstreams, tenants }
+}
+
+pub fn image_for(region: u8) -> Vec<u8> {
+    image_of(&format!("{region} nat"))
+}
+
 pub fn provide(id: &str, number: u64) -> OrderKind {
     let image = image_of(id);
     let of = Bitstream {
         id: id.parse().expect("a label"),
-        digest: Digest::of(&image),
-        size: ByteSize::from_bytes(image.len() as u64),
+        images: RegionImages::for_all(Digest::of(&image), ByteSize::from_bytes(image.len() as u64)),
         nts: Vec::new(),
         region_kind: RegionKind::KnownNt,
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: true,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     };
     let bitstreams = vec![Numbered { number, of }];
     OrderKind::Provide { nts: Vec::new(), bitstreams, tenants: Vec::new() }

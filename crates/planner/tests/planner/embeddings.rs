@@ -217,7 +217,7 @@ fn kind_model_size_and_area_must_fit() {
     assert!(fits(&|_| ()));
     assert!(!fits(&|w| w.bitstream("a", |b| b.region_kind = RegionKind::UserNt)));
     assert!(!fits(&|w| w.bitstream("a", |b| b.card_model = CardModel::new("x").expect("id"))));
-    assert!(!fits(&|w| w.bitstream("a", |b| b.size = ByteSize::from_mib(5))));
+    assert!(!fits(&|w| w.bitstream("a", |b| b.images.first_mut().size = ByteSize::from_mib(5))));
     assert!(!fits(&|w| w.nt("a", |nt| nt.area = lut(1_001))));
     assert!(fits(&|w| w.nt("a", |nt| nt.area = lut(1_000))));
 }

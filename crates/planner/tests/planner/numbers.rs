@@ -112,7 +112,7 @@ proptest! {
         let first = random.regions[0];
         random.regions.iter_mut().for_each(|region| *region = first);
         // More regions do not help an image that was built for one of them.
-        random.bitstreams.iter_mut().for_each(|bitstream| bitstream.own.clear());
+        random.bitstreams.iter_mut().for_each(|bitstream| bitstream.images.clear());
         let (world, name) = (random.build(), name("t0/d"));
         let dag = RandomDag { mbps, ..dag };
         let Err(refusal) = world.plan(&name, &dag.build()) else { return Ok(()) };

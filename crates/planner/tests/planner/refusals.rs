@@ -384,7 +384,8 @@ fn a_bitstream_for_another_card_is_none() {
         .catalogue
         .insert_bitstream(snic_domain::Bitstream { card_model: other, ..bitstream("a", "a") });
     assert_eq!(numbers(&refusal(&world, "a", 1)), [(Resource::Bitstreams, 1, 0)]);
-    let large = snic_domain::Bitstream { size: ByteSize::from_mib(5), ..bitstream("large", "a") };
+    let mut large = bitstream("large", "a");
+    large.images.first_mut().size = ByteSize::from_mib(5);
     world.catalogue.insert_bitstream(large);
     let refused = refusal(&world, "a", 1);
     assert_eq!(numbers(&refused), [(Resource::Bitstreams, 1, 0), (Resource::NtBandwidth, GIGA, 0)]);

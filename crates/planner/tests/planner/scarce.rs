@@ -21,7 +21,7 @@ fn on_scarce(mut random: RandomWorld, (payload, wide_store): (bool, bool)) -> Wo
         bitstream.nts.iter_mut().for_each(|nt| *nt %= 3);
         bitstream.nts.retain(|nt| seen.insert(*nt));
         (bitstream.owner, bitstream.other_model, bitstream.user_region) = (0, false, false);
-        bitstream.own.clear();
+        bitstream.images.clear();
     }
     for nt in &mut random.nts {
         (nt.memory_mib, nt.gbps) = (0, 4 * nt.gbps);

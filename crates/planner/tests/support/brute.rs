@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use snic_domain::{Bitstream, DagName, NtTypeId, RegionId, Slot, TenantId};
+use snic_domain::{Bitstream, ByteSize, DagName, NtTypeId, RegionId, Slot, TenantId};
 use snic_planner::RegionCondition;
 
 use super::World;
@@ -25,14 +25,21 @@ pub fn options(world: &World, region: RegionId, tenant: &TenantId) -> Vec<Option
         let fits = bitstream.is_loadable_by(tenant)
             && bitstream.card_model == world.ledger.profile().model
             && bitstream.region_kind == profile.kind
-            && (bitstream.build.regions.is_empty() || bitstream.build.regions.contains(&region))
-            && bitstream.size <= profile.bitstream_max
+            && has_image(bitstream, region, profile.bitstream_max)
             && area <= profile.area.lut;
         if fits {
             options.push(Some(bitstream.clone()));
         }
     }
     options
+}
+
+/// Whether one of its images is for the region, and not too large for it.
+fn has_image(bitstream: &Bitstream, region: RegionId, size_max: ByteSize) -> bool {
+    let mut images = bitstream.images.iter();
+    images.any(|image| {
+        (image.regions.is_empty() || image.regions.contains(&region)) && image.size <= size_max
+    })
 }
 
 /// What each slot of a region serves, in kbit/s, given what it is to be.

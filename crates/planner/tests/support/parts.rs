@@ -5,7 +5,7 @@
 
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagId, DagName, Digest,
-    NtType, NtTypeId, RegionKind, TenantId, Traffic,
+    NtType, NtTypeId, RegionImages, RegionKind, TenantId, Traffic,
 };
 
 pub fn gbps(n: u64) -> Bandwidth {
@@ -57,14 +57,13 @@ pub fn nt(text: &str) -> NtType {
 pub fn bitstream(id: &str, nts: &str) -> Bitstream {
     Bitstream {
         id: bitstream_id(id),
-        digest: Digest::of(id.as_bytes()),
-        size: ByteSize::from_mib(1),
+        images: RegionImages::for_all(Digest::of(id.as_bytes()), ByteSize::from_mib(1)),
         nts: nts.split_whitespace().map(nt_id).collect(),
         region_kind: RegionKind::KnownNt,
         card_model: CardModel::new("sim").expect("a test id"),
         shareable: true,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     }
 }

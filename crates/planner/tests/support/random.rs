@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use snic_domain::{
-    ByteSize, Cycles, Dag, DagSpec, Edge, FormPreference, Node, NtTypeId, RegionId, RegionKind,
-    RegionProfile,
+    ByteSize, Cycles, Dag, DagSpec, Digest, Edge, FormPreference, Node, NtTypeId, RegionId,
+    RegionImage, RegionKind, RegionProfile,
 };
 
 use super::{World, bitstream, gbps, lut, node_id, nt, nt_id, profile};
@@ -30,8 +30,8 @@ pub struct RandomBitstream {
     pub shareable: bool,
     pub mib: u64,
     pub other_model: bool,
-    /// The regions that it was built for; none: all of its kind.
-    pub own: Vec<u8>,
+    /// The regions of each image and its size in MiB; none: one image of `mib` for all of its kind.
+    pub images: Vec<(Vec<u8>, u64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -71,11 +71,11 @@ impl RandomWorld {
             world.catalogue.insert_nt(nt);
         }
         for (i, random) in self.bitstreams.iter().enumerate() {
-            world.catalogue.insert_bitstream(random.build(i));
+            world.catalogue.insert_bitstream(random.build(i, &self.regions));
         }
         for (region, loaded) in (0u8..).zip(&self.loaded).take(self.regions.len()) {
             if let Some(i) = loaded.filter(|i| *i < self.bitstreams.len()) {
-                let bitstream = self.bitstreams[i].build(i);
+                let bitstream = self.bitstreams[i].build(i, &self.regions);
                 if bitstream.fits_region(RegionId(region)) {
                     world.load(region, bitstream.id.as_str());
                 }
@@ -86,14 +86,29 @@ impl RandomWorld {
 }
 
 impl RandomBitstream {
-    fn build(&self, i: usize) -> snic_domain::Bitstream {
+    /// An image names no region that it is too large for: an upload would not be taken with it.
+    fn build(&self, i: usize, profiles: &[(bool, u32, u64)]) -> snic_domain::Bitstream {
         let owner = ["", "t0.", "t1."][self.owner];
         let nts: Vec<&str> = self.nts.iter().map(|n| NTS[*n]).collect();
         let mut made = bitstream(&format!("{owner}b{i}"), &nts.join(" "));
         made.region_kind = if self.user_region { RegionKind::UserNt } else { RegionKind::KnownNt };
         made.shareable = self.owner == 0 || self.shareable;
-        made.size = ByteSize::from_mib(self.mib);
-        made.build.regions = self.own.iter().copied().map(RegionId).collect();
+        made.images.first_mut().size = ByteSize::from_mib(self.mib);
+        let images = (0u8..).zip(&self.images).map(|(at, (regions, mib))| {
+            let takes =
+                |region: &u8| profiles.get(usize::from(*region)).is_none_or(|of| *mib <= of.2);
+            RegionImage {
+                digest: Digest::of(&[i as u8, at]),
+                size: ByteSize::from_mib(*mib),
+                regions: regions.iter().copied().filter(takes).map(RegionId).collect(),
+            }
+        });
+        for (at, image) in images.filter(|image| !image.regions.is_empty()).enumerate() {
+            match at {
+                0 => made.images = image.into(),
+                _ => made.images.add(image).expect("other regions"),
+            }
+        }
         if self.other_model {
             made.card_model = snic_domain::CardModel::new("other").expect("a test id");
         }
@@ -103,6 +118,18 @@ impl RandomBitstream {
 
 fn seldom() -> impl Strategy<Value = bool> {
     prop::bool::weighted(0.15)
+}
+
+/// One image for all regions, or images for some of the four: each for one region or for several.
+fn images() -> impl Strategy<Value = Vec<(Vec<u8>, u64)>> {
+    let regions = prop::sample::subsequence(vec![0u8, 1, 2, 3], 1..=4);
+    let own = (regions, prop::collection::vec(1u64..5, 4), 1usize..=4).prop_map(
+        |(regions, mib, pieces)| {
+            let size = regions.len().div_ceil(pieces);
+            regions.chunks(size).zip(mib).map(|(of, mib)| (of.to_vec(), mib)).collect()
+        },
+    );
+    prop_oneof![4 => Just(Vec::new()), 1 => own]
 }
 
 pub fn worlds() -> impl Strategy<Value = RandomWorld> {
@@ -116,14 +143,11 @@ pub fn worlds() -> impl Strategy<Value = RandomWorld> {
         any::<bool>(),
         1u64..4,
         seldom(),
-        prop_oneof![
-            6 => Just(Vec::new()),
-            1 => prop::sample::subsequence(vec![0u8, 1, 2, 3], 1..=2),
-        ],
+        images(),
     );
     let bitstream =
-        bitstream.prop_map(|(owner, nts, user_region, shareable, mib, other_model, own)| {
-            RandomBitstream { owner, nts, user_region, shareable, mib, other_model, own }
+        bitstream.prop_map(|(owner, nts, user_region, shareable, mib, other_model, images)| {
+            RandomBitstream { owner, nts, user_region, shareable, mib, other_model, images }
         });
     let region = (seldom(), 3u32..12, 2u64..5);
     let loaded = prop::option::weighted(0.4, 0usize..8);

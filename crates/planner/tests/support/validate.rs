@@ -7,7 +7,8 @@ use snic_domain::EmbeddingKind::{FreeRegion, Shared, Split, VictimRegion};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
 use snic_domain::{
     Area, Bandwidth, Bitstream, ByteSize, ChainExplanation, Dag, EmbeddingKind, Form,
-    FormPreference, Instance, NodeId, NtType, NtTypeId, RegionId, RejectionReason, Slot, TenantId,
+    FormPreference, Instance, NodeId, NtType, NtTypeId, RegionId, RegionImage, RejectionReason,
+    Slot, TenantId,
 };
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, RegionCondition};
 
@@ -101,11 +102,12 @@ fn loads(
         ensure(bitstream.is_loadable_by(&request.name.tenant), || "not the tenant's".into())?;
         ensure(bitstream.card_model == ledger.profile().model, || "another model".into())?;
         ensure(bitstream.region_kind == profile.kind, || "another kind".into())?;
-        let own = &bitstream.build.regions;
-        ensure(own.is_empty() || own.contains(&region), || {
-            format!("region {region}, but {} was built for {own:?}", bitstream.id)
+        let is_for =
+            |image: &&RegionImage| image.regions.is_empty() || image.regions.contains(&region);
+        let image = bitstream.images.iter().find(is_for).ok_or_else(|| {
+            format!("region {region}, but {} has images for {:?}", bitstream.id, bitstream.images)
         })?;
-        ensure(bitstream.size <= profile.bitstream_max, || "too large".into())?;
+        ensure(image.size <= profile.bitstream_max, || "too large".into())?;
         ensure(bitstream.nts.len() <= CHAIN_SLOTS_MAX, || "too long".into())?;
         let nts: Option<Vec<&NtType>> = bitstream.nts.iter().map(|n| catalogue.nt(n)).collect();
         let area: Area = nts.ok_or("an unknown NT")?.iter().map(|nt| nt.area).sum();

@@ -92,8 +92,8 @@ pub struct FakeCard {
     /// Register writes, in order.
     pub writes: Vec<(Address, u32)>,
     pub buffers: BTreeMap<u64, Vec<u8>>,
-    /// Saved contexts by their place: whose, and of which bitstream.
-    pub saved: BTreeMap<u32, (u32, [u32; 8])>,
+    /// Saved contexts by their place: whose, and of which build of a chain.
+    pub saved: BTreeMap<u32, (u32, [u32; 4])>,
     /// Configurations that were taken: whose, and while which table version was active.
     pub configured: Vec<(u32, u32)>,
     /// A counter (address of its low word) that counts at every access to it.
@@ -280,17 +280,18 @@ impl FakeCard {
         if command != STATE_CLEAR && (end.is_none() || length < needs) {
             return Err(STATE_ERROR_RANGE);
         }
-        let digest =
-            std::array::from_fn(|word| self.peek(region(number, REGION_DIGEST + 4 * word as u32)));
+        let identity = std::array::from_fn(|word| {
+            self.peek(region(number, REGION_IDENTITY + 4 * word as u32))
+        });
         match command {
             STATE_SAVE => {
-                self.saved.insert(offset, (uid, digest));
+                self.saved.insert(offset, (uid, identity));
                 self.poke(state(number, STATE_CHECK), STATE_CHECK_OF_FAKE);
             }
             STATE_RESTORE => match self.saved.get(&offset) {
                 None => return Err(STATE_ERROR_DAMAGED),
                 Some(_) if self.faults.restores_anything => {}
-                Some(saved) if *saved != (uid, digest) => return Err(STATE_ERROR_FOREIGN),
+                Some(saved) if *saved != (uid, identity) => return Err(STATE_ERROR_FOREIGN),
                 Some(_) if check != STATE_CHECK_OF_FAKE => return Err(STATE_ERROR_DAMAGED),
                 Some(_) => {}
             },

@@ -142,7 +142,11 @@ impl BitstreamService for Services {
         let request = request.into_inner();
         let id = name::bitstream("name", &request.name).map_err(ApiError::from)?;
         let repeat = repeat_of(&request.request_id)?;
-        let command = Command::DeleteBitstream { id: id.clone(), etag: etag(&request.etag) };
+        let image = match request.image_digest.as_str() {
+            "" => None,
+            text => Some(bitstream::digest("image_digest", text).map_err(ApiError::from)?),
+        };
+        let command = Command::DeleteBitstream { id: id.clone(), image, etag: etag(&request.etag) };
         let reply = match self.check_may_change_bitstream(&caller, &id, &request.name).await {
             Ok(()) => self.ask(&caller, repeat, command, OperationKind::Delete).await,
             Err(failure) => Err(failure),

@@ -6,7 +6,9 @@ use snic_controller::{
     AssignedDag, Caller, CardHealth, CardView, Command, Controller, FleetChange, Provision,
     ProvisionName, Reply, Request,
 };
-use snic_domain::{Bitstream, CardId, DagName, NtType, NtTypeId, RegionId, RegionState};
+use snic_domain::{
+    Bitstream, BitstreamId, CardId, DagName, Digest, NtType, NtTypeId, RegionId, RegionState,
+};
 use snic_front::share::{CallerFlow, CallerLevel};
 
 use super::{ControlPlane, ShellError};
@@ -95,7 +97,18 @@ impl ControlPlane {
         self.request(request(change)).await
     }
 
-    /// Stores the image of a bitstream of the fleet, which was checked, and registers the bitstream.
+    /// A bitstream, whoever registered it.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::request`].
+    pub async fn bitstream_of(&self, id: BitstreamId) -> Result<Option<Bitstream>, ShellError> {
+        self.read_for_fleet(move |controller| {
+            controller.bitstream(&fleet(), &id).map(|view| view.bitstream)
+        })
+        .await
+    }
+
+    /// Stores an image of a bitstream of the fleet, which was checked, and registers the bitstream.
     ///
     /// # Errors
     /// As [`ControlPlane::register_bitstream`].
@@ -103,9 +116,8 @@ impl ControlPlane {
         &self,
         bitstream: Bitstream,
         number: u64,
-        image: Vec<u8>,
+        (digest, image): (Digest, Vec<u8>),
     ) -> Result<Reply, ShellError> {
-        let digest = bitstream.digest;
         let what = Box::new(Provision::Bitstream(bitstream));
         self.keep_bytes(digest, image, request(FleetChange::Provide { what, number })).await
     }

@@ -333,7 +333,7 @@ impl ControlPlane {
         bitstream: Bitstream,
         bytes: Vec<u8>,
     ) -> Result<Reply, ShellError> {
-        let digest = bitstream.digest;
+        let digest = bitstream.images.first().digest;
         let command = Command::CreateBitstream(bitstream);
         self.keep_bytes(digest, bytes, Request { caller, request_id, command }).await
     }

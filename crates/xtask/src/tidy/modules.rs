@@ -243,7 +243,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "work",
         ],
     ),
-    ("registrations", &["protocol", "tx", "state", "images", "serving", "vm_bindings"]),
+    ("registrations", &["protocol", "tx", "state", "contents", "images", "serving", "vm_bindings"]),
     ("managed", &["protocol", "state"]),
     (
         "assignments",

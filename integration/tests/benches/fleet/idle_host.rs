@@ -7,7 +7,7 @@ use snic_controller::{
     AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, FleetChange, Provision,
     ProvisionName,
 };
-use snic_domain::{Bitstream, CardId, DagName, Form, Mapping};
+use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Form, Mapping};
 use snic_fleet::protocol::{CardFaults, Epoch};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 
@@ -54,6 +54,10 @@ impl LinkedHost for IdleHost {
     async fn remember(&self, epoch: Epoch) -> Result<(), HostFailure> {
         self.stored.lock().unwrap().epoch = epoch;
         Ok(())
+    }
+
+    async fn bitstream(&self, _: BitstreamId) -> Result<Option<Bitstream>, HostFailure> {
+        Ok(None)
     }
 
     async fn assigned(&self) -> Result<Vec<(DagName, AssignedDag)>, HostFailure> {

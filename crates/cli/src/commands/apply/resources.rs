@@ -241,7 +241,9 @@ pub async fn delete(client: &Client, kind: DocumentKind, name: String) -> Result
             call!(client, nts.delete_nt_type, request).map(|_| None)
         }
         DocumentKind::Bitstream => {
-            let request = DeleteBitstreamRequest { name, allow_missing, request_id, etag };
+            let image_digest = String::new();
+            let request =
+                DeleteBitstreamRequest { name, allow_missing, request_id, etag, image_digest };
             call!(client, bitstreams.delete_bitstream, request).map(|reply| reply.operation)
         }
         DocumentKind::Dag => {

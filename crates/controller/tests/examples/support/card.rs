@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{CardCommand, CardCounters, CardReport};
-use snic_domain::{CardProfile, DagUid, Digest, RegionId, ReportedChain};
+use snic_domain::{CardProfile, ChainIdentity, DagUid, Digest, RegionId, ReportedChain};
 use snic_tables::{
     CardSnapshot, DagCounters, DagRow, DropCause, InstanceRow, LoadFailure, PageRow,
     ProgramFailure, RegionSnapshot, RegionStatus, RowCodec, StateDone, StateFailure, StateOrder,
@@ -15,8 +15,8 @@ use snic_tables::{
 #[derive(Default)]
 pub struct TinyStates {
     pub kept: BTreeMap<(RegionId, DagUid), u64>,
-    /// By offset: whose, of which bitstream, and what.
-    pub saved: BTreeMap<u32, (DagUid, Digest, u64)>,
+    /// By offset: whose, of which build of a chain, and what.
+    pub saved: BTreeMap<u32, (DagUid, ChainIdentity, u64)>,
     /// What wrappers were asked, in order.
     pub asked: Vec<(RegionId, StateOrder)>,
     /// How the next saves fail.
@@ -28,7 +28,7 @@ pub struct TinyStates {
 impl TinyStates {
     fn answer(
         &mut self,
-        status: RegionStatus,
+        (status, chains): (RegionStatus, &BTreeMap<Digest, ReportedChain>),
         region: RegionId,
         order: StateOrder,
     ) -> Result<StateDone, StateFailure> {
@@ -39,6 +39,7 @@ impl TinyStates {
             return done(slot.length);
         }
         let RegionStatus::Loaded(digest) = status else { panic!("{order:?} in {status:?}") };
+        let identity = chains[&digest].identity;
         let failure = match order {
             StateOrder::Save { .. } => self.failing.pop_front(),
             StateOrder::Restore { .. } => self.failing_restores.pop_front(),
@@ -50,12 +51,12 @@ impl TinyStates {
         match order {
             StateOrder::Save { uid, slot } => {
                 let kept = self.kept.get(&(region, uid)).copied().unwrap_or(0);
-                self.saved.insert(slot.offset, (uid, digest, kept));
+                self.saved.insert(slot.offset, (uid, identity, kept));
                 done(slot.length)
             }
             StateOrder::Restore { uid, slot, check } => {
                 let (whose, of, kept) = self.saved[&slot.offset];
-                assert_eq!((whose, of, check), (uid, digest, 7), "the state of somebody else");
+                assert_eq!((whose, of, check), (uid, identity, 7), "the state of somebody else");
                 self.kept.insert((region, uid), kept);
                 done(slot.length)
             }
@@ -163,7 +164,11 @@ impl TinyCard {
             CardCommand::State { ticket, region, order } => CardReport::State {
                 ticket,
                 region,
-                result: self.states.answer(self.regions[region.index()], region, order),
+                result: self.states.answer(
+                    (self.regions[region.index()], &self.chains),
+                    region,
+                    order,
+                ),
             },
             CardCommand::LoadRole { ticket, .. } => match self.bad_role.take() {
                 Some(reason) => CardReport::RoleRefused { ticket, reason },

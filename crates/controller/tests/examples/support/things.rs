@@ -3,8 +3,8 @@
 use snic_controller::{Caller, Command};
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
-    DagId, DagName, DagSpec, Digest, NtType, NtTypeId, OperationId, Quota, RegionId, RegionKind,
-    RegionProfile, SaveArea, Tenant, TenantId, Traffic, VirtualFunctions,
+    DagId, DagName, DagSpec, Digest, NtType, NtTypeId, OperationId, Quota, RegionId, RegionImage,
+    RegionImages, RegionKind, RegionProfile, SaveArea, Tenant, TenantId, Traffic, VirtualFunctions,
 };
 
 /// NT types: name, Gbit/s.
@@ -117,16 +117,29 @@ pub fn nts() -> Vec<NtType> {
 pub fn bitstream(id: &str, nts: &[&str]) -> Bitstream {
     Bitstream {
         id: bitstream_id(id),
-        digest: digest(id),
-        size: ByteSize::from_bytes(8_192),
+        images: RegionImages::for_all(digest(id), ByteSize::from_bytes(8_192)),
         nts: nts.iter().map(|nt| nt_id(nt)).collect(),
         region_kind: RegionKind::KnownNt,
         card_model: profile().model,
         shareable: true,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     }
+}
+
+/// A bitstream with the bytes of another.
+pub fn with_bytes(mut bitstream: Bitstream, digest: Digest) -> Bitstream {
+    bitstream.images.first_mut().digest = digest;
+    bitstream
+}
+
+/// An image of a bitstream for some regions, as it is uploaded; its bytes are named after both.
+pub fn image(of: &Bitstream, regions: &[u8]) -> Bitstream {
+    let digest = digest(&format!("{} {regions:?}", of.id));
+    let regions = regions.iter().copied().map(RegionId).collect();
+    let size = of.images.first().size;
+    Bitstream { images: RegionImages::from(RegionImage { digest, size, regions }), ..of.clone() }
 }
 
 /// The digest of the bitstream of this id.
@@ -174,7 +187,7 @@ pub fn delete_nt(id: &str) -> Command {
 }
 
 pub fn delete_bitstream(id: &str) -> Command {
-    Command::DeleteBitstream { id: bitstream_id(id), etag: None }
+    Command::DeleteBitstream { id: bitstream_id(id), image: None, etag: None }
 }
 
 pub fn drain(region: u8) -> Command {

@@ -7,6 +7,7 @@ use snic_tables::registers::*;
 use snic_tables::{CardCommand, CardReport, SaveSlot, StateFailure, StateOrder, Ticket};
 
 use super::{Bench, loaded, one_row, programmed, read_back};
+use crate::card::fake::chain_named;
 
 const SLOT: SaveSlot = SaveSlot { offset: 4_096, length: 192 };
 
@@ -46,7 +47,10 @@ fn whose_and_where_come_before_the_doorbell() {
         (state(2, STATE_COMMAND), STATE_SAVE),
     ];
     assert_eq!(bench.card.writes, expected);
-    assert_eq!(bench.card.saved[&4_096], (uid().raw(), Digest::of(b"bits").words()));
+    assert_eq!(
+        bench.card.saved[&4_096],
+        (uid().raw(), chain_named(Digest::of(b"bits").words()).identity.words())
+    );
     ask(&mut bench, 3, StateOrder::Restore { uid: uid(), slot: SLOT, check: done.check });
     assert!(matches!(bench.step()[..], [CardReport::State { result: Ok(_), .. }]));
     assert_eq!(bench.session.statistics().states_moved, 2);
@@ -90,7 +94,10 @@ fn state_is_saved_after_the_rows_are_gone_and_before_the_load() {
     let reports = bench.after_ms(3);
     assert_eq!(reports[0], programmed(2, 6));
     assert!(matches!(reports[1..], [CardReport::State { result: Ok(_), .. }]), "{reports:?}");
-    assert_eq!(bench.card.saved[&4_096].1, Digest::of(b"bits").words());
+    assert_eq!(
+        bench.card.saved[&4_096].1,
+        chain_named(Digest::of(b"bits").words()).identity.words()
+    );
     assert_eq!(bench.after_ms(5), [loaded(4, 2, 5)]);
 }
 

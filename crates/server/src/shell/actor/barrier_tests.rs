@@ -13,7 +13,7 @@ use snic_bitstream::catalogue;
 use snic_controller::{Caller, Command, ControllerSettings};
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, ByteSize, CardProfile, DagId, DagName, DagSpec, NtTypeId,
-    Quota, RegionKind, Tenant, TenantId,
+    Quota, RegionImages, RegionKind, Tenant, TenantId,
 };
 use snic_ports::store::Done;
 use snic_ports::store::memory::MemoryStore;
@@ -87,15 +87,14 @@ fn profile() -> CardProfile {
 fn bitstream(id: &str, nt: &NtTypeId) -> Bitstream {
     Bitstream {
         id: BitstreamId::new(id).expect("a label"),
-        digest: Digest::of(id.as_bytes()),
-        size: ByteSize::from_bytes(8_192),
+        images: RegionImages::for_all(Digest::of(id.as_bytes()), ByteSize::from_bytes(8_192)),
         nts: vec![nt.clone()],
         region_kind: RegionKind::KnownNt,
         card_model: profile().model,
         shareable: true,
         signed_by: None,
         notes: Default::default(),
-        build: Default::default(),
+        identity: None,
     }
 }
 
@@ -145,7 +144,7 @@ fn script() -> Vec<fn() -> Message> {
             request(Command::CreateDag { name: dag(), spec, validate_only: false })
         },
         || Message::DropIfUnused(Digest::of(b"never registered")),
-        || request(Command::DeleteBitstream { id: gone(), etag: None }),
+        || request(Command::DeleteBitstream { id: gone(), image: None, etag: None }),
         || tenant("beta"),
         || request(Command::DeleteDag { name: dag(), etag: None }),
         || request(Command::Heartbeat { vms: Vec::new() }),

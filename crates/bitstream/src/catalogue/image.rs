@@ -1,0 +1,109 @@
+//! Whether an uploaded image is what it is declared to be, and which regions of its card it is for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use snic_domain::{Area, Bitstream, ByteSize, CardModel, CardProfile, NtType, RegionId};
+
+use super::Catalogue;
+use crate::{FloorPlan, InvalidUpload, OutsideRegion, check_upload};
+
+/// Why an image is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidImage {
+    /// It is not what its declaration says.
+    #[error(transparent)]
+    Upload(#[from] InvalidUpload),
+    /// It reaches beyond its regions, or names a region whose frames it has not.
+    #[error(transparent)]
+    Outside(#[from] OutsideRegion),
+    /// It names a region that is too small.
+    #[error(
+        "the image has {size} and its NTs need {area}; region {region} of card model {model} takes {size_max} and has \
+         {area_max}"
+    )]
+    TooLarge {
+        /// Which region.
+        region: RegionId,
+        /// The card.
+        model: CardModel,
+        /// Of the image.
+        size: ByteSize,
+        /// What the region takes.
+        size_max: ByteSize,
+        /// Of its NTs together.
+        area: Area,
+        /// Of the region.
+        area_max: Area,
+    },
+}
+
+impl InvalidImage {
+    /// The field of the upload's header that is wrong, as in the API; `chunk` is the content.
+    pub fn field(&self) -> String {
+        match self {
+            Self::Upload(error) => error.field(),
+            Self::Outside(error) => error.field().to_owned(),
+            Self::TooLarge { .. } => "regions".to_owned(),
+        }
+    }
+}
+
+impl Catalogue {
+    /// By card model: the groups of regions that one image serves each.
+    pub fn region_groups(&self) -> BTreeMap<CardModel, Vec<Range<u8>>> {
+        let groups = |plan: &FloorPlan| {
+            let groups = plan.groups.iter().map(|group| group.regions.clone()).collect();
+            (plan.model.clone(), groups)
+        };
+        self.cards.iter().filter_map(|card| self.floor_plan(&card.model)).map(groups).collect()
+    }
+
+    /// Checks an image against its declaration, the card's profile and its floor plan. `nts` are the NT types that
+    /// its owner may use. Returns the regions that it can be loaded into; none where that is every one of its kind.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn check_image(
+        &self,
+        image: &[u8],
+        declared: &Bitstream,
+        nts: &[NtType],
+    ) -> Result<Vec<RegionId>, InvalidImage> {
+        let nt = |id: &snic_domain::NtTypeId| nts.iter().find(|nt| nt.id == *id);
+        let checked = check_upload(image, declared, &self.cards, nt)?;
+        let named = &declared.images.first().regions;
+        let mut regions = match self.floor_plan(&declared.card_model) {
+            Some(plan) => plan.regions_for(&checked.file, declared)?,
+            None => named.clone(),
+        };
+        let Some(card) = self.card(&declared.card_model) else { return Ok(regions) };
+        let size = declared.images.first().size;
+        let too_large = |region: &RegionId| too_large(card, *region, size, checked.area);
+        match named.iter().find_map(too_large) {
+            Some(error) => Err(error),
+            None => {
+                regions.retain(|region| too_large(region).is_none());
+                Ok(regions)
+            }
+        }
+    }
+}
+
+fn too_large(
+    card: &CardProfile,
+    region: RegionId,
+    size: ByteSize,
+    area: Area,
+) -> Option<InvalidImage> {
+    let of = card.region(region)?;
+    let takes = size <= of.bitstream_max && of.area.fits(area);
+    (!takes).then(|| InvalidImage::TooLarge {
+        region,
+        model: card.model.clone(),
+        size,
+        size_max: of.bitstream_max,
+        area,
+        area_max: of.area,
+    })
+}

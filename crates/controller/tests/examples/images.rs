@@ -1,0 +1,251 @@
+//! A bitstream with an image for each region, or for each group of regions: which regions it is placed in, what
+//! they are loaded with, and how images come and go.
+
+use snic_controller::{Command, ControlError, Reply};
+use snic_domain::{
+    Bitstream, ByteSize, ChainIdentity, DagState, Digest, NtType, QuotaPatch, RegionId, RegionState,
+};
+
+use crate::support::things::{
+    bitstream, bitstream_id, caller, create, delete, drain, image, nt, spec, tenant_id, undrain,
+};
+use crate::support::{
+    Answer, Crash, World, absent, operator, over_quota, precondition, wrong_field,
+};
+
+const OWN: &str = "acme.own";
+
+/// What acme builds for its own NT, which takes a whole region; `image` says for which regions.
+fn own() -> Bitstream {
+    let mut made = bitstream(OWN, &[OWN]);
+    made.identity = Some(ChainIdentity::from_words([7, 7, 7, 7]));
+    made
+}
+
+fn upload(world: &mut World, regions: &[u8]) -> Answer {
+    world.ask_as(caller("acme"), Command::CreateBitstream(image(&own(), regions)))
+}
+
+/// A world in which acme has these images.
+fn world(images: &[&[u8]]) -> World {
+    let mut world = World::new();
+    let nt = NtType { state: ByteSize::from_bytes(1_000), ..nt(OWN, 40) };
+    world.ask(Command::CreateNtType(nt)).expect("an operator");
+    for regions in images {
+        upload(&mut world, regions).expect("another region");
+    }
+    world
+}
+
+fn bytes_of(regions: &[u8]) -> Digest {
+    image(&own(), regions).images.first().digest
+}
+
+fn delete_image(regions: &[u8]) -> Command {
+    Command::DeleteBitstream { id: bitstream_id(OWN), image: Some(bytes_of(regions)), etag: None }
+}
+
+fn loads(world: &mut World) -> Vec<(u8, Digest)> {
+    world.card().loads.iter().map(|(region, of)| (region.0, *of)).collect()
+}
+
+fn images_of(world: &World) -> Vec<Vec<u8>> {
+    let view = world.controller.bitstream(&operator(), &bitstream_id(OWN)).expect("it is there");
+    let regions = |image: &snic_domain::RegionImage| image.regions.iter().map(|r| r.0).collect();
+    view.bitstream.images.iter().map(regions).collect()
+}
+
+#[test]
+fn a_chain_goes_where_it_has_an_image_and_each_region_gets_its_own() {
+    let mut world = world(&[&[3], &[2]]);
+    world.deploy("acme/a", OWN, 30);
+    world.deploy("acme/b", OWN, 30);
+    assert_eq!(loads(&mut world), [(2, bytes_of(&[2])), (3, bytes_of(&[3]))]);
+    let refused = world.ask(create("acme/c", spec(OWN, 30))).expect_err("no image is left");
+    let text = refused.to_string();
+    let says = "no image of acme.own for a region that is free: images are there for regions 2, 3; upload one for \
+                one of the regions 0, 1";
+    assert!(text.contains(says), "{text}");
+    // With that image there is a place, and nothing else has changed.
+    upload(&mut world, &[0, 1]).expect("other regions");
+    world.deploy("acme/c", OWN, 30);
+    assert_eq!(loads(&mut world)[2..], [(0, bytes_of(&[0, 1]))]);
+    let before = loads(&mut world);
+    world.restart();
+    world.settle();
+    assert_eq!(loads(&mut world), before, "each region is known again by its own image");
+    for dag in ["acme/a", "acme/b", "acme/c"] {
+        assert_eq!(world.state(dag), DagState::Ready);
+    }
+}
+
+/// Images of one build keep the same state, so that a drain takes it along into a region with another image.
+#[test]
+fn state_follows_a_dag_into_another_image() {
+    let mut world = world(&[&[0], &[1], &[2, 3]]);
+    world.deploy("acme/a", OWN, 30);
+    let uid = world.view("acme/a").uid;
+    for (from, to) in [(0, 1), (1, 2)] {
+        world.card().states.kept.insert((RegionId(from), uid), 1_234);
+        world.ask(drain(from)).expect("there is another region");
+        world.settle();
+        assert_eq!(world.regions_of("acme/a"), [RegionId(to)]);
+        assert_eq!(world.card().states.kept.get(&(RegionId(to), uid)), Some(&1_234));
+    }
+    let loaded = [(0, bytes_of(&[0])), (1, bytes_of(&[1])), (2, bytes_of(&[2, 3]))];
+    assert_eq!(loads(&mut world), loaded);
+}
+
+#[test]
+fn an_image_that_cannot_stand_beside_the_others_changes_nothing() {
+    let mut world = world(&[&[0], &[2]]);
+    let before = world.durable.clone();
+    let mut refused = |change: &dyn Fn(&mut Bitstream)| {
+        let mut other = image(&own(), &[1]);
+        change(&mut other);
+        let answer = world.ask_as(caller("acme"), Command::CreateBitstream(other));
+        assert_eq!(world.durable, before, "{answer:?}");
+        answer
+    };
+    for (field, change) in [
+        (
+            "nts",
+            &(|of: &mut Bitstream| of.nts.push("nat".parse().expect("a label")))
+                as &dyn Fn(&mut Bitstream),
+        ),
+        ("identity", &|of| of.identity = None),
+        ("card_model", &|of| of.card_model = "sim-32".parse().expect("a label")),
+        ("region_kind", &|of| of.region_kind = snic_domain::RegionKind::UserNt),
+        ("signature", &|of| of.signed_by = Some("builds".into())),
+        ("shareable", &|of| of.shareable = false),
+        ("size_bytes", &|of| of.images.first_mut().size = ByteSize::ZERO),
+    ] {
+        assert_eq!(wrong_field(refused(change)), field);
+    }
+    let (_, text) = precondition(refused(&|of| of.images.first_mut().regions.push(RegionId(2))));
+    assert!(text.contains("region 2 has an image already"), "{text}");
+    let (_, text) = precondition(refused(&|of| of.images.first_mut().digest = bytes_of(&[0])));
+    assert!(text.contains("the same bytes"), "{text}");
+    let all = refused(&|of| of.images.first_mut().regions.clear());
+    assert!(matches!(all, Err(ControlError::AlreadyExists { .. })), "{all:?}");
+    let other = world.ask_as(caller("beta"), Command::CreateBitstream(image(&own(), &[1])));
+    assert_eq!(wrong_field(other), "bitstream_id", "only its owner adds images");
+    assert_eq!(images_of(&world), [[0], [2]]);
+}
+
+#[test]
+fn each_image_counts_in_its_owners_quota() {
+    let mut world = world(&[&[0]]);
+    let limit = |bitstreams_max, bitstream_bytes_max| Command::UpdateTenant {
+        id: tenant_id("acme"),
+        weight: None,
+        quota: Some(QuotaPatch { bitstreams_max, bitstream_bytes_max, ..QuotaPatch::default() }),
+        notes: Default::default(),
+        etag: None,
+    };
+    world.ask(limit(Some(2), None)).expect("an operator");
+    upload(&mut world, &[1]).expect("the second");
+    assert_eq!(
+        over_quota(upload(&mut world, &[2])),
+        ("bitstreams_max".into(), "2".into(), "3".into())
+    );
+    world.ask(delete_image(&[0])).expect("there is another");
+    upload(&mut world, &[2]).expect("the second again");
+    let usage = world.tenant("acme").usage;
+    assert_eq!((usage.bitstreams, usage.bitstream_bytes), (2, ByteSize::from_bytes(2 * 8_192)));
+    world.ask(limit(Some(9), Some(ByteSize::from_bytes(3 * 8_192 - 1)))).expect("an operator");
+    assert_eq!(over_quota(upload(&mut world, &[3])).0, "bitstream_bytes_max");
+}
+
+#[test]
+fn an_image_in_use_stays_and_one_that_nobody_uses_goes() {
+    let mut world = world(&[&[0], &[1], &[2]]);
+    world.deploy("acme/a", OWN, 30);
+    world.deploy("acme/b", OWN, 30);
+    let (resource, text) = precondition(world.ask(delete_image(&[1])));
+    assert_eq!(resource, "bitstreams/acme.own");
+    assert!(text.contains("DAGs use its image in region 1"), "{text}");
+    let stale = Some("0123".to_owned());
+    let id = bitstream_id(OWN);
+    let stale = Command::DeleteBitstream { id, image: Some(bytes_of(&[2])), etag: stale };
+    assert!(matches!(world.ask(stale), Err(ControlError::EtagMismatch { .. })));
+    assert_eq!(absent(world.ask_as(caller("beta"), delete_image(&[2]))), "bitstreams/acme.own");
+    assert!(absent(world.ask(delete_image(&[3]))).contains("acme.own"));
+
+    // Region 1 is only cached, then.
+    world.ask(delete("acme/b")).expect("it is there");
+    world.settle();
+    assert_eq!(world.region(1).state, RegionState::Victim);
+    world.ask_as(caller("acme"), delete_image(&[1])).expect("nobody uses it");
+    assert_eq!((images_of(&world), world.region(1).bitstream), (vec![vec![0], vec![2]], None));
+    assert_eq!(world.dropped, [bytes_of(&[1])]);
+    world.deploy("acme/b", OWN, 30);
+    assert_eq!(world.regions_of("acme/b"), [RegionId(2)], "not in region 1 any more");
+
+    // Another bitstream has the bytes of the one for region 2: they stay.
+    world.ask(delete("acme/b")).expect("it is there");
+    world.settle();
+    let twin = Bitstream { id: bitstream_id("acme.twin"), ..image(&own(), &[2]) };
+    let twin = crate::support::things::with_bytes(twin, bytes_of(&[2]));
+    world.ask(Command::CreateBitstream(twin)).expect("another bitstream");
+    world.ask(delete_image(&[2])).expect("nobody uses it");
+    assert_eq!(world.dropped, [bytes_of(&[1])]);
+    let (_, text) = precondition(world.ask(delete_image(&[0])));
+    assert!(text.contains("no other image"), "{text}");
+    assert_eq!(world.state("acme/a"), DagState::Ready);
+}
+
+fn request(world: &mut World, command: Command) -> Option<Answer> {
+    let request_id = Some("r".to_owned());
+    world.request(snic_controller::Request { caller: caller("acme"), request_id, command })
+}
+
+/// Whenever the daemon dies, the bitstream has the images of before or of after, and the whole goes on.
+#[test]
+fn a_crash_leaves_the_images_of_before_or_of_after() {
+    type Change = fn(&mut World) -> Option<Answer>;
+    let changes: [(Change, [&[&[u8]]; 2]); 2] = [
+        (
+            |world| request(world, Command::CreateBitstream(image(&own(), &[2]))),
+            [&[&[0], &[1]], &[&[0], &[1], &[2]]],
+        ),
+        (|world| request(world, delete_image(&[1])), [&[&[0], &[1]], &[&[0]]]),
+    ];
+    for (change, [before, after]) in changes {
+        for crash in [Crash::Before as fn(usize) -> Crash, Crash::After] {
+            let mut world = world(&[&[0], &[1]]);
+            world.deploy("acme/a", OWN, 30);
+            world.crash = Some(crash(world.batches));
+            assert_eq!(change(&mut world).map(|_| "answered"), None, "it died");
+            world.settle();
+            let expected = if crash(0) == Crash::Before(0) { before } else { after };
+            assert_eq!(images_of(&world), expected);
+            assert_eq!(world.state("acme/a"), DagState::Ready);
+            // Repeated, it is carried out once.
+            let again = change(&mut world).expect("no crash is left");
+            assert!(matches!(again, Ok(Reply::Bitstream(_) | Reply::Done)), "{again:?}");
+            assert_eq!(images_of(&world), after);
+        }
+    }
+}
+
+/// A drain goes to a region with an image, or not at all.
+#[test]
+fn a_drained_region_leaves_its_dag_to_a_region_with_an_image() {
+    let mut world = world(&[&[0]]);
+    world.deploy("acme/a", OWN, 30);
+    let stuck = world.ask(drain(0));
+    world.settle();
+    assert_eq!(
+        world.regions_of("acme/a"),
+        [RegionId(0)],
+        "regions 1 to 3 have no image: {stuck:?}"
+    );
+    assert_eq!(world.state("acme/a"), DagState::Ready);
+    let _ = world.ask(undrain(0));
+    upload(&mut world, &[3]).expect("another region");
+    world.ask(drain(0)).expect("region 3 has an image");
+    world.settle();
+    assert_eq!(world.regions_of("acme/a"), [RegionId(3)]);
+    assert_eq!(loads(&mut world).last(), Some(&(3, bytes_of(&[3]))));
+}

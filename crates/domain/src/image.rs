@@ -1,0 +1,315 @@
+//! The images of a bitstream: which bytes a region is loaded with.
+//!
+//! A partial bitstream of a vendor's tools has the frames of one region. Where the card's configuration controller
+//! relocates it, one image serves a group of regions, or all of a kind.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::REGIONS_MAX;
+use crate::{Bitstream, ByteSize, Digest, RegionId};
+
+/// The bytes that some regions are loaded with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionImage {
+    /// The digest of its bytes, which also names them in the store and on the card.
+    pub digest: Digest,
+    /// How many bytes.
+    pub size: ByteSize,
+    /// The regions that it can be loaded into, in ascending order. Empty: every region of its bitstream's kind, for
+    /// the configuration controller relocates it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<RegionId>,
+}
+
+impl RegionImage {
+    /// Whether it is for a region of its kind.
+    pub fn fits(&self, region: RegionId) -> bool {
+        self.regions.is_empty() || self.regions.contains(&region)
+    }
+
+    /// The regions that it is for, a bit set.
+    pub fn region_set(&self) -> u32 {
+        match self.regions.is_empty() {
+            true => u32::MAX >> (u32::BITS as usize - REGIONS_MAX),
+            false => self.regions.iter().fold(0, |set, region| set | 1 << region.0),
+        }
+    }
+}
+
+/// An image that cannot stand beside the others of its bitstream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImageConflict {
+    /// A region has an image already.
+    #[error("region {region} has an image already, with digest {digest}; delete that image first")]
+    Region {
+        /// The region.
+        region: RegionId,
+        /// Of the image that is there.
+        digest: Digest,
+    },
+    /// One of the two is for every region.
+    #[error(
+        "an image for every region cannot stand beside others; upload it as a bitstream of its own, or delete this \
+         one first"
+    )]
+    EveryRegion,
+    /// The same bytes.
+    #[error("its image for regions {} has the same bytes, digest {digest}", numbers(regions))]
+    Digest {
+        /// Of both.
+        digest: Digest,
+        /// For which the image that is there is.
+        regions: Vec<RegionId>,
+    },
+}
+
+/// Why an image is not added to a bitstream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnfitImage {
+    /// One of both is for every region: they are two bitstreams, of which only one can have the name.
+    #[error("it exists already; choose another id")]
+    Exists,
+    /// It is not of the same build as the others.
+    #[error(
+        "the bitstream has {has}, and all of its images have to; this one has {other}; upload it under another id"
+    )]
+    Differs {
+        /// The field of the upload's header, as in the API.
+        field: &'static str,
+        /// What the bitstream has.
+        has: String,
+        /// What the image has.
+        other: String,
+    },
+    /// It cannot stand beside one of the others.
+    #[error(transparent)]
+    Conflict(#[from] ImageConflict),
+}
+
+impl Bitstream {
+    /// The same with one of its images alone.
+    #[must_use]
+    pub fn with_only(&self, image: &RegionImage) -> Self {
+        Self { images: RegionImages::from(image.clone()), ..self.clone() }
+    }
+
+    /// Whether `other` is of the same build, and has all images of this one.
+    pub fn is_extended_by(&self, other: &Self) -> bool {
+        let has = |image: &RegionImage| other.images.iter().any(|other| other == image);
+        self.check_same_build(other).is_ok() && self.images.iter().all(has)
+    }
+
+    /// The same with the images of `other`, which has to be of the same build.
+    ///
+    /// # Errors
+    /// [`UnfitImage`]: it is of another build, or one of its regions has an image.
+    pub fn with_images_of(&self, other: &Self) -> Result<Self, UnfitImage> {
+        let [first, new] = [self, other].map(|of| of.images.first());
+        if first.regions.is_empty() || new.regions.is_empty() {
+            return Err(UnfitImage::Exists);
+        }
+        self.check_same_build(other)?;
+        let mut extended = self.clone();
+        for image in &other.images {
+            extended.images.add(image.clone())?;
+        }
+        Ok(extended)
+    }
+
+    /// What all images of a bitstream have in common.
+    fn check_same_build(&self, other: &Self) -> Result<(), UnfitImage> {
+        let list =
+            |of: &Self| of.nts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let signer = |of: &Self| match &of.signed_by {
+            Some(key) => format!("a signature by {key}"),
+            None => "no signature".to_owned(),
+        };
+        let fields: [(&'static str, &dyn Fn(&Self) -> String); 6] = [
+            ("nts", &list),
+            ("card_model", &|of| of.card_model.to_string()),
+            ("region_kind", &|of| format!("regions of kind {:?}", of.region_kind)),
+            ("identity", &|of| of.reported_chain().identity.to_string()),
+            ("signature", &signer),
+            ("shareable", &|of| format!("shareable = {}", of.shareable)),
+        ];
+        for (field, value) in fields {
+            let (has, other) = (value(self), value(other));
+            if has != other {
+                return Err(UnfitImage::Differs { field, has, other });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Region numbers for people: `0, 1, 7`.
+pub fn numbers<'a>(regions: impl IntoIterator<Item = &'a RegionId>) -> String {
+    regions.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The images of a bitstream: at least one, in the order of their first regions, and at most one for a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionImages(Vec<RegionImage>);
+
+impl From<RegionImage> for RegionImages {
+    fn from(image: RegionImage) -> Self {
+        Self(vec![image])
+    }
+}
+
+impl IntoIterator for RegionImages {
+    type Item = RegionImage;
+    type IntoIter = std::vec::IntoIter<RegionImage>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a RegionImages {
+    type Item = &'a RegionImage;
+    type IntoIter = std::slice::Iter<'a, RegionImage>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl RegionImages {
+    /// One image for every region of its kind.
+    pub fn for_all(digest: Digest, size: ByteSize) -> Self {
+        Self::from(RegionImage { digest, size, regions: Vec::new() })
+    }
+
+    /// The image with the lowest region: the only one where it is for every region.
+    pub fn first(&self) -> &RegionImage {
+        &self.0[0]
+    }
+
+    /// The same, to change it.
+    pub fn first_mut(&mut self) -> &mut RegionImage {
+        &mut self.0[0]
+    }
+
+    /// In the order of their first regions.
+    pub fn iter(&self) -> std::slice::Iter<'_, RegionImage> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    #[allow(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The image for a region.
+    pub fn of(&self, region: RegionId) -> Option<&RegionImage> {
+        self.0.iter().find(|image| image.fits(region))
+    }
+
+    /// The image with these bytes.
+    pub fn with_digest(&self, digest: Digest) -> Option<&RegionImage> {
+        self.0.iter().find(|image| image.digest == digest)
+    }
+
+    /// The bytes of all images.
+    pub fn size(&self) -> ByteSize {
+        self.0.iter().map(|image| image.size).sum()
+    }
+
+    /// The regions that it has images for, a bit set.
+    pub fn region_set(&self) -> u32 {
+        self.0.iter().fold(0, |set, image| set | image.region_set())
+    }
+
+    /// The regions that its images name, in ascending order; none where one is for every region.
+    pub fn regions(&self) -> Vec<RegionId> {
+        let mut all: Vec<RegionId> =
+            self.0.iter().flat_map(|image| &image.regions).copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Adds an image.
+    ///
+    /// # Errors
+    /// [`ImageConflict`]: one of its regions has an image, or one of both is for every region. Nothing has changed then.
+    pub fn add(&mut self, image: RegionImage) -> Result<(), ImageConflict> {
+        if let Some(same) = self.with_digest(image.digest) {
+            let regions = same.regions.clone();
+            return Err(ImageConflict::Digest { digest: image.digest, regions });
+        }
+        if image.regions.is_empty() || self.first().regions.is_empty() {
+            return Err(ImageConflict::EveryRegion);
+        }
+        let taken = |region: &RegionId| Some((*region, self.of(*region)?.digest));
+        if let Some((region, digest)) = image.regions.iter().find_map(taken) {
+            return Err(ImageConflict::Region { region, digest });
+        }
+        let at = self.0.partition_point(|other| other.regions < image.regions);
+        self.0.insert(at, image);
+        Ok(())
+    }
+
+    /// Removes the image with these bytes, and returns it; `None` where there is none or no other one.
+    pub fn remove(&mut self, digest: Digest) -> Option<RegionImage> {
+        let at = self.0.iter().position(|image| image.digest == digest)?;
+        (self.0.len() > 1).then(|| self.0.remove(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(name: &str, regions: &[u8]) -> RegionImage {
+        let regions = regions.iter().copied().map(RegionId).collect();
+        RegionImage { digest: Digest::of(name.as_bytes()), size: ByteSize::from_mib(1), regions }
+    }
+
+    #[test]
+    fn a_region_has_one_image_and_images_stand_in_the_order_of_their_regions() {
+        let mut images = RegionImages::from(image("b", &[2, 3]));
+        images.add(image("a", &[0])).expect("another region");
+        images.add(image("c", &[31])).expect("another region");
+        let digests: Vec<_> = images.iter().map(|image| image.digest).collect();
+        assert_eq!(digests, ["a", "b", "c"].map(|name| Digest::of(name.as_bytes())));
+        assert_eq!(images.regions(), [0, 2, 3, 31].map(RegionId));
+        assert_eq!(images.region_set(), 1 << 31 | 0b1101);
+        assert_eq!(images.size(), ByteSize::from_mib(3));
+        for region in 0..REGIONS_MAX as u8 {
+            let of = images.of(RegionId(region)).map(|image| image.digest);
+            let name = match region {
+                0 => Some("a"),
+                2 | 3 => Some("b"),
+                31 => Some("c"),
+                _ => None,
+            };
+            assert_eq!(of, name.map(|name| Digest::of(name.as_bytes())), "region {region}");
+        }
+        let before = images.clone();
+        for (wrong, says) in [
+            (image("d", &[1, 3]), "region 3 has an image already"),
+            (image("d", &[]), "for every region"),
+            (image("b", &[7]), "the same bytes"),
+        ] {
+            let error = images.add(wrong).expect_err(says).to_string();
+            assert!(error.contains(says), "{error}");
+            assert_eq!(images, before, "a refused image changes nothing");
+        }
+        let of = |name: &str| Digest::of(name.as_bytes());
+        assert_eq!(images.remove(of("d")), None);
+        assert_eq!(images.remove(of("b")), Some(image("b", &[2, 3])));
+        images.add(image("d", &[1, 3])).expect("the regions are free again");
+    }
+
+    #[test]
+    fn an_image_for_every_region_stands_alone_and_the_last_one_stays() {
+        let mut images = RegionImages::for_all(Digest::of(b"a"), ByteSize::from_mib(1));
+        assert!((0..REGIONS_MAX as u8).all(|region| images.of(RegionId(region)).is_some()));
+        assert_eq!((images.region_set(), images.regions()), (u32::MAX, Vec::new()));
+        assert_eq!(images.add(image("b", &[0])), Err(ImageConflict::EveryRegion));
+        assert_eq!(images.remove(Digest::of(b"a")), None);
+        assert_eq!(images.len(), 1);
+    }
+}
