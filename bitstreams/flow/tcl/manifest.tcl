@@ -1,8 +1,8 @@
 # Reads what `snicctl bitstream recommend` writes: one manifest, one chain.
 #
 # A manifest is TOML, of which only what the daemon writes is understood: tables, and keys with a
-# string, an integer or a list of them. Anything else is an error, so that nothing is built from a
-# manifest that was read half.
+# string, an integer or a list of strings; regions are a list of integers. Anything else is an error,
+# so that nothing is built from a manifest that was read half.
 
 namespace eval ::snic::manifest {
     # Keys that a build needs, and what their values look like.
@@ -53,7 +53,7 @@ namespace eval ::snic::manifest {
             if {[dict exists $manifest $table$key]} {
                 error "$path:$number: duplicate key $table$key"
             }
-            dict set manifest $table$key [value $value "$path:$number"]
+            dict set manifest $table$key [value $key $value "$path:$number"]
         }
         dict for {key pattern} $required {
             if {![dict exists $manifest $key]} {
@@ -75,7 +75,7 @@ namespace eval ::snic::manifest {
         return $manifest
     }
 
-    proc value {text place} {
+    proc value {key text place} {
         if {[regexp {^-?[0-9]+$} $text]} { return $text }
         if {[regexp {^"([^"\\]*)"$} $text -> string]} { return $string }
         if {[regexp {^\[(.*)\]$} $text -> items]} {
@@ -83,17 +83,18 @@ namespace eval ::snic::manifest {
             foreach item [split $items ","] {
                 set item [string trim $item]
                 if {$item eq ""} continue
-                if {[regexp {^[0-9]+$} $item]} {
+                # Regions alone are named by numbers.
+                if {$key eq "build_regions" && [regexp {^[0-9]+$} $item]} {
                     lappend list $item
                 } elseif {[regexp {^"([^"\\]+)"$} $item -> string]} {
                     lappend list $string
                 } else {
-                    error "$place: neither a string nor a number: $item"
+                    error "$place: not a string: $item"
                 }
             }
             return $list
         }
-        error "$place: not a string, an integer or a list of them: $text"
+        error "$place: not a string, an integer or a list of strings: $text"
     }
 
     # A name for files: the NTs in their order.
