@@ -260,7 +260,12 @@ impl RegionImages {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::{ChainIdentity, Notes, RegionKind};
 
     fn image(name: &str, regions: &[u8]) -> RegionImage {
         let regions = regions.iter().copied().map(RegionId).collect();
@@ -311,5 +316,154 @@ mod tests {
         assert_eq!(images.add(image("b", &[0])), Err(ImageConflict::EveryRegion));
         assert_eq!(images.remove(Digest::of(b"a")), None);
         assert_eq!(images.len(), 1);
+    }
+
+    fn bitstream(images: RegionImages) -> Bitstream {
+        Bitstream {
+            id: "acme.nat".parse().expect("an id"),
+            images,
+            nts: vec!["nat".parse().expect("a label")],
+            region_kind: RegionKind::KnownNt,
+            card_model: "sim".parse().expect("a label"),
+            shareable: false,
+            signed_by: Some("builds".into()),
+            notes: Notes::default(),
+            identity: Some(ChainIdentity::from_words([1, 2, 3, 4])),
+        }
+    }
+
+    fn with(regions: &[&[u8]]) -> Bitstream {
+        let [first, more @ ..] = regions else { panic!("there is one image") };
+        let mut images = RegionImages::from(image(&format!("{first:?}"), first));
+        for regions in more {
+            images.add(image(&format!("{regions:?}"), regions)).expect("other regions");
+        }
+        bitstream(images)
+    }
+
+    #[test]
+    fn only_images_of_one_build_and_signer_stand_together() {
+        let there = with(&[&[0], &[2]]);
+        let extended = there.with_images_of(&with(&[&[1]])).expect("another region");
+        assert_eq!(extended, with(&[&[0], &[1], &[2]]));
+        assert_eq!(there.with_images_of(&with(&[&[1], &[3]])), Ok(with(&[&[0], &[1], &[2], &[3]])));
+        let changes: [(&str, &dyn Fn(&mut Bitstream)); 8] = [
+            ("nts", &|of| of.nts.push("aes".parse().expect("a label"))),
+            ("nts", &|of| of.nts.clear()),
+            ("card_model", &|of| of.card_model = "other".parse().expect("a label")),
+            ("region_kind", &|of| of.region_kind = RegionKind::UserNt),
+            ("identity", &|of| of.identity = None),
+            ("identity", &|of| of.identity = Some(ChainIdentity::from_words([1, 2, 3, 5]))),
+            ("signature", &|of| of.signed_by = None),
+            ("shareable", &|of| of.shareable = true),
+        ];
+        for (expected, change) in changes {
+            let mut other = with(&[&[1]]);
+            change(&mut other);
+            match there.with_images_of(&other) {
+                Err(UnfitImage::Differs { field, has, other }) => {
+                    assert_eq!(field, expected);
+                    assert_ne!(has, other);
+                }
+                found => panic!("{expected}: {found:?}"),
+            }
+            assert!(!there.is_extended_by(&Bitstream { images: extended.images.clone(), ..other }));
+        }
+        // What says nothing of the build may differ.
+        let mut noted = with(&[&[1]]);
+        noted.notes.description = crate::Description::new("later").expect("short");
+        assert_eq!(there.with_images_of(&noted), Ok(extended));
+    }
+
+    #[test]
+    fn an_image_for_every_region_and_one_for_some_are_two_bitstreams() {
+        let (all, some) = (with(&[&[]]), with(&[&[0]]));
+        for (there, other) in [(&all, &some), (&some, &all), (&all, &all)] {
+            assert_eq!(there.with_images_of(other), Err(UnfitImage::Exists));
+        }
+        let taken = some.with_images_of(&with(&[&[0, 1]]));
+        let expected = ImageConflict::Region { region: RegionId(0), digest: Digest::of(b"[0]") };
+        assert_eq!(taken, Err(UnfitImage::Conflict(expected)));
+    }
+
+    #[test]
+    fn a_bitstream_is_extended_by_one_with_all_of_its_images() {
+        let there = with(&[&[0], &[2, 3]]);
+        assert!(there.is_extended_by(&there));
+        assert!(there.is_extended_by(&with(&[&[0], &[1], &[2, 3]])));
+        assert!(!there.is_extended_by(&with(&[&[0], &[1]])), "one is gone");
+        assert!(!there.is_extended_by(&with(&[&[0], &[2], &[3]])), "they are other images");
+        for at in [0, 1] {
+            let image = there.images.iter().nth(at).expect("it has two").clone();
+            let alone = there.with_only(&image);
+            assert_eq!(alone.images, RegionImages::from(image));
+            assert!(alone.is_extended_by(&there) && !there.is_extended_by(&alone));
+        }
+    }
+
+    #[test]
+    fn a_region_names_the_digest_that_it_is_loaded_with() {
+        let there = with(&[&[0], &[2, 3]]);
+        let digest = |text: &str| Some(Digest::of(text.as_bytes()));
+        let expected = [digest("[0]"), None, digest("[2, 3]"), digest("[2, 3]"), None];
+        for (region, expected) in (0..).map(RegionId).zip(expected) {
+            assert_eq!(there.digest_for(region), expected, "region {region}");
+            assert_eq!(there.fits_region(region), expected.is_some());
+        }
+        assert_eq!(numbers(&there.images.regions()), "0, 2, 3");
+        assert_eq!(numbers(&[]), "");
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_there_and_what_to_do() {
+        let there = with(&[&[0], &[2, 3]]);
+        let mut same = with(&[&[1]]);
+        same.images.first_mut().digest = Digest::of(b"[2, 3]");
+        let mut unsigned = with(&[&[1]]);
+        unsigned.signed_by = None;
+        for (other, says) in [
+            (same, "its image for regions 2, 3 has the same bytes"),
+            (unsigned, "has a signature by builds, and all of its images have to"),
+            (with(&[&[3]]), "region 3 has an image already"),
+            (with(&[&[]]), "choose another id"),
+        ] {
+            let refused = there.with_images_of(&other).expect_err(says);
+            let text = refused.to_string();
+            assert!(text.contains(says), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Compared with a map from regions to digests.
+        #[test]
+        fn images_are_a_map_from_regions_to_bytes(
+            changes in prop::collection::vec((any::<bool>(), 0u8..6, 1u32..64), 1..24),
+        ) {
+            let mut images = RegionImages::from(image("first", &[31]));
+            let mut map = BTreeMap::from([(31u8, Digest::of(b"first"))]);
+            for (adds, name, set) in changes {
+                let (name, digest) = (format!("{name}"), Digest::of(format!("{name}").as_bytes()));
+                let regions: Vec<u8> = (0..6).filter(|region| set >> region & 1 == 1).collect();
+                let is_there = map.values().any(|of| *of == digest);
+                if adds {
+                    let is_free = regions.iter().all(|region| !map.contains_key(region));
+                    let added = images.add(image(&name, &regions));
+                    prop_assert_eq!(added.is_ok(), is_free && !is_there);
+                    if added.is_ok() {
+                        map.extend(regions.into_iter().map(|region| (region, digest)));
+                    }
+                } else {
+                    prop_assert_eq!(images.remove(digest).is_some(), is_there);
+                    map.retain(|_, of| *of != digest);
+                }
+                for region in 0..32 {
+                    let of = images.of(RegionId(region)).map(|image| image.digest);
+                    prop_assert_eq!(of, map.get(&region).copied());
+                }
+                let set = map.keys().fold(0u32, |set, region| set | 1 << region);
+                prop_assert_eq!(images.region_set(), set);
+                prop_assert!(images.iter().is_sorted_by_key(|image| image.regions[0]));
+            }
+        }
     }
 }
