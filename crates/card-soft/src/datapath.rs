@@ -31,6 +31,8 @@ pub(crate) struct Leaving {
     pub(crate) way: FrameRoute,
     /// An NT sends it back to where it came from.
     pub(crate) back: bool,
+    /// The card's time.
+    pub(crate) at: Timestamp,
 }
 
 /// A frame on the card.
@@ -219,7 +221,7 @@ impl Frames for Datapath {
             // The DAG has not the NT any more that made it.
             Some(Held { behind: Some(_), .. }) => {}
             Some(Held { packet, way, load: None, .. }) => {
-                self.leaving.push_back(Leaving { packet, way, back });
+                self.leaving.push_back(Leaving { packet, way, back, at: now });
             }
             None => {}
         }

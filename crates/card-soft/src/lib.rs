@@ -24,6 +24,7 @@
 //! AF_PACKET port. When no buffer is free, a port drops what arrives and counts it; what the ring of an AF_PACKET socket or
 //! the queue of a TAP device drops is counted with it. A packet allocates nothing.
 
+mod bench;
 mod captures;
 mod client;
 mod control;
@@ -46,6 +47,7 @@ mod switch;
 mod tasks;
 mod window;
 
+pub use bench::{FrameBench, LeftFrame};
 pub use client::{CardProcess, SoftCard};
 pub use control::{SoftCardFailure, serve, serve_folder};
 pub use generator::SoftGenerator;

@@ -32,6 +32,7 @@ mod plot;
 pub mod report;
 pub mod sweep;
 mod testbed;
+pub mod ycsb;
 
 pub use figures::Figure;
 pub use outcome::{

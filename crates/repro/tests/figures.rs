@@ -3,12 +3,16 @@
 use snic_repro::{Check, FigureOutcome, NumberKind, Parameters, figures, regenerate};
 
 /// Runs made short, by figure: what is inside stays inside.
-const SHORT: [(&str, &str, &str); 6] = [
+const SHORT: [(&str, &str, &str); 10] = [
     ("fig14", "fig14.loads_gbps", "5,15,60"),
     ("fig16", "fig16.seconds", "6"),
     ("fig16", "fig16.range_seconds", "2"),
     ("fig17", "fig16.seconds", "6"),
     ("fig17", "fig16.range_seconds", "3"),
+    ("fig19", "fig19.operations", "3000"),
+    ("fig19", "fig19.warm_up", "500"),
+    ("fig20", "fig19.operations", "3000"),
+    ("fig20", "fig19.warm_up", "500"),
     ("flexpipe-fig5", "flexpipe.loads_percent", "50,70"),
 ];
 
@@ -85,6 +89,8 @@ figures_hold! {
     supernic_17_gains_by_sharing_and_less_than_the_most = "fig17",
         ["full over static at most: one user next to idle"];
     supernic_18_has_the_smallest_pair_and_not_the_largest = "fig18", ["2×, the largest two"];
+    supernic_19_is_quickest_with_the_cache = "fig19", [];
+    supernic_20_serves_most_with_the_cache = "fig20", [];
     supernic_latency_is_core_and_scheduler = "latency", [];
     supernic_table_1_is_seen_in_runs = "table1", [];
     flexpipe_3_saturates_panic = "flexpipe-fig3", [];

@@ -11,6 +11,7 @@ mod supernic_14;
 mod supernic_15;
 mod supernic_16;
 mod supernic_18;
+mod supernic_19;
 mod supernic_4;
 mod supernic_5;
 mod supernic_7;
@@ -193,6 +194,30 @@ pub const ALL: &[Figure] = &[
         claim: "The smallest NTs fill a tenth of a region of twice the largest, the largest two most of it.",
         breaks: &[broken("fig18.sizes", "1,3", "a region three times the largest NT")],
         run: supernic_18::run,
+    },
+    Figure {
+        id: "fig19",
+        title: "SuperNIC Fig. 19: latency of YCSB's workloads",
+        source: "SuperNIC (FPGA '24), Fig. 19 and 5.4",
+        claim: "With transport and cache on the card operations take least, and the transport alone adds little to Clio.",
+        breaks: &[
+            broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
+            broken("fig19.clients", "1", "a client alone, which does not fill the store's link"),
+            broken("fig19.phy_ns", "20000", "a card that takes 20 µs"),
+        ],
+        run: supernic_19::latency,
+    },
+    Figure {
+        id: "fig20",
+        title: "SuperNIC Fig. 20: throughput of YCSB's workloads",
+        source: "SuperNIC (FPGA '24), Fig. 20 and 5.4",
+        claim: "The cache serves what the store's link cannot carry, and the transport costs no throughput.",
+        breaks: &[
+            broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
+            broken("fig19.cache_bytes", "1024", "a cache of one pair"),
+            broken("fig19.lost_ppm", "0", "a network that loses nothing"),
+        ],
+        run: supernic_19::throughput,
     },
     Figure {
         id: "latency",

@@ -209,6 +209,46 @@ table! {
     FIG18_SIZES = "fig18.sizes", [1.0, 2.0], "times the largest NT", 0.1..=100.0,
         Paper("SuperNIC, 5.3"), "region sizes";
 
+    FIG19_KEYS = "fig19.keys", [100_000.0], "keys", 1_000.0..=1e6,
+        Paper("SuperNIC, 5.4: 100K key-value entries"), "keys of the store";
+    FIG19_OPERATIONS = "fig19.operations", [100_000.0], "operations", 1_000.0..=1e7,
+        Paper("SuperNIC, 5.4: 100K operations per test"), "operations that are measured of each workload";
+    FIG19_WARM_UP = "fig19.warm_up", [2_000.0], "operations", 0.0..=1e7,
+        Assumption("ten times what the cache holds"), "operations before, which are not counted";
+    FIG19_THETA = "fig19.theta", [0.99], "", 0.0..=0.999,
+        Paper("SuperNIC, 5.4: Zipf accesses with 0.99"), "exponent of the keys' popularity";
+    FIG19_RANKS = "fig19.ranks", [1e10], "ranks", 10.0..=1e12,
+        Paper("YCSB 0.17.0, ScrambledZipfianGenerator: whatever the number of keys"), "ranks that are drawn from before they are hashed to keys";
+    FIG19_VALUE_BYTES = "fig19.value_bytes", [1_000.0], "B", 16.0..=1_300.0,
+        Paper("SuperNIC, 5.4: YCSB's default of 1 KB, which is ten fields of 100 bytes"), "bytes of a value";
+    FIG19_CACHE_BYTES = "fig19.cache_bytes", [196_608.0], "B", 0.0..=14e6,
+        Derived("SuperNIC, Fig. 6, as the catalogue reads it: 48 block RAMs of 4 KiB"), "the buffer of the caching NT";
+    FIG19_PAIR_BYTES = "fig19.pair_bytes", [1_024.0], "B", 16.0..=1e4,
+        Assumption("a value of 1,000 bytes with its key of up to 23"), "what a pair takes of it";
+    FIG19_CLIENTS = "fig19.clients", [32.0], "clients", 1.0..=1_024.0,
+        Assumption("the paper gives no number; enough to fill the store's link also through the card"),
+        "clients, each of which waits for its answer";
+    FIG19_STORE_GBPS = "fig19.store_gbps", [10.0], "Gbit/s", 0.1..=400.0,
+        Paper("SuperNIC, 5.4: the Clio board's link"), "the store's link";
+    FIG19_LINK_GBPS = "fig19.link_gbps", [100.0], "Gbit/s", 0.1..=400.0,
+        Paper("SuperNIC, 5.4: all other links"), "the links of clients, switch and card";
+    FIG19_SWITCH_NS = "fig19.switch_ns", [900.0], "ns", 0.0..=1e6,
+        Paper("SuperNIC, 5.1: a commodity switch's latency is 0.8 to 1 µs"), "a crossing of the switch";
+    FIG19_PHY_NS = "fig19.phy_ns", [1_104.0], "ns", 0.0..=1e6,
+        Derived("SuperNIC, 5.1: 1.3 µs from port to port, of which the core takes 196 ns"), "what PHY and MAC of both ports add to a way through the card";
+    FIG19_CLIENT_NS = "fig19.client_ns", [350.0], "ns", 0.0..=1e7,
+        Derived("half of what two crossings of the switch leave of Clio's median of 2.5 µs (ASPLOS '22, abstract)"),
+        "what a client takes for an operation";
+    FIG19_STORE_NS = "fig19.store_ns", [350.0], "ns", 0.0..=1e7,
+        Derived("the other half"), "what the store takes for one; it works on many at once";
+    FIG19_LOST_PPM = "fig19.lost_ppm", [1_000.0], "of a million", 0.0..=5e5,
+        Assumption("many in a short run; the paper's network loses nothing, and nor do its figures' runs here"),
+        "frames that the switch loses where that is tried";
+    FIG19_GIVE_UP_US = "fig19.give_up_us", [100_000.0], "µs", 1.0..=1e7,
+        Assumption("many times the transport's timeout of 1 ms"), "after what a client counts an operation as lost";
+    FIG19_SEED = "fig19.seed", [1.0], "", 0.0..=1e9,
+        Assumption("numbers move by less than a percent with it"), "what keys, operations and losses are drawn from";
+
     TABLE1_MODEST_GBPS = "table1.modest_gbps", [8.0], "Gbit/s", 0.1..=100.0,
         Assumption("far from what the NTs serve"), "what a modest tenant requests and sends";
     TABLE1_GREEDY_TIMES = "table1.greedy_times", [10.0], "times", 1.0..=100.0,

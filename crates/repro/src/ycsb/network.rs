@@ -1,0 +1,467 @@
+//! Clients, links, switch and store as events, with the card's clock beside them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use snic_domain::Timestamp;
+
+use super::card::{Card, Sent, Side};
+use super::end::TransportEnd;
+use super::frames::{self, CLIENT, STORE};
+use super::keys::{self, KeyChooser};
+use super::store::Store;
+use super::{Arm, Bed, YcsbWorkload};
+use crate::parameters::Parameters;
+
+/// The card's clock is moved on in steps of ten cycles while frames are on it: what leaves it is late by that at most where
+/// it enters the card again.
+const STEP_NS: u64 = 40;
+/// Packets that the transport keeps, unless there are more operations under way.
+const WINDOW: usize = 64;
+
+/// What clients do.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// The workload.
+    pub workload: YcsbWorkload,
+    /// Operations under way at once. Each client has one.
+    pub clients: usize,
+    /// Operations that are not counted at first.
+    pub warm_up: u64,
+    /// Operations that are counted.
+    pub operations: u64,
+    /// Frames of a million that the switch loses.
+    pub lost_ppm: f64,
+}
+
+/// Reads and writes, in the order in which clients made them.
+pub type Operations = Vec<(u64, bool)>;
+
+/// What was measured.
+#[derive(Debug, Clone, Default)]
+pub struct YcsbMeasurement {
+    /// Operations a second.
+    pub rate: f64,
+    /// Mean latency, in microseconds.
+    pub mean_us: f64,
+    /// The latency that 99 of 100 operations do not exceed, in microseconds.
+    pub p99_us: f64,
+    /// Reads that were answered, with the warm-up.
+    pub reads: u64,
+    /// Reads that the card answered, with the warm-up.
+    pub hits: u64,
+    /// Operations without an answer, with the warm-up.
+    pub lost: u64,
+    /// Of the time, how much the store's link was busy with answers.
+    pub link_busy: f64,
+    /// All operations, with the warm-up.
+    pub made: Operations,
+}
+
+impl YcsbMeasurement {
+    /// Reads that the card answered, of all.
+    pub fn hit_rate(&self) -> f64 {
+        self.hits as f64 / self.reads.max(1) as f64
+    }
+}
+
+/// One direction of a link.
+#[derive(Debug)]
+struct Link {
+    bps: f64,
+    /// Behind its end.
+    latency_ns: u64,
+    free_at: u64,
+    busy_ns: u64,
+}
+
+impl Link {
+    const fn new(bps: f64, latency_ns: u64) -> Self {
+        Self { bps, latency_ns, free_at: 0, busy_ns: 0 }
+    }
+
+    /// When a frame that is sent now has arrived.
+    fn send(&mut self, now: u64, frame: &[u8]) -> u64 {
+        let takes = (frames::bits_on_the_wire(frame) * 1e9 / self.bps).ceil() as u64;
+        self.busy_ns += takes;
+        self.free_at = self.free_at.max(now) + takes;
+        self.free_at + self.latency_ns
+    }
+}
+
+/// Links by what sends: from the clients to the store, and back.
+#[derive(Debug)]
+struct Links {
+    from_clients: Link,
+    switch_on: Link,
+    card_on: Link,
+    from_store: Link,
+    card_back: Link,
+    switch_back: Link,
+}
+
+#[derive(Debug)]
+enum Event {
+    /// A client begins its next operation.
+    Begin(usize),
+    /// The request is ready to be sent.
+    Request(Vec<u8>),
+    AtSwitch(Side, Vec<u8>),
+    AtCard(Side, Vec<u8>),
+    AtStore(Vec<u8>),
+    Answer(Vec<u8>),
+    AtClients(Vec<u8>),
+    /// The client waits no longer.
+    GiveUp(u64),
+}
+
+/// An operation under way.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    /// Tells it from all others.
+    number: u64,
+    client: usize,
+    key: u64,
+    is_read: bool,
+    since: u64,
+    /// The version that was acknowledged before it began, for a read; what it writes, for a write.
+    version: u32,
+}
+
+/// The test bed of one arm.
+pub struct KeyValueNetwork {
+    bed: Bed,
+    now: u64,
+    /// By time, and in the order in which they were made.
+    events: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+    links: Links,
+    card: Option<Card>,
+    client_end: Option<TransportEnd>,
+    store_end: Option<TransportEnd>,
+    store: Store,
+    chooser: KeyChooser,
+    random: ChaCha8Rng,
+    /// By the request's number.
+    under_way: BTreeMap<u16, UnderWay>,
+    next_operation: u64,
+    /// By key: versions that were written and acknowledged.
+    issued: Vec<u32>,
+    acknowledged: Vec<u32>,
+    done: u64,
+    latencies: Vec<u64>,
+    measured: YcsbMeasurement,
+    load: Load,
+    /// When counting began, and how busy the store's link was until then.
+    counted_since: (u64, u64),
+}
+
+impl KeyValueNetwork {
+    /// Sets an arm up.
+    ///
+    /// # Errors
+    /// The controller refuses a DAG of the arm.
+    pub fn new(parameters: &Parameters, bed: &Bed, arm: Arm, load: Load) -> Result<Self> {
+        let window = WINDOW.max(load.clients);
+        let card = arm.card.then(|| Card::new(parameters, bed, arm, window)).transpose()?;
+        let end = |local, peer, seed| TransportEnd::new(local, peer, window, seed);
+        let client_end = arm.transport.then(|| end(CLIENT, STORE, bed.seed)).transpose()?;
+        let in_store = arm.transport && !arm.card;
+        let store_end = in_store.then(|| end(STORE, CLIENT, bed.seed + 1)).transpose()?;
+        // A port's part of the way through the card; between switch and store itself there is no card.
+        let port_ns = if arm.card { bed.phy_ns / 2 } else { 0 };
+        let behind_switch = if arm.card { bed.link_bps } else { bed.store_bps };
+        let links = Links {
+            from_clients: Link::new(bed.link_bps, bed.switch_ns),
+            switch_on: Link::new(behind_switch, port_ns),
+            card_on: Link::new(bed.store_bps, port_ns),
+            from_store: Link::new(bed.store_bps, if arm.card { port_ns } else { bed.switch_ns }),
+            card_back: Link::new(bed.link_bps, bed.switch_ns + port_ns),
+            switch_back: Link::new(bed.link_bps, 0),
+        };
+        let now = card.as_ref().map_or(1_000_000, |card| card.now().as_nanos());
+        Ok(Self {
+            now,
+            events: BTreeMap::new(),
+            sequence: 0,
+            links,
+            card,
+            client_end,
+            store_end,
+            store: Store::new(&bed.names, bed.value_bytes),
+            chooser: KeyChooser::new(bed.keys, bed.ranks, bed.theta),
+            random: ChaCha8Rng::seed_from_u64(bed.seed),
+            under_way: BTreeMap::new(),
+            next_operation: 0,
+            issued: vec![0; bed.keys as usize],
+            acknowledged: vec![0; bed.keys as usize],
+            done: 0,
+            latencies: Vec::new(),
+            measured: YcsbMeasurement::default(),
+            load,
+            counted_since: (now, 0),
+            bed: bed.clone(),
+        })
+    }
+
+    /// Runs the load until every operation is answered or given up.
+    ///
+    /// # Errors
+    /// An answer is wrong: another key's value, or one older than a write that was acknowledged before the read began. Or
+    /// the card lost packets by a fault.
+    pub fn run(mut self) -> Result<YcsbMeasurement> {
+        for client in 0..self.load.clients {
+            // Not all in one nanosecond.
+            self.at(self.now + client as u64, Event::Begin(client));
+        }
+        let all = self.load.warm_up + self.load.operations;
+        let mut sent = Vec::new();
+        while self.done < all {
+            self.now = self.next_time().context("nothing happens any more")?;
+            if let Some(card) = &mut self.card {
+                card.run(Timestamp::from_nanos(self.now), &mut sent)?;
+            }
+            for Sent { frame, side, at } in sent.drain(..) {
+                self.left_card(side, at.as_nanos(), frame);
+            }
+            self.wake_ends()?;
+            while let Some(event) = self.due() {
+                self.happen(event)?;
+            }
+        }
+        self.finish()
+    }
+
+    fn finish(mut self) -> Result<YcsbMeasurement> {
+        if let Some(card) = &mut self.card {
+            self.measured.hits = card.replied();
+            card.check()?;
+        }
+        let span = (self.now - self.counted_since.0).max(1) as f64;
+        self.measured.rate = self.latencies.len() as f64 * 1e9 / span;
+        self.measured.link_busy =
+            (self.links.from_store.busy_ns - self.counted_since.1) as f64 / span;
+        self.latencies.sort_unstable();
+        let count = self.latencies.len().max(1);
+        self.measured.mean_us = self.latencies.iter().sum::<u64>() as f64 / count as f64 / 1e3;
+        let late = self.latencies.get(count * 99 / 100).or(self.latencies.last());
+        self.measured.p99_us = late.copied().unwrap_or_default() as f64 / 1e3;
+        Ok(self.measured)
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((time.max(self.now), self.sequence), event);
+    }
+
+    /// The next event that is due.
+    fn due(&mut self) -> Option<Event> {
+        let next = self.events.first_entry().filter(|next| next.key().0 <= self.now)?;
+        Some(next.remove())
+    }
+
+    /// When something happens next.
+    fn next_time(&mut self) -> Option<u64> {
+        let event = self.events.keys().next().map(|(at, _)| *at);
+        let ends = [&self.client_end, &self.store_end].into_iter().flatten();
+        let timers = ends.filter_map(TransportEnd::next_wake).min().map(Timestamp::as_nanos);
+        let card = self.card.as_mut().and_then(|card| {
+            let step = card.is_busy().then_some(self.now + STEP_NS);
+            step.into_iter().chain(card.next_wake().map(Timestamp::as_nanos)).min()
+        });
+        [event, timers, card].into_iter().flatten().min().map(|at| at.max(self.now))
+    }
+
+    fn wake_ends(&mut self) -> Result<()> {
+        let now = Timestamp::from_nanos(self.now);
+        let mut wire = Vec::new();
+        let is_due = |end: &&mut TransportEnd| end.next_wake().is_some_and(|at| at <= now);
+        if let Some(end) = self.client_end.as_mut().filter(is_due) {
+            end.wake(now, &mut wire)?;
+            self.clients_send(&mut wire);
+        }
+        if let Some(end) = self.store_end.as_mut().filter(is_due) {
+            end.wake(now, &mut wire)?;
+            self.store_sends(&mut wire);
+        }
+        Ok(())
+    }
+
+    fn clients_send(&mut self, wire: &mut Vec<Vec<u8>>) {
+        for frame in wire.drain(..) {
+            let at = self.links.from_clients.send(self.now, &frame);
+            self.at(at, Event::AtSwitch(Side::Clients, frame));
+        }
+    }
+
+    fn store_sends(&mut self, wire: &mut Vec<Vec<u8>>) {
+        for frame in wire.drain(..) {
+            let at = self.links.from_store.send(self.now, &frame);
+            let event = match self.card {
+                Some(_) => Event::AtCard(Side::Store, frame),
+                None => Event::AtSwitch(Side::Store, frame),
+            };
+            self.at(at, event);
+        }
+    }
+
+    fn left_card(&mut self, side: Side, at: u64, frame: Vec<u8>) {
+        match side {
+            Side::Store => {
+                let at = self.links.card_on.send(at, &frame);
+                self.at(at, Event::AtStore(frame));
+            }
+            Side::Clients => {
+                let at = self.links.card_back.send(at, &frame);
+                self.at(at, Event::AtSwitch(Side::Store, frame));
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Result<()> {
+        let now = Timestamp::from_nanos(self.now);
+        let mut wire = Vec::new();
+        match event {
+            Event::Begin(client) => self.begin(client)?,
+            Event::Request(frame) => {
+                match &mut self.client_end {
+                    Some(end) => end.send(now, &frame, &mut wire)?,
+                    None => wire.push(frame),
+                }
+                self.clients_send(&mut wire);
+            }
+            Event::AtSwitch(from, frame) => self.switch(from, frame),
+            Event::AtCard(side, frame) => {
+                let card = self.card.as_mut().context("frames come to a card that is there")?;
+                card.arrive(side, &frame)?;
+            }
+            Event::AtStore(frame) => {
+                let request = match &mut self.store_end {
+                    Some(end) => end.receive(now, &frame, &mut wire)?,
+                    None => Some(frame),
+                };
+                self.store_sends(&mut wire);
+                if let Some(request) = request {
+                    let answer = self.store.answer(&request)?;
+                    self.at(self.now + self.bed.store_ns, Event::Answer(answer));
+                }
+            }
+            Event::Answer(frame) => {
+                match &mut self.store_end {
+                    Some(end) => end.send(now, &frame, &mut wire)?,
+                    None => wire.push(frame),
+                }
+                self.store_sends(&mut wire);
+            }
+            Event::AtClients(frame) => {
+                let answer = match &mut self.client_end {
+                    Some(end) => end.receive(now, &frame, &mut wire)?,
+                    None => Some(frame),
+                };
+                self.clients_send(&mut wire);
+                if let Some(answer) = answer {
+                    self.answered(&answer)?;
+                }
+            }
+            Event::GiveUp(number) => {
+                let waits = self.under_way.iter().find(|(_, op)| op.number == number);
+                if let Some(request) = waits.map(|(request, _)| *request) {
+                    let operation = self.under_way.remove(&request).context("it was just found")?;
+                    self.measured.lost += 1;
+                    self.end(operation.client);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn switch(&mut self, from: Side, frame: Vec<u8>) {
+        let draw = self.random.random::<f64>();
+        if self.load.lost_ppm > 0.0 && draw * 1e6 < self.load.lost_ppm {
+            return;
+        }
+        match from {
+            Side::Clients => {
+                let at = self.links.switch_on.send(self.now, &frame);
+                let event = match self.card {
+                    Some(_) => Event::AtCard(Side::Clients, frame),
+                    None => Event::AtStore(frame),
+                };
+                self.at(at, event);
+            }
+            Side::Store => {
+                let at = self.links.switch_back.send(self.now, &frame);
+                self.at(at, Event::AtClients(frame));
+            }
+        }
+    }
+
+    /// A client chooses its next operation.
+    fn begin(&mut self, client: usize) -> Result<()> {
+        if self.next_operation == self.load.warm_up + self.load.operations {
+            return Ok(());
+        }
+        let key = self.chooser.choose(&mut self.random);
+        let is_read = self.random.random_range(0..100) < self.load.workload.reads_percent;
+        let number = self.next_operation;
+        self.next_operation += 1;
+        let request = number as u16;
+        ensure!(!self.under_way.contains_key(&request), "an operation waits for 65,536 others");
+        let name = keys::name(key);
+        let at = key as usize;
+        let (text, version) = if is_read {
+            (format!("get {name}\r\n").into_bytes(), self.acknowledged[at])
+        } else {
+            self.issued[at] += 1;
+            let value = frames::value(key, self.issued[at], self.bed.value_bytes);
+            let head = format!("set {name} 0 0 {}\r\n", value.len());
+            ([head.as_bytes(), &value, b"\r\n"].concat(), self.issued[at])
+        };
+        self.measured.made.push((key, is_read));
+        let since = self.now;
+        self.under_way.insert(request, UnderWay { number, client, key, is_read, since, version });
+        let frame = frames::message(CLIENT, STORE, request, &text);
+        self.at(self.now + self.bed.client_ns, Event::Request(frame));
+        self.at(self.now + self.bed.give_up_ns, Event::GiveUp(number));
+        Ok(())
+    }
+
+    /// An answer came: it must be right.
+    fn answered(&mut self, answer: &[u8]) -> Result<()> {
+        let (request, text) = frames::read(answer)?;
+        // One that was given up may be answered yet.
+        let Some(operation) = self.under_way.remove(&request) else { return Ok(()) };
+        let UnderWay { client, key, is_read, since, version, .. } = operation;
+        if is_read {
+            let (name, data) = frames::found(text).context("no value")?;
+            ensure!(name == keys::name(key).as_bytes(), "another key's value");
+            let found = frames::version(key, data).context("a value that nobody wrote")?;
+            let issued = self.issued[key as usize];
+            if !(version..=issued).contains(&found) {
+                bail!(
+                    "version {found} of key {key}, where {version} was acknowledged before and {issued} is the last"
+                );
+            }
+            self.measured.reads += 1;
+        } else {
+            ensure!(text == b"STORED\r\n", "a write was refused");
+            let acknowledged = &mut self.acknowledged[key as usize];
+            *acknowledged = version.max(*acknowledged);
+        }
+        if self.done >= self.load.warm_up {
+            self.latencies.push(self.now - since);
+        }
+        self.end(client);
+        Ok(())
+    }
+
+    fn end(&mut self, client: usize) {
+        self.done += 1;
+        if self.done == self.load.warm_up {
+            self.counted_since = (self.now, self.links.from_store.busy_ns);
+        }
+        self.at(self.now, Event::Begin(client));
+    }
+}
