@@ -8,6 +8,7 @@ mod quickstart;
 mod reliable;
 mod rig;
 mod tasks;
+mod ycsb;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
