@@ -5,7 +5,7 @@ use snic_domain::{DagId, TenantId};
 
 use super::problem::DagFileProblem;
 use super::yaml::YamlNode;
-use super::{DagFile, items, keyed, text};
+use super::{DagFile, items, keyed, text, yes_or_no};
 
 impl DagFile {
     /// The resource of a DAG of `tenant` (`tenants/{tenant}`): other DAGs have their full names.
@@ -33,11 +33,7 @@ pub(crate) fn affinity(node: &YamlNode) -> Result<Option<CardAffinity>, DagFileP
         Some(node) => items(node, what)?.iter().map(dag_name).collect(),
         None => Ok(Vec::new()),
     };
-    let preferred = preferred.map_or(Ok(false), |node| match text(node)?.as_str() {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(DagFileProblem::new(node.span.clone(), "expected true or false")),
-    })?;
+    let preferred = preferred.map_or(Ok(false), yes_or_no)?;
     let (together_with, apart_from) = (list(with, "with")?, list(apart_from, "apart_from")?);
     Ok(Some(CardAffinity { together_with, apart_from, preferred }))
 }

@@ -8,6 +8,7 @@
 //! packet_sizes: imix           # optional: imix, one size (64), or a mix ({64: 7, 594: 4, 1518: 1})
 //! trusted_tenants: [acme]      # optional: tenants whose own images the packets may pass
 //! card_affinity: {with: [db], apart_from: [web-2], preferred: true}   # optional: DAGs on the same card, or not
+//! latency_sensitive: true      # optional: low latency matters more than threads
 //! labels: {app: web}           # optional: for filters of lists
 //! description: shop front      # optional: for people
 //! chain: nat -> [firewall, kv-cache] -> aes
@@ -82,7 +83,7 @@ const OUTPUT_ONLY: [&str; 14] = [
     "create_time",
     "update_time",
 ];
-const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, labels, description, configuration, and chain or nodes and edges";
+const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, latency_sensitive, labels, description, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,6 +191,7 @@ impl Reader<'_> {
         let sizes = fields.packet_sizes.map(packet_sizes).transpose()?;
         let trusted = fields.trusted_tenants.map(trusted_tenants).transpose()?;
         let affinity = fields.card_affinity.map(affinity::affinity).transpose()?;
+        let latency_sensitive = fields.latency_sensitive.map(yes_or_no).transpose()?;
         check(&graph, bandwidth, &bandwidth_span)?;
         let dag = snic_api::v1::Dag {
             packet_sizes: sizes
@@ -198,6 +200,7 @@ impl Reader<'_> {
                 .unwrap_or_default(),
             trusted_tenants: trusted.unwrap_or_default(),
             card_affinity: affinity.flatten(),
+            latency_sensitive: latency_sensitive.unwrap_or_default(),
             labels: fields.labels.map(notes::labels).transpose()?.unwrap_or_default(),
             description: fields
                 .description
@@ -277,6 +280,7 @@ struct Fields<'a> {
     packet_sizes: Option<&'a YamlNode>,
     trusted_tenants: Option<&'a YamlNode>,
     card_affinity: Option<&'a YamlNode>,
+    latency_sensitive: Option<&'a YamlNode>,
     labels: Option<&'a YamlNode>,
     description: Option<&'a YamlNode>,
     chain: Option<&'a YamlNode>,
@@ -298,6 +302,7 @@ impl<'a> Fields<'a> {
                 "packet_sizes" => &mut fields.packet_sizes,
                 "trusted_tenants" => &mut fields.trusted_tenants,
                 "card_affinity" => &mut fields.card_affinity,
+                "latency_sensitive" => &mut fields.latency_sensitive,
                 "labels" => &mut fields.labels,
                 "description" => &mut fields.description,
                 "chain" => &mut fields.chain,
@@ -340,6 +345,14 @@ fn text(node: &YamlNode) -> Result<String, DagFileProblem> {
             node.span.clone(),
             format!("expected a text, got {}", node.kind()),
         )),
+    }
+}
+
+fn yes_or_no(node: &YamlNode) -> Result<bool, DagFileProblem> {
+    match text(node)?.as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(DagFileProblem::new(node.span.clone(), "expected true or false")),
     }
 }
 
@@ -519,6 +532,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     };
     let Err(error) = Dag::new(spec) else { return Ok(()) };

@@ -23,6 +23,7 @@ impl Places {
             ("dag.packet_sizes", fields.packet_sizes),
             ("dag.trusted_tenants", fields.trusted_tenants),
             ("dag.card_affinity", fields.card_affinity),
+            ("dag.latency_sensitive", fields.latency_sensitive),
             ("dag.etag", fields.etag),
             ("dag.nodes", fields.chain.or(fields.nodes)),
             ("dag.edges", fields.chain.or(fields.edges)),

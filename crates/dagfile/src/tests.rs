@@ -157,6 +157,7 @@ fn trusted_tenants_are_ids_or_names() {
 #[case("bandwidth: 1Gbps\nchain: a\ncard_affinity: {with: b}\n", "3:23", "must be a list")]
 #[case("bandwidth: 1Gbps\nchain: a\ncard_affinity: {with: [B]}\n", "3:24", "\"B\"")]
 #[case("bandwidth: 1Gbps\nchain: a\ncard_affinity: {preferred: 2}\n", "3:28", "true or false")]
+#[case("bandwidth: 1Gbps\nchain: a\nlatency_sensitive: yes\n", "3:20", "true or false")]
 #[case("größe: 1\n", "1:1", "`größe`")]
 #[case("{\"bandwidth\": \"1Gbps\", \"chain\": \"nat -> Aes\"}", "1:41", "\"Aes\"")]
 #[case("bandwidth: 1Gbps\nchain: \"nat \\x2d> Aes\"\n", "2:8", "\"Aes\"")]

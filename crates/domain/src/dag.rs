@@ -77,6 +77,9 @@ pub struct DagSpec {
     /// Which other DAGs of its tenant it shares a card with, and which it does not.
     #[serde(default, skip_serializing_if = "CardAffinity::is_default")]
     pub card_affinity: CardAffinity,
+    /// Whether low latency matters more than the threads that it takes, where its NTs run as programs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub latency_sensitive: bool,
     /// What its tenant notes about it. Changes of it alone place nothing again.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
@@ -102,7 +105,17 @@ impl DagSpec {
         let packet_sizes = PacketSizes::default();
         let (form, trusted_tenants) = (FormPreference::Auto, BTreeSet::new());
         let (card_affinity, notes) = (CardAffinity::default(), Notes::default());
-        Self { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, notes }
+        Self {
+            nodes,
+            edges,
+            bandwidth,
+            form,
+            packet_sizes,
+            trusted_tenants,
+            card_affinity,
+            latency_sensitive: false,
+            notes,
+        }
     }
 
     /// Whether packets of this DAG of `tenant` may pass through a bitstream: the provider built or signed it,
@@ -143,6 +156,8 @@ pub struct DagPatch {
     pub trusted_tenants: Option<BTreeSet<TenantId>>,
     /// Which DAGs it shares a card with, and which it does not.
     pub card_affinity: Option<CardAffinity>,
+    /// Whether low latency matters more than threads.
+    pub latency_sensitive: Option<bool>,
     /// What its tenant notes about it.
     pub notes: NotesPatch,
 }
@@ -158,6 +173,7 @@ impl DagPatch {
             packet_sizes: self.packet_sizes.unwrap_or_else(|| spec.packet_sizes.clone()),
             trusted_tenants: self.trusted_tenants.unwrap_or_else(|| spec.trusted_tenants.clone()),
             card_affinity: self.card_affinity.unwrap_or_else(|| spec.card_affinity.clone()),
+            latency_sensitive: self.latency_sensitive.unwrap_or(spec.latency_sensitive),
             notes: self.notes.apply(&spec.notes),
         }
     }
@@ -173,6 +189,7 @@ impl From<DagSpec> for DagPatch {
             packet_sizes: Some(spec.packet_sizes),
             trusted_tenants: Some(spec.trusted_tenants),
             card_affinity: Some(spec.card_affinity),
+            latency_sensitive: Some(spec.latency_sensitive),
             notes: spec.notes.into(),
         }
     }
@@ -556,6 +573,7 @@ mod tests {
             packet_sizes: PacketSizes::default(),
             trusted_tenants: BTreeSet::new(),
             card_affinity: CardAffinity::default(),
+            latency_sensitive: false,
             notes: Notes::default(),
         }
     }

@@ -161,6 +161,15 @@ impl PacketSizes {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
+    /// What a bandwidth of these packets would be if each that has fewer bytes had `least`, rounded up: what
+    /// it takes of something of which only packets of that size are known.
+    pub fn padded(&self, bandwidth: Bandwidth, least: u32) -> Bandwidth {
+        let padded = self.sum(|bytes| u64::from(bytes.max(least)) * 8);
+        let bits = u128::from(bandwidth.get()) * u128::from(padded);
+        let bits = bits.div_ceil(u128::from(self.bits().max(1)));
+        Bandwidth::from_bps(u64::try_from(bits).unwrap_or(u64::MAX))
+    }
+
     /// Packets a second at a bandwidth, rounded up.
     pub fn packets_per_second(&self, bandwidth: Bandwidth) -> u64 {
         let bits = u128::from(bandwidth.get()) * u128::from(self.packets());
@@ -199,6 +208,17 @@ mod tests {
         assert_eq!(imix.packets_per_second(Bandwidth::from_gbps(10)), 3_454_630);
         assert_eq!((imix.mean_bytes(), PacketSizes::only(64).mean_bytes()), (362, 64));
         assert_eq!(PacketSizes::only(64).packets_per_second(Bandwidth::from_gbps(10)), 19_531_250);
+    }
+
+    #[test]
+    fn small_packets_are_padded_and_large_ones_are_not() {
+        let one = Bandwidth::from_gbps(1);
+        assert_eq!(PacketSizes::only(64).padded(one, 1_024), Bandwidth::from_gbps(16));
+        assert_eq!(PacketSizes::only(1_500).padded(one, 1_024), one);
+        // Eleven of twelve packets are padded: (11 x 1,024 + 1,518) / 4,342.
+        let imix = PacketSizes::imix().padded(Bandwidth::from_bps(4_342), 1_024);
+        assert_eq!(imix.get(), 11 * 1_024 + 1_518);
+        assert_eq!(PacketSizes::imix().padded(one, 0), one);
     }
 
     #[test]

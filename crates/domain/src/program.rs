@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bandwidth, ByteSize, NodeId, NtTypeId};
+use crate::{Bandwidth, ByteSize, NodeId, NtTypeId, PacketSizes};
 
 /// Kinds of processors, the one nearest to the network first (BlueField-3 study, Fig. 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -85,6 +85,17 @@ pub struct ReachedMemory {
     pub size: Option<ByteSize>,
     /// What it receives of packets for this processor at most; `None`: nobody measured it.
     pub receive: Option<Bandwidth>,
+    /// The size of packets with which that was measured; smaller ones count as if they had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_packet: Option<ByteSize>,
+}
+
+impl ReachedMemory {
+    /// What packets of a bandwidth take of [`Self::receive`].
+    pub fn received(&self, packets: &PacketSizes, bandwidth: Bandwidth) -> Bandwidth {
+        let least = self.receive_packet.unwrap_or_default().get();
+        packets.padded(bandwidth, u32::try_from(least).unwrap_or(u32::MAX))
+    }
 }
 
 /// One NT of a DAG as a program.

@@ -72,6 +72,7 @@ pub(crate) fn dag(of: &FleetDag, reader: &Caller) -> v1::Dag {
         packet_sizes: dag::packet_sizes_to_wire(&of.spec.packet_sizes),
         trusted_tenants: of.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&of.spec.card_affinity),
+        latency_sensitive: of.spec.latency_sensitive,
         labels: of.spec.notes.labels.as_map().clone(),
         description: of.spec.notes.description.as_str().to_owned(),
         state: state.into(),

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bandwidth, ByteSize, CardProfile, Cycles, Explanation, Form, FormChoice, Infeasible, Mapping,
-    MemoryKind, NtProgram, ProcessorKind, ProgramExplanation, Resource, Shortage,
+    Bandwidth, ByteSize, CardProfile, Cycles, Dag, Explanation, Form, FormChoice, Infeasible,
+    Mapping, MemoryKind, NtProgram, ProcessorKind, ProgramExplanation, Resource, Shortage,
 };
 use snic_processors::{
     Choice, Free, Guideline, NicModel, NodePlacement, Objection, Offer, PlacementOption, choose,
@@ -28,13 +28,18 @@ pub(crate) struct ProcessorUse {
     threads: [u32; ProcessorKind::ALL.len()],
     /// Bytes of working sets.
     memory: [u64; MemoryKind::ALL.len()],
-    /// Bit/s that each memory receives for each kind of processor.
+    /// Bit/s that each memory receives for each kind of processor; small packets count as large ones.
     received: [[u64; MemoryKind::ALL.len()]; ProcessorKind::ALL.len()],
 }
 
 impl ProcessorUse {
-    /// What the programs of a mapping take at a bandwidth.
-    pub fn of(mapping: &Mapping, bandwidth: Bandwidth) -> Self {
+    /// What the programs of a mapping take of a card for a DAG.
+    pub fn of(mapping: &Mapping, dag: &Dag, profile: &CardProfile) -> Self {
+        let path = |program: &NtProgram| {
+            let mut processors = profile.processors.iter();
+            let processor = processors.find(|one| one.kind == program.processor)?;
+            processor.memories.iter().find(|path| path.memory == program.network)
+        };
         let mut all = Self::default();
         for program in &mapping.programs {
             let (kind, network) = (program.processor as usize, program.network as usize);
@@ -42,7 +47,10 @@ impl ProcessorUse {
             let memory = &mut all.memory[program.working as usize];
             *memory = memory.saturating_add(program.working_set.get());
             let received = &mut all.received[kind][network];
-            *received = received.saturating_add(bandwidth.get());
+            let packets = &dag.spec().packet_sizes;
+            let bandwidth = dag.bandwidth();
+            let taken = path(program).map_or(bandwidth, |path| path.received(packets, bandwidth));
+            *received = received.saturating_add(taken.get());
         }
         all
     }
@@ -301,8 +309,8 @@ fn shortage(model: &NicModel, node: &NodePlacement, free: &Free) -> Option<Short
     let path = model.processor(kind)?.path(setting.network)?;
     let received = free.received.get(&(kind, setting.network)).copied().unwrap_or_default();
     let left = path.receive.unwrap_or(model.line).saturating_sub(received);
-    if left < demand.bandwidth {
-        return short(Resource::ReceiveBandwidth, demand.bandwidth.get(), left.get(), place);
+    if left < taken.receives {
+        return short(Resource::ReceiveBandwidth, taken.receives.get(), left.get(), place);
     }
     // What the DAG's other NTs take counts, too: together they do not fit.
     short(

@@ -148,7 +148,7 @@ impl Reservation {
             transit.stage(latencies);
         }
         let stay = sum.work.stay(dag.bandwidth(), transit);
-        let programs = ProcessorUse::of(mapping, dag.bandwidth());
+        let programs = ProcessorUse::of(mapping, dag, profile);
         Self { programs, ..sum.finish(dag.bandwidth(), stay, TableRows::of(mapping)) }
     }
 

@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, ByteSize, MemoryKind, NtTypeId, ProcessorKind};
+use snic_domain::{Bandwidth, ByteSize, MemoryKind, NtTypeId, PacketSizes, ProcessorKind};
 
 use crate::estimate::{Estimate, Setting, ThroughputLimit, estimate, settings};
 use crate::model::{Implementation, Intensity, NicModel, PacketWork, Processor};
+use crate::option::{Guideline, Objection, PlacementOption};
 
 /// What an NT needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub struct NtDemand {
     pub nt: NtTypeId,
     /// What it is to serve.
     pub bandwidth: Bandwidth,
-    /// The average size of its packets.
-    pub packet: ByteSize,
+    /// The sizes of its packets.
+    pub packets: PacketSizes,
     /// What it keeps and looks at again: tables, aggregates.
     pub working_set: ByteSize,
     /// Whether its latency matters more than what it takes.
@@ -51,7 +51,8 @@ pub struct Free {
     pub threads: BTreeMap<ProcessorKind, u32>,
     /// Bytes of memories.
     pub memory: BTreeMap<MemoryKind, ByteSize>,
-    /// What processors receive already, by the memory of their buffers.
+    /// What processors receive already, by the memory of their buffers; packets smaller than those with which
+    /// that was measured count as large as these.
     pub received: BTreeMap<(ProcessorKind, MemoryKind), Bandwidth>,
 }
 
@@ -71,7 +72,7 @@ impl Free {
     }
 
     /// Takes what an option needs.
-    pub fn take(&mut self, demand: &NtDemand, option: &PlacementOption) {
+    pub fn take(&mut self, option: &PlacementOption) {
         self.regions = self.regions.saturating_sub(option.regions);
         let Some((kind, setting)) = option.setting else { return };
         if let Some(threads) = self.threads.get_mut(&kind) {
@@ -80,7 +81,7 @@ impl Free {
         if let Some(memory) = self.memory.get_mut(&setting.working) {
             *memory = memory.saturating_sub(option.working_set);
         }
-        *self.received.entry((kind, setting.network)).or_default() += demand.bandwidth;
+        *self.received.entry((kind, setting.network)).or_default() += option.receives;
     }
 }
 
@@ -120,165 +121,6 @@ impl<'a> Offer<'a> {
             Some(Self::Processor { processor, implementation, line: model.line })
         };
         here.filter_map(offer).collect()
-    }
-}
-
-/// The study's guidelines (VI).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Guideline {
-    /// 1: what is simple and needs low latency goes to the DPA, with packets in DPA memory.
-    NearTheNetwork,
-    /// 2: what is parallel, with a working set that fits the cache, may go to the DPA.
-    ParallelAndSmall,
-    /// 3: buffers by use.
-    BuffersByUse,
-}
-
-impl fmt::Display for Guideline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NearTheNetwork => "guideline 1 (simple, near the network, packets in DPA memory)",
-            Self::ParallelAndSmall => "guideline 2 (parallel, working set in the cache)",
-            Self::BuffersByUse => "guideline 3 (buffers by use)",
-        })
-    }
-}
-
-/// Why an option is impossible.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Objection {
-    /// It serves less than needed, with all threads it can have.
-    TooSlow {
-        /// What it serves.
-        bandwidth: Bandwidth,
-        /// What limits it.
-        limit: ThroughputLimit,
-    },
-    /// A packet takes too long.
-    TooLate {
-        /// What it takes.
-        latency: Duration,
-        /// What is allowed.
-        allowed: Duration,
-    },
-    /// A latency is asked for, and nobody measured it.
-    UnmeasuredLatency,
-    /// Nobody measured what limits it.
-    Unmeasured(Vec<ThroughputLimit>),
-    /// No thread is free.
-    NoThreads,
-    /// Fewer regions are free than needed.
-    NoRegions {
-        /// How many are needed.
-        needed: u32,
-        /// How many are free.
-        free: u32,
-    },
-    /// A memory has no room for the working set.
-    NoMemory {
-        /// Which.
-        memory: MemoryKind,
-        /// What is needed.
-        needed: ByteSize,
-        /// What is free.
-        free: ByteSize,
-    },
-}
-
-impl fmt::Display for Objection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooSlow { bandwidth, limit } => write!(f, "{bandwidth} at most ({limit})"),
-            Self::TooLate { latency, allowed } => {
-                write!(f, "a packet takes {latency:?}, {allowed:?} are allowed")
-            }
-            Self::UnmeasuredLatency => f.write_str("latency unknown: nobody measured it"),
-            Self::Unmeasured(limits) => {
-                let names: Vec<String> = limits.iter().map(ThroughputLimit::to_string).collect();
-                write!(f, "bandwidth unknown: nobody measured {}", names.join(", "))
-            }
-            Self::NoThreads => f.write_str("no thread is free"),
-            Self::NoRegions { needed, free } => write!(f, "{needed} regions needed, {free} free"),
-            Self::NoMemory { memory, needed, free } => {
-                write!(f, "{needed} needed in {}, {free} free", memory.name())
-            }
-        }
-    }
-}
-
-/// One way to run an NT, judged.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlacementOption {
-    /// The processor and how it is used; `None` for regions.
-    pub setting: Option<(ProcessorKind, Setting)>,
-    /// Regions that it takes.
-    pub regions: u32,
-    /// What it serves, at most.
-    pub bandwidth: Bandwidth,
-    /// What limits it; for regions what the NT serves.
-    pub limit: ThroughputLimit,
-    /// What a packet takes, if known.
-    pub latency: Option<Duration>,
-    /// What it keeps in the memory of its working set.
-    pub working_set: ByteSize,
-    /// What it takes of what is free, in thousandths.
-    pub share_permille: u32,
-    /// Why it is impossible. Empty: it serves the demand.
-    pub objections: Vec<Objection>,
-    /// Guidelines that speak for it.
-    pub follows: Vec<Guideline>,
-    /// Guidelines that speak against it.
-    pub against: Vec<Guideline>,
-}
-
-impl PlacementOption {
-    /// Whether it serves the demand.
-    pub fn is_possible(&self) -> bool {
-        self.objections.is_empty()
-    }
-
-    /// How far packets go: processor, then buffers, the nearest first (Fig. 10). Regions are in the data path.
-    fn distance(&self) -> Option<(ProcessorKind, MemoryKind, MemoryKind)> {
-        self.setting.map(|(kind, setting)| (kind, setting.network, setting.working))
-    }
-
-    /// Where and how, in words.
-    pub fn place(&self) -> String {
-        let plural = |count: u32, what: &str| match count {
-            1 => format!("1 {what}"),
-            count => format!("{count} {what}s"),
-        };
-        let Some((kind, setting)) = self.setting else {
-            return plural(self.regions, "region");
-        };
-        let threads = plural(setting.threads, "thread");
-        let place = format!("{}, {threads}, packets in {}", kind.name(), setting.network.name());
-        if setting.working == setting.network {
-            return place;
-        }
-        format!("{place}, working set in {}", setting.working.name())
-    }
-}
-
-impl fmt::Display for PlacementOption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place())?;
-        if self.is_possible() {
-            write!(f, "up to {} ({}), latency ", self.bandwidth, self.limit)?;
-            match self.latency {
-                Some(latency) => write!(f, "{latency:?}")?,
-                None => f.write_str("unknown")?,
-            }
-        }
-        let list = |parts: Vec<String>| parts.join("; ");
-        f.write_str(&list(self.objections.iter().map(Objection::to_string).collect()))?;
-        for (word, guidelines) in [("by", &self.follows), ("against", &self.against)] {
-            if !guidelines.is_empty() {
-                let names = guidelines.iter().map(Guideline::to_string).collect();
-                write!(f, "; {word} {}", list(names))?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -408,7 +250,9 @@ fn in_regions(demand: &NtDemand, offer: RegionOffer, free: &Free) -> PlacementOp
         bandwidth,
         limit: ThroughputLimit::Measured,
         latency: Some(latency),
+        bounded: Vec::new(),
         working_set: ByteSize::ZERO,
+        receives: Bandwidth::ZERO,
         share_permille: share(regions, free.regions),
         objections,
         follows: Vec::new(),
@@ -425,13 +269,13 @@ fn on_processor(
     let all = free.threads.get(&processor.kind).copied().unwrap_or_default();
     let most = if implementation.parallel { all } else { all.min(1) };
     let working_set = implementation.working_set.unwrap_or_default().max(demand.working_set);
-    let sizes = (demand.packet, working_set);
+    let sizes = (&demand.packets, working_set);
     let with = |threads: u32| {
         let setting = Setting { threads, ..setting };
         estimate(processor, implementation, line, sizes, setting)
     };
     let threads = fewest(most, |threads| with(threads).bandwidth >= demand.bandwidth);
-    let Estimate { bandwidth, limit, unmeasured, latency } = with(threads.max(1));
+    let Estimate { bandwidth, limit, unmeasured, latency, bounded } = with(threads.max(1));
     let setting = Setting { threads, ..setting };
     let mut objections = Vec::new();
     if unmeasured.is_empty() {
@@ -449,14 +293,18 @@ fn on_processor(
         let (memory, needed) = (setting.working, working_set);
         objections.push(Objection::NoMemory { memory, needed, free: room });
     }
+    let path = processor.path(setting.network);
+    let of = |bandwidth| path.map_or(bandwidth, |path| path.received(&demand.packets, bandwidth));
+    let receives = of(demand.bandwidth);
     let taken = free.received.get(&(processor.kind, setting.network)).copied().unwrap_or_default();
-    let most = processor.path(setting.network).and_then(|path| path.receive);
-    if let Some(left) = most.map(|most| most.saturating_sub(taken))
+    if let Some(left) = path.and_then(|path| Some(path.receive?.saturating_sub(taken)))
         && taken > Bandwidth::ZERO
-        && left < demand.bandwidth
+        && left < receives
     {
         let limit = ThroughputLimit::Receive(setting.network);
-        objections.push(Objection::TooSlow { bandwidth: left, limit });
+        // Of these packets, which may count as larger ones.
+        let bandwidth = scaled(left, demand.bandwidth, receives);
+        objections.push(Objection::TooSlow { bandwidth, limit });
     }
     let sized = NtDemand { working_set, ..demand.clone() };
     let (follows, against) = guidelines(&sized, processor, implementation, setting);
@@ -466,7 +314,9 @@ fn on_processor(
         bandwidth,
         limit,
         latency,
+        bounded,
         working_set,
+        receives,
         share_permille: share(threads, all),
         objections,
         follows,
@@ -518,10 +368,14 @@ fn guidelines(
         return (follows, against);
     }
     let is_near = setting.network == MemoryKind::Dpa && setting.working == MemoryKind::Dpa;
-    if implementation.intensity == Intensity::Compute || demand.is_latency_sensitive && !is_near {
-        against.push(Guideline::NearTheNetwork);
-    } else if demand.is_latency_sensitive && implementation.intensity == Intensity::Simple {
-        follows.push(Guideline::NearTheNetwork);
+    match implementation.intensity {
+        Intensity::Compute => against.push(Guideline::NearTheNetwork),
+        Intensity::Memory if demand.is_latency_sensitive => against.push(Guideline::NearTheNetwork),
+        // With packets elsewhere it is still nearer than other processors, which `compare` sees.
+        Intensity::Simple if demand.is_latency_sensitive && is_near => {
+            follows.push(Guideline::NearTheNetwork);
+        }
+        Intensity::Simple | Intensity::Memory => {}
     }
     let cache = processor.memories.iter().filter_map(|path| path.cache).max();
     let is_small = demand.working_set <= cache.unwrap_or_default();
@@ -547,6 +401,12 @@ fn name_buffers_by_use(options: &mut [PlacementOption]) {
     for option in options.iter_mut().filter(of_dpa) {
         option.follows.push(Guideline::BuffersByUse);
     }
+}
+
+/// `of` times `part` over `whole`.
+fn scaled(of: Bandwidth, part: Bandwidth, whole: Bandwidth) -> Bandwidth {
+    let all = u128::from(of.get()) * u128::from(part.get()) / u128::from(whole.get().max(1));
+    Bandwidth::from_bps(u64::try_from(all).unwrap_or(u64::MAX))
 }
 
 /// `used` of `all` in thousandths, rounded up; all of it where nothing is free.

@@ -2,8 +2,9 @@
 
 use snic_domain::{Bandwidth, ByteSize, Dag, NodeId, NtTypeId};
 
-use crate::choose::{Choice, Free, NoChoice, NtDemand, Objection, Offer, RegionOffer, choose};
+use crate::choose::{Choice, Free, NoChoice, NtDemand, Offer, RegionOffer, choose};
 use crate::model::NicModel;
+use crate::option::Objection;
 
 /// Whether a DAG can be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,23 +69,22 @@ pub fn place(
     (dag, bandwidth): (&Dag, Bandwidth),
     mut free: Free,
 ) -> Vec<NodePlacement> {
-    let packet = ByteSize::from_bytes(u64::from(dag.spec().packet_sizes.mean_bytes()));
     let mut nodes = Vec::with_capacity(dag.nodes().len());
     for &at in dag.topological_order() {
         let Some(node) = dag.nodes().get(at) else { continue };
         let demand = NtDemand {
             nt: node.nt.clone(),
             bandwidth,
-            packet,
+            packets: dag.spec().packet_sizes.clone(),
             working_set: ByteSize::ZERO,
-            is_latency_sensitive: false,
+            is_latency_sensitive: dag.spec().latency_sensitive,
             latency_max: None,
         };
         let mut offers = Offer::of_model(model, &node.nt);
         offers.extend(regions(&node.nt).map(Offer::Region));
         let choice = choose(&demand, &offers, &free);
         if let Ok(choice) = &choice {
-            free.take(&demand, &choice.taken);
+            free.take(&choice.taken);
         }
         let (node, nt) = (node.id.clone(), node.nt.clone());
         nodes.push(NodePlacement { node, nt, demand, choice });

@@ -2,16 +2,22 @@
 //!
 //! A measured point counts as it is. Between two of them, and between none and the first, bandwidth grows
 //! with the threads in a straight line, which is never more than what a curve that flattens gives; beyond the
-//! last it does not grow. Where packets were smaller, as many packets of a larger size are served, at most.
+//! last it does not grow.
+//!
+//! Of packets of other sizes only bounds are known, and they are what is promised: a packet takes a thread no
+//! longer than a larger one, and no longer than in proportion to a smaller one. So of a smaller size as many packets
+//! are served as of the next that was measured, and of a larger size as many bits. In a mix each size takes its
+//! part of the threads' time. [`Estimate::bounded`] names the sizes that nobody measured.
 //!
 //! Without points, an implementation whose work is known is limited by whatever is shortest: the line, the
 //! threads (`threads × packet / (thread + payload / first cache)`), receiving and sending with the network
 //! buffer's memory, and each memory (`packet / (bytes read / read rate + bytes written / write rate)`).
 //! Memories work side by side, which is why the study's mixes are faster (Fig. 8).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use snic_domain::{Bandwidth, ByteSize, MemoryKind};
+use snic_domain::{Bandwidth, ByteSize, MemoryKind, PacketSizes};
 
 use crate::model::{Implementation, MemoryPath, Processor};
 
@@ -67,6 +73,17 @@ pub struct Estimate {
     pub unmeasured: Vec<ThroughputLimit>,
     /// What a packet takes, if known.
     pub latency: Option<Duration>,
+    /// Sizes of packets that nobody measured, for which the bandwidth is a bound and not a measurement.
+    pub bounded: Vec<SizeBound>,
+}
+
+/// A size of packets that nobody measured, and the one that bounds what is served of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeBound {
+    /// The size.
+    pub size: ByteSize,
+    /// The measured one. If it is larger, as many packets are served as of it; if it is smaller, as many bits.
+    pub measured: ByteSize,
 }
 
 /// The settings that a processor allows, with as many threads: every pair of memories that it may use
@@ -83,37 +100,51 @@ pub fn settings(processor: &Processor, threads: u32) -> Vec<Setting> {
         .collect()
 }
 
-/// What `implementation` serves on `processor`, for packets of one size and a working set.
+/// What `implementation` serves on `processor`, for a mix of packets and a working set.
 pub fn estimate(
     processor: &Processor,
     implementation: &Implementation,
     line: Bandwidth,
-    (packet, working_set): (ByteSize, ByteSize),
+    (packets, working_set): (&PacketSizes, ByteSize),
     setting: Setting,
 ) -> Estimate {
-    let latency = latency(processor, implementation, packet, setting);
-    if let Some((bandwidth, measured)) = measured(implementation, packet, setting) {
-        let (bandwidth, limit) = match bandwidth {
+    let largest = ByteSize::from_bytes(packets.largest().into());
+    let latency = latency(processor, implementation, largest, setting);
+    if let Some(measured) = of_points(implementation, packets, setting) {
+        let (bandwidth, limit) = match measured.bandwidth {
             over if over >= line => (line, ThroughputLimit::Line),
-            _ if measured.last < setting.threads => (bandwidth, ThroughputLimit::Measured),
-            _ => (bandwidth, ThroughputLimit::Threads),
+            slow if measured.last < setting.threads => (slow, ThroughputLimit::Measured),
+            slow => (slow, ThroughputLimit::Threads),
         };
-        let latency = measured.latency.or(latency);
-        return Estimate { bandwidth, limit, unmeasured: Vec::new(), latency };
+        let (latency, unmeasured) = (measured.latency.or(latency), Vec::new());
+        return Estimate { bandwidth, limit, unmeasured, latency, bounded: measured.bounded };
     }
-    let mut limits = vec![(ThroughputLimit::Line, Some(line))];
-    let bits = packet.get() as f64 * 8.0;
+    // What each size takes of something that all packets share, in nanoseconds.
+    let round = |nanos: &dyn Fn(ByteSize) -> Option<f64>| -> Option<f64> {
+        packets.sizes().iter().try_fold(0.0, |sum, size| {
+            Some(sum + f64::from(size.weight) * nanos(ByteSize::from_bytes(size.bytes.into()))?)
+        })
+    };
+    let bits = packets.bits() as f64;
     let of_nanos = |nanos: f64| Bandwidth::from_bps((bits * 1e9 / nanos) as u64);
-    let thread = thread_nanos(processor, implementation, packet);
+    let mut limits = vec![(ThroughputLimit::Line, Some(line))];
+    let thread = round(&|size| thread_nanos(processor, implementation, size));
     limits.push((
         ThroughputLimit::Threads,
         thread.map(|nanos| of_nanos(nanos / f64::from(setting.threads))),
     ));
     let path = processor.path(setting.network);
-    limits.push((ThroughputLimit::Receive(setting.network), path.and_then(|path| path.receive)));
-    limits.push((ThroughputLimit::Send(setting.network), path.and_then(|path| path.send)));
+    let moved = |rate: Option<Bandwidth>| {
+        let rate = rate?.get() as f64;
+        let of = |size| Some(path?.network_size(size).get() as f64 * 8e9 / rate);
+        round(&of).map(of_nanos)
+    };
+    let (receive, send) = (path.and_then(|path| path.receive), path.and_then(|path| path.send));
+    limits.push((ThroughputLimit::Receive(setting.network), moved(receive)));
+    limits.push((ThroughputLimit::Send(setting.network), moved(send)));
     for path in &processor.memories {
-        match memory_nanos(implementation, path, (packet, working_set), setting) {
+        let of = |size| memory_nanos(implementation, path, (size, working_set), setting);
+        match round(&of) {
             Some(0.0) => {}
             nanos => {
                 limits.push((ThroughputLimit::MemoryBandwidth(path.memory), nanos.map(of_nanos)))
@@ -124,28 +155,87 @@ pub fn estimate(
     let unmeasured = unmeasured.collect();
     let known = limits.iter().filter_map(|(limit, most)| most.map(|most| (most, *limit)));
     let (bandwidth, limit) = known.min().unwrap_or((line, ThroughputLimit::Line));
-    Estimate { bandwidth, limit, unmeasured, latency }
+    Estimate { bandwidth, limit, unmeasured, latency, bounded: Vec::new() }
 }
 
-/// The line that a measured value is read from.
-pub(crate) struct Measured {
+/// What measured points say of a mix.
+struct Measured {
+    bandwidth: Bandwidth,
     /// Most threads that were measured.
-    pub(crate) last: u32,
+    last: u32,
+    latency: Option<Duration>,
+    bounded: Vec<SizeBound>,
+}
+
+fn of_points(
+    implementation: &Implementation,
+    packets: &PacketSizes,
+    setting: Setting,
+) -> Option<Measured> {
+    let (mut nanos, mut last) = (0.0, u32::MAX);
+    let (mut latency, mut bounded) = (Some(Duration::ZERO), Vec::new());
+    for size in packets.sizes() {
+        let bytes = ByteSize::from_bytes(size.bytes.into());
+        let served = served(implementation, bytes, setting)?;
+        nanos += f64::from(size.weight) * bits(bytes) * 1e9 / served.bps;
+        last = last.min(served.last);
+        latency = latency.zip(served.latency).map(|(a, b)| a.max(b));
+        if served.measured != bytes {
+            bounded.push(SizeBound { size: bytes, measured: served.measured });
+        }
+    }
+    let bandwidth = Bandwidth::from_bps((packets.bits() as f64 * 1e9 / nanos) as u64);
+    Some(Measured { bandwidth, last, latency, bounded })
+}
+
+/// What is served of packets of one size, by measured points.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Served {
+    /// Bits a second, at least.
+    pub bps: f64,
+    /// Most threads that were measured.
+    pub last: u32,
+    /// The size with which this was measured.
+    measured: ByteSize,
     latency: Option<Duration>,
 }
 
-/// The bandwidth by measured points, if there are any for these packets and this buffer.
-pub(crate) fn measured(
+/// The most that is certain of packets of one size, if anything was measured with this buffer.
+pub(crate) fn served(
     implementation: &Implementation,
     packet: ByteSize,
     setting: Setting,
-) -> Option<(Bandwidth, Measured)> {
-    let fits = |size: ByteSize| size <= packet;
+) -> Option<Served> {
     let here = implementation.points.iter().filter(|point| point.network == setting.network);
-    // The largest size not over ours says most: packets a second hold for larger ones.
-    let size = here.clone().map(|point| point.packet).filter(|size| fits(*size)).max()?;
+    let sizes: BTreeSet<ByteSize> = here.map(|point| point.packet).collect();
+    let bound = |measured: ByteSize| {
+        let (bps, last, latency) = curve(implementation, measured, setting)?;
+        // As many packets of a smaller size, as many bits of a larger one.
+        let share = (packet.get() as f64 / measured.get() as f64).min(1.0);
+        let longer = (packet.get() as f64 / measured.get() as f64).max(1.0);
+        let latency = latency.map(|latency| latency.mul_f64(longer));
+        Some(Served { bps: bps * share, last, measured, latency })
+    };
+    let near = |one: &Served| one.measured.get().abs_diff(packet.get());
+    let all = sizes.into_iter().filter_map(bound);
+    // What was measured of this very size is known, and no bound.
+    all.max_by(|a, b| {
+        let exact = |one: &Served| one.measured == packet;
+        let order = exact(a).cmp(&exact(b)).then(a.bps.total_cmp(&b.bps));
+        order.then_with(|| near(b).cmp(&near(a)))
+    })
+}
+
+/// Bits a second of the points of one size with so many threads, the most threads there, and the latency.
+fn curve(
+    implementation: &Implementation,
+    size: ByteSize,
+    setting: Setting,
+) -> Option<(f64, u32, Option<Duration>)> {
+    let here = implementation.points.iter().filter(|point| point.network == setting.network);
     let mut points: Vec<_> = here.filter(|point| point.packet == size).collect();
     points.sort_by_key(|point| point.threads);
+    let last = points.last()?.threads.get();
     let threads = f64::from(setting.threads);
     let (mut below, mut latency) = ((0.0, 0.0), None);
     for point in &points {
@@ -153,14 +243,11 @@ pub(crate) fn measured(
         latency = point.latency;
         if threads <= at {
             let share = (threads - below.0) / (at - below.0);
-            let bps = below.1 + (bps - below.1) * share;
-            let last = points.last()?.threads.get();
-            return Some((Bandwidth::from_bps(bps as u64), Measured { last, latency }));
+            return Some((below.1 + (bps - below.1) * share, last, latency));
         }
         below = (at, bps);
     }
-    let last = below.0 as u32;
-    Some((Bandwidth::from_bps(below.1 as u64), Measured { last, latency }))
+    Some((below.1, last, latency))
 }
 
 /// What one thread needs for a packet, in nanoseconds.
@@ -204,6 +291,11 @@ pub(crate) fn memory_nanos(
     let read = nanos(path.read, share(packet, read))?;
     let written = nanos(path.write, share(packet, written))?;
     Some(network + (read + written) / gain)
+}
+
+/// The bits of a packet.
+pub(crate) fn bits(packet: ByteSize) -> f64 {
+    packet.get() as f64 * 8.0
 }
 
 fn share(packet: ByteSize, permille: u32) -> f64 {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use snic_domain::{
-    Bandwidth, ByteSize, CardModel, CardProfile, Cycles, MemoryKind, NtTypeId, ProcessorKind,
-    ProcessorProfile, ReachedMemory, SaveArea,
+    Bandwidth, ByteSize, CardModel, CardProfile, Cycles, MemoryKind, NtTypeId, PacketSizes,
+    ProcessorKind, ProcessorProfile, ReachedMemory, SaveArea,
 };
 
 /// A rate in bytes per second: what a memory or a cache moves.
@@ -89,9 +89,26 @@ pub struct MemoryPath {
     /// Packets sent with buffers in it.
     #[serde(default, rename = "send_bps", deserialize_with = "bandwidth")]
     pub send: Option<Bandwidth>,
+    /// The size of packets with which these two were measured. Smaller ones count as if they had it: as many
+    /// packets of them are received, at least.
+    #[serde(default, rename = "network_packet_bytes", deserialize_with = "size")]
+    pub network_packet: Option<ByteSize>,
     /// What a packet takes from the port to the processor and back, with buffers in it.
     #[serde(default, rename = "network_nanos", deserialize_with = "nanos")]
     pub network: Option<Duration>,
+}
+
+impl MemoryPath {
+    /// What a packet counts where packets are received and sent.
+    pub(crate) fn network_size(&self, packet: ByteSize) -> ByteSize {
+        self.network_packet.map_or(packet, |least| least.max(packet))
+    }
+
+    /// What packets of a bandwidth take of [`Self::receive`].
+    pub(crate) fn received(&self, packets: &PacketSizes, bandwidth: Bandwidth) -> Bandwidth {
+        let least = self.network_packet.unwrap_or_default().get();
+        packets.padded(bandwidth, u32::try_from(least).unwrap_or(u32::MAX))
+    }
 }
 
 /// A processor of a card, or of its host.
@@ -273,6 +290,7 @@ impl NicModel {
             memory: path.memory,
             size: path.size,
             receive: path.receive,
+            receive_packet: path.network_packet,
         };
         let processor = |processor: &Processor| {
             Some(ProcessorProfile {

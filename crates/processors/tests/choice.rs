@@ -8,8 +8,8 @@ use snic_domain::{Bandwidth, ByteSize, Dag, DagSpec, NtTypeId, PacketSizes};
 use snic_processors::{
     ByteRate, Choice, Fit, Free, Guideline, Implementation, Intensity, MemoryKind, NicModel,
     NoChoice, NodePlacement, NtDemand, Objection, Offer, PacketWork, PlacementOption,
-    ProcessorKind, RegionOffer, Setting, ThroughputLimit, builtin, choose, estimate, fit, options,
-    place,
+    ProcessorKind, RegionOffer, Setting, SizeBound, ThroughputLimit, builtin, choose, estimate,
+    fit, options, place,
 };
 
 fn bluefield3() -> NicModel {
@@ -21,7 +21,7 @@ fn demand(nt: &str, gbps: u64) -> NtDemand {
     NtDemand {
         nt: NtTypeId::new(nt).expect("an id"),
         bandwidth: Bandwidth::from_gbps(gbps),
-        packet: ByteSize::from_bytes(1_024),
+        packets: PacketSizes::only(1_024),
         working_set: ByteSize::ZERO,
         is_latency_sensitive: false,
         latency_max: None,
@@ -91,10 +91,6 @@ fn what_nobody_measured_is_not_promised() {
     let is_unmeasured = |option: &PlacementOption| {
         option.objections.iter().any(|o| matches!(o, Objection::Unmeasured(_)))
     };
-    assert!(none.options.iter().all(is_unmeasured));
-    // Packets smaller than any that were measured.
-    let small = NtDemand { packet: ByteSize::from_bytes(64), ..demand("l2-reflector", 1) };
-    let none = on(&model, &small).expect_err("64 bytes were not printed");
     assert!(none.options.iter().all(is_unmeasured));
     let late = NtDemand { latency_max: Some(Duration::from_secs(1)), ..demand("l2-reflector", 1) };
     let none = on(&model, &late).expect_err("no latency was printed");
@@ -205,7 +201,8 @@ fn memories_limit_by_what_is_read_and_written() {
     let dpa = model.processor(ProcessorKind::Dpa).expect("it has one");
     let one = model.implementations.iter().find(|one| one.nt.as_str() == "kv-aggregation");
     let at = Setting { threads: 10_000, network: MemoryKind::Host, working: MemoryKind::Host };
-    let sizes = (ByteSize::from_bytes(576), ByteSize::ZERO);
+    let sizes = PacketSizes::only(576);
+    let sizes = (&sizes, ByteSize::ZERO);
     let ours = estimate(dpa, one.expect("listed"), model.line, sizes, at);
     assert_eq!(ours.limit, ThroughputLimit::MemoryBandwidth(MemoryKind::Host));
     let by_hand = 4_608.0 / (1_088.0 / 7.2 + 512.0 / 14.0);
@@ -219,7 +216,7 @@ fn memories_limit_by_what_is_read_and_written() {
 fn worlds() -> impl Strategy<Value = (NicModel, NtDemand, Free)> {
     let work = (1u64..5_000, 0u32..1_001, 0u32..1_001, 0u32..1_001, any::<bool>(), 0usize..3);
     let card = (1u64..60, 1u64..60, 1u64..60, 1u64..400);
-    let wanted = (1u64..450, 64u64..9_000, 0u64..4_000_000, any::<bool>(), 0u32..191, 0u32..33);
+    let wanted = (1u64..450, 64u32..9_000, 0u64..4_000_000, any::<bool>(), 0u32..191, 0u32..33);
     (work, card, wanted).prop_map(|(work, card, wanted)| {
         let mut model = bluefield3();
         let (thread, payload, read, write, parallel, intensity) = work;
@@ -241,7 +238,7 @@ fn worlds() -> impl Strategy<Value = (NicModel, NtDemand, Free)> {
         }
         let (gbps, packet, set, is_latency_sensitive, dpa, host) = wanted;
         let demand = NtDemand {
-            packet: ByteSize::from_bytes(packet),
+            packets: PacketSizes::only(packet),
             working_set: ByteSize::from_bytes(set),
             is_latency_sensitive,
             ..demand("it", gbps)
@@ -265,7 +262,7 @@ proptest! {
             let one = model.implementations.iter().find(|one| one.on == kind).expect("listed");
             let serves = |threads: u32| {
                 let at = Setting { threads, ..at };
-                let sizes = (demand.packet, demand.working_set);
+                let sizes = (&demand.packets, demand.working_set);
                 estimate(processor, one, model.line, sizes, at).bandwidth >= demand.bandwidth
             };
             let most = if one.parallel { free.threads[&kind] } else { free.threads[&kind].min(1) };
@@ -305,14 +302,144 @@ fn measured_points_are_joined_by_straight_lines() {
     one.points.push(middle);
     let at = |threads, packet| {
         let setting = Setting { threads, network: MemoryKind::Arm, working: MemoryKind::Arm };
-        let sizes = (ByteSize::from_bytes(packet), ByteSize::ZERO);
-        estimate(dpa, &one, Bandwidth::from_gbps(1_000), sizes, setting)
+        let packets = PacketSizes::only(packet);
+        estimate(dpa, &one, Bandwidth::from_gbps(1_000), (&packets, ByteSize::ZERO), setting)
     };
     for (threads, gbps) in [(50, 150), (100, 300), (145, 350), (190, 400), (200, 400)] {
         assert_eq!(at(threads, 1_024).bandwidth, Bandwidth::from_gbps(gbps), "{threads} threads");
     }
     assert_eq!(at(200, 9_000).limit, ThroughputLimit::Measured);
-    assert_ne!(at(100, 1_023).unmeasured, [], "smaller packets were not measured");
+    assert_eq!(at(100, 1_024).bounded, []);
+    let bound = |size, measured| {
+        let [size, measured] = [size, measured].map(ByteSize::from_bytes);
+        [SizeBound { size, measured }]
+    };
+    // As many packets of a smaller size, as many bits of a larger one.
+    assert_eq!(at(100, 64).bandwidth, Bandwidth::from_mbps(300_000 / 16));
+    assert_eq!(at(100, 64).bounded, bound(64, 1_024));
+    assert_eq!(at(100, 2_048).bandwidth, Bandwidth::from_gbps(300));
+    assert_eq!(at(100, 2_048).bounded, bound(2_048, 1_024));
+}
+
+/// With two sizes that were measured, the one between has the better of both bounds.
+#[test]
+fn the_better_bound_of_two_sizes_counts() {
+    let model = bluefield3();
+    let dpa = model.processor(ProcessorKind::Dpa).expect("it has one");
+    let mut one = model.implementations[0].clone();
+    one.points.retain(|point| point.network == MemoryKind::Arm);
+    one.points[0].latency = Some(Duration::from_micros(3));
+    let mut small = one.points[0].clone();
+    (small.packet, small.bandwidth) = (ByteSize::from_bytes(64), Bandwidth::from_gbps(100));
+    small.latency = Some(Duration::from_micros(2));
+    one.points.push(small);
+    let at = |packet| {
+        let setting = Setting { threads: 190, network: MemoryKind::Arm, working: MemoryKind::Arm };
+        let packets = PacketSizes::only(packet);
+        estimate(dpa, &one, Bandwidth::from_gbps(1_000), (&packets, ByteSize::ZERO), setting)
+    };
+    // 100 Gbit/s as 64 bytes have; of 512 bytes half of 400, as many packets as of 1,024.
+    for (bytes, gbps, micros) in [(64, 100, 2), (128, 100, 4), (512, 200, 3), (1_024, 400, 3)] {
+        assert_eq!(at(bytes).bandwidth, Bandwidth::from_gbps(gbps), "{bytes} bytes");
+        assert_eq!(at(bytes).latency, Some(Duration::from_micros(micros)), "{bytes} bytes");
+    }
+    assert_eq!(at(2_048).latency, Some(Duration::from_micros(6)), "in proportion at most");
+}
+
+/// The simple IMIX by hand: eleven of twelve packets are counted as 1,024 bytes, one by its bits. With 190 threads
+/// that is 12 packets in 11 x 20.48 + 30.36 ns, so 135.9 Gbit/s, and 10 of them take 14 threads (13.9).
+#[test]
+fn a_mix_takes_what_its_packets_take_at_most() {
+    let imix = NtDemand { packets: PacketSizes::imix(), ..demand("l2-reflector", 10) };
+    let choice = on(&bluefield3(), &imix).expect("it is bounded by what was measured");
+    let (kind, at) = setting(&choice.taken);
+    assert_eq!((kind, at.threads), (ProcessorKind::Dpa, 14));
+    let by_hand = 4_342.0 * 8.0 / (11.0 * 20.48 + 30.36) * 14.0 / 190.0;
+    assert!((choice.taken.bandwidth.gbps_f64() / by_hand - 1.0).abs() < 1e-4);
+    let text = choice.taken.to_string();
+    let bounds =
+        "; not measured: 64 and 594 bytes (counted as 1024), 1518 bytes (at the bandwidth of 1024)";
+    assert!(text.contains(bounds), "{text}");
+    let most = NtDemand { bandwidth: Bandwidth::from_gbps(135), ..imix.clone() };
+    assert_eq!(setting(&on(&bluefield3(), &most).expect("just").taken).1.threads, 189);
+    let more = NtDemand { bandwidth: Bandwidth::from_gbps(136), ..imix };
+    let none = on(&bluefield3(), &more).expect_err("no processor was measured to serve as many");
+    assert!(none.to_string().contains("at most (threads)"), "{none}");
+}
+
+/// DPA memory receives 50 Gbit/s of 1,024 bytes, 6.1 million packets a second, whatever their size.
+#[test]
+fn small_packets_take_of_what_a_memory_receives_as_large_ones_do() {
+    let mut model = bluefield3();
+    model.implementations.retain(|one| one.on == ProcessorKind::Dpa);
+    model.implementations.iter_mut().for_each(|one| {
+        one.points.retain(|point| point.network == MemoryKind::Dpa);
+        for point in &mut one.points {
+            point.threads = NonZeroU32::new(90).expect("not zero");
+        }
+    });
+    let two = |mbps| {
+        let nts = ["l2-reflector", "check-ip-header"].map(|nt| NtTypeId::new(nt).expect("an id"));
+        let bandwidth = Bandwidth::from_mbps(mbps);
+        let packet_sizes = PacketSizes::only(64);
+        let spec = DagSpec { packet_sizes, ..DagSpec::chain(&nts, bandwidth) };
+        let dag = Dag::new(spec).expect("a DAG");
+        place(&model, |_| None, (&dag, bandwidth), Free::all(&model))
+    };
+    // 50 / 16 are 3.125 Gbit/s for both.
+    assert_eq!(fit(&two(1_562)), Fit::Yes);
+    let nodes = two(1_600);
+    assert!(nodes[0].choice.is_ok());
+    let none = nodes[1].choice.as_ref().expect_err("1,525 Mbit/s are left");
+    let (bandwidth, limit) =
+        (Bandwidth::from_mbps(1_525), ThroughputLimit::Receive(MemoryKind::Dpa));
+    let short = Objection::TooSlow { bandwidth, limit };
+    assert!(none.options.iter().any(|option| option.objections.contains(&short)), "{none}");
+}
+
+/// As the study's Fig. 10 has it: the reflector on the DPA with packets in its memory, and with more than that
+/// receives still on the DPA, before Arm and host.
+#[test]
+fn a_dag_that_is_latency_sensitive_gets_the_place_nearest_to_the_network() {
+    let model = bluefield3();
+    let at = |is_latency_sensitive, gbps| {
+        let demand = NtDemand { is_latency_sensitive, ..demand("l2-reflector", gbps) };
+        on(&model, &demand).expect("it is possible")
+    };
+    let near = at(true, 10);
+    let (kind, buffers) = setting(&near.taken);
+    assert_eq!((kind, buffers.network), (ProcessorKind::Dpa, MemoryKind::Dpa));
+    assert_eq!(near.taken.follows, [Guideline::NearTheNetwork]);
+    assert!(near.decided_by().starts_with("decided by guideline 1"), "{}", near.decided_by());
+    assert_eq!(at(false, 10).taken.follows, [Guideline::ParallelAndSmall]);
+    let fast = at(true, 100);
+    let (kind, buffers) = setting(&fast.taken);
+    assert_eq!((kind, buffers.network), (ProcessorKind::Dpa, MemoryKind::Arm));
+    assert_eq!(fast.taken.follows, [Guideline::BuffersByUse]);
+}
+
+/// What a DAG says of its latency is what its NTs need.
+#[test]
+fn a_dag_says_that_it_is_latency_sensitive() {
+    let (model, bandwidth) = (bluefield3(), Bandwidth::from_gbps(10));
+    let network = |latency_sensitive| {
+        let spec = chain(&["l2-reflector"], 10).spec().clone();
+        let dag = Dag::new(DagSpec { latency_sensitive, ..spec }).expect("a DAG");
+        let nodes = place(&model, |_| None, (&dag, bandwidth), Free::all(&model));
+        setting(&nodes[0].choice.as_ref().expect("it is possible").taken).1.network
+    };
+    assert_eq!([true, false].map(network), [MemoryKind::Dpa, MemoryKind::Arm]);
+}
+
+#[test]
+fn what_needs_low_latency_and_much_memory_stays_off_the_dpa() {
+    let mut model = bluefield3();
+    everywhere(&mut model, quick(), Intensity::Memory);
+    let kind = |is_latency_sensitive| {
+        let demand = NtDemand { is_latency_sensitive, ..demand("it", 1) };
+        setting(&on(&model, &demand).expect("it is possible").taken).0
+    };
+    assert_eq!((kind(false), kind(true)), (ProcessorKind::Dpa, ProcessorKind::Arm));
 }
 
 fn chain(nts: &[&str], gbps: u64) -> Dag {

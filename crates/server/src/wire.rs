@@ -125,6 +125,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         packet_sizes: dag::packet_sizes_to_wire(&view.spec.packet_sizes),
         trusted_tenants: view.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&view.spec.card_affinity),
+        latency_sensitive: view.spec.latency_sensitive,
         labels: view.spec.notes.labels.as_map().clone(),
         description: view.spec.notes.description.as_str().to_owned(),
         state: dag::state_to_wire(view.state).into(),

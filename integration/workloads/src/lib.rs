@@ -189,6 +189,7 @@ fn spec(rng: &mut ChaCha8Rng, shape: &Shape) -> DagSpec {
         packet_sizes,
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     }
 }

@@ -45,6 +45,7 @@ fn chains_pass_the_papers_latency() {
         packet_sizes: snic_domain::PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     };
     let (name, _) = workload(1).remove(0);

@@ -23,6 +23,7 @@ const SETTABLE: &[&str] = &[
     "packet_sizes",
     "trusted_tenants",
     "card_affinity",
+    "latency_sensitive",
     "labels",
     "description",
 ];
@@ -41,6 +42,7 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, ApiError> {
         packet_sizes: packet_sizes(&dag.packet_sizes),
         trusted_tenants: trusted(&mut problems, &dag.trusted_tenants),
         card_affinity: affinity(&mut problems, dag.card_affinity.as_ref()),
+        latency_sensitive: dag.latency_sensitive,
         notes: notes::notes(&mut problems, "dag", &dag.labels, &dag.description),
     };
     problems.finish().map(|()| spec)
@@ -71,6 +73,9 @@ pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, ApiErr
         card_affinity: mask
             .has("card_affinity", dag.card_affinity.is_some())
             .then(|| affinity(&mut problems, dag.card_affinity.as_ref())),
+        latency_sensitive: mask
+            .has("latency_sensitive", dag.latency_sensitive)
+            .then_some(dag.latency_sensitive),
         notes: notes::patch(&mut problems, "dag", &mask, (&dag.labels, &dag.description)),
     };
     problems.finish().map(|()| patch)

@@ -44,6 +44,7 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
         packet_sizes: dag::packet_sizes_to_wire(&spec.packet_sizes),
         trusted_tenants: spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&spec.card_affinity),
+        latency_sensitive: spec.latency_sensitive,
         labels: spec.notes.labels.as_map().clone(),
         description: spec.notes.description.as_str().to_owned(),
         ..Default::default()
@@ -80,6 +81,7 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
                 apart_from: [dag_name("acme/b"), dag_name("acme/c")].into(),
                 preferred: bps % 2 == 0,
             },
+            latency_sensitive: bps % 3 == 0,
             notes: snic_domain::Notes {
                 labels: snic_domain::Labels::new([("app".into(), "web".into())].into())
                     .expect("valid"),

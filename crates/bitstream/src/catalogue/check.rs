@@ -448,6 +448,7 @@ fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec 
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     }
 }

@@ -31,6 +31,7 @@ pub(super) const IN_FILES: &[&str] = &[
     "packet_sizes",
     "trusted_tenants",
     "card_affinity",
+    "latency_sensitive",
     "labels",
     "description",
 ];
@@ -367,6 +368,7 @@ mod tests {
                 apart_from: vec!["tenants/acme/dags/old".into()],
                 preferred: true,
             }),
+            latency_sensitive: true,
             labels: [("app".to_owned(), "web".to_owned())].into(),
             description: "for the shop".into(),
             ..Dag::default()

@@ -102,6 +102,7 @@ pub fn web() -> Dag {
         ],
         trusted_tenants: Vec::new(),
         card_affinity: None,
+        latency_sensitive: false,
         labels: Default::default(),
         description: String::new(),
         form: dag::Form::Unspecified.into(),

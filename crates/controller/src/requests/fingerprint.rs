@@ -125,9 +125,14 @@ fn update_dag(
         packet_sizes: sizes,
         trusted_tenants: trusted,
         card_affinity,
+        latency_sensitive,
         notes,
     } = patch;
     let fields = (nodes, edges, bandwidth, form);
+    if let Some(latency_sensitive) = latency_sensitive {
+        let fields = (fields, sizes, trusted, card_affinity, latency_sensitive, noted(notes));
+        return list(("update-dag", name, fields, etag, validate_only));
+    }
     if let Some(notes) = noted(notes) {
         let fields = (fields, sizes, trusted, card_affinity, notes);
         return list(("update-dag", name, fields, etag, validate_only));
@@ -183,6 +188,14 @@ mod tests {
         Command::CreateDag { name, spec, validate_only }
     }
 
+    fn update(latency_sensitive: Option<bool>) -> Command {
+        let tenant = TenantId::new("acme").expect("a label");
+        let name = DagName { tenant, dag: DagId::new("web").expect("a label") };
+        let bandwidth = Some(Bandwidth::from_gbps(2));
+        let patch = DagPatch { bandwidth, latency_sensitive, ..DagPatch::default() };
+        Command::UpdateDag { name, patch, etag: None, validate_only: false }
+    }
+
     fn drain() -> Command {
         let card = CardId::new("card0").expect("a label");
         Command::DrainRegion { card, region: RegionId(3) }
@@ -202,6 +215,10 @@ mod tests {
             r#"["create-dag",{"tenant":"acme","dag":"web"},{"nodes":[{"id":"nat","nt":"nat"}],"edges":[],"bandwidth":1000000000,"form":"auto"},false]"#
         );
         assert_eq!(
+            json(&update(None)),
+            r#"["update-dag",{"tenant":"acme","dag":"web"},[null,null,2000000000,null],null,false]"#
+        );
+        assert_eq!(
             json(&tenant(2)),
             r#"["create-tenant",{"id":"acme","weight":2,"quota":{"dags_max":64,"bandwidth_max":100000000000,"bitstreams_max":32,"bitstream_bytes_max":268435456,"memory_max":4294967296}}]"#
         );
@@ -211,7 +228,10 @@ mod tests {
 
     #[test]
     fn different_requests_have_different_fingerprints() {
-        let commands = [tenant(1), tenant(2), dag(1, false), dag(1, true), dag(2, false), drain()];
+        let updates = [None, Some(false), Some(true)].map(update);
+        let mut commands =
+            vec![tenant(1), tenant(2), dag(1, false), dag(1, true), dag(2, false), drain()];
+        commands.extend(updates);
         for (i, a) in commands.iter().enumerate() {
             for (j, b) in commands.iter().enumerate() {
                 let same = Fingerprint::of(a).is_of(&Fingerprint::of(b).into_text());

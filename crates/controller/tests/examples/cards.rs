@@ -179,6 +179,7 @@ fn diamond(form: FormPreference, gbps: u64) -> DagSpec {
         packet_sizes,
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     }
 }

@@ -71,7 +71,5 @@ pub fn random_spec(world: &mut World, of: &TenantId) -> DagSpec {
     let edges = edges.map(|(from, to)| Edge { from: id(from), to: id(to) }).to_vec();
     let forms = [FormPreference::Auto, FormPreference::Parallel, FormPreference::Sequential];
     let form = *forms.choose(&mut world.rng).expect("three forms");
-    let packet_sizes = snic_domain::PacketSizes::default();
-    let (trusted_tenants, card_affinity, notes) = Default::default();
-    DagSpec { nodes, edges, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, notes }
+    DagSpec { nodes, edges, form, ..DagSpec::chain(&[], bandwidth) }
 }

@@ -25,6 +25,7 @@ fn spec(nodes: usize, edges: &[(usize, usize)]) -> DagSpec {
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     }
 }

@@ -91,6 +91,7 @@ proptest! {
             packet_sizes: PacketSizes::default(),
             trusted_tenants: Default::default(),
             card_affinity: Default::default(),
+            latency_sensitive: false,
             notes: Default::default(),
         };
         let Ok(dag) = Dag::new(spec) else { return Ok(()) }; // Too wide a fork.

@@ -79,7 +79,8 @@ fn processors_and_memories_are_in_the_order_of_their_way_to_the_network() {
 
 #[test]
 fn what_nobody_measured_is_stored_as_unknown() {
-    let reached = ReachedMemory { memory: MemoryKind::Host, size: None, receive: None };
+    let reached =
+        ReachedMemory { memory: MemoryKind::Host, size: None, receive: None, receive_packet: None };
     let profile = ProcessorProfile {
         kind: ProcessorKind::Arm,
         cores: None,

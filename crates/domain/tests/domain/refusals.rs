@@ -38,6 +38,7 @@ fn spec(nodes: Vec<Node>, pairs: &[(&str, &str)]) -> DagSpec {
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     }
 }

@@ -86,6 +86,52 @@ fn the_fewest_threads_that_keep_the_promise_are_taken_and_the_guideline_is_named
     assert!(dpa_memory.contains("50 Gbit/s at most"), "{dpa_memory}");
 }
 
+/// Of the reflector the study measured in Fig. 10 that it is quickest on the DPA, with packets in its memory.
+#[test]
+fn a_dag_that_needs_low_latency_is_placed_by_guideline_1_which_is_named() {
+    let (ledger, catalogue) = (ledger(), catalogue(bluefield()));
+    let spec = DagSpec { latency_sensitive: true, ..dag(&["l2-reflector"], 24).spec().clone() };
+    let sensitive = Dag::new(spec).expect("a chain");
+    let plan = planned(&ledger, &catalogue, "web", &sensitive).expect("room");
+    let [program] = &plan.mapping.programs[..] else { panic!("{:?}", plan.mapping) };
+    // 25 of the 50 Gbit/s that 190 threads serve so; 12 would do with packets in Arm memory.
+    assert_eq!((program.processor, program.threads), (ProcessorKind::Dpa, 95));
+    assert_eq!((program.network, program.working), (MemoryKind::Dpa, MemoryKind::Dpa));
+    let [why] = &plan.explanation.programs[..] else { panic!("{:?}", plan.explanation) };
+    assert!(why.guidelines.iter().any(|line| line.starts_with("guideline 1")), "{why:?}");
+    assert!(why.chosen.contains("decided by guideline 1"), "{}", why.chosen);
+    let plan = planned(&ledger, &catalogue, "web", &dag(&["l2-reflector"], 24)).expect("room");
+    assert_eq!(plan.mapping.programs[0].threads, 12);
+    assert_eq!(plan.mapping.programs[0].network, MemoryKind::Arm);
+}
+
+/// DPA memory receives as many packets of 64 bytes as of 1,024: 50 Gbit/s of these.
+#[test]
+fn small_packets_take_of_reception_what_large_ones_take() {
+    let mut model = bluefield();
+    model.implementations.retain(|one| one.on == ProcessorKind::Dpa);
+    for one in &mut model.implementations {
+        one.points.retain(|point| point.network == MemoryKind::Dpa);
+        one.points.iter_mut().for_each(|point| point.threads = 20.try_into().expect("not zero"));
+    }
+    let (mut ledger, catalogue) = (ledger(), catalogue(model));
+    let small = |mbps| {
+        let spec = dag(&["l2-reflector"], 1).spec().clone();
+        let (packet_sizes, bandwidth) = (PacketSizes::only(64), Bandwidth::from_mbps(mbps));
+        Dag::new(DagSpec { packet_sizes, bandwidth, ..spec }).expect("a chain")
+    };
+    let first = planned(&ledger, &catalogue, "a", &small(1_500)).expect("room");
+    ledger.hold(&name("a"), first.reservation.clone()).expect("planned");
+    let headroom = ledger.headroom(&name("a"));
+    let of = headroom.iter().find(|left| left.resource == Resource::ReceiveBandwidth);
+    let of = of.expect("it is held");
+    assert_eq!((of.held, of.available), (24_000_000_000, 26_000_000_000));
+    let refusal = planned(&ledger, &catalogue, "b", &small(1_650)).expect_err("26.4 of 26");
+    let short = &refusal.shortages[0];
+    assert_eq!(short.resource, Resource::ReceiveBandwidth, "{refusal}");
+    assert!(planned(&ledger, &catalogue, "b", &small(1_500)).is_ok());
+}
+
 #[test]
 fn threads_are_counted_until_they_are_short_and_come_back() {
     let (mut ledger, catalogue) = (ledger(), catalogue(bluefield()));

@@ -80,6 +80,7 @@ pub fn graph_with(
         packet_sizes: snic_domain::PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     })
     .expect("a valid graph")

@@ -211,6 +211,7 @@ impl RandomDag {
             packet_sizes: snic_domain::PacketSizes::default(),
             trusted_tenants: Default::default(),
             card_affinity: Default::default(),
+            latency_sensitive: false,
             notes: Default::default(),
         })
         .expect("at most 5 nodes")

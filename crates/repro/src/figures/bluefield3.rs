@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use snic_domain::{ByteSize, NtTypeId};
+use snic_domain::{ByteSize, NtTypeId, PacketSizes};
 use snic_processors::{
     Implementation, Intensity, MemoryKind, NicModel, PacketWork, Processor, ProcessorKind, Setting,
     ThroughputLimit, estimate,
@@ -189,11 +189,11 @@ fn by_working_set(
     dpa.memories
         .iter_mut()
         .for_each(|path| (path.receive, path.send) = (Some(nic.line), Some(nic.line)));
-    let packet = ByteSize::from_bytes(parameters.count(&BF3_BYTES));
+    let packet = PacketSizes::only(parameters.count(&BF3_BYTES) as u32);
     let mut points = Vec::new();
     for &kib in sets {
         let set = ByteSize::from_bytes((kib * 1_024.0) as u64);
-        let read = estimate(&dpa, &program, nic.line, (packet, set), setting);
+        let read = estimate(&dpa, &program, nic.line, (&packet, set), setting);
         anyhow::ensure!(
             read.limit == ThroughputLimit::MemoryBandwidth(MemoryKind::Dpa),
             "{read:?}"
@@ -214,7 +214,8 @@ fn latency(nic: &NicModel, kind: ProcessorKind, packet: f64, percent: f64) -> Re
     let thread = Some(Duration::from_nanos(1));
     let work = PacketWork { thread, payload_permille, ..PacketWork::default() };
     let setting = Setting { threads: 1, network: own(kind), working: own(kind) };
-    let sizes = (ByteSize::from_bytes(packet as u64), ByteSize::ZERO);
+    let packet = PacketSizes::only(packet as u32);
+    let sizes = (&packet, ByteSize::ZERO);
     let latency = estimate(&one, &program(kind, work)?, nic.line, sizes, setting).latency;
     let latency = latency.with_context(|| format!("the latency of {}", kind.name()))?;
     Ok(latency.as_secs_f64() * 1e6)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use snic_domain::{Bandwidth, ByteSize, NtTypeId};
+use snic_domain::{Bandwidth, ByteSize, NtTypeId, PacketSizes};
 use snic_processors::{
     Estimate, Free, Implementation, Intensity, MemoryKind, NicModel, NtDemand, Offer, PacketWork,
     PlacementOption, ProcessorKind, Setting, choose, estimate, settings,
@@ -32,7 +32,8 @@ fn served(
 ) -> Result<Estimate> {
     let program = program(kind, forwarding(parameters, kind))?;
     let setting = Setting { threads, network: memory, working: memory };
-    let sizes = (ByteSize::from_bytes(bytes as u64), ByteSize::ZERO);
+    let packets = PacketSizes::only(bytes as u32);
+    let sizes = (&packets, ByteSize::ZERO);
     Ok(estimate(processor(nic, kind)?, &program, nic.line, sizes, setting))
 }
 
@@ -132,7 +133,7 @@ fn wimpier(nic: &NicModel, large: f64, small: f64) -> Result<f64> {
 }
 
 /// A packet of so many tuples, and its work: all of it is read, each tuple's aggregate is read and written.
-fn aggregation(parameters: &Parameters, tuples: f64) -> (ByteSize, PacketWork) {
+fn aggregation(parameters: &Parameters, tuples: f64) -> (PacketSizes, PacketWork) {
     let payload = tuples * parameters.value(&BF3_TUPLE_BYTES);
     let packet = payload + parameters.value(&BF3_HEADER_BYTES);
     let permille = (payload / packet * 1e3).round() as u32;
@@ -143,7 +144,7 @@ fn aggregation(parameters: &Parameters, tuples: f64) -> (ByteSize, PacketWork) {
         working_read_permille: permille,
         working_write_permille: permille,
     };
-    (ByteSize::from_bytes(packet as u64), work)
+    (PacketSizes::only(packet as u32), work)
 }
 
 /// The DPA without a limit of its threads' caches: its memories are what is looked at.
@@ -173,7 +174,7 @@ fn pairs(parameters: &Parameters, tuples: f64, keys: f64) -> Result<Vec<(Setting
     let set = ByteSize::from_bytes((keys * parameters.value(&BF3_TUPLE_BYTES)) as u64);
     let threads = dpa.usable().context("threads are printed")?;
     let of =
-        |setting| estimate(dpa, &program, nic.line, (packet, set), setting).bandwidth.gbps_f64();
+        |setting| estimate(dpa, &program, nic.line, (&packet, set), setting).bandwidth.gbps_f64();
     let mut pairs: Vec<_> =
         settings(dpa, threads).into_iter().map(|setting| (setting, of(setting))).collect();
     pairs.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -284,7 +285,7 @@ fn cases(parameters: &Parameters) -> Result<Vec<Case>> {
     let demand = NtDemand {
         nt: NtTypeId::new("it")?,
         bandwidth: Bandwidth::from_gbps(1),
-        packet: ByteSize::from_bytes(parameters.count(&BF3_BYTES)),
+        packets: PacketSizes::only(parameters.count(&BF3_BYTES) as u32),
         working_set: ByteSize::ZERO,
         is_latency_sensitive: false,
         latency_max: None,
@@ -316,7 +317,7 @@ fn cases(parameters: &Parameters) -> Result<Vec<Case>> {
         Case {
             what: "Key-value aggregation: packets in Arm memory, aggregates in DPA memory",
             demand: NtDemand {
-                packet,
+                packets: packet,
                 bandwidth: Bandwidth::from_bps((second * above * 1e7) as u64),
                 working_set: ByteSize::from_bytes(few as u64),
                 ..demand.clone()

@@ -123,6 +123,7 @@ pub(super) fn dag_a(form: FormPreference, bandwidth: Bandwidth) -> Result<DagSpe
         packet_sizes: PacketSizes::default(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
+        latency_sensitive: false,
         notes: Default::default(),
     })
 }
