@@ -103,6 +103,7 @@ figures_hold! {
         ["A host core over a DPA thread, with linear scaling"];
     bluefield3_reads_its_cache = "bf3-memory", [];
     bluefield3_is_near_the_network = "bf3-latency", [];
+    bluefield3_waits_for_memory = "bf3-access", [];
     bluefield3_needs_threads = "bf3-threads", [];
     bluefield3_keeps_clocks = "bf3-clock", [];
     bluefield3_aggregates_in_the_right_memory = "bf3-aggregation",

@@ -2,6 +2,7 @@
 
 mod bluefield2;
 mod bluefield3;
+mod bluefield3_access;
 mod bluefield3_buffers;
 mod flexpipe;
 mod supernic_10;
@@ -332,6 +333,18 @@ pub const ALL: &[Figure] = &[
         run: bluefield3::reflector,
     },
     Figure {
+        id: "bf3-access",
+        title: "BlueField-3 study, Figs. 5, 9 and 11b: accesses to memory, and packets in caches",
+        source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Figs. 5, 9, 11b, III-B and IV-A",
+        claim: "An access of the DPA crosses the switch, takes at least five times the Arm's, and costs the DPA its lead; the latest 128 KB of packets are in its cache.",
+        breaks: &[
+            broken("bf3.switch_nanos", "100", "a switch that is five times faster"),
+            broken("bf3.access_crossings", "0.5", "a memory nearer than the Arm's"),
+            broken("bf3.direct_bytes", "65536", "half the cache for packets"),
+        ],
+        run: bluefield3_access::run,
+    },
+    Figure {
         id: "bf3-threads",
         title: "BlueField-3 study, Figs. 12 and 14: throughput by threads and buffers",
         source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Figs. 12, 14, IV-C and V-B",
@@ -350,8 +363,11 @@ pub const ALL: &[Figure] = &[
         id: "bf3-clock",
         title: "BlueField-3 study, Fig. 13: clock synchronisation",
         source: "Demystifying Datapath Accelerator Enhanced Off-path SmartNIC (ICNP '24), Fig. 13 and V-A",
-        claim: "On the DPA the bound on a clock's error is up to half of what it is elsewhere.",
-        breaks: &[broken("bf3.switch_nanos", "0", "a switch that takes no time")],
+        claim: "On the DPA the bound on a clock's error is up to half of what it is elsewhere, and less where the host's PCIe is busy.",
+        breaks: &[
+            broken("bf3.switch_nanos", "0", "a switch that takes no time"),
+            broken("bf3.busy_gbps", "200", "a host that is half as busy"),
+        ],
         run: bluefield3::clock,
     },
     Figure {
@@ -367,6 +383,7 @@ pub const ALL: &[Figure] = &[
                 "400000000000",
                 "DPA memory that receives at line rate",
             ),
+            broken("bf3.memory_arm", "4", "an Arm whose memory is half as fast"),
         ],
         run: bluefield3_buffers::aggregate,
     },

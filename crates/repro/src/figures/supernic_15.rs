@@ -9,8 +9,8 @@ use snic_domain::{CardId, RegionState};
 
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
-    DUMMY_CYCLES, FIG15_LOADS_GBPS, FIG15_MILLIS, FIG15_NT_GBPS, FIG15_REQUEST_GBPS, PACKET_BYTES,
-    Parameters, gbps,
+    DUMMY_CYCLES, FIG15_LOADS_GBPS, FIG15_MILLIS, FIG15_NT_GBPS, FIG15_REQUEST_GBPS,
+    FIG15_SETTLE_MS, PACKET_BYTES, Parameters, gbps,
 };
 use crate::testbed::{Setup, Testbed, nt};
 
@@ -76,7 +76,7 @@ fn watch(parameters: &Parameters) -> Result<Timeline> {
     let mut testbed = Testbed::new(&setup)?;
     let dag = testbed.chain("chain", &["dummy"], parameters.gbps(&FIG15_REQUEST_GBPS))?;
     // The first millisecond begins with a monitor period.
-    testbed.live(Duration::from_millis(20), STEP)?;
+    testbed.live(parameters.millis(&FIG15_SETTLE_MS), STEP)?;
     let wait = testbed.controller.next_sample().since(testbed.now());
     testbed.live(wait, STEP)?;
     let before = loads(&testbed)?.0;

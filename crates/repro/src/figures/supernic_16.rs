@@ -22,6 +22,7 @@ use snic_domain::{Bandwidth, DagSpec, NtTypeId};
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series, number};
 use crate::parameters::{
     DUMMY_CYCLES, FIG16_LOAD1_PERCENT, FIG16_LOAD2_PERCENT, FIG16_MORE, FIG16_NT_MBPS,
+    FIG16_RANGE_LOAD1, FIG16_RANGE_LOAD2, FIG16_RANGE_MORE, FIG16_RANGE_REQUEST,
     FIG16_RANGE_SECONDS, FIG16_REGIONS, FIG16_REQUEST_PERCENT, FIG16_SECONDS, FIG16_SETTLE_S,
     FIG17_IDLE_PERCENT, FIG17_MOST_PERCENT, PACKET_BYTES, ParameterEntry, Parameters,
 };
@@ -165,11 +166,11 @@ fn largest_gain(parameters: &Parameters) -> Result<f64> {
 
 /// Other possible loads, and for how long each is run.
 fn ranges(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<()> {
-    let points: [(&ParameterEntry, [&str; 2]); 4] = [
-        (&FIG16_LOAD1_PERCENT, ["160", "180"]),
-        (&FIG16_LOAD2_PERCENT, ["170", "200"]),
-        (&FIG16_REQUEST_PERCENT, ["80", "90"]),
-        (&FIG16_MORE, ["1.5", "4"]),
+    let points: [(&ParameterEntry, &ParameterEntry); 4] = [
+        (&FIG16_LOAD1_PERCENT, &FIG16_RANGE_LOAD1),
+        (&FIG16_LOAD2_PERCENT, &FIG16_RANGE_LOAD2),
+        (&FIG16_REQUEST_PERCENT, &FIG16_RANGE_REQUEST),
+        (&FIG16_MORE, &FIG16_RANGE_MORE),
     ];
     let head =
         ["Set", "full: shares before", "full: after", "DRF: before", "DRF: after", "full / DRF"];
@@ -177,10 +178,10 @@ fn ranges(parameters: &Parameters, outcome: &mut FigureOutcome) -> Result<()> {
     let seconds = parameters.value(&FIG16_RANGE_SECONDS).to_string();
     let (mut equal, mut all) = (0, 0);
     for (entry, values) in points {
-        for value in values {
+        for value in parameters.all(values) {
             let mut other = parameters.clone();
             other.set(FIG16_SECONDS.key, &seconds)?;
-            other.set(entry.key, value)?;
+            other.set(entry.key, &value.to_string())?;
             let (drf, full) = (run(&other, Scheme::Drf)?, run(&other, Scheme::Full)?);
             let mut cells = vec![format!("{}={value}", entry.key)];
             for half in full.halves().into_iter().chain(drf.halves()).enumerate() {

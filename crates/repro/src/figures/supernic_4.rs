@@ -27,7 +27,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let (mut series, mut ends) = (Vec::new(), Vec::new());
     // Units that a packet of either DAG takes alone, and how often that of both comes out (4.2).
-    for (scheme, paper) in schemes().iter().zip([(4.0, 2.0), (3.0, 2.0), (3.0, 2.0)]) {
+    for (scheme, paper) in schemes(parameters).iter().zip([(4.0, 2.0), (3.0, 2.0), (3.0, 2.0)]) {
         let name = scheme.name;
         let alone = Bench::new(parameters, scheme)?.alone()?;
         let units = |units| {

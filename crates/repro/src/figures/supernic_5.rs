@@ -9,21 +9,18 @@ use snic_domain::{Bandwidth, CardId, DagSpec, NtTypeId};
 
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
-    DUMMY_CYCLES, FIG5_EPOCHS, FIG5_LOADS_GBPS, FIG5_NT_GBPS, FIG5_TOO_MUCH_GBPS, FIG5_USER1_GBPS,
-    FIG5_USER2_GBPS, PACKET_BYTES, Parameters, gbps,
+    DUMMY_CYCLES, FIG5_EPOCH_MS, FIG5_EPOCHS, FIG5_LOADS_GBPS, FIG5_NT_GBPS, FIG5_REGIONS,
+    FIG5_TOO_MUCH_GBPS, FIG5_USER1_GBPS, FIG5_USER2_GBPS, PACKET_BYTES, Parameters, gbps,
 };
 use crate::testbed::{Setup, Testbed, nt};
 
 const STEP: Duration = Duration::from_micros(100);
-/// The product's (SuperNIC, 5.3: 20 ms).
-const EPOCH: Duration = Duration::from_millis(20);
-/// How many regions the figure's chains are: NT1→NT2, NT3→NT4 and NT2→NT4.
-const REGIONS: usize = 3;
 
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let mut card = parameters.card.clone();
-    card.regions.truncate(REGIONS);
+    let regions = parameters.value(&FIG5_REGIONS);
+    card.regions.truncate(regions as usize);
     let (rate, cycles) = (parameters.gbps(&FIG5_NT_GBPS), parameters.count(&DUMMY_CYCLES));
     let each = gbps(parameters.value(&FIG5_USER1_GBPS) / 2.0);
     let (fits, too_much) =
@@ -48,7 +45,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     }
     let two = testbed.dag("two", "a", chain(&["nt2", "nt4"], fits)?)?;
     let loads = testbed.controller.card_view(&CardId::new("card0")?).context("a card")?.loads;
-    outcome.check("regions loaded for all chains", "regions", exact(REGIONS as f64), loads as f64);
+    outcome.check("regions loaded for all chains", "regions", exact(3.0), loads as f64);
     let seen = drive(&mut testbed, parameters, &one, &two)?;
     let about = |gbps| Expected::predicted(Origin::Published, ExpectedBound::Share(gbps, 0.03));
     let mut end = 0;
@@ -103,7 +100,7 @@ fn drive(
         let sender = testbed.send(source(two, gbps(load)))?;
         for _ in 0..epochs {
             testbed.card.take_measurements();
-            testbed.live(EPOCH, STEP)?;
+            testbed.live(parameters.millis(&FIG5_EPOCH_MS), STEP)?;
             let measured = testbed.card.take_measurements();
             for (seen, dags) in seen.iter_mut().zip([&one[..], std::slice::from_ref(two)]) {
                 let served = dags.iter().filter_map(|dag| measured.dag(dag.uid.row()));

@@ -7,8 +7,8 @@ use snic_domain::FormPreference;
 use super::supernic_11::dag_a;
 use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot, Series};
 use crate::parameters::{
-    ENTRY_CYCLES, FIG9_CYCLES, FIG9_NT_GBPS, FIG9_SHARE_PERCENT, Parameters, TIME_US, WARM_UP_US,
-    gbps,
+    ENTRY_CYCLES, FIG9_CYCLES, FIG9_NT_GBPS, FIG9_REQUEST_PERCENT, FIG9_SHARE_PERCENT, Parameters,
+    TIME_US, WARM_UP_US, gbps,
 };
 use crate::testbed::{NtSequence, Setup, Testbed, nt};
 
@@ -17,26 +17,26 @@ pub(super) struct Scheme {
     pub(super) name: &'static str,
     pub(super) form: FormPreference,
     pub(super) chains: Vec<NtSequence<'static>>,
-    /// What each DAG requests, of what an NT serves: a quarter of each fits into one instance, three
-    /// quarters of each need a second.
+    /// What each DAG requests, of what an NT serves.
     pub(super) request: f64,
 }
 
-pub(super) fn schemes() -> [Scheme; 3] {
+pub(super) fn schemes(parameters: &Parameters) -> [Scheme; 3] {
+    let request = |at: usize| parameters.all(&FIG9_REQUEST_PERCENT)[at] / 100.0;
     let whole: Vec<NtSequence<'static>> = vec![&["entry", "nt1", "nt2", "nt3", "nt4"]];
     let parts: Vec<NtSequence<'static>> = vec![&["entry"], &["nt1", "nt2"], &["nt3"], &["nt4"]];
     let (sequential, parallel) = (FormPreference::Sequential, FormPreference::Parallel);
     [
-        Scheme { name: "S1", form: sequential, chains: whole, request: 0.25 },
-        Scheme { name: "S2", form: parallel, chains: parts.clone(), request: 0.25 },
-        Scheme { name: "S3", form: parallel, chains: parts, request: 0.75 },
+        Scheme { name: "S1", form: sequential, chains: whole, request: request(0) },
+        Scheme { name: "S2", form: parallel, chains: parts.clone(), request: request(1) },
+        Scheme { name: "S3", form: parallel, chains: parts, request: request(2) },
     ]
 }
 
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let mut served = Vec::new();
-    for scheme in schemes() {
+    for scheme in schemes(parameters) {
         served.push(throughput(parameters, &scheme)?);
     }
     let [s1, s2, s3] = served[..] else { anyhow::bail!("three schemes") };

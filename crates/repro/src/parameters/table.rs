@@ -1,5 +1,5 @@
 //! All inputs of the figures, with their sources. No figure has a number of its own: the papers'
-//! results are beside the checks, the inputs are here.
+//! results are beside the checks, the inputs are here. How finely a run is stepped and sampled is no input.
 
 use std::ops::RangeInclusive;
 
@@ -48,7 +48,8 @@ pub struct ParameterEntry {
 impl ParameterEntry {
     /// Whether its values belong to things by their order, so that there must be as many.
     pub(super) fn is_by_name(&self) -> bool {
-        let by_name: [&ParameterEntry; 8] = [
+        let by_name: [&ParameterEntry; 9] = [
+            &FIG9_REQUEST_PERCENT,
             &FIG8_CYCLES,
             &FLEXPIPE_MEASURED,
             &FLEXPIPE_DELAYS,
@@ -105,6 +106,10 @@ table! {
     FIG4_PACKETS = "fig4.packets", [6.0], "packets", 1.0..=100.0,
         Assumption("enough for each instance to have more than one"), "packets of each DAG that are there at once";
 
+    FIG5_REGIONS = "fig5.regions", [3.0], "regions", 3.0..=32.0,
+        Paper("SuperNIC, Fig. 5: chains of NT1 and NT2, of NT3 and NT4, of NT2 and NT4"), "regions of the card";
+    FIG5_EPOCH_MS = "fig5.epoch_ms", [20.0], "ms", 1.0..=1e4,
+        Paper("SuperNIC, 5.3: 20 ms"), "the fairness epoch";
     FIG5_NT_GBPS = "fig5.nt_gbps", [10.0], "Gbit/s", 1.0..=100.0,
         Paper("SuperNIC, Fig. 5"), "what an NT serves";
     FIG5_USER1_GBPS = "fig5.user1_gbps", [8.0], "Gbit/s", 1.0..=100.0,
@@ -135,6 +140,9 @@ table! {
         Paper("SuperNIC, 5.3"), "what an NT serves";
     FIG9_CYCLES = "fig9.cycles", [50.0], "cycles", 0.0..=1e4,
         Paper("SuperNIC, 5.3: 10 or 50"), "latency of an NT";
+    FIG9_REQUEST_PERCENT = "fig9.request_percent", [25.0, 25.0, 75.0], "% of an NT", 1.0..=100.0,
+        Derived("a quarter of each DAG fits into one instance, three quarters need a second (Fig. 4)"),
+        "what each DAG requests in S1, S2 and S3";
     FIG9_SHARE_PERCENT = "fig9.dag_a_percent", [50.0], "%", 1.0..=99.0,
         Assumption("two DAGs that both send all they can share the wire equally"),
         "DAG-a's part of what is sent";
@@ -173,6 +181,8 @@ table! {
         Paper("SuperNIC, 5.3: two instances are launched ahead"), "what is requested";
     FIG15_LOADS_GBPS = "fig15.loads_gbps", [10.0, 20.0, 30.0, 15.0, 30.0], "Gbit/s", 0.1..=100.0,
         Paper("SuperNIC, 5.3"), "what is sent, one after the other";
+    FIG15_SETTLE_MS = "fig15.settle_ms", [20.0], "ms", 0.0..=1e4,
+        Assumption("two monitor periods"), "time before anything is sent";
     FIG15_MILLIS = "fig15.millis", [20.0, 10.0, 40.0, 20.0, 30.0], "ms", 1.0..=1e4,
         Paper("SuperNIC, 5.3, and the end of the plot"), "for how long it is sent";
 
@@ -194,6 +204,14 @@ table! {
         Assumption("the paper says that the load increases"), "what user 1 sends later, of that at first";
     FIG16_SECONDS = "fig16.seconds", [100.0], "s", 2.0..=1e4,
         Paper("SuperNIC, 5.3: 100 s, half of them before the rise"), "how long it runs";
+    FIG16_RANGE_LOAD1 = "fig16.range_load1_percent", [160.0, 180.0], "% of an NT", 0.1..=1e4,
+        Assumption("over half of the regions, as the first"), "other loads of user 1 that are looked at";
+    FIG16_RANGE_LOAD2 = "fig16.range_load2_percent", [170.0, 200.0], "% of an NT", 0.1..=1e4,
+        Assumption("over half of the regions, as the first"), "other loads of user 2 that are looked at";
+    FIG16_RANGE_REQUEST = "fig16.range_request_percent", [80.0, 90.0], "% of an NT", 1.0..=100.0,
+        Assumption("less than a region each"), "other requests that are looked at";
+    FIG16_RANGE_MORE = "fig16.range_more", [1.5, 4.0], "times", 1.0..=100.0,
+        Assumption("a smaller rise and a larger one"), "other rises that are looked at";
     FIG16_RANGE_SECONDS = "fig16.range_seconds", [4.0], "s", 2.0..=1e4,
         Assumption("long enough for epochs and a reconfiguration in each half"),
         "how long it runs with other loads, requests and rises";
@@ -334,6 +352,35 @@ table! {
     BF3_ROUND_TRIP_NANOS = "bf3.round_trip_nanos", [2_000.0], "ns", 0.0..=1e6,
         Assumption("the study prints no time; two microseconds are usual between neighbours"),
         "round trip between two DPAs";
+    BF3_L1_TIMES = "bf3.l1_latency", [10.5], "times the host's", 1.0..=1e3,
+        Paper("BlueField-3 study, III-B1"), "an access of the DPA to its first cache";
+    BF3_ACCESS_NANOS = "bf3.access_nanos", [100.0], "ns", 1.0..=1e5,
+        Assumption("usual of DDR5; the study's times are in its plot"), "an access of Arm or host to their memory";
+    BF3_ACCESS_CROSSINGS = "bf3.access_crossings", [2.0], "crossings", 0.0..=10.0,
+        Derived("there and back (BlueField-3 study, Fig. 4), as a packet to Arm"), "crossings of the switch, or of PCIe, of one access";
+    BF3_DPA_CACHE_NANOS = "bf3.dpa_cache_nanos", [200.0], "ns", 0.0..=1e5,
+        Assumption("noticeable beside the switch; the study's times are in its plot"),
+        "what looking in the DPA's second and third cache adds to an access";
+    BF3_BUNCH_BYTES = "bf3.bunch_bytes", [524_288.0], "B", 1e3..=1e9,
+        Paper("BlueField-3 study, Fig. 9: 512 KB"), "packets that are received before the first is read";
+    BF3_DIRECT_BYTES = "bf3.direct_bytes", [131_072.0], "B", 1e3..=1e9,
+        Paper("BlueField-3 study, IV-A: the latest 128 KB"), "of these, what the DPA's second cache keeps";
+    BF3_BUNCH_SIZES = "bf3.bunch_sizes", [64.0, 128.0, 256.0, 512.0, 1_024.0], "B", 64.0..=9_216.0,
+        Assumption("around the 1 KB of the text; the study's sizes are in the plot"), "sizes of these packets";
+    BF3_RANDOM_READS = "bf3.random_reads", [0.0, 1.0, 2.0, 4.0, 8.0, 16.0], "reads", 0.0..=1e4,
+        Assumption("the study's axis is in the plot"), "random reads of a packet in Fig. 11b";
+    BF3_BUSY_GBPS = "bf3.busy_gbps", [400.0], "Gbit/s", 0.0..=1e4,
+        Paper("BlueField-3 study, V-A: up to 400 Gbps"), "what a reflector on the host has on its PCIe beside the clock's packets";
+    BF3_PCIE_GBPS = "bf3.pcie_gbps", [504.123], "Gbit/s", 1.0..=1e4,
+        Derived("PCIe 5.0 x16 (Table I): 16 lanes of 32 GT/s, 128 of 130 bits"), "what the host's PCIe moves";
+    BF3_TLP_BYTES = "bf3.tlp_bytes", [24.0], "B", 0.0..=1e3,
+        Assumption("PCIe 5.0: a header of 16 bytes, framing and checksum of 8"), "what a transfer on PCIe has besides its payload";
+    BF3_TLP_PAYLOAD = "bf3.tlp_payload", [256.0], "B", 64.0..=4_096.0,
+        Assumption("the usual largest payload"), "payload of a transfer on PCIe";
+    BF3_WAITS = "bf3.waits", [400_000.0], "packets", 1e3..=1e7,
+        Assumption("the 999th permille of so many moves by less than a percent"), "packets that are looked at in Fig. 13b";
+    BF3_SEED = "bf3.seed", [1.0], "", 0.0..=1e9,
+        Assumption("the result moves by less than a percent with it"), "what draws when packets come";
     BF3_SYNC_SECONDS = "bf3.sync_seconds", [0.1], "s", 1e-6..=1e3,
         Paper("BlueField-3 study, V-A"), "time between two synchronisations";
     BF3_DRIFT_PPM = "bf3.drift_ppm", [10.0], "µs/s", 0.0..=1e4,
@@ -373,6 +420,10 @@ table! {
     BF3_THREAD_NANOS = "bf3.thread_nanos", [973.0, 82.0, 164.0], "ns", 1.0..=1e6,
         Fitted("BlueField-3 study, IV-C: the middle of what lets all reach the line at 1 KB and none at 64 B"),
         "what a thread takes for a packet: DPA, Arm, host";
+    BF3_CASE_GBPS = "bf3.case_gbps", [1.0], "Gbit/s", 0.001..=400.0,
+        Assumption("little: where a case is not about bandwidth"), "what the cases of V and VI are to serve";
+    BF3_LARGE_SET_MIB = "bf3.large_set_mib", [8.0], "MiB", 0.001..=1e6,
+        Paper("BlueField-3 study, IV-B: a buffer of 8 MB"), "a working set that the DPA's cache does not hold";
     BF3_NFV_GBPS = "bf3.nfv_gbps", [200.0], "Gbit/s", 1.0..=400.0,
         Assumption("more than DPA memory takes, less than the line"), "what the network function of V-B is to serve";
     BF3_TUPLE_BYTES = "bf3.tuple_bytes", [16.0], "B", 1.0..=1e3,
