@@ -68,7 +68,7 @@ replies! {
     maintenance: Maintenance => GetMaintenanceResponse SetMaintenanceResponse;
     nt_type: NtType => CreateNtTypeResponse GetNtTypeResponse;
     operation: Operation => CreateDagResponse UpdateDagResponse DeleteDagResponse DrainRegionResponse
-        DrainCardResponse ResetRegionResponse LoadRoleResponse GetOperationResponse
+        DrainCardResponse ResetRegionResponse LoadRoleResponse ResetCardResponse GetOperationResponse
         WaitOperationResponse;
     region: Region => GetRegionResponse CordonRegionResponse UndrainRegionResponse;
     rule: Rule => CreateRuleResponse GetRuleResponse UpdateRuleResponse;

@@ -113,7 +113,7 @@ fn the_services_are_these() {
         ("AuditService", 1),
         ("AuthorizationService", 2),
         ("BitstreamService", 7),
-        ("CardService", 17),
+        ("CardService", 18),
         ("ClassificationService", 6),
         ("DagService", 9),
         ("EventService", 2),

@@ -157,6 +157,7 @@ named! {
     "DrainCard" DrainCardRequest,
     "DrainRegion" DrainRegionRequest,
     "LoadRole" LoadRoleRequest,
+    "ResetCard" ResetCardRequest,
     "ResetRegion" ResetRegionRequest,
     "RetryBitstream" RetryBitstreamRequest,
     "UncordonCard" UncordonCardRequest,

@@ -1,6 +1,6 @@
 //! Where a card process lives, and how it is started so that it outlives who started it.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -8,10 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::SoftCardSettings;
 
 /// How long a card process may take to open its ports and its socket.
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long a killed process may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The folder of a card process.
@@ -44,6 +50,36 @@ impl CardFolder {
     /// The file that the process locks while it runs. It holds the process id.
     pub fn pid(&self) -> PathBuf {
         self.folder.join("card.pid")
+    }
+
+    /// Kills the process, if there is one, and waits until it is gone: the card has lost its power.
+    ///
+    /// # Errors
+    /// It cannot be killed, or is still there after two seconds.
+    pub fn kill(&self) -> io::Result<()> {
+        let file = match File::open(self.pid()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            file => file?,
+        };
+        let until = Instant::now() + KILL_LIMIT;
+        // Who holds the lock is alive, and the process that the file names.
+        while flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            let text = std::fs::read_to_string(self.pid())?;
+            let pid = text.trim().parse().ok().and_then(Pid::from_raw);
+            if let Some(pid) = pid {
+                match kill_process(pid, Signal::KILL) {
+                    Ok(()) | Err(Errno::SRCH) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if Instant::now() > until {
+                let what =
+                    format!("{} is still held by process {}", self.pid().display(), text.trim());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(())
     }
 
     /// What the process is told when it starts, as JSON.

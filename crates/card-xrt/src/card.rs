@@ -18,13 +18,18 @@ use snic_tables::registers::Address;
 use uuid::Uuid;
 
 use crate::environment;
+use crate::monitor::DriverErrors;
 use crate::process::{CallDeadlines, WorkerProcess};
 use crate::protocol::{
-    CardSelector, Finding, TracedRequest, TracedWork, WorkerReply, WorkerRequest,
+    CardSelector, ExamineStep, Finding, TracedRequest, TracedWork, WorkerReply, WorkerRequest,
 };
 
+/// The log of a card's workers.
+const LOG: &str = "worker.log";
 /// Interval of the check that an idle worker is alive.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of the question for the driver's errors.
+const ERRORS_INTERVAL: Duration = Duration::from_secs(5);
 /// Size of a worker's log, in bytes, at which the next worker starts a new one.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
@@ -71,10 +76,16 @@ pub struct XrtCard {
     looked: Instant,
     parent: Option<String>,
     tell: Option<Tell>,
+    observe: Option<Observe>,
+    errors: Option<DriverErrors>,
+    errors_read: Instant,
 }
 
 /// Receives what the worker did for a trace, named by the header `traceparent`.
 pub type Tell = fn(&str, TracedWork);
+
+/// Receives what an access was, in one word, and how long it took.
+pub type Observe = Box<dyn Fn(&'static str, Duration) + Send>;
 
 impl XrtCard {
     /// Starts a worker, opens the card, and loads its role, which XRT does
@@ -102,25 +113,61 @@ impl XrtCard {
             looked: Instant::now(),
             parent: None,
             tell: None,
+            observe: None,
+            errors: None,
+            errors_read: Instant::now(),
         };
         card.open_role()?;
         Ok(card)
     }
 
-    /// Tests each step of opening a card, in a separate worker.
+    /// Tests each step of opening a card until one fails, in a separate worker. Each has a deadline of its own.
+    pub fn examine(settings: &XrtCardSettings, role: Digest) -> Vec<Finding> {
+        let finding = |step: &str, problem| Finding { step: step.to_owned(), problem };
+        let mut worker = match start(settings) {
+            Ok(worker) => worker,
+            Err(what) => return vec![finding("start the XRT worker", Some(what))],
+        };
+        let mut findings = Vec::new();
+        for step in ExamineStep::ALL {
+            let request = WorkerRequest::Examine {
+                step,
+                device: settings.device,
+                role: settings.role.clone(),
+                digest: role,
+                control: settings.control.clone(),
+            };
+            let limit = settings.deadlines.of(&request);
+            let asked = TracedRequest { parent: None, request };
+            let (problem, goes_on) = match worker.call(&asked, &[], limit) {
+                // The last steps need no buffer.
+                Ok((WorkerReply::Examined(problem), _)) => {
+                    let goes_on = problem.is_none() || step == ExamineStep::CopyBuffer;
+                    (problem, goes_on)
+                }
+                Ok((other, _)) => (Some(format!("the XRT worker answered {other:?}")), false),
+                Err(what) => (Some(what), false),
+            };
+            findings.push(finding(step.name(), problem));
+            if !goes_on {
+                break;
+            }
+        }
+        findings
+    }
+
+    /// Has XRT's driver reset the card, in a separate worker. Nobody may have it open.
     ///
     /// # Errors
     ///
-    /// What went wrong with the worker, in words. A fault of the card is a finding, not an
-    /// error.
-    pub fn examine(settings: &XrtCardSettings, role: Digest) -> Result<Vec<Finding>, String> {
-        let (device, digest) = (settings.device, role);
-        let (role, control) = (settings.role.clone(), settings.control.clone());
-        let request = WorkerRequest::Examine { device, role, digest, control };
+    /// What went wrong, in words; the card may be in any state then.
+    pub fn reset(settings: &XrtCardSettings) -> Result<(), String> {
+        let request = WorkerRequest::Reset { device: settings.device };
+        let limit = settings.deadlines.of(&request);
         let asked = TracedRequest { parent: None, request };
-        let mut worker = start(settings)?;
-        match worker.call(&asked, &[], settings.deadlines.open)? {
-            (WorkerReply::Findings(findings), _) => Ok(findings),
+        match start(settings)?.call(&asked, &[], limit)? {
+            (WorkerReply::Done, _) => Ok(()),
+            (WorkerReply::Failed { what }, _) => Err(what),
             (other, _) => Err(format!("the XRT worker answered {other:?}")),
         }
     }
@@ -129,6 +176,20 @@ impl XrtCard {
     #[must_use]
     pub fn telling(mut self, tell: Tell) -> Self {
         self.tell = Some(tell);
+        self
+    }
+
+    /// Passes each access and its time to `observe`; by default it is dropped.
+    #[must_use]
+    pub fn observing(mut self, observe: Observe) -> Self {
+        self.observe = Some(observe);
+        self
+    }
+
+    /// Has the errors that the driver reports by itself read every few seconds, for the card's monitor.
+    #[must_use]
+    pub fn reporting_to(mut self, errors: DriverErrors) -> Self {
+        self.errors = Some(errors);
         self
     }
 
@@ -182,8 +243,14 @@ impl XrtCard {
         let Some(worker) = &mut self.worker else {
             return Err(CardError::Lost("its XRT worker is gone".to_owned()));
         };
+        let what = request.access();
         let asked = TracedRequest { parent: self.parent.clone(), request };
-        match worker.call(&asked, payload, limit) {
+        let begun = Instant::now();
+        let answer = worker.call(&asked, payload, limit);
+        if let (Some(observe), Some(what)) = (&self.observe, what) {
+            observe(what, begun.elapsed());
+        }
+        match answer {
             Ok((WorkerReply::Failed { what }, _)) => Err(self.lose(what)),
             Ok(answer) => Ok(answer),
             Err(what) => Err(self.lose(what)),
@@ -198,29 +265,44 @@ impl XrtCard {
     }
 }
 
+/// Starts a worker that can call XRT.
 fn start(settings: &XrtCardSettings) -> Result<WorkerProcess, String> {
     let folder = &settings.folder;
-    let no_folder = |error| format!("the folder {} of the XRT worker: {error}", folder.display());
+    let no_folder = |error| no_folder(folder, &error);
     fs::create_dir_all(folder).map_err(no_folder)?;
     let root = environment::find_root(&settings.environment, folder).map_err(no_folder)?;
-    let log = open_log(folder).map_err(no_folder)?;
-    let (program, arguments) = &settings.program;
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder).envs(&settings.environment);
     let mut emulation = settings.environment.get(environment::EMULATION).cloned();
     emulation = emulation.or_else(|| std::env::var(environment::EMULATION).ok());
     environment::shim(root.as_deref(), emulation.as_deref()).map_err(|error| error.to_string())?;
-    command.envs(root.map(|root| (environment::ROOT, root)));
+    spawn(settings, LOG, root.map(|root| (environment::ROOT, root)))
+}
+
+fn no_folder(folder: &Path, error: &std::io::Error) -> String {
+    format!("the folder {} of the XRT worker: {error}", folder.display())
+}
+
+/// Starts a worker with this log, and with these variables beside those of the settings.
+pub(crate) fn spawn(
+    settings: &XrtCardSettings,
+    log: &str,
+    more: impl IntoIterator<Item = (&'static str, PathBuf)>,
+) -> Result<WorkerProcess, String> {
+    let folder = &settings.folder;
+    fs::create_dir_all(folder).map_err(|error| no_folder(folder, &error))?;
+    let log = open_log(folder, log).map_err(|error| no_folder(folder, &error))?;
+    let (program, arguments) = &settings.program;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).envs(&settings.environment).envs(more);
     WorkerProcess::start(&mut command, &log)
         .map_err(|error| format!("the XRT worker {} does not start: {error}", program.display()))
 }
 
-/// The log of all workers of a card, `worker.log`: a new worker appends to it, because the last one may have
-/// logged why it ended. A full one becomes `worker.log.1`.
-fn open_log(folder: &Path) -> std::io::Result<File> {
-    let path = folder.join("worker.log");
+/// The log of all workers of a card: a new worker appends to it, because the last one may have
+/// logged why it ended. A full one gets `.1` behind its name.
+fn open_log(folder: &Path, name: &str) -> std::io::Result<File> {
+    let path = folder.join(name);
     if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
-        fs::rename(&path, folder.join("worker.log.1"))?;
+        fs::rename(&path, folder.join(format!("{name}.1")))?;
     }
     let mut log = File::options().append(true).create(true).open(path)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -311,6 +393,17 @@ impl Card for XrtCard {
                 return Err(self.lose("its XRT worker is gone".to_owned()));
             }
         }
+        if self.errors.is_some() && self.errors_read.elapsed() >= ERRORS_INTERVAL {
+            self.errors_read = Instant::now();
+            match self.call(WorkerRequest::Errors, &[])? {
+                (WorkerReply::Errors(errors), _) => {
+                    self.errors.iter().for_each(|to| to.set(errors.clone()));
+                }
+                (other, _) => {
+                    return Err(self.lose(format!("the XRT worker answered {other:?}")));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -354,7 +447,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_default();
         for number in 0..3 {
-            let mut log = open_log(folder.path()).expect("it can be written");
+            let mut log = open_log(folder.path(), LOG).expect("it can be written");
             writeln!(log, "last words {number}").expect("written");
         }
         let log = read("worker.log");
@@ -363,7 +456,7 @@ mod tests {
             (3, 3)
         );
         fs::write(folder.path().join("worker.log"), vec![b'x'; 1 << 21]).expect("written");
-        open_log(folder.path()).expect("it can be written");
+        open_log(folder.path(), LOG).expect("it can be written");
         assert_eq!((read("worker.log").lines().count(), read("worker.log.1").len()), (1, 1 << 21));
     }
 }

@@ -20,14 +20,18 @@
 mod card;
 pub mod environment;
 mod library;
+mod monitor;
 mod process;
 mod protocol;
+mod sysfs;
 mod worker;
 
-pub use card::{Tell, XrtCard, XrtCardInfo, XrtCardSettings};
+pub use card::{Observe, Tell, XrtCard, XrtCardInfo, XrtCardSettings};
 pub use library::{LibraryError, SYMBOLS, Version, probe};
+pub use monitor::{DriverErrors, XrtMonitor};
 pub use process::CallDeadlines;
 pub use protocol::{CardSelector, Finding, TracedWork};
+pub use sysfs::{CardPlatform, device_folder, read_platform};
 pub use worker::{WorkerEnd, serve};
 
 /// Bytes that the kernel with the register map has to have.

@@ -7,12 +7,14 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
 use libloading::Library;
+use libloading::os::unix::Library as Loaded;
+use snic_domain::DriverError;
 use uuid::Uuid;
 
 use crate::protocol::CardSelector;
@@ -55,6 +57,7 @@ macro_rules! symbols {
 }
 
 symbols! {
+    device_of_shim = "xrtDeviceToXclDevice": fn(Handle) -> Handle;
     setting = "xrtIniStringSet": fn(*const c_char, *const c_char) -> c_int;
     device_open = "xrtDeviceOpen": fn(u32) -> Handle;
     device_open_by_pci = "xrtDeviceOpenByBDF": fn(*const c_char) -> Handle;
@@ -74,9 +77,43 @@ symbols! {
     buffer_address = "xrtBOAddress": fn(Handle) -> u64;
 }
 
+type ErrorGetLast = unsafe extern "C" fn(Handle, c_uint, *mut u64, *mut u64) -> c_int;
+type ErrorGetString = unsafe extern "C" fn(Handle, u64, *mut c_char, usize, *mut usize) -> c_int;
+
+/// The functions for errors that a driver reports by itself. Their declarations lack `extern "C"`, so that they are
+/// exported by their C++ names; nothing else depends on them.
+#[derive(Clone, Copy)]
+struct ErrorFunctions {
+    get_last: ErrorGetLast,
+    get_string: ErrorGetString,
+}
+
+/// Classes of errors: system, hardware, unknown (`xrtErrorClass` in XRT's `xrt_error_code.h`).
+const ERROR_CLASSES: [c_uint; 3] = [1, 3, 4];
+/// Longest text of an error that is taken.
+const ERROR_BYTES: usize = 1_024;
+
+impl ErrorFunctions {
+    fn bind(library: &Library) -> Option<Self> {
+        const LAST: [&[u8]; 2] =
+            [b"xrtErrorGetLast\0", b"_Z15xrtErrorGetLastPv13xrtErrorClassPmS1_\0"];
+        const TEXT: [&[u8]; 2] = [b"xrtErrorGetString\0", b"_Z17xrtErrorGetStringPvmPcmPm\0"];
+        // SAFETY: the types are those of the declarations in XRT's header `xrt_error.h`; the C++ names say the
+        // same types.
+        let last = LAST.iter().find_map(|name| unsafe { library.get::<ErrorGetLast>(*name) }.ok());
+        // SAFETY: as above.
+        let text =
+            TEXT.iter().find_map(|name| unsafe { library.get::<ErrorGetString>(*name) }.ok());
+        Some(Self { get_last: *last?, get_string: *text? })
+    }
+}
+
 /// The setting that has a role loaded that the card holds already (`get_force_program_xclbin` in
 /// XRT's `config_reader.h`).
 const FORCE: &CStr = c"Runtime.force_program_xclbin";
+
+/// The reset that a driver of users' functions does (`XCL_USER_RESET` in XRT's `xrt.h`).
+const USER_RESET: c_int = 2;
 
 /// Directions of a synchronisation (`xclBOSyncDirection`).
 const TO_CARD: c_int = 0;
@@ -119,6 +156,9 @@ pub enum LibraryError {
         #[source]
         source: io::Error,
     },
+    /// The library for this kind of card cannot do that.
+    #[error("XRT's library for this kind of card has no {0}")]
+    Missing(&'static str),
     /// A name with a NUL in it.
     #[error("{0:?} contains a NUL")]
     Name(String),
@@ -134,6 +174,7 @@ impl LibraryError {
 /// XRT, loaded. It is never unloaded: its threads do not end.
 pub(crate) struct Xrt {
     functions: Functions,
+    errors: Option<ErrorFunctions>,
     pub(crate) version: Version,
 }
 
@@ -161,8 +202,9 @@ impl Xrt {
             let version = version.0.clone();
             LibraryError::Symbols { path, version, missing }
         })?;
+        let errors = ErrorFunctions::bind(&library);
         std::mem::forget(library);
-        Ok(Rc::new(Self { functions, version }))
+        Ok(Rc::new(Self { functions, errors, version }))
     }
 
     /// From now on a role is also loaded where the card holds it already. XRT reads the setting once
@@ -257,6 +299,59 @@ impl Device {
         match unsafe { (self.functions().device_uuid)(self.0.handle, uuid.as_mut_ptr()) } {
             0 => Ok(Uuid::from_bytes(uuid)),
             _ => Err(LibraryError::call("asking for the role (xrtDeviceGetXclbinUUID)")),
+        }
+    }
+
+    /// The last error of each class that the driver reported by itself; none of a class where it cannot be asked.
+    pub(crate) fn driver_errors(&self) -> Vec<DriverError> {
+        let Some(functions) = self.0.xrt.errors else { return Vec::new() };
+        let error = |class: &c_uint| {
+            let (mut code, mut time) = (0, 0);
+            // SAFETY: open handle; both words live until the call returns. It catches what it throws.
+            let failed = unsafe {
+                (functions.get_last)(self.0.handle, *class, &raw mut code, &raw mut time)
+            };
+            (failed == 0 && code != 0).then(|| DriverError {
+                code,
+                time,
+                text: self.error_text(functions, code),
+            })
+        };
+        ERROR_CLASSES.iter().filter_map(error).collect()
+    }
+
+    fn error_text(&self, functions: ErrorFunctions, code: u64) -> String {
+        let mut bytes = vec![0_u8; ERROR_BYTES];
+        // SAFETY: open handle; a buffer of this size, whose last byte stays zero; no length is asked for.
+        let failed = unsafe {
+            let out = bytes.as_mut_ptr().cast();
+            (functions.get_string)(self.0.handle, code, out, ERROR_BYTES - 1, std::ptr::null_mut())
+        };
+        let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if failed != 0 || text.is_empty() { format!("code {code:#x}") } else { text }
+    }
+
+    /// Has the driver reset the card. `xrt::device::reset` does nothing in XRT 2.13; the shim's function, which
+    /// `xbutil reset` ends in, does.
+    pub(crate) fn reset(&self) -> Result<(), LibraryError> {
+        const NAME: &str = "xclResetDevice";
+        // SAFETY: the type is that of the declaration in XRT's header `xrt.h`.
+        let reset = unsafe {
+            Loaded::this().get::<unsafe extern "C" fn(Handle, c_int) -> c_int>(NAME.as_bytes())
+        };
+        let reset = reset.map_err(|_| LibraryError::Missing(NAME))?;
+        // SAFETY: open handle; the shim's own is good for as long.
+        let result = unsafe {
+            let shim = (self.functions().device_of_shim)(self.0.handle);
+            reset(shim, USER_RESET)
+        };
+        match result {
+            0 => Ok(()),
+            code => Err(LibraryError::Call {
+                call: format!("resetting the card ({NAME})"),
+                source: io::Error::from_raw_os_error(code.saturating_abs()),
+            }),
         }
     }
 

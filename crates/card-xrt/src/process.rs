@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use snic_ports::remote::Deadlined;
 
-use crate::protocol::{IDENTIFY_WORDS, TracedRequest, WorkerReply, WorkerRequest, receive, send};
+use crate::protocol::{
+    ExamineStep, IDENTIFY_WORDS, TracedRequest, WorkerReply, WorkerRequest, receive, send,
+};
 
 /// How long a call may take before the worker counts as stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,17 +46,34 @@ impl Default for CallDeadlines {
 impl CallDeadlines {
     pub(crate) fn of(&self, request: &WorkerRequest) -> Duration {
         match request {
-            WorkerRequest::Open { .. } | WorkerRequest::Examine { .. } => self.open,
+            WorkerRequest::Open { .. }
+            | WorkerRequest::Examine {
+                step:
+                    ExamineStep::LoadXrt
+                    | ExamineStep::ReadRole
+                    | ExamineStep::OpenCard
+                    | ExamineStep::LoadRole,
+                ..
+            }
+            | WorkerRequest::Reset { .. } => self.open,
             WorkerRequest::Read { runs } | WorkerRequest::Write { runs } => {
                 let words: u32 = runs.iter().map(|run| run.words).sum();
                 self.access + self.word * words
             }
             WorkerRequest::Identify => self.access + self.word * IDENTIFY_WORDS,
+            WorkerRequest::Examine { step: ExamineStep::FindMap, .. } => {
+                self.access + self.word * IDENTIFY_WORDS
+            }
+            WorkerRequest::Examine { step: ExamineStep::ReadRegister, .. } => self.access,
             WorkerRequest::Take { .. }
+            | WorkerRequest::Examine { .. }
             | WorkerRequest::ReserveBulk
             | WorkerRequest::Stage
             | WorkerRequest::Release { .. } => self.buffer,
-            WorkerRequest::Tell { .. } | WorkerRequest::Close => self.access,
+            WorkerRequest::ReadDevice { .. }
+            | WorkerRequest::Errors
+            | WorkerRequest::Tell { .. }
+            | WorkerRequest::Close => self.access,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{Digest, PciAddress};
+use snic_domain::{DeviceReading, Digest, DriverError, PciAddress};
 pub(crate) use snic_ports::remote::{Run, receive, send, to_bytes, to_words};
 
 /// Which card of this host.
@@ -60,8 +60,10 @@ pub(crate) enum WorkerRequest {
     Identify,
     /// Makes the buffer for transfers in bulk.
     ReserveBulk,
-    /// Tests the same steps at once and a buffer, and returns the result of each.
+    /// Does one step of an examination, which needs those before it.
     Examine {
+        /// Which.
+        step: ExamineStep,
         /// Which card.
         device: CardSelector,
         /// The role's file.
@@ -81,8 +83,79 @@ pub(crate) enum WorkerRequest {
     Release { address: u64 },
     /// Asks what was done for this trace, whose step has ended.
     Tell { parent: String },
+    /// Has the driver reset a card that nobody has open.
+    Reset {
+        /// Which card.
+        device: CardSelector,
+    },
+    /// Reads what the kernel says of the card whose folder in sysfs this is. It needs no open card.
+    ReadDevice {
+        /// The folder.
+        device: PathBuf,
+    },
+    /// Asks for the last errors that the driver of the open card reported.
+    Errors,
     /// Closes the card in an orderly way.
     Close,
+}
+
+/// A step of an examination, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ExamineStep {
+    LoadXrt,
+    ReadRole,
+    OpenCard,
+    LoadRole,
+    AskForRole,
+    TakeMap,
+    FindMemory,
+    CopyBuffer,
+    ReadRegister,
+    FindMap,
+}
+
+impl ExamineStep {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::LoadXrt,
+        Self::ReadRole,
+        Self::OpenCard,
+        Self::LoadRole,
+        Self::AskForRole,
+        Self::TakeMap,
+        Self::FindMemory,
+        Self::CopyBuffer,
+        Self::ReadRegister,
+        Self::FindMap,
+    ];
+
+    /// What it does, for people.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::LoadXrt => "load XRT",
+            Self::ReadRole => "read the role",
+            Self::OpenCard => "open the card",
+            Self::LoadRole => "load the role",
+            Self::AskForRole => "ask for the role's UUID",
+            Self::TakeMap => "take the register map",
+            Self::FindMemory => "find the memory for buffers",
+            Self::CopyBuffer => "copy a buffer to the card and back",
+            Self::ReadRegister => "read a register",
+            Self::FindMap => "find the register map of this driver",
+        }
+    }
+}
+
+impl WorkerRequest {
+    /// What kind of access to an open card it is, in one word.
+    pub(crate) const fn access(&self) -> Option<&'static str> {
+        match self {
+            Self::Read { .. } => Some("read"),
+            Self::Write { .. } => Some("write"),
+            Self::Stage => Some("stage"),
+            Self::Release { .. } => Some("release"),
+            _ => None,
+        }
+    }
 }
 
 /// The result of one step of an examination.
@@ -130,8 +203,12 @@ pub(crate) enum WorkerReply {
     Done,
     /// Staged at this device address.
     Staged { address: u64 },
-    /// How the steps of an examination went.
-    Findings(Vec<Finding>),
+    /// How a step of an examination went: what was wrong, if anything was.
+    Examined(Option<String>),
+    /// What the kernel says of a card.
+    Device(DeviceReading),
+    /// The last error of each class that has one.
+    Errors(Vec<DriverError>),
     /// What was done for a trace, if anything was.
     Told(Option<TracedWork>),
     /// The card's memory has no room.

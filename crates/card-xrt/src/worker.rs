@@ -24,9 +24,10 @@ use uuid::Uuid;
 use crate::environment;
 use crate::library::{Buffer, Device, Kernel, LibraryError, Xrt};
 use crate::protocol::{
-    CardSelector, Finding, IDENTIFY_WORDS, Run, TracedRequest, TracedWork, WorkerReply,
+    CardSelector, ExamineStep, IDENTIFY_WORDS, Run, TracedRequest, TracedWork, WorkerReply,
     WorkerRequest, receive, send, to_bytes, to_words,
 };
+use crate::sysfs::read_device;
 
 /// Bytes of the buffer for bulk transfers: twice a bank.
 const BULK_BUFFER: usize = 1 << 20;
@@ -98,6 +99,7 @@ struct Worker {
     /// A card with its role, whose register map was not taken yet.
     opened: Option<(Device, Uuid)>,
     card: Option<OpenCard>,
+    examined: Examined,
     /// What was done for traces whose step has not ended.
     work: BTreeMap<String, TracedWork>,
 }
@@ -154,10 +156,15 @@ impl Worker {
                 self.open(device, RoleFile { path: &role, digest }, force)
             }
             WorkerRequest::Take { control } => self.take(&control),
-            WorkerRequest::Examine { device, role, digest, control } => {
-                let findings = self.examine(device, RoleFile { path: &role, digest }, &control);
-                Ok((WorkerReply::Findings(findings), Vec::new()))
+            WorkerRequest::Examine { step, device, role, digest, control } => {
+                let role = RoleFile { path: &role, digest };
+                let problem = self.examine(step, device, role, &control).err();
+                Ok((WorkerReply::Examined(problem), Vec::new()))
             }
+            WorkerRequest::ReadDevice { device } => {
+                Ok((WorkerReply::Device(read_device(&device)), Vec::new()))
+            }
+            WorkerRequest::Reset { device } => self.reset(device),
             WorkerRequest::Close => {
                 (self.card, self.opened) = (None, None);
                 Ok((WorkerReply::Done, Vec::new()))
@@ -191,6 +198,15 @@ impl Worker {
         Ok((WorkerReply::Opened { uuid: uuid.into_bytes(), version }, Vec::new()))
     }
 
+    fn reset(&mut self, which: CardSelector) -> Answer {
+        (self.card, self.opened) = (None, None);
+        match self.xrt() {
+            Ok(xrt) => xrt.open(which)?.reset()?,
+            Err(what) => return Ok(failed(what)),
+        }
+        Ok((WorkerReply::Done, Vec::new()))
+    }
+
     fn take(&mut self, control: &str) -> Answer {
         let Some((device, uuid)) = self.opened.take() else {
             return Ok(failed("no card with a role was opened"));
@@ -211,32 +227,58 @@ impl Worker {
         Ok(Rc::clone(self.xrt.insert(xrt)))
     }
 
-    /// Tests each step of opening a card until one fails.
-    fn examine(&mut self, which: CardSelector, role: RoleFile<'_>, control: &str) -> Vec<Finding> {
-        let mut findings = Findings(Vec::new());
-        // What failed is in the list.
-        let _ = self.examine_into(&mut findings, which, role, control);
-        findings.0
-    }
-
-    fn examine_into(
+    /// Does one step of an examination; says what is wrong.
+    fn examine(
         &mut self,
-        findings: &mut Findings,
+        step: ExamineStep,
         which: CardSelector,
         role: RoleFile<'_>,
         control: &str,
-    ) -> Option<()> {
-        let xrt = findings.add("load XRT", self.xrt())?;
-        let role = findings.add("read the role", role.read())?;
-        let device = findings.add("open the card", xrt.open(which))?;
-        findings.add("load the role", device.load(&role))?;
-        let uuid = findings.add("ask for the role's UUID", device.uuid())?;
-        let kernel = findings.add("take the register map", device.kernel(uuid, control))?;
-        let group = findings.add("find the memory for buffers", kernel.group(BUFFER_ARGUMENT))?;
-        findings.add("copy a buffer to the card and back", round_trip(&device, group));
-        findings.add("read a register", kernel.read(MAGIC))?;
-        findings.add("find the register map of this driver", identify(&kernel))?;
-        Some(())
+    ) -> Result<(), String> {
+        let words = |error: LibraryError| error.to_string();
+        let xrt = self.xrt()?;
+        let done = &mut self.examined;
+        match step {
+            ExamineStep::LoadXrt => {}
+            ExamineStep::ReadRole => done.role = role.read()?,
+            ExamineStep::OpenCard => done.device = Some(xrt.open(which).map_err(words)?),
+            ExamineStep::LoadRole => done.device()?.load(&done.role).map_err(words)?,
+            ExamineStep::AskForRole => done.uuid = done.device()?.uuid().map_err(words)?,
+            ExamineStep::TakeMap => {
+                done.kernel = Some(done.device()?.kernel(done.uuid, control).map_err(words)?);
+            }
+            ExamineStep::FindMemory => {
+                done.group = done.kernel()?.group(BUFFER_ARGUMENT).map_err(words)?;
+            }
+            ExamineStep::CopyBuffer => round_trip(done.device()?, done.group)?,
+            ExamineStep::ReadRegister => {
+                done.kernel()?.read(MAGIC).map_err(words)?;
+            }
+            ExamineStep::FindMap => {
+                identify(done.kernel()?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the steps of an examination found, for those after them.
+#[derive(Default)]
+struct Examined {
+    role: Vec<u8>,
+    uuid: Uuid,
+    group: u32,
+    kernel: Option<Kernel>,
+    device: Option<Device>,
+}
+
+impl Examined {
+    fn device(&self) -> Result<&Device, String> {
+        self.device.as_ref().ok_or_else(|| "the card is not open".to_owned())
+    }
+
+    fn kernel(&self) -> Result<&Kernel, String> {
+        self.kernel.as_ref().ok_or_else(|| "the register map was not taken".to_owned())
     }
 }
 
@@ -287,16 +329,6 @@ fn identify(kernel: &Kernel) -> Result<u32, String> {
         }
     }
     Ok(seen.unwrap_or_default())
-}
-
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn add<T, E: ToString>(&mut self, step: &str, result: Result<T, E>) -> Option<T> {
-        let problem = result.as_ref().err().map(ToString::to_string);
-        self.0.push(Finding { step: step.to_owned(), problem });
-        result.ok()
-    }
 }
 
 /// Bytes of the buffer that is copied back and forth: more than one page, and no whole number.
@@ -376,10 +408,15 @@ impl OpenCard {
                 self.bulk = Some(self.device.buffer(BULK_BUFFER, self.group)?);
                 Ok((WorkerReply::Done, Vec::new()))
             }
+            WorkerRequest::Errors => {
+                Ok((WorkerReply::Errors(self.device.driver_errors()), Vec::new()))
+            }
             WorkerRequest::Open { .. }
+            | WorkerRequest::ReadDevice { .. }
             | WorkerRequest::Take { .. }
             | WorkerRequest::Examine { .. }
             | WorkerRequest::Tell { .. }
+            | WorkerRequest::Reset { .. }
             | WorkerRequest::Close => Ok(failed("that is not asked of an open card")),
         }
     }

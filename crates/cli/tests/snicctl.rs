@@ -346,6 +346,7 @@ fn every_change_is_sent_again_with_the_same_request_id() {
         "card replace card0" "ReplaceCard" ReplaceCardRequest;
         "card optimize card0" "OptimizeCard" OptimizeCardRequest;
         "card load-role card0" "LoadRole" LoadRoleRequest;
+        "card reset card0" "ResetCard" ResetCardRequest;
     }
 }
 
@@ -568,6 +569,11 @@ fn moves_and_recommendations_are_shown_and_written() {
     assert!(fine(&fake, "card load-role card0 --force --wait").starts_with("done: "));
     let asked: Vec<LoadRoleRequest> = fake.asked("LoadRole");
     assert_eq!((asked.len(), &*asked[0].name, asked[0].force), (1, "cards/card0", true));
+    fake.answer("ResetCard", &done(any("google.protobuf.Empty", &())));
+    assert!(fine(&fake, "card reset card0 --wait").starts_with("done: "));
+    assert!(fine(&fake, "card reset card0 --force --wait").starts_with("done: "));
+    let asked: Vec<ResetCardRequest> = fake.asked("ResetCard");
+    assert_eq!(asked.iter().map(|asked| asked.force).collect::<Vec<_>>(), [false, true]);
 
     let found = Recommendation {
         nts: vec!["ntTypes/nat".into(), "ntTypes/aes".into()],

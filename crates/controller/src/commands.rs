@@ -15,7 +15,7 @@ use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
     assignments, batch_create, classification, consolidation, drains, guards, lifecycle, managed,
-    registrations, removals, retirement, roles, views, vm_bindings, work,
+    registrations, removals, reopening, retirement, views, vm_bindings, work,
 };
 
 pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, ControlError> {
@@ -108,24 +108,26 @@ pub(crate) fn carry_out(
         Command::DrainRegion { card, region } => drains::drain_region(core, tx, &card, region),
         Command::DrainCard { card } => drains::drain_card(core, tx, &card),
         Command::Cordon { card, region, on } => drains::cordon_regions(core, tx, &card, region, on),
-        Command::Maintain { reason } => {
-            core.maintenance.set(tx, caller, reason).map(|()| Reply::Done)
-        }
+        Command::Maintain { reason } => core.maintenance.set(tx, caller, reason).map(done),
         Command::UndrainRegion { card, region } => drains::undrain_region(core, tx, &card, region),
         Command::ResetRegion { card, region } => drains::reset_region(core, tx, &card, region),
         Command::BindVm(spec) => bind_vm(core, tx, spec),
         Command::UnbindVm { vm, tenant } => vm_bindings::unbind_vm(core, tx, &vm, tenant.as_ref()),
         Command::Heartbeat { vms } => Ok(vm_bindings::heartbeat(core, tx, vms)),
         Command::OptimizeCard { card } => consolidation::optimize_card(core, tx, &card),
-        Command::LoadRole { card, force } => roles::load_role(core, tx, &card, force),
+        Command::LoadRole { card, force } => reopening::load_role(core, tx, &card, force),
+        Command::ResetCard { card, force } => reopening::reset_card(core, tx, &card, force),
         Command::RemoveCard { card } => retirement::remove_card(core, tx, &card),
         Command::ReplaceCard { card } => retirement::replace_card(core, tx, &card),
         Command::CancelOperation { id } => cancel_operation(core, tx, caller, &id),
-        Command::DeleteOperation { id } => {
-            core.operations.delete(tx, caller, &id).map(|()| Reply::Done)
-        }
+        Command::DeleteOperation { id } => core.operations.delete(tx, caller, &id).map(done),
         Command::Fleet(change) => assignments::carry_out(core, tx, change),
     }
+}
+
+/// The reply to what has nothing to say.
+const fn done((): ()) -> Reply {
+    Reply::Done
 }
 
 /// Refuses new DAGs of a tenant under maintenance, and where the caller may not know of the tenant.

@@ -21,6 +21,7 @@ pub(crate) fn check(core: &Core, command: &Command, read: &str) -> Result<(), Co
         Command::DrainCard { card }
         | Command::Cordon { card, region: None, .. }
         | Command::LoadRole { card, .. }
+        | Command::ResetCard { card, .. }
         | Command::OptimizeCard { card }
         | Command::RemoveCard { card }
         | Command::ReplaceCard { card } => (format!("cards/{card}"), card_etag(core, card)),

@@ -37,6 +37,7 @@ mod consolidation;
 mod contents;
 mod controller;
 mod dags;
+mod device_health;
 mod diagnosis;
 mod drains;
 mod epoch;
@@ -74,12 +75,12 @@ mod refused;
 mod registrations;
 mod registry;
 mod removals;
+mod reopening;
 mod reports;
 mod requests;
 mod residency;
 mod retirement;
 mod revisions;
-mod roles;
 mod rows;
 mod rules;
 mod sampling;
@@ -119,11 +120,12 @@ pub use protocol::{
     BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
     Caller, CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
     ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagTraffic,
-    DagView, EPOCH_MAX, EPOCH_MIN, Effect, Event, Fairness, FieldViolation, FleetChange, LogEntry,
-    LogKind, MoveView, NewDag, NtView, OperationRecord, OperationView, OperationWork,
-    PlacementPolicy, Provision, ProvisionName, RecentPackets, RecommendationView, RegionUser,
-    RegionView, Reply, Request, ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView,
-    StatePlace, StateView, TenantUsage, TenantView,
+    DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX, EPOCH_MIN, Effect,
+    Event, Fairness, FieldViolation, FleetChange, LogEntry, LogKind, MoveView, NewDag, NtView,
+    OperationRecord, OperationView, OperationWork, PlacementPolicy, Provision, ProvisionName,
+    RecentPackets, RecommendationView, RegionUser, RegionView, Reply, Request, ResourceKey,
+    ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
+    TenantView,
 };
 pub use quarantine::SetAside;
 pub use records::{

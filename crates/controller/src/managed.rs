@@ -53,6 +53,7 @@ pub(crate) fn check(core: &Core, caller: &Caller, command: &Command) -> Result<(
         | Command::Heartbeat { .. }
         | Command::OptimizeCard { .. }
         | Command::LoadRole { .. }
+        | Command::ResetCard { .. }
         | Command::RemoveCard { .. }
         | Command::ReplaceCard { .. }
         | Command::DeleteOperation { .. } => Ok(()),

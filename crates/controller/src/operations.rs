@@ -29,12 +29,38 @@ enum Pending {
         card: CardId,
         region: Option<RegionId>,
     },
-    /// With the command to the card, where it was given since the daemon started.
-    RoleLoad {
+    /// The card is closed and opened again.
+    Reopening {
         card: CardId,
-        ticket: Option<Ticket>,
+        closing: Closing,
     },
     Removal(Removal),
+}
+
+/// How far the closing of a card is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Whether its thread was told to is not known: the daemon started since, or the card was lost.
+    Unknown,
+    /// Its thread was told to.
+    Asked {
+        /// With this command.
+        ticket: Ticket,
+        /// Which is carried out also where the card is lost meanwhile.
+        survives_loss: bool,
+    },
+    /// It was closed for this command, and is opened.
+    Closed(Ticket),
+}
+
+impl Closing {
+    /// The command that it was told.
+    pub const fn ticket(self) -> Option<Ticket> {
+        match self {
+            Self::Unknown => None,
+            Self::Asked { ticket, .. } | Self::Closed(ticket) => Some(ticket),
+        }
+    }
 }
 
 /// What is deleted once no DAG of others uses it.
@@ -55,8 +81,8 @@ impl Pending {
             OperationWork::DrainCard(card) => {
                 Some(Self::Drain { card: card.clone(), region: None })
             }
-            OperationWork::LoadRole { card, .. } => {
-                Some(Self::RoleLoad { card: card.clone(), ticket: None })
+            OperationWork::LoadRole { card, .. } | OperationWork::ResetCard { card, .. } => {
+                Some(Self::reopening(card.clone()))
             }
             OperationWork::DeleteBitstream(id) => {
                 Some(Self::Removal(Removal::Bitstream(id.clone())))
@@ -69,14 +95,17 @@ impl Pending {
             | OperationWork::OptimizeCard(_) => None,
         }
     }
+
+    const fn reopening(card: CardId) -> Self {
+        Self::Reopening { card, closing: Closing::Unknown }
+    }
 }
 
-/// The load of a card's role that has not ended.
+/// What closes a card and opens it again, and has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RoleLoad<'a> {
+pub(crate) struct Reopening<'a> {
     pub operation: &'a OperationId,
-    /// The command, where it was given since the daemon started.
-    pub ticket: Option<Ticket>,
+    pub closing: Closing,
 }
 
 /// All operations that have not ended, and those that ended lately.
@@ -208,7 +237,7 @@ impl Operations {
     pub fn drains(&self) -> impl Iterator<Item = (&OperationId, &CardId, Option<RegionId>)> {
         self.pending.iter().filter_map(|(id, pending)| match pending {
             Pending::Drain { card, region } => Some((id, card, *region)),
-            Pending::RoleLoad { .. } | Pending::Removal(_) => None,
+            Pending::Reopening { .. } | Pending::Removal(_) => None,
         })
     }
 
@@ -216,7 +245,7 @@ impl Operations {
     pub fn removal(&self, id: &OperationId) -> Option<&Removal> {
         match self.pending.get(id)? {
             Pending::Removal(removal) => Some(removal),
-            Pending::Drain { .. } | Pending::RoleLoad { .. } => None,
+            Pending::Drain { .. } | Pending::Reopening { .. } => None,
         }
     }
 
@@ -224,27 +253,26 @@ impl Operations {
     pub fn removals(&self) -> impl Iterator<Item = (&OperationId, &Removal)> {
         self.pending.iter().filter_map(|(id, pending)| match pending {
             Pending::Removal(removal) => Some((id, removal)),
-            Pending::Drain { .. } | Pending::RoleLoad { .. } => None,
+            Pending::Drain { .. } | Pending::Reopening { .. } => None,
         })
     }
 
-    /// The load of a card's role that has not ended.
-    pub fn role_load(&self, on: &CardId) -> Option<RoleLoad<'_>> {
+    /// What closes a card and opens it again, and has not ended.
+    pub fn reopening(&self, on: &CardId) -> Option<Reopening<'_>> {
         self.pending.iter().find_map(|(operation, pending)| match pending {
-            Pending::RoleLoad { card, ticket } if card == on => {
-                Some(RoleLoad { operation, ticket: *ticket })
+            Pending::Reopening { card, closing } if card == on => {
+                Some(Reopening { operation, closing: *closing })
             }
             _ => None,
         })
     }
 
-    /// A card was told to load its role on behalf of an operation.
-    pub fn role_asked(&mut self, id: &OperationId, ticket: Ticket, now: Timestamp) {
+    /// A card's thread is told to close it on behalf of an operation, or did so.
+    pub fn set_closing(&mut self, id: &OperationId, now: Closing) {
         match self.pending.get_mut(id) {
-            Some(Pending::RoleLoad { ticket: asked, .. }) => *asked = Some(ticket),
-            other => panic!("{id} loads a role, and is {other:?}"),
+            Some(Pending::Reopening { closing, .. }) => *closing = now,
+            other => panic!("{id} closes a card and opens it again, and is {other:?}"),
         }
-        self.start(id, now);
     }
 
     /// Forgets an operation that has ended.
@@ -303,9 +331,7 @@ impl Operations {
         let open = self.records.values().filter(|record| record.ended.is_none());
         let pending = open.filter_map(|record| Some((&record.id, Pending::of(&record.work)?)));
         let unasked = |pending: &Pending| match pending {
-            Pending::RoleLoad { card, .. } => {
-                Pending::RoleLoad { card: card.clone(), ticket: None }
-            }
+            Pending::Reopening { card, .. } => Pending::reopening(card.clone()),
             drain => drain.clone(),
         };
         if !pending.eq(self.pending.iter().map(|(id, pending)| (id, unasked(pending)))) {
@@ -409,20 +435,21 @@ mod tests {
         both.sort();
         assert_eq!(drains(&operations), both);
         let other = CardId::new("card1").expect("a label");
-        assert_eq!(operations.role_load(&other), None);
-        assert_eq!(operations.role_load(&card()).map(|load| load.ticket), Some(None));
-        operations.role_asked(&role, Ticket(5), at(2));
-        assert_eq!(operations.role_load(&card()).map(|load| load.ticket), Some(Some(Ticket(5))));
+        assert_eq!(operations.reopening(&other), None);
+        let closing = |operations: &Operations| operations.reopening(&card()).map(|o| o.closing);
+        assert_eq!(closing(&operations), Some(Closing::Unknown));
+        operations.set_closing(&role, Closing::Closed(Ticket(5)));
+        assert_eq!(closing(&operations), Some(Closing::Closed(Ticket(5))));
         operations.check().expect("consistent");
-        // Whether the card was asked is not known after a restart.
+        // Whether the card was closed is not known after a restart.
         let mut again = self::operations();
         again.restore(stored(&tx));
-        assert_eq!(again.role_load(&card()).map(|load| load.ticket), Some(None));
+        assert_eq!(closing(&again), Some(Closing::Unknown));
         assert_eq!(drains(&again), drains(&operations));
         operations.end(&mut tx, &all, (at(3), Ok(())), (0, 0));
         operations.end(&mut tx, &role, (at(3), Err(ControlError::Cancelled)), (0, 0));
         assert_eq!(drains(&operations), [(one, Some(RegionId(2)))]);
-        assert_eq!(operations.role_load(&card()), None);
+        assert_eq!(operations.reopening(&card()), None);
         operations.check().expect("consistent");
     }
 

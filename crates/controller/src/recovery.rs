@@ -278,6 +278,7 @@ fn restore_operations(core: &mut Core, records: Vec<OperationRecord>) -> Result<
             | OperationWork::DrainCard(_)
             | OperationWork::ResetRegion(..)
             | OperationWork::LoadRole { .. }
+            | OperationWork::ResetCard { .. }
             | OperationWork::DeleteBitstream(_)
             | OperationWork::DeleteTenant(_) => {}
         }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use snic_domain::{Bandwidth, CardId, CardProfile, DagName, DagUid, RegionId};
+use snic_domain::{
+    Bandwidth, CardId, CardProfile, ConditionStatus, DagName, DagUid, DeviceReading, RegionId,
+};
 use snic_tables::{CardReport, CardSnapshot, DagRow, RateLimiterRow, TableImage, Ticket};
 
 use crate::arrivals;
@@ -14,8 +16,8 @@ use crate::consolidation;
 use crate::contents;
 use crate::placement;
 use crate::protocol::LogKind;
+use crate::reopening;
 use crate::residency::Residency;
-use crate::roles;
 use crate::rows;
 use crate::sampling;
 use crate::serving;
@@ -69,12 +71,39 @@ pub(crate) fn card_absent(core: &mut Core, tx: &mut Tx, id: CardId, reason: Stri
     }
     core.cards.opened(&id);
     if core.cards.contains(&id) {
-        roles::role_settled(core, tx, &id, Err(&reason));
+        reopening::settled(core, tx, &id, Err(&reason));
         connection::lose(core, tx, &id, reason);
         core.cards.known_mut(&id).count_attempt();
     } else {
         tx.emit_card(&id);
         core.cards.set_absent(id, reason);
+    }
+}
+
+/// A card's device was read.
+pub(crate) fn device_read(core: &mut Core, tx: &mut Tx, id: &CardId, reading: DeviceReading) {
+    let (now, policy) = (core.now(), core.policies.current().device);
+    let Some(card) = core.cards.get_mut(id) else {
+        return; // It was not opened yet, or is not a card any more.
+    };
+    let news = card.read_device(reading, &policy, now);
+    for (status, text) in news.changed {
+        let kind = if status == ConditionStatus::True {
+            LogKind::CardHealthy
+        } else {
+            LogKind::CardUnhealthy
+        };
+        tx.note(kind, About::card(id), format!("card {id}: {text}"));
+    }
+    for text in news.errors {
+        let text = format!("the driver of card {id} reports: {text}");
+        tx.note(LogKind::CardError, About::card(id), text);
+    }
+    if news.fitness_changed {
+        core.freed.capacity();
+    }
+    if news.is_news {
+        tx.emit_card(id);
     }
 }
 
@@ -107,12 +136,16 @@ pub(crate) fn card_reported(core: &mut Core, tx: &mut Tx, id: &CardId, report: C
         }
         CardReport::Lost { reason } => {
             core.cards.opened(id);
+            reopening::lost(core, tx, id);
             connection::lose(core, tx, id, reason);
         }
         // It was taken as lost when it was asked, and appears again.
-        CardReport::Released { .. } => {}
-        CardReport::RoleRefused { ticket, reason } => {
-            roles::role_refused(core, tx, id, ticket, &reason);
+        CardReport::Released { ticket } => reopening::released(core, id, ticket),
+        CardReport::NotReleased { ticket, reason } => {
+            reopening::kept(core, tx, id, ticket, &reason);
+        }
+        CardReport::NotReset { ticket, reason } => {
+            reopening::not_reset(core, tx, id, ticket, &reason);
         }
     }
 }
@@ -125,7 +158,7 @@ fn adopt(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &C
     match card.adopt(ticket, snapshot, |digest, chain| chains.contains(&(digest, *chain))) {
         Adopted::Stale => return,
         Adopted::Wrong(reason) => {
-            roles::role_settled(core, tx, id, Err(&reason));
+            reopening::settled(core, tx, id, Err(&reason));
             connection::lose(core, tx, id, reason);
             return;
         }
@@ -137,7 +170,7 @@ fn adopt(core: &mut Core, tx: &mut Tx, id: &CardId, ticket: Ticket, snapshot: &C
         contents::keep_as_victim(core, tx, id, region);
     }
     rebuild_target(core, id, &regions);
-    roles::role_settled(core, tx, id, Ok(()));
+    reopening::settled(core, tx, id, Ok(()));
     connection::emit_regions(core, tx, id);
     // Whether something was freed before is not known; who waits for a place may find one here.
     core.freed.capacity();

@@ -129,6 +129,7 @@ fn end_operations(core: &mut Core, tx: &mut Tx, id: &CardId) {
         | OperationWork::ResetRegion(card, _)
         | OperationWork::OptimizeCard(card)
         | OperationWork::LoadRole { card, .. }
+        | OperationWork::ResetCard { card, .. }
         | OperationWork::DrainCard(card) => card == id,
         OperationWork::CreateDag(_)
         | OperationWork::UpdateDag(_)

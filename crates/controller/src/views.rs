@@ -253,7 +253,8 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
             }
             OperationWork::DeleteDag(..)
             | OperationWork::ResetRegion(..)
-            | OperationWork::LoadRole { .. } => false,
+            | OperationWork::LoadRole { .. }
+            | OperationWork::ResetCard { .. } => false,
         };
     OperationView {
         region,

@@ -55,7 +55,8 @@ pub(crate) fn end(
         | OperationWork::DrainRegion(..)
         | OperationWork::DrainCard(_)
         | OperationWork::ResetRegion(..)
-        | OperationWork::LoadRole { .. } => {}
+        | OperationWork::LoadRole { .. }
+        | OperationWork::ResetCard { .. } => {}
         OperationWork::DeleteBitstream(_) | OperationWork::DeleteTenant(_) => {
             images::withhold(core);
             core.freed.capacity();

@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use snic_card_xrt::{XrtCard, environment, probe};
-use snic_domain::Digest;
+use snic_domain::CardProfile;
 use snic_store_sled::is_in_use;
 use tempfile::TempDir;
 
 use crate::settings::{CardSettings, Driver, Settings, XrtSettings};
 use crate::wiring::KnownCards;
-use crate::xrt::RoleCheck;
+use crate::xrt::{CheckedRole, RoleCheck, XrtCardDevice, patient};
 use crate::{policies, serving, xrt};
 
 /// Options of the doctor.
@@ -102,7 +102,7 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
                 let through = examine(card, reached, host, &scratch, &mut findings);
                 if let Some((through, role)) = through.filter(|_| options.hardware_test) {
                     match is_in_use(&settings.data_dir) {
-                        Ok(false) => try_card(id, &through, role, &mut findings),
+                        Ok(false) => try_card(id, &through, &role, &mut findings),
                         Ok(true) => findings.wrong(
                             id,
                             "not tested: the daemon runs and uses it; stop the daemon first",
@@ -169,14 +169,14 @@ fn signatures(settings: &Settings, findings: &mut Findings) {
 
 /// Checks everything that needs no access to the card. XRT's own files go to a folder that is gone
 /// afterwards: what this user owned in the daemon's folder, the daemon could not write. Returns the XRT
-/// settings, with that folder, and the digest of the role, if XRT can be called with it.
+/// settings, with that folder, and the role, if XRT can be called with it.
 fn examine(
     card: &CardSettings,
     reached: &XrtSettings,
     HostInfo { settings, known }: HostInfo<'_>,
     scratch: &TempDir,
     findings: &mut Findings,
-) -> Option<(snic_card_xrt::XrtCardSettings, Digest)> {
+) -> Option<(snic_card_xrt::XrtCardSettings, CheckedRole)> {
     let id = card.id.as_str();
     let through = xrt::settings(reached, &card.id, &settings.data_dir);
     let mut through = findings.add(
@@ -188,12 +188,18 @@ fn examine(
     emulation_files(id, &through, findings);
     through.folder = scratch.path().to_owned();
     let is_usable = library(id, &through, findings);
-    let host = HostInfo { settings, known };
-    let digest = role(card, reached, &through, host, findings);
     if emulation(&through).is_none() {
         driver(id, findings);
     }
-    digest.filter(|_| is_usable).map(|digest| (through, digest))
+    let host = HostInfo { settings, known };
+    let role = role(card, reached, &through, host, findings)?;
+    let device = XrtCardDevice::new(&card.id, reached);
+    if device.folder.is_some() {
+        let fits = device.check_presence().and_then(|()| device.check_platform(&role.0));
+        findings.add(id, "the role is for the card's platform, as far as its driver says", fits)?;
+    }
+    let through = patient(&through, &role.0, &role.1);
+    is_usable.then_some((through, role.0))
 }
 
 /// The daemon must be able to write its worker's folder.
@@ -250,13 +256,10 @@ fn emulation_files(id: &str, through: &snic_card_xrt::XrtCardSettings, findings:
 fn try_card(
     id: &str,
     through: &snic_card_xrt::XrtCardSettings,
-    role: Digest,
+    role: &CheckedRole,
     findings: &mut Findings,
 ) {
-    let steps = match XrtCard::examine(through, role) {
-        Ok(steps) => steps,
-        Err(what) => return findings.wrong(id, &what),
-    };
+    let steps = XrtCard::examine(through, role.digest);
     let log = std::fs::read_to_string(through.folder.join("worker.log")).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
     let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n      | ");
@@ -315,14 +318,14 @@ fn has_user(through: &snic_card_xrt::XrtCardSettings) -> bool {
     through.environment.contains_key("USER") || std::env::var_os("USER").is_some()
 }
 
-/// The digest of the card's role, if it may be loaded.
+/// The card's role, if it may be loaded, and the card's profile.
 fn role(
     card: &CardSettings,
     reached: &XrtSettings,
     through: &snic_card_xrt::XrtCardSettings,
     HostInfo { settings, known }: HostInfo<'_>,
     findings: &mut Findings,
-) -> Option<Digest> {
+) -> Option<(CheckedRole, CardProfile)> {
     let id = card.id.as_str();
     let Some(profile) = known.catalogue.card(&card.model) else {
         findings.wrong(id, &known.unknown_model(card));
@@ -338,7 +341,7 @@ fn role(
     match check.check(through) {
         Ok(role) => {
             findings.good(id, &format!("role {} for {}", role.uuid, role.platform));
-            Some(role.digest)
+            Some((role, profile.clone()))
         }
         Err(what) => {
             findings.wrong(id, &what);

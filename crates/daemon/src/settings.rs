@@ -242,9 +242,13 @@ pub struct XrtSettings {
     #[serde(default = "control")]
     pub control: String,
     /// Interface UUID that the role must be built for, as `xbutil examine` shows it for the card's
-    /// platform. Without it, the role is not checked against the platform.
+    /// platform. The role is also checked against what the card's driver says of the platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<uuid::Uuid>,
+    /// The card's folder in sysfs, from which its sensors, link and platform are read. By default that of its PCI
+    /// address; without either, none of that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sysfs: Option<PathBuf>,
     /// Additional environment variables for the process that calls XRT, such as `XILINX_XRT`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,

@@ -15,7 +15,7 @@ use snic_ports::card::Card as _;
 use snic_ports::generator::{
     GeneratedLoad, GeneratedPackets, GeneratorError, LoadReading, RunningLoad, TrafficGenerator,
 };
-use snic_server::shell::Open;
+use snic_server::shell::{Open, ResetCard};
 
 /// Loads of one card at once: as many as the server has, which shares them between callers.
 const LOADS_MAX: usize = 8;
@@ -40,6 +40,14 @@ pub fn open(shared: SharedSimCard, profile: CardProfile) -> Open {
         card.with(SimCard::reopen);
         card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
         Ok((Box::new(card), profile.clone()))
+    })
+}
+
+/// The function that resets a simulated card: its power goes and comes back.
+pub fn reset(shared: SharedSimCard) -> ResetCard {
+    Box::new(move || {
+        shared.with(SimCard::power_cycle);
+        Ok(())
     })
 }
 

@@ -9,6 +9,7 @@ use snic_domain::CardProfile;
 use snic_ports::card;
 use snic_ports::driver::Deadlines;
 use snic_server::CardLink;
+use snic_server::shell::ResetCard;
 
 use crate::settings::{CardSettings, Settings, Soft};
 
@@ -70,6 +71,12 @@ pub fn window(launcher: &SoftCardLauncher, profile: &CardProfile) -> SoftWindow 
 /// Through what a card makes packets.
 pub fn generator(launcher: &SoftCardLauncher, profile: &CardProfile) -> SoftGenerator {
     SoftGenerator::new(launcher.place.clone(), profile, launcher.settings.clone())
+}
+
+/// The function that resets a card: its process is killed, and opening the card starts another one.
+pub fn reset(launcher: &SoftCardLauncher) -> ResetCard {
+    let place = launcher.place.clone();
+    Box::new(move || place.kill().map_err(|error| format!("the card's process: {error}")))
 }
 
 /// Opens a card: the process that is there, or a new one.

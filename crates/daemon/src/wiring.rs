@@ -15,7 +15,7 @@ use snic_front::authorization::Authorization;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_processors::{NicModel, builtin};
-use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, Running};
+use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, ResetCard, Running};
 use snic_server::{CardLink, CardLinks};
 
 use crate::policies::{self, AuthorizationFiles, Policies};
@@ -227,7 +227,8 @@ fn slot(
         Driver::Soft => soft::deadlines(&profile),
         Driver::Sim | Driver::Xrt => Deadlines::of(&profile),
     };
-    let (open, prepare_role): (Open, PrepareRole) = match card.driver {
+    let (mut monitor, mut is_present) = (None, None);
+    let (open, prepare_role, reset): (Open, PrepareRole, ResetCard) = match card.driver {
         Driver::Sim => {
             let sim = match processors {
                 Some(model) => {
@@ -242,7 +243,8 @@ fn slot(
             links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });
             let generator = SimGenerator::new(shared.clone(), &profile);
             links.set_generator(card.id.clone(), Arc::new(generator));
-            (sim::open(shared, profile), no_role("a simulated"))
+            let reset = sim::reset(shared.clone());
+            (sim::open(shared, profile), no_role("a simulated"), reset)
         }
         Driver::Soft => {
             let soft = card.soft.clone().unwrap_or_default();
@@ -251,13 +253,14 @@ fn slot(
             links.set_window(card.id.clone(), Arc::new(soft::window(&launcher, &profile)));
             let generator = soft::generator(&launcher, &profile);
             links.set_generator(card.id.clone(), Arc::new(generator));
+            let reset = soft::reset(&launcher);
             let (id, links) = (card.id.clone(), links.clone());
             let open = move || {
                 let (card, link) = soft::open(&launcher, &profile)?;
                 links.set(id.clone(), link);
                 Ok((card, profile.clone()))
             };
-            (Box::new(open), no_role("a software"))
+            (Box::new(open), no_role("a software"), reset)
         }
         Driver::Xrt => {
             let reached = card.xrt.as_ref().context("checked with the settings")?;
@@ -270,12 +273,17 @@ fn slot(
                 trust: serving::trust(&settings.signatures)?,
                 profile,
             };
-            open_through_xrt(through, check, move |link| {
+            let device = xrt::XrtCardDevice::new(&card.id, reached);
+            (monitor, is_present) = (device.monitor(&through), device.presence());
+            let reset = xrt::reset(through.clone());
+            let (open, prepare_role) = open_through_xrt(through, check, device, move |link| {
                 links.set(id.clone(), link);
-            })
+            });
+            (open, prepare_role, reset)
         }
     };
-    Ok(CardSlot { id: card.id.clone(), open, prepare_role, deadlines })
+    let id = card.id.clone();
+    Ok(CardSlot { id, open, prepare_role, reset, monitor, is_present, deadlines })
 }
 
 /// The answer of a card without roles.
@@ -290,18 +298,20 @@ fn no_role(kind: &'static str) -> PrepareRole {
 fn open_through_xrt(
     through: snic_card_xrt::XrtCardSettings,
     check: RoleCheck,
+    device: xrt::XrtCardDevice,
     opened: impl Fn(CardLink) + Send + 'static,
 ) -> (Open, PrepareRole) {
     let by_force = Arc::new(AtomicBool::new(false));
     let (mut next, of_next, of_role) = (through.clone(), Arc::clone(&by_force), check.clone());
+    let of_device = device.clone();
     let open = move || {
         next.force_role = of_next.swap(false, Ordering::Relaxed);
-        let (card, link) = xrt::open(&next, &check)?;
+        let (card, link) = xrt::open(&next, &check, &device)?;
         opened(link);
         Ok((card, check.profile.clone()))
     };
     let prepare = move |force| {
-        of_role.check(&through)?;
+        of_device.check_platform(&of_role.check(&through)?)?;
         by_force.store(force, Ordering::Relaxed);
         Ok(())
     };

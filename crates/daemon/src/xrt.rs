@@ -3,19 +3,31 @@
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::signature::Trust;
 use snic_bitstream::xclbin::{ExpectedRole, check_role};
-use snic_card_xrt::{CallDeadlines, FIRST_REGISTER, REGISTERS_BYTES, TracedWork, XrtCard};
+use snic_card_xrt::{
+    CallDeadlines, CardSelector, DriverErrors, FIRST_REGISTER, REGISTERS_BYTES, TracedWork,
+    XrtCard, XrtMonitor, device_folder, read_platform,
+};
 use snic_domain::{CardId, CardProfile, Digest};
 use snic_ports::card::Card;
+use snic_ports::device::DeviceMonitor;
+use snic_ports::driver::Deadlines;
 use snic_server::CardLink;
+use snic_server::shell::{IsPresent, ResetCard};
+use snic_telemetry::metrics::instruments;
 use snic_telemetry::trace;
 use uuid::Uuid;
 
 use crate::settings::XrtSettings;
+
+/// Where Linux has its devices.
+const SYSFS: &str = "/sys";
 
 /// `snicd xrt-worker`: serves the daemon at the other end of its standard input.
 pub fn work() -> Result<()> {
@@ -63,6 +75,11 @@ fn tell(parent: &str, work: TracedWork) {
     });
 }
 
+/// The function that has XRT's driver reset a card, while it is closed.
+pub fn reset(settings: snic_card_xrt::XrtCardSettings) -> ResetCard {
+    Box::new(move || XrtCard::reset(&settings))
+}
+
 /// What a card's role file must be.
 #[derive(Clone)]
 pub struct RoleCheck {
@@ -76,12 +93,93 @@ pub struct RoleCheck {
     pub profile: CardProfile,
 }
 
+/// How a card behind XRT is told from others, and what is read of it beside its registers.
+#[derive(Clone)]
+pub struct XrtCardDevice {
+    /// The card's name.
+    pub id: CardId,
+    /// Its folder in sysfs, where it is known.
+    pub folder: Option<PathBuf>,
+    /// What its worker learns for its monitor.
+    pub errors: DriverErrors,
+    /// It had a worker already.
+    had_worker: Arc<AtomicBool>,
+}
+
+impl XrtCardDevice {
+    /// The device of a card of the settings.
+    pub fn new(id: &CardId, xrt: &XrtSettings) -> Self {
+        let by_address = || match xrt.device.into() {
+            CardSelector::Pci(address) => Some(device_folder(Path::new(SYSFS), address)),
+            CardSelector::Number(_) => None,
+        };
+        let folder = xrt.sysfs.clone().or_else(by_address);
+        let (errors, had_worker) = (DriverErrors::default(), Arc::default());
+        Self { id: id.clone(), folder, errors, had_worker }
+    }
+
+    /// Fails where the card is not in the host.
+    pub fn check_presence(&self) -> Result<(), String> {
+        match self.folder.as_deref().filter(|folder| !folder.exists()) {
+            None => Ok(()),
+            Some(folder) => Err(format!(
+                "its PCI device {} is not there: the card was removed, its slot has no power, or `device` in \
+                 [cards.xrt] names another address",
+                folder.display()
+            )),
+        }
+    }
+
+    /// Fails where a role is for another platform than the card's, as far as its driver says which that is. The
+    /// interface decides; the names of platforms and of what is built on them differ in some releases.
+    pub fn check_platform(&self, role: &CheckedRole) -> Result<(), String> {
+        let platform = self.folder.as_deref().map(read_platform).unwrap_or_default();
+        let name = platform.name.as_deref().unwrap_or("without a name");
+        let fits = match platform.interfaces.as_slice() {
+            [] => platform.name.is_none() || name == role.platform,
+            interfaces => interfaces.contains(&role.interface),
+        };
+        if fits {
+            return Ok(());
+        }
+        let interfaces: Vec<String> = platform.interfaces.iter().map(Uuid::to_string).collect();
+        let interfaces = match interfaces.as_slice() {
+            [] => "its driver names no interface".to_owned(),
+            some => format!("interface {}", some.join(" and ")),
+        };
+        Err(format!(
+            "the role {} was built against platform {} (interface {}), the card has platform {name} ({interfaces}); \
+             build it for the card's platform, or flash the card with the role's",
+            role.uuid, role.platform, role.interface
+        ))
+    }
+
+    /// Reads the device, where its folder is known.
+    pub fn monitor(
+        &self,
+        settings: &snic_card_xrt::XrtCardSettings,
+    ) -> Option<Box<dyn DeviceMonitor>> {
+        let folder = self.folder.clone()?;
+        Some(Box::new(XrtMonitor::new(settings.clone(), folder, self.errors.clone())))
+    }
+
+    /// Whether the device is there, where its folder is known.
+    pub fn presence(&self) -> Option<IsPresent> {
+        let folder = self.folder.clone()?;
+        Some(Box::new(move || folder.exists()))
+    }
+}
+
 /// A role that may be loaded.
 pub struct CheckedRole {
     /// Its UUID.
     pub uuid: Uuid,
     /// The platform that it is for.
     pub platform: String,
+    /// The interface of that platform.
+    pub interface: Uuid,
+    /// Its size, in bytes.
+    pub bytes: u64,
     /// The digest of the bytes that were checked.
     pub digest: Digest,
 }
@@ -110,18 +208,44 @@ impl RoleCheck {
             None => Vec::new(),
         };
         self.trust.signer_of_role(digest, &signature).map_err(|error| failed(&error))?;
-        Ok(CheckedRole { uuid: role.uuid, platform: role.platform.to_string(), digest })
+        let (uuid, interface) = (role.uuid, role.interface);
+        let platform = role.platform.to_string();
+        Ok(CheckedRole { uuid, platform, interface, bytes: bytes.len() as u64, digest })
     }
+}
+
+/// The settings, with time enough to load a role of this size: at least what a region's load of it could take.
+pub fn patient(
+    settings: &snic_card_xrt::XrtCardSettings,
+    role: &CheckedRole,
+    profile: &CardProfile,
+) -> snic_card_xrt::XrtCardSettings {
+    let mut settings = settings.clone();
+    let load = Deadlines::of(profile).load(role.bytes);
+    settings.deadlines.open = settings.deadlines.open.max(load);
+    settings
 }
 
 /// Opens a card after checking its role.
 pub fn open(
     settings: &snic_card_xrt::XrtCardSettings,
     check: &RoleCheck,
+    device: &XrtCardDevice,
 ) -> Result<(Box<dyn Card>, CardLink), String> {
-    let role = check.check(settings)?.digest;
-    let card = XrtCard::open(check.profile.model.clone(), settings.clone(), role)
+    device.check_presence()?;
+    let role = check.check(settings)?;
+    device.check_platform(&role)?;
+    let settings = &patient(settings, &role, &check.profile);
+    if device.had_worker.swap(true, Ordering::Relaxed) {
+        instruments().worker_restarted(device.id.as_str());
+    }
+    let card = XrtCard::open(check.profile.model.clone(), settings.clone(), role.digest)
         .map_err(|error| error.to_string())?;
+    let id = device.id.clone();
+    let observe = move |what, time: Duration| {
+        instruments().accessed(id.as_str(), what, time.as_secs_f64());
+    };
+    let card = card.observing(Box::new(observe)).reporting_to(device.errors.clone());
     let card = if trace::is_on() { card.telling(tell) } else { card };
     let link = card.link();
     tracing::info!(role = %link.role, xrt = link.xrt_version, bulk = link.bulk, "card opened");

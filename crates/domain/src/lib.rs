@@ -12,6 +12,7 @@ mod chain_identity;
 mod condition;
 mod configuration;
 mod dag;
+mod device;
 mod digest;
 mod explanation;
 mod function;
@@ -34,6 +35,9 @@ pub use chain_identity::{ChainIdentity, ChainMismatch, InvalidChainIdentity, Rep
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};
 pub use configuration::NtConfiguration;
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
+pub use device::{
+    AxiFirewall, DeviceReading, DriverError, PcieLink, SENSORS_MAX, Sensor, SensorKind,
+};
 pub use digest::{Digest, InvalidDigest};
 pub use explanation::{
     ChainExplanation, CostsMore, Embedding, EmbeddingCost, EmbeddingKind, Explanation, FormChoice,

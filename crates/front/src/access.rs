@@ -107,6 +107,7 @@ pub const TABLE: &[Row] = &[
     change("/snic.control.v1.CardService/OptimizeCard", Operator, Short),
     change("/snic.control.v1.CardService/RemoveCard", Operator, Short),
     change("/snic.control.v1.CardService/ReplaceCard", Operator, Short),
+    change("/snic.control.v1.CardService/ResetCard", Operator, Short),
     change("/snic.control.v1.CardService/ResetRegion", Operator, Short),
     change("/snic.control.v1.CardService/UncordonCard", Operator, Short),
     change("/snic.control.v1.CardService/UndrainRegion", Operator, Short),

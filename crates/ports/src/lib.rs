@@ -9,6 +9,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod card;
+pub mod device;
 pub mod driver;
 pub mod generator;
 pub mod packets;

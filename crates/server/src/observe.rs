@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use snic_api::convert::{card as wire_card, dag as wire_dag};
 use snic_api::words::EnumWord as _;
-use snic_controller::{CardHealth, CardView, Controller, DropCause};
-use snic_domain::CardId;
+use snic_controller::{CardHealth, CardView, Controller, DeviceView, DropCause};
+use snic_domain::{CardId, SensorKind};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::packets::NtDrops;
 use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, fleet_readings, publish};
@@ -13,6 +13,7 @@ use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, fleet_readings, pu
 use crate::links::CardLinks;
 use crate::shell::{ControlPlane, ShellError};
 use crate::wire::cause_word;
+use crate::wire::device::{aspect_word, status_of, units};
 
 /// Updates the metrics that are read from the control plane and from cards' ports.
 ///
@@ -125,9 +126,39 @@ fn of_card(all: &mut Vec<Reading>, card: &CardView) {
         let of = [id(), ("cause", cause_word(*cause).to_owned())];
         all.push(Reading::new(M::PacketsDropped, packets as f64, of));
     }
+    if let Some(device) = &card.device {
+        of_device(all, &card.card, device);
+    }
     for (region, state) in &card.regions {
         let state = wire_card::region_state_to_wire(*state).word().to_owned();
         let of = [id(), ("region", region.to_string()), ("state", state)];
         all.push(Reading::new(M::RegionState, 1.0, of));
+    }
+}
+
+/// What is not known has no reading.
+fn of_device(all: &mut Vec<Reading>, card: &CardId, device: &DeviceView) {
+    let id = || ("card", card.to_string());
+    for sensor in &device.reading.sensors {
+        let of = match sensor.kind {
+            SensorKind::Temperature => M::CardTemperature,
+            SensorKind::Power => M::CardPower,
+        };
+        let names = [id(), ("sensor", sensor.name.clone())];
+        all.extend(sensor.milli.map(|milli| Reading::new(of, units(milli), names)));
+    }
+    let link = device.reading.link.unwrap_or_default();
+    let speed = link.speed_mts.map(|speed| f64::from(speed) * 1e6);
+    all.extend(speed.map(|speed| Reading::new(M::CardLinkSpeed, speed, [id()])));
+    let lanes = link.lanes.map(f64::from);
+    all.extend(lanes.map(|lanes| Reading::new(M::CardLinkLanes, lanes, [id()])));
+    all.push(Reading::new(M::CardDriverErrors, device.errors_seen as f64, [id()]));
+    for condition in &device.conditions {
+        let of = [
+            id(),
+            ("condition", aspect_word(condition.aspect).to_owned()),
+            ("status", status_of(condition.status).1.to_owned()),
+        ];
+        all.push(Reading::new(M::CardCondition, 1.0, of));
     }
 }

@@ -17,6 +17,7 @@ use snic_front::configurations;
 
 use crate::error;
 
+pub(crate) mod device;
 mod diagnosis;
 mod fairness;
 
@@ -200,10 +201,14 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         .filter(|(_, state)| out_of_use(*state))
         .map(|(region, _)| region.to_string())
         .collect();
+    let unfit = view.device.as_ref().and_then(device::why_unfit);
     let (health, message) = match &view.health {
         CardHealth::Lost(reason) => (v1::card::Health::Lost, lost_message(reason, view.loss)),
         CardHealth::Adopting => {
             (v1::card::Health::Recovering, "it is being asked what it holds".to_owned())
+        }
+        CardHealth::Ok if unfit.is_some() => {
+            (v1::card::Health::Impaired, unfit.unwrap_or_default())
         }
         CardHealth::Ok if lame.is_empty() => (v1::card::Health::Ok, String::new()),
         CardHealth::Ok => {
@@ -232,6 +237,8 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         open_attempts: view.loss.map(|loss| loss.attempts).unwrap_or_default(),
         etag: view.etag.clone(),
         processors: processors(view),
+        device: view.device.as_ref().map(device::device),
+        conditions: view.device.as_ref().map(device::conditions).unwrap_or_default(),
         // How it is reached is no part of the plan: see `links`.
         ..v1::Card::default()
     }
@@ -384,6 +391,7 @@ fn target_of(work: &OperationWork) -> (String, Verb) {
         OperationWork::DrainCard(card) => (name::of_card(card), Verb::Drain),
         OperationWork::OptimizeCard(card) => (name::of_card(card), Verb::Optimize),
         OperationWork::LoadRole { card, .. } => (name::of_card(card), Verb::LoadRole),
+        OperationWork::ResetCard { card, .. } => (name::of_card(card), Verb::Reset),
         OperationWork::DeleteBitstream(id) => (name::of_bitstream(id), Verb::Delete),
         OperationWork::DeleteTenant(id) => (name::of_tenant(id), Verb::Delete),
     }
@@ -433,6 +441,7 @@ fn response(view: &OperationView, caller: &Caller) -> prost_types::Any {
         | OperationWork::DrainCard(_)
         | OperationWork::OptimizeCard(_)
         | OperationWork::LoadRole { .. }
+        | OperationWork::ResetCard { .. }
         | OperationWork::DeleteBitstream(_)
         | OperationWork::DeleteTenant(_) => nothing(),
         OperationWork::DrainRegion(card, number) | OperationWork::ResetRegion(card, number) => {
@@ -455,6 +464,7 @@ fn stage(view: &OperationView) -> String {
         (OperationWork::DeleteDag(..), _) => "removing it from the card's tables".to_owned(),
         (OperationWork::OptimizeCard(_), _) => "moving DAGs together".to_owned(),
         (OperationWork::LoadRole { .. }, _) => "opening the card with its role".to_owned(),
+        (OperationWork::ResetCard { .. }, _) => "resetting and opening the card".to_owned(),
         (_, Some(stage)) => stage.clone(),
         _ => "accepted".to_owned(),
     }

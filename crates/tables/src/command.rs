@@ -79,6 +79,14 @@ pub enum CardCommand {
         /// Also where the card holds that role already.
         force: bool,
     },
+    /// Closes the card, has its driver reset it, and opens it again. Every region is empty afterwards, and all
+    /// tables are.
+    Reset {
+        /// Identifies the command in its report.
+        ticket: Ticket,
+        /// Whatever is under way on the card, and also where it does not answer.
+        at_once: bool,
+    },
 }
 
 impl CardCommand {
@@ -90,7 +98,8 @@ impl CardCommand {
             Self::ReadBack { .. }
             | Self::Load { .. }
             | Self::State { .. }
-            | Self::LoadRole { .. } => false,
+            | Self::LoadRole { .. }
+            | Self::Reset { .. } => false,
         }
     }
 
@@ -102,6 +111,7 @@ impl CardCommand {
             | Self::Load { ticket, .. }
             | Self::State { ticket, .. }
             | Self::LoadRole { ticket, .. }
+            | Self::Reset { ticket, .. }
             | Self::Sample { ticket } => *ticket,
         }
     }
@@ -200,14 +210,21 @@ pub enum CardReport {
         /// The counters.
         counters: Box<CardCounters>,
     },
-    /// The answer to [`CardCommand::LoadRole`] where nothing is in the card's regions: it is closed
-    /// and opened again. Ends all commands under way, as [`CardReport::Lost`] does.
+    /// The answer to [`CardCommand::LoadRole`] where nothing is in the card's regions, and to [`CardCommand::Reset`]
+    /// once the card was reset: it is closed and opened again. Ends all commands under way, as [`CardReport::Lost`] does.
     Released {
         /// The command that this answers.
         ticket: Ticket,
     },
-    /// The answer to [`CardCommand::LoadRole`] where the role is not loaded.
-    RoleRefused {
+    /// The answer to [`CardCommand::LoadRole`] and [`CardCommand::Reset`] where the card is not closed, and is as it was.
+    NotReleased {
+        /// The command that this answers.
+        ticket: Ticket,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The answer to [`CardCommand::Reset`] where the card was closed, and its driver did not reset it: it is opened again.
+    NotReset {
         /// The command that this answers.
         ticket: Ticket,
         /// Why, and what to do.

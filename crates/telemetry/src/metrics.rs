@@ -16,6 +16,10 @@ use parking_lot::RwLock;
 const SECONDS: [f64; 13] =
     [0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 
+/// Bucket boundaries of accesses to a card, in seconds: from a register over PCIe to a worker's deadline.
+const ACCESS_SECONDS: [f64; 12] =
+    [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0];
+
 /// A metric that is read from the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measured {
@@ -23,6 +27,19 @@ pub enum Measured {
     CardUp,
     /// 1 for the region's current state. By card, region, state.
     RegionState,
+    /// Temperatures that are known, in degrees Celsius. By card and sensor.
+    CardTemperature,
+    /// Power that is known, in watts. By card and sensor.
+    CardPower,
+    /// Speed of a lane of the PCIe link, in transfers per second, where it is known. By card.
+    CardLinkSpeed,
+    /// Lanes of the PCIe link, where they are known. By card.
+    CardLinkLanes,
+    /// 1 for the current status of each condition of the card's device. By card, condition, and `TRUE`, `FALSE` or
+    /// `UNKNOWN`.
+    CardCondition,
+    /// Errors that the card's driver reported by itself. By card.
+    CardDriverErrors,
     /// Words written to tables. By card.
     TableWords,
     /// Commits of tables. By card.
@@ -84,7 +101,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 29] = [
+const TABLE: [Row; 35] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -92,6 +109,30 @@ const TABLE: [Row; 29] = [
         "{region}",
         "1 for the region's current state",
         false,
+    ),
+    (Measured::CardTemperature, "snic.card.temperature", "Cel", "Temperatures", false),
+    (Measured::CardPower, "snic.card.power", "W", "Power", false),
+    (
+        Measured::CardLinkSpeed,
+        "snic.card.link.speed",
+        "{transfer}/s",
+        "Speed of a PCIe lane",
+        false,
+    ),
+    (Measured::CardLinkLanes, "snic.card.link.lanes", "{lane}", "PCIe lanes in use", false),
+    (
+        Measured::CardCondition,
+        "snic.card.condition",
+        "{card}",
+        "1 for the current status of each condition",
+        false,
+    ),
+    (
+        Measured::CardDriverErrors,
+        "snic.card.driver.errors",
+        "{error}",
+        "Errors that the driver reported by itself",
+        true,
     ),
     (Measured::TableWords, "snic.table.words", "{word}", "Words written to tables", true),
     (Measured::TableCommits, "snic.table.commits", "{commit}", "Table commits", true),
@@ -170,11 +211,17 @@ impl Reading {
 }
 
 /// The latest readings, by [`Measured`]: the exporters ask for each metric separately.
-static READINGS: LazyLock<Arc<RwLock<[Vec<Reading>; TABLE.len()]>>> = LazyLock::new(Arc::default);
+static READINGS: LazyLock<Arc<RwLock<[Vec<Reading>; TABLE.len()]>>> =
+    LazyLock::new(|| Arc::new(RwLock::new(no_readings())));
+
+/// An empty list for each metric.
+fn no_readings() -> [Vec<Reading>; TABLE.len()] {
+    std::array::from_fn(|_| Vec::new())
+}
 
 /// Publishes new readings of the control plane to the exporters.
 pub fn publish(readings: Vec<Reading>) {
-    let mut sorted = <[Vec<Reading>; TABLE.len()]>::default();
+    let mut sorted = no_readings();
     for reading in readings {
         sorted[reading.of as usize].push(reading);
     }
@@ -252,6 +299,8 @@ pub struct Instruments {
     calls: Histogram<f64>,
     refusals: Counter<u64>,
     failed_searches: Counter<u64>,
+    accesses: Histogram<f64>,
+    worker_restarts: Counter<u64>,
 }
 
 /// The instruments; they record nothing before telemetry is set up.
@@ -266,7 +315,19 @@ impl Instruments {
             let histogram = meter.f64_histogram(name).with_unit("s").with_description(text);
             histogram.with_boundaries(SECONDS.to_vec()).build()
         };
+        let accesses = meter
+            .f64_histogram("snic.card.access.duration")
+            .with_unit("s")
+            .with_description("Accesses to a card through its worker")
+            .with_boundaries(ACCESS_SECONDS.to_vec())
+            .build();
         Self {
+            accesses,
+            worker_restarts: meter
+                .u64_counter("snic.card.worker.restarts")
+                .with_unit("{restart}")
+                .with_description("Workers started in place of one that ended")
+                .build(),
             reconfigurations: seconds("snic.reconfiguration.duration", "Region loads"),
             commits: seconds("snic.store.commit.duration", "Time until a batch is durable"),
             epochs: seconds("snic.epoch.duration", "Time to process a sample of counters"),
@@ -294,6 +355,17 @@ impl Instruments {
             KeyValue::new("hidden", if hidden { "true" } else { "false" }),
         ];
         self.reconfigurations.record(seconds, &attributes);
+    }
+
+    /// Records an access to a card through its worker: what it was, in one word.
+    pub fn accessed(&self, card: &str, what: &'static str, seconds: f64) {
+        let attributes = [KeyValue::new("card", card.to_owned()), KeyValue::new("access", what)];
+        self.accesses.record(seconds, &attributes);
+    }
+
+    /// Records that a card gets another worker.
+    pub fn worker_restarted(&self, card: &str) {
+        self.worker_restarts.add(1, &[KeyValue::new("card", card.to_owned())]);
     }
 
     /// Records that a batch became durable.

@@ -13,6 +13,7 @@
 //! | `snic.state` | a region's wrapper saves, restores, clears or erases state | `snic.card`, `snic.region`, `snic.order`, `snic.result` |
 //! | `snic.tables` | table rows are written, activated and read back | `snic.card`, `snic.words`, `snic.result` |
 //! | `snic.load_role` | a card is closed for another role | `snic.card`, `snic.forced`, `snic.result` |
+//! | `snic.reset` | a card is closed and reset | `snic.card`, `snic.forced`, `snic.result` |
 //! | `snic.read_back` | a card's state is read back | `snic.card`, `snic.result` |
 //! | `snic.xrt` | the XRT worker process does part of one of the above | `snic.accesses`, `snic.words`, `snic.bytes`, `process.pid` |
 //!

@@ -118,7 +118,16 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
     let open = Box::new(move || Ok((Box::new(card.clone()) as _, profile.clone())));
     let id = "card0".parse().expect("a label");
     let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-    let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
+    let reset = Box::new(|| Err("nobody resets it here".to_owned()));
+    let slot = CardSlot {
+        id,
+        open,
+        prepare_role,
+        reset,
+        monitor: None,
+        is_present: None,
+        deadlines: Deadlines::default(),
+    };
     let controller =
         Controller::recover(ControllerSettings::default(), [], 1, snic_front::wall_clock());
     let controller = controller.expect("an empty store");

@@ -47,7 +47,16 @@ impl Embedded {
         });
         let id = CardId::new("card0").expect("a label");
         let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-        let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
+        let reset = Box::new(|| Err("nobody resets it here".to_owned()));
+        let slot = CardSlot {
+            id,
+            open,
+            prepare_role,
+            reset,
+            monitor: None,
+            is_present: None,
+            deadlines: Deadlines::default(),
+        };
         let store = Arc::new(MemoryStore::new());
         let (plane, running) =
             shell::start(controller.expect("an empty store"), store, vec![slot]).expect("threads");

@@ -90,6 +90,19 @@ pub enum CardCommand {
         #[command(flatten)]
         guard: Guard,
     },
+    /// Reset a card and open it again: all that is on it goes, and what its DAGs need is loaded again
+    Reset {
+        /// Card
+        name: String,
+        /// Reset it even while DAGs use it, which are not served meanwhile and lose their state
+        #[arg(long)]
+        force: bool,
+        /// Wait until the change is complete
+        #[arg(short, long)]
+        wait: bool,
+        #[command(flatten)]
+        guard: Guard,
+    },
     /// Place no new DAGs on a card; existing DAGs stay
     Cordon {
         /// Card; optional if there is only one

@@ -83,6 +83,7 @@ fn command_of(request: &str) -> String {
         "UnbindVmRequest" => "vm unbind",
         "ListBindingsRequest" => "vm list",
         "LoadRoleRequest" => "card load-role",
+        "ResetCardRequest" => "card reset",
         "BitstreamHeader" => "bitstream upload",
         "UndrainRegionRequest" => "region undrain",
         _ => "",

@@ -2,7 +2,8 @@
 
 use snic_api::v1::{
     Card, CordonCardRequest, DrainCardRequest, GetCardRequest, LoadRoleRequest,
-    OptimizeCardRequest, RemoveCardRequest, ReplaceCardRequest, UncordonCardRequest,
+    OptimizeCardRequest, RemoveCardRequest, ReplaceCardRequest, ResetCardRequest,
+    UncordonCardRequest,
 };
 
 use super::{CliSession, floor_plan, list, models, request_id, watch};
@@ -102,6 +103,12 @@ async fn carry_out(
             let (name, etag) = (named(client, name).await?, guard.into_etag());
             let request = LoadRoleRequest { name, force, request_id: request_id(), etag };
             let operation = call!(client, cards.load_role => operation, request)?;
+            session.finish(client, operation, wait).await
+        }
+        CardCommand::Reset { name, force, wait, guard } => {
+            let (name, etag) = (names::card(&name)?, guard.into_etag());
+            let request = ResetCardRequest { name, force, request_id: request_id(), etag };
+            let operation = call!(client, cards.reset_card => operation, request)?;
             session.finish(client, operation, wait).await
         }
         CardCommand::ImportFloorplan(_)

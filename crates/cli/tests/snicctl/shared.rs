@@ -50,6 +50,7 @@ fn a_change_of_a_card_or_region_is_guarded_by_what_was_read() {
         .answer("UncordonCard", &fixtures::card())
         .answer("DrainCard", &fixtures::running())
         .answer("LoadRole", &fixtures::running())
+        .answer("ResetCard", &fixtures::running())
         .answer("ReplaceCard", &fixtures::card())
         .answer("RemoveCard", &())
         .answer("CordonRegion", region)
@@ -58,7 +59,9 @@ fn a_change_of_a_card_or_region_is_guarded_by_what_was_read() {
         .answer("ResetRegion", &fixtures::running());
     let operation = Some(fixtures::running());
     fake.answer("OptimizeCard", &OptimizeCardResponse { operation, ..Default::default() });
-    for verb in ["cordon", "uncordon", "drain", "load-role", "replace", "remove", "optimize"] {
+    let verbs =
+        ["cordon", "uncordon", "drain", "load-role", "reset", "replace", "remove", "optimize"];
+    for verb in verbs {
         let run = run(fake.endpoint(), &format!("card {verb} card0 --etag e-{verb}"));
         assert_eq!(run.code, 0, "{verb}: {}", run.stderr);
     }
@@ -70,6 +73,7 @@ fn a_change_of_a_card_or_region_is_guarded_by_what_was_read() {
     assert_eq!(fake.asked::<UncordonCardRequest>("UncordonCard")[0].etag, "e-uncordon");
     assert_eq!(fake.asked::<DrainCardRequest>("DrainCard")[0].etag, "e-drain");
     assert_eq!(fake.asked::<LoadRoleRequest>("LoadRole")[0].etag, "e-load-role");
+    assert_eq!(fake.asked::<ResetCardRequest>("ResetCard")[0].etag, "e-reset");
     assert_eq!(fake.asked::<ReplaceCardRequest>("ReplaceCard")[0].etag, "e-replace");
     assert_eq!(fake.asked::<RemoveCardRequest>("RemoveCard")[0].etag, "e-remove");
     assert_eq!(fake.asked::<OptimizeCardRequest>("OptimizeCard")[0].etag, "e-optimize");

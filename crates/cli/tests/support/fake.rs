@@ -275,6 +275,7 @@ impl CardService for Services {
         undrain_region "UndrainRegion" UndrainRegionRequest => Region as UndrainRegionResponse;
         reset_region "ResetRegion" ResetRegionRequest => Operation as ResetRegionResponse;
         load_role "LoadRole" LoadRoleRequest => Operation as LoadRoleResponse;
+        reset_card "ResetCard" ResetCardRequest => Operation as ResetCardResponse;
         drain_card "DrainCard" DrainCardRequest => Operation as DrainCardResponse;
         cordon_region "CordonRegion" CordonRegionRequest => Region as CordonRegionResponse;
         cordon_card "CordonCard" CordonCardRequest => Card as CordonCardResponse;

@@ -1,7 +1,8 @@
 //! How the ports of a software card, and programs on a card's processors, are shown.
 
 use snic_api::render::cut;
-use snic_api::v1::{Card, CardPort, Mapping};
+use snic_api::v1::condition::Status;
+use snic_api::v1::{Card, CardPort, CardSensor, Mapping};
 use snic_api::words::EnumWord as _;
 
 use super::Style;
@@ -56,6 +57,35 @@ pub(super) fn programs(mapping: &Mapping, style: Style) -> String {
     table(style, &heading, rows.collect())
 }
 
+/// What a card's device says: what is known of it, and what is not as it should be.
+pub(super) fn device_rows(card: &Card, room: usize) -> Vec<(&'static str, String)> {
+    let Some(device) = &card.device else { return Vec::new() };
+    let sensors = |all: &[CardSensor], unit: &str| -> Vec<String> {
+        let one = |of: &CardSensor| match of.value {
+            Some(value) => format!("{} {value:.1} {unit}", of.sensor),
+            None => format!("{} unknown", of.sensor),
+        };
+        all.iter().map(one).collect()
+    };
+    let mut readings = sensors(&device.temperatures, "°C");
+    readings.extend(sensors(&device.powers, "W"));
+    if let Some(link) = &device.pcie_link {
+        let word = |of: Option<u32>| of.map_or_else(|| "?".to_owned(), |of| of.to_string());
+        let (lanes, speed) = (word(link.lanes), word(link.megatransfers_per_second));
+        readings.push(format!("PCIe {lanes} lanes at {speed} MT/s"));
+    }
+    let not_fine = card.conditions.iter().filter(|of| of.status() != Status::True);
+    let not_fine: Vec<String> = not_fine
+        .map(|of| format!("{} {}: {}", of.r#type, of.status().word(), of.message))
+        .collect();
+    let errors = device.driver_errors.join("; ");
+    vec![
+        ("Device", cut(&readings.join(", "), room)),
+        ("Conditions", cut(&not_fine.join("; "), room)),
+        ("Driver errors", cut(&errors, room)),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +109,31 @@ mod tests {
         assert_eq!(rows[5], ("Frames", "a read and a write for each frame".to_owned()));
         assert_eq!(rows.len(), 6);
         assert!(port_rows(&Card::default(), 60).is_empty());
+    }
+
+    #[test]
+    fn a_device_is_shown_with_what_is_unknown_and_what_is_not_fine() {
+        let sensor =
+            |name: &str, value| CardSensor { sensor: name.into(), value, ..CardSensor::default() };
+        let device = snic_api::v1::CardDevice {
+            temperatures: vec![sensor("FPGA", Some(97.0)), sensor("FPGA HBM", None)],
+            powers: vec![sensor("Card", Some(28.5))],
+            driver_errors: vec!["firewall trip".into()],
+            ..Default::default()
+        };
+        let condition = |kind: &str, status: Status| snic_api::v1::Condition {
+            r#type: kind.into(),
+            status: status.into(),
+            message: "FPGA is at 97.0 °C".into(),
+            ..Default::default()
+        };
+        let conditions =
+            vec![condition("Temperature", Status::False), condition("Link", Status::True)];
+        let card = Card { device: Some(device), conditions, ..Card::default() };
+        let rows = device_rows(&card, 80);
+        assert_eq!(rows[0].1, "FPGA 97.0 °C, FPGA HBM unknown, Card 28.5 W");
+        assert_eq!(rows[1].1, "Temperature FALSE: FPGA is at 97.0 °C");
+        assert_eq!(rows[2].1, "firewall trip");
+        assert!(device_rows(&Card::default(), 80).is_empty());
     }
 }

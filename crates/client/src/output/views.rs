@@ -12,7 +12,7 @@ use snic_api::v1::{
 use snic_api::words::EnumWord as _;
 
 use super::Style;
-use super::card_views::{port_rows, programs};
+use super::card_views::{device_rows, port_rows, programs};
 use super::dag_views::{affinity, configurations, drops, packet_sizes, task_drops, traffic};
 use super::images;
 use super::state_views::{self, states};
@@ -443,7 +443,8 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
         ("Threads", cut(&threads, room)),
         ("Etag", card.etag.clone()),
     ];
-    let rows: Vec<_> = rows.into_iter().chain(port_rows(card, room)).collect();
+    let more = device_rows(card, room).into_iter().chain(port_rows(card, room));
+    let rows: Vec<_> = rows.into_iter().chain(more).collect();
     let head = properties(style, &rows);
     let left = (HEIGHT - 1).saturating_sub(head.lines().count());
     head + &region_map_within(card, regions, left)

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use snic_domain::limits::CHAIN_SLOTS_MAX;
-use snic_domain::{Bitstream, BitstreamId, RegionId, RegionKind, Timestamp};
+use snic_domain::{Bitstream, BitstreamId, DeviceReading, RegionId, RegionKind, Timestamp};
 use snic_planner::{PlanCatalogue, RegionCondition};
 use snic_tables::{CreditRow, LoadFailure, RegionRow, Ticket};
 
 use super::{CardMachine, LoadEnded, ObservedContent, Region};
+use crate::device_health::DeviceNews;
 use crate::nt_numbers::NtNumbers;
-use crate::protocol::ControllerSettings;
+use crate::protocol::{ControllerSettings, DevicePolicy};
 use crate::records::{InvalidRecord, Record, RecordKey, RegionRecord};
 use crate::tx::Tx;
 
@@ -151,9 +152,26 @@ impl CardMachine {
         self.regions.distrust(region);
     }
 
+    /// Its device was read: where that says that it is not fit, nothing new is placed in any region.
+    pub fn read_device(
+        &mut self,
+        reading: DeviceReading,
+        policy: &DevicePolicy,
+        now: Timestamp,
+    ) -> DeviceNews {
+        let news = self.device.read(reading, policy, now);
+        if news.fitness_changed {
+            self.region_ids().for_each(|region| self.refresh_condition(region));
+        }
+        news
+    }
+
     /// Tells the ledger whether a region may be planned with.
     fn refresh_condition(&mut self, region: RegionId) {
-        let condition = self.region(region).map_or(RegionCondition::Unknown, Region::condition);
+        let condition = match self.region(region).map(Region::condition) {
+            Some(RegionCondition::Usable) if !self.device.is_fit() => RegionCondition::Cordoned,
+            condition => condition.unwrap_or(RegionCondition::Unknown),
+        };
         self.ledger.set_condition(region, condition);
     }
 
@@ -230,7 +248,7 @@ impl CardMachine {
             self.region(*region).is_some_and(|entry| {
                 entry.bitstream().is_none()
                     && entry.observed() == ObservedContent::Empty
-                    && entry.condition() == RegionCondition::Usable
+                    && self.ledger.condition(*region) == RegionCondition::Usable
             })
         };
         let mut free = self.region_ids().filter(is_free).filter(fits);

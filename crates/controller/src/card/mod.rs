@@ -30,6 +30,7 @@ use snic_tables::{
     Table, Ticket,
 };
 
+use crate::device_health::DeviceHealth;
 use crate::protocol::{CardLoss, ControllerSettings};
 use crate::records::{CardRecord, Placement, Record, regions_of};
 use crate::rows::{DagColumns, RowPool};
@@ -106,6 +107,8 @@ pub(crate) struct CardMachine {
     configures: bool,
     /// As last read.
     counters: CardCounters,
+    /// Its device; what it says is known again soon after a restart, and not stored.
+    device: DeviceHealth,
 }
 
 /// What is known of it.
@@ -125,6 +128,7 @@ impl CardMachine {
             contexts: Contexts::new(id.clone()),
             configures: false,
             counters: CardCounters::default(),
+            device: DeviceHealth::default(),
             profile,
             id,
         }
@@ -187,6 +191,11 @@ impl CardMachine {
     /// Its counters, as last read.
     pub const fn counters(&self) -> &CardCounters {
         &self.counters
+    }
+
+    /// Its device.
+    pub const fn device(&self) -> &DeviceHealth {
+        &self.device
     }
 
     pub fn region(&self, region: RegionId) -> Option<&Region> {

@@ -109,6 +109,9 @@ impl Controller {
                 reports::card_absent(core, &mut tx, card, reason);
             }
             Event::Card { card, report } => reports::card_reported(core, &mut tx, &card, report),
+            Event::DeviceRead { card, reading } => {
+                reports::device_read(core, &mut tx, &card, *reading);
+            }
             Event::Searched(found) => consolidation::searched(core, &mut tx, found),
             Event::Tick => {}
             Event::Sample => sampling::sample(core, &mut tx),

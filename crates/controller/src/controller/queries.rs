@@ -216,6 +216,7 @@ impl Controller {
             counters: card.counters().clone(),
             ingress_reserved: card.ledger().ingress_reserved(),
             regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
+            device: card.device().view(),
             threads_used: {
                 let processors = card.profile().processors.iter();
                 processors.map(|one| card.ledger().threads_used(one.kind)).collect()

@@ -249,6 +249,13 @@ pub enum Command {
         /// Also where the card holds it already.
         force: bool,
     },
+    /// Closes a card, has it reset, and opens it again.
+    ResetCard {
+        /// Which.
+        card: CardId,
+        /// Also while DAGs are on it.
+        force: bool,
+    },
     /// Forgets a card that is lost, or that nothing is on.
     RemoveCard {
         /// Which.

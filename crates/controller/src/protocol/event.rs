@@ -1,6 +1,6 @@
 //! Events: requests, reports of cards, time.
 
-use snic_domain::{CardId, CardProfile};
+use snic_domain::{CardId, CardProfile, DeviceReading};
 use snic_tables::CardReport;
 
 use super::arrangement::Arrangement;
@@ -37,6 +37,13 @@ pub enum Event {
         card: CardId,
         /// What.
         report: CardReport,
+    },
+    /// A card's device was read, whether or not the card answers.
+    DeviceRead {
+        /// Which card's.
+        card: CardId,
+        /// What it says.
+        reading: Box<DeviceReading>,
     },
     /// The answer to `Effect::Search`.
     Searched(Arrangement),

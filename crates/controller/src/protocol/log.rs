@@ -43,6 +43,12 @@ pub enum LogKind {
     CardReplaced,
     /// A card was seen for the first time, or for the first time since it was removed.
     CardAdded,
+    /// A card's device is not as it should be: too hot, blocked by its firewall, or its link degraded.
+    CardUnhealthy,
+    /// That is over.
+    CardHealthy,
+    /// A card's driver reported an error by itself.
+    CardError,
     /// An epoch was skipped.
     Overrun,
     /// A card's counters made no sense.

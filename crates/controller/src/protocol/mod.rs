@@ -5,6 +5,7 @@ mod assignment;
 mod batch;
 mod binding;
 mod command;
+mod device;
 mod effect;
 mod error;
 mod event;
@@ -26,14 +27,15 @@ pub(crate) use batch::{Admission, Choice, Preemption};
 pub use batch::{BatchPlan, DagBatch, NewDag};
 pub use binding::{BindingRecord, BindingView, BoundDag};
 pub use command::{CallId, Caller, Command, Request};
+pub use device::{DeviceAspect, DeviceCondition, DeviceView};
 pub use effect::{Change, Effect};
 pub use error::{ControlError, FieldViolation};
 pub use event::Event;
 pub use log::{LogEntry, LogKind};
 pub use operation::{OperationRecord, OperationWork};
 pub use policy::{
-    AdmissionPolicy, CardOrder, ConsolidationSettings, ControllerSettings, EPOCH_MAX, EPOCH_MIN,
-    Fairness, PlacementPolicy, Scheduling, Scheme,
+    AdmissionPolicy, CardOrder, ConsolidationSettings, ControllerSettings, DevicePolicy, EPOCH_MAX,
+    EPOCH_MIN, Fairness, PlacementPolicy, Scheduling, Scheme,
 };
 pub use reply::Reply;
 pub use resource::{ResourceKey, ResourceKind};

@@ -28,6 +28,13 @@ pub enum OperationWork {
         /// Also where it is the one that the card has.
         force: bool,
     },
+    /// Resets a card.
+    ResetCard {
+        /// Which.
+        card: CardId,
+        /// Also while DAGs are on it.
+        force: bool,
+    },
     /// Moves DAGs away from all regions of a card.
     DrainCard(CardId),
     /// Moves DAGs away from a bitstream, and deletes it.
@@ -67,6 +74,7 @@ impl OperationRecord {
             | OperationWork::ResetRegion(..)
             | OperationWork::OptimizeCard(_)
             | OperationWork::LoadRole { .. }
+            | OperationWork::ResetCard { .. }
             | OperationWork::DeleteBitstream(_)
             | OperationWork::DeleteTenant(_) => None,
         }

@@ -134,6 +134,21 @@ pub struct PlacementPolicy {
     pub cards: CardOrder,
 }
 
+/// When a card is too hot for new DAGs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DevicePolicy {
+    /// From which temperature on, in degrees Celsius, where a sensor's driver names no limit.
+    pub temperature_max_celsius: u32,
+    /// How much cooler than its limit each sensor must be before new DAGs are placed again.
+    pub temperature_margin_celsius: u32,
+}
+
+impl Default for DevicePolicy {
+    fn default() -> Self {
+        Self { temperature_max_celsius: 95, temperature_margin_celsius: 5 }
+    }
+}
+
 /// How patient the controller is, and by which policies it shares and promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerSettings {
@@ -155,6 +170,8 @@ pub struct ControllerSettings {
     pub consolidation: ConsolidationSettings,
     /// Where DAGs are placed.
     pub placement: PlacementPolicy,
+    /// When a card is too hot.
+    pub device: DevicePolicy,
 }
 
 impl Default for ControllerSettings {
@@ -169,6 +186,7 @@ impl Default for ControllerSettings {
             scheduling: Scheduling::default(),
             consolidation: ConsolidationSettings::default(),
             placement: PlacementPolicy::default(),
+            device: DevicePolicy::default(),
         }
     }
 }

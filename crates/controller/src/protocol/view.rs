@@ -11,6 +11,7 @@ use snic_planner::{Recommendation, Underfilled};
 use snic_tables::CardCounters;
 
 use super::assignment::AssignedCard;
+use super::device::DeviceView;
 use super::operation::OperationRecord;
 use super::traffic::DagTraffic;
 
@@ -254,6 +255,8 @@ pub struct CardView {
     pub counters: CardCounters,
     /// Regions by state, for a summary.
     pub regions: Vec<(RegionId, RegionState)>,
+    /// Its device, where something was ever read of it.
+    pub device: Option<DeviceView>,
     /// Threads that programs have, of each processor of the profile.
     pub threads_used: Vec<u32>,
     /// For guarded changes.

@@ -89,6 +89,7 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         // Requests that were stored before have a third part.
         Command::OptimizeCard { card } => list(("optimize-card", card, false)),
         Command::LoadRole { card, force } => list(("load-role", card, force)),
+        Command::ResetCard { card, force } => list(("reset-card", card, force)),
         Command::RemoveCard { card } => list(("remove-card", card)),
         Command::ReplaceCard { card } => list(("replace-card", card)),
         Command::CancelOperation { id } => list(("cancel-operation", id)),

@@ -237,6 +237,7 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         1 => Just(Command::OptimizeCard { card: card_id() }),
         1 => Just(Command::LoadRole { card: card_id(), force: false }),
+        1 => any::<bool>().prop_map(|force| Command::ResetCard { card: card_id(), force }),
         1 => owned().prop_map(|id| Command::CreateNtType(nt(id, 40))),
         1 => owned().prop_map(delete_nt),
         1 => owned().prop_map(|id| Command::CreateBitstream(bitstream(id, &[id]))),

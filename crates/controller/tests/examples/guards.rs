@@ -46,6 +46,7 @@ fn a_regions_etag_changes_with_what_is_decided_about_it() {
         Command::DrainCard { card: card_id() },
         Command::Cordon { card: card_id(), region: None, on: true },
         Command::LoadRole { card: card_id(), force: false },
+        Command::ResetCard { card: card_id(), force: true },
         Command::RemoveCard { card: card_id() },
         Command::ReplaceCard { card: card_id() },
     ];

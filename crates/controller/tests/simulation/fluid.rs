@@ -136,7 +136,9 @@ impl Card {
                 let report = CardReport::State { ticket, region, result: Ok(done) };
                 self.say(now + done.took, report);
             }
-            CardCommand::LoadRole { .. } => panic!("nobody asks for that here"),
+            CardCommand::LoadRole { .. } | CardCommand::Reset { .. } => {
+                panic!("nobody asks for that here")
+            }
             CardCommand::Sample { ticket } => {
                 let dags = self.counted.iter().map(|(row, counters)| (*row, *counters)).collect();
                 let counters = Box::new(CardCounters { dags, ..CardCounters::default() });

@@ -20,13 +20,14 @@ pub fn of_card(world: &mut World) -> Command {
     if !(0..regions).any(is_open) && world.chance(60) {
         return Command::Cordon { card, region: None, on: false };
     }
-    match world.rng.random_range(0..10) {
+    match world.rng.random_range(0..11) {
         0 | 1 => Command::DrainRegion { card, region },
         2 => Command::UndrainRegion { card, region },
         3 => Command::LoadRole { card, force: world.rng.random_bool(0.5) },
         4 => Command::ResetRegion { card, region },
         5 => Command::OptimizeCard { card },
         6 | 7 => Command::DrainCard { card },
+        8 => Command::ResetCard { card, force: world.rng.random_bool(0.5) },
         _ => {
             let region = world.chance(70).then_some(region);
             Command::Cordon { card, region, on: world.rng.random_bool(0.5) }

@@ -12,7 +12,10 @@ use snic_controller::{
     Autoscaling, BatchPlan, CallId, Caller, Command, ControllerSettings, CreditReservation,
     DagBatch, Event, Fairness, NewDag, OperationWork, Request, Scheduling, Scheme, Steering,
 };
-use snic_domain::{Bandwidth, DagName, DagSpec, DagState, Match, QuotaPatch, Rule, RuleId, Tenant};
+use snic_domain::{
+    Bandwidth, DagName, DagSpec, DagState, DeviceReading, Match, QuotaPatch, Rule, RuleId, Sensor,
+    SensorKind, Tenant,
+};
 
 use crate::book::{Book, Seen};
 use crate::callers::{check_lists, may_change, operator, random_caller};
@@ -48,7 +51,7 @@ struct Act {
 }
 
 /// What happens in steps. The order is part of what a seed means.
-const ACTS: [Act; 20] = [
+const ACTS: [Act; 21] = [
     Act {
         name: "a tenant asks for a DAG, or to change or delete one",
         weight: 20,
@@ -91,7 +94,8 @@ const ACTS: [Act; 20] = [
     Act { name: "a long time passes", weight: 1, run: |run| run.world.leap(LEAP) },
     Act { name: "a machine starts, stops or is alive", weight: 4, run: Run::machine },
     Act { name: "the store commits", weight: 21, run: Run::commit },
-    Act { name: "microseconds pass", weight: 20, run: Run::pass_micros },
+    Act { name: "the card's sensors are read", weight: 1, run: Run::read_device },
+    Act { name: "microseconds pass", weight: 19, run: Run::pass_micros },
     Act { name: "milliseconds pass", weight: 10, run: Run::pass_millis },
 ];
 
@@ -133,6 +137,18 @@ impl FailedSeed {
         eprintln!("{trace}seed {seed} failed in step {step} of {STEPS}, {during}: {text}");
         resume_unwind(panic)
     }
+}
+
+/// A reading of the card's only sensor.
+fn sensors(celsius: Option<i64>) -> Event {
+    let sensor = Sensor {
+        name: "fpga".into(),
+        kind: SensorKind::Temperature,
+        milli: celsius.map(|celsius| celsius * 1_000),
+        limit_milli: None,
+    };
+    let reading = DeviceReading { sensors: vec![sensor], ..DeviceReading::default() };
+    Event::DeviceRead { card: card_id(), reading: Box::new(reading) }
 }
 
 struct Run {
@@ -450,6 +466,23 @@ impl Run {
         }
     }
 
+    /// Mostly it is cool, so that something can be placed.
+    fn read_device(&mut self) {
+        let rng = &mut self.world.rng;
+        let celsius = rng.random_ratio(9, 10).then(|| match rng.random_range(0..4) {
+            0 => rng.random_range(80..110),
+            _ => rng.random_range(20..90),
+        });
+        self.world.note(format_args!("sensor: {celsius:?}"));
+        self.world.handle(sensors(celsius));
+        let card = self.world.controller.card_view(&card_id());
+        let device = card.and_then(|card| card.device);
+        if let (Some(device), Some(celsius)) = (device, celsius) {
+            assert!(device.is_fit || celsius > 90, "{celsius} is below the limit and its margin");
+            assert!(!device.is_fit || celsius < 95, "{celsius} is at the limit");
+        }
+    }
+
     fn change_policies(&mut self) {
         let schemes = [Scheme::Static, Scheme::Drf, Scheme::Full];
         let usual = self.world.settings;
@@ -554,6 +587,7 @@ impl Run {
         self.world.loads.silent = true;
         // A daemon that starts again starts with these.
         self.world.handle(Event::Settings(Box::new(self.world.settings)));
+        self.world.handle(sensors(Some(20)));
         // A hang lasts until the power fails, by the fault's definition.
         self.world.power_cycle();
         // Leases end: nobody sends a heartbeat any more.

@@ -26,7 +26,7 @@ use snic_domain::{
     TenantId, Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
-use snic_tables::{DropCause, InstanceRow, Table, TableImage};
+use snic_tables::{DropCause, InstanceRow, Table, TableImage, Ticket};
 
 /// NT types of the simulated catalogue: name, Gbit/s, latency in cycles.
 const NTS: [(&str, u64, u64); 5] =
@@ -190,6 +190,10 @@ pub struct World {
     pub card: SimCard,
     session: Session,
     open: bool,
+    /// The reset that the session releases the card for.
+    resetting: Option<Ticket>,
+    /// One that was asked for while the card was closed.
+    reset_due: Option<Ticket>,
     pub durable: BTreeMap<String, Vec<u8>>,
     /// Batches handed to the store that are not durable yet, the oldest first.
     /// Cards that are to be searched, and what was found.
@@ -258,6 +262,8 @@ impl World {
             card,
             session: Session::new(deadlines()),
             open: false,
+            resetting: None,
+            reset_due: None,
             durable: BTreeMap::new(),
             pending: VecDeque::new(),
             searches: VecDeque::new(),
@@ -376,6 +382,9 @@ impl World {
 
     fn submit(&mut self, command: CardCommand) {
         if !self.open {
+            if let CardCommand::Reset { ticket, at_once: true } = command {
+                self.reset_due = Some(ticket);
+            }
             return;
         }
         match &command {
@@ -395,6 +404,10 @@ impl World {
             }
             CardCommand::ReadBack { .. } => self.note("-> read back"),
             CardCommand::LoadRole { .. } => self.note("-> load the role"),
+            CardCommand::Reset { ticket, at_once } => {
+                self.note(format_args!("-> reset, at once: {at_once}"));
+                self.resetting = Some(*ticket);
+            }
             CardCommand::Sample { .. } => {}
         }
         let bytes = match &command {
@@ -402,6 +415,20 @@ impl World {
             _ => None,
         };
         self.session.submit(command, bytes);
+    }
+
+    /// The closed card's driver resets it, or says that it cannot; then the card is opened.
+    fn reset(&mut self, ticket: Ticket) {
+        let works = self.chance(80);
+        self.note(format_args!("reset: {works}"));
+        let report = if works {
+            self.card.power_cycle();
+            CardReport::Released { ticket }
+        } else {
+            CardReport::NotReset { ticket, reason: "the driver is busy".into() }
+        };
+        self.report(report);
+        self.open_card();
     }
 
     /// A search takes its time: what it has seen may be over when it is told.
@@ -429,6 +456,13 @@ impl World {
     /// Lets time pass, and the card say what it has to say.
     pub fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
+        if let Some(ticket) = self.reset_due.take() {
+            if self.open {
+                self.submit(CardCommand::Reset { ticket, at_once: true });
+            } else {
+                self.reset(ticket);
+            }
+        }
         if self.controller.next_sample() <= self.now {
             self.handle(Event::Sample);
         }
@@ -436,6 +470,11 @@ impl World {
             for mut report in self.session.step(&mut self.card, self.now) {
                 let released = matches!(report, CardReport::Released { .. });
                 match &mut report {
+                    CardReport::Released { ticket } if self.resetting == Some(*ticket) => {
+                        self.open = false;
+                        self.reset(*ticket);
+                        continue;
+                    }
                     CardReport::Released { .. } => {
                         self.open = false;
                         // Where the role is the same, what the card holds stays.
@@ -445,9 +484,10 @@ impl World {
                             self.card.power_cycle();
                         }
                     }
-                    CardReport::RoleRefused { reason, .. } => {
-                        self.note(format_args!("role not loaded: {reason}"));
+                    CardReport::NotReleased { reason, .. } => {
+                        self.note(format_args!("not closed: {reason}"));
                     }
+                    CardReport::NotReset { .. } => unreachable!("the session resets nothing"),
                     CardReport::Lost { reason } => {
                         self.note(format_args!("card lost: {reason}"));
                         self.open = false;

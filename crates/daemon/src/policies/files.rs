@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use snic_controller::{
     AdmissionPolicy, Autoscaling, CardOrder, ConsolidationSettings, ControllerSettings,
-    CreditReservation, Fairness, Objective, PlacementPolicy, Scheduling, Scheme, Spare, Steering,
+    CreditReservation, DevicePolicy, Fairness, Objective, PlacementPolicy, Scheduling, Scheme,
+    Spare, Steering,
 };
 use snic_domain::Bandwidth;
 
@@ -25,6 +26,7 @@ struct PlacementFile {
     cards: CardKeys,
     reconfiguration: Reconfiguration,
     consolidation: Consolidation,
+    health: Health,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,6 +39,26 @@ struct ObjectiveKeys {
 #[serde(default, deny_unknown_fields)]
 struct CardKeys {
     order: Spanned<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Health {
+    temperature_max_celsius: Spanned<u64>,
+    temperature_margin_celsius: Spanned<u64>,
+}
+
+impl Health {
+    fn check(&self, source: &Source<'_>) -> Result<DevicePolicy, InvalidPolicyFile> {
+        let small = |key: &str, value, default, range| {
+            source.small(&format!("health.{key}"), value, default, range)
+        };
+        let (max, margin) = (&self.temperature_max_celsius, &self.temperature_margin_celsius);
+        Ok(DevicePolicy {
+            temperature_max_celsius: small("temperature_max_celsius", max, 95, 40..=125)?,
+            temperature_margin_celsius: small("temperature_margin_celsius", margin, 5, 1..=30)?,
+        })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -77,7 +99,8 @@ pub(super) fn placement(
     source: &Source<'_>,
     to: &mut ControllerSettings,
 ) -> Result<(), InvalidPolicyFile> {
-    let PlacementFile { reconfiguration: keys, consolidation, objective, cards } = source.keys()?;
+    let PlacementFile { reconfiguration: keys, consolidation, objective, cards, health } =
+        source.keys()?;
     let default = PlacementPolicy::default();
     let objectives = [
         ("regions", Objective::Regions),
@@ -99,6 +122,7 @@ pub(super) fn placement(
         cards: source.word("cards.order", &cards.order, default.cards, &orders)?,
     };
     to.consolidation = consolidation.check(source)?;
+    to.device = health.check(source)?;
     to.load_attempts = source.small("reconfiguration.attempts", &keys.attempts, 3, PERCENT)?;
     let backoff = source.number("reconfiguration.backoff_ms", &keys.backoff_ms, 20, 1..=60_000)?;
     let longest = source.number(

@@ -47,7 +47,7 @@ asks! {
         DeleteRuleRequest, DeleteTenantRequest, DrainCardRequest, DrainRegionRequest,
         DiagnoseDagRequest, ExplainDagRequest, GetBitstreamRequest, GetCardRequest, GetDagRequest, GetFairnessRequest,
         GetNtTypeRequest, GetOperationRequest, GetRegionRequest, GetRuleRequest, GetTenantRequest,
-        LoadRoleRequest, RemoveCardRequest, ReplaceCardRequest, ResetRegionRequest,
+        LoadRoleRequest, RemoveCardRequest, ReplaceCardRequest, ResetCardRequest, ResetRegionRequest,
         RetryBitstreamRequest, RunTrafficRequest, UncordonCardRequest, UndrainRegionRequest, WaitOperationRequest,
         WatchPacketsRequest;
     card => NamedResource::named: RecommendBitstreamsRequest;

@@ -22,7 +22,8 @@
 //!                     │
 //!                     ├─► ReadBack       alone: Settling ──ABORT, couple, read all──► snapshot
 //!                     │
-//!                     └─► LoadRole       alone: no packet in any region ──► Released, as if lost
+//!                     └─► LoadRole, Reset  alone: no packet in any region ──► Released, as if lost;
+//!                                        a Reset at once without all that, whatever is under way
 //!
 //!  any state ──card lost, card restarted──► Lost: empty, and deaf until a ReadBack is submitted
 //! ```
@@ -186,6 +187,8 @@ pub struct Session {
     read_back: Option<ReadBack>,
     traces: Traces,
     lost: bool,
+    /// A reset that waits for nothing.
+    reset: Option<Ticket>,
 }
 
 impl Session {
@@ -225,6 +228,7 @@ impl Session {
             read_back: None,
             traces,
             lost: false,
+            reset: None,
         }
     }
 
@@ -234,8 +238,14 @@ impl Session {
     /// load fails then) and for every other command. Its digest is the caller's promise.
     ///
     /// After [`CardReport::Lost`], what was submitted before the controller heard of it is ended
-    /// by that report too: commands are dropped until a [`CardCommand::ReadBack`] is submitted.
+    /// by that report too: commands are dropped until a [`CardCommand::ReadBack`] is submitted. A
+    /// [`CardCommand::Reset`] at once is the exception: the card is released with the next step.
     pub fn submit(&mut self, command: CardCommand, bytes: Option<Arc<[u8]>>) {
+        if let CardCommand::Reset { ticket, at_once: true } = command {
+            self.forget();
+            self.reset = Some(ticket);
+            return;
+        }
         if self.lost && !matches!(command, CardCommand::ReadBack { .. }) {
             return;
         }
@@ -253,6 +263,9 @@ impl Session {
     /// Each command is answered once, unless a [`CardReport::Lost`] ends all of them; that report
     /// is the last of its step, and so is a [`CardReport::Released`]. Time never goes backwards.
     pub fn step(&mut self, card: &mut dyn Card, now: Timestamp) -> Vec<CardReport> {
+        if let Some(ticket) = self.reset.take() {
+            return vec![CardReport::Released { ticket }];
+        }
         let mut reports = Vec::new();
         if self.lost {
             return reports;
@@ -281,7 +294,7 @@ impl Session {
 
     /// Whether the next step goes on with what this one left for it: no need to wait in between.
     pub fn is_ready(&self) -> bool {
-        self.program.as_ref().is_some_and(Program::is_ready)
+        self.reset.is_some() || self.program.as_ref().is_some_and(Program::is_ready)
     }
 
     /// What was done since the session was made.
@@ -396,16 +409,18 @@ impl Session {
             CardCommand::ReadBack { ticket, known } => {
                 self.read_back = Some(ReadBack::start(ticket, known, card, &mut self.context)?);
             }
-            CardCommand::LoadRole { ticket, .. } => match role::obstacle(card)? {
-                Some(reason) => {
-                    self.traces.end(card, ticket)?;
-                    out.push(CardReport::RoleRefused { ticket, reason });
+            CardCommand::LoadRole { ticket, .. } | CardCommand::Reset { ticket, .. } => {
+                match role::obstacle(card)? {
+                    Some(reason) => {
+                        self.traces.end(card, ticket)?;
+                        out.push(CardReport::NotReleased { ticket, reason });
+                    }
+                    None => {
+                        self.forget();
+                        out.push(CardReport::Released { ticket });
+                    }
                 }
-                None => {
-                    self.forget();
-                    out.push(CardReport::Released { ticket });
-                }
-            },
+            }
             CardCommand::Sample { ticket } => {
                 let Context { dag_rows, sampler, .. } = &mut self.context;
                 let counters = Box::new(sampler.counters(card, *dag_rows)?);
@@ -419,7 +434,12 @@ impl Session {
     /// Where in the queue a sample is that may go ahead of everything.
     fn first_sample(&self) -> Option<usize> {
         let waits_alone = |command: &CardCommand| {
-            matches!(command, CardCommand::ReadBack { .. } | CardCommand::LoadRole { .. })
+            matches!(
+                command,
+                CardCommand::ReadBack { .. }
+                    | CardCommand::LoadRole { .. }
+                    | CardCommand::Reset { .. }
+            )
         };
         if self.read_back.is_some() {
             return None;
@@ -440,7 +460,9 @@ impl Session {
         for (at, Submitted { command, .. }) in self.queue.iter().enumerate() {
             match command {
                 CardCommand::Sample { .. } => return Some(at),
-                CardCommand::ReadBack { .. } | CardCommand::LoadRole { .. } => {
+                CardCommand::ReadBack { .. }
+                | CardCommand::LoadRole { .. }
+                | CardCommand::Reset { .. } => {
                     let busy = program_ahead || load_ahead || state_ahead;
                     return (at == 0 && !busy).then_some(at);
                 }

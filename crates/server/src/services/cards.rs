@@ -288,6 +288,19 @@ impl CardService for Services {
         reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
     }
 
+    async fn reset_card(
+        &self,
+        request: Request<v1::ResetCardRequest>,
+    ) -> RpcResult<v1::ResetCardResponse> {
+        let caller = caller(&request)?;
+        let v1::ResetCardRequest { name, force, request_id, etag } = request.into_inner();
+        let repeat = repeat_of(&request_id)?;
+        let card = name::card("name", &name).map_err(ApiError::from)?;
+        let command = guarded(&etag, Command::ResetCard { card, force });
+        let reply = self.ask(&caller, repeat, command, OperationKind::Change).await?;
+        reply_as!(reply, Reply::Operation(view) => Response::new(wire::operation(&view, &caller).into()))
+    }
+
     type WatchRegionsStream = ReceiverStream<Result<v1::WatchRegionsResponse, Status>>;
 
     async fn watch_regions(

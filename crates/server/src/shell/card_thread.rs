@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use snic_controller::{CardCommand, CardReport, Event};
+use snic_controller::{CardCommand, CardReport, Event, Ticket};
 use snic_domain::{CardId, Digest, Timestamp};
 use snic_front::wall_clock;
 use snic_ports::card::Card;
@@ -17,6 +17,7 @@ use snic_ports::store::Store;
 use super::CardSlot;
 use super::actor::Message;
 use super::inbox::Inbox;
+use super::monitor_thread::{self, MonitorThread};
 
 /// Commands that may wait for a card. The controller has at most one commit, one load and one
 /// read-back under way, so a full channel means that the thread is stuck.
@@ -30,6 +31,9 @@ const POLL_IDLE: Duration = Duration::from_millis(100);
 /// and over.
 const REOPEN_MIN: Duration = Duration::from_secs(1);
 const REOPEN_MAX: Duration = Duration::from_secs(30);
+
+/// Between two looks whether the device of a closed card is there.
+const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long to wait before a card is opened again.
 struct Backoff {
@@ -85,12 +89,16 @@ pub(super) struct CardThread {
     commands: SyncSender<Order>,
     messages: Inbox,
     thread: JoinHandle<()>,
+    monitor: Option<MonitorThread>,
 }
 
 impl CardThread {
     /// Ends the thread; loads and commits under way on the card continue there.
     pub fn stop(self) {
         drop(self.commands);
+        if let Some(monitor) = self.monitor {
+            monitor.stop();
+        }
         if self.thread.join().is_err() {
             tracing::error!(card = %self.id, "the card's thread panicked");
         }
@@ -98,8 +106,16 @@ impl CardThread {
 
     /// Sends a command. A card whose queue is full is reported as lost.
     pub fn send(&self, command: CardCommand, parent: Option<String>) {
+        let reset = match command {
+            CardCommand::Reset { ticket, .. } => Some(ticket),
+            _ => None,
+        };
         if self.commands.try_send((command, parent)).is_err() {
             let reason = "its thread does not take commands any more".to_owned();
+            if let Some(ticket) = reset {
+                let reason = reason.clone();
+                report(&self.messages, &self.id, CardReport::NotReset { ticket, reason });
+            }
             report(&self.messages, &self.id, CardReport::Lost { reason });
         }
     }
@@ -115,7 +131,7 @@ impl CardThread {
     /// A thread that has ended already, and the commands that it would get.
     pub fn stub(id: CardId, messages: Inbox) -> (Self, Receiver<Order>) {
         let (commands, inbox) = sync_channel(COMMANDS_MAX);
-        (Self { id, commands, messages, thread: std::thread::spawn(|| {}) }, inbox)
+        (Self { id, commands, messages, thread: std::thread::spawn(|| {}), monitor: None }, inbox)
     }
 }
 
@@ -124,22 +140,27 @@ enum End {
     Lost,
     /// For another role.
     Released,
+    /// To be reset.
+    Reset(Ticket),
     Stopped,
 }
 
 /// Starts the thread of one card.
 pub(super) fn start(
-    slot: CardSlot,
+    mut slot: CardSlot,
     store: Arc<dyn Store>,
     messages: Inbox,
 ) -> std::io::Result<CardThread> {
     let (commands, inbox) = sync_channel(COMMANDS_MAX);
     let id = slot.id.clone();
+    let monitor = slot.monitor.take();
+    let monitor = monitor.map(|one| monitor_thread::start(id.clone(), one, messages.clone()));
+    let monitor = monitor.transpose()?;
     let to_controller = messages.clone();
     let thread = std::thread::Builder::new()
         .name(format!("card-{id}"))
         .spawn(move || Served::new(slot, store.as_ref(), &to_controller, &inbox).run())?;
-    Ok(CardThread { id, commands, messages, thread })
+    Ok(CardThread { id, commands, messages, thread, monitor })
 }
 
 /// The state of a card's thread.
@@ -152,6 +173,8 @@ struct Served<'a> {
     messages: &'a Inbox,
     /// From the controller.
     orders: &'a Receiver<Order>,
+    /// The reset that the session releases the card for.
+    reset: Option<Ticket>,
 }
 
 impl<'a> Served<'a> {
@@ -162,7 +185,8 @@ impl<'a> Served<'a> {
         orders: &'a Receiver<Order>,
     ) -> Self {
         let session = Session::new(slot.deadlines);
-        Self { slot, session, clock: CardClock::new(wall_clock()), store, messages, orders }
+        let clock = CardClock::new(wall_clock());
+        Self { slot, session, clock, store, messages, orders, reset: None }
     }
 
     fn run(mut self) {
@@ -175,9 +199,15 @@ impl<'a> Served<'a> {
                     let event = Event::CardAppeared { card: card_id, profile };
                     self.messages.send(Message::Event(event));
                     let opened = Instant::now();
-                    match self.serve(card.as_mut()) {
+                    let end = self.serve(card.as_mut());
+                    drop(card);
+                    match end {
                         End::Lost => open_for = opened.elapsed(),
                         End::Released => continue,
+                        End::Reset(ticket) => {
+                            self.reset(ticket);
+                            continue;
+                        }
                         End::Stopped => return,
                     }
                 }
@@ -186,16 +216,50 @@ impl<'a> Served<'a> {
                     self.messages.send(Message::Event(event));
                 }
             }
-            // Commands to the lost card are of no use to the next one.
-            let mut left = backoff.after(open_for);
-            while !left.is_zero() {
-                match self.orders.recv_timeout(left) {
-                    Ok(_) => left = left.saturating_sub(Duration::from_millis(1)),
-                    Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                }
+            if !self.pause(backoff.after(open_for)) {
+                return;
             }
         }
+    }
+
+    /// Waits before the card is opened again, or until its device comes back; says whether to go on. Commands to
+    /// the lost card are of no use to the next one, but for a reset.
+    fn pause(&mut self, pause: Duration) -> bool {
+        let mut left = pause;
+        let mut was_there = self.is_present();
+        while !left.is_zero() {
+            let piece = left.min(PRESENCE_INTERVAL);
+            match self.orders.recv_timeout(piece) {
+                Ok((CardCommand::Reset { ticket, at_once: true }, _)) => {
+                    self.reset(ticket);
+                    return true;
+                }
+                Ok(_) => left = left.saturating_sub(Duration::from_millis(1)),
+                Err(RecvTimeoutError::Timeout) => left -= piece,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+            let is_there = self.is_present();
+            if is_there && !was_there {
+                tracing::info!(card = %self.slot.id, "the card's device is back");
+                return true;
+            }
+            was_there = is_there;
+        }
+        true
+    }
+
+    /// Whether the card's device is there, as far as that can be told.
+    fn is_present(&self) -> bool {
+        self.slot.is_present.as_ref().is_none_or(|is_present| is_present())
+    }
+
+    /// Has the closed card reset.
+    fn reset(&mut self, ticket: Ticket) {
+        let said = match (self.slot.reset)() {
+            Ok(()) => CardReport::Released { ticket },
+            Err(reason) => CardReport::NotReset { ticket, reason },
+        };
+        report(self.messages, &self.slot.id, said);
     }
 
     fn serve(&mut self, card: &mut dyn Card) -> End {
@@ -220,6 +284,10 @@ impl<'a> Served<'a> {
             for said in self.session.step(card, self.clock.at(wall_clock())) {
                 match said {
                     CardReport::Lost { .. } => end = Some(End::Lost),
+                    // Its answer is told once it is done.
+                    CardReport::Released { ticket } if self.reset.take() == Some(ticket) => {
+                        return End::Reset(ticket);
+                    }
                     CardReport::Released { .. } => end = Some(End::Released),
                     _ => {}
                 }
@@ -236,10 +304,14 @@ impl<'a> Served<'a> {
             CardCommand::LoadRole { ticket, force } => match (self.slot.prepare_role)(force) {
                 Ok(()) => self.session.submit(CardCommand::LoadRole { ticket, force }, None),
                 Err(reason) => {
-                    let refused = CardReport::RoleRefused { ticket, reason };
+                    let refused = CardReport::NotReleased { ticket, reason };
                     report(self.messages, &self.slot.id, refused);
                 }
             },
+            CardCommand::Reset { ticket, .. } => {
+                self.reset = Some(ticket);
+                self.session.submit(command, None);
+            }
             command => {
                 parent.into_iter().for_each(|parent| self.session.trace(command.ticket(), parent));
                 let bytes = match &command {

@@ -75,8 +75,11 @@ impl Lines {
             }
             Change::Logged(entry) => {
                 let is_lost = match entry.kind {
-                    LogKind::CardLost => true,
-                    LogKind::CardBack | LogKind::CardAdded | LogKind::CardRemoved => false,
+                    LogKind::CardLost | LogKind::CardUnhealthy | LogKind::CardError => true,
+                    LogKind::CardBack
+                    | LogKind::CardAdded
+                    | LogKind::CardRemoved
+                    | LogKind::CardHealthy => false,
                     _ => return None,
                 };
                 let (card, text) = (entry.card.clone()?, entry.text.clone());

@@ -19,6 +19,7 @@ mod card_thread;
 mod fleet;
 mod inbox;
 mod lines;
+mod monitor_thread;
 mod search_thread;
 mod steps;
 mod traced;
@@ -34,6 +35,7 @@ use snic_controller::{
 use snic_domain::{Bitstream, CardId, CardProfile, Digest, TenantId};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::card::Card;
+use snic_ports::device::DeviceMonitor;
 use snic_ports::driver::Deadlines;
 use snic_ports::store::{Store, StoreError};
 use snic_telemetry::trace::Trace;
@@ -54,6 +56,12 @@ pub type Open = Box<dyn FnMut() -> OpenedCard + Send>;
 /// See [`CardSlot::prepare_role`].
 pub type PrepareRole = Box<dyn FnMut(bool) -> Result<(), String> + Send>;
 
+/// See [`CardSlot::reset`].
+pub type ResetCard = Box<dyn FnMut() -> Result<(), String> + Send>;
+
+/// See [`CardSlot::is_present`].
+pub type IsPresent = Box<dyn Fn() -> bool + Send>;
+
 /// One card of the settings.
 pub struct CardSlot {
     /// Its id.
@@ -63,6 +71,12 @@ pub struct CardSlot {
     /// Validates the role that the next opening loads, before the card is closed for it; returns
     /// why it cannot be loaded, if so. With `true`, that opening loads the role by force.
     pub prepare_role: PrepareRole,
+    /// Resets it while it is closed; returns why it was not reset, if so. It is opened again in any case.
+    pub reset: ResetCard,
+    /// Reads its device, where it has sensors.
+    pub monitor: Option<Box<dyn DeviceMonitor>>,
+    /// Whether its device is there, where that can be told: it is opened as soon as it comes back.
+    pub is_present: Option<IsPresent>,
     /// How long its steps may take.
     pub deadlines: Deadlines,
 }

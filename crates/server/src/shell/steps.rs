@@ -45,6 +45,13 @@ impl Steps {
                     snic.card = id, snic.forced = force, snic.result = Empty)
                 }),
             ),
+            CardCommand::Reset { ticket, at_once } => (
+                *ticket,
+                trace.step(|| {
+                    tracing::debug_span!(target: TARGET, parent: None, "snic.reset",
+                    snic.card = id, snic.forced = at_once, snic.result = Empty)
+                }),
+            ),
             CardCommand::Load { ticket, region, .. } => (
                 *ticket,
                 trace.step(|| {
@@ -87,7 +94,9 @@ impl Steps {
             CardReport::Programmed { ticket, result } => (ticket, result.is_ok()),
             CardReport::State { ticket, result, .. } => (ticket, result.is_ok()),
             CardReport::ReadBack { ticket, .. } | CardReport::Released { ticket } => (ticket, true),
-            CardReport::RoleRefused { ticket, .. } => (ticket, false),
+            CardReport::NotReleased { ticket, .. } | CardReport::NotReset { ticket, .. } => {
+                (ticket, false)
+            }
             CardReport::Lost { .. } => {
                 self.0.retain(|(of, _), _| of != card);
                 return Trace::default();

@@ -161,6 +161,9 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::CardRemoved => Kind::CardRemoved,
         LogKind::CardReplaced => Kind::CardReplaced,
         LogKind::CardAdded => Kind::CardAdded,
+        LogKind::CardUnhealthy => Kind::CardUnhealthy,
+        LogKind::CardHealthy => Kind::CardHealthy,
+        LogKind::CardError => Kind::CardError,
     };
     v1::Event {
         number: entry.number,

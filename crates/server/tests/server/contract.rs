@@ -168,6 +168,7 @@ fn endings() -> Vec<Step> {
         step("DeleteNtType", named("ntTypes/own"), other_etag()),
         step("DeleteTenant", named("tenants/umbrella"), other_etag()),
         begun("LoadRole", card(), json!({"force": true})),
+        begun("ResetCard", card(), json!({"force": true})),
         step("RemoveCard", card(), other_etag()),
     ]
 }

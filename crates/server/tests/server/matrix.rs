@@ -131,6 +131,7 @@ pub const MATRIX: &[Expected] = &[
     change("/snic.control.v1.CardService/DrainCard", OPERATORS),
     change("/snic.control.v1.CardService/OptimizeCard", OPERATORS),
     change("/snic.control.v1.CardService/LoadRole", OPERATORS),
+    change("/snic.control.v1.CardService/ResetCard", OPERATORS),
     change("/snic.control.v1.CardService/CordonRegion", OPERATORS),
     change("/snic.control.v1.CardService/DrainRegion", OPERATORS),
     change("/snic.control.v1.CardService/UndrainRegion", OPERATORS),

@@ -194,6 +194,11 @@ fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, Runni
     let physical_function = "0000:3b:00.0".parse().expect("an address");
     let functions = VirtualFunctions { physical_function, count: 8, first_offset: 1, stride: 1 };
     controller.declare_functions(card_id, functions);
+    let to_reset = card.clone();
+    let reset = Box::new(move || {
+        to_reset.with(SimCard::power_cycle);
+        Ok(())
+    });
     let open = Box::new(move || -> OpenedCard {
         let mut card = card.clone();
         card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
@@ -201,7 +206,15 @@ fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, Runni
     });
     let id = CardId::new("card0").expect("valid");
     let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-    let slot = CardSlot { id, open, prepare_role, deadlines: Deadlines::default() };
+    let slot = CardSlot {
+        id,
+        open,
+        prepare_role,
+        reset,
+        monitor: None,
+        is_present: None,
+        deadlines: Deadlines::default(),
+    };
     shell::start(controller, Arc::clone(store), vec![slot]).expect("threads")
 }
 

@@ -103,6 +103,8 @@ pub struct TinyCard {
     pub configured: Vec<(u32, u32)>,
     /// Why the next role is not loaded.
     pub bad_role: Option<String>,
+    /// Why its driver does not reset it.
+    pub bad_reset: Option<String>,
     /// The card is switched off.
     pub off: bool,
 }
@@ -129,6 +131,7 @@ impl TinyCard {
             configures: true,
             configured: Vec::new(),
             bad_role: None,
+            bad_reset: None,
             off: false,
         }
     }
@@ -171,8 +174,15 @@ impl TinyCard {
                 ),
             },
             CardCommand::LoadRole { ticket, .. } => match self.bad_role.take() {
-                Some(reason) => CardReport::RoleRefused { ticket, reason },
+                Some(reason) => CardReport::NotReleased { ticket, reason },
                 None => CardReport::Released { ticket },
+            },
+            CardCommand::Reset { ticket, .. } => match self.bad_reset.take() {
+                Some(reason) => CardReport::NotReset { ticket, reason },
+                None => {
+                    self.power_cycle();
+                    CardReport::Released { ticket }
+                }
             },
             CardCommand::Sample { ticket } => {
                 let dag = |(row, bytes): (&u16, &u64)| {

@@ -198,7 +198,8 @@ fn ticket_of(report: &CardReport) -> Option<Ticket> {
         | CardReport::State { ticket, .. }
         | CardReport::Sampled { ticket, .. }
         | CardReport::Released { ticket }
-        | CardReport::RoleRefused { ticket, .. } => Some(*ticket),
+        | CardReport::NotReleased { ticket, .. }
+        | CardReport::NotReset { ticket, .. } => Some(*ticket),
         CardReport::Lost { .. } => None,
     }
 }

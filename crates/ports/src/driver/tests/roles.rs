@@ -31,7 +31,7 @@ fn a_card_with_packets_in_a_region_or_a_load_under_way_is_not_released() {
     let refused = |bench: &mut Bench, ticket| {
         load_role(bench, ticket);
         let reports = bench.after_ms(1);
-        let [CardReport::RoleRefused { reason, .. }] = &reports[..] else { panic!("{reports:?}") };
+        let [CardReport::NotReleased { reason, .. }] = &reports[..] else { panic!("{reports:?}") };
         reason.clone()
     };
     let mut bench = Bench::adopted();
