@@ -113,4 +113,33 @@ mod tests {
         assert_eq!(PcieLink { lanes: None, ..full }.is_degraded(), None);
         assert_eq!(PcieLink::default().is_degraded(), None);
     }
+
+    fn sensor(kind: SensorKind, name: &str) -> Sensor {
+        Sensor { name: name.into(), kind, milli: None, limit_milli: Some(97_000) }
+    }
+
+    #[test]
+    fn sensors_are_found_by_what_they_measure_in_their_order() {
+        let (hot, power) = (SensorKind::Temperature, SensorKind::Power);
+        let sensors = vec![sensor(hot, "FPGA"), sensor(power, "Card"), sensor(hot, "HBM")];
+        let reading = DeviceReading { sensors, ..DeviceReading::default() };
+        let names =
+            |kind| reading.of_kind(kind).map(|sensor| sensor.name.as_str()).collect::<Vec<_>>();
+        assert_eq!(names(hot), ["FPGA", "HBM"]);
+        assert_eq!(names(power), ["Card"]);
+        assert_eq!(DeviceReading::default().of_kind(hot).count(), 0);
+    }
+
+    #[test]
+    fn what_one_process_reads_another_one_gets() {
+        let reading = DeviceReading {
+            sensors: vec![sensor(SensorKind::Power, "Card")],
+            link: Some(PcieLink { lanes: Some(16), ..PcieLink::default() }),
+            firewall: Some(AxiFirewall::Tripped { level: 2, status: "0x80000".into() }),
+            errors: vec![DriverError { code: u64::MAX, time: 7, text: "trip".into() }],
+        };
+        let text = serde_json::to_string(&reading).expect("it has no odd keys");
+        assert_eq!(serde_json::from_str::<DeviceReading>(&text).expect("just written"), reading);
+        assert!(serde_json::from_str::<DeviceReading>("{}").is_err(), "nothing is left out");
+    }
 }

@@ -43,8 +43,7 @@ fn the_shim_that_does_nothing_has_everything_but_registers() {
         return;
     }
     let emulation = Emulation::new(profile());
-    let findings = XrtCard::examine(&emulation.settings("noop"), emulation.role())
-        .expect("the worker answers");
+    let findings = XrtCard::examine(&emulation.settings("noop"), emulation.role());
     let (last, others) = findings.split_last().expect("steps");
     for step in ["open the card", "load the role", "ask for the role's UUID", "copy a buffer"] {
         assert!(others.iter().any(|finding| finding.step.starts_with(step)), "{findings:#?}");
