@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(reading.firewall, Some(AxiFirewall::Quiet));
         let platform = read_platform(folder.path());
         assert_eq!(platform.name.as_deref(), Some("xilinx_u280_gen3x16_xdma_base_1"));
-        let interface = "862c7020-a250-293e-3203-6f19956669e5".parse().expect("a UUID");
+        let interface = Uuid::try_parse("862c7020-a250-293e-3203-6f19956669e5").expect("a UUID");
         assert_eq!(platform.interfaces, [interface]);
     }
 

@@ -5,7 +5,7 @@ use snic_domain::{DagId, TenantId};
 
 use super::problem::DagFileProblem;
 use super::yaml::YamlNode;
-use super::{DagFile, items, keyed, text, yes_or_no};
+use super::{DagFile, items, keyed, text};
 
 impl DagFile {
     /// The resource of a DAG of `tenant` (`tenants/{tenant}`): other DAGs have their full names.
@@ -36,6 +36,14 @@ pub(crate) fn affinity(node: &YamlNode) -> Result<Option<CardAffinity>, DagFileP
     let preferred = preferred.map_or(Ok(false), yes_or_no)?;
     let (together_with, apart_from) = (list(with, "with")?, list(apart_from, "apart_from")?);
     Ok(Some(CardAffinity { together_with, apart_from, preferred }))
+}
+
+pub(crate) fn yes_or_no(node: &YamlNode) -> Result<bool, DagFileProblem> {
+    match text(node)?.as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(DagFileProblem::new(node.span.clone(), "expected true or false")),
+    }
 }
 
 /// The id or the full name of a DAG.

@@ -191,7 +191,7 @@ impl Reader<'_> {
         let sizes = fields.packet_sizes.map(packet_sizes).transpose()?;
         let trusted = fields.trusted_tenants.map(trusted_tenants).transpose()?;
         let affinity = fields.card_affinity.map(affinity::affinity).transpose()?;
-        let latency_sensitive = fields.latency_sensitive.map(yes_or_no).transpose()?;
+        let latency_sensitive = fields.latency_sensitive.map(affinity::yes_or_no).transpose()?;
         check(&graph, bandwidth, &bandwidth_span)?;
         let dag = snic_api::v1::Dag {
             packet_sizes: sizes
@@ -345,14 +345,6 @@ fn text(node: &YamlNode) -> Result<String, DagFileProblem> {
             node.span.clone(),
             format!("expected a text, got {}", node.kind()),
         )),
-    }
-}
-
-fn yes_or_no(node: &YamlNode) -> Result<bool, DagFileProblem> {
-    match text(node)?.as_str() {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(DagFileProblem::new(node.span.clone(), "expected true or false")),
     }
 }
 

@@ -124,16 +124,17 @@ impl Bitstream {
             Some(key) => format!("a signature by {key}"),
             None => "no signature".to_owned(),
         };
-        let fields: [(&'static str, &dyn Fn(&Self) -> String); 6] = [
-            ("nts", &list),
-            ("card_model", &|of| of.card_model.to_string()),
-            ("region_kind", &|of| format!("regions of kind {:?}", of.region_kind)),
-            ("identity", &|of| of.reported_chain().identity.to_string()),
-            ("signature", &signer),
-            ("shareable", &|of| format!("shareable = {}", of.shareable)),
-        ];
-        for (field, value) in fields {
-            let (has, other) = (value(self), value(other));
+        let fields = |of: &Self| {
+            [
+                ("nts", list(of)),
+                ("card_model", of.card_model.to_string()),
+                ("region_kind", format!("regions of kind {:?}", of.region_kind)),
+                ("identity", of.reported_chain().identity.to_string()),
+                ("signature", signer(of)),
+                ("shareable", format!("shareable = {}", of.shareable)),
+            ]
+        };
+        for ((field, has), (_, other)) in fields(self).into_iter().zip(fields(other)) {
             if has != other {
                 return Err(UnfitImage::Differs { field, has, other });
             }
@@ -341,13 +342,16 @@ mod tests {
         bitstream(images)
     }
 
+    /// What another build has otherwise.
+    type Change<'a> = &'a dyn Fn(&mut Bitstream);
+
     #[test]
     fn only_images_of_one_build_and_signer_stand_together() {
         let there = with(&[&[0], &[2]]);
         let extended = there.with_images_of(&with(&[&[1]])).expect("another region");
         assert_eq!(extended, with(&[&[0], &[1], &[2]]));
         assert_eq!(there.with_images_of(&with(&[&[1], &[3]])), Ok(with(&[&[0], &[1], &[2], &[3]])));
-        let changes: [(&str, &dyn Fn(&mut Bitstream)); 8] = [
+        let changes: [(&str, Change); 8] = [
             ("nts", &|of| of.nts.push("aes".parse().expect("a label"))),
             ("nts", &|of| of.nts.clear()),
             ("card_model", &|of| of.card_model = "other".parse().expect("a label")),
@@ -412,6 +416,33 @@ mod tests {
         }
         assert_eq!(numbers(&there.images.regions()), "0, 2, 3");
         assert_eq!(numbers(&[]), "");
+    }
+
+    #[test]
+    fn an_image_alone_is_a_bitstream_of_the_same_build() {
+        let whole = with(&[&[0], &[2, 3]]);
+        let image = whole.images.of(RegionId(3)).expect("it has one").clone();
+        let alone = whole.with_only(&image);
+        assert_eq!(alone.images.iter().collect::<Vec<_>>(), [&image]);
+        assert_eq!(alone.images.region_set(), 0b1100);
+        assert!(alone.is_extended_by(&whole) && !whole.is_extended_by(&alone));
+        assert_eq!(alone.with_images_of(&with(&[&[0]])), Ok(whole.clone()));
+        for image in whole.images.clone() {
+            assert_eq!(whole.with_only(&image).images.into_iter().collect::<Vec<_>>(), [image]);
+        }
+    }
+
+    #[test]
+    fn regions_are_listed_for_people() {
+        let set = |regions: &[u8]| regions.iter().copied().map(RegionId).collect::<Vec<_>>();
+        for (regions, text) in [(set(&[]), ""), (set(&[4]), "4"), (set(&[0, 1, 31]), "0, 1, 31")] {
+            assert_eq!(numbers(&regions), text);
+        }
+        let mut images = with(&[&[7], &[1, 4]]).images;
+        assert_eq!(numbers(&images.regions()), "1, 4, 7");
+        assert_eq!(images.len(), 2);
+        images.first_mut().regions.push(RegionId(5));
+        assert_eq!(numbers(&images.regions()), "1, 4, 5, 7");
     }
 
     #[test]

@@ -45,23 +45,10 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
         BitstreamCommand::BuildTest(image) => build_test(&image),
         BitstreamCommand::Build(image) => modules::build(session, &image).await,
         BitstreamCommand::Statement { file, manifest } => print_statement(&file, &manifest),
-        BitstreamCommand::Upload(NewBitstream {
-            folder: Some(folder),
-            name,
-            shareable,
-            notes,
-            ..
-        }) => {
-            let header = BitstreamHeader {
-                bitstream_id: text::id(&names::bitstream(&name)?).to_owned(),
-                shareable,
-                labels: notes.labels(),
-                description: notes.description,
-                ..BitstreamHeader::default()
-            };
-            folder::upload(session, &folder, header).await
-        }
-        BitstreamCommand::Upload(new) => upload(session, new).await,
+        BitstreamCommand::Upload(new) => match new.folder.clone() {
+            Some(folder) => upload_folder(session, &folder, new).await,
+            None => upload(session, new).await,
+        },
         BitstreamCommand::List(selected) => {
             list!(
                 session,
@@ -119,6 +106,22 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
             }
         }
     }
+}
+
+/// Uploads all images of a folder.
+async fn upload_folder(
+    session: &mut CliSession,
+    folder: &Path,
+    new: NewBitstream,
+) -> Result<(), Failure> {
+    let header = BitstreamHeader {
+        bitstream_id: text::id(&names::bitstream(&new.name)?).to_owned(),
+        shareable: new.shareable,
+        labels: new.notes.labels(),
+        description: new.notes.description,
+        ..BitstreamHeader::default()
+    };
+    folder::upload(session, folder, header).await
 }
 
 /// Writes each manifest as `NT+NT.toml`.

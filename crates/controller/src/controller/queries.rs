@@ -102,8 +102,8 @@ impl Controller {
     /// Adds which regions it has no image for, and which hold it, which is not for tenants.
     fn with_regions(&self, caller: &Caller, mut view: BitstreamView) -> BitstreamView {
         let of = &view.bitstream;
-        let card = self.core.cards.iter().map(|(_, card)| card.profile());
-        let card = card.filter(|profile| profile.model == of.card_model).next();
+        let mut cards = self.core.cards.iter().map(|(_, card)| card.profile());
+        let card = cards.find(|profile| profile.model == of.card_model);
         let regions = card.into_iter().flat_map(CardProfile::regions);
         let missing = regions
             .filter(|(id, region)| region.kind == of.region_kind && !of.fits_region(*id))

@@ -59,7 +59,7 @@ fn missing() -> Option<&'static str> {
     let there = |name: &&str| {
         ["/usr/sbin", "/usr/bin", "/sbin"].iter().any(|at| Path::new(at).join(name).exists())
     };
-    (!["bash", "unshare", "ip", "mount"].iter().all(|name| there(&name)))
+    (!["bash", "unshare", "ip", "mount"].iter().all(there))
         .then_some("it needs bash, unshare, mount and ip")
 }
 
