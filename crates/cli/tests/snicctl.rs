@@ -199,7 +199,14 @@ fn an_update_names_what_it_changes() {
     let paths = asked[1].update_mask.clone().unwrap().paths;
     let in_files = ["nodes", "edges", "bandwidth_bps", "form"];
     assert_eq!(paths[..4], in_files);
-    let rest = ["packet_sizes", "trusted_tenants", "card_affinity", "labels", "description"];
+    let rest = [
+        "packet_sizes",
+        "trusted_tenants",
+        "card_affinity",
+        "latency_sensitive",
+        "labels",
+        "description",
+    ];
     assert_eq!(paths[4..], rest);
 }
 

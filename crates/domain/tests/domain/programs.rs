@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snic_domain::{
     Bandwidth, Bitstream, BuildClaims, ByteSize, ChainIdentity, Digest, MemoryKind, NodeId,
-    NtProgram, NtTypeId, OtherCard, ProcessorKind, ProcessorProfile, ProgramExplanation,
-    ReachedMemory, RegionId, RegionImage,
+    NtProgram, NtTypeId, OtherCard, PacketSizes, ProcessorKind, ProcessorProfile,
+    ProgramExplanation, ReachedMemory, RegionId, RegionImage,
 };
 
 /// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.
@@ -94,6 +94,32 @@ fn what_nobody_measured_is_stored_as_unknown() {
     more["sockets"] = json!(2);
     let error = serde_json::from_value::<ProcessorProfile>(more).expect_err("a key of no meaning");
     assert!(error.to_string().contains("unknown field `sockets`"), "{error}");
+}
+
+/// What a memory receives was measured with packets of 1,024 bytes: of smaller ones as many packets are certain.
+#[rstest]
+#[case(PacketSizes::only(1_024), 10)]
+#[case(PacketSizes::only(9_216), 10)]
+#[case(PacketSizes::only(512), 20)]
+#[case(PacketSizes::only(64), 160)]
+fn small_packets_take_of_reception_as_those_it_was_measured_with(
+    #[case] packets: PacketSizes,
+    #[case] gbps: u64,
+) {
+    let measured = |receive_packet| ReachedMemory {
+        memory: MemoryKind::Dpa,
+        size: None,
+        receive: Some(Bandwidth::from_gbps(50)),
+        receive_packet,
+    };
+    let ten = Bandwidth::from_gbps(10);
+    let with = measured(Some(ByteSize::from_bytes(1_024)));
+    assert_eq!(with.received(&packets, ten), Bandwidth::from_gbps(gbps));
+    assert_eq!(measured(None).received(&packets, ten), ten, "bits count, whatever the size");
+    let stored = json!({
+        "memory": "dpa", "size": null, "receive": 50_000_000_000_u64, "receive_packet": 1_024,
+    });
+    check(with, stored);
 }
 
 #[test]

@@ -232,6 +232,16 @@ fn specs_of_dags_and_bindings_keep_their_field_names() {
     let mut with_sizes = stored.clone();
     with_sizes["packet_sizes"] = json!([{"bytes": 64, "weight": 1}]);
     check(small, with_sizes);
+    // A record from before there was such a thing says nothing of latency, and neither does one without a need.
+    let sensitive = DagSpec { latency_sensitive: true, ..spec.clone() };
+    let mut with_need = stored.clone();
+    with_need["latency_sensitive"] = json!(true);
+    check(sensitive.clone(), with_need);
+    let patched = |latency_sensitive| {
+        let patch = snic_domain::DagPatch { latency_sensitive, ..Default::default() };
+        patch.apply(&sensitive).latency_sensitive
+    };
+    assert_eq!([None, Some(true), Some(false)].map(patched), [true, true, false]);
     check(spec, stored);
 
     let vm = "123e4567-e89b-42d3-a456-426614174000";
