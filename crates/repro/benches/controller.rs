@@ -109,7 +109,9 @@ impl Card {
                 CardReport::Sampled { ticket, counters: Box::new(counters) }
             }
             CardCommand::State { .. } => panic!("no NT here keeps state"),
-            CardCommand::LoadRole { .. } => panic!("nobody asks for that here"),
+            CardCommand::LoadRole { .. } | CardCommand::Reset { .. } => {
+                panic!("nobody asks for that here")
+            }
         }
     }
 }

@@ -469,56 +469,11 @@ impl World {
         if self.open {
             for mut report in self.session.step(&mut self.card, self.now) {
                 let released = matches!(report, CardReport::Released { .. });
-                match &mut report {
-                    CardReport::Released { ticket } if self.resetting == Some(*ticket) => {
-                        self.open = false;
-                        self.reset(*ticket);
-                        continue;
+                if self.counts_as_said(&mut report) {
+                    self.report(report);
+                    if released {
+                        self.open_card();
                     }
-                    CardReport::Released { .. } => {
-                        self.open = false;
-                        // Where the role is the same, what the card holds stays.
-                        let another = self.rng.random_bool(0.5);
-                        self.note(format_args!("role loaded, another one: {another}"));
-                        if another {
-                            self.card.power_cycle();
-                        }
-                    }
-                    CardReport::NotReleased { reason, .. } => {
-                        self.note(format_args!("not closed: {reason}"));
-                    }
-                    CardReport::NotReset { .. } => unreachable!("the session resets nothing"),
-                    CardReport::Lost { reason } => {
-                        self.note(format_args!("card lost: {reason}"));
-                        self.open = false;
-                    }
-                    CardReport::Loaded { region, result, .. } => {
-                        self.note(format_args!("<- loaded {region}: {result:?}"));
-                    }
-                    CardReport::State { region, result, .. } => {
-                        self.states.answered();
-                        self.note(format_args!("<- state in {region}: {result:?}"));
-                    }
-                    CardReport::Programmed { result, .. } => {
-                        self.note(format_args!("<- programmed: {result:?}"));
-                    }
-                    CardReport::ReadBack { snapshot, .. } => {
-                        self.states.answered();
-                        self.tables = snapshot.tables.clone();
-                        let regions: Vec<_> = snapshot.regions.iter().map(|r| r.status).collect();
-                        self.note(format_args!("<- read back {regions:?}"));
-                    }
-                    CardReport::Sampled { counters, .. } => {
-                        let dags = self.controller.dags(None);
-                        let uids: Vec<DagUid> = dags.iter().map(|dag| dag.uid).collect();
-                        let time = self.now.since(self.counted);
-                        self.counted = self.now;
-                        self.loads.count(&mut self.rng, &uids, time, counters);
-                    }
-                }
-                self.report(report);
-                if released {
-                    self.open_card();
                 }
             }
         } else {
@@ -538,6 +493,58 @@ impl World {
             (0, 0),
             "packets met what they must not: {measured:?}\n{log}",
         );
+    }
+
+    /// What a report changes here; whether the controller hears of it.
+    fn counts_as_said(&mut self, report: &mut CardReport) -> bool {
+        match report {
+            CardReport::Released { ticket } if self.resetting == Some(*ticket) => {
+                self.open = false;
+                self.reset(*ticket);
+                return false;
+            }
+            CardReport::Released { .. } => {
+                self.open = false;
+                // Where the role is the same, what the card holds stays.
+                let another = self.rng.random_bool(0.5);
+                self.note(format_args!("role loaded, another one: {another}"));
+                if another {
+                    self.card.power_cycle();
+                }
+            }
+            CardReport::NotReleased { reason, .. } => {
+                self.note(format_args!("not closed: {reason}"));
+            }
+            CardReport::NotReset { .. } => unreachable!("the session resets nothing"),
+            CardReport::Lost { reason } => {
+                self.note(format_args!("card lost: {reason}"));
+                self.open = false;
+            }
+            CardReport::Loaded { region, result, .. } => {
+                self.note(format_args!("<- loaded {region}: {result:?}"));
+            }
+            CardReport::State { region, result, .. } => {
+                self.states.answered();
+                self.note(format_args!("<- state in {region}: {result:?}"));
+            }
+            CardReport::Programmed { result, .. } => {
+                self.note(format_args!("<- programmed: {result:?}"));
+            }
+            CardReport::ReadBack { snapshot, .. } => {
+                self.states.answered();
+                self.tables = snapshot.tables.clone();
+                let regions: Vec<_> = snapshot.regions.iter().map(|r| r.status).collect();
+                self.note(format_args!("<- read back {regions:?}"));
+            }
+            CardReport::Sampled { counters, .. } => {
+                let dags = self.controller.dags(None);
+                let uids: Vec<DagUid> = dags.iter().map(|dag| dag.uid).collect();
+                let time = self.now.since(self.counted);
+                self.counted = self.now;
+                self.loads.count(&mut self.rng, &uids, time, counters);
+            }
+        }
+        true
     }
 
     /// The controller hears what the card says.

@@ -324,13 +324,12 @@ async fn a_bitstream_gets_further_images_and_is_complete_with_the_last() {
             looked_at(&mut orders, 5, at).await;
             within(async {
                 while host.provided().len() < usize::try_from(at).expect("few")
-                    || report(&mut orders, |report| match report {
+                    || !report(&mut orders, |report| match report {
                         HostReport::Beat { missing, .. } => Some(missing),
                         _ => None,
                     })
                     .await
-                    .len()
-                        > 0
+                    .is_empty()
                 {}
             })
             .await;
