@@ -404,7 +404,16 @@ mod tests {
         let id: CardId = "card0".parse().expect("a label");
         let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
         let deadlines = Deadlines::default();
-        let slot = CardSlot { id: id.clone(), open, prepare_role, deadlines };
+        let (reset, monitor) = (Box::new(|| Err("it cannot be reset".to_owned())), None);
+        let slot = CardSlot {
+            id: id.clone(),
+            open,
+            prepare_role,
+            reset,
+            monitor,
+            is_present: None,
+            deadlines,
+        };
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let messages = Inbox::new();
         let inbox = messages.clone();

@@ -28,7 +28,9 @@ fn card() -> CardSlot {
     });
     let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
     let id = "card0".parse().expect("a label");
-    CardSlot { id, open, prepare_role, deadlines: Deadlines::default() }
+    let reset = Box::new(|| Err("it cannot be reset".to_owned()));
+    let deadlines = Deadlines::default();
+    CardSlot { id, open, prepare_role, reset, monitor: None, is_present: None, deadlines }
 }
 
 fn tenant(id: &str) -> Request {
