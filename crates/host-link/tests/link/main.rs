@@ -323,14 +323,16 @@ async fn a_bitstream_gets_further_images_and_is_complete_with_the_last() {
             orders.send(5, at, order);
             looked_at(&mut orders, 5, at).await;
             within(async {
-                while host.provided().len() < usize::try_from(at).expect("few")
-                    || !report(&mut orders, |report| match report {
-                        HostReport::Beat { missing, .. } => Some(missing),
+                loop {
+                    let is_whole = |report| match report {
+                        HostReport::Beat { missing, .. } => Some(missing.is_empty()),
                         _ => None,
-                    })
-                    .await
-                    .is_empty()
-                {}
+                    };
+                    let is_whole = report(&mut orders, is_whole).await;
+                    if is_whole && host.provided().len() >= usize::try_from(at).expect("few") {
+                        break;
+                    }
+                }
             })
             .await;
         }
