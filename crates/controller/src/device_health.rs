@@ -80,8 +80,10 @@ impl DeviceHealth {
         let before = self.state.take();
         let mut hot = before.as_ref().map(|state| state.hot.clone()).unwrap_or_default();
         let was_blocked = before.as_ref().is_some_and(|state| state.is_blocked);
-        let temperature = judge_temperature(&reading, policy, &mut hot);
-        let firewall = judge_firewall(&reading, was_blocked);
+        let is_blocked = match &reading.firewall {
+            None => was_blocked,
+            Some(firewall) => *firewall != AxiFirewall::Quiet,
+        };
         let mut news = DeviceNews::default();
         // The errors that a driver kept from before the first reading are no news.
         if let Some(before) = &before {
@@ -90,12 +92,12 @@ impl DeviceHealth {
             news.errors.extend(errors.map(|error| error.text.clone()));
         }
         let judged = [
-            (DeviceAspect::Temperature, temperature.0, temperature.1),
-            (DeviceAspect::Firewall, firewall.0, firewall.1),
-            judge_link(&reading),
+            (DeviceAspect::Temperature, judge_temperature(&reading, policy, &mut hot)),
+            (DeviceAspect::Firewall, judge_firewall(&reading)),
+            (DeviceAspect::Link, judge_link(&reading)),
         ];
         let mut conditions = Vec::new();
-        for (aspect, status, message) in judged {
+        for (aspect, (status, message)) in judged {
             let last = before.as_ref().and_then(|state| state.condition(aspect));
             let since = last.filter(|last| last.status == status).map_or(now, |last| last.since);
             let was_false = last.is_some_and(|last| last.status == ConditionStatus::False);
@@ -111,7 +113,7 @@ impl DeviceHealth {
             at: now,
             hot,
             errors_seen: before.map_or(0, |state| state.errors_seen) + news.errors.len() as u64,
-            is_blocked: firewall.2,
+            is_blocked,
             conditions,
         });
         news.fitness_changed = self.is_fit() != was_fit;
@@ -187,28 +189,27 @@ fn celsius(milli: i64) -> String {
     format!("{:.1}", milli as f64 / 1e3)
 }
 
-/// Also whether it keeps DAGs away.
-fn judge_firewall(reading: &DeviceReading, was_blocked: bool) -> (ConditionStatus, String, bool) {
+fn judge_firewall(reading: &DeviceReading) -> (ConditionStatus, String) {
     match &reading.firewall {
         None => {
             let text = "the state of its AXI firewall is not known".to_owned();
-            (ConditionStatus::Unknown, text, was_blocked)
+            (ConditionStatus::Unknown, text)
         }
         Some(AxiFirewall::Quiet) => {
-            (ConditionStatus::True, "its AXI firewall lets everything pass".to_owned(), false)
+            (ConditionStatus::True, "its AXI firewall lets everything pass".to_owned())
         }
         Some(AxiFirewall::Tripped { level, status }) => {
             let text = format!(
                 "its AXI firewall {level} has blocked the bus ({status}); reset the card with \
                  `snicctl card reset`"
             );
-            (ConditionStatus::False, text, true)
+            (ConditionStatus::False, text)
         }
     }
 }
 
 /// A slow link keeps nobody away: what goes over it is control.
-fn judge_link(reading: &DeviceReading) -> (DeviceAspect, ConditionStatus, String) {
+fn judge_link(reading: &DeviceReading) -> (ConditionStatus, String) {
     let link = reading.link.unwrap_or_default();
     let word = |value: Option<u32>| value.map_or_else(|| "?".to_owned(), |value| value.to_string());
     let text = format!(
@@ -223,7 +224,7 @@ fn judge_link(reading: &DeviceReading) -> (DeviceAspect, ConditionStatus, String
         Some(true) => ConditionStatus::False,
         Some(false) => ConditionStatus::True,
     };
-    (DeviceAspect::Link, status, text)
+    (status, text)
 }
 
 #[cfg(test)]

@@ -264,7 +264,8 @@ impl LinkedHost for DaemonHost {
     }
 }
 
-/// The digest of an image, if it is one of its bitstream's and what that says. Its signature was checked by the fleet.
+/// The digest of an image, if it is one of its bitstream's and what that says. Signatures are not looked at: the fleet vouches
+/// for what it sends.
 fn checked(
     catalogue: &Catalogue,
     declared: &Bitstream,

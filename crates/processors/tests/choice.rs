@@ -367,9 +367,8 @@ fn a_mix_takes_what_its_packets_take_at_most() {
     assert!(none.to_string().contains("at most (threads)"), "{none}");
 }
 
-/// DPA memory receives 50 Gbit/s of 1,024 bytes, 6.1 million packets a second, whatever their size.
-#[test]
-fn small_packets_take_of_what_a_memory_receives_as_large_ones_do() {
+/// The BlueField-3 with the points of DPA memory alone, which threads enough for two NTs serve.
+fn with_dpa_memory_only() -> NicModel {
     let mut model = bluefield3();
     model.implementations.retain(|one| one.on == ProcessorKind::Dpa);
     model.implementations.iter_mut().for_each(|one| {
@@ -378,6 +377,13 @@ fn small_packets_take_of_what_a_memory_receives_as_large_ones_do() {
             point.threads = NonZeroU32::new(90).expect("not zero");
         }
     });
+    model
+}
+
+/// DPA memory receives 50 Gbit/s of 1,024 bytes, 6.1 million packets a second, whatever their size.
+#[test]
+fn small_packets_take_of_what_a_memory_receives_as_large_ones_do() {
+    let model = with_dpa_memory_only();
     let two = |mbps| {
         let nts = ["l2-reflector", "check-ip-header"].map(|nt| NtTypeId::new(nt).expect("an id"));
         let bandwidth = Bandwidth::from_mbps(mbps);
@@ -475,15 +481,7 @@ fn the_nts_of_a_dag_do_not_share_threads() {
 /// DPA memory receives 50 Gbit/s for all NTs together.
 #[test]
 fn the_nts_of_a_dag_share_what_a_memory_receives() {
-    let mut model = bluefield3();
-    model.implementations.retain(|one| one.on == ProcessorKind::Dpa);
-    model.implementations.iter_mut().for_each(|one| {
-        one.points.retain(|point| point.network == MemoryKind::Dpa);
-        // Enough threads for both.
-        for point in &mut one.points {
-            point.threads = NonZeroU32::new(90).expect("not zero");
-        }
-    });
+    let model = with_dpa_memory_only();
     let two = ["l2-reflector", "check-ip-header"];
     assert_eq!(
         fit(&place(

@@ -34,8 +34,8 @@ const MAINTAINER: &str = "The snic authors <authors@snic.invalid>";
 /// The packaged settings that differ from the defaults.
 const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
 
-/// Builds the programs, writes manual pages, completions and the settings file to `target/release/package`, and
-/// runs cargo-deb.
+/// Builds the programs, writes manual pages, completions, changelogs and the settings file to `target/release/package`,
+/// runs cargo-deb, and has lintian look at the packages.
 pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let root = &workspace.root;
     let programs = PACKAGES.map(|(name, ..)| name).into_iter().chain(["snicctl", "snic-hook"]);

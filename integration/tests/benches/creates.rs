@@ -21,7 +21,6 @@ use snic_domain::{Bandwidth, DagName, DagSpec, Digest, NtTypeId};
 use snic_front::identity::TrustDomain;
 use snic_front::uploads::UploadCheck;
 use snic_integration::TestClient;
-use snic_ports::driver::Deadlines;
 use snic_ports::store::{Batch, Done, Store, StoreError};
 use snic_server::ServerSettings;
 use snic_server::shell::{self, CardSlot};
@@ -116,18 +115,7 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
     let profile = catalogue.card(&"sim-16".parse().expect("a label")).expect("there").clone();
     let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
     let open = Box::new(move || Ok((Box::new(card.clone()) as _, profile.clone())));
-    let id = "card0".parse().expect("a label");
-    let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-    let reset = Box::new(|| Err("nobody resets it here".to_owned()));
-    let slot = CardSlot {
-        id,
-        open,
-        prepare_role,
-        reset,
-        monitor: None,
-        is_present: None,
-        deadlines: Deadlines::default(),
-    };
+    let slot = CardSlot::of_registers("card0".parse().expect("a label"), open);
     let controller =
         Controller::recover(ControllerSettings::default(), [], 1, snic_front::wall_clock());
     let controller = controller.expect("an empty store");

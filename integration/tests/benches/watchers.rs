@@ -20,7 +20,6 @@ use snic_front::identity::TrustDomain;
 use snic_front::settings::Limits;
 use snic_front::uploads::{UploadCheck, UploadFindings};
 use snic_integration::TestClient;
-use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::ServerSettings;
 use snic_server::shell::{self, CardSlot};
@@ -46,18 +45,7 @@ async fn serve(folder: &std::path::Path) -> (TestClient, shell::Running) {
     let profile = catalogue.card(&"sim-16".parse().expect("a label")).expect("there").clone();
     let card = SharedSimCard::new(SimCard::new(profile.clone(), 1).expect("a valid profile"));
     let open = Box::new(move || Ok((Box::new(card.clone()) as _, profile.clone())));
-    let id = "card0".parse().expect("a label");
-    let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-    let reset = Box::new(|| Err("nobody resets it here".to_owned()));
-    let slot = CardSlot {
-        id,
-        open,
-        prepare_role,
-        reset,
-        monitor: None,
-        is_present: None,
-        deadlines: Deadlines::default(),
-    };
+    let slot = CardSlot::of_registers("card0".parse().expect("a label"), open);
     let controller =
         Controller::recover(ControllerSettings::default(), [], 1, snic_front::wall_clock());
     let controller = controller.expect("an empty store");

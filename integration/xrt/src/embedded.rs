@@ -11,7 +11,6 @@ use snic_domain::{CardId, CardProfile, NtTypeId};
 use snic_front::identity::TrustDomain;
 use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_ports::card::Card as _;
-use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::ServerSettings;
 use snic_server::shell::{self, CardSlot, OpenedCard, Running};
@@ -45,18 +44,7 @@ impl Embedded {
             card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
             Ok((Box::new(card), offered.clone()))
         });
-        let id = CardId::new("card0").expect("a label");
-        let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-        let reset = Box::new(|| Err("nobody resets it here".to_owned()));
-        let slot = CardSlot {
-            id,
-            open,
-            prepare_role,
-            reset,
-            monitor: None,
-            is_present: None,
-            deadlines: Deadlines::default(),
-        };
+        let slot = CardSlot::of_registers(CardId::new("card0").expect("a label"), open);
         let store = Arc::new(MemoryStore::new());
         let (plane, running) =
             shell::start(controller.expect("an empty store"), store, vec![slot]).expect("threads");

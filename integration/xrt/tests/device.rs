@@ -68,6 +68,23 @@ impl Sysfs {
     }
 }
 
+/// A card that the emulation has, with its folder in sysfs, and the settings of a daemon for it.
+struct Bench {
+    process: XrtCardProcess,
+    home: Home,
+    sysfs: Sysfs,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let process = XrtCardProcess::new(profile());
+        let home = Home::new();
+        let sysfs = Sysfs::new(&home);
+        write_settings(&home, &[&process.emulation], "hw_emu", &sysfs.line());
+        Self { process, home, sysfs }
+    }
+}
+
 async fn operator(socket: &Path) -> TestClient {
     TestClient::connect(socket, "operator/test").await.expect("it serves")
 }
@@ -144,10 +161,7 @@ async fn a_cards_sensors_are_shown_and_a_hot_card_gets_no_new_dags() {
     if !emulation::is_there() {
         return;
     }
-    let process = XrtCardProcess::new(profile());
-    let home = Home::new();
-    let sysfs = Sysfs::new(&home);
-    write_settings(&home, &[&process.emulation], "hw_emu", &sysfs.line());
+    let Bench { process: _process, home, sysfs } = Bench::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let prometheus = listener.local_addr().expect("it is bound");
     drop(listener);
@@ -207,10 +221,7 @@ async fn a_card_that_is_pulled_and_comes_back_is_adopted_without_a_restart() {
     if !emulation::is_there() {
         return;
     }
-    let mut process = XrtCardProcess::new(profile());
-    let home = Home::new();
-    let sysfs = Sysfs::new(&home);
-    write_settings(&home, &[&process.emulation], "hw_emu", &sysfs.line());
+    let Bench { mut process, home, sysfs } = Bench::new();
     let daemon = home.start().await;
     let client = operator(&home.socket()).await;
     card_when(&client, is_ok).await;
@@ -238,27 +249,12 @@ async fn a_role_for_another_platform_is_refused_with_both_names_before_xrt_sees_
     if !emulation::is_there() {
         return;
     }
-    let process = XrtCardProcess::new(profile());
-    let home = Home::new();
-    let sysfs = Sysfs::new(&home);
+    let Bench { process: _process, home, sysfs } = Bench::new();
     sysfs.set("interface_uuids", "862c7020a250293e32036f19956669e5");
-    write_settings(&home, &[&process.emulation], "hw_emu", &sysfs.line());
     let daemon = home.start().await;
     let client = operator(&home.socket()).await;
-    let cards = || async {
-        let request = v1::ListCardsRequest::default();
-        let listed = client.cards().list_cards(request).await.expect("an operator");
-        listed.into_inner().cards.into_iter().map(|card| card.message).collect::<String>()
-    };
-    let until = Instant::now() + PATIENCE;
-    let told = loop {
-        let told = cards().await;
-        if told.contains("was built against platform") {
-            break told;
-        }
-        assert!(Instant::now() < until, "{told}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+    let is_refused = |card: &Card| card.message.contains("was built against platform");
+    let told = card_when(&client, is_refused).await.message;
     assert!(told.contains("00000000-0000-0000-0000-0000862c7020"), "{told}");
     assert!(told.contains("862c7020-a250-293e-3203-6f19956669e5"), "{told}");
     sysfs.set("interface_uuids", "000000000000000000000000862c7020");
@@ -272,10 +268,7 @@ async fn a_card_is_reset_by_force_and_its_dags_are_loaded_again() {
     if !emulation::is_there() {
         return;
     }
-    let process = XrtCardProcess::new(profile());
-    let home = Home::new();
-    let sysfs = Sysfs::new(&home);
-    write_settings(&home, &[&process.emulation], "hw_emu", &sysfs.line());
+    let Bench { process: _process, home, sysfs } = Bench::new();
     let daemon = home.start().await;
     let client = operator(&home.socket()).await;
     card_when(&client, is_ok).await;

@@ -31,14 +31,15 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
     let notes = notes::notes(&mut problems, "header", &header.labels, &header.description);
     let build = problems.keep(build(header));
     problems.finish()?;
-    // The identity that its NTs alone give is what bytes say that name their NTs themselves.
     let bitstream = || {
         let BuildClaims { identity, regions } = build?;
+        // The identity that its NTs alone give is what bytes say that name their NTs themselves.
+        let identity = identity.filter(|identity| *identity != ChainIdentity::of_nts(&nts));
         let size = ByteSize::from_bytes(header.size_bytes);
         Some(Bitstream {
             id: bitstream_id?,
             images: RegionImages::from(RegionImage { digest: digest?, size, regions }),
-            identity: identity.filter(|identity| *identity != ChainIdentity::of_nts(&nts)),
+            identity,
             nts,
             region_kind: kind?,
             card_model: model?,

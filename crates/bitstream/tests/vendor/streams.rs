@@ -464,7 +464,6 @@ fn a_partial_bitstream_with_its_manifest_passes_every_check_of_an_upload() {
             shareable: true,
             signed_by: None,
             notes: Default::default(),
-
             identity: build.identity,
         };
         let cards = std::slice::from_ref(&card);

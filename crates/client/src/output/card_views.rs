@@ -1,4 +1,4 @@
-//! How the ports of a software card, and programs on a card's processors, are shown.
+//! How the ports of a software card, a card's device, and programs on its processors are shown.
 
 use snic_api::render::cut;
 use snic_api::v1::condition::Status;

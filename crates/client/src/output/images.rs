@@ -25,7 +25,7 @@ pub(super) fn built_for(bitstream: &Bitstream) -> String {
     }
 }
 
-/// The regions that it cannot be loaded into for lack of an image.
+/// The regions that it has no image for.
 pub(super) fn missing(bitstream: &Bitstream) -> String {
     match bitstream.missing_regions.is_empty() {
         true => String::new(),

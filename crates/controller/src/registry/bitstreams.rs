@@ -1,6 +1,7 @@
 //! Bitstreams: registered once, immutable, removed when nothing uses them.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{
@@ -285,17 +286,16 @@ pub(super) fn check_size(image: &RegionImage) -> Result<(), ControlError> {
 /// A bitstream that was never rejected and has one image keeps the record that it had.
 fn etag_of(record: &BitstreamRecord) -> String {
     let (id, created) = (&record.bitstream.id, record.created.as_nanos());
-    let images = &record.bitstream.images;
-    let digests = match images.len() {
-        1 => String::new(),
-        _ => images.iter().map(|image| image.digest.to_string()).collect(),
-    };
-    match (record.rejections, images.len()) {
-        (0, 1) => etag(&[id, &created]),
-        (0, _) => etag(&[id, &created, &digests]),
-        (times, 1) => etag(&[id, &created, &times, &record.rejected.is_some()]),
-        (times, _) => etag(&[id, &created, &times, &record.rejected.is_some(), &digests]),
+    let (images, is_rejected) = (&record.bitstream.images, record.rejected.is_some());
+    let digests: String = images.iter().map(|image| image.digest.to_string()).collect();
+    let mut parts: Vec<&dyn Display> = vec![id, &created];
+    if record.rejections > 0 {
+        parts.extend([&record.rejections as &dyn Display, &is_rejected]);
     }
+    if images.len() > 1 {
+        parts.push(&digests);
+    }
+    etag(&parts)
 }
 
 fn is_readable(bitstream: &Bitstream, caller: &Caller) -> bool {

@@ -53,10 +53,20 @@ impl Health {
         let small = |key: &str, value, default, range| {
             source.small(&format!("health.{key}"), value, default, range)
         };
-        let (max, margin) = (&self.temperature_max_celsius, &self.temperature_margin_celsius);
+        let default = DevicePolicy::default();
         Ok(DevicePolicy {
-            temperature_max_celsius: small("temperature_max_celsius", max, 95, 40..=125)?,
-            temperature_margin_celsius: small("temperature_margin_celsius", margin, 5, 1..=30)?,
+            temperature_max_celsius: small(
+                "temperature_max_celsius",
+                &self.temperature_max_celsius,
+                default.temperature_max_celsius.into(),
+                40..=125,
+            )?,
+            temperature_margin_celsius: small(
+                "temperature_margin_celsius",
+                &self.temperature_margin_celsius,
+                default.temperature_margin_celsius.into(),
+                1..=30,
+            )?,
         })
     }
 }

@@ -68,30 +68,35 @@ const fn in_words(bound: ExpectedBound) -> Expected {
     Expected::predicted(Origin::Published, bound)
 }
 
+/// What the paper says of each workload: how both NTs do beside Clio and the transport, and the transport beside Clio.
+fn relations(
+    outcome: &mut FigureOutcome,
+    grid: &Grid,
+    of: impl Fn(&Cell) -> f64,
+    bounds: impl Fn(YcsbWorkload) -> (ExpectedBound, ExpectedBound),
+) {
+    for (workload, cells) in grid {
+        let (best, alone) = bounds(*workload);
+        let mut check = |what: &str, bound, arm: usize, other: usize| {
+            let what = format!("{}: {what}", workload.name);
+            outcome.check(what, "", in_words(bound), of(&cells[arm]) / of(&cells[other]));
+        };
+        check("transport and cache over Clio", best, BOTH, CLIO);
+        check("transport and cache over transport alone", best, BOTH, TRANSPORT);
+        check("transport alone over Clio", alone, TRANSPORT, CLIO);
+    }
+}
+
 /// Fig. 19.
 pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
     let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
     let grid = grid(parameters, &bed, true)?;
-    for (workload, cells) in &grid {
-        let of = |arm: usize| cells[arm].loaded.mean_us;
-        let best = in_words(ExpectedBound::AtMost(1.0));
-        let name = workload.name;
-        outcome.check(
-            format!("{name}: transport and cache over Clio"),
-            "",
-            best,
-            of(BOTH) / of(CLIO),
-        );
-        let what = format!("{name}: transport and cache over transport alone");
-        outcome.check(what, "", best, of(BOTH) / of(TRANSPORT));
-        let small = in_words(ExpectedBound::AtMost(1.15));
-        outcome.check(
-            format!("{name}: transport alone over Clio"),
-            "",
-            small,
-            of(TRANSPORT) / of(CLIO),
-        );
-    }
+    relations(
+        &mut outcome,
+        &grid,
+        |cell| cell.loaded.mean_us,
+        |_| (ExpectedBound::AtMost(1.0), ExpectedBound::AtMost(1.15)),
+    );
     let (workload, cells) = grid.last().context("there are workloads")?;
     let alone = |arm: usize| cells[arm].alone.as_ref().map(|alone| alone.mean_us);
     let adds = alone(TRANSPORT).zip(alone(CLIO)).context("both were measured")?;
@@ -114,28 +119,16 @@ pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
 pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
     let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
     let grid = grid(parameters, &bed, false)?;
-    for (workload, cells) in &grid {
-        let of = |arm: usize| cells[arm].loaded.rate;
-        let name = workload.name;
-        // Where half of all operations write, few reads hit.
-        let least = if workload.reads_percent > 50 { MORE } else { 1.0 };
-        let best = in_words(ExpectedBound::AtLeast(least));
-        outcome.check(
-            format!("{name}: transport and cache over Clio"),
-            "",
-            best,
-            of(BOTH) / of(CLIO),
-        );
-        let what = format!("{name}: transport and cache over transport alone");
-        outcome.check(what, "", best, of(BOTH) / of(TRANSPORT));
-        let little = in_words(ExpectedBound::AtLeast(0.9));
-        outcome.check(
-            format!("{name}: transport alone over Clio"),
-            "",
-            little,
-            of(TRANSPORT) / of(CLIO),
-        );
-    }
+    relations(
+        &mut outcome,
+        &grid,
+        |cell| cell.loaded.rate,
+        |workload| {
+            // Where half of all operations write, few reads hit.
+            let least = if workload.reads_percent > 50 { MORE } else { 1.0 };
+            (ExpectedBound::AtLeast(least), ExpectedBound::AtLeast(0.9))
+        },
+    );
     let (_, cells) = grid.last().context("there are workloads")?;
     let full = Expected::predicted(Origin::Published, ExpectedBound::AtLeast(0.97));
     outcome.check("C: Clio's link is busy", "", full, cells[CLIO].loaded.link_busy);

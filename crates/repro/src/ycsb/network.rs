@@ -159,7 +159,7 @@ pub struct KeyValueNetwork {
 }
 
 impl KeyValueNetwork {
-    /// Sets an arm up.
+    /// Builds the test bed of an arm.
     ///
     /// # Errors
     /// The controller refuses a DAG of the arm.

@@ -382,7 +382,6 @@ mod tests {
     use snic_card_sim::{SharedSimCard, SimCard};
     use snic_controller::ControllerSettings;
     use snic_ports::card::Card as _;
-    use snic_ports::driver::Deadlines;
     use snic_ports::store::memory::MemoryStore;
 
     use super::super::{CardSlot, OpenedCard, card_thread, search_thread};
@@ -402,18 +401,7 @@ mod tests {
             Ok((Box::new(card), profile.clone()))
         });
         let id: CardId = "card0".parse().expect("a label");
-        let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-        let deadlines = Deadlines::default();
-        let (reset, monitor) = (Box::new(|| Err("it cannot be reset".to_owned())), None);
-        let slot = CardSlot {
-            id: id.clone(),
-            open,
-            prepare_role,
-            reset,
-            monitor,
-            is_present: None,
-            deadlines,
-        };
+        let slot = CardSlot::of_registers(id.clone(), open);
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let messages = Inbox::new();
         let inbox = messages.clone();

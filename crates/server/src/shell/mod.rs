@@ -81,6 +81,21 @@ pub struct CardSlot {
     pub deadlines: Deadlines,
 }
 
+impl CardSlot {
+    /// A card of which only registers and buffers can be reached: it has no role, cannot be reset, and has no sensors.
+    pub fn of_registers(id: CardId, open: Open) -> Self {
+        Self {
+            id,
+            open,
+            prepare_role: Box::new(|_| Err("it has no role".to_owned())),
+            reset: Box::new(|| Err("it cannot be reset".to_owned())),
+            monitor: None,
+            is_present: None,
+            deadlines: Deadlines::default(),
+        }
+    }
+}
+
 /// Why the control plane did not answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ShellError {

@@ -31,7 +31,6 @@ use snic_front::settings::{Limits, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_front::{ServeError, TlsReloader};
 use snic_ports::card::Card as _;
-use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_ports::store::memory::MemoryStore;
 use snic_server::shell::{self, CardSlot, ControlPlane, OpenedCard, Running};
@@ -205,16 +204,7 @@ fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, Runni
         Ok((Box::new(card), profile()))
     });
     let id = CardId::new("card0").expect("valid");
-    let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-    let slot = CardSlot {
-        id,
-        open,
-        prepare_role,
-        reset,
-        monitor: None,
-        is_present: None,
-        deadlines: Deadlines::default(),
-    };
+    let slot = CardSlot { reset, ..CardSlot::of_registers(id, open) };
     shell::start(controller, Arc::clone(store), vec![slot]).expect("threads")
 }
 

@@ -7,7 +7,6 @@ use snic_controller::{Caller, Command, ControllerSettings};
 use snic_domain::{Quota, RegionId, Tenant, TenantId};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::card::Card as _;
-use snic_ports::driver::Deadlines;
 use snic_ports::store::memory::{Fault, FullableDisk};
 use snic_ports::store::reopening::{Folder, ReopeningStore};
 
@@ -26,11 +25,7 @@ fn card() -> CardSlot {
         card.poll(wall_clock()).map_err(|error| error.to_string())?;
         Ok((Box::new(card), profile.clone()))
     });
-    let prepare_role = Box::new(|_| Err("it has no role".to_owned()));
-    let id = "card0".parse().expect("a label");
-    let reset = Box::new(|| Err("it cannot be reset".to_owned()));
-    let deadlines = Deadlines::default();
-    CardSlot { id, open, prepare_role, reset, monitor: None, is_present: None, deadlines }
+    CardSlot::of_registers("card0".parse().expect("a label"), open)
 }
 
 fn tenant(id: &str) -> Request {
