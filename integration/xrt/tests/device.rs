@@ -268,7 +268,7 @@ async fn a_card_is_reset_by_force_and_its_dags_are_loaded_again() {
     if !emulation::is_there() {
         return;
     }
-    let Bench { process: _process, home, sysfs } = Bench::new();
+    let Bench { process: _process, home, sysfs: _ } = Bench::new();
     let daemon = home.start().await;
     let client = operator(&home.socket()).await;
     card_when(&client, is_ok).await;
