@@ -54,12 +54,14 @@ pub fn succeeds(command: &mut Command) -> anyhow::Result<bool> {
     Ok(status.success())
 }
 
-/// Runs `command`, copies each line of both of its outputs to `out` in order, and passes it to `read`.
+/// Runs `command`, copies each line of both of its outputs to `out` in order, and passes it to `read`. What has not
+/// ended after `longest` is killed: a test that hangs must say so instead of holding everything up.
 ///
 /// # Errors
 /// The command cannot be started, or `out` is closed.
 pub fn streamed(
     command: &mut Command,
+    longest: Duration,
     out: &mut impl Write,
     mut read: impl FnMut(&str),
 ) -> anyhow::Result<ExitStatus> {
@@ -70,6 +72,7 @@ pub fn streamed(
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut child = child.with_context(|| cannot_start(command))?;
     let lines = lines_of(pipe);
+    let (begin, mut is_killed) = (Instant::now(), false);
     let mut wait_left = WAIT_AFTER_END;
     let mut ended = None;
     while !wait_left.is_zero() {
@@ -79,6 +82,11 @@ pub fn streamed(
             // Only waiting counts, so that lines already written are read even if we are slow.
             Some(_) => wait_left = wait_left.saturating_sub(start.elapsed()),
             None => ended = child.try_wait()?,
+        }
+        if ended.is_none() && !is_killed && begin.elapsed() > longest {
+            writeln!(out, "error: killed, since it did not end within {} s", longest.as_secs())?;
+            child.kill().context("kill a program that does not end")?;
+            is_killed = true;
         }
         match next {
             Ok(line) => {
@@ -118,6 +126,8 @@ fn cannot_start(command: &Command) -> String {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
@@ -128,7 +138,8 @@ mod tests {
     fn stream(script: &str) -> (Vec<String>, Vec<u8>, ExitStatus) {
         let (mut seen, mut copy) = (Vec::new(), Vec::new());
         let status =
-            streamed(&mut shell(script), &mut copy, |line| seen.push(line.to_owned())).unwrap();
+            streamed(&mut shell(script), PATIENCE, &mut copy, |line| seen.push(line.to_owned()))
+                .unwrap();
         (seen, copy, status)
     }
 
@@ -156,6 +167,18 @@ mod tests {
         assert!(seen.contains(&"first".to_owned()), "{seen:?}");
     }
 
+    /// Were it not killed, this test would take a minute. Its own child, which has the pipe too, does not keep us.
+    #[test]
+    fn what_does_not_end_is_killed_and_told() {
+        let (mut copy, begin) = (Vec::new(), Instant::now());
+        let mut hanging = shell("echo begins; sleep 60; echo ends");
+        let status = streamed(&mut hanging, Duration::from_millis(300), &mut copy, |_| ()).unwrap();
+        assert!(!status.success());
+        assert!(begin.elapsed() < PATIENCE);
+        let copy = String::from_utf8(copy).unwrap();
+        assert_eq!(copy, "begins\nerror: killed, since it did not end within 0 s\n");
+    }
+
     #[test]
     fn output_that_is_not_text_is_read_all_the_same() {
         let (seen, copy, _) = stream(r"printf 'a\377b\r\n'");
@@ -168,7 +191,8 @@ mod tests {
         let error = succeeds(&mut Command::new("no-such-program")).unwrap_err();
         assert!(error.to_string().contains("`no-such-program`"), "{error}");
         let error =
-            streamed(&mut Command::new("no-such-program"), &mut Vec::new(), |_| ()).unwrap_err();
+            streamed(&mut Command::new("no-such-program"), PATIENCE, &mut Vec::new(), |_| ())
+                .unwrap_err();
         assert!(error.to_string().contains("`no-such-program`"), "{error}");
     }
 

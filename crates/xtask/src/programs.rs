@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::bail;
 use cargo_metadata::Message;
@@ -15,6 +16,9 @@ use cargo_metadata::Message;
 use crate::command::{self, cargo};
 use crate::transcript::{TestSummary, Transcript};
 use crate::workspace::Workspace;
+
+/// The longest that a test program may take: the slowest takes less than four minutes on two processors.
+pub const LONGEST: Duration = Duration::from_secs(15 * 60);
 
 /// A built test program.
 pub struct TestProgram {
@@ -42,7 +46,8 @@ impl TestProgram {
         let heading = format!("     Running {} ({})", self.target, self.path.display());
         writeln!(out, "{heading}")?;
         transcript.line(&heading);
-        let status = command::streamed(&mut self.command, out, |line| transcript.line(line))?;
+        let read = |line: &str| transcript.line(line);
+        let status = command::streamed(&mut self.command, LONGEST, out, read)?;
         if !status.success() {
             let verdict = format!("error: test failed, to rerun pass `-p {}`", self.package);
             writeln!(out, "{verdict} ({status})")?;

@@ -181,8 +181,8 @@ fn documentation_tests(workspace: &Workspace) -> anyhow::Result<TestSummary> {
     let mut command = cargo(&workspace.root, &arguments);
     command.env("CARGO_TERM_COLOR", "never"); // the output is parsed
     let mut transcript = Transcript::default();
-    let status =
-        command::streamed(&mut command, &mut std::io::stdout(), |line| transcript.line(line))?;
+    let (out, read) = (&mut std::io::stdout(), |line: &str| transcript.line(line));
+    let status = command::streamed(&mut command, programs::LONGEST, out, read)?;
     Ok(transcript.finish(status.success()))
 }
 

@@ -17,7 +17,7 @@ pub enum InvalidImage {
     /// It reaches beyond its regions, or names a region whose frames it has not.
     #[error(transparent)]
     Outside(#[from] OutsideRegion),
-    /// It names a region that is too small.
+    /// A region that it names, or each one whose frames it has, is too small.
     #[error(
         "the image has {size} and its NTs need {area}; region {region} of card model {model} takes {size_max} and has \
          {area_max}"
@@ -80,13 +80,18 @@ impl Catalogue {
         let Some(card) = self.card(&declared.card_model) else { return Ok(regions) };
         let size = declared.images.first().size;
         let too_large = |region: &RegionId| too_large(card, *region, size, checked.area);
-        match named.iter().find_map(too_large) {
-            Some(error) => Err(error),
-            None => {
-                regions.retain(|region| too_large(region).is_none());
-                Ok(regions)
-            }
+        if let Some(error) = named.iter().find_map(too_large) {
+            return Err(error);
         }
+        let fits = |region: &RegionId| too_large(region).is_none();
+        // No regions would mean every one.
+        if let Some(error) = regions.first().and_then(too_large)
+            && !regions.iter().any(fits)
+        {
+            return Err(error);
+        }
+        regions.retain(fits);
+        Ok(regions)
     }
 }
 

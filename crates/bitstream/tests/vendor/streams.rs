@@ -3,6 +3,7 @@
 
 use crate::image::*;
 use rstest::rstest;
+use snic_bitstream::catalogue::Catalogue;
 use snic_bitstream::manifest::BuiltManifest;
 use snic_bitstream::{
     ChainRom, FloorGroup, FloorPlan, FrameKind, InvalidBitstream, InvalidRom, NotIdentified,
@@ -435,6 +436,35 @@ fn between_streams_there_is_nothing() {
     }
 }
 
+/// A card with two regions that are not alike: nothing is relocated, so each has its own frames. The first is
+/// [`region`]; also what the second is.
+fn two_regions(device: &Device) -> (FloorPlan, Region) {
+    let other = Region { rows: 3..=3, ..region() };
+    let mut plan = device.plan(&region());
+    let second = device.plan(&other).groups.remove(0);
+    plan.groups.push(FloorGroup { regions: 1..2, ..second });
+    (plan, other)
+}
+
+/// The upload of `bytes` with a manifest, and what its build says.
+fn declared(manifest: &BuiltManifest, build: BuildClaims, bytes: &[u8]) -> Bitstream {
+    Bitstream {
+        id: "chain".parse().expect("a label"),
+        images: RegionImages::from(RegionImage {
+            digest: Digest::of(bytes),
+            size: ByteSize::from_bytes(bytes.len() as u64),
+            regions: build.regions,
+        }),
+        nts: manifest.nts.clone(),
+        region_kind: manifest.region_kind,
+        card_model: manifest.card_model.clone(),
+        shareable: true,
+        signed_by: None,
+        notes: Default::default(),
+        identity: build.identity,
+    }
+}
+
 /// What `write_bitstream -cell` makes, with the manifest that the flow wrote beside it: everything that an
 /// upload is held against. Nothing in the file says which NTs it has.
 #[test]
@@ -442,30 +472,12 @@ fn a_partial_bitstream_with_its_manifest_passes_every_check_of_an_upload() {
     let catalogue = catalogue::builtin().expect("it ships");
     let card = catalogue.card(&"sim-16".parse().expect("a label")).expect("it ships").clone();
     let device = Device::small();
-    // Two regions that are not alike: nothing is relocated, so each has its own frames.
-    let other = Region { rows: 3..=3, ..region() };
-    let mut plan = device.plan(&region());
-    let second = device.plan(&other).groups.remove(0);
-    plan.groups.push(FloorGroup { regions: 1..2, ..second });
+    let (plan, other) = two_regions(&device);
     let nts: Vec<_> = ["firewall", "aes"].map(|id| id.parse().expect("a label")).to_vec();
     let manifest = BuiltManifest::of_test(&card.model, &nts, RegionKind::KnownNt, &[]);
     let upload = |ops: &[Op], build: BuildClaims| {
         let bytes = bit(ops);
-        let declared = Bitstream {
-            id: "chain".parse().expect("a label"),
-            images: RegionImages::from(RegionImage {
-                digest: Digest::of(&bytes),
-                size: ByteSize::from_bytes(bytes.len() as u64),
-                regions: build.regions,
-            }),
-            nts: manifest.nts.clone(),
-            region_kind: manifest.region_kind,
-            card_model: manifest.card_model.clone(),
-            shareable: true,
-            signed_by: None,
-            notes: Default::default(),
-            identity: build.identity,
-        };
+        let declared = declared(&manifest, build, &bytes);
         let cards = std::slice::from_ref(&card);
         let checked = check_upload(&bytes, &declared, cards, |id| catalogue.nt_type(id));
         let checked = checked.map_err(|error| (error.field(), error.to_string()))?;
@@ -489,4 +501,34 @@ fn a_partial_bitstream_with_its_manifest_passes_every_check_of_an_upload() {
     let beyond = partial(&device, &Region { rows: 0..=0, ..region() });
     let error = upload(&beyond, manifest.claims()).expect_err("frames of the shell");
     assert!(error.0 == "chunk" && error.1.contains("in row 0"), "{error:?}");
+}
+
+/// An image with the frames of one region is for no region where that one is too small: an empty list would mean
+/// every region.
+#[test]
+fn an_image_whose_only_region_is_too_small_is_refused() {
+    let mut catalogue = catalogue::builtin().expect("it ships");
+    let device = Device::small();
+    let (plan, _) = two_regions(&device);
+    catalogue.cards.retain(|card| card.model == plan.model);
+    catalogue.floor_plans = vec![plan];
+    let nts: Vec<_> = ["firewall", "aes"].map(|id| id.parse().expect("a label")).to_vec();
+    let model = &catalogue.cards[0].model;
+    let manifest = BuiltManifest::of_test(model, &nts, RegionKind::KnownNt, &[]);
+    let bytes = bit(&partial(&device, &region()));
+    let declared = declared(&manifest, manifest.claims(), &bytes);
+    let check = |catalogue: &Catalogue| {
+        let found = catalogue.check_image(&bytes, &declared, &catalogue.nt_types);
+        found.map_err(|error| (error.field(), error.to_string()))
+    };
+    assert_eq!(check(&catalogue), Ok(vec![RegionId(0)]));
+    let small = ByteSize::from_bytes(bytes.len() as u64 - 1);
+    catalogue.cards[0].regions[0].bitstream_max = small;
+    let (field, text) = check(&catalogue).expect_err("region 0 does not take it");
+    assert_eq!(field, "regions");
+    assert!(text.contains("region 0 of card model") && text.contains("takes"), "{text}");
+    // Another region that is too small changes nothing.
+    catalogue.cards[0].regions[0].bitstream_max = declared.images.first().size;
+    catalogue.cards[0].regions[1].bitstream_max = small;
+    assert_eq!(check(&catalogue), Ok(vec![RegionId(0)]));
 }
