@@ -61,6 +61,32 @@ uint64_t snic_process(uint32_t length);
  * module without this function takes no configuration. It is told again after a failure, before the next packet. */
 uint32_t snic_configure(uint32_t length);
 
+/* Optional, all four or none: what the module knows outlives its instance.
+ *
+ * The card saves an instance that has to go: another module of the NT type takes its place, as when a new bitstream
+ * replaces it, or its DAG has no rows and the tenant's other DAGs need the room. The next instance of the NT type for the
+ * same DAG takes the state back, after its configuration and before its first packet. A module that failed is not asked
+ * to save, for nobody knows what it would. */
+#define SNIC_STATE_MAX (256 << 10)
+
+/* What snic_save answers: `length` bytes from `state` on, at most SNIC_STATE_MAX. */
+static inline uint64_t snic_state(const void *state, uint32_t length) {
+  return (uint64_t)(uintptr_t)state << 32 | length;
+}
+
+/* The version of the state's layout. A state of another version is not given to this module. */
+uint32_t snic_state_version(void);
+
+/* Says where the state is in the module's memory; the card copies it at once. */
+uint64_t snic_save(void);
+
+/* Where the module takes a state of `length` bytes; 0: it does not take so many. */
+void *snic_restore_buffer(uint32_t length);
+
+/* Takes the `length` bytes of state that are in that place now. They are what a module of this NT type and version has
+ * saved: check them as any input. 0: they are in force. Another number: a new instance begins without them. */
+uint32_t snic_restore(uint32_t length);
+
 /* The first three functions and the buffer, once for each module. */
 #define SNIC_NETWORK_TASK                                                                                              \
   static uint8_t snic_the_buffer[SNIC_BUFFER_BYTES] __attribute__((aligned(16)));                                      \

@@ -9,6 +9,9 @@
 //!                                                                  made again, after a pause
 //! ```
 //!
+//! What a module keeps outlives its instance where it says how: `snic_save` and `snic_restore`, within [`FUEL_TO_SAVE`] and
+//! [`MODULE_STATE_BYTES_MAX`](snic_nts::MODULE_STATE_BYTES_MAX).
+//!
 //! A module can do nothing but compute: its only import is `snic.emit`. It has no clock, no file, no network and
 //! no random numbers. What it can use up is bounded: [`FUEL_PER_PACKET`] for one packet, [`MODULE_MEMORY_BYTES_MAX`](snic_domain::limits::MODULE_MEMORY_BYTES_MAX) of
 //! memory, [`STACK_BYTES_MAX`] of stack, [`EMITTED_MAX`] frames made of one. How much of the card's time all
@@ -19,9 +22,10 @@
 mod abi;
 mod host;
 mod runtime;
+mod state;
 mod task;
 
 pub use host::EMITTED_MAX;
 pub use runtime::{
-    FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START, STACK_BYTES_MAX, WasmRuntime,
+    FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_SAVE, FUEL_TO_START, STACK_BYTES_MAX, WasmRuntime,
 };

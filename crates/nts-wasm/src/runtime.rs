@@ -20,6 +20,8 @@ pub const FUEL_PER_PACKET: u64 = 50_000;
 pub const FUEL_TO_START: u64 = 500_000;
 /// Fuel to take a configuration.
 pub const FUEL_TO_CONFIGURE: u64 = 2_000_000;
+/// Fuel to save a state, and to take one back.
+pub const FUEL_TO_SAVE: u64 = 500_000;
 /// Fuel of an instruction that has the host do something.
 const FUEL_OF_GROWING: u8 = 255;
 
@@ -101,12 +103,20 @@ fn check_imports(module: &Module) -> Result<(), InvalidModule> {
 }
 
 /// Functions with their parameters and results, and whether a module needs them.
-const FUNCTIONS: [(&str, &[ValType], &[ValType], bool); 4] = [
+const FUNCTIONS: [(&str, &[ValType], &[ValType], bool); 8] = [
     ("snic_abi_version", &[], &[ValType::I32], true),
     ("snic_buffer", &[], &[ValType::I32], true),
     ("snic_process", &[ValType::I32], &[ValType::I64], true),
     ("snic_configure", &[ValType::I32], &[ValType::I32], false),
+    ("snic_state_version", &[], &[ValType::I32], false),
+    ("snic_save", &[], &[ValType::I64], false),
+    ("snic_restore_buffer", &[ValType::I32], &[ValType::I32], false),
+    ("snic_restore", &[ValType::I32], &[ValType::I32], false),
 ];
+
+/// A module that saves its state exports all of them.
+const STATE_FUNCTIONS: [&str; 4] =
+    ["snic_state_version", "snic_save", "snic_restore_buffer", "snic_restore"];
 
 fn check_exports(module: &Module) -> Result<(), InvalidModule> {
     match module.get_export("memory") {
@@ -132,6 +142,14 @@ fn check_exports(module: &Module) -> Result<(), InvalidModule> {
         if !is_right {
             return Err(InvalidModule(format!("it does not export {name} as {wanted}")));
         }
+    }
+    let (there, missing): (Vec<&str>, Vec<&str>) =
+        STATE_FUNCTIONS.iter().partition(|name| module.get_export(name).is_some());
+    if let ([there, ..], [missing, ..]) = (&there[..], &missing[..]) {
+        return Err(InvalidModule(format!(
+            "it exports {there} and not {missing}: a module that saves its state exports all of {}",
+            STATE_FUNCTIONS.join(", ")
+        )));
     }
     Ok(())
 }

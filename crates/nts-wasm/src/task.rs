@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use snic_domain::Timestamp;
 use snic_nts::config::InvalidConfiguration;
-use snic_nts::{Context, DropReason, ModuleTask, Packet, Verdict};
+use snic_nts::{Context, DropReason, ModuleState, ModuleTask, Packet, Verdict};
 use wasmtime::{InstancePre, Memory, Store, Trap, TypedFunc};
 
 use crate::abi::{Answer, BUFFER_BYTES, FRAME_BYTES_MAX, HEADROOM_BYTES, VERSION};
 use crate::host::{EMITTED_MAX, Host};
 use crate::runtime::{FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START};
+use crate::state::{Restored, StateFunctions};
 
 /// How long a module waits that has failed for the first time, and at most: it doubles with each failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
@@ -25,6 +26,7 @@ pub(crate) struct Running {
     buffer: usize,
     process: TypedFunc<i32, i64>,
     configure: Option<TypedFunc<i32, i32>>,
+    state: Option<StateFunctions>,
 }
 
 impl Running {
@@ -62,7 +64,8 @@ impl Running {
             .get_typed_func(&mut store, "snic_process")
             .map_err(|error| failed("snic_process", error))?;
         let configure = instance.get_typed_func(&mut store, "snic_configure").ok();
-        Ok(Self { store, memory, buffer, process, configure })
+        let state = StateFunctions::of(&instance, &mut store);
+        Ok(Self { store, memory, buffer, process, configure, state })
     }
 
     /// The module's buffer.
@@ -82,6 +85,15 @@ impl Running {
         // At most as long as the buffer.
         let answer = configure.call(&mut self.store, json.len() as i32);
         answer.map(|answer| answer == 0).map_err(|error| cause(&error))
+    }
+
+    fn save(&mut self) -> Option<ModuleState> {
+        self.state.as_ref()?.save(&mut self.store, self.memory)
+    }
+
+    fn restore(&mut self, state: &ModuleState) -> Restored {
+        let Some(functions) = &self.state else { return Restored::PassedOver };
+        functions.restore(&mut self.store, self.memory, state)
     }
 
     fn process(
@@ -147,6 +159,8 @@ struct Pause {
 pub(crate) struct WasmTask {
     module: InstancePre<Host>,
     running: Option<Running>,
+    /// What the next instance begins with.
+    state: Option<ModuleState>,
     configuration: Option<Box<str>>,
     /// The module did not take its configuration.
     is_refused: bool,
@@ -159,6 +173,7 @@ impl WasmTask {
         Self {
             module,
             running: None,
+            state: None,
             configuration: None,
             is_refused: false,
             pause: None,
@@ -175,20 +190,31 @@ impl WasmTask {
             if self.pause.is_some_and(|pause| now < pause.until) {
                 return Err(DropReason::ModuleBackoff);
             }
-            let mut running = Running::start(&self.module).map_err(|_| self.fail(now))?;
-            if let Some(json) = &self.configuration {
-                match running.configure(json) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        self.is_refused = true;
-                        return Err(DropReason::Unconfigured);
-                    }
-                    Err(_) => return Err(self.fail(now)),
-                }
+            let mut running = self.start(now)?;
+            // A state is tried once: what fails over it would fail again.
+            if let Some(state) = self.state.take()
+                && running.restore(&state) == Restored::Failed
+            {
+                self.restarts += 1;
+                running = self.start(now)?;
             }
             self.running = Some(running);
         }
         self.running.as_mut().ok_or(DropReason::ModuleTrap)
+    }
+
+    /// An instance with its configuration.
+    fn start(&mut self, now: Timestamp) -> Result<Running, DropReason> {
+        let mut running = Running::start(&self.module).map_err(|_| self.fail(now))?;
+        let Some(json) = &self.configuration else { return Ok(running) };
+        match running.configure(json) {
+            Ok(true) => Ok(running),
+            Ok(false) => {
+                self.is_refused = true;
+                Err(DropReason::Unconfigured)
+            }
+            Err(_) => Err(self.fail(now)),
+        }
     }
 
     /// It failed: the instance goes with its state, and the next one has to wait.
@@ -233,6 +259,18 @@ impl ModuleTask for WasmTask {
             self.fail(now);
             Verdict::Drop(reason)
         })
+    }
+
+    fn save(&mut self) -> Option<ModuleState> {
+        match &mut self.running {
+            Some(running) => running.save(),
+            // It has not begun: what it would have begun with is what it keeps.
+            None => self.state.clone(),
+        }
+    }
+
+    fn restore(&mut self, state: ModuleState) {
+        self.state = Some(state);
     }
 
     fn restarts(&self) -> u64 {

@@ -401,3 +401,118 @@ proptest! {
         }
     }
 }
+
+/// Functions of a state: four bytes at 12,000, which `$kept` copies there from the counter; and of where to take bytes back.
+fn state(version: u32, save: &str, buffer: &str, restore: &str) -> String {
+    format!(
+        r#"(func (export "snic_state_version") (result i32) i32.const {version})
+           (func (export "snic_save") (result i64) {save})
+           (func (export "snic_restore_buffer") (param i32) (result i32) {buffer})
+           (func (export "snic_restore") (param i32) (result i32) {restore})"#
+    )
+}
+
+/// Drops from the third packet on.
+const COUNTER: &str = "(global.set $count (i32.add (global.get $count) (i32.const 1)))
+    (if (result i64) (i32.lt_u (global.get $count) (i32.const 3))
+        (then (call $forward (local.get 0))) (else (i64.const 0)))";
+const SAVE: &str =
+    "(i32.store (i32.const 12000) (global.get $count)) (i64.const 0x0000_2ee0_0000_0004)";
+const BUFFER: &str = "(i32.const 13000)";
+const RESTORE: &str = "(if (i32.ne (local.get 0) (i32.const 4)) (then (return (i32.const 1))))
+    (global.set $count (i32.load (i32.const 13000))) (i32.const 0)";
+
+/// A counter with these functions.
+fn counter(version: u32, save: &str, buffer: &str, restore: &str) -> Bench {
+    Bench::of(&text(COUNTER, &state(version, save, buffer, restore)))
+}
+
+#[test]
+fn another_instance_goes_on_with_what_was_saved() {
+    let mut before = counter(1, SAVE, BUFFER, RESTORE);
+    assert_eq!(before.module.save(), None, "it has not begun");
+    assert_eq!(before.verdict(), Verdict::Forward);
+    let saved = before.module.save().expect("it has begun");
+    assert_eq!((saved.version, &saved.bytes[..]), (1, &[1, 0, 0, 0][..]));
+    assert_eq!(before.verdict(), Verdict::Forward, "and goes on itself");
+
+    let mut after = counter(1, SAVE, BUFFER, RESTORE);
+    after.module.restore(saved.clone());
+    assert_eq!(after.module.save().as_ref(), Some(&saved), "it has not begun: it is as it was");
+    let verdicts = [after.verdict(), after.verdict()];
+    assert_eq!(verdicts, [Verdict::Forward, DROPPED(DropReason::Module)]);
+    assert_eq!(after.module.restarts(), 0);
+
+    // A module of another version begins with nothing, and so does one that saves nothing.
+    for text in [text(COUNTER, &state(2, SAVE, BUFFER, RESTORE)), text(COUNTER, "")] {
+        let mut other = Bench::of(&text);
+        other.module.restore(saved.clone());
+        assert_eq!([other.verdict(), other.verdict()], [Verdict::Forward; 2]);
+        assert_eq!((other.verdict(), other.module.restarts()), (DROPPED(DropReason::Module), 0));
+    }
+    assert_eq!(Bench::of(&text(COUNTER, "")).module.save(), None);
+}
+
+#[test]
+fn a_state_that_is_not_taken_leaves_nothing_behind() {
+    let with = |bytes: &[u8]| snic_nts::ModuleState { version: 1, bytes: bytes.into() };
+    let spoils = "(global.set $count (i32.const 99))";
+    for (restored, buffer, restore) in [
+        (with(&[1, 0, 0]), BUFFER, RESTORE.to_owned()),
+        (with(&[]), BUFFER, RESTORE.to_owned()),
+        (with(&[2, 0, 0, 0]), BUFFER, format!("{spoils} i32.const 7")),
+        (with(&[2, 0, 0, 0]), BUFFER, format!("{spoils} unreachable")),
+        (with(&[2, 0, 0, 0]), BUFFER, format!("{spoils} (loop $l (br $l)) i32.const 0")),
+        (with(&[2, 0, 0, 0]), "(i32.const 65533)", RESTORE.to_owned()),
+        (with(&[2, 0, 0, 0]), "(i32.const -1)", RESTORE.to_owned()),
+        (with(&[2, 0, 0, 0]), "(i32.const 0)", format!("{spoils} i32.const 0")),
+        (with(&[2, 0, 0, 0]), "unreachable", RESTORE.to_owned()),
+    ] {
+        let mut bench = counter(1, SAVE, buffer, &restore);
+        bench.module.restore(restored);
+        assert_eq!([bench.verdict(), bench.verdict()], [Verdict::Forward; 2], "{buffer} {restore}");
+        assert_eq!(bench.verdict(), DROPPED(DropReason::Module), "{buffer} {restore}");
+        assert_eq!(bench.module.restarts(), 1, "{buffer} {restore}");
+    }
+}
+
+#[test]
+fn a_module_saves_its_own_memory_within_limits() {
+    let most = snic_nts::MODULE_STATE_BYTES_MAX;
+    let word = |start: u64, length: usize| format!("(i64.const {})", start << 32 | length as u64);
+    for (save, bytes) in [
+        (word(0, 0), Some(0)),
+        (word(65_536, 0), Some(0)),
+        (word(65_535, 1), Some(1)),
+        (word(65_536, 1), None),
+        (word(65_530, 7), None),
+        (word(0, 65_537), None),
+        (word(0xFFFF_FFFF, 0xFFFF_FFFF), None),
+        ("unreachable".to_owned(), None),
+        ("(loop $l (br $l)) (i64.const 0)".to_owned(), None),
+        // It grows to what it names.
+        (format!("(drop (memory.grow (i32.const 7))) {}", word(0, most)), Some(most)),
+        (format!("(drop (memory.grow (i32.const 7))) {}", word(0, most + 1)), None),
+        // Frames are made of packets only.
+        (
+            format!(
+                "(drop (call $emit (i32.const 0) (i32.const 0) (i32.const 60))) {}",
+                word(0, 0)
+            ),
+            Some(0),
+        ),
+    ] {
+        let mut bench = counter(1, &save, BUFFER, RESTORE);
+        bench.verdict();
+        let saved = bench.module.save();
+        assert_eq!(saved.map(|saved| saved.bytes.len()), bytes, "{save}");
+        assert!(bench.emitted.is_empty());
+    }
+    let partial = r#"(func (export "snic_save") (result i64) (i64.const 0))"#;
+    let why = refused(&text(FORWARD, partial));
+    assert!(why.contains("it exports snic_save and not snic_state_version"), "{why}");
+    let typed = state(1, SAVE, BUFFER, RESTORE)
+        .replace("(param i32) (result i32) (i32.const 13000)", "(result i32) (i32.const 13000)");
+    let why = refused(&text(FORWARD, &typed));
+    assert!(why.contains("it does not export snic_restore_buffer as"), "{why}");
+}

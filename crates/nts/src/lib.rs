@@ -29,7 +29,10 @@ pub mod wire;
 
 pub use catalogue::{NT_TYPES, UnknownNtType, check, create, redacted, schema};
 pub use counters::{Counters, DropReason};
-pub use module::{CompiledModule, InvalidModule, ModuleInstance, ModuleRuntime, ModuleTask};
+pub use module::{
+    CompiledModule, InvalidModule, MODULE_STATE_BYTES_MAX, ModuleInstance, ModuleRuntime,
+    ModuleState, ModuleTask,
+};
 pub use packet::{HEADROOM, NoRoom, Packet, Pool};
 pub use state::{InvalidState, STATE_BYTES_MAX};
 pub use task::{Context, Direction, Emitted, NetworkTask, NtInstance, Verdict};

@@ -29,6 +29,19 @@ pub trait CompiledModule: Send + Sync + fmt::Debug {
     fn task(&self) -> Box<dyn ModuleTask>;
 }
 
+/// Most bytes of a module's saved state: an eighth of its memory.
+pub const MODULE_STATE_BYTES_MAX: usize = 256 << 10;
+
+/// What a module saved of itself. It is given to a module of the same NT type and DAG only, and taken by one with the
+/// same version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleState {
+    /// The version of its layout, as the module that saved it has it.
+    pub version: u32,
+    /// Up to [`MODULE_STATE_BYTES_MAX`] bytes that only the module understands.
+    pub bytes: Box<[u8]>,
+}
+
 /// A network task that a module is. Like [`crate::NetworkTask`] it answers any bytes with a verdict.
 pub trait ModuleTask: Send {
     /// Gives it a configuration, a JSON object. On an error it drops packets until the next one.
@@ -39,6 +52,13 @@ pub trait ModuleTask: Send {
 
     /// Processes one packet.
     fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict;
+
+    /// What it keeps; `None` where it does not say so, has no instance, or failed over it.
+    fn save(&mut self) -> Option<ModuleState>;
+
+    /// Has its first instance begin with this state. Where the module does not take it, it begins without, which
+    /// counts as a restart; a state of another version is passed over.
+    fn restore(&mut self, state: ModuleState);
 
     /// How often it failed and began again without its state.
     fn restarts(&self) -> u64;
@@ -71,6 +91,16 @@ impl ModuleInstance {
         let verdict = self.counters.observe(context, |context| task.process(packet, context));
         self.counters.count(verdict);
         verdict
+    }
+
+    /// What it keeps, as [`ModuleTask::save`] has it.
+    pub fn save(&mut self) -> Option<ModuleState> {
+        self.task.save()
+    }
+
+    /// Has it begin with this state, as [`ModuleTask::restore`] does.
+    pub fn restore(&mut self, state: ModuleState) {
+        self.task.restore(state);
     }
 
     /// A packet is dropped before the module sees it.

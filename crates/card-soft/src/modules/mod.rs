@@ -8,17 +8,19 @@
 //! ```
 //!
 //! What an instance keeps is its DAG's, as with the card's own NTs: all regions with the same module share it,
-//! and a region can be loaded again under it. Without a runtime a bitstream with modules is refused.
+//! and a region can be loaded again under it. Where the instance has to go, because another module takes its place or its
+//! tenant needs the room, what it saves goes to the next one ([`saved`]). Without a runtime a bitstream with modules is refused.
 
 mod budget;
 mod compiler;
+mod saved;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use snic_card_sim::{FrameAtNt, Preparation};
 use snic_domain::limits::CHAIN_SLOTS_MAX;
@@ -35,6 +37,7 @@ use crate::protocol::TaskObservation;
 use crate::tasks::{PUT_BY, TaskKey};
 use budget::{Budgets, CALL_MAX, START_MAX};
 use compiler::Compiler;
+use saved::SavedStates;
 
 /// Instances of the card.
 const INSTANCES_MAX: usize = 128;
@@ -87,6 +90,7 @@ pub(crate) struct Modules {
     /// Of NTs that the card does not have itself.
     configurations: BTreeMap<TaskKey, Box<str>>,
     instances: BTreeMap<TaskKey, Instance>,
+    saved: SavedStates,
     budgets: Budgets,
     /// When to look for what is put by for too long.
     look_at: Option<Timestamp>,
@@ -158,14 +162,15 @@ impl Modules {
             return Some(refused.unwrap_or(Verdict::Drop(reason)));
         }
         let began = Instant::now();
+        let mut most = CALL_MAX;
         if running.is_none() {
             let slot = slot.clone();
-            if !self.start(key, tenant, slot) {
+            let Some(of_start) = self.start(key, tenant, slot) else {
                 return Some(Verdict::Drop(DropReason::ModuleNoRoom));
-            }
+            };
+            most = of_start;
         }
         let instance = self.instances.get_mut(&key)?;
-        let mut most = CALL_MAX;
         if std::mem::take(&mut instance.is_behind)
             && let Some(json) = self.configurations.get(&key)
         {
@@ -184,27 +189,44 @@ impl Modules {
     }
 
     /// Makes an instance for a DAG, whose first packet came, or whose region has another module than before;
-    /// says whether there was room.
-    fn start(&mut self, key: TaskKey, tenant: u16, slot: Slot) -> bool {
-        self.instances.remove(&key);
+    /// says how long that may have taken. `None` where there is no room.
+    fn start(&mut self, key: TaskKey, tenant: u16, slot: Slot) -> Option<Duration> {
+        let mut has_saved = self.save(key);
         let of_tenant = |instance: &&Instance| instance.tenant == tenant;
         let is_full = self.instances.len() >= INSTANCES_MAX
             || self.instances.values().filter(of_tenant).count() >= TENANT_INSTANCES_MAX;
-        if is_full && !self.shed(tenant) {
-            return false;
+        if is_full {
+            has_saved = self.shed(tenant);
+            if !has_saved {
+                return None;
+            }
         }
-        let module = ModuleInstance::new(slot.module.as_ref());
+        let mut module = ModuleInstance::new(slot.module.as_ref());
+        if let Some(state) = self.saved.take(key, &slot.nt) {
+            module.restore(state);
+            has_saved = true;
+        }
         let instance = Instance { tenant, slot, module, is_behind: true, put_by: None };
         self.instances.insert(key, instance);
+        // To save a state, and to take it back, has fuel of its own, as a configuration has.
+        Some(if has_saved { START_MAX } else { CALL_MAX })
+    }
+
+    /// An instance goes, but for what it saves.
+    fn save(&mut self, key: TaskKey) -> bool {
+        let Some(mut instance) = self.instances.remove(&key) else { return false };
+        if let Some(state) = instance.module.save() {
+            self.saved.keep(key, (instance.tenant, instance.slot.nt), state, instance.put_by);
+        }
         true
     }
 
-    /// What a tenant has put by the longest goes; says whether there was any.
+    /// What a tenant has put by the longest makes room; says whether there was any.
     fn shed(&mut self, tenant: u16) -> bool {
         let of_tenant = self.instances.iter().filter(|(_, instance)| instance.tenant == tenant);
         let put_by = of_tenant.filter_map(|(key, instance)| Some((instance.put_by?, *key)));
         let Some((_, oldest)) = put_by.min() else { return false };
-        self.instances.remove(&oldest).is_some()
+        self.save(oldest)
     }
 
     /// New packets find this row of a DAG; `bytes` are the configurations that came with it.
@@ -217,6 +239,7 @@ impl Modules {
         for (_, instance) in self.instances.iter_mut().filter(|(key, _)| of_dag(key)) {
             instance.put_by = None;
         }
+        self.saved.row_is(dag.uid);
         let is_same = before.is_some_and(|before| (before.uid, before.tag) == (row.uid, row.tag));
         if !is_same && (row.tag == 0 || bytes.is_some()) {
             self.configure(dag.uid, bytes.unwrap_or_default());
@@ -233,7 +256,9 @@ impl Modules {
             .collect();
         let gone = |key: &TaskKey| key.0 == uid && !own.contains_key(key);
         // One that had a configuration begins again without it.
-        self.instances.retain(|key, _| !(gone(key) && self.configurations.contains_key(key)));
+        let begins_again = |key: &TaskKey| gone(key) && self.configurations.contains_key(key);
+        self.instances.retain(|key, _| !begins_again(key));
+        self.saved.forget(begins_again);
         self.configurations.retain(|key, _| !gone(key));
         for (key, json) in own {
             let before = self.configurations.insert(key, json.into());
@@ -250,6 +275,7 @@ impl Modules {
         for (_, instance) in self.instances.iter_mut().filter(|(key, _)| key.0 == row.uid) {
             instance.put_by = instance.put_by.or(Some(now));
         }
+        self.saved.row_is_gone(now, row.uid);
         self.look_at = self.look_at.or(Some(now + PUT_BY));
     }
 
@@ -264,6 +290,7 @@ impl Modules {
         let has_modules = |tenant| instances.values().any(|instance| instance.tenant == tenant);
         let pays_back = self.budgets.retain(now, has_modules);
         let oldest = self.instances.values().filter_map(|instance| instance.put_by).min();
+        let oldest = oldest.into_iter().chain(self.saved.expire(now)).min();
         let puts_by = oldest.map(|since| since + PUT_BY);
         self.look_at = puts_by.into_iter().chain(pays_back).min();
         let rows = &self.rows;
@@ -278,6 +305,7 @@ impl Modules {
     fn forget(&mut self, number: u16, own: u32) {
         let before = self.instances.len();
         self.instances.retain(|(uid, _), _| row_of(*uid) != number || *uid == own);
+        self.saved.forget_others(number, own);
         if self.instances.len() < before {
             // A tenant may have none left.
             self.look_at = Some(Timestamp::ZERO);

@@ -7,14 +7,14 @@ use snic_bitstream::{EmbeddedModule, ModuleBuild};
 use snic_card_sim::FrameId;
 use snic_domain::{Bandwidth, CardModel, DagSpec, NtConfiguration, NtNumber, NtType, NtTypeId};
 use snic_nts::config::InvalidConfiguration;
-use snic_nts::{Emitted, InvalidModule, ModuleTask, Pool};
+use snic_nts::{Emitted, InvalidModule, ModuleState, ModuleTask, Pool};
 use snic_tables::DagConfiguration;
 
 use super::*;
 
 /// Modules that do what is written behind their name: `bad` cannot be compiled and the compiler panics over `odd`;
 /// `slow` takes a millisecond for each packet and `wait` 30, `heavy` 3 for a configuration, and `told` drops what comes
-/// before that.
+/// before that; `one` and `two` forward two packets, and hand on how many they have had.
 #[derive(Debug)]
 struct Fake;
 
@@ -24,12 +24,14 @@ struct FakeModule(&'static str);
 struct FakeTask {
     kind: &'static str,
     told: bool,
+    packets: u8,
 }
 
 impl ModuleRuntime for Fake {
     fn compile(&self, module: &[u8]) -> Result<Arc<dyn CompiledModule>, InvalidModule> {
         let is = |kind: &&&str| module.windows(kind.len()).any(|part| part == kind.as_bytes());
-        match ["bad", "odd", "slow", "wait", "heavy", "told"].iter().find(is).copied() {
+        match ["bad", "odd", "slow", "wait", "heavy", "told", "one", "two"].iter().find(is).copied()
+        {
             Some("bad") => Err(InvalidModule("it is bad".to_owned())),
             Some("odd") => panic!("a mistake of the compiler"),
             kind => Ok(Arc::new(FakeModule(kind.unwrap_or_default()))),
@@ -39,7 +41,7 @@ impl ModuleRuntime for Fake {
 
 impl CompiledModule for FakeModule {
     fn task(&self) -> Box<dyn ModuleTask> {
-        Box::new(FakeTask { kind: self.0, told: false })
+        Box::new(FakeTask { kind: self.0, told: false, packets: 0 })
     }
 }
 
@@ -57,9 +59,20 @@ impl ModuleTask for FakeTask {
             "slow" => std::thread::sleep(Duration::from_millis(1)),
             "wait" => std::thread::sleep(Duration::from_millis(30)),
             "told" if !self.told => return Verdict::Drop(DropReason::Module),
+            "one" | "two" if self.packets == 2 => return Verdict::Drop(DropReason::Module),
+            "one" | "two" => self.packets += 1,
             _ => {}
         }
         Verdict::Forward
+    }
+
+    fn save(&mut self) -> Option<ModuleState> {
+        let keeps = ["one", "two"].contains(&self.kind);
+        keeps.then(|| ModuleState { version: 1, bytes: [self.packets].into() })
+    }
+
+    fn restore(&mut self, state: ModuleState) {
+        self.packets = state.bytes[0];
     }
 
     fn restarts(&self) -> u64 {
@@ -315,4 +328,61 @@ fn a_tenant_has_so_many_instances_and_takes_none_of_others() {
         Some(Verdict::Drop(DropReason::ModuleNoRoom)),
         "an old packet"
     );
+}
+
+const DROPPED: Option<Verdict> = Some(Verdict::Drop(DropReason::Module));
+
+#[test]
+fn another_module_in_its_place_begins_with_what_the_one_before_has_saved() {
+    let mut bench = Bench::new();
+    bench.load(0, "one");
+    bench.load(1, "two");
+    let (dag, other) = (uid(1, 1), uid(2, 1));
+    bench.row(1, dag, None);
+    bench.row(1, other, None);
+    let verdicts = [0, 1, 0, 1].map(|region| bench.send(region, dag));
+    assert_eq!(verdicts, [FORWARDED, FORWARDED, DROPPED, DROPPED], "two packets, whoever counts");
+    assert_eq!(bench.send(1, other), FORWARDED, "another DAG has nothing of it");
+    // A module that saves nothing ends it.
+    bench.load(2, "");
+    assert_eq!(bench.send(2, dag), FORWARDED);
+    assert_eq!(bench.send(0, dag), FORWARDED, "it begins again");
+}
+
+#[test]
+fn what_makes_room_is_saved_until_its_dag_comes_back_or_a_minute_is_over() {
+    let mut bench = Bench::new();
+    bench.load(0, "one");
+    let most = TENANT_INSTANCES_MAX as u16;
+    // Twice as many DAGs as a tenant has instances: those of the first half are away.
+    for row in 0..2 * most {
+        bench.row(1, uid(row, 1), None);
+        assert_eq!([bench.send(0, uid(row, 1)), bench.send(0, uid(row, 1))], [FORWARDED; 2]);
+        if row < most {
+            bench.now = bench.now + Duration::from_nanos(1);
+            bench.modules.row_is_gone(bench.now, row);
+        }
+    }
+    assert_eq!(bench.modules.saved.len(), usize::from(most));
+    bench.modules.row_is_gone(bench.now, most);
+    bench.row(1, uid(0, 1), None);
+    assert_eq!(bench.send(0, uid(0, 1)), DROPPED, "it knows that it has had two");
+    bench.now = bench.now + PUT_BY;
+    bench.modules.expire(bench.now);
+    assert_eq!(bench.modules.saved.len(), 0);
+    bench.modules.row_is_gone(bench.now, 0);
+    bench.row(1, uid(1, 1), None);
+    assert_eq!(bench.send(0, uid(1, 1)), FORWARDED, "away for too long");
+    // Another DAG in the row has nothing of it.
+    bench.modules.row_is_gone(bench.now, 1);
+    bench.row(1, uid(2 * most, 1), None);
+    assert_eq!(bench.send(0, uid(2 * most, 1)), FORWARDED);
+    bench.modules.row_is_gone(bench.now, 2 * most);
+    bench.row(1, uid(2 * most + 1, 1), None);
+    assert_eq!(bench.send(0, uid(2 * most + 1, 1)), FORWARDED);
+    assert_eq!(bench.modules.saved.len(), 3);
+    bench.row(1, uid(1, 2), None);
+    assert_eq!(bench.modules.saved.len(), 2, "another DAG in the row");
+    bench.modules.clear();
+    assert_eq!(bench.modules.saved.len(), 0, "the power failed");
 }

@@ -5,7 +5,7 @@ mod rig;
 
 use std::time::{Duration, Instant};
 
-use rig::{Card, Site, evil, marker, missing, plain, syn, syn_limit};
+use rig::{Card, Hosts, Site, evil, marker, missing, plain, syn, syn_limit};
 use serde_json::json;
 
 /// What a frame is after the marker: DSCP 46, one hop less, and a header checksum that fits.
@@ -74,6 +74,93 @@ async fn modules_in_c_and_rust_work_on_packets_and_outlive_daemon_and_card() {
     hosts.until_through(1, &sent);
     assert!(hosts.through(1, &syn()).is_some(), "a module that begins again knows nobody");
     assert!(site.observe().loads >= 2);
+    site.stop();
+}
+
+/// The number that the marker gives a packet that is never cut.
+fn number(frame: &[u8]) -> u16 {
+    u16::from_be_bytes([frame[18], frame[19]])
+}
+
+/// A card on which acme's DAG has this module, and the hosts of the card once packets pass.
+async fn with_module(nt: &str, module: &[u8], told: serde_json::Value) -> (Site, Hosts) {
+    let mut site = Site::new(Card::WithModules).await;
+    site.start().await;
+    site.client().create_tenant("acme").await.expect("a new tenant");
+    site.bitstream("acme", nt, module);
+    site.dag("acme", &format!("acme.{nt}"), Some(told)).await;
+    site.lead(0, "acme").await;
+    let mut hosts = site.hosts();
+    hosts.until_through(0, &plain());
+    (site, hosts)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_modules_counter_survives_a_drain_a_daemon_kill_and_a_new_module() {
+    if missing() {
+        return;
+    }
+    let told = json!({"dscp": 46});
+    let (mut site, mut hosts) = with_module("marker", &marker(), told).await;
+    let mut uncut = plain();
+    uncut[20] = 0x40;
+    let mut last = number(&hosts.through(0, &uncut).expect("packets pass"));
+    assert_eq!(last, 1);
+    let mut goes_on = |hosts: &mut Hosts, after: &str| {
+        let received = hosts.through(0, &uncut).expect("packets pass");
+        last += 1;
+        assert_eq!(number(&received), last, "{after}");
+        received
+    };
+    site.drain("acme").await;
+    goes_on(&mut hosts, "a drain");
+    site.kill_daemon();
+    goes_on(&mut hosts, "a daemon that is gone");
+    site.start().await;
+    site.ready().await;
+    goes_on(&mut hosts, "a daemon that is back");
+
+    // A new module of the same NT type takes the place of the old one.
+    let newer = rig::source("c/marker.c").replace("dscp << 2", "dscp / 2 << 2");
+    site.replace("acme", "marker", ("marker", "marker-2"), &rig::compile_c(&newer));
+    site.ready().await;
+    let received = goes_on(&mut hosts, "a new module");
+    assert_eq!(received[15], 23 << 2, "it is the new one");
+
+    // One whose state has another version begins with nothing.
+    let other = newer.replace("STATE_VERSION 1", "STATE_VERSION 2");
+    site.replace("acme", "marker", ("marker-2", "marker-3"), &rig::compile_c(&other));
+    site.ready().await;
+    assert_eq!(number(&hosts.through(0, &uncut).expect("packets pass")), 1);
+    site.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_modules_flow_table_survives_a_drain_a_daemon_kill_and_a_new_module() {
+    if missing() {
+        return;
+    }
+    let told = json!({"connections": 2});
+    let (mut site, mut hosts) = with_module("limit", &syn_limit(), told).await;
+    let opens: Vec<bool> = (0..3).map(|_| hosts.through(0, &syn()).is_some()).collect();
+    assert_eq!(opens, [true, true, false], "two connections are allowed");
+    let knows = |hosts: &mut Hosts, after: &str| {
+        assert!(hosts.through(0, &plain()).is_some(), "{after}: packets pass");
+        assert!(hosts.through(0, &syn()).is_none(), "{after}: it has opened two");
+    };
+    site.drain("acme").await;
+    knows(&mut hosts, "a drain");
+    site.kill_daemon();
+    knows(&mut hosts, "a daemon that is gone");
+    site.start().await;
+    site.ready().await;
+    knows(&mut hosts, "a daemon that is back");
+    // Half the table, and the same state.
+    let fewer = rig::source("rust/src/lib.rs");
+    let fewer = fewer.replace("SOURCES: usize = 4_096", "SOURCES: usize = 2_048");
+    site.replace("acme", "limit", ("limit", "limit-2"), &rig::compile_rust(&fewer));
+    site.ready().await;
+    knows(&mut hosts, "a new module");
     site.stop();
 }
 

@@ -111,14 +111,20 @@ pub fn evil() -> Vec<u8> {
 }
 
 pub fn syn_limit() -> Vec<u8> {
+    compile_rust(&source("rust/src/lib.rs"))
+}
+
+/// A module in Rust, compiled as its first lines say.
+pub fn compile_rust(source: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
-    let to = folder.path().join("task.wasm");
+    let [from, to] = ["task.rs", "task.wasm"].map(|name| folder.path().join(name));
+    std::fs::write(&from, source).expect("a file");
     run(Command::new("rustc")
         .args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "syn_limit"])
         .args(["--target", "wasm32-unknown-unknown", "-C", "opt-level=2", "-C", "panic=abort"])
         .args(["-C", "link-arg=-zstack-size=16384", "-C", "strip=symbols", "-o"])
         .arg(&to)
-        .arg(examples().join("rust/src/lib.rs")));
+        .arg(&from));
     std::fs::read(to).expect("a module")
 }
 
@@ -264,7 +270,11 @@ impl Site {
     }
 
     fn command(&self, tenant: &str, words: &[&str]) -> Command {
-        let contexts = self.home.path().join(format!("{tenant}.toml"));
+        self.command_as(&format!("tenant/{tenant}"), &format!("of-{tenant}"), words)
+    }
+
+    fn command_as(&self, identity: &str, file: &str, words: &[&str]) -> Command {
+        let contexts = self.home.path().join(format!("{file}.toml"));
         let new = |words: &[&str]| {
             let mut command = Command::new(program("snicctl"));
             command.env("SNICCTL_CONFIG", &contexts).args(words).current_dir(self.home.path());
@@ -273,7 +283,6 @@ impl Site {
         };
         if !contexts.exists() {
             let endpoint = format!("unix:{}", self.home.socket().display());
-            let identity = format!("tenant/{tenant}");
             run(&mut new(&[
                 "context",
                 "set",
@@ -281,7 +290,7 @@ impl Site {
                 "--endpoint",
                 &endpoint,
                 "--identity",
-                &identity,
+                identity,
             ]));
             run(&mut new(&["context", "use", "it"]));
         }
@@ -300,6 +309,9 @@ impl Site {
         let id = format!("{tenant}.{nt}");
         let module = format!("{id}={nt}.wasm");
         let (image, manifest) = (format!("{nt}.bit"), format!("{nt}.toml"));
+        // A build overwrites nothing.
+        let _ = std::fs::remove_file(self.home.path().join(&image));
+        let _ = std::fs::remove_file(self.home.path().join(&manifest));
         let build = ["bitstream", "build", &image, "--model", "sim-16", "--nts", &id];
         let with = ["--module", &module, "--manifest", &manifest];
         self.command(tenant, &[&build[..], &with].concat()).output().expect("it starts")
@@ -310,11 +322,15 @@ impl Site {
         let id = format!("{tenant}.{nt}");
         let create = ["nt", "create", &id, "--bandwidth-max", "1Gbps", "--latency-cycles", "50"];
         self.snicctl(tenant, &[&create[..], &["--lut", "1000", "--traffic", "payload"]].concat());
+        self.upload(tenant, nt, &id, module);
+    }
+
+    /// Uploads a bitstream under this id, whose module is of an NT type that is registered.
+    fn upload(&self, tenant: &str, nt: &str, id: &str, module: &[u8]) {
         let built = self.build(tenant, nt, module);
         assert!(built.status.success(), "{}", said(&built));
         let (image, manifest) = (format!("{nt}.bit"), format!("{nt}.toml"));
-        let mut upload =
-            vec!["bitstream", "upload", &id, "--file", &image, "--manifest", &manifest];
+        let mut upload = vec!["bitstream", "upload", id, "--file", &image, "--manifest", &manifest];
         if self.signs.as_deref() == Some(tenant) {
             let statement = self.snicctl(
                 tenant,
@@ -325,6 +341,31 @@ impl Site {
             upload.extend(["--signature", "image.sig"]);
         }
         self.snicctl(tenant, &upload);
+    }
+
+    /// Uploads another module for an NT type, and deletes the bitstream `old`: its DAGs move to the new one.
+    pub fn replace(&self, tenant: &str, nt: &str, (old, new): (&str, &str), module: &[u8]) {
+        let id = |name: &str| format!("{tenant}.{name}");
+        self.upload(tenant, nt, &id(new), module);
+        self.operator(&["bitstream", "delete", &id(old), "--wait"]);
+    }
+
+    fn operator(&self, words: &[&str]) {
+        let mut command = self.command_as("operator/test", "operator", words);
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{words:?}: {}", said(&output));
+    }
+
+    /// Drains the region of a tenant's DAG `web`.
+    pub async fn drain(&self, tenant: &str) {
+        let dag = name(tenant, "web");
+        let region = self.client().region_of(&dag).await;
+        self.client().drain(&region).await;
+        self.ready().await;
+        assert_ne!(self.client().region_of(&dag).await, region, "it was drained");
+        // A card has two regions for tenants' NTs.
+        let request = v1::UndrainRegionRequest { name: region, ..Default::default() };
+        self.client().cards().undrain_region(request).await.expect("it was drained");
     }
 
     /// Why no bitstream can be built from a module.

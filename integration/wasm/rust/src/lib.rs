@@ -1,5 +1,5 @@
 //! A network task in Rust: lets each IPv4 source open so many TCP connections, and drops what begins more. It needs
-//! no allocator, and takes `{"connections": 100}` as its configuration.
+//! no allocator, takes `{"connections": 100}` as its configuration, and saves who opened how many.
 //!
 //! Build:
 //! `RUSTFLAGS="-C link-arg=-zstack-size=16384" cargo build --release --target wasm32-unknown-unknown`
@@ -26,9 +26,16 @@ struct Source {
     opened: u32,
 }
 
+/// Whoever changes what is saved gives it another number.
+const STATE_VERSION: u32 = 1;
+/// A source as it is saved: its address, and the number of its connections in little endian.
+const SOURCE_BYTES: usize = 8;
+
 struct Task {
     buffer: [u8; HEADROOM + FRAME_BYTES_MAX],
     sources: [Source; SOURCES],
+    /// The sources that are known, as they are saved.
+    saved: [u8; SOURCES * SOURCE_BYTES],
     /// None may be opened before the module is told how many.
     connections: u32,
 }
@@ -42,6 +49,7 @@ unsafe impl Sync for Alone {}
 static TASK: Alone = Alone(UnsafeCell::new(Task {
     buffer: [0; HEADROOM + FRAME_BYTES_MAX],
     sources: [Source { address: [0; 4], opened: 0 }; SOURCES],
+    saved: [0; SOURCES * SOURCE_BYTES],
     connections: 0,
 }));
 
@@ -67,8 +75,7 @@ extern "C" fn snic_process(length: u32) -> u64 {
     let opens = opener(frame);
     let goes_on = FORWARD | (HEADROOM as u64) << 32 | u64::from(length);
     let Some(address) = opens else { return goes_on };
-    let place = usize::from(address[2] ^ address[0]) << 8 | usize::from(address[3]);
-    let source = &mut task.sources[place % SOURCES];
+    let source = &mut task.sources[place(address)];
     if source.address != address {
         *source = Source { address, opened: 0 };
     }
@@ -77,6 +84,10 @@ extern "C" fn snic_process(length: u32) -> u64 {
     }
     source.opened += 1;
     goes_on
+}
+
+fn place(address: [u8; 4]) -> usize {
+    (usize::from(address[2] ^ address[0]) << 8 | usize::from(address[3])) % SOURCES
 }
 
 /// The source of a packet that opens a TCP connection over IPv4.
@@ -94,6 +105,42 @@ extern "C" fn snic_configure(length: u32) -> u32 {
     let told = task.buffer.get(..length as usize).and_then(connections);
     let Some(connections) = told else { return 1 };
     task.connections = connections;
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn snic_state_version() -> u32 {
+    STATE_VERSION
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn snic_save() -> u64 {
+    let task = task();
+    let known = task.sources.iter().filter(|source| source.opened > 0);
+    let mut length = 0;
+    for (source, bytes) in known.zip(task.saved.as_chunks_mut::<SOURCE_BYTES>().0) {
+        bytes[..4].copy_from_slice(&source.address);
+        bytes[4..].copy_from_slice(&source.opened.to_le_bytes());
+        length += SOURCE_BYTES;
+    }
+    (task.saved.as_ptr() as u64) << 32 | length as u64
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn snic_restore_buffer(length: u32) -> *mut u8 {
+    let room = task().saved.get_mut(..length as usize);
+    room.map_or(core::ptr::null_mut(), <[u8]>::as_mut_ptr)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn snic_restore(length: u32) -> u32 {
+    let task = task();
+    let saved = task.saved.get(..length as usize).map(<[u8]>::as_chunks::<SOURCE_BYTES>);
+    let Some((saved, [])) = saved else { return 1 };
+    for &[a, b, c, d, opened @ ..] in saved {
+        let address = [a, b, c, d];
+        task.sources[place(address)] = Source { address, opened: u32::from_le_bytes(opened) };
+    }
     0
 }
 
