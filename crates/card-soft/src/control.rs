@@ -19,6 +19,7 @@ use snic_ports::remote::{receive, send};
 use crate::SoftCardSettings;
 use crate::machine::{Job, Machine};
 use crate::poller::{Bell, Poller};
+use crate::ports::OpenPort;
 use crate::process::CardFolder;
 use crate::protocol::ControlReply;
 use crate::switch::Switch;
@@ -46,8 +47,16 @@ pub enum SoftCardFailure {
     Card(String),
 }
 
-/// Serves a card at its place until the process is killed: that is a power loss of the card. With a runtime
-/// it runs the WebAssembly modules of bitstreams; without one it refuses them.
+/// What a program has for its card that others have not, since it takes long to build.
+#[derive(Debug, Default)]
+pub struct CardExtras {
+    /// Runs the WebAssembly modules of bitstreams, which are refused without it.
+    pub modules: Option<Arc<dyn ModuleRuntime>>,
+    /// Opens vhost-user ports, which are refused without it.
+    pub vhost_user: Option<OpenPort>,
+}
+
+/// Serves a card at its place until the process is killed: that is a power loss of the card.
 ///
 /// # Errors
 /// The place is taken or cannot be used, or a port cannot be opened.
@@ -55,15 +64,15 @@ pub fn serve(
     place: &CardFolder,
     settings: SoftCardSettings,
     profile: CardProfile,
-    runtime: Option<Arc<dyn ModuleRuntime>>,
+    extras: CardExtras,
 ) -> Result<(), SoftCardFailure> {
     let failed = |what: String| move |source| SoftCardFailure::Place { what, source };
     std::fs::create_dir_all(place.folder())
         .map_err(failed(format!("create {}", place.folder().display())))?;
     let _lock = lock(place)?;
-    let switch = Switch::open(&settings).map_err(SoftCardFailure::Card)?;
+    let switch = Switch::open(&settings, extras.vhost_user).map_err(SoftCardFailure::Card)?;
     let machine =
-        Machine::new(profile, settings, switch, runtime).map_err(SoftCardFailure::Card)?;
+        Machine::new(profile, settings, switch, extras.modules).map_err(SoftCardFailure::Card)?;
     let socket = place.socket();
     // Whoever left it is dead: the lock is ours.
     let _ = std::fs::remove_file(&socket);
@@ -84,7 +93,7 @@ pub fn serve(
 pub fn serve_folder(
     folder: &Path,
     profiles: Option<&Path>,
-    runtime: Option<Arc<dyn ModuleRuntime>>,
+    extras: CardExtras,
 ) -> Result<(), SoftCardFailure> {
     let place = CardFolder::new(folder);
     let settings = place.read_settings().map_err(|source| {
@@ -98,7 +107,7 @@ pub fn serve_folder(
         let model = settings.model;
         return Err(SoftCardFailure::Card(format!("the catalogue has no card model {model}")));
     };
-    serve(&place, settings, profile, runtime)
+    serve(&place, settings, profile, extras)
 }
 
 /// The card at a listener, until nobody can ask any more.

@@ -17,7 +17,8 @@
 //! reconfiguration are the model's. The card knows registers, regions and images, and no tenant.
 //!
 //! Tenants' NTs are WebAssembly modules in bitstreams. This crate knows where they are and what they may take;
-//! the program that is the card brings the runtime along ([`serve`]), or refuses them.
+//! the program that is the card brings the runtime along ([`CardExtras`]), or refuses them. So it is with vhost-user ports,
+//! which are a [`Port`] like others.
 //!
 //! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, what the configured
 //! NTs hold, 2 MiB for each of 128 instances of modules, 1.5 MiB for each of eight captures, and of the kernel's memory a ring of 8 MiB and a queue of at most 8 MiB for each
@@ -49,12 +50,13 @@ mod window;
 
 pub use bench::{FrameBench, LeftFrame};
 pub use client::{CardProcess, SoftCard};
-pub use control::{SoftCardFailure, serve, serve_folder};
+pub use control::{CardExtras, SoftCardFailure, serve, serve_folder};
 pub use generator::SoftGenerator;
 pub use machine::FRAMES_MAX;
-pub use ports::{InvalidPort, PortSpec};
+pub use ports::{InvalidPort, OpenPort, Port, PortSpec, Received, Sent};
 pub use process::{CardFolder, Program};
 pub use protocol::{Observation, TaskObservation};
+pub use segments::{OFFLOAD_BYTES, SEGMENTS_MAX, complete};
 pub use window::SoftWindow;
 
 /// The largest frame: a jumbo frame with its VLAN tags.

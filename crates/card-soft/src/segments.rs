@@ -6,7 +6,7 @@ use snic_nts::wire::{self, Frame, protocol};
 use snic_nts::{Packet, Pool};
 
 /// Segments of one merged frame at most: 64 KiB in the smallest that a Linux host sends (RFC 879).
-pub(crate) const SEGMENTS_MAX: usize = 128;
+pub const SEGMENTS_MAX: usize = 128;
 /// The smallest header of TCP.
 const TCP_BYTES_MIN: usize = 20;
 /// FIN and PSH, which only the last segment keeps, and CWR, which only the first one keeps.
@@ -75,6 +75,31 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
         sum = (sum >> 16) + (sum & 0xffff);
     }
     !(sum as u16)
+}
+
+/// Bytes of the header that says what is left to do (`virtio_net_hdr`).
+pub const OFFLOAD_BYTES: usize = Offload::BYTES;
+
+/// Does what a guest or the kernel left to the card, as the header says: the frames that come of it are put into `out`, as
+/// far as buffers are free. `false` where it cannot be done.
+pub fn complete(
+    head: [u8; OFFLOAD_BYTES],
+    bytes: &[u8],
+    pool: &Pool,
+    out: &mut VecDeque<Packet>,
+) -> bool {
+    let offload = Offload::of(head);
+    if offload.is_merged() {
+        return cut(bytes, &offload, pool, out) == Cut::Done;
+    }
+    if bytes.len() > crate::FRAME_BYTES_MAX {
+        return false;
+    }
+    out.extend(pool.copy_of(bytes).map(|mut packet| {
+        offload.fill_checksum(packet.bytes_mut());
+        packet
+    }));
+    true
 }
 
 /// What was done with a merged frame.

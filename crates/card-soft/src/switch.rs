@@ -16,7 +16,7 @@ use snic_ports::packets::PortTraffic;
 
 use crate::SoftCardSettings;
 use crate::datapath::{FrameRoute, Leaving};
-use crate::ports::{Port, Received};
+use crate::ports::{OpenPort, Port, Received};
 use crate::stations::{Receiver, Stations};
 
 /// How often the system's counts of what it dropped are taken. They have 32 bits: enough for 71 million
@@ -88,13 +88,16 @@ pub(crate) struct Switch {
 
 impl Switch {
     /// Opens the ports.
-    pub(crate) fn open(settings: &SoftCardSettings) -> Result<Self, String> {
+    pub(crate) fn open(
+        settings: &SoftCardSettings,
+        vhost_user: Option<OpenPort>,
+    ) -> Result<Self, String> {
         let uplink = settings.uplink.iter().map(|spec| (Side::Uplink, spec));
         let functions = (0..).zip(&settings.functions);
         let functions = functions.map(|(number, spec)| (Side::Function(number), spec));
         let mut switch = Self::default();
         for (side, spec) in uplink.chain(functions) {
-            let port = spec.open().map_err(|error| format!("port {spec}: {error}"))?;
+            let port = spec.open(vhost_user).map_err(|error| format!("port {spec}: {error}"))?;
             switch.add(side, spec.to_string(), port);
         }
         Ok(switch)

@@ -1,6 +1,6 @@
-//! `snic-card`: the software card as a program of its own, which runs tenants' WebAssembly modules.
+//! `snic-card`: the software card as a program of its own, which runs tenants' WebAssembly modules and has vhost-user ports.
 //!
-//! It is the process that `snicd card` is, with a runtime for modules. `snicd` starts it where the settings say so
+//! It is the process that `snicd card` is, with a runtime for modules and ports through a guest's memory. `snicd` starts it where the settings say so
 //! (`program` in `[cards.soft]`), and stays free of the compiler that it brings along. `snic-card check` says what a
 //! card would say of a module, without a card.
 
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use snic_bitstream::{EmbeddedModule, check_module, modules, parse};
+use snic_card_soft::{CardExtras, OpenPort};
 use snic_nts::ModuleRuntime;
 use snic_nts_wasm::WasmRuntime;
 
@@ -61,8 +62,10 @@ fn run(command: Command) -> Result<()> {
             page.render(&mut std::io::stdout()).context("print the manual page")
         }
         Command::Serve { folder, profiles } => {
-            let runtime: Arc<dyn ModuleRuntime> = Arc::new(runtime);
-            snic_card_soft::serve_folder(&folder, profiles.as_deref(), Some(runtime))
+            let modules: Arc<dyn ModuleRuntime> = Arc::new(runtime);
+            let vhost_user: OpenPort = snic_vhost_user::open;
+            let extras = CardExtras { modules: Some(modules), vhost_user: Some(vhost_user) };
+            snic_card_soft::serve_folder(&folder, profiles.as_deref(), extras)
                 .context("serve the card")
         }
         Command::Check { file } => check(&runtime, &file),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
+use snic_card_soft::PortSpec;
 use snic_card_xrt::{XrtCard, environment, probe};
 use snic_domain::CardProfile;
 use snic_store_sled::is_in_use;
@@ -113,10 +114,8 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
             }
             (driver, _) => match known.find(card) {
                 Err(wrong) => findings.wrong(card.id.as_str(), &wrong),
-                Ok(_) => {
-                    let kind = if driver == Driver::Soft { "software" } else { "simulated" };
-                    findings.good(card.id.as_str(), &format!("{kind}: nothing to check"));
-                }
+                Ok(_) if driver == Driver::Soft => software(card, &mut findings),
+                Ok(_) => findings.good(card.id.as_str(), "simulated: nothing to check"),
             },
         }
     }
@@ -124,6 +123,34 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
         0 => Ok(()),
         wrong => bail!("problems found: {wrong}; see the lines that start with WRONG"),
     }
+}
+
+/// The program and the sockets of a software card.
+fn software(card: &CardSettings, findings: &mut Findings) {
+    let id = card.id.as_str();
+    let Some(soft) = &card.soft else {
+        return findings.good(id, "software: no ports, so it forwards no packet");
+    };
+    if let Some(program) = soft.program.as_ref().filter(|program| !program.is_file()) {
+        findings.wrong(id, &format!("software: program = {program:?} is not a file"));
+    }
+    for port in soft.ports() {
+        let (PortSpec::Unix(path) | PortSpec::VhostUser(path)) = port else { continue };
+        let folder = path.parent().filter(|folder| folder.is_dir());
+        if folder.is_none() {
+            findings.wrong(id, &format!("software: port {port}: its folder is missing; make it"));
+        }
+    }
+    if let Some(port) = soft.shared_memory_port() {
+        findings.good(
+            id,
+            &format!(
+                "software: port {port}: share the guest's memory with memfd (sealed, no huge pages), and have QEMU \
+                 reconnect"
+            ),
+        );
+    }
+    findings.good(id, "software: program and sockets are looked at");
 }
 
 /// Certificates, where something listens on TCP.

@@ -350,7 +350,12 @@ impl CardSettings {
                 soft.functions.len()
             ));
         }
-        let mut devices: Vec<_> = soft.uplink.iter().chain(&soft.functions).collect();
+        let mut devices: Vec<_> = soft.ports().collect();
+        if let (None, Some(port)) = (&soft.program, soft.shared_memory_port()) {
+            return Err(format!(
+                ": port {port}: snicd itself has no vhost-user ports; set program = \"/usr/bin/snic-card\", or use unix:PATH"
+            ));
+        }
         devices.sort_by_key(|port| port.device());
         let twice = devices.windows(2).find(|pair| pair[0].device() == pair[1].device());
         twice.map_or(Ok(()), |pair| Err(format!(": device {} is named twice", pair[0].device())))
@@ -661,6 +666,14 @@ mod tests {
             error(&with("functions = [\"tap:a\", \"tap:b\"]"))
                 .contains("2 ports for the 1 functions")
         );
+        let shared = "functions = [\"vhost-user:/run/vf0\"]";
+        let wrong = error(&with(shared));
+        assert!(
+            wrong.contains("cards[0].soft: port vhost-user:/run/vf0: snicd itself has no"),
+            "{wrong}"
+        );
+        let full = with(&format!("{shared}\nprogram = \"/usr/bin/snic-card\""));
+        Settings::parse("x", &full).expect("the full program has them");
         let twice = with("uplink = \"tap:a\"\nfunctions = [\"tap:a\"]");
         assert!(error(&twice).contains("device a is named twice"));
         let sim = good.replace("\"soft\"", "\"sim\"");

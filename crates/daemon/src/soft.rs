@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use snic_card_soft::{CardFolder, Program, SoftCard, SoftGenerator, SoftWindow};
+use snic_card_soft::{CardExtras, CardFolder, Program, SoftCard, SoftGenerator, SoftWindow};
 use snic_domain::CardProfile;
 use snic_ports::card;
 use snic_ports::driver::Deadlines;
@@ -13,10 +13,10 @@ use snic_server::shell::ResetCard;
 
 use crate::settings::{CardSettings, Settings, Soft};
 
-/// `snicd card`: is the card in `folder` until it is killed. It runs no WebAssembly modules: that is what the program
-/// `snic-card` is for.
+/// `snicd card`: is the card in `folder` until it is killed. It runs no WebAssembly modules and has no vhost-user
+/// ports: that is what the program `snic-card` is for.
 pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
-    snic_card_soft::serve_folder(folder, profiles, None).context("serve the card")
+    snic_card_soft::serve_folder(folder, profiles, CardExtras::default()).context("serve the card")
 }
 
 /// How a software card is found or started.

@@ -44,7 +44,8 @@ const ARROWS: &[(&str, To)] = &[
     ("card-*", To::Only(&["ports", "domain", "tables"])),
     ("nts", To::Only(&["domain"])),
     ("nts-wasm", To::Only(&["domain", "nts"])), // the runtime for modules: large, only in the program `card`
-    ("card", To::Only(&["bitstream", "card-soft", "nts", "nts-wasm"])),
+    ("vhost-user", To::Only(&["card-soft", "nts"])), // ports through a guest's memory, only in the program `card`
+    ("card", To::Only(&["bitstream", "card-soft", "nts", "nts-wasm", "vhost-user"])),
     ("etcd", To::Only(&[])), // what is asked of etcd, as values
     ("fleet", To::Only(&["domain", "etcd", "fairness", "planner"])),
     ("store-etcd", To::Only(&["domain", "etcd", "ports"])),
@@ -108,13 +109,32 @@ const ARROWS: &[(&str, To)] = &[
     (
         "repro",
         To::AnyBut(&[
-            "card", "cli", "client", "dagfile", "nts-wasm", "top", "xtask", "daemon", "api",
+            "card",
+            "cli",
+            "client",
+            "dagfile",
+            "nts-wasm",
+            "top",
+            "vhost-user",
+            "xtask",
+            "daemon",
+            "api",
             "server",
         ]),
     ),
     (
         "daemon",
-        To::AnyBut(&["card", "cli", "client", "dagfile", "nts", "nts-wasm", "top", "xtask"]),
+        To::AnyBut(&[
+            "card",
+            "cli",
+            "client",
+            "dagfile",
+            "nts",
+            "nts-wasm",
+            "top",
+            "vhost-user",
+            "xtask",
+        ]),
     ),
     ("integration", To::AnyBut(&[])),
     // References for tests and benchmarks.

@@ -9,7 +9,7 @@ mod tap;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ const NAME_BYTES_MAX: usize = 15;
 const PATH_BYTES_MAX: usize = 107;
 
 /// Which port: `tap:NAME` makes a TAP device, `interface:NAME` takes an interface that is there, `unix:PATH` makes a
-/// socket.
+/// socket, and so does `vhost-user:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PortSpec {
@@ -34,6 +34,9 @@ pub enum PortSpec {
     /// A unix socket at this absolute path, which the card makes. A host connects to it and sends each
     /// frame behind its length.
     Unix(PathBuf),
+    /// A vhost-user socket at this absolute path, which the card makes. QEMU connects to it, and frames cross through the
+    /// guest's memory. Only the program `snic-card` has such ports.
+    VhostUser(PathBuf),
 }
 
 /// A text that names no port.
@@ -41,7 +44,8 @@ pub enum PortSpec {
 #[error(
     "{0:?} is not a port; allowed: tap:NAME for a TAP device that the card makes, interface:NAME for an \
      interface that is there, each with a name of 1 to {NAME_BYTES_MAX} characters without spaces, \
-     slashes and colons, and unix:PATH for a socket, with an absolute path of up to {PATH_BYTES_MAX} bytes"
+     slashes and colons, unix:PATH for a socket and vhost-user:PATH for one that QEMU shares a guest's memory \
+     through, each with an absolute path of up to {PATH_BYTES_MAX} bytes"
 )]
 pub struct InvalidPort(pub String);
 
@@ -50,22 +54,33 @@ impl PortSpec {
     pub fn device(&self) -> &str {
         match self {
             Self::Tap(name) | Self::Interface(name) => name,
-            Self::Unix(path) => path.to_str().unwrap_or_default(),
+            Self::Unix(path) | Self::VhostUser(path) => path.to_str().unwrap_or_default(),
         }
     }
 
     /// Opens it.
     ///
     /// # Errors
-    /// The device is not there or taken, or the process may not open it.
-    pub(crate) fn open(&self) -> io::Result<Box<dyn Port>> {
+    /// The device is not there or taken, the process may not open it, or this program has no such ports.
+    pub(crate) fn open(&self, vhost_user: Option<OpenPort>) -> io::Result<Box<dyn Port>> {
         match self {
             Self::Tap(name) => Ok(Box::new(tap::Tap::open(name)?)),
             Self::Interface(name) => Ok(Box::new(interface::Interface::open(name)?)),
             Self::Unix(path) => Ok(Box::new(stream::Stream::open(path)?)),
+            Self::VhostUser(path) => match vhost_user {
+                Some(open) => open(path),
+                None => Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "this program has no vhost-user ports; the program snic-card has: set program = \
+                     \"/usr/bin/snic-card\" in [cards.soft], or use unix:PATH",
+                )),
+            },
         }
     }
 }
+
+/// Opens a port at a path.
+pub type OpenPort = fn(&Path) -> io::Result<Box<dyn Port>>;
 
 impl FromStr for PortSpec {
     type Err = InvalidPort;
@@ -77,10 +92,10 @@ impl FromStr for PortSpec {
             && name != "."
             && name != ".."
             && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:%".contains(&byte));
+        let is_path = name.starts_with('/') && name.len() <= PATH_BYTES_MAX;
         match kind {
-            "unix" if name.starts_with('/') && name.len() <= PATH_BYTES_MAX => {
-                Ok(Self::Unix(name.into()))
-            }
+            "unix" if is_path => Ok(Self::Unix(name.into())),
+            "vhost-user" if is_path => Ok(Self::VhostUser(name.into())),
             "tap" if is_name => Ok(Self::Tap(name.to_owned())),
             "interface" if is_name => Ok(Self::Interface(name.to_owned())),
             _ => Err(invalid()),
@@ -94,6 +109,7 @@ impl fmt::Display for PortSpec {
             Self::Tap(name) => write!(f, "tap:{name}"),
             Self::Interface(name) => write!(f, "interface:{name}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::VhostUser(path) => write!(f, "vhost-user:{}", path.display()),
         }
     }
 }
@@ -113,7 +129,7 @@ impl From<PortSpec> for String {
 
 /// What a look at a port came to.
 #[derive(Debug)]
-pub(crate) enum Received {
+pub enum Received {
     /// A frame. Where the kernel merged several, the others come with the next looks.
     Frame(Packet),
     /// A frame is there, and no buffer is free; it was thrown away.
@@ -126,21 +142,18 @@ pub(crate) enum Received {
 
 /// What became of frames that were to be sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub struct Sent {
     /// Frames that the other side took.
-    pub(crate) frames: u64,
+    pub frames: u64,
     /// Their bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Frames that it did not take: the device is gone or down, or takes no more at the moment.
-    pub(crate) not_taken: u64,
+    pub not_taken: u64,
 }
 
 impl Sent {
     /// Sends frames one after the other, and leaves none.
-    pub(crate) fn each(
-        frames: &mut Vec<Packet>,
-        mut send: impl FnMut(&Packet) -> io::Result<()>,
-    ) -> Self {
+    pub fn each(frames: &mut Vec<Packet>, mut send: impl FnMut(&Packet) -> io::Result<()>) -> Self {
         let mut sent = Self::default();
         for frame in frames.drain(..) {
             let taken = send(&frame).is_ok();
@@ -160,7 +173,7 @@ impl Sent {
 }
 
 /// Where frames come from and go to. No call waits.
-pub(crate) trait Port: Send {
+pub trait Port: Send {
     /// How frames cross, in a few words, for people.
     fn method(&self) -> &'static str;
 
@@ -192,14 +205,31 @@ mod tests {
 
     #[test]
     fn ports_are_read_as_they_are_written() {
-        for text in ["tap:web0", "interface:eth1.100", "tap:a", "unix:/run/snic/a b:c"] {
+        for text in [
+            "tap:web0",
+            "interface:eth1.100",
+            "tap:a",
+            "unix:/run/snic/a b:c",
+            "vhost-user:/run/vf0",
+        ] {
             assert_eq!(text.parse::<PortSpec>().expect(text).to_string(), text);
         }
         let long = format!("tap:{}", "x".repeat(16));
         let far = format!("unix:/{}", "x".repeat(107));
         for text in [
-            "unix:a", &far, "", "tap", "tap:", "eth0", "tap:a b", "tap:a/b", "vhost:a", "tap:..",
-            "tap:%d", &long,
+            "unix:a",
+            &far,
+            "",
+            "tap",
+            "tap:",
+            "eth0",
+            "tap:a b",
+            "tap:a/b",
+            "vhost-user:a",
+            "vhost:/a",
+            "tap:..",
+            "tap:%d",
+            &long,
         ] {
             let error = text.parse::<PortSpec>().expect_err(text).to_string();
             assert!(error.contains("allowed: tap:NAME"), "{error}");

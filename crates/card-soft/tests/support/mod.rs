@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use snic_bitstream::catalogue;
-use snic_card_soft::{CardFolder, PortSpec, Program, SoftCard, SoftCardSettings};
+use snic_card_soft::{CardExtras, CardFolder, PortSpec, Program, SoftCard, SoftCardSettings};
 use snic_domain::{
     Bandwidth, ByteSize, CardModel, CardProfile, DagSpec, DagUid, Digest, NtConfiguration,
     NtNumber, NtType,
@@ -135,7 +135,7 @@ impl Bench {
         let (at, told, of) = (place.clone(), settings.clone(), profile.clone());
         std::thread::Builder::new()
             .name(thread.clone())
-            .spawn(move || snic_card_soft::serve(&at, told, of, None))
+            .spawn(move || snic_card_soft::serve(&at, told, of, CardExtras::default()))
             .expect("a thread");
         let until = Instant::now() + Duration::from_secs(10);
         while !place.socket().exists() {

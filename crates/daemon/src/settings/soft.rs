@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use snic_card_soft::PortSpec;
 
 /// Ports and program of a software card. A port is `tap:NAME` for a TAP device that the card makes, `interface:NAME`
-/// for an interface that is there, such as a veth end, or `unix:PATH` for a unix socket that the card makes. Opening
+/// for an interface that is there, such as a veth end, `unix:PATH` for a unix socket that the card makes, or
+/// `vhost-user:PATH` for one that QEMU shares a guest's memory through, with `program` only. Opening
 /// the first two needs the capability `CAP_NET_ADMIN`, and `CAP_NET_RAW` for interfaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -16,9 +17,21 @@ pub struct Soft {
     pub uplink: Option<PortSpec>,
     /// Ports of the virtual functions: the first is that of function 0.
     pub functions: Vec<PortSpec>,
-    /// Program that is the card. `snic-card` runs tenants' NTs, which are WebAssembly modules; without it, `snicd` itself
-    /// is the card, and bitstreams with modules are rejected. A card's process that runs stays what it is until it
+    /// Program that is the card. `snic-card` runs tenants' NTs, which are WebAssembly modules, and has vhost-user ports;
+    /// without it, `snicd` itself is the card, and bitstreams with modules are rejected. A card's process that runs stays what it is until it
     /// is stopped. Give all software cards of a host the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
+}
+
+impl Soft {
+    /// All ports.
+    pub fn ports(&self) -> impl Iterator<Item = &PortSpec> {
+        self.uplink.iter().chain(&self.functions)
+    }
+
+    /// A port that reaches a guest through its memory, if there is one.
+    pub fn shared_memory_port(&self) -> Option<&PortSpec> {
+        self.ports().find(|port| matches!(port, PortSpec::VhostUser(_)))
+    }
 }

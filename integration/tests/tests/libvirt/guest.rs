@@ -1,5 +1,6 @@
-//! A Linux guest under libvirt at a port of the software card: its first packet passes its DAG, and it does not
-//! notice that the daemon is killed.
+//! A Linux guest under libvirt at a port of the software card, a unix socket or vhost-user: its first packet passes its
+//! DAG, and it does not notice that the daemon is killed. A guest whose memory the card shares comes back with its card, and
+//! with a reset.
 //!
 //! The guest is this machine's kernel with busybox, under emulation; it says on its serial line what it sees.
 
@@ -12,9 +13,9 @@ use serde_json::json;
 use snic_api::v1;
 use snic_api::v1::vm_binding::State;
 use snic_bitstream::catalogue;
-use snic_integration::Home;
+use snic_integration::{Home, TestClient, program};
 
-use crate::rig::{Host, chain, client, dag, dropped, observe, start_server};
+use crate::rig::{Host, chain, client, dag, dropped, observe, start_server, try_observe_card};
 use crate::{Libvirt, PATIENCE, UUID, binding, configure, missing, wait_for};
 
 const BUSYBOX: &str = "/bin/busybox";
@@ -104,8 +105,55 @@ fn root(home: &Home, kernel: &Kernel, script: &str) -> PathBuf {
     packed
 }
 
-/// A machine whose network device is at this socket, and whose serial line goes to a file.
-fn domain(kernel: &Kernel, root: &Path, port: &Path, said: &Path) -> String {
+/// How a guest's network device is at its port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Device {
+    /// QEMU reads and writes frames at a unix socket.
+    Stream,
+    /// The card reads and writes the guest's memory.
+    SharedMemory,
+}
+
+impl Device {
+    /// The port of the card.
+    fn port(self, path: &Path) -> String {
+        let kind = if self == Self::Stream { "unix" } else { "vhost-user" };
+        format!("{kind}:{}", path.display())
+    }
+
+    /// What a machine has for it, outside of its devices and among them.
+    fn parts(self, port: &Path) -> [String; 2] {
+        let port = port.display();
+        match self {
+            Self::Stream => [
+                format!(
+                    "<qemu:commandline><qemu:arg value='-netdev'/>\
+                     <qemu:arg value='stream,id=n0,server=off,addr.type=unix,addr.path={port}'/>\
+                     <qemu:arg value='-device'/>\
+                     <qemu:arg value='virtio-net-pci,netdev=n0,romfile=,addr=0x10'/></qemu:commandline>"
+                ),
+                String::new(),
+            ],
+            // Without KVM, QEMU 7.2 fails over the interrupts of any vhost-user device that has MSI-X.
+            Self::SharedMemory => [
+                "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\
+                 <qemu:override><qemu:device alias='net0'><qemu:frontend>\
+                 <qemu:property name='vectors' type='unsigned' value='0'/>\
+                 </qemu:frontend></qemu:device></qemu:override>"
+                    .into(),
+                format!(
+                    "<interface type='vhostuser'><mac address='52:54:00:00:00:01'/>\
+                     <source type='unix' path='{port}' mode='client'>\
+                     <reconnect enabled='yes' timeout='1'/></source>\
+                     <model type='virtio'/><rom enabled='no'/></interface>"
+                ),
+            ],
+        }
+    }
+}
+
+/// A machine with a network device, whose serial line goes to a file.
+fn domain(kernel: &Kernel, root: &Path, [outside, device]: &[String; 2], said: &Path) -> String {
     format!(
         "<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\
          <name>web1</name><uuid>{UUID}</uuid>\
@@ -115,15 +163,10 @@ fn domain(kernel: &Kernel, root: &Path, port: &Path, said: &Path) -> String {
          <os><type arch='x86_64' machine='pc'>hvm</type><kernel>{}</kernel><initrd>{}</initrd>\
          <cmdline>console=ttyS0 quiet panic=-1</cmdline></os>\
          <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>\
-         <serial type='file'><source path='{}'/></serial></devices>\
-         <qemu:commandline><qemu:arg value='-netdev'/>\
-         <qemu:arg value='stream,id=n0,server=off,addr.type=unix,addr.path={}'/>\
-         <qemu:arg value='-device'/>\
-         <qemu:arg value='virtio-net-pci,netdev=n0,romfile=,addr=0x10'/></qemu:commandline></domain>",
+         <serial type='file'><source path='{}'/></serial>{device}</devices>{outside}</domain>",
         kernel.image.display(),
         root.display(),
         said.display(),
-        port.display(),
     )
 }
 
@@ -150,6 +193,61 @@ fn answered(text: &str, from: &str, to: &str) -> Vec<usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guests_first_packet_passes_its_dag_and_a_daemon_kill_costs_it_none() {
+    check(Device::Stream).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_at_a_vhost_user_port_also_outlives_its_card_and_a_reset() {
+    check(Device::SharedMemory).await;
+}
+
+/// A DAG that closes a port.
+async fn set_up(operator: &TestClient) {
+    operator.register(&catalogue::builtin().expect("the built-in catalogue")).await;
+    operator.create_tenant("acme").await.expect("a new tenant");
+    let rules = json!({"rules": [
+        {"action": "accept", "protocol": "icmp"},
+        {"action": "accept", "protocol": "tcp", "destination_ports": "8001"},
+    ]});
+    let spec = chain(&[("nat", None), ("firewall", Some(rules))]);
+    operator.create_dag(&dag(), &spec).await.expect("there is room");
+}
+
+/// The guest of a card that is killed, and then of a reset.
+async fn comes_back(
+    home: &Home,
+    ports: &[String],
+    said: &Path,
+    (libvirt, server): (&Libvirt, Host),
+) {
+    // The card goes with its device to the network, and comes back.
+    let pid = home.card_pid();
+    home.kill_card();
+    until_said(said, "GONE");
+    drop(server);
+    let until = Instant::now() + PATIENCE;
+    while home.card_pid() == pid || try_observe_card(&home.card_folder(), ports).is_none() {
+        assert!(Instant::now() < until, "no card comes back");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let _server = Host::new("vmup", "10.77.0.2/24");
+    until_said(said, "BACK");
+    // The guest begins again, with rings of its own.
+    libvirt.fine(&["reset", "web1"]);
+    let until = Instant::now() + PATIENCE;
+    while until_said(said, "KILL").matches("KILL").count() < 2 {
+        assert!(Instant::now() < until, "it does not boot again");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let text = until_said(said, "BACK");
+    let (_, second) = text.split_once("BACK").expect("it said so");
+    assert_eq!(answered(second, "FIRST", "FETCH"), [0, 1, 2], "{text}");
+}
+
+async fn check(device: Device) {
+    // Both have the same names of devices.
+    static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _turn = ONE_AT_A_TIME.lock().await;
     if let Some(why) = no_guest() {
         eprintln!("SKIPPED: no guest can run here: {why}");
         return;
@@ -158,8 +256,12 @@ async fn a_guests_first_packet_passes_its_dag_and_a_daemon_kill_costs_it_none() 
     let home = Home::new();
     configure(&home, "");
     let port = home.path().join("guest.sock");
-    let ports = ["tap:vmup".to_owned(), format!("unix:{}", port.display())];
-    home.write_soft_settings(&format!("uplink = {:?}\nfunctions = [{:?}]", ports[0], ports[1]));
+    let ports = ["tap:vmup".to_owned(), device.port(&port)];
+    let program = program("snic-card");
+    home.write_soft_settings(&format!(
+        "uplink = {:?}\nfunctions = [{:?}]\nprogram = {program:?}",
+        ports[0], ports[1]
+    ));
     let mut daemon = home.start().await;
     let until = Instant::now() + PATIENCE;
     while !port.exists() {
@@ -169,14 +271,7 @@ async fn a_guests_first_packet_passes_its_dag_and_a_daemon_kill_costs_it_none() 
     let server = Host::new("vmup", "10.77.0.2/24");
     let _servers = [8001, 8002].map(|port| start_server(&server, port));
     let operator = client(&home).await;
-    operator.register(&catalogue::builtin().expect("the built-in catalogue")).await;
-    operator.create_tenant("acme").await.expect("a new tenant");
-    let rules = json!({"rules": [
-        {"action": "accept", "protocol": "icmp"},
-        {"action": "accept", "protocol": "tcp", "destination_ports": "8001"},
-    ]});
-    let spec = chain(&[("nat", None), ("firewall", Some(rules))]);
-    operator.create_dag(&dag(), &spec).await.expect("there is room");
+    set_up(&operator).await;
 
     let script = format!(
         "ip address add 10.77.0.1/24 dev eth0\nip link set eth0 up\n\
@@ -184,12 +279,14 @@ async fn a_guests_first_packet_passes_its_dag_and_a_daemon_kill_costs_it_none() 
          printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 10.77.0.2 8001; echo\n\
          printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 10.77.0.2 8002; echo SHUT\n\
          echo KILL; ping -c {PINGS} -i 0.1 -W 5 10.77.0.2; echo DONE\n\
+         until ! ping -c 1 -W 1 10.77.0.2; do :; done; echo GONE\n\
+         until ping -c 1 -W 1 10.77.0.2; do :; done; echo BACK\n\
          sleep 1000000\n"
     );
     let root = root(&home, &kernel, &script);
     let said = home.path().join("guest.serial");
     let libvirt = Libvirt::start(&home);
-    libvirt.define(&home, &domain(&kernel, &root, &port, &said));
+    libvirt.define(&home, &domain(&kernel, &root, &device.parts(&port), &said));
     let before = observe(&home, &ports);
     assert_eq!(before.ports[0].sent, 0, "nothing has passed yet: {before:?}");
 
@@ -209,6 +306,10 @@ async fn a_guests_first_packet_passes_its_dag_and_a_daemon_kill_costs_it_none() 
     let refused: u64 = dropped(&after, "firewall").iter().map(|(_, packets)| packets).sum();
     assert!(refused > 0, "the firewall shuts port 8002: {after:?}");
     assert!(after.packets_out as usize >= 2 * (3 + PINGS), "both ways by the DAG: {after:?}");
+    if device == Device::SharedMemory {
+        assert!(after.ports[1].method.contains("vhost-user"), "{after:?}");
+        comes_back(&home, &ports, &said, (&libvirt, server)).await;
+    }
 
     libvirt.fine(&["destroy", "web1"]);
     wait_for(&client(&home).await, State::Unbound).await;
