@@ -8,6 +8,8 @@ mod apply;
 mod fleet;
 #[path = "snicctl/hints.rs"]
 mod hints;
+#[path = "snicctl/images.rs"]
+mod images;
 #[path = "snicctl/models.rs"]
 mod models;
 #[path = "snicctl/shared.rs"]

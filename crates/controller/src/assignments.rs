@@ -12,8 +12,8 @@
 //! fleet: its tenants have none here.
 
 use snic_domain::{
-    Bitstream, CardId, DagName, DagSpec, NotesPatch, NtType, NtTypeId, Quota, Tenant, TenantId,
-    TenantPatch,
+    Bitstream, CardId, DagName, DagSpec, NotesPatch, NtType, NtTypeId, Quota, RegionImage, Tenant,
+    TenantId, TenantPatch,
 };
 
 use crate::dags::DagEntry;
@@ -251,11 +251,9 @@ fn provide_bitstream(
                 return Ok(());
             }
             Some(_) if present.is_extended_by(&bitstream) => {
-                let held = present.images.clone();
-                let new =
-                    bitstream.images.iter().filter(|of| held.with_digest(of.digest).is_none());
-                for image in new {
-                    let added = bitstream.with_only(image);
+                let held = &present.images;
+                let is_new = |image: &&RegionImage| held.with_digest(image.digest).is_none();
+                if let Some(added) = bitstream.with_those(is_new) {
                     registrations::create_bitstream(core, tx, &fleet(), added)?;
                 }
                 core.registry.number_bitstream(tx, &id, number);

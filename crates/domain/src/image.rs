@@ -93,6 +93,13 @@ impl Bitstream {
         Self { images: RegionImages::from(image.clone()), ..self.clone() }
     }
 
+    /// The same with some of its images alone; nothing where none is meant.
+    #[must_use]
+    pub fn with_those(&self, is_meant: impl FnMut(&&RegionImage) -> bool) -> Option<Self> {
+        let images: Vec<_> = self.images.iter().filter(is_meant).cloned().collect();
+        (!images.is_empty()).then(|| Self { images: RegionImages(images), ..self.clone() })
+    }
+
     /// Whether `other` is of the same build, and has all images of this one.
     pub fn is_extended_by(&self, other: &Self) -> bool {
         let has = |image: &RegionImage| other.images.iter().any(|other| other == image);

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use snic_domain::{
-    Bandwidth, Bitstream, BitstreamId, ByteSize, DagName, DagPatch, DagSpec, Labels, NotesPatch,
-    NtType, NtTypeId, Quota, QuotaPatch, RegionKind, Tenant, TenantId, TenantPatch, Timestamp,
+    Bandwidth, Bitstream, BitstreamId, ByteSize, DagName, DagPatch, DagSpec, Digest, Labels,
+    NotesPatch, NtType, NtTypeId, Quota, QuotaPatch, RegionId, RegionImage, RegionKind, Tenant,
+    TenantId, TenantPatch, Timestamp,
 };
 use snic_etcd::model::EtcdModel;
 use snic_etcd::{Answer, Operation, Record, Request, Revision, Transaction};
@@ -590,6 +591,67 @@ fn a_list_goes_on_behind_its_last_name() {
     for most in [0, 1_001] {
         assert!(fleet.acme(list(FleetList::Nts, None, most)).is_err());
     }
+}
+
+/// An image for further regions: hosts fetch it under a new number, its owner is charged for it, and no region has two.
+#[test]
+fn a_bitstream_gets_further_images() {
+    let mut fleet = Fleet::new(2);
+    let (nt, of) = own("acme");
+    fleet.acme(FleetCommand::CreateNt(nt)).expect("it is acme's");
+    let image = |name: &str, regions: &[u8]| {
+        let regions = regions.iter().copied().map(RegionId).collect();
+        let (digest, size) = (Digest::of(name.as_bytes()), ByteSize::from_mib(1));
+        Bitstream { images: RegionImage { digest, size, regions }.into(), ..of.clone() }
+    };
+    let add =
+        |fleet: &mut Fleet, of: &Bitstream| fleet.acme(FleetCommand::CreateBitstream(of.clone()));
+    let held = |fleet: &mut Fleet| match fleet
+        .acme(FleetCommand::Get(FleetName::Bitstream(of.id.clone())))
+    {
+        Ok(FleetReply::Item(item)) => match *item {
+            FleetItem::Bitstream(of, _) => of,
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let usage = |fleet: &Fleet| {
+        let used = fleet.replica.usage(&tenant("acme")).expect("it is there");
+        (used.bitstreams, used.bitstream_bytes)
+    };
+    let first = image("a", &[0, 1]);
+    add(&mut fleet, &first).expect("it is acme's");
+    let number = fleet.told[&of.id];
+    let second = image("b", &[2]);
+    add(&mut fleet, &second).expect("it is for another region");
+    let both = first.with_images_of(&second).expect("another region");
+    assert_eq!(held(&mut fleet), both);
+    assert!(fleet.told[&of.id] > number, "hosts fetch what is new");
+    assert_eq!(usage(&fleet), (2, ByteSize::from_mib(2)));
+    // Refused, and nothing has changed.
+    let quota = Some(QuotaPatch { bitstreams_max: Some(2), ..QuotaPatch::default() });
+    let patch = TenantPatch { quota, ..TenantPatch::default() };
+    let (id, project) = (tenant("acme"), ProjectChange::Keep);
+    fleet.operator(FleetCommand::UpdateTenant { tenant: id, patch, project, etag: None });
+    let number = fleet.told[&of.id];
+    for (wrong, says) in [
+        (image("c", &[1, 3]), "region 1"),
+        (Bitstream { region_kind: RegionKind::KnownNt, ..image("c", &[3]) }, "region_kind"),
+        (image("c", &[3]), "bitstreams_max"),
+    ] {
+        let denied = add(&mut fleet, &wrong).expect_err("it does not stand beside the others");
+        assert!(format!("{denied:?} {denied}").contains(says), "{says}: {denied:?} {denied}");
+    }
+    let again = add(&mut fleet, &second);
+    assert_eq!(again, Err(Denied::Exists(FleetName::Bitstream(of.id.clone()).to_string())));
+    assert_eq!((held(&mut fleet), fleet.told[&of.id]), (both.clone(), number));
+    assert_eq!(usage(&fleet), (2, ByteSize::from_mib(2)));
+    // The next leader knows all of it.
+    fleet.elect_again();
+    assert_eq!(held(&mut fleet), both);
+    assert_eq!(usage(&fleet), (2, ByteSize::from_mib(2)));
+    fleet.acme(delete(FleetName::Bitstream(of.id.clone()), false)).expect("nothing uses it");
+    assert_eq!(usage(&fleet), (0, ByteSize::ZERO));
 }
 
 /// What is in use stays; who uses it is not said to a tenant.

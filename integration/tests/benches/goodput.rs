@@ -6,8 +6,7 @@
 //! when the error says; `SNIC_PAUSE_MS=50` has all try again after so long instead, whatever it says.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
-use snic_integration::{Home, TestClient};
+use snic_integration::{Home, TestClient, free_address, metric};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -72,16 +71,6 @@ async fn call(socket: &Path, clients: usize) {
     }
 }
 
-/// The sum of a metric's values.
-fn metric(prometheus: SocketAddr, name: &str) -> f64 {
-    let mut stream = TcpStream::connect(prometheus).expect("the page is served");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("text");
-    let of = text.lines().filter(|line| line.starts_with(name));
-    of.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-}
-
 fn seconds() -> Duration {
     let seconds = std::env::var("SNIC_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(10))
@@ -134,9 +123,7 @@ fn main() {
         return runtime.block_on(call(socket.as_ref(), clients.parse().expect("a number")));
     }
     let home = Home::new();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let prometheus = listener.local_addr().expect("it is bound");
-    drop(listener);
+    let prometheus = free_address();
     home.write_settings(&format!("[telemetry]\nprometheus = \"{prometheus}\""));
     let daemon = runtime.block_on(async {
         let daemon = home.start().await;

@@ -7,10 +7,12 @@ mod collector;
 pub mod commands;
 mod daemon;
 pub mod fake_daemon;
+mod metrics;
 
 pub use client::{PARENT, TRACE, TestClient, create_in_trace, furnished};
 pub use collector::{Collector, attribute, hex};
 pub use daemon::{DaemonProcess, Home, program};
+pub use metrics::{free_address, metric, metrics_page};
 
 /// The user of this process as everybody on a unix socket: tests act as many callers.
 ///

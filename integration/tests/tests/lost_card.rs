@@ -1,31 +1,21 @@
 //! A card that is lost under a running daemon, here the process that is a software card: what operators and
 //! tenants are told while it is away, and once it is back.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use snic_api::replies::ItemOf as _;
 use snic_api::v1::dag::State;
 use snic_api::v1::{Card, Dag, GetCardRequest, GetDagRequest, card};
-use snic_integration::{Home, TestClient, furnished, program};
+use snic_integration::{Home, TestClient, free_address, furnished, metrics_page, program};
 
 /// How long each step may take. Attempts to open a card are 1 to 30 s apart.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("it is bound")
-}
-
 /// The lines of the metrics about whether cards answer.
 fn cards_up(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).expect("metrics are served");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("text");
-    text.lines().filter(|line| line.starts_with("snic_card_up{")).collect()
+    metrics_page(address).lines().filter(|line| line.starts_with("snic_card_up{")).collect()
 }
 
 fn events(home: &Home) -> String {
@@ -71,7 +61,7 @@ where
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everybody_is_told_that_a_card_is_lost_why_and_when_it_is_back() {
     let home = Home::new();
-    let metrics = free();
+    let metrics = free_address();
     home.write_soft_settings(&format!("[telemetry]\nprometheus = \"{metrics}\""));
     let daemon = home.start().await;
     let client = furnished(&home, &["web"]).await;

@@ -2,32 +2,16 @@
 //! and the dashboard that use them.
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
 use snic_integration::{
-    Collector, Home, PARENT, TRACE, TestClient, attribute, create_in_trace, hex,
+    Collector, Home, PARENT, TRACE, TestClient, attribute, create_in_trace, free_address, hex,
+    metrics_page,
 };
-
-/// A port that was free a moment ago.
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("it is bound")
-}
-
-fn page(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).expect("the page is served");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("text");
-    let (head, body) = text.split_once("\r\n\r\n").expect("head and body");
-    assert!(head.contains("200") && head.contains("version=0.0.4"), "{head}");
-    body.to_owned()
-}
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../telemetry")
@@ -65,7 +49,7 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
     let collector = Collector::keeping();
     let (otlp, _serving) = collector.serve().await;
     let home = Home::new();
-    let prometheus = free();
+    let prometheus = free_address();
     home.write_settings(&format!(
         "[telemetry]\notlp = \"http://{otlp}\"\nprometheus = \"{prometheus}\""
     ));
@@ -76,7 +60,7 @@ async fn one_trace_shows_the_way_of_a_dag_and_the_metrics_what_is() {
     client.create_tenant("acme").await.expect("a tenant");
     client.create_tenant("acme").await.expect_err("it exists");
     create_in_trace(&client).await;
-    let page = page(prometheus);
+    let page = metrics_page(prometheus);
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
 

@@ -20,12 +20,19 @@ pub struct XrtCardProcess {
     pub emulation: Emulation,
     device: Option<Child>,
     starts: u32,
+    has_bulk: bool,
 }
 
 impl XrtCardProcess {
     /// A card of this profile, switched on, with the seed 1.
     pub fn new(profile: CardProfile) -> Self {
-        let mut card = Self { emulation: Emulation::new(profile), device: None, starts: 0 };
+        Self::with_bulk(profile, true)
+    }
+
+    /// The same, whose shell moves tables and counters in bulk or not.
+    pub fn with_bulk(profile: CardProfile, has_bulk: bool) -> Self {
+        let (emulation, device, starts) = (Emulation::new(profile), None, 0);
+        let mut card = Self { emulation, device, starts, has_bulk };
         card.start();
         card
     }
@@ -42,7 +49,7 @@ impl XrtCardProcess {
         self.starts += 1;
         let device = Command::new(program("snic-xrt-device"))
             .args([self.emulation.user(), &self.control().display().to_string()])
-            .arg(self.starts.to_string())
+            .args([self.starts.to_string(), self.has_bulk.to_string()])
             .stdin(Stdio::null())
             .spawn()
             .expect("the device starts");

@@ -11,7 +11,7 @@ use snic_api::v1::condition::Status;
 use snic_api::v1::{self, Card};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_domain::{Bandwidth, CardProfile, DagName, DagSpec};
-use snic_integration::{Home, TestClient};
+use snic_integration::{Home, TestClient, free_address, metrics_page};
 use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
 use snic_integration_xrt::emulation;
 
@@ -141,16 +141,6 @@ async fn ready(client: &TestClient) {
     }
 }
 
-/// The page for Prometheus.
-fn page(address: std::net::SocketAddr) -> String {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(address).expect("the page is served");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("received");
-    page
-}
-
 fn status(card: &Card, kind: &str) -> Status {
     let condition = card.conditions.iter().find(|condition| condition.r#type == kind);
     condition.expect("each aspect has one").status()
@@ -162,9 +152,7 @@ async fn a_cards_sensors_are_shown_and_a_hot_card_gets_no_new_dags() {
         return;
     }
     let Bench { process: _process, home, sysfs } = Bench::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let prometheus = listener.local_addr().expect("it is bound");
-    drop(listener);
+    let prometheus = free_address();
     let text = std::fs::read_to_string(home.settings()).expect("settings");
     let text = format!("{text}[telemetry]\nprometheus = \"{prometheus}\"\n");
     std::fs::write(home.settings(), text).expect("settings");
@@ -194,7 +182,7 @@ async fn a_cards_sensors_are_shown_and_a_hot_card_gets_no_new_dags() {
     assert_eq!(silent.device.as_ref().expect("read").temperatures[0].value, None);
     assert_eq!(silent.health(), Health::Impaired);
 
-    let page = page(prometheus);
+    let page = metrics_page(prometheus);
     for line in [
         "snic_card_condition{card=\"card0\",condition=\"Temperature\"",
         "snic_card_power_watts{card=\"card0\"",

@@ -20,7 +20,7 @@ use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest, RegionId};
 use uuid::Uuid;
 
-mod folder;
+pub(super) mod folder;
 mod modules;
 
 use super::{CliSession, list, request_id, watch};

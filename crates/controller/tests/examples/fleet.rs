@@ -6,15 +6,16 @@ use snic_controller::{
     AssignedCard, AssignmentProgress, CardCommand, Change, Command, DagAssignment, DagBatch,
     FleetChange, NewDag, Provision, ProvisionName, Reply,
 };
+use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{
-    BindingSpec, BindingTarget, Bitstream, CardId, DagSpec, DagState, Quota, Tenant, VmId,
+    BindingSpec, BindingTarget, Bitstream, ByteSize, CardId, DagSpec, DagState, Quota, Tenant, VmId,
 };
 
 use snic_tables::LoadFailure;
 
 use crate::support::things::{
     bitstream, bitstream_id, caller, cancel, card_id, create, dag, delete, delete_bitstream,
-    delete_nt, delete_tenant, digest, nt, nt_id, spec, tenant, tenant_id, update,
+    delete_nt, delete_tenant, digest, image, nt, nt_id, spec, tenant, tenant_id, update,
 };
 use crate::support::{
     Answer, Crash, Records, World, absent, operation, operation_id, operator, precondition,
@@ -415,6 +416,37 @@ fn what_the_fleet_provides_is_registered_once_and_listed_with_its_numbers() {
     let customer = (ProvisionName::Tenant(tenant_id("cust")), 3);
     let all: Vec<_> = std::iter::once(customer).chain(catalogue).collect();
     assert_eq!(world.controller.provisions(), all, "they are stored");
+}
+
+/// All of what is new is added, or nothing: the second of two images is larger than any may be.
+#[test]
+fn further_images_are_added_together() {
+    let mut world = World::empty();
+    world.add_card(card_id());
+    world.settle();
+    world.join_fleet(true);
+    world.ask(provide(Provision::NtType(nt("nat", 40)), 4)).expect("it is new");
+    let of = bitstream("nat", &["nat"]);
+    let with = |regions: &[u8]| {
+        let mut all = image(&of, &regions[..1]);
+        for region in &regions[1..] {
+            all = all.with_images_of(&image(&of, &[*region])).expect("another region");
+        }
+        all
+    };
+    let held = |world: &World| {
+        let view = world.controller.bitstream(&operator(), &bitstream_id("nat")).expect("there");
+        (view.bitstream, view.fleet_number)
+    };
+    let put = |of: &Bitstream, number| provide(Provision::Bitstream(of.clone()), number);
+    assert_eq!(world.ask(put(&with(&[0]), 6)), Ok(Reply::Done));
+    let mut large = image(&of, &[2]);
+    large.images.first_mut().size = BITSTREAM_BYTES_MAX + ByteSize::from_bytes(1);
+    let too_large = with(&[0, 1]).with_images_of(&large).expect("another region");
+    world.ask(put(&too_large, 7)).expect_err("one is too large");
+    assert_eq!(held(&world), (with(&[0]), Some(6)));
+    assert_eq!(world.ask(put(&with(&[0, 1, 2]), 7)), Ok(Reply::Done));
+    assert_eq!(held(&world), (with(&[0, 1, 2]), Some(7)));
 }
 
 #[test]

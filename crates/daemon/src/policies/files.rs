@@ -58,13 +58,13 @@ impl Health {
             temperature_max_celsius: small(
                 "temperature_max_celsius",
                 &self.temperature_max_celsius,
-                default.temperature_max_celsius.into(),
+                default.temperature_max_celsius,
                 40..=125,
             )?,
             temperature_margin_celsius: small(
                 "temperature_margin_celsius",
                 &self.temperature_margin_celsius,
-                default.temperature_margin_celsius.into(),
+                default.temperature_margin_celsius,
                 1..=30,
             )?,
         })

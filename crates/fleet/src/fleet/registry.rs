@@ -206,14 +206,15 @@ impl Fleet {
 
     pub(super) fn check_bitstream(&self, of: &Bitstream) -> Result<(), Denied> {
         let name = || FleetName::Bitstream(of.id.clone()).to_string();
-        if let Some(present) = self.inventory.catalogue().bitstream(&of.id) {
-            present.with_images_of(of).map_err(|error| match error {
+        match self.inventory.catalogue().bitstream(&of.id) {
+            None => self.check_registered("bitstreams", self.registry.bitstreams.len())?,
+            Some(present) => drop(present.with_images_of(of).map_err(|error| match error {
                 UnfitImage::Exists => Denied::Exists(name()),
                 UnfitImage::Differs { field, .. } => Denied::Invalid(format!("{field}: {error}")),
                 UnfitImage::Conflict(error) => {
                     Denied::Invalid(format!("regions: {}: {error}", name()))
                 }
-            })?;
+            })?),
         }
         let invalid = |field: &str, rule: String| Err(Denied::Invalid(format!("{field}: {rule}")));
         let (slots, owner) = (of.nts.len(), of.id.owner());
@@ -235,7 +236,6 @@ impl Fleet {
             let rule = format!("{size} is not allowed: 1 byte to {BITSTREAM_BYTES_MAX}");
             return invalid("size_bytes", rule);
         }
-        self.check_registered("bitstreams", self.registry.bitstreams.len())?;
         self.admit_owner(owner, FleetUsage::of_bitstream(of))
     }
 

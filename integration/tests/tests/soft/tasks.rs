@@ -1,11 +1,10 @@
 //! Network tasks before kernels, servers and clients that nobody here wrote.
 
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use snic_bitstream::catalogue::{self, Catalogue};
+use snic_integration::{free_address, metrics_page};
 
 use crate::rig::{
     Host, Net, Pings, READY_MAX, assert_no_loss, chain, dag, dropped, fetch, is_shut, missing,
@@ -72,10 +71,7 @@ async fn a_tenant_is_told_why_its_tasks_drop_packets() {
         println!("not run: {why}");
         return;
     }
-    let metrics = {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("it is bound")
-    };
+    let metrics = free_address();
     let net = Net::with("snk", &format!("[telemetry]\nprometheus = \"{metrics}\"")).await;
     net.create_with(&chain(&[("firewall", Some(json!({"rules": [], "non_ip": "accept"})))])).await;
     assert!(!net.guest.run("ping -c 3 -i 0.05 -W 1 10.77.0.2").status.success());
@@ -115,10 +111,7 @@ async fn a_tenant_is_told_why_its_tasks_drop_packets() {
         let has = |line: &str| line.starts_with("Task drops:") && line.contains("firewall: ");
         assert!(shown.lines().any(|line| has(line) && line.contains(" rule")), "{shown}");
     }
-    let mut page = TcpStream::connect(metrics).expect("metrics are served");
-    page.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
-    let mut text = String::new();
-    page.read_to_string(&mut text).expect("text");
+    let text = metrics_page(metrics);
     let is_there = |line: &str| {
         line.starts_with("snic_dag_nt_dropped_total{")
             && [r#"dag="web""#, r#"nt="firewall""#, r#"reason="rule""#, r#"tenant="acme""#]

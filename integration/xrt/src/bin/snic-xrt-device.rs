@@ -1,4 +1,4 @@
-//! A simulated card behind XRT's emulation of hardware: `snic-xrt-device USER CONTROL SEED`.
+//! A simulated card behind XRT's emulation of hardware: `snic-xrt-device USER CONTROL SEED BULK`.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use snic_integration_xrt::{control, serve};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [user, control, seed] = &arguments[..] else {
-        bail!("usage: snic-xrt-device USER CONTROL SEED");
+    let [user, control, seed, has_bulk] = &arguments[..] else {
+        bail!("usage: snic-xrt-device USER CONTROL SEED true|false");
     };
     let catalogue = catalogue::builtin().context("read the built-in catalogue")?;
     let profile = catalogue.card(&"sim-16".parse()?).context("the catalogue has it")?.clone();
     let card = SharedSimCard::new(SimCard::new(profile, seed.parse()?)?);
-    let shared = serve::Shared::new(Device::new(card.clone(), true, Clock::Wall));
+    let shared = serve::Shared::new(Device::new(card.clone(), has_bulk.parse()?, Clock::Wall));
     serve::start(&shared, user, SOCKET_ID)?;
     control::listen(Path::new(control), &shared, &card).context("listen for the tests")
 }

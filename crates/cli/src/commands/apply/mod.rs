@@ -12,6 +12,7 @@
 //! Only fields that a file names are compared and changed. A resource that cannot be changed, such as a network task
 //! type, has to be deleted first.
 
+mod bitstreams;
 mod difference;
 mod resources;
 
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
-use snic_api::v1::{BitstreamHeader, Dag, NtType, Rule, Tenant};
+use snic_api::v1::{Dag, NtType, Rule, Tenant};
 use snic_bitstream::catalogue;
 use snic_client::output::message::{self, JsonMessage, PrintedMessage};
 use snic_client::output::text;
@@ -29,14 +30,12 @@ use snic_client::{Client, Failure, names};
 use snic_dagfile::{Document, DocumentKind, InvalidFile, documents};
 
 use self::difference::{Difference, differences, lines};
-use self::resources::{Begun, FileResource, present, present_bitstream};
-use super::{CliSession, bitstream, hints};
+use self::resources::{Begun, FileResource, present};
+use super::{CliSession, hints};
 use crate::args::ApplyOptions;
 
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// What a bitstream's document has beside the fields of an upload.
-const FILE_KEYS: [&str; 2] = ["file", "signature"];
 
 /// What is done with a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -132,7 +131,7 @@ async fn apply(
     match document.kind {
         DocumentKind::Tenant => apply_as::<Tenant>(client, target, plain(document)?, dry).await,
         DocumentKind::NtType => apply_as::<NtType>(client, target, plain(document)?, dry).await,
-        DocumentKind::Bitstream => apply_bitstream(client, target, dry).await,
+        DocumentKind::Bitstream => bitstreams::apply(client, target, dry).await,
         DocumentKind::Dag => {
             let file = document.dag()?;
             let parent = target.name.split_once("/dags/").map_or("", |(parent, _)| parent);
@@ -226,58 +225,6 @@ fn unchangeable(target: &Target, differences: &[Difference]) -> Failure {
     let id = text::id(&target.name);
     let help = format!("delete it first: `snicctl {kind} delete {id}`");
     Failure::from(Box::new(target.document.error_in(path, &message, Some(help))))
-}
-
-/// A bitstream: its document names the file with the bytes.
-async fn apply_bitstream(client: &Client, target: &Target, dry: bool) -> Result<Outcome, Failure> {
-    let (document, name) = (&target.document, &target.name);
-    let (mut settable, _) = message::fields_of::<BitstreamHeader>()?;
-    let of_upload = ["bitstream_id", "digest", "size_bytes", "request_id", "signature"];
-    settable.retain(|field| !of_upload.contains(&field.as_str()));
-    let (_, mut others) = message::fields_of::<snic_api::v1::Bitstream>()?;
-    others.retain(|field| !settable.contains(field));
-    others.extend(FILE_KEYS.map(str::to_owned));
-    let (header, mut paths) = read_fields::<BitstreamHeader>(document, &settable, &others)?;
-    let nts = header.nts.iter().map(|nt| names::nt_type(nt)).collect::<Result<_, _>>()?;
-    let header = BitstreamHeader { nts, ..header };
-    let path_of = |key: &str| -> Result<Option<PathBuf>, Failure> {
-        Ok(document.text_of(key)?.map(|path| target.folder.join(path)))
-    };
-    let present = present_bitstream(client, name).await?;
-    let bytes = path_of("file")?.map(|path| bitstream::read(&path)).transpose()?;
-    let mut wanted = value(&header)?;
-    let digest = match &bytes {
-        Some(bytes) => Some(snic_domain::Digest::of(bytes).to_string()),
-        None => document.text_of("digest")?,
-    };
-    if let (Some(digest), Some(fields)) = (digest, wanted.as_object_mut()) {
-        fields.insert("digest".to_owned(), digest.into());
-        paths.push("digest".to_owned());
-    }
-    let Some(present) = present else {
-        let Some(bytes) = bytes else {
-            let help = "add `file:` with the path of its image, from the folder of this file";
-            let wrong = document.error_in(
-                "name",
-                "there is no such bitstream, and no image of it",
-                Some(help.into()),
-            );
-            return Err(Box::new(wrong).into());
-        };
-        if !dry {
-            let signature = path_of("signature")?.map(|path| bitstream::signature(&path));
-            let signature = signature.transpose()?.unwrap_or_default();
-            let bitstream_id = text::id(name).to_owned();
-            let header = BitstreamHeader { bitstream_id, signature, ..header };
-            bitstream::send(client, header, &bytes).await?;
-        }
-        return Ok(Outcome::new(name, Action::Created));
-    };
-    let differences = differences(&paths, &value(&present)?, &wanted);
-    match differences.is_empty() {
-        true => Ok(Outcome::new(name, Action::Unchanged)),
-        false => Err(unchangeable(target, &differences)),
-    }
 }
 
 /// Deletes what has the labels and is in no file.

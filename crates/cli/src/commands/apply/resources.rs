@@ -2,10 +2,10 @@
 
 use prost_types::FieldMask;
 use snic_api::v1::{
-    Bitstream, CreateDagRequest, CreateNtTypeRequest, CreateRuleRequest, CreateTenantRequest, Dag,
+    CreateDagRequest, CreateNtTypeRequest, CreateRuleRequest, CreateTenantRequest, Dag,
     DeleteBitstreamRequest, DeleteDagRequest, DeleteNtTypeRequest, DeleteRuleRequest,
-    DeleteTenantRequest, GetBitstreamRequest, GetDagRequest, GetNtTypeRequest, GetRuleRequest,
-    GetTenantRequest, ListBitstreamsRequest, ListDagsRequest, ListNtTypesRequest, ListRulesRequest,
+    DeleteTenantRequest, GetDagRequest, GetNtTypeRequest, GetRuleRequest, GetTenantRequest,
+    ListBitstreamsRequest, ListDagsRequest, ListNtTypesRequest, ListRulesRequest,
     ListTenantsRequest, NtType, Operation, Rule, Tenant, UpdateDagRequest, UpdateRuleRequest,
     UpdateTenantRequest,
 };
@@ -172,12 +172,6 @@ impl FileResource for Dag {
 /// One of the server's, or `None` where there is none of this name.
 pub async fn present<R: FileResource>(client: &Client, name: &str) -> Result<Option<R>, Failure> {
     or_missing(R::get(client, name.to_owned()).await)
-}
-
-/// A bitstream of the server's.
-pub async fn present_bitstream(client: &Client, name: &str) -> Result<Option<Bitstream>, Failure> {
-    let request = GetBitstreamRequest { name: name.to_owned() };
-    or_missing(call!(client, bitstreams.get_bitstream => bitstream, request))
 }
 
 fn or_missing<R>(found: Result<R, Failure>) -> Result<Option<R>, Failure> {

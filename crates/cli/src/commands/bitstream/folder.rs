@@ -3,7 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use snic_api::v1::{Bitstream, BitstreamHeader, GetBitstreamRequest};
+use snic_bitstream::manifest::BuiltManifest;
 use snic_client::output::views;
 use snic_client::{Client, Failure, call, names};
 use snic_domain::Digest;
@@ -11,47 +13,82 @@ use snic_domain::Digest;
 use super::super::CliSession;
 use super::{read, read_manifest, send, signature, target_of};
 
-/// Uploads the images of a folder that the server does not have yet, in the order of their names. One that is
-/// refused ends it; those before it stay, and a repetition goes on there.
+/// Uploads the images of a folder, and shows the bitstream.
 pub(super) async fn upload(
     session: &mut CliSession,
     folder: &Path,
     header: BitstreamHeader,
 ) -> Result<(), Failure> {
-    let files = images(folder)?;
     let client = session.client()?;
-    let mut uploaded = present(&client, &header.bitstream_id).await?;
-    for file in &files {
-        let bytes = read(file)?;
-        let digest = Digest::of(&bytes).to_string();
-        let has = |of: &Bitstream| of.images.iter().any(|image| image.digest == digest);
-        if uploaded.as_ref().is_some_and(has) {
-            eprintln!("{} is there already", file.display());
-            continue;
+    let images = read_images(folder)?;
+    let name = names::bitstream(&header.bitstream_id)?;
+    let mut uploaded = present(&client, &name).await?;
+    for image in &images {
+        match image.is_of(uploaded.as_ref()) {
+            true => eprintln!("{} is there already", image.file.display()),
+            false => uploaded = Some(image.send(&client, &header).await?),
         }
-        let signed = PathBuf::from(format!("{}.sig", file.display()));
-        let header = BitstreamHeader {
-            bitstream_id: header.bitstream_id.clone(),
-            shareable: header.shareable,
-            labels: header.labels.clone(),
-            description: header.description.clone(),
-            signature: if signed.exists() { signature(&signed)? } else { Vec::new() },
-            ..target_of(&read_manifest(&file.with_extension("toml"))?)
-        };
-        uploaded = Some(send(&client, header, &bytes).await?);
     }
     let uploaded = uploaded.expect("there is an image, and it was uploaded or there");
     session.output.one(&uploaded, views::bitstream)
 }
 
 /// The bitstream as the server has it, if it does.
-async fn present(client: &Client, id: &str) -> Result<Option<Bitstream>, Failure> {
-    let request = GetBitstreamRequest { name: names::bitstream(id)? };
+pub(in super::super) async fn present(
+    client: &Client,
+    name: &str,
+) -> Result<Option<Bitstream>, Failure> {
+    let request = GetBitstreamRequest { name: name.to_owned() };
     match call!(client, bitstreams.get_bitstream => bitstream, request) {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.missing().is_some() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// An image of a folder.
+pub(in super::super) struct FolderImage {
+    /// Where its bytes are.
+    pub file: PathBuf,
+    /// Of its bytes.
+    pub digest: String,
+    bytes: Bytes,
+    manifest: BuiltManifest,
+}
+
+impl FolderImage {
+    /// Whether a bitstream has it.
+    pub fn is_of(&self, bitstream: Option<&Bitstream>) -> bool {
+        bitstream.is_some_and(|of| of.images.iter().any(|image| image.digest == self.digest))
+    }
+
+    /// Sends it, with what `header` says of the whole bitstream and what its manifest says of it. Repeating what was
+    /// refused or cut off is safe: the images before it stay.
+    pub async fn send(
+        &self,
+        client: &Client,
+        header: &BitstreamHeader,
+    ) -> Result<Bitstream, Failure> {
+        let signed = PathBuf::from(format!("{}.sig", self.file.display()));
+        let header = BitstreamHeader {
+            bitstream_id: header.bitstream_id.clone(),
+            shareable: header.shareable,
+            labels: header.labels.clone(),
+            description: header.description.clone(),
+            signature: if signed.exists() { signature(&signed)? } else { Vec::new() },
+            ..target_of(&self.manifest)
+        };
+        send(client, header, &self.bytes).await
+    }
+}
+
+/// The images of a folder with their manifests, by name.
+pub(in super::super) fn read_images(folder: &Path) -> Result<Vec<FolderImage>, Failure> {
+    let image = |file: PathBuf| {
+        let (bytes, manifest) = (read(&file)?, read_manifest(&file.with_extension("toml"))?);
+        Ok(FolderImage { digest: Digest::of(&bytes).to_string(), file, bytes, manifest })
+    };
+    images(folder)?.into_iter().map(image).collect()
 }
 
 /// The images of a folder, by name.
