@@ -41,6 +41,12 @@ impl Class {
         chain.regions & self.regions == 0 && fits(self.kind, self.area, chain)
     }
 
+    /// Whether the same chains can be loaded into it as into another one.
+    pub(crate) fn takes_what(&self, other: &Self) -> bool {
+        let of = |class: &Self| (class.kind, class.area, class.bitstream_max, class.group);
+        of(self) == of(other)
+    }
+
     pub(crate) fn takes(&self, chain: &PhysicalChain) -> bool {
         chain.has_images_for(self.regions, self.bitstream_max) && fits(self.kind, self.area, chain)
     }

@@ -7,7 +7,7 @@
 //!     for each chain, for each part of it  the longest part first
 //!       share: one region, widest first; else several, the fewest
 //!       load:  one more candidate, then share again, the new load included
-//!   where regions come first             fewer loads, if cuts make up for them
+//!   fewer loads                          where regions come first, cuts make up for them
 //! ```
 //!
 //! A load only makes a region shareable, so parts, branches and instances of a DAG use loads made for each
@@ -153,6 +153,8 @@ pub(crate) struct Search<'a, 'v> {
     pub(crate) cover_most: usize,
     /// Whether parts may have loads of their own.
     may_load: bool,
+    /// Cuts of this round that may stay unmade: with fewer, everything was tried in the rounds before.
+    spare_cuts: usize,
     /// The possible loads for the NTs of a part, which many parts of a large DAG have.
     candidates: BTreeMap<SmallVec<[NtKey; 8]>, Rc<[Candidate<'a>]>>,
     pub(crate) blocked: Blocked,
@@ -188,6 +190,7 @@ impl<'a, 'v> Search<'a, 'v> {
             cover_steps: 0,
             cover_most: 0,
             may_load: true,
+            spare_cuts: 0,
             candidates: BTreeMap::new(),
             blocked: Blocked::default(),
         };
@@ -265,17 +268,11 @@ impl<'a, 'v> Search<'a, 'v> {
         {
             return (None, self.blocked);
         }
-        for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
-            self.round(cuts);
-            if self.best.is_some() {
-                break;
-            }
-        }
+        self.rounds(fewest, most, |search| search.best.is_some());
         match self.view.job.order {
-            Order::Regions => self.with_fewer_loads(),
-            Order::Passes if self.best.is_some() => {}
-            Order::Passes if is_short => self.with_fewer_loads(),
-            Order::Passes => self.search_loaded_chains(),
+            Order::Passes if !is_short && self.best.is_some() => {}
+            Order::Passes if !is_short => self.search_loaded_chains(),
+            _ => self.with_fewer_loads(),
         }
         self.drop_unused_loads();
         (self.best, self.blocked)
@@ -320,17 +317,14 @@ impl<'a, 'v> Search<'a, 'v> {
         let (fewest, most) = self.cuts();
         let all = self.chains.iter().map(|chain| chain.keys.len() - 1).sum();
         let is_possible = fewest <= all && self.has_rows_min();
-        for cuts in (fewest..=most.min(fewest + ROUNDS_MAX)).take_while(|_| is_possible) {
-            self.round(cuts);
-            if is_better(self) {
-                break;
-            }
+        if is_possible {
+            self.rounds(fewest, most, is_better);
         }
         if !is_better(self) && is_possible {
             if most == all {
                 self.chains.iter_mut().for_each(ChainTask::cut_everywhere);
             }
-            self.round(most);
+            self.round(most, most);
         }
         self.chains = planned;
         self.may_load = true;
@@ -364,8 +358,24 @@ impl<'a, 'v> Search<'a, 'v> {
         });
     }
 
-    fn round(&mut self, cuts: usize) {
+    /// Rounds with more and more cuts, until one finds what is wanted.
+    fn rounds(&mut self, fewest: usize, most: usize, is_found: impl Fn(&Self) -> bool) {
+        let mut untried = fewest;
+        for cuts in fewest..=most.min(fewest + ROUNDS_MAX) {
+            self.round(cuts, cuts - untried);
+            if is_found(self) {
+                return;
+            }
+            if self.steps > 0 {
+                untried = cuts + 1;
+            }
+        }
+    }
+
+    /// Searches with at most so many cuts, of which `spare` may stay unmade.
+    fn round(&mut self, cuts: usize, spare: usize) {
         self.steps = if self.best.is_some() { STEPS_TO_IMPROVE } else { STEPS_TO_FIND };
+        self.spare_cuts = spare;
         self.extend(0, 0, cuts);
     }
 
@@ -376,12 +386,16 @@ impl<'a, 'v> Search<'a, 'v> {
         if start == len {
             return self.extend(chain + 1, 0, cuts);
         }
-        let later: usize =
-            self.chains[chain + 1..].iter().map(|c| usize::from(c.parts_min[0]) - 1).sum();
+        let after = &self.chains[chain + 1..];
+        let later: usize = after.iter().map(|c| usize::from(c.parts_min[0]) - 1).sum();
+        let later_most: usize = after.iter().map(|c| c.keys.len() - 1).sum();
         for end in (start + 1..=usize::from(job.reach[start])).rev() {
             let needed = usize::from(self.chains[chain].parts_min[end]);
             if needed + later > cuts {
                 return;
+            }
+            if len - end + later_most + self.spare_cuts < cuts {
+                continue;
             }
             let cuts = cuts - usize::from(end < len);
             let (forced, from) = (0, 0);
@@ -450,7 +464,7 @@ impl<'a, 'v> Search<'a, 'v> {
             self.steps = 0;
             return;
         }
-        for paths in shares::several(self.view, of, job.kbps, at.forced) {
+        for paths in shares::several(self.view, of, job.kbps, at.forced, self.may_load) {
             self.try_paths(at, of, paths);
         }
     }
@@ -466,7 +480,7 @@ impl<'a, 'v> Search<'a, 'v> {
         for path in &paths {
             self.headroom = self.headroom.min(self.view.take(path, of));
         }
-        if self.could_be_better() {
+        if self.could_be_better(&at) {
             let part = ChainPart { chain: at.chain, start: at.start, end: at.end, paths };
             self.parts.push(part);
             self.extend(at.chain, at.end, at.cuts);
@@ -494,7 +508,7 @@ impl<'a, 'v> Search<'a, 'v> {
             let region = regions.trailing_zeros() as u8;
             let Candidate { chain, victim, unused, .. } = *candidate;
             self.loads.push(PlannedLoad { region, chain, victim, unused });
-            if self.could_be_better() {
+            if self.could_be_better(&at) {
                 let old = self.view.load(region, chain);
                 self.place(PartPlacement { forced: at.forced | 1 << region, from: index, ..at });
                 self.view.regions[usize::from(region)] = old;
@@ -503,12 +517,12 @@ impl<'a, 'v> Search<'a, 'v> {
         }
     }
 
-    /// The score of what is placed so far: a lower bound for every solution that extends it.
-    fn bound(&self) -> Score {
+    /// The score of what is placed so far: a lower bound for every solution that extends it and takes as many passes.
+    fn bound(&self, passes: usize) -> Score {
         Score {
             loads: self.loads.len(),
             victims: self.loads.iter().filter(|load| load.victim).count(),
-            passes: self.stages,
+            passes,
             unused: self.loads.iter().map(|load| load.unused).sum(),
             headroom: std::cmp::Reverse(self.headroom),
         }
@@ -519,9 +533,10 @@ impl<'a, 'v> Search<'a, 'v> {
         self.best.as_ref().is_some_and(|best| best.score.loads <= self.loads.len())
     }
 
-    fn could_be_better(&self) -> bool {
+    fn could_be_better(&self, at: &PartPlacement) -> bool {
         let order = self.view.job.order;
-        self.best.as_ref().is_none_or(|best| self.bound().is_less(&best.score, order))
+        let bound = || self.bound(self.passes_min(at));
+        self.best.as_ref().is_none_or(|best| bound().is_less(&best.score, order))
             && (self.blocked.rows.is_none() || self.has_rows())
     }
 
@@ -545,7 +560,7 @@ impl<'a, 'v> Search<'a, 'v> {
     fn solved(&mut self) {
         debug_assert!(self.view.regions.len() == REGIONS_MAX, "one view for each region");
         let passes = self.passes();
-        let score = Score { passes, ..self.bound() };
+        let score = self.bound(passes);
         if !self.has_rows() {
             let rows = self.rows(passes);
             self.blocked.rows.get_or_insert(rows);

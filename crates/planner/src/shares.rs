@@ -31,12 +31,14 @@ pub(crate) fn single(
 }
 
 /// Sets of paths that together carry `kbps`: the fewest paths; if that uses victims, the fewest that avoid
-/// victims. Every forced region is used.
+/// victims. Where regions `may_load` and victims are not interchangeable for that, also the fewest that avoid each kind of
+/// them: another part may need a load into one of that kind. Every forced region is used.
 pub(crate) fn several(
     view: &View<'_>,
     of: NtSequence<'_>,
     kbps: u64,
     forced: u32,
+    may_load: bool,
 ) -> SmallVec<[SmallVec<[RegionPath; 2]>; 2]> {
     let mut all = Vec::new();
     for region in 0..REGIONS_MAX {
@@ -50,6 +52,19 @@ pub(crate) fn several(
     found.extend(fewest(&all, kbps, forced));
     if all.iter().any(is_spared) {
         all.sort_by_key(|path| (Reverse(is_forced(path)), is_spared(path), Reverse(path.kbps)));
+        found.extend(fewest(&all, kbps, forced).filter(|other| !found.contains(other)));
+    }
+    let Some(widest) = found.first().filter(|_| may_load).cloned() else { return found };
+    for (at, victim) in widest.iter().enumerate().filter(|(_, path)| is_spared(path)) {
+        let is_alike = |path: &RegionPath| view.load_alike(path.region, victim.region);
+        let is_done = widest[..at].iter().any(|path| is_spared(path) && is_alike(path));
+        if is_done || all.iter().filter(|path| is_spared(path)).all(is_alike) {
+            continue;
+        }
+        all.sort_by_key(|path| {
+            let is_avoided = is_spared(path) && is_alike(path);
+            (Reverse(is_forced(path)), is_avoided, Reverse(path.kbps), path.region)
+        });
         found.extend(fewest(&all, kbps, forced).filter(|other| !found.contains(other)));
     }
     found

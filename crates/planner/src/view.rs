@@ -152,6 +152,12 @@ impl<'a> View<'a> {
             .fold(self.loadable, |set, r| set & !(1 << r))
     }
 
+    /// Whether two regions that can be loaded are interchangeable for that.
+    pub(crate) fn load_alike(&self, one: u8, other: u8) -> bool {
+        let class = |region| self.classes.iter().find(|class| class.regions >> region & 1 == 1);
+        class(one).zip(class(other)).is_some_and(|(one, other)| one.takes_what(other))
+    }
+
     /// Bandwidth of the widest path of a sequence through a region, in kbit/s; 0 if there is none.
     pub(crate) fn widest(&self, region: usize, of: NtSequence<'_>) -> u64 {
         let view = &self.regions[region];

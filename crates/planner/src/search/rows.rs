@@ -1,6 +1,8 @@
 //! Rows of the card's tables that placements take.
 
-use super::{ChainTask, Search};
+use std::cmp::Ordering;
+
+use super::{ChainTask, PartPlacement, Search};
 use crate::TableRows;
 
 impl Search<'_, '_> {
@@ -33,6 +35,25 @@ impl Search<'_, '_> {
                 chains.map(|(chain, _)| parts_of(chain)).max().unwrap_or(1)
             })
             .sum()
+    }
+
+    /// The fewest passes of all that may follow what is placed and the part that is being placed.
+    pub(super) fn passes_min(&self, at: &PartPlacement) -> usize {
+        let parts_of = |chain| self.parts.iter().filter(|part| part.chain == chain).count();
+        // Chains come stage by stage.
+        let (mut passes, mut stage, mut longest) = (0, 0, 0);
+        for (index, chain) in self.chains.iter().enumerate() {
+            let parts = match index.cmp(&at.chain) {
+                Ordering::Less => parts_of(index),
+                Ordering::Equal => parts_of(index) + 1 + usize::from(chain.parts_min[at.end]),
+                Ordering::Greater => usize::from(chain.parts_min[0]),
+            };
+            if chain.stage != stage {
+                (passes, stage, longest) = (passes + longest, chain.stage, 0);
+            }
+            longest = longest.max(parts);
+        }
+        passes + longest
     }
 
     pub(super) fn rows(&self, passes: usize) -> TableRows {

@@ -1,7 +1,7 @@
 //! The objective where two of its terms disagree: the earlier one decides.
 
 use crate::support::{World, chain, gbps, graph_with, known_region, lut, profile, show};
-use snic_domain::{CardId, FormPreference, RegionId, RegionProfile};
+use snic_domain::{Bandwidth, CardId, FormPreference, RegionId, RegionProfile};
 use snic_planner::{Ledger, Objective, Plan};
 
 /// Two regions of these areas, of which the second holds `b`, which nobody uses; then a DAG of `a`,
@@ -141,5 +141,53 @@ fn each_objective_keeps_its_order() {
             let found = [plan.loads.len(), victims, plan.mapping.stages.len()];
             assert_eq!(found, expected, "{objective:?}: {nts} of {gbit} on {loaded:?}");
         }
+    }
+}
+
+/// Of `c`, `a` and `b`, the tightest loads fit `a b` best, but two of it leave no regions for `c`: two of `c a` are enough.
+#[test]
+fn where_passes_come_first_loads_that_only_fill_regions_better_are_not_made() {
+    let streams = [("ca", "c a"), ("a1", "a"), ("a2", "a"), ("ab", "a b")];
+    let mut world = World::with(4, "a b c", &streams);
+    for (id, bandwidth, area) in [("a", 3, 1), ("b", 8, 2), ("c", 4, 1)] {
+        world.nt(id, |nt| (nt.bandwidth_max, nt.area) = (gbps(bandwidth), lut(area)));
+    }
+    let mut card = profile(4);
+    for (region, area) in card.regions.iter_mut().zip([7, 3, 3, 5]) {
+        region.area = lut(area);
+    }
+    world.ledger = Ledger::new(CardId::new("card-0").expect("a test id"), card);
+    world.ledger.set_objective(Objective::Passes);
+    world.load(1, "ab");
+    let plan = world.add("t0/d0", &chain("a b c", Bandwidth::from_mbps(6_001)));
+    let plan = plan.expect("three of `a`, one of `b`, two of `c`");
+    let loaded: Vec<_> = plan.loads.iter().map(|load| load.bitstream.as_str()).collect();
+    assert_eq!(plan.mapping.stages.len(), 3, "{}", show(&plan.mapping));
+    assert_eq!(loaded, ["ca", "ca"], "{}", show(&plan.mapping));
+}
+
+/// `c` needs two of three regions that are loaded already, and `b a` a load into a large one: `c` must not take both of
+/// these.
+#[test]
+fn of_victims_those_are_shared_that_no_other_part_needs_for_a_load() {
+    let streams = [("c", "c"), ("cb", "c b"), ("ac", "a c"), ("ba", "b a")];
+    let mut world = World::with(3, "a b c", &streams);
+    for (id, bandwidth, area) in [("a", 3, 200), ("b", 3, 100), ("c", 2, 100)] {
+        world.nt(id, |nt| (nt.bandwidth_max, nt.area) = (gbps(bandwidth), lut(area)));
+    }
+    let mut card = profile(3);
+    card.regions[2].area = lut(100);
+    world.ledger = Ledger::new(CardId::new("card-0").expect("a test id"), card);
+    for (region, content) in [(0, "cb"), (1, "cb"), (2, "c")] {
+        world.load(region, content);
+    }
+    for objective in [Objective::Regions, Objective::Passes] {
+        let mut world = world.clone();
+        world.ledger.set_objective(objective);
+        let plan = world.add("t0/d0", &chain("c b a", Bandwidth::from_mbps(2_001)));
+        let plan = plan.expect("one load is enough");
+        let loaded: Vec<_> = plan.loads.iter().map(|load| load.bitstream.as_str()).collect();
+        assert_eq!(loaded, ["ba"], "{objective:?}: {}", show(&plan.mapping));
+        assert_eq!(plan.mapping.stages.len(), 2, "{objective:?}: {}", show(&plan.mapping));
     }
 }

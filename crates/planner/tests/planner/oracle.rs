@@ -14,8 +14,10 @@ fn distinct<T: Ord>(items: &[T]) -> bool {
     items.iter().collect::<std::collections::BTreeSet<_>>().len() == items.len()
 }
 
+/// `PROPTEST_CASES` may ask for more.
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, ..ProptestConfig::default() }
+    let config = ProptestConfig::default();
+    ProptestConfig { cases: cases.max(config.cases), ..config }
 }
 
 proptest! {
@@ -69,7 +71,7 @@ proptest! {
     }
 
     /// Where passes come first, a chain is cut as little as any choice of loads allows, and then takes the
-    /// fewest regions, or one more; and still whatever has a place is admitted.
+    /// fewest regions; and still whatever has a place is admitted.
     #[test]
     fn a_chain_takes_the_fewest_passes_and_then_the_fewest_regions(
         mut world in worlds(), dags in prop::collection::vec((0usize..2, dags()), 1..5)
@@ -90,11 +92,8 @@ proptest! {
             let Ok(plan) = plan else { continue };
             if distinct(&chain.nts) {
                 let best = fewest_parts(&world, &name, &chain);
-                // One region more than needed is known: NTs of 3, 8 and 4 Gbit/s, 6.001 asked, [0, 1] loaded, and images
-                // [2, 0], [0], [0, 1] for four regions: three loads, where [2, 0] twice is enough.
-                let (stages, loads) = best.expect("it was placed");
-                prop_assert_eq!(plan.mapping.stages.len(), stages, "{:?}", plan);
-                prop_assert!((loads..=loads + 1).contains(&plan.loads.len()), "{:?}", plan);
+                let cost = (plan.mapping.stages.len(), plan.loads.len());
+                prop_assert_eq!(Some(cost), best, "{:?}", plan);
             }
             world.apply(&name, &plan);
         }
