@@ -53,7 +53,8 @@ pub fn plan_batch(
     catalogue: &PlanCatalogue,
     requests: &[PlanRequest<'_>],
 ) -> PlanBatch {
-    let mut provision = Provision::new(ledger, catalogue);
+    let tenants = requests.iter().map(|request| &request.name.tenant);
+    let mut provision = Provision::new(ledger, catalogue, tenants);
     let mut wanted: Vec<PendingDag> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
         let is_new = request.previous.is_none() && ledger.held(request.name).is_none();

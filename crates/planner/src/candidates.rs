@@ -1,7 +1,7 @@
 //! Loads that could serve a part of a chain: prebuilt bitstreams, and the regions that they fit.
 //!
 //! Regions of one kind and size for which the same bitstreams have images are interchangeable, so only the first of
-//! them is tried. A victim whose content could itself serve the DAG is in a class of its own.
+//! them is tried; only bitstreams that the DAG's tenant may load count. A victim whose content could itself serve the DAG is in a class of its own.
 
 use std::cmp::Reverse;
 
@@ -23,8 +23,8 @@ pub(crate) struct Class {
     pub(crate) victim: bool,
     /// Whether their content could serve the DAG.
     useful: bool,
-    /// Their group by the images that there are.
-    group: u8,
+    /// Their groups by the images that there are: of the provider, and of the tenant.
+    group: [u8; 2],
     /// A bit set.
     pub(crate) regions: u32,
 }
@@ -74,13 +74,13 @@ pub(crate) fn regions_in(mut regions: u32) -> impl Iterator<Item = usize> {
 /// The classes of the regions that can be loaded, a bit set: free ones before victims, useful victims last.
 pub(crate) fn classes(job: &Job<'_>, loadable: u32) -> SmallVec<[Class; 4]> {
     let mut classes: SmallVec<[Class; 4]> = SmallVec::new();
-    let groups = job.catalogue.region_groups(&job.ledger.profile().model);
+    let groups = job.catalogue.region_groups(&job.ledger.profile().model, job.tenant());
     for region in regions_in(loadable) {
         let id = RegionId(region as u8);
         let Some(of) = job.ledger.profile().region(id) else { continue };
         let content = job.ledger.chain(id);
         let useful = content.is_some_and(|chain| chain.mask & job.mask != 0);
-        let group = groups.map_or(0, |groups| groups.of(id));
+        let group = groups.map(|groups| groups.map_or(0, |groups| groups.of(id)));
         let alike = classes.iter_mut().find(|class| {
             (class.kind, class.area, class.bitstream_max) == (of.kind, of.area, of.bitstream_max)
                 && class.victim == content.is_some()
@@ -130,12 +130,12 @@ pub(crate) fn bitstreams<'a>(
     job: &Job<'a>,
     keys: &[NtKey],
 ) -> impl Iterator<Item = &'a PhysicalChain> {
-    let rarest = keys.iter().map(|key| job.catalogue.holders(*key)).min_by_key(|list| list.len());
+    let holders = |key: &NtKey| job.catalogue.loadable_holders(*key, job.tenant());
+    let rarest = keys.iter().map(holders).min_by_key(ExactSizeIterator::len);
     let mask = keys.iter().fold(0, |mask, key| mask | key.bit());
     rarest
-        .unwrap_or_default()
-        .iter()
-        .map(AsRef::as_ref)
+        .into_iter()
+        .flatten()
         .filter(move |chain: &&PhysicalChain| chain.mask & mask == mask && is_loadable(job, chain))
         .filter(move |chain| chain.holds(keys))
 }

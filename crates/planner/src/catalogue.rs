@@ -16,6 +16,7 @@ use snic_domain::{
 };
 use snic_processors::NicModel;
 
+use crate::by_owner::ByOwner;
 use crate::changes::ChangeCounter;
 use crate::memory::allocated_memory;
 use crate::region_groups::RegionGroups;
@@ -99,6 +100,11 @@ impl PhysicalChain {
             && self.images.iter().all(|(of, size)| of & regions == 0 || *size <= size_max)
     }
 
+    /// The tenant that owns it; `None` is the provider.
+    pub(crate) const fn owner(&self) -> Option<&TenantId> {
+        self.owner.as_ref()
+    }
+
     /// [`Bitstream::is_loadable_by`].
     pub(crate) fn is_loadable_by(&self, tenant: &TenantId) -> bool {
         self.owner.as_ref().is_none_or(|owner| owner == tenant)
@@ -142,14 +148,14 @@ pub(crate) struct KnownNt {
 pub struct PlanCatalogue {
     nts: BTreeMap<NtTypeId, KnownNt>,
     bitstreams: BTreeMap<BitstreamId, Arc<PhysicalChain>>,
-    /// By NT: the bitstreams that contain it, by id, each once.
-    holders: BTreeMap<NtKey, Vec<Arc<PhysicalChain>>>,
+    /// By NT: the bitstreams of each owner that contain it, by id, each once.
+    holders: BTreeMap<NtKey, ByOwner<Vec<Arc<PhysicalChain>>>>,
     /// Bitstreams that no plan uses for the time being; those that a plan may use otherwise are kept.
     withheld: BTreeMap<BitstreamId, Option<Bitstream>>,
     /// Card models with processors, and the programs that were measured on them.
     models: BTreeMap<CardModel, Arc<NicModel>>,
-    /// By card: which of its regions have the same images; none where every image is for all regions.
-    groups: BTreeMap<CardModel, RegionGroups>,
+    /// By card: which of its regions have the same images of an owner; none where every image is for all regions.
+    groups: BTreeMap<CardModel, ByOwner<RegionGroups>>,
     changes: ChangeCounter,
 }
 
@@ -212,21 +218,28 @@ impl PlanCatalogue {
         let before = self.remove_bitstream(&bitstream.id);
         let chain = Arc::new(PhysicalChain::new(bitstream, self));
         for slot in &chain.slots {
-            let list = self.holders.entry(slot.key).or_default();
+            let holders = self.holders.entry(slot.key).or_default();
+            let list = holders.entry(chain.owner.as_ref());
             if let Err(at) = list.binary_search_by(|c| c.bitstream.id.cmp(&chain.bitstream.id)) {
                 list.insert(at, Arc::clone(&chain));
             }
         }
         if chain.regions != u32::MAX {
-            self.groups.entry(chain.bitstream.card_model.clone()).or_default().add(chain.regions);
+            let groups = self.groups.entry(chain.bitstream.card_model.clone()).or_default();
+            groups.entry(chain.owner.as_ref()).add(chain.regions);
         }
         self.bitstreams.insert(chain.bitstream.id.clone(), chain);
         before
     }
 
-    /// Which regions of a card have the same images; `None`: every bitstream has one for all of them.
-    pub(crate) fn region_groups(&self, model: &CardModel) -> Option<&RegionGroups> {
-        self.groups.get(model)
+    /// Which regions of a card have the same images of bitstreams that a tenant may load: of those of the provider, and
+    /// of its own. `None`: each of these has one for all regions.
+    pub(crate) fn region_groups(
+        &self,
+        model: &CardModel,
+        tenant: &TenantId,
+    ) -> [Option<&RegionGroups>; 2] {
+        self.groups.get(model).map_or([None; 2], |groups| groups.loadable_by(tenant))
     }
 
     /// Removes a bitstream. Regions that hold it are not changed.
@@ -237,16 +250,27 @@ impl PlanCatalogue {
         }
         let chain = self.bitstreams.remove(id)?;
         for slot in &chain.slots {
-            if let Some(list) = self.holders.get_mut(&slot.key) {
-                list.retain(|c| c.bitstream.id != *id);
-                if list.is_empty() {
+            if let Some(holders) = self.holders.get_mut(&slot.key) {
+                holders.shrink(chain.owner.as_ref(), |list| {
+                    list.retain(|c| c.bitstream.id != *id);
+                    list.is_empty()
+                });
+                if holders.is_empty() {
                     self.holders.remove(&slot.key);
                 }
             }
         }
         let model = &chain.bitstream.card_model;
-        if chain.regions != u32::MAX && self.groups.get_mut(model)?.remove(chain.regions) {
-            self.groups.remove(model);
+        if chain.regions != u32::MAX
+            && let Some(groups) = self.groups.get_mut(model)
+        {
+            groups.shrink(chain.owner.as_ref(), |groups| {
+                groups.remove(chain.regions);
+                groups.is_empty()
+            });
+            if groups.is_empty() {
+                self.groups.remove(model);
+            }
         }
         Some(chain.bitstream.clone())
     }
@@ -318,9 +342,15 @@ impl PlanCatalogue {
         self.nts.get(id).filter(|known| known.nt.is_visible_to(tenant))
     }
 
-    /// The bitstreams that contain `key`, by id.
-    pub(crate) fn holders(&self, key: NtKey) -> &[Arc<PhysicalChain>] {
-        self.holders.get(&key).map_or(&[], Vec::as_slice)
+    /// The bitstreams that contain `key`, owner by owner.
+    pub(crate) fn holders(&self, key: NtKey) -> impl Iterator<Item = &Arc<PhysicalChain>> {
+        self.holders.get(&key).into_iter().flat_map(ByOwner::all).flatten()
+    }
+
+    /// Those of them that a tenant may load, by id: of the provider, and of its own.
+    pub(crate) fn loadable_holders(&self, key: NtKey, tenant: &TenantId) -> LoadableHolders<'_> {
+        let lists = self.holders.get(&key).map_or([None; 2], |of| of.loadable_by(tenant));
+        LoadableHolders(lists.map(|list| list.map_or(&[][..], Vec::as_slice)))
     }
 
     /// The chain of a bitstream, shared with the catalogue if the catalogue has the same bitstream.
@@ -334,12 +364,39 @@ impl PlanCatalogue {
     /// Recomputes the sums of all bitstreams that contain an NT after it was added, removed or replaced.
     fn resolve_again(&mut self, key: NtKey) {
         let stale: Vec<Bitstream> =
-            self.holders(key).iter().map(|chain| chain.bitstream.clone()).collect();
+            self.holders(key).map(|chain| chain.bitstream.clone()).collect();
         for bitstream in stale {
             self.insert_bitstream(bitstream);
         }
     }
 }
+
+/// Bitstreams of two owners, by id.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadableHolders<'a>([&'a [Arc<PhysicalChain>]; 2]);
+
+impl<'a> Iterator for LoadableHolders<'a> {
+    type Item = &'a PhysicalChain;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let [provider, own] = &mut self.0;
+        let is_own_next = match (provider.first(), own.first()) {
+            (Some(one), Some(other)) => other.bitstream.id < one.bitstream.id,
+            (one, _) => one.is_none(),
+        };
+        let list = if is_own_next { own } else { provider };
+        let (first, rest) = list.split_first()?;
+        *list = rest;
+        Some(first)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let count = self.0.iter().map(|list| list.len()).sum();
+        (count, Some(count))
+    }
+}
+
+impl ExactSizeIterator for LoadableHolders<'_> {}
 
 #[cfg(test)]
 mod tests {
@@ -462,27 +519,34 @@ mod tests {
         /// bitstreams, and every chain equals a newly built one.
         #[test]
         fn the_index_follows_every_change(
-            changes in prop::collection::vec((0usize..4, 0usize..4, 0usize..3), 1..24),
+            changes in prop::collection::vec((0usize..4, 0usize..4, 0usize..4), 1..24),
         ) {
             let (nts, contents) = (["a", "b", "c"], ["a b", "c", "b b a", "a c"]);
             let mut catalogue = catalogue("a b c", &[]);
             let mut counted = catalogue.changes();
-            for (change, content, nt_at) in changes {
-                let stream = bitstream(["w", "x", "y", "z"][nt_at], contents[content]);
+            for (change, content, at) in changes {
+                let stream = bitstream(["w", "a.x", "b.y", "z"][at], contents[content]);
                 match change {
                     0 => drop(catalogue.insert_bitstream(stream)),
                     1 => drop(catalogue.remove_bitstream(&stream.id)),
-                    2 => drop(catalogue.insert_nt(nt(nts[nt_at], content as u64 + 1))),
-                    _ => drop(catalogue.remove_nt(&nt_id(nts[nt_at]))),
+                    2 => drop(catalogue.insert_nt(nt(nts[at % 3], content as u64 + 1))),
+                    _ => drop(catalogue.remove_nt(&nt_id(nts[at % 3]))),
                 }
                 prop_assert!(catalogue.changes() > counted, "each call counts");
                 counted = catalogue.changes();
                 for id in nts {
                     let nt_key = NtKey::of(&nt_id(id));
-                    let listed = catalogue.holders(nt_key).iter().map(|c| c.bitstream.id.clone());
                     let holds = |b: &&Bitstream| b.nts.contains(&nt_id(id));
+                    let listed = catalogue.holders(nt_key).map(|c| c.bitstream.id.clone());
                     let expected = catalogue.bitstreams().filter(holds).map(|b| b.id.clone());
-                    prop_assert_eq!(listed.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+                    prop_assert_eq!(listed.collect::<BTreeSet<_>>(), expected.collect());
+                    for tenant in ["a/x", "b/x", "c/x"].map(|id| name(id).tenant) {
+                        let listed = catalogue.loadable_holders(nt_key, &tenant);
+                        prop_assert_eq!(listed.len(), listed.clone().count());
+                        let may = |b: &&Bitstream| holds(b) && b.is_loadable_by(&tenant);
+                        let expected: Vec<_> = catalogue.bitstreams().filter(may).collect();
+                        prop_assert_eq!(listed.map(|c| &c.bitstream).collect::<Vec<_>>(), expected);
+                    }
                     for held in catalogue.holders(nt_key) {
                         let again = PhysicalChain::new(held.bitstream.clone(), &catalogue);
                         prop_assert_eq!(held.as_ref(), &again, "as new");

@@ -110,8 +110,9 @@ pub(crate) fn further_regions(
         }
     }
     // A further region does not help an image that was built for another one.
-    let groups = view.job.catalogue.region_groups(&view.job.ledger.profile().model);
-    is_exact &= more < MORE_MAX && groups.is_none();
+    let model = &view.job.ledger.profile().model;
+    let groups = view.job.catalogue.region_groups(model, view.job.tenant());
+    is_exact &= more < MORE_MAX && groups == [None; 2];
     view.job.effort.found_a_reason(&finder.effort);
     Some(FurtherRegions { available, more, is_exact })
 }

@@ -20,6 +20,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod batch;
+mod by_owner;
 mod candidates;
 mod catalogue;
 mod changes;

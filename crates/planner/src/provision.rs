@@ -16,6 +16,7 @@ use crate::candidates::fits_region;
 use crate::catalogue::{NtKey, PhysicalChain};
 use crate::plan::PlanRequest;
 use crate::region::RegionCondition;
+use crate::region_groups::RegionGroups;
 use crate::view::kbps;
 use crate::{Ledger, PlanCatalogue};
 
@@ -103,6 +104,10 @@ pub(crate) struct Provision<'a> {
     keys: Vec<NtKey>,
     /// By NT: memory for each tenant, in bytes.
     states: Vec<u64>,
+    /// Whose DAGs are to be placed: what others may load does not count.
+    tenants: BTreeSet<&'a TenantId>,
+    /// Which regions have the same images of bitstreams that count, owner by owner.
+    groups: Vec<&'a RegionGroups>,
     /// Tenants with bitstreams that only they can use or load.
     owners: Vec<TenantId>,
     options: Vec<LoadOption<'a>>,
@@ -120,11 +125,23 @@ pub(crate) struct Provision<'a> {
 }
 
 impl<'a> Provision<'a> {
-    pub(crate) fn new(ledger: &'a Ledger, catalogue: &'a PlanCatalogue) -> Self {
+    /// For DAGs of these tenants.
+    pub(crate) fn new(
+        ledger: &'a Ledger,
+        catalogue: &'a PlanCatalogue,
+        tenants: impl IntoIterator<Item = &'a TenantId>,
+    ) -> Self {
         let keys: Vec<NtKey> = catalogue.nt_keys().collect();
+        let tenants: BTreeSet<&TenantId> = tenants.into_iter().collect();
+        let model = &ledger.profile().model;
+        let of = |tenant: &TenantId| catalogue.region_groups(model, tenant);
+        let provider = tenants.first().and_then(|tenant| of(tenant)[0]);
+        let groups = provider.into_iter().chain(tenants.iter().filter_map(|tenant| of(tenant)[1]));
         let mut provision = Self {
             ledger,
             catalogue,
+            groups: groups.collect(),
+            tenants,
             owners: Vec::new(),
             options: Vec::new(),
             holders: vec![Vec::new(); keys.len()],
@@ -191,12 +208,14 @@ impl<'a> Provision<'a> {
     }
 
     fn add_place(&mut self, region: RegionId, loses: Vec<(usize, u64)>, owner: Option<usize>) {
-        let ledger = self.ledger;
-        let groups = self.catalogue.region_groups(&ledger.profile().model);
-        let group = |r: RegionId| groups.map(|groups| groups.of(r));
-        let of = |r: RegionId| (ledger.profile().region(r), ledger.chain(r).is_some(), group(r));
+        let (ledger, groups) = (self.ledger, &self.groups);
+        let of = |r: RegionId| (ledger.profile().region(r), ledger.chain(r).is_some());
         let alike = self.places.iter_mut().find(|place| {
-            loses.is_empty() && place.loses.is_empty() && of(place.regions[0]) == of(region)
+            let first = place.regions[0];
+            loses.is_empty()
+                && place.loses.is_empty()
+                && of(first) == of(region)
+                && groups.iter().all(|groups| groups.of(first) == groups.of(region))
         });
         match alike {
             Some(place) => place.regions.push(region),
@@ -207,6 +226,9 @@ impl<'a> Provision<'a> {
     fn add_options(&mut self) {
         let (catalogue, ledger) = (self.catalogue, self.ledger);
         for chain in catalogue.chains() {
+            if chain.owner().is_some_and(|owner| !self.tenants.contains(owner)) {
+                continue;
+            }
             let serves = self.serves(chain, |slot| kbps(chain.slots[slot].bandwidth_max));
             let is_built = chain.area.is_some()
                 && chain.bitstream.card_model == ledger.profile().model
@@ -214,7 +236,7 @@ impl<'a> Provision<'a> {
             if !is_built {
                 continue;
             }
-            let loader = chain.bitstream.id.owner().map(|tenant| self.owner(&tenant));
+            let loader = chain.owner().map(|tenant| self.owner(tenant));
             let owner = loader.filter(|_| !chain.bitstream.shareable);
             for place in 0..self.places.len() {
                 let first = self.places[place].regions[0];
@@ -472,13 +494,15 @@ impl<'a> Provision<'a> {
 
 /// Memory of an NT for each tenant, in bytes; all its slots say the same.
 fn state_of(catalogue: &PlanCatalogue, key: NtKey) -> u64 {
-    let slots = catalogue.holders(key).iter().flat_map(|chain| &chain.slots);
+    let slots = catalogue.holders(key).flat_map(|chain| &chain.slots);
     let slot = slots.into_iter().find(|slot| slot.key == key);
     slot.map_or(0, |slot| slot.memory.get())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
     use snic_domain::{Dag, DagSpec, NtType};
 
@@ -488,6 +512,13 @@ mod tests {
     fn chain(nts: &[&str], gbit: u64) -> Dag {
         let nts: Vec<_> = nts.iter().map(|id| nt_id(id)).collect();
         Dag::new(DagSpec::chain(&nts, gbps(gbit))).expect("a valid chain")
+    }
+
+    /// For DAGs of three tenants.
+    fn provision<'a>(ledger: &'a Ledger, catalogue: &'a PlanCatalogue) -> Provision<'a> {
+        static TENANTS: LazyLock<[TenantId; 3]> =
+            LazyLock::new(|| ["t0/x", "t1/x", "t9/x"].map(|id| name(id).tenant));
+        Provision::new(ledger, catalogue, &*TENANTS)
     }
 
     /// The demand of a DAG, if its tenant may use its NTs.
@@ -510,7 +541,7 @@ mod tests {
         let mut ledger = ledger(3);
         load(&mut ledger, &catalogue, 0, "a");
         ledger.hold(&name("t9/x"), shares(&[(0, 0, 4)])).expect("4 of 10");
-        let mut provision = Provision::new(&ledger, &catalogue);
+        let mut provision = provision(&ledger, &catalogue);
         for (dags, loads) in [
             (&[("t0/x", &["a"][..], 6)][..], Some(0)),
             (&[("t0/x", &["a"], 6), ("t1/y", &["a"], 1)], Some(1)),
@@ -534,7 +565,7 @@ mod tests {
                 load(&mut ledger, &catalogue, region, content);
             }
             catalogue.remove_nt(&nt_id("old"));
-            let mut provision = Provision::new(&ledger, &catalogue);
+            let mut provision = provision(&ledger, &catalogue);
             for (gbit, expected) in [(10, &[""][..]), (20, &["", "old"]), (30, &["", "old", "b"])] {
                 let wanted = pending(&provision, "t0/x", &["a"], gbit).expect("a is known");
                 let loads = provision.loads(&[&wanted]);
@@ -561,7 +592,7 @@ mod tests {
                 catalogue.insert_bitstream(bitstream(id, &of(roles).join(" ")));
             }
             let ledger = ledger(4);
-            let mut provision = Provision::new(&ledger, &catalogue);
+            let mut provision = provision(&ledger, &catalogue);
             let dag = [("t0/x", &nts[..], 10)];
             assert_eq!(fewest(&mut provision, &dag), Some(2), "turn {turn}");
         }
@@ -573,7 +604,7 @@ mod tests {
         let mut catalogue = catalogue("a", &[("t0.a", "a")]);
         let ledger = ledger(1);
         let card = |catalogue: &PlanCatalogue, dags: &[(&str, &[&str], u64)]| {
-            fewest(&mut Provision::new(&ledger, catalogue), dags)
+            fewest(&mut provision(&ledger, catalogue), dags)
         };
         let mut private = bitstream("t0.a", "a");
         private.shareable = false;
@@ -584,7 +615,7 @@ mod tests {
         catalogue.insert_bitstream(bitstream("t0.a", "a"));
         assert_eq!(card(&catalogue, &[("t1/x", &["a"], 4)]), None, "nobody loads it");
         assert_eq!(card(&catalogue, &[("t0/x", &["a"], 4), ("t1/x", &["a"], 4)]), Some(1));
-        let provision = Provision::new(&ledger, &catalogue);
+        let provision = provision(&ledger, &catalogue);
         let own = |id| pending(&provision, id, &["a"], 1).expect("a is known").demand;
         let chain = PhysicalChain::new(bitstream("t0.a", "a"), &catalogue);
         assert!(provision.unlocks(&own("t0/x"), &chain));
@@ -597,7 +628,7 @@ mod tests {
         let mut catalogue = catalogue("a b", &[("ab", "a b")]);
         catalogue.insert_nt(NtType { shareable: false, ..nt("t0.p", 10) });
         let ledger = ledger(1);
-        let provision = Provision::new(&ledger, &catalogue);
+        let provision = provision(&ledger, &catalogue);
         assert!(pending(&provision, "t0/x", &["ghost"], 1).is_none());
         assert!(pending(&provision, "t1/x", &["a", "t0.p"], 1).is_none());
         assert!(pending(&provision, "t0/x", &["a", "t0.p"], 1).is_some());
@@ -617,7 +648,7 @@ mod tests {
         catalogue.insert_bitstream(bitstream("mb", "m b"));
         let mut ledger = ledger(2);
         let mib = |ledger: &Ledger, dags: &[(&str, &str, u64)]| {
-            let provision = Provision::new(ledger, &catalogue);
+            let provision = provision(ledger, &catalogue);
             let of = |(id, nt, gbit): &(&str, &str, u64)| pending(&provision, id, &[nt], *gbit);
             let wanted: Vec<PendingDag> = dags.iter().filter_map(of).collect();
             provision.memory(&wanted.iter().collect::<Vec<_>>()) >> 20
@@ -641,7 +672,7 @@ mod tests {
         fast.insert_nt(nt("a", 200));
         fast.insert_bitstream(bitstream("a", "a"));
         let ledger = ledger(1);
-        let mut provision = Provision::new(&ledger, &fast);
+        let mut provision = provision(&ledger, &fast);
         let most = ledger.ingress_residual().get() / 1_000_000_000;
         assert_eq!(fewest(&mut provision, &[("t0/x", &["a"], most)]), Some(1));
         assert_eq!(fewest(&mut provision, &[("t0/x", &["a"], most), ("t1/x", &["a"], 1)]), None);
@@ -663,7 +694,7 @@ mod tests {
                 catalogue.insert_bitstream(bitstream(id, &text(stream).join(" ")));
             }
             let ledger = ledger(regions);
-            let mut provision = Provision::new(&ledger, &catalogue);
+            let mut provision = provision(&ledger, &catalogue);
             let all: Vec<PendingDag> = dags
                 .iter()
                 .filter_map(|(nts, gbit)| pending(&provision, "t0/x", &text(nts), *gbit))

@@ -1,56 +1,49 @@
 //! Which regions of a card are interchangeable as far as images go.
 //!
-//! Two regions are in one group if every bitstream has an image for both or for neither. A bitstream with an image
+//! Two regions are in one group if every bitstream that may be loaded has an image for both or for neither; those of
+//! other tenants do not count. A bitstream with an image
 //! for each region is no reason to tell them apart, and neither is a set of images that are each relocated within a
 //! group: then the planner has as few classes of regions to try as if every image were for all of them.
-
-use std::collections::BTreeMap;
 
 use snic_domain::RegionId;
 use snic_domain::limits::REGIONS_MAX;
 
-/// The groups of a card model, and the sets of regions that they follow from.
+/// The groups of a card model, from the bitstreams of one owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RegionGroups {
-    /// By set of regions, bits: how many bitstreams have images for exactly these.
-    sets: BTreeMap<u32, u32>,
+    /// Bitstreams that count.
+    count: u32,
+    /// By two regions: how many of these have an image for one of them only.
+    apart: [[u32; REGIONS_MAX]; REGIONS_MAX],
     /// By region: the first region of its group.
     first: [u8; REGIONS_MAX],
 }
 
 impl RegionGroups {
-    /// One more bitstream has images for these regions only. Time O(regions²) for a new set.
+    /// One more bitstream has images for these regions only, a bit set. Time O(regions²).
     pub(crate) fn add(&mut self, set: u32) {
-        let count = self.sets.entry(set).or_default();
-        *count += 1;
-        if *count == 1 {
-            self.split(set);
+        self.count += 1;
+        self.change(set, |count| *count += 1);
+    }
+
+    /// One bitstream fewer has. Time O(regions²).
+    pub(crate) fn remove(&mut self, set: u32) {
+        self.count -= 1;
+        self.change(set, |count| *count -= 1);
+    }
+
+    fn change(&mut self, set: u32, change: impl Fn(&mut u32)) {
+        for (region, apart) in self.apart.iter_mut().enumerate() {
+            let differs = |other: &usize| set >> other & 1 != set >> region & 1;
+            (0..REGIONS_MAX).filter(differs).for_each(|other| change(&mut apart[other]));
+            let first = apart.iter().position(|apart| *apart == 0);
+            self.first[region] = first.unwrap_or(region) as u8;
         }
     }
 
-    /// One bitstream fewer has; returns whether none is left. Time O(sets × regions²) for the last of a set.
-    pub(crate) fn remove(&mut self, set: u32) -> bool {
-        let Some(count) = self.sets.get_mut(&set) else { return self.sets.is_empty() };
-        *count -= 1;
-        if *count == 0 {
-            self.sets.remove(&set);
-            self.first = [0; REGIONS_MAX];
-            let sets: Vec<u32> = self.sets.keys().copied().collect();
-            sets.into_iter().for_each(|set| self.split(set));
-        }
-        self.sets.is_empty()
-    }
-
-    /// Regions of a group on different sides of `set` are not in one group any more.
-    fn split(&mut self, set: u32) {
-        let before = self.first;
-        for region in 0..REGIONS_MAX {
-            let is_alike = |other: &usize| {
-                before[*other] == before[region] && set >> other & 1 == set >> region & 1
-            };
-            let first = (0..region).find(is_alike).unwrap_or(region);
-            self.first[region] = first as u8;
-        }
+    /// Whether no bitstream counts any more.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// The first region of a region's group.
@@ -79,13 +72,14 @@ mod tests {
                 match there.iter().position(|other| *other == set) {
                     Some(at) if !adds => {
                         there.remove(at);
-                        prop_assert_eq!(groups.remove(set), there.is_empty());
+                        groups.remove(set);
                     }
                     _ => {
                         there.push(set);
                         groups.add(set);
                     }
                 }
+                prop_assert_eq!(groups.is_empty(), there.is_empty());
                 for a in 0..REGIONS_MAX as u8 {
                     for b in 0..REGIONS_MAX as u8 {
                         let is_alike = there.iter().all(|set| set >> a & 1 == set >> b & 1);

@@ -238,7 +238,7 @@ impl<'a, 'v> Search<'a, 'v> {
             return found;
         }
         let job = self.view.job;
-        for chain in job.catalogue.holders(keys[0]) {
+        for chain in job.catalogue.loadable_holders(keys[0], job.tenant()) {
             let could = chain.prefix_held(keys);
             if could > found
                 && crate::candidates::is_loadable(job, chain)

@@ -20,6 +20,7 @@ mod refusals;
 mod rows;
 mod scarce;
 mod stays;
+mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
 mod tampered;
