@@ -6,7 +6,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles, Dag,
-    DagName, Digest, NtType, NtTypeId, RegionImages, RegionKind, RegionProfile, SaveArea, Traffic,
+    DagName, Digest, NtType, NtTypeId, RegionId, RegionImage, RegionImages, RegionKind,
+    RegionProfile, SaveArea, Traffic,
 };
 use snic_planner::{Ledger, PlanCatalogue};
 
@@ -32,17 +33,30 @@ pub struct SmallProblem {
     pub dags: Vec<(DagName, Dag)>,
 }
 
-/// The instance of a seed.
+/// The instance of a seed. In every second one, most bitstreams have images for some regions only.
 pub fn instance(seed: u64) -> SmallProblem {
-    with_dags(seed, |rng| rng.random_range(1..=DAGS_MAX))
+    let count = |rng: &mut ChaCha8Rng| rng.random_range(1..=DAGS_MAX);
+    if seed.is_multiple_of(2) {
+        return with_dags(seed, count, |_, _| ());
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x2545_f491_4f6c_dd1d);
+    with_dags(seed, count, |profile, bitstream| {
+        if rng.random_ratio(3, 4) {
+            bitstream.images = images(&mut rng, profile, &bitstream.id);
+        }
+    })
 }
 
 /// The card and the catalogue of a seed with so many DAGs that they compete for it.
 pub fn crowded(seed: u64, dags: usize) -> SmallProblem {
-    with_dags(seed, |_| dags)
+    with_dags(seed, |_| dags, |_, _| ())
 }
 
-fn with_dags(seed: u64, count: impl Fn(&mut ChaCha8Rng) -> usize) -> SmallProblem {
+fn with_dags(
+    seed: u64,
+    count: impl Fn(&mut ChaCha8Rng) -> usize,
+    mut change: impl FnMut(&CardProfile, &mut Bitstream),
+) -> SmallProblem {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x9e37_79b9_7f4a_7c15);
     let mut nts = nt_types(&mut rng);
     let mut profile = profile(&mut rng);
@@ -51,7 +65,8 @@ fn with_dags(seed: u64, count: impl Fn(&mut ChaCha8Rng) -> usize) -> SmallProble
         profile.memory = memory(&mut rng, &mut nts);
     }
     let mut catalogue = PlanCatalogue::new();
-    for bitstream in bitstreams(&mut rng, &nts, &profile) {
+    for mut bitstream in bitstreams(&mut rng, &nts, &profile) {
+        change(&profile, &mut bitstream);
         catalogue.insert_bitstream(bitstream);
     }
     let shape = Shape {
@@ -100,6 +115,22 @@ fn memory(rng: &mut ChaCha8Rng, nts: &mut [NtType]) -> ByteSize {
         }
     }
     ByteSize::from_mib(2 * rng.random_range(2..=16))
+}
+
+/// Up to three images, together for at most half of the regions.
+fn images(rng: &mut ChaCha8Rng, profile: &CardProfile, id: &BitstreamId) -> RegionImages {
+    let mut regions: Vec<RegionId> = profile.regions().map(|(region, _)| region).collect();
+    regions.shuffle(rng);
+    regions.truncate(rng.random_range(1..=regions.len().div_ceil(2)));
+    let size = regions.len().div_ceil(rng.random_range(1..=3));
+    let mut images = regions.chunks(size).enumerate().map(|(at, regions)| RegionImage {
+        digest: Digest::of(format!("{id} {at}").as_bytes()),
+        size: ByteSize::from_mib(3),
+        regions: regions.to_vec(),
+    });
+    let mut all = RegionImages::from(images.next().expect("one region at least"));
+    images.for_each(|image| all.add(image).expect("for other regions"));
+    all
 }
 
 /// Regions of two sizes, now and then one for tenants' NTs.
