@@ -28,6 +28,9 @@ const PACKAGES: [(&str, &str, &str); 4] = [
     ("snic-kubernetes", "integration/kubernetes", "snic-device-plugin"),
 ];
 
+/// The version of the packages: ours, and Debian's revision.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
+
 /// Who maintains the packages, as in their manifests.
 const MAINTAINER: &str = "The snic authors <authors@snic.invalid>";
 
@@ -58,32 +61,35 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     }
     println!("generated files: {}", target.display());
     let cargo_deb = cargo_deb(root)?;
-    for (package, ..) in PACKAGES {
+    let mut made = Vec::new();
+    for (package, _, name) in PACKAGES {
+        // Named here, so that lintian looks at these files and not at what earlier versions left beside them.
+        let file = root.join("target/debian").join(file_name(name, "amd64"));
         let mut deb = Command::new(&cargo_deb);
         // Cargo passes the name of the subcommand on.
-        deb.current_dir(root).args(["deb", "--no-build", "-p", package]);
+        deb.current_dir(root).args(["deb", "--no-build", "-p", package, "--output"]).arg(&file);
         if !command::succeeds(&mut deb)? {
             return Ok(false);
         }
+        made.push(file);
     }
-    checked(root)
+    checked(&made)
 }
 
-/// Whether lintian finds nothing wrong with the packages; it is asked where it is installed.
-fn checked(root: &Path) -> anyhow::Result<bool> {
+/// The name of a package's file, by Debian's convention.
+fn file_name(name: &str, architecture: &str) -> String {
+    format!("{name}_{VERSION}_{architecture}.deb")
+}
+
+/// Whether lintian finds nothing wrong with these packages; it is asked where it is installed.
+fn checked(packages: &[PathBuf]) -> anyhow::Result<bool> {
     if Command::new("lintian").arg("--version").output().is_err() {
         println!("lintian is not installed: the packages were not checked");
         return Ok(true);
     }
     let mut lintian = Command::new("lintian");
     lintian.args(["--allow-root", "--fail-on", "error,warning"]);
-    for entry in fs::read_dir(root.join("target/debian")).context("the folder of the packages")? {
-        let file = entry?.path();
-        if file.extension().is_some_and(|end| end == "deb") {
-            lintian.arg(file);
-        }
-    }
-    command::succeeds(&mut lintian)
+    command::succeeds(lintian.args(packages))
 }
 
 /// The path of cargo-deb: from the search path, else our own installation.
@@ -112,9 +118,8 @@ fn cargo_deb(root: &Path) -> anyhow::Result<PathBuf> {
 
 /// A package's changelog in the format of Debian policy 4.4. What has changed is in the project's own.
 fn changelog(name: &str, date: &str) -> String {
-    let version = env!("CARGO_PKG_VERSION");
     format!(
-        "{name} ({version}-1) unstable; urgency=medium\n\n  * See /usr/share/doc/snic/changelog.gz.\n\n \
+        "{name} ({VERSION}) unstable; urgency=medium\n\n  * See /usr/share/doc/snic/changelog.gz.\n\n \
          -- {MAINTAINER}  {date}\n"
     )
 }
@@ -206,6 +211,16 @@ mod tests {
         std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&first[..]), &mut page)
             .expect("it is readable");
         assert_eq!(page, ".TH a");
+    }
+
+    #[test]
+    fn a_package_s_file_has_the_version_of_its_changelog() {
+        let file = file_name("snic-cdi", "arm64");
+        let (name, rest) = file.split_once('_').expect("a name");
+        let (version, architecture) = rest.split_once('_').expect("a version");
+        assert_eq!((name, architecture), ("snic-cdi", "arm64.deb"));
+        let first = format!("{name} ({version}) ");
+        assert!(changelog(name, "").starts_with(&first), "{first}");
     }
 
     /// The files of the packages that are sources are there; the others are made here.
