@@ -10,8 +10,12 @@ pub const ROOT: &str = "XILINX_XRT";
 pub const EMULATION: &str = "XCL_EMULATION_MODE";
 /// Where the vendor's installer puts it.
 const VENDOR_ROOT: &str = "/opt/xilinx/xrt";
-/// Where Debian puts the libraries.
+/// Where Debian puts the libraries of this program's architecture.
+#[cfg(not(target_arch = "aarch64"))]
 const DEBIAN_LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
+/// Where Debian puts the libraries of this program's architecture.
+#[cfg(target_arch = "aarch64")]
+const DEBIAN_LIBRARIES: &str = "/usr/lib/aarch64-linux-gnu";
 
 /// Why XRT is not called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,16 +9,19 @@
 //! cargo xtask bench    the benchmarks, with their medians as a table
 //! cargo xtask fleet    etcd, replicas and hosts on this machine, until Ctrl-C
 //! cargo xtask package  manual pages, completions, and the Debian packages
+//! cargo xtask image    container images
 //! ```
 
 mod arrows;
 mod bench;
 mod command;
 mod fleet;
+mod image;
 mod licences;
 mod mutants;
 mod package;
 mod packages;
+mod platform;
 mod programs;
 mod proto;
 mod report;
@@ -33,6 +36,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::mutants::Selection;
+use crate::platform::Platform;
 use crate::workspace::Workspace;
 
 /// Tasks of the project.
@@ -83,8 +87,18 @@ enum Task {
     },
     /// Run a fleet on this machine until Ctrl-C: etcd, replicas of snic-fleet, hosts with simulated cards
     Fleet(fleet::FleetSize),
-    /// Build what is shipped: programs, manual pages, completions, and the Debian packages
-    Package,
+    /// Build what is shipped: programs, manual pages, completions, and the Debian packages; then try them
+    Package {
+        /// Platform of the programs, as a target of Rust; this machine's without
+        #[arg(long)]
+        target: Option<String>,
+    },
+    /// Build container images with the daemon, and with the device plugin, as archives in target/image; then try them
+    Image {
+        /// Platform of an image, as a target of Rust; several make one image for all; this machine's without
+        #[arg(long)]
+        target: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -114,7 +128,18 @@ fn run(task: Task) -> anyhow::Result<bool> {
             mutants::run(&Workspace::load()?, &selection)
         }
         Task::Fleet(size) => fleet::run(&Workspace::load()?, &size),
-        Task::Package => package::run(&Workspace::load()?),
+        Task::Package { target } => {
+            let platform = target.as_deref().map_or_else(Platform::of_machine, Platform::named)?;
+            package::run(&Workspace::load()?, platform)
+        }
+        Task::Image { target } => {
+            let mut platforms =
+                target.iter().map(|name| Platform::named(name)).collect::<Result<Vec<_>, _>>()?;
+            if platforms.is_empty() {
+                platforms.push(Platform::of_machine()?);
+            }
+            image::run(&Workspace::load()?, &platforms)
+        }
         Task::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),
     }
 }

@@ -60,6 +60,8 @@ const PACKAGES: &[Package] = &[
     program("etcd-client", "etcdctl", "tests of the fleet's store"),
     program("clang", "clang", "tests of tenants' NTs in C, compiled to WebAssembly"),
     program("lld", "wasm-ld", "tests of tenants' NTs in C, compiled to WebAssembly"),
+    program("skopeo", "skopeo", "the test of container images"),
+    program("umoci", "umoci", "the test of container images"),
     file("libxrt-dev", "/usr/lib/x86_64-linux-gnu/libxrt_hwemu.so.2", "tests with Xilinx's library, which need no card"),
 ];
 
@@ -101,23 +103,25 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Adds the target to this toolchain; says whether it is there.
 fn provide_target() -> bool {
-    let is_there = || {
-        let mut rustc = Command::new("rustc");
-        rustc.args(["--print", "target-libdir", "--target", TARGET]);
-        let output = rustc.output().map(|output| output.stdout).unwrap_or_default();
-        Path::new(String::from_utf8_lossy(&output).trim()).is_dir()
-    };
-    if is_there() {
+    if has_target(TARGET) {
         return true;
     }
     let _ = Command::new("rustup").args(["target", "add", TARGET]).status();
-    let added = is_there();
+    let added = has_target(TARGET);
     if !added {
         println!(
             "{TARGET} is missing, needed for tests of tenants' NTs: rustup target add {TARGET}"
         );
     }
     added
+}
+
+/// Whether this toolchain has the standard library for one of Rust's targets.
+pub fn has_target(target: &str) -> bool {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", target]);
+    let output = rustc.output().map(|output| output.stdout).unwrap_or_default();
+    Path::new(String::from_utf8_lossy(&output).trim()).is_dir()
 }
 
 /// How to get the program of a package that is missing; `None` where it is there.

@@ -1,21 +1,18 @@
-//! `cargo xtask package`: generates the files of the Debian packages and builds them. If cargo-deb is missing, it
-//! is installed below the target folder first.
+//! `cargo xtask package`: builds the programs for a platform, generates the files of the Debian packages, builds these, and
+//! tries what is in them. If cargo-deb is missing, it is installed below the target folder first.
+
+pub mod generated;
+mod smoke;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 
 use crate::command::{self, cargo};
+use crate::platform::Platform;
 use crate::workspace::Workspace;
-
-/// Shells with completions, and the names of their files.
-const COMPLETIONS: [(&str, &str); 3] =
-    [("bash", "snicctl.bash"), ("zsh", "_snicctl"), ("fish", "snicctl.fish")];
 
 /// The version of cargo-deb that the package was tested with.
 const CARGO_DEB: &str = "3.8.0";
@@ -34,46 +31,71 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 /// Who maintains the packages, as in their manifests.
 const MAINTAINER: &str = "The snic authors <authors@snic.invalid>";
 
-/// The packaged settings that differ from the defaults.
-const SETTINGS: &str = "policies_dir = \"/etc/snic/policies\"\n";
-
-/// Builds the programs, writes manual pages, completions, changelogs and the settings file to `target/release/package`,
-/// runs cargo-deb, and has lintian look at the packages.
-pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
+/// Builds the programs for a platform, writes manual pages, completions and the settings file to `package` in the folder of
+/// the programs, runs cargo-deb, has lintian look at the packages, and tries the programs in them.
+///
+/// # Errors
+/// Something that the build needs is missing, a program does not build, or does not do what it should.
+pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
     let root = &workspace.root;
-    let programs = PACKAGES.map(|(name, ..)| name).into_iter().chain(["snicctl", "snic-hook"]);
-    // What is shipped applies authorization policies; a build for a first look need not.
-    let mut build = vec!["build", "--release", "--features", "snicd/cedar"];
-    build.extend(programs.flat_map(|name| ["-p", name]));
-    ensure!(
-        command::succeeds(&mut cargo(root, &build))?,
-        "the programs failed to build; see the output above"
-    );
-    let binaries = root.join("target/release");
-    let target = binaries.join("package");
-    generate(&binaries, &target)?;
+    platform.check()?;
+    build(workspace, platform, &PACKAGES.map(|(name, ..)| name))?;
+    let release = platform.release(&workspace.target);
+    let target = release.join("package");
+    generated::generate(platform, &release, &target)?;
     let changes = fs::read(root.join("CHANGELOG.md")).context("reading CHANGELOG.md")?;
-    write_packed(&target.join("changelog.gz"), &changes)?;
-    let date = printed(Path::new("git"), &["-C", path(root)?, "log", "-1", "--format=%aD"])?;
-    for (.., name) in PACKAGES {
-        let text = changelog(name, String::from_utf8(date.clone())?.trim());
-        fs::write(target.join(format!("{name}.changelog")), text)?;
-    }
+    generated::write_packed(&target.join("changelog.gz"), &changes)?;
+    // The hook runs on hosts with any C library, so it brings its own.
+    let hook = platform.build_static(root, &workspace.target, "snic-hook")?;
+    fs::copy(hook, target.join("snic-hook"))?;
+    write_changelogs(root)?;
     println!("generated files: {}", target.display());
     let cargo_deb = cargo_deb(root)?;
     let mut made = Vec::new();
     for (package, _, name) in PACKAGES {
         // Named here, so that lintian looks at these files and not at what earlier versions left beside them.
-        let file = root.join("target/debian").join(file_name(name, "amd64"));
+        let file = workspace.target.join("debian").join(file_name(name, platform.architecture));
         let mut deb = Command::new(&cargo_deb);
         // Cargo passes the name of the subcommand on.
         deb.current_dir(root).args(["deb", "--no-build", "-p", package, "--output"]).arg(&file);
+        if platform.is_foreign() {
+            deb.args(["--target", platform.target]);
+        }
         if !command::succeeds(&mut deb)? {
             return Ok(false);
         }
         made.push(file);
     }
-    checked(&made)
+    if !checked(&made)? {
+        return Ok(false);
+    }
+    smoke::test(platform, &made, &root.join("bitstreams"))?;
+    made.iter().for_each(|file| println!("{}", file.display()));
+    Ok(true)
+}
+
+/// Builds `snicctl` and these packages for a platform. What is shipped applies authorization policies; a build for a first
+/// look need not.
+///
+/// # Errors
+/// They do not build.
+pub fn build(workspace: &Workspace, platform: &Platform, packages: &[&str]) -> anyhow::Result<()> {
+    let mut words = vec!["--features", "snicd/cedar", "-p", "snicctl"];
+    words.extend(packages.iter().flat_map(|name| ["-p", name]));
+    platform.build(&workspace.root, &words)
+}
+
+/// Writes the changelogs where the manifests say that they are, which is the same for all platforms.
+fn write_changelogs(root: &Path) -> anyhow::Result<()> {
+    let mut git = Command::new("git");
+    git.current_dir(root).args(["log", "-1", "--format=%aD"]);
+    let date = String::from_utf8(generated::printed(&mut git)?)?;
+    let folder = root.join("target/package");
+    fs::create_dir_all(&folder)?;
+    for (.., name) in PACKAGES {
+        fs::write(folder.join(format!("{name}.changelog")), changelog(name, date.trim()))?;
+    }
+    Ok(())
 }
 
 /// The name of a package's file, by Debian's convention.
@@ -129,89 +151,9 @@ fn path(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path that is text")
 }
 
-/// The standard output of a program.
-fn printed(program: &Path, words: &[&str]) -> anyhow::Result<Vec<u8>> {
-    let output = Command::new(program).args(words).output();
-    let output = output.with_context(|| format!("start {}", program.display()))?;
-    ensure!(output.status.success(), "{} {} failed", program.display(), words.join(" "));
-    Ok(output.stdout)
-}
-
-/// The commands in a manual page: `dag create` as `["dag", "create"]`.
-fn commands(program: &Path, above: &[&str]) -> anyhow::Result<Vec<Vec<String>>> {
-    let page = String::from_utf8(printed(program, &[&["man"], above].concat())?)?;
-    let prefix = format!("{}\\-", [&["snicctl"], above].concat().join("\\-"));
-    let names = page.lines().filter_map(|line| {
-        let name = line.strip_prefix(&prefix)?.strip_suffix("(1)")?;
-        (name != "help").then(|| name.replace("\\-", "-"))
-    });
-    let whole = |name: String| above.iter().map(|part| (*part).to_owned()).chain([name]).collect();
-    Ok(names.map(whole).collect())
-}
-
-/// Writes a manual page as Debian policy 12.1 requires.
-fn write_page(folder: &Path, name: &str, page: &[u8]) -> anyhow::Result<()> {
-    write_packed(&folder.join(format!("{name}.1.gz")), page)
-}
-
-/// Writes a file that is compressed, and the same each time.
-fn write_packed(file: &Path, text: &[u8]) -> anyhow::Result<()> {
-    let mut packed = GzEncoder::new(fs::File::create(file)?, Compression::best());
-    packed.write_all(text)?;
-    packed.finish()?;
-    Ok(())
-}
-
-/// Writes all generated files.
-fn generate(binaries: &Path, target: &Path) -> anyhow::Result<()> {
-    let man = target.join("man");
-    // Remove the pages of commands that no longer exist.
-    if man.exists() {
-        fs::remove_dir_all(&man)?;
-    }
-    fs::create_dir_all(&man)?;
-    let (snicctl, snicd) = (binaries.join("snicctl"), binaries.join("snicd"));
-    write_page(&man, "snicctl", &printed(&snicctl, &["man"])?)?;
-    let mut left = commands(&snicctl, &[])?;
-    while let Some(path) = left.pop() {
-        let words: Vec<&str> = path.iter().map(String::as_str).collect();
-        let page = printed(&snicctl, &[&["man"], &words[..]].concat())?;
-        write_page(&man, &format!("snicctl-{}", words.join("-")), &page)?;
-        left.extend(commands(&snicctl, &words)?);
-    }
-    write_page(&man, "snicd", &printed(&snicd, &["man"])?)?;
-    let of_card = target.join("card-man");
-    fs::create_dir_all(&of_card)?;
-    write_page(&of_card, "snic-card", &printed(&binaries.join("snic-card"), &["man"])?)?;
-    for (shell, file) in COMPLETIONS {
-        fs::write(target.join(file), printed(&snicctl, &["completions", shell])?)?;
-    }
-    let settings = target.join("snicd.toml");
-    fs::write(&settings, SETTINGS)?;
-    let whole = printed(&snicd, &["config", "--config", path(&settings)?])?;
-    fs::write(settings, whole)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_manual_page_is_compressed_and_the_same_each_time() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("a-b.1.gz");
-        let written = || {
-            write_page(folder.path(), "a-b", b".TH a").expect("it is written");
-            fs::read(&file).expect("a file")
-        };
-        let first = written();
-        assert_eq!(written(), first);
-        let mut page = String::new();
-        std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&first[..]), &mut page)
-            .expect("it is readable");
-        assert_eq!(page, ".TH a");
-    }
 
     #[test]
     fn a_package_s_file_has_the_version_of_its_changelog() {
@@ -239,7 +181,7 @@ mod tests {
                 check_asset(&folder, &manifest, file);
             }
             assert!(count >= 2, "{package}: {count} files");
-            let log = format!("changelog = \"../../target/release/package/{name}.changelog\"");
+            let log = format!("changelog = \"../../target/package/{name}.changelog\"");
             assert!(manifest.contains(&log), "{package}: {log}");
             assert!(manifest.contains(MAINTAINER), "{package}: {MAINTAINER}");
             if let Some((_, unit)) = manifest.split_once("unit-name = \"") {
@@ -253,8 +195,9 @@ mod tests {
 
     fn check_asset(folder: &Path, manifest: &str, file: &str) {
         if let Some(made) = file.strip_prefix("target/release/package/") {
-            let known = COMPLETIONS.iter().any(|(_, file)| *file == made);
-            let others = ["snicd.toml", "changelog.gz", "man/*.1.gz", "card-man/*.1.gz"];
+            let known = generated::COMPLETIONS.iter().any(|(_, file)| *file == made);
+            let others =
+                ["snicd.toml", "changelog.gz", "snic-hook", "man/*.1.gz", "card-man/*.1.gz"];
             assert!(known || others.contains(&made), "{file}");
         } else if let Some((below, end)) = file.split_once("/*.") {
             let (_, policies) = below.split_once("policies").expect("policies");
