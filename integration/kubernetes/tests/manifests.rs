@@ -1,0 +1,148 @@
+//! The manifests are valid: Kubernetes' own types, generated from its published API, know every key and take every value.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::Resource;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PodSpec};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, Serialize};
+use serde_json::Value;
+use snic_kubernetes::settings::Settings;
+
+const MANIFEST: &str = include_str!("../daemonset.yaml");
+
+/// The first place where `read` does not say what `written` says: a key that the API does not have, another value, or a
+/// required key that was left out and has no value.
+fn difference(written: &Value, read: &Value, place: &str) -> Option<String> {
+    match (written, read) {
+        (Value::Object(written), Value::Object(read)) => {
+            let mut written_keys = written.iter();
+            let other = written_keys.find_map(|(key, value)| {
+                let place = format!("{place}.{key}");
+                match read.get(key) {
+                    Some(read) => difference(value, read, &place),
+                    None => Some(format!("{place}: unknown key")),
+                }
+            });
+            let missing = || read.keys().find(|key| !written.contains_key(*key));
+            other.or_else(|| missing().map(|key| format!("{place}.{key}: missing")))
+        }
+        (Value::Array(written), Value::Array(read)) if written.len() == read.len() => {
+            let mut pairs = written.iter().zip(read).enumerate();
+            pairs.find_map(|(at, (written, read))| {
+                difference(written, read, &format!("{place}[{at}]"))
+            })
+        }
+        _ => (written != read).then(|| format!("{place}: {written} is read as {read}")),
+    }
+}
+
+/// Reads an object strictly: no key may be unknown, and none missing.
+fn typed<T: Resource + DeserializeOwned + Serialize>(object: &Value) -> Result<T, String> {
+    let read: T = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
+    let again = serde_json::to_value(&read).map_err(|error| error.to_string())?;
+    difference(object, &again, T::KIND).map_or(Ok(read), Err)
+}
+
+/// What the plugin's manifest has.
+#[derive(Debug)]
+struct Manifest {
+    settings: ConfigMap,
+    plugin: DaemonSet,
+}
+
+fn read(text: &str) -> Result<Manifest, String> {
+    let mut objects = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(text) {
+        objects.push(Value::deserialize(document).map_err(|error| error.to_string())?);
+    }
+    match &objects[..] {
+        [settings, plugin] => Ok(Manifest { settings: typed(settings)?, plugin: typed(plugin)? }),
+        others => Err(format!("{} objects", others.len())),
+    }
+}
+
+fn pod(plugin: &DaemonSet) -> &PodSpec {
+    plugin.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).expect("a pod")
+}
+
+#[test]
+fn every_key_and_value_is_one_of_kubernetes() {
+    read(MANIFEST).expect("valid");
+}
+
+#[test]
+fn what_kubernetes_does_not_know_is_named() {
+    for (good, bad, said) in [
+        (
+            "hostPath: {path: /sys,",
+            "hostpath: {path: /sys,",
+            "DaemonSet.spec.template.spec.volumes[5].hostpath: unknown key",
+        ),
+        (
+            "readOnlyRootFilesystem",
+            "readonlyRootFilesystem",
+            "securityContext.readonlyRootFilesystem: unknown key",
+        ),
+        ("mountPath: /etc/snic", "mountpath: /etc/snic", "mountpath: unknown key"),
+        (
+            "name: settings, mountPath: /etc/snic,",
+            "name: settings,",
+            "volumeMounts[0].mountPath: missing",
+        ),
+        ("runAsUser: 0", "runAsUser: root", "expected i64"),
+        ("drop: [\"ALL\"]", "drop: ALL", "expected a sequence"),
+        ("kind: DaemonSet", "kind: Daemonset", "expected DaemonSet"),
+        ("apiVersion: apps/v1", "apiVersion: apps/v1beta1", "expected apps/v1"),
+        (
+            "namespace: kube-system\ndata:",
+            "namespace: kube-system\ndate:",
+            "ConfigMap.date: unknown key",
+        ),
+    ] {
+        assert!(MANIFEST.contains(good), "{good}");
+        let error = read(&MANIFEST.replace(good, bad)).expect_err(bad);
+        assert!(error.contains(said), "{bad}: {error}");
+    }
+}
+
+/// What the API server checks beyond keys and types, and what the kubelet and the plugin would find later.
+#[test]
+fn the_parts_fit_together() {
+    let Manifest { settings, plugin } = read(MANIFEST).expect("valid");
+    let spec = plugin.spec.as_ref().expect("a specification");
+    let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    let labels = labels.expect("labels");
+    let selected = spec.selector.match_labels.as_ref().expect("a selector");
+    assert!(selected.iter().all(|(key, value)| labels.get(key) == Some(value)), "{selected:?}");
+    assert_eq!(plugin.metadata.namespace, settings.metadata.namespace);
+
+    let pod = pod(&plugin);
+    let volumes = pod.volumes.as_ref().expect("volumes");
+    let names: BTreeSet<_> = volumes.iter().map(|volume| &volume.name).collect();
+    assert_eq!(names.len(), volumes.len(), "each name once");
+    let container = &pod.containers[0];
+    let mounts = container.volume_mounts.as_ref().expect("mounts");
+    assert_eq!(mounts.iter().map(|mount| &mount.name).collect::<BTreeSet<_>>(), names);
+    let maps = volumes.iter().filter_map(|volume| volume.config_map.as_ref());
+    let maps: Vec<_> = maps.map(|map| map.name.as_str()).collect();
+    assert_eq!(maps, [settings.metadata.name.as_deref().expect("a name")]);
+    for path in volumes.iter().filter_map(|volume| volume.host_path.as_ref()) {
+        let kind = path.type_.as_deref().expect("a type");
+        assert!(["Directory", "DirectoryOrCreate"].contains(&kind), "{kind}");
+    }
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("device-plugin.toml");
+    let text = &settings.data.as_ref().expect("settings")["device-plugin.toml"];
+    let node =
+        container.env.as_ref().is_some_and(|all| all.iter().any(|one| one.name == "NODE_NAME"));
+    assert!(node, "the plugin reads the node's name there");
+    std::fs::write(&file, format!("node = \"node-1\"\n{text}")).expect("written");
+    let settings = Settings::read(&file).expect("valid settings");
+    let mounted =
+        |path: &std::path::Path| mounts.iter().any(|mount| path.starts_with(&mount.mount_path));
+    assert!(mounted(&settings.kubelet_dir) && mounted(&settings.pod_resources));
+    assert!(mounted(&settings.sysfs) && mounted(settings.cdi_dir.as_ref().expect("set")));
+}
