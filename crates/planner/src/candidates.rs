@@ -1,7 +1,8 @@
 //! Loads that could serve a part of a chain: prebuilt bitstreams, and the regions that they fit.
 //!
 //! Regions of one kind and size for which the same bitstreams have images are interchangeable, so only the first of
-//! them is tried; only bitstreams that the DAG's tenant may load count. A victim whose content could itself serve the DAG is in a class of its own.
+//! them is tried; only bitstreams that the DAG's tenant may load count. A victim whose content could itself serve the
+//! DAG is in a class of its own.
 
 use std::cmp::Reverse;
 

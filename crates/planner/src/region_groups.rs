@@ -1,9 +1,9 @@
 //! Which regions of a card are interchangeable as far as images go.
 //!
 //! Two regions are in one group if every bitstream that may be loaded has an image for both or for neither; those of
-//! other tenants do not count. A bitstream with an image
-//! for each region is no reason to tell them apart, and neither is a set of images that are each relocated within a
-//! group: then the planner has as few classes of regions to try as if every image were for all of them.
+//! other tenants do not count. A bitstream with an image for each region is no reason to tell them apart, and neither
+//! is a set of images that are each relocated within a group: then the planner has as few classes of regions to try as
+//! if every image were for all of them.
 
 use snic_domain::RegionId;
 use snic_domain::limits::REGIONS_MAX;
