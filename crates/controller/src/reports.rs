@@ -222,7 +222,7 @@ fn load_ended(core: &mut Core, tx: &mut Tx, id: &CardId, ended: LoadEnded) {
     match ended {
         LoadEnded::Stale => {}
         LoadEnded::Loaded(load) => {
-            core.suspects.loaded(&load.bitstream);
+            core.suspects.loaded(&load.bitstream, id, load.region);
             region_changed(core, tx, id, load.region);
         }
         LoadEnded::Failed(load) => load_failed(core, tx, id, &load, None),
@@ -266,11 +266,11 @@ fn load_failed(core: &mut Core, tx: &mut Tx, id: &CardId, load: &Loading, reason
     }
 }
 
-/// No load is tried any more: the region is faulty, unless the same bitstream failed in
-/// another region too; then the bitstream is, and the regions are cleared of it.
+/// No load is tried any more: the region is faulty, or the bitstream is, and the regions are cleared of it.
 fn give_up_region(core: &mut Core, tx: &mut Tx, id: &CardId, load: &Loading, reason: String) {
     let now = core.now();
-    match core.suspects.given_up(&load.bitstream, id, load.region) {
+    let is_held = core.cards.hold(load.digest());
+    match core.suspects.given_up(&load.bitstream, id, load.region, is_held) {
         Fault::Region => {
             core.cards.known_mut(id).set_faulty(load.region, Some(reason), now);
             placement::abandon_content(core, tx, id, load.region);

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_domain::{BitstreamId, CardId, CardProfile, RegionId};
+use snic_domain::{BitstreamId, CardId, CardProfile, Digest, RegionId};
 use snic_planner::Objective;
 
 use super::CardMachine;
+use super::regions::ObservedContent;
 use crate::records::RecordKey;
 use crate::tx::Tx;
 
@@ -112,6 +113,12 @@ impl Cards {
 
     pub fn iter(&self) -> impl Iterator<Item = (&CardId, &CardMachine)> {
         self.seen.iter()
+    }
+
+    /// Whether a region of any card holds these bytes. Time O(regions).
+    pub fn hold(&self, digest: Digest) -> bool {
+        let mut regions = self.seen.values().flat_map(|card| card.regions().iter());
+        regions.any(|(_, region)| region.observed() == ObservedContent::Holds(digest))
     }
 
     pub fn ids(&self) -> impl Iterator<Item = &CardId> {

@@ -185,6 +185,11 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
+    /// Of what is loaded.
+    pub const fn digest(&self) -> Digest {
+        self.content.digest
+    }
+
     /// What the region held before, and holds again if it is not touched.
     pub const fn before(&self) -> ObservedContent {
         self.before

@@ -6,6 +6,8 @@ use snic_domain::{
     Bitstream, ByteSize, ChainIdentity, DagState, Digest, NtType, QuotaPatch, RegionId, RegionState,
 };
 
+use snic_tables::LoadFailure;
+
 use crate::support::things::{
     bitstream, bitstream_id, caller, create, delete, drain, image, nt, spec, tenant_id, undrain,
 };
@@ -14,6 +16,7 @@ use crate::support::{
 };
 
 const OWN: &str = "acme.own";
+const REFUSED: LoadFailure = LoadFailure::Controller { code: 9 };
 
 /// What acme builds for its own NT, which takes a whole region; `image` says for which regions.
 fn own() -> Bitstream {
@@ -131,6 +134,36 @@ fn an_image_that_cannot_stand_beside_the_others_changes_nothing() {
     let other = world.ask_as(caller("beta"), Command::CreateBitstream(image(&own(), &[1])));
     assert_eq!(wrong_field(other), "bitstream_id", "only its owner adds images");
     assert_eq!(images_of(&world), [[0], [2]]);
+}
+
+/// An image for one region can fail in no other one, and a tenant can have one for each.
+#[test]
+fn a_tenants_broken_images_put_no_region_out_of_use() {
+    let mut world = world(&[&[0]]);
+    world.card().bad_digests.insert(bytes_of(&[0]), REFUSED);
+    world.ask(create("acme/a", spec(OWN, 30))).expect("there is room");
+    world.settle();
+    let rejection = |world: &World| {
+        let view = world.controller.bitstream(&operator(), &bitstream_id(OWN));
+        view.expect("it is there").rejection.map(|of| of.reason)
+    };
+    assert!(rejection(&world).expect("it is rejected").contains("error 9"));
+    assert_eq!(loads(&mut world).len(), 3, "three tries");
+    assert!(!world.region_states().contains(&RegionState::Faulty), "{:?}", world.region_states());
+    world.deploy("beta/b", "lb", 10);
+    assert_eq!(world.regions_of("beta/b"), [RegionId(0)]);
+}
+
+/// A broken region is found as soon as somebody else's bitstream fails there, too.
+#[test]
+fn a_broken_region_is_found_behind_a_tenants_image() {
+    let mut world = world(&[&[0]]);
+    world.card().bad_regions.insert(RegionId(0), REFUSED);
+    world.ask(create("acme/a", spec(OWN, 30))).expect("there is room");
+    world.settle();
+    world.deploy("beta/b", "lb", 10);
+    assert_eq!(world.regions_of("beta/b"), [RegionId(1)]);
+    assert_eq!(world.region_states()[0], RegionState::Faulty);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Bitstreams of files that are applied: their bytes lie beside the document.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use snic_api::v1::{Bitstream, BitstreamHeader};
 use snic_client::output::{message, text};
@@ -30,9 +30,8 @@ pub(super) async fn apply(client: &Client, target: &Target, dry: bool) -> Result
         Ok(document.text_of(key)?.map(|path| target.folder.join(path)))
     };
     let present = bitstream::folder::present(client, name).await?;
-    if let Some(folder) = path_of("folder")? {
-        let wanted = (header, paths);
-        return apply_images(client, target, &folder, present.as_ref(), wanted, dry).await;
+    if document.has("folder") {
+        return apply_images(client, target, present.as_ref(), (header, paths), dry).await;
     }
     let bytes = path_of("file")?.map(|path| bitstream::read(&path)).transpose()?;
     let mut wanted = value(&header)?;
@@ -74,7 +73,6 @@ pub(super) async fn apply(client: &Client, target: &Target, dry: bool) -> Result
 async fn apply_images(
     client: &Client,
     target: &Target,
-    folder: &Path,
     present: Option<&Bitstream>,
     (header, paths): (BitstreamHeader, Vec<String>),
     dry: bool,
@@ -91,7 +89,8 @@ async fn apply_images(
         let help = "leave it out: each image's manifest in the folder says it";
         return Err(wrong(key, "it is of a folder of images", help));
     }
-    let images = bitstream::folder::read_images(folder)?;
+    let folder = target.folder.join(target.document.text_of("folder")?.unwrap_or_default());
+    let images = bitstream::folder::read_images(&folder)?;
     let mut differing = match present {
         Some(present) => differences(&paths, &value(present)?, &value(&header)?),
         None => Vec::new(),
