@@ -107,7 +107,7 @@ pub struct PlacementOption {
     pub bounded: Vec<SizeBound>,
     /// What it keeps in the memory of its working set.
     pub working_set: ByteSize,
-    /// What the memory of its packets receives for the demand, as [`Free::received`] counts it.
+    /// What the memory of its packets receives for the demand, as `Free::received` counts it.
     pub receives: Bandwidth,
     /// What it takes of what is free, in thousandths.
     pub share_permille: u32,
