@@ -14,7 +14,8 @@
 //! rings of their own: a tenant's key is good for that tenant's bitstreams alone.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use ring::signature::{ED25519, UnparsedPublicKey};
 use snic_domain::{
@@ -110,7 +111,37 @@ pub enum InvalidKey {
     Kind,
 }
 
+/// Why a key file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("signatures: read the key {}", path.display())]
+pub struct UnreadableKey {
+    /// Which file.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub source: KeyFailure,
+}
+
+/// Why a key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFailure {
+    /// The system's reason.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// What is in the file.
+    #[error(transparent)]
+    Invalid(#[from] InvalidKey),
+}
+
 impl PublicKey {
+    /// Reads a file; the key is named after it.
+    fn read(path: &Path) -> Result<Self, UnreadableKey> {
+        let name = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        let pem = std::fs::read_to_string(path).map_err(KeyFailure::from);
+        pem.and_then(|pem| Ok(Self::from_pem(&name, &pem)?))
+            .map_err(|source| UnreadableKey { path: path.to_owned(), source })
+    }
+
     /// Reads a PEM file.
     ///
     /// # Errors
@@ -175,6 +206,26 @@ pub enum NotTrusted {
 }
 
 impl Trust {
+    /// Reads key files, of the provider and of tenants.
+    ///
+    /// # Errors
+    /// The first file that cannot be read or has no such key.
+    pub fn read(
+        provider: &[PathBuf],
+        tenants: &BTreeMap<TenantId, Vec<PathBuf>>,
+        allows_unsigned: bool,
+    ) -> Result<Self, UnreadableKey> {
+        let ring = |paths: &[PathBuf]| {
+            paths.iter().map(|path| PublicKey::read(path)).collect::<Result<Vec<_>, _>>()
+        };
+        let tenants = tenants.iter().map(|(id, paths)| Ok((id.clone(), ring(paths)?)));
+        Ok(Self {
+            provider: ring(provider)?,
+            tenants: tenants.collect::<Result<_, _>>()?,
+            allows_unsigned,
+        })
+    }
+
     /// The name of the key that signed a bitstream; `None` where it is unsigned and may be. A
     /// signature that is there has to be good, whatever else is allowed.
     ///

@@ -264,8 +264,7 @@ impl LinkedHost for DaemonHost {
     }
 }
 
-/// The digest of an image, if it is one of its bitstream's and what that says. Signatures are not looked at: the fleet vouches
-/// for what it sends.
+/// The digest of an image, if it is one of its bitstream's and what that says. The fleet checked who signed it.
 fn checked(
     catalogue: &Catalogue,
     declared: &Bitstream,

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, anyhow};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use snic_api::v1;
-use snic_bitstream::catalogue::with_profiles;
-use snic_bitstream::signature::{PublicKey, Trust};
+use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
+use snic_bitstream::signature::Trust;
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
@@ -293,32 +293,18 @@ pub fn tls(settings: &Settings) -> Result<TlsSettings> {
 
 /// Reads the trusted keys. A key is named after its file.
 pub fn trust(settings: &Signatures) -> Result<Trust> {
-    let key = |path: &PathBuf| {
-        let name = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-        let pem = std::fs::read_to_string(path).map_err(anyhow::Error::from);
-        pem.and_then(|pem| Ok(PublicKey::from_pem(&name, &pem)?))
-            .with_context(|| format!("signatures: read the key {}", path.display()))
-    };
-    let ring = |paths: &[PathBuf]| paths.iter().map(key).collect::<Result<Vec<_>>>();
-    let tenants = settings.tenants.iter().map(|(id, paths)| Ok((id.clone(), ring(paths)?)));
-    Ok(Trust {
-        provider: ring(&settings.provider)?,
-        tenants: tenants.collect::<Result<_>>()?,
-        allows_unsigned: settings.allow_unsigned,
-    })
+    let Signatures { allow_unsigned, provider, tenants } = settings;
+    Ok(Trust::read(provider, tenants, *allow_unsigned)?)
 }
 
 /// Checks uploads against the card profiles and their floor plans.
 fn upload_check(settings: &Settings) -> Result<UploadCheck> {
     let trust = trust(&settings.signatures)?;
-    let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
+    let rules = UploadRules { trust, catalogue: with_profiles(settings.profiles_dir.as_deref())? };
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
-        let signed_by = trust.signer(upload.declared, upload.signature).map_err(|error| {
-            UploadProblem { field: "signature".into(), what: error.to_string() }
-        })?;
-        let regions = catalogue
-            .check_image(upload.bytes, upload.declared, upload.nts)
-            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })?;
-        Ok(UploadFindings { signed_by, regions })
+        rules
+            .check(upload.bytes, upload.signature, upload.declared, upload.nts)
+            .map(|CheckedImage { signed_by, regions }| UploadFindings { signed_by, regions })
+            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     }))
 }

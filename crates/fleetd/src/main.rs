@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use snic_audit::{AuditLog, AuditSettings};
-use snic_bitstream::catalogue::with_profiles;
-use snic_fleetd::settings::Settings;
+use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
+use snic_bitstream::signature::Trust;
+use snic_fleetd::settings::{Settings, Signatures};
 use snic_fleetd::{FleetServerSettings, METHODS, bind};
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
@@ -115,13 +116,20 @@ async fn reload_on_signal(
     Ok(())
 }
 
-/// Checks an upload against the profiles of cards and their floor plans.
+/// Whose signatures count, and the profiles of cards with their floor plans.
+fn upload_rules(settings: &Settings) -> Result<UploadRules> {
+    let Signatures { allow_unsigned, provider, tenants } = &settings.signatures;
+    let trust = Trust::read(provider, tenants, *allow_unsigned)?;
+    Ok(UploadRules { trust, catalogue: with_profiles(settings.profiles_dir.as_deref())? })
+}
+
+/// Checks uploads against them.
 fn upload_check(settings: &Settings) -> Result<UploadCheck> {
-    let catalogue = with_profiles(settings.profiles_dir.as_deref())?;
+    let rules = upload_rules(settings)?;
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
-        catalogue
-            .check_image(upload.bytes, upload.declared, upload.nts)
-            .map(|regions| UploadFindings { signed_by: None, regions })
+        rules
+            .check(upload.bytes, upload.signature, upload.declared, upload.nts)
+            .map(|CheckedImage { signed_by, regions }| UploadFindings { signed_by, regions })
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     }))
 }
@@ -172,6 +180,34 @@ fn main() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Unsigned bitstreams are refused unless the settings say otherwise; keys that cannot be read are named.
+    #[test]
+    fn the_settings_say_whose_bitstreams_are_accepted() {
+        let settings = |signatures: &str| {
+            let text = format!(
+                "listen = \"127.0.0.1:7700\"\naddress = \"https://localhost:7700\"\nimages = \"images\"\n\
+                 [tls]\nca = \"ca.pem\"\ncertificate = \"replica.pem\"\nkey = \"replica.key\"\n\
+                 [etcd]\nendpoints = [\"http://127.0.0.1:2379\"]\n{signatures}"
+            );
+            Settings::parse(&text).expect("valid settings")
+        };
+        let catalogue = with_profiles(None).expect("it ships");
+        let (chain, card) = (&catalogue.chains[0], catalogue.cards[0].clone());
+        let (declared, bytes) = catalogue.test_bitstream(chain, &card).expect("a chain");
+        let check = |text: &str| {
+            let rules = upload_rules(&settings(text)).expect("no keys");
+            rules.check(&bytes, &[], &declared, &catalogue.nt_types)
+        };
+        let refused = check("").expect_err("it is not signed");
+        assert_eq!(refused.field(), "signature");
+        assert!(refused.to_string().contains("the bitstream is not signed"), "{refused}");
+        let allowed = check("[signatures]\nallow_unsigned = true");
+        assert_eq!(allowed.expect("it may be unsigned").signed_by, None);
+        let missing = settings("[signatures]\nprovider = [\"/nonexistent/key.pem\"]");
+        let error = format!("{:#}", upload_rules(&missing).expect_err("there is no key"));
+        assert!(error.contains("signatures: read the key /nonexistent/key.pem: "), "{error}");
+    }
 
     #[test]
     fn the_settings_are_all_that_must_be_said() {

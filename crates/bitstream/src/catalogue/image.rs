@@ -6,11 +6,51 @@ use std::ops::Range;
 use snic_domain::{Area, Bitstream, ByteSize, CardModel, CardProfile, NtType, RegionId};
 
 use super::Catalogue;
+use crate::signature::{NotTrusted, Trust};
 use crate::{FloorPlan, InvalidUpload, OutsideRegion, check_upload};
+
+/// What an upload is held against.
+#[derive(Debug, Clone)]
+pub struct UploadRules {
+    /// Whose signatures count.
+    pub trust: Trust,
+    /// The cards, and which frames are whose.
+    pub catalogue: Catalogue,
+}
+
+/// What is known of an upload that was checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedImage {
+    /// The key that signed it; `None` where it is unsigned and may be.
+    pub signed_by: Option<Box<str>>,
+    /// The regions that it can be loaded into; none where that is every one of its kind.
+    pub regions: Vec<RegionId>,
+}
+
+impl UploadRules {
+    /// Checks who signed an image, and [`Catalogue::check_image`].
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn check(
+        &self,
+        image: &[u8],
+        signature: &[u8],
+        declared: &Bitstream,
+        nts: &[NtType],
+    ) -> Result<CheckedImage, InvalidImage> {
+        let signed_by = self.trust.signer(declared, signature)?;
+        let regions = self.catalogue.check_image(image, declared, nts)?;
+        Ok(CheckedImage { signed_by, regions })
+    }
+}
 
 /// Why an image is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidImage {
+    /// It is not signed, or by nobody who is trusted.
+    #[error(transparent)]
+    Signature(#[from] NotTrusted),
     /// It is not what its declaration says.
     #[error(transparent)]
     Upload(#[from] InvalidUpload),
@@ -42,6 +82,7 @@ impl InvalidImage {
     /// The field of the upload's header that is wrong, as in the API; `chunk` is the content.
     pub fn field(&self) -> String {
         match self {
+            Self::Signature(_) => "signature".to_owned(),
             Self::Upload(error) => error.field(),
             Self::Outside(error) => error.field().to_owned(),
             Self::TooLarge { .. } => "regions".to_owned(),

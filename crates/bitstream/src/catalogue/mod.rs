@@ -17,7 +17,7 @@ use snic_domain::{
 
 pub use error::{CatalogueProblem, InvalidCatalogue};
 pub use folder::{UnusableProfiles, with_profiles};
-pub use image::InvalidImage;
+pub use image::{CheckedImage, InvalidImage, UploadRules};
 
 use crate::test_image::TestBuild;
 use crate::{FloorPlan, InvalidTestImage};
