@@ -1,7 +1,7 @@
 //! The gRPC server of a running daemon, from start to a clean shutdown.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
