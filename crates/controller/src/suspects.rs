@@ -1,10 +1,10 @@
-//! Whose fault it is when loads of a bitstream fail for good.
+//! Whose fault it is when loads of a bitstream fail for good. The first line that holds counts:
 //!
 //! | what failed | the fault |
 //! |---|---|
 //! | a bitstream in two regions, with no success in between | the bitstream's |
-//! | a tenant's bitstream, and no region holds the same bytes | the bitstream's: a tenant must not put a region out of use with a file |
-//! | another tenant's bitstream has failed in that region too, with no success there in between | the region's |
+//! | bitstreams of two tenants in one region, with no success there in between | the region's |
+//! | a tenant's bitstream, and no region holds the same bytes | the bitstream's: no tenant's file puts a region out of use |
 //! | anything else | the region's |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ type Place = (CardId, RegionId);
 pub(crate) struct Suspects {
     /// In which regions loads of a bitstream were given up since one last succeeded.
     places: BTreeMap<BitstreamId, BTreeSet<Place>>,
-    /// Whose bitstreams were found at fault in a region since a load there last succeeded.
+    /// Whose bitstreams failed in a region since a load there last succeeded.
     tenants: BTreeMap<Place, BTreeSet<TenantId>>,
 }
 
@@ -57,17 +57,17 @@ impl Suspects {
         let place = (card.clone(), region);
         let places = self.places.entry(bitstream.clone()).or_default();
         places.insert(place.clone());
+        let failed_twice = places.len() >= 2;
         let is_tenants =
-            !is_held && bitstream.owner().is_some_and(|owner| self.accuse(place, owner));
-        let places = &self.places[bitstream];
-        if places.len() < 2 && !is_tenants {
+            !is_held && bitstream.owner().is_some_and(|owner| self.is_first(place, owner));
+        if !failed_twice && !is_tenants {
             return Fault::Region;
         }
         Fault::Bitstream(self.places.remove(bitstream).expect("it was just looked at"))
     }
 
-    /// A tenant's bitstream failed; says whether those of no other tenant did.
-    fn accuse(&mut self, place: Place, owner: TenantId) -> bool {
+    /// A tenant's bitstream failed; says whether no other tenant's did before.
+    fn is_first(&mut self, place: Place, owner: TenantId) -> bool {
         let tenants = self.tenants.entry(place).or_default();
         tenants.insert(owner);
         tenants.len() < 2

@@ -20,7 +20,7 @@ fn seconds() -> Duration {
     Duration::from_secs(seconds.unwrap_or(20))
 }
 
-/// Epochs, samples that were left out, and edges a second, with all DAGs ready.
+/// Edges, and samples that were left out, a second, with all DAGs ready.
 async fn measure(has_bulk: bool) -> [f64; 2] {
     let catalogue = catalogue::builtin().expect("the built-in catalogue is valid");
     let profile = catalogue.card(&"sim-16".parse().expect("a label")).expect("there").clone();

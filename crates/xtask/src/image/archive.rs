@@ -59,7 +59,7 @@ impl Archive {
         described
     }
 
-    /// Adds the image for an architecture, by its name in Go and Debian. `config` is how its program runs.
+    /// Adds the image for an architecture, such as `amd64`. `config` says how its program runs.
     ///
     /// # Errors
     /// A path is too long for the layer's format.

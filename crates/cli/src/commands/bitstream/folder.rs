@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use snic_api::v1::{Bitstream, BitstreamHeader, GetBitstreamRequest};
 use snic_bitstream::manifest::BuiltManifest;
 use snic_client::output::views;
@@ -46,13 +45,12 @@ pub(in super::super) async fn present(
     }
 }
 
-/// An image of a folder.
+/// An image of a folder. Its bytes are read when they are sent: those of all regions together may be large.
 pub(in super::super) struct FolderImage {
     /// Where its bytes are.
     pub file: PathBuf,
     /// Of its bytes.
     pub digest: String,
-    bytes: Bytes,
     manifest: BuiltManifest,
 }
 
@@ -78,15 +76,16 @@ impl FolderImage {
             signature: if signed.exists() { signature(&signed)? } else { Vec::new() },
             ..target_of(&self.manifest)
         };
-        send(client, header, &self.bytes).await
+        send(client, header, &read(&self.file)?).await
     }
 }
 
 /// The images of a folder with their manifests, by name.
 pub(in super::super) fn read_images(folder: &Path) -> Result<Vec<FolderImage>, Failure> {
     let image = |file: PathBuf| {
-        let (bytes, manifest) = (read(&file)?, read_manifest(&file.with_extension("toml"))?);
-        Ok(FolderImage { digest: Digest::of(&bytes).to_string(), file, bytes, manifest })
+        let digest = Digest::of(&read(&file)?).to_string();
+        let manifest = read_manifest(&file.with_extension("toml"))?;
+        Ok(FolderImage { file, digest, manifest })
     };
     images(folder)?.into_iter().map(image).collect()
 }
