@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use ring::signature::{ED25519, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
 use snic_domain::{
     Bitstream, CardModel, ChainIdentity, Digest, NtTypeId, RegionId, RegionImage, RegionKind,
     TenantId,
@@ -205,24 +206,33 @@ pub enum NotTrusted {
     },
 }
 
+/// Which bitstreams are accepted: those signed by one of these ed25519 public keys (PEM files).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Signatures {
+    /// Accepts unsigned bitstreams too. They are listed as UNSIGNED.
+    pub allow_unsigned: bool,
+    /// Keys of the provider, valid for every bitstream.
+    pub provider: Vec<PathBuf>,
+    /// Keys of tenants by tenant id, valid for the tenant's own bitstreams.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tenants: BTreeMap<TenantId, Vec<PathBuf>>,
+}
+
 impl Trust {
-    /// Reads key files, of the provider and of tenants.
+    /// Reads the key files that the settings name.
     ///
     /// # Errors
     /// The first file that cannot be read or has no such key.
-    pub fn read(
-        provider: &[PathBuf],
-        tenants: &BTreeMap<TenantId, Vec<PathBuf>>,
-        allows_unsigned: bool,
-    ) -> Result<Self, UnreadableKey> {
+    pub fn read(settings: &Signatures) -> Result<Self, UnreadableKey> {
         let ring = |paths: &[PathBuf]| {
             paths.iter().map(|path| PublicKey::read(path)).collect::<Result<Vec<_>, _>>()
         };
-        let tenants = tenants.iter().map(|(id, paths)| Ok((id.clone(), ring(paths)?)));
+        let tenants = settings.tenants.iter().map(|(id, paths)| Ok((id.clone(), ring(paths)?)));
         Ok(Self {
-            provider: ring(provider)?,
+            provider: ring(&settings.provider)?,
             tenants: tenants.collect::<Result<_, _>>()?,
-            allows_unsigned,
+            allows_unsigned: settings.allow_unsigned,
         })
     }
 

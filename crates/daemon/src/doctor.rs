@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
+use snic_bitstream::signature::Trust;
 use snic_card_soft::PortSpec;
 use snic_card_xrt::{XrtCard, environment, probe};
 use snic_domain::CardProfile;
@@ -182,7 +183,8 @@ fn credentials(settings: &Settings, findings: &mut Findings) {
 
 /// Keys that bitstreams are signed with.
 fn signatures(settings: &Settings, findings: &mut Findings) {
-    let read = serving::trust(&settings.signatures).map_err(|error| format!("{error:#}"));
+    let read = Trust::read(&settings.signatures)
+        .map_err(|error| format!("{:#}", anyhow::Error::from(error)));
     let Some(trust) = findings.add("signatures", "the keys can be read", read) else { return };
     if trust.allows_unsigned {
         findings.good("signatures", "unsigned bitstreams are accepted (allow_unsigned)");
@@ -362,7 +364,7 @@ fn role(
         interface: reached.interface,
         signature: reached.role_signature.clone(),
         // Keys that cannot be read were named above.
-        trust: serving::trust(&settings.signatures).unwrap_or_default(),
+        trust: Trust::read(&settings.signatures).unwrap_or_default(),
         profile: profile.clone(),
     };
     match check.check(through) {

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::secrets::{hex, random, write};
-use crate::settings::{Settings, Signatures};
+use crate::settings::Settings;
 use crate::systemd::Systemd;
 use crate::wiring::Daemon;
 use crate::{fleet, host, metrics};
@@ -291,15 +291,9 @@ pub fn tls(settings: &Settings) -> Result<TlsSettings> {
     })
 }
 
-/// Reads the trusted keys. A key is named after its file.
-pub fn trust(settings: &Signatures) -> Result<Trust> {
-    let Signatures { allow_unsigned, provider, tenants } = settings;
-    Ok(Trust::read(provider, tenants, *allow_unsigned)?)
-}
-
 /// Checks uploads against the card profiles and their floor plans.
 fn upload_check(settings: &Settings) -> Result<UploadCheck> {
-    let trust = trust(&settings.signatures)?;
+    let trust = Trust::read(&settings.signatures)?;
     let rules = UploadRules { trust, catalogue: with_profiles(settings.profiles_dir.as_deref())? };
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
         rules

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use snic_bitstream::signature::Signatures;
 use snic_card_xrt::{CallDeadlines, CardSelector};
-use snic_domain::{CardId, CardModel, PciAddress, TenantId, VirtualFunctions};
+use snic_domain::{CardId, CardModel, PciAddress, VirtualFunctions};
 use snic_front::identity::UnixPeers;
 
 pub use fleet::FleetMembership;
@@ -146,19 +147,6 @@ pub struct Tls {
     /// them, no certificate is revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl: Option<PathBuf>,
-}
-
-/// Which bitstreams are accepted: those signed by one of these ed25519 public keys (PEM files).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Signatures {
-    /// Accepts unsigned bitstreams too. They are listed as UNSIGNED.
-    pub allow_unsigned: bool,
-    /// Keys of the provider, valid for every bitstream.
-    pub provider: Vec<PathBuf>,
-    /// Keys of tenants by tenant id, valid for the tenant's own bitstreams.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub tenants: BTreeMap<TenantId, Vec<PathBuf>>,
 }
 
 /// The log, written to standard error.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
+use snic_bitstream::signature::Trust;
 use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::Controller;
 use snic_domain::{CardId, CardProfile};
@@ -23,7 +24,7 @@ use crate::settings::{CardSettings, Driver, Settings};
 use crate::simulated::SimGenerator;
 use crate::store::{self, Adopted};
 use crate::xrt::RoleCheck;
-use crate::{serving, simulated as sim, soft, xrt};
+use crate::{simulated as sim, soft, xrt};
 
 /// How often to check whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
@@ -270,7 +271,7 @@ fn slot(
             let check = RoleCheck {
                 interface: reached.interface,
                 signature: reached.role_signature.clone(),
-                trust: serving::trust(&settings.signatures)?,
+                trust: Trust::read(&settings.signatures)?,
                 profile,
             };
             let device = xrt::XrtCardDevice::new(&card.id, reached);

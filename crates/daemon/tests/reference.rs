@@ -7,12 +7,13 @@ use std::process::Command;
 
 use syn::{Attribute, Expr, Fields, Item, Lit, Meta};
 
-/// The parsed sources: the settings, and the one type that they use from another crate.
-const SOURCES: [&str; 4] = [
+/// The parsed sources: the settings, and the types that they use from other crates.
+const SOURCES: [&str; 5] = [
     "src/settings.rs",
     "src/settings/fleet.rs",
     "src/settings/soft.rs",
     "../domain/src/function.rs",
+    "../bitstream/src/signature.rs",
 ];
 
 /// Tables in the order of the reference, with their types.

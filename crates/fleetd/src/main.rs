@@ -8,7 +8,7 @@ use clap::Parser;
 use snic_audit::{AuditLog, AuditSettings};
 use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
-use snic_fleetd::settings::{Settings, Signatures};
+use snic_fleetd::settings::Settings;
 use snic_fleetd::{FleetServerSettings, METHODS, bind};
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
@@ -118,8 +118,7 @@ async fn reload_on_signal(
 
 /// Whose signatures count, and the profiles of cards with their floor plans.
 fn upload_rules(settings: &Settings) -> Result<UploadRules> {
-    let Signatures { allow_unsigned, provider, tenants } = &settings.signatures;
-    let trust = Trust::read(provider, tenants, *allow_unsigned)?;
+    let trust = Trust::read(&settings.signatures)?;
     Ok(UploadRules { trust, catalogue: with_profiles(settings.profiles_dir.as_deref())? })
 }
 

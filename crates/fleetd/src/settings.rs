@@ -1,13 +1,12 @@
 //! The program's settings: one TOML file.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
-use snic_domain::TenantId;
+use snic_bitstream::signature::Signatures;
 use snic_fleet::FleetSettings;
 use snic_front::settings::TlsSettings;
 use snic_store_etcd::{EtcdSettings, TlsFiles};
@@ -82,19 +81,6 @@ pub struct Etcd {
 
 const fn lease_seconds() -> u32 {
     2
-}
-
-/// Which bitstreams are accepted: those signed by one of these ed25519 public keys (PEM files). As in `snicd`'s settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Signatures {
-    /// Accepts unsigned bitstreams too. They are listed as UNSIGNED.
-    pub allow_unsigned: bool,
-    /// Keys of the provider, valid for every bitstream.
-    pub provider: Vec<PathBuf>,
-    /// Keys of tenants by tenant id, valid for the tenant's own bitstreams.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub tenants: BTreeMap<TenantId, Vec<PathBuf>>,
 }
 
 /// When hosts are lost, and how fast their DAGs move.

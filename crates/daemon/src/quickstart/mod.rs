@@ -19,12 +19,13 @@ use anyhow::{Context as _, Result, ensure};
 use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, Dag, region};
 use snic_bitstream::catalogue::{self, Catalogue};
+use snic_bitstream::signature::Signatures;
 use snic_domain::TenantId;
 
 use crate::pki::{Authority, CertificateSubject, Pair};
 use crate::secrets::write;
 use crate::serving;
-use crate::settings::{CardSettings, Listen, Settings, Signatures, Tls, Web};
+use crate::settings::{CardSettings, Listen, Settings, Tls, Web};
 use crate::wiring::Daemon;
 use client::QuickstartClient;
 
