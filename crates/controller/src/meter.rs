@@ -205,6 +205,11 @@ impl Meter {
         self.served
     }
 
+    /// Whether nothing came in or out in the last sample.
+    pub fn is_still(&self) -> bool {
+        self.load == Some(Bandwidth::ZERO) && self.served == Bandwidth::ZERO
+    }
+
     /// What its token bucket lets in where this much was promised, which is never less than that.
     pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
         self.rate.unwrap_or(promised).max(promised)

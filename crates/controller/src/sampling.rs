@@ -92,29 +92,53 @@ pub(crate) fn sampled(
         Answered::After(span) => span,
         Answered::Between(span) => return scaling::look(core, tx, id, span),
     };
-    let (line, counters) = (card.profile().ingress, card.counters());
-    let reading = CounterReading { now, span, line, counters };
-    if let Some(text) = card_loop.measure(&reading, core.dags.on_card_mut(id)) {
-        tx.note(LogKind::OddCounters, About::card(id), text);
+    let after = card.counters();
+    let moved = before.dags != after.dags || before.dag_drops != after.dag_drops;
+    let (interval, epoch) = (sample_interval(core), core.policies.current().fairness.epoch);
+    let card_loop = core.loops.known_mut(id);
+    let is_edge = card_loop.is_edge(now, interval, epoch);
+    if is_edge && !span.is_zero() {
+        card_loop.at_edge(now); // Where nothing is looked at the rates stay what they are.
     }
+    let Some(look) = card_loop.look(span, moved, is_edge.then_some(epoch)) else { return };
+    if !look.still.is_zero() {
+        measure(core, tx, id, look.still, Some(&before));
+        scaling::scale(core, tx, id, look.still);
+    }
+    measure(core, tx, id, look.span, None);
     if span.is_zero() {
         return; // Nothing is known of any load: what the card lets in stays.
     }
     compute(core, id);
-    scaling::scale(core, tx, id, span);
+    scaling::scale(core, tx, id, look.span);
     keep_spare(core, tx, id);
-    let card_loop = core.loops.known(id);
-    let is_edge =
-        card_loop.is_edge(now, sample_interval(core), core.policies.current().fairness.epoch);
-    if is_edge {
-        core.loops.known_mut(id).at_edge(now);
-    }
-    if is_edge || core.loops.known(id).is_promise_at_risk() {
+    let follows = is_edge || core.loops.known(id).is_promise_at_risk();
+    if follows {
         set_rates(core, id);
     }
     let Core { loops, dags, registry, .. } = core;
     let is_tenant = |tenant: &TenantId| registry.tenant(tenant).is_some();
-    loops.known_mut(id).write_history(now, dags, is_tenant);
+    let card_loop = loops.known_mut(id);
+    card_loop.write_history(now, dags, is_tenant);
+    card_loop.looked(follows);
+}
+
+/// Takes in the counters of a card at the end of a `span`: those before its last answer, or the latest.
+fn measure(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &CardId,
+    span: Duration,
+    before: Option<&CardCounters>,
+) {
+    let now = core.now();
+    let Core { cards, loops, dags, .. } = core;
+    let card = cards.known(id);
+    let (line, counters) = (card.profile().ingress, before.unwrap_or(card.counters()));
+    let reading = CounterReading { now, span, line, counters };
+    if let Some(text) = loops.known_mut(id).measure(&reading, dags.on_card_mut(id)) {
+        tx.note(LogKind::OddCounters, About::card(id), text);
+    }
 }
 
 /// Brings the engine up to date with what is on the card, and has it compute.

@@ -18,6 +18,7 @@ use snic_tables::{CardCommand, CardCounters, DagCounters, DropCause, RateLimiter
 
 use super::area::AreaUse;
 use super::engine::{Engine, EpochOutcome};
+use super::rest::{Look, Rest, Sample};
 use super::topology::{CardResource, Named};
 use super::view::FairnessPoint;
 use crate::dags::{DagEntry, Dags};
@@ -81,6 +82,10 @@ pub(crate) struct Loop {
     /// When that is due next.
     look_at: Option<Timestamp>,
     sampled: Option<Timestamp>,
+    /// No DAG had a load when counters were last taken in.
+    is_still: bool,
+    /// How long that has been so.
+    rest: Rest,
     /// When rates were last set.
     edge: Timestamp,
     /// When history was last written, and what was.
@@ -197,6 +202,7 @@ impl Loop {
     /// The card said its counters.
     pub fn answered(&mut self, now: Timestamp, ticket: Ticket) -> Answered {
         if self.looking.take_if(|asked| *asked == ticket).is_some() {
+            self.rest.looked(false); // These counters are not compared with those before.
             let span = self.sampled.map(|sampled| now.since(sampled));
             return span.map_or(Answered::Stale, Answered::Between);
         }
@@ -247,6 +253,23 @@ impl Loop {
         self.counted = counted;
     }
 
+    /// The card said its counters, a `span` after those before; how its DAGs are to be looked at, if they are.
+    pub fn look(
+        &mut self,
+        span: Duration,
+        moved: bool,
+        epoch_ended: Option<Duration>,
+    ) -> Option<Look> {
+        let has_changed = moved || self.is_stale() || self.urgent || self.look_at.is_some();
+        self.rest.sampled(Sample { span, has_changed, epoch_ended })
+    }
+
+    /// The DAGs were looked at, and rates set if `rates_follow`: whether they need to be looked at again soon.
+    pub fn looked(&mut self, rates_follow: bool) {
+        let is_still = rates_follow && !self.is_stale() && self.is_still;
+        self.rest.looked(is_still);
+    }
+
     /// Takes counters into the meters of the card's DAGs; gives what to tell of odd ones.
     pub fn measure<'a>(
         &mut self,
@@ -256,6 +279,7 @@ impl Loop {
         let CounterReading { now, span, line, counters } = *reading;
         let counted = self.by_row(counters);
         let mut odd = 0;
+        self.is_still = true;
         for entry in dags {
             let row = usize::from(entry.uid().row());
             let counters = counted.get(row).copied().unwrap_or_default();
@@ -263,7 +287,9 @@ impl Loop {
             if let Ok(at) = drops.binary_search_by_key(&entry.uid().row(), |(row, _)| *row) {
                 entry.meter_mut().count_drops(drops[at].1);
             }
-            odd += u64::from(entry.meter_mut().sample(counters, span, line) == Sampled::Backwards);
+            let meter = entry.meter_mut();
+            odd += u64::from(meter.sample(counters, span, line) == Sampled::Backwards);
+            self.is_still &= meter.is_still();
         }
         self.reuse(counted);
         self.figures.odd_counters += odd;

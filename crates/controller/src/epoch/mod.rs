@@ -17,6 +17,7 @@
 mod area;
 mod card_loop;
 mod engine;
+mod rest;
 mod room;
 mod space;
 mod topology;

@@ -100,6 +100,27 @@ fn overload_gets_more_instances_and_calm_gives_them_back_as_victims() {
     assert_eq!(figures(&world).scale_outs_hidden, 1);
 }
 
+#[test]
+fn a_card_without_traffic_is_looked_at_seldom_and_its_first_packets_at_once() {
+    let mut world = deployed(&["acme/web", "beta/db"]);
+    let looks = |world: &World| world.controller.fairness(&tenant_id("acme"))[0].step;
+    periods(&mut world, 20, &[("acme/web", 0)]);
+    let (before, epochs) = (looks(&world), figures(&world).epochs);
+    periods(&mut world, 200, &[("acme/web", 0)]);
+    assert_eq!(looks(&world) - before, 10, "one in ten epochs of 20 ms");
+    assert_eq!(figures(&world).epochs - epochs, 100, "each epoch ends all the same");
+
+    period(&mut world, &[("acme/web", 25)]);
+    assert_eq!(holds(&world, "acme/web"), 25, "the first period of a load counts");
+    periods(&mut world, 7, &[("acme/web", 25)]);
+    let moving = looks(&world);
+    periods(&mut world, 10, &[("acme/web", 25)]);
+    assert_eq!(looks(&world) - moving, 10, "each sample counts while somebody sends");
+    periods(&mut world, 100, &[("acme/web", 0)]);
+    assert_eq!(holds(&world, "acme/web"), 10, "what nobody uses is given back at rest too");
+    assert_eq!(figures(&world).scale_ins, 1);
+}
+
 /// A part of a monitor period in which a DAG sends this much, in Gbit/s; says whether the card was asked
 /// again.
 fn moment(world: &mut World, name: &str, gbps: u64) -> bool {
