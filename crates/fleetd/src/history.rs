@@ -7,12 +7,19 @@
 //!
 //! Every replica has the same history with the same revisions, which are etcd's. So a watch goes on at any of them,
 //! whoever leads. A replica that has just started reads what was written before from etcd, as far as it is kept there.
+//!
+//! Each tenant has its part of it, and so has each kind of record that belongs to no tenant. Where all is full, who has
+//! most forgets its oldest revision: a tenant that changes much shortens its own watches and the operators', not another
+//! tenant's.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use snic_domain::TenantId;
 use snic_etcd::{Change, Record, Revision, Told};
+use snic_fleet::records::PREFIX;
 use tokio::sync::watch;
 
 /// Most changes that are kept, and most bytes of them.
@@ -20,6 +27,8 @@ const CHANGES_MAX: usize = 20_000;
 const BYTES_MAX: usize = 32 << 20;
 /// What a change takes beside key and value.
 const CHANGE_OVERHEAD_BYTES: usize = 160;
+/// Kinds whose keys go on with a tenant, behind [`PREFIX`].
+const KINDS_OF_TENANTS: [&str; 4] = ["dags", "tenants", "reservations", "requests"];
 
 /// A record that was written or deleted.
 #[derive(Debug, PartialEq)]
@@ -31,9 +40,11 @@ pub(crate) struct RecordChange {
 }
 
 impl RecordChange {
-    fn bytes(&self) -> usize {
+    /// What it takes of [`BYTES_MAX`]. The smallest take more than their bytes, so that there are at most
+    /// [`CHANGES_MAX`].
+    fn cost(&self) -> usize {
         let value = self.record.as_ref().map_or(0, |record| record.key.len() + record.value.len());
-        CHANGE_OVERHEAD_BYTES + self.key.len() + value
+        (CHANGE_OVERHEAD_BYTES + self.key.len() + value).max(BYTES_MAX.div_ceil(CHANGES_MAX))
     }
 }
 
@@ -41,26 +52,83 @@ impl RecordChange {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooOld;
 
-/// A piece of the history without a gap.
+/// Who has a part of the history.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    Tenant(String),
+    /// All records of a kind that belongs to no tenant.
+    Kind(String),
+}
+
+impl Owner {
+    fn of(key: &str) -> Self {
+        let mut parts = key.strip_prefix(PREFIX).unwrap_or(key).splitn(3, '/');
+        let kind = parts.next().unwrap_or_default();
+        match parts.next() {
+            Some(tenant) if KINDS_OF_TENANTS.contains(&kind) => Self::Tenant(tenant.to_owned()),
+            _ => Self::Kind(kind.to_owned()),
+        }
+    }
+}
+
+/// Whose changes a watch needs without a gap.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scope<'a> {
+    /// Everybody's.
+    All,
+    /// A tenant's, and those of a kind, with or without a slash at its end.
+    Tenant(&'a TenantId, &'a str),
+}
+
+/// What is kept for an owner.
+#[derive(Debug)]
+struct Kept {
+    /// All of its changes behind this revision are there.
+    after: u64,
+    /// Where they are, in order.
+    places: VecDeque<Place>,
+    cost: usize,
+}
+
+/// A change's revision, and its place among those that were made together.
+type Place = (u64, u32);
+
+/// A piece of the history.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    /// All changes behind this revision are in it.
+    /// All changes behind this revision were told.
     after: u64,
     until: u64,
-    changes: VecDeque<Arc<RecordChange>>,
-    bytes: usize,
+    changes: BTreeMap<Place, Arc<RecordChange>>,
+    owners: BTreeMap<Owner, Kept>,
+    /// The owners by what they take.
+    costs: BTreeSet<(usize, Reverse<Owner>)>,
+    cost: usize,
+    /// Most that all of it takes.
+    cost_max: usize,
+    /// Nobody's changes behind this revision were forgotten.
+    whole_after: u64,
 }
 
 impl Piece {
     pub const fn behind(after: u64) -> Self {
-        Self { after, until: after, changes: VecDeque::new(), bytes: 0 }
+        Self {
+            after,
+            until: after,
+            changes: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            costs: BTreeSet::new(),
+            cost: 0,
+            cost_max: BYTES_MAX,
+            whole_after: after,
+        }
     }
 
     pub const fn until(&self) -> u64 {
         self.until
     }
 
-    /// What a watch told, which comes in order.
+    /// What a watch told, which comes in order, whole revisions at a time. Time O(log kept) for each change.
     pub fn told(&mut self, told: &Told) {
         let number = |revision: Revision| u64::try_from(revision.0).unwrap_or_default();
         let of = |change: &Change| match change {
@@ -70,23 +138,54 @@ impl Piece {
             Change::Deleted { key, at } => (key.clone(), number(*at), None),
         };
         let told_before = self.until;
-        for (key, revision, record) in told.changes.iter().map(of).filter(|of| of.1 > told_before) {
-            let change = RecordChange { key, revision, record };
-            self.bytes += change.bytes();
-            self.changes.push_back(Arc::new(change));
+        let new = (0..).zip(told.changes.iter().map(of)).filter(|(_, of)| of.1 > told_before);
+        for (at, (key, revision, record)) in new {
+            let place = (revision, at);
+            self.keep(place, RecordChange { key, revision, record }.into(), |places| {
+                places.push_back(place);
+            });
         }
         self.until = self.until.max(number(told.until));
         self.trim();
     }
 
-    /// Forgets the oldest revisions, each as a whole.
+    fn keep(
+        &mut self,
+        place: Place,
+        change: Arc<RecordChange>,
+        add: impl FnOnce(&mut VecDeque<Place>),
+    ) {
+        let owner = Owner::of(&change.key);
+        let new = || Kept { after: self.after, places: VecDeque::new(), cost: 0 };
+        let kept = self.owners.entry(owner.clone()).or_insert_with(new);
+        self.costs.remove(&(kept.cost, Reverse(owner.clone())));
+        add(&mut kept.places);
+        kept.cost += change.cost();
+        self.costs.insert((kept.cost, Reverse(owner)));
+        self.cost += change.cost();
+        self.changes.insert(place, change);
+    }
+
+    /// Forgets the oldest revision, as a whole, of who has most, until there is room.
     fn trim(&mut self) {
-        while self.changes.len() > CHANGES_MAX || self.bytes > BYTES_MAX {
-            let Some(first) = self.changes.front().map(|change| change.revision) else { return };
-            while let Some(change) = self.changes.pop_front_if(|change| change.revision == first) {
-                self.bytes -= change.bytes();
+        while self.cost > self.cost_max {
+            let Some((_, Reverse(owner))) = self.costs.pop_last() else { return };
+            let Some(kept) = self.owners.get_mut(&owner) else { return };
+            let Some((first, _)) = kept.places.front().copied() else { return };
+            while let Some(place) = kept.places.pop_front_if(|place| place.0 == first) {
+                let cost = self.changes.remove(&place).map_or(0, |change| change.cost());
+                kept.cost -= cost;
+                self.cost -= cost;
             }
-            self.after = first;
+            kept.after = first;
+            self.whole_after = self.whole_after.max(first);
+            if kept.places.is_empty() {
+                // As many owners as changes: what each lost is not remembered, only that there is a gap.
+                self.owners.remove(&owner);
+                self.after = self.after.max(first);
+            } else {
+                self.costs.insert((kept.cost, Reverse(owner)));
+            }
         }
     }
 
@@ -96,13 +195,31 @@ impl Piece {
             return;
         }
         let after = self.after;
-        let missing = earlier.changes.into_iter().filter(|change| change.revision <= after);
-        for change in missing.rev() {
-            self.bytes += change.bytes();
-            self.changes.push_front(change);
+        let is_whole = |kept: &Kept| kept.after <= after;
+        let missing = earlier.changes.into_iter().filter(|(_, change)| change.revision <= after);
+        for (place, change) in missing.rev() {
+            // Who has lost changes since then would have a gap behind these.
+            if self.owners.get(&Owner::of(&change.key)).is_none_or(is_whole) {
+                self.keep(place, change, |places| places.push_front(place));
+            }
+        }
+        for (owner, kept) in self.owners.iter_mut().filter(|(_, kept)| kept.after <= after) {
+            kept.after = earlier.owners.get(owner).map_or(earlier.after, |of| of.after);
         }
         self.after = earlier.after;
+        let afters = self.owners.values().chain(earlier.owners.values()).map(|kept| kept.after);
+        self.whole_after = afters.fold(self.after, u64::max);
         self.trim();
+    }
+
+    /// Behind which revision nothing is missing of what a watch needs.
+    fn whole_for(&self, scope: Scope<'_>) -> u64 {
+        let Scope::Tenant(tenant, kind) = scope else { return self.whole_after };
+        let kind = kind.trim_end_matches('/');
+        [Owner::Tenant(tenant.as_str().to_owned()), Owner::Kind(kind.to_owned())]
+            .iter()
+            .filter_map(|owner| self.owners.get(owner))
+            .fold(self.after, |after, kept| after.max(kept.after))
     }
 }
 
@@ -158,23 +275,23 @@ impl History {
         self.until.subscribe()
     }
 
-    /// Wanted changes after a revision: about `most`, and whole revisions.
+    /// Wanted changes after a revision, all of a scope: about `most`, and whole revisions.
     ///
     /// # Errors
-    /// [`TooOld`]
+    /// [`TooOld`]: some of that scope were forgotten.
     pub fn after(
         &self,
         revision: u64,
         most: usize,
+        scope: Scope<'_>,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Page, TooOld> {
         let piece = self.piece.lock();
-        if revision < piece.after {
+        if revision < piece.whole_for(scope) {
             return Err(TooOld);
         }
-        let from = piece.changes.partition_point(|change| change.revision <= revision);
         let mut changes: Vec<Arc<RecordChange>> = Vec::new();
-        for change in piece.changes.range(from..) {
+        for change in piece.changes.range((revision.saturating_add(1), 0)..).map(|(_, of)| of) {
             let is_full = changes.len() >= most;
             if let Some(last) =
                 changes.last().filter(|last| is_full && last.revision < change.revision)
@@ -192,6 +309,8 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn put(key: &str, revision: i64) -> Change {
@@ -220,7 +339,7 @@ mod tests {
     }
 
     fn read(history: &History, after: u64, most: usize) -> Result<(Vec<u64>, u64), TooOld> {
-        let page = history.after(after, most, |key| key.starts_with("a/"))?;
+        let page = history.after(after, most, Scope::All, |key| key.starts_with("a/"))?;
         Ok((page.changes.iter().map(|change| change.revision).collect(), page.until))
     }
 
@@ -243,7 +362,7 @@ mod tests {
         history.begin(Revision(5));
         let together = vec![put("a/1", 5), put("a/2", 5), put("a/3", 5), put("a/4", 6)];
         history.told(&told(together, 6));
-        let page = history.after(4, 1, |_| true).expect("it is kept");
+        let page = history.after(4, 1, Scope::All, |_| true).expect("it is kept");
         assert_eq!((page.changes.len(), page.until), (3, 5));
     }
 
@@ -269,11 +388,111 @@ mod tests {
     fn the_oldest_revisions_are_forgotten() {
         let history = history(1..=CHANGES_MAX as i64);
         let piece = history.piece.lock();
-        assert!(piece.changes.len() <= CHANGES_MAX && piece.after > 1);
-        assert_eq!(piece.bytes, piece.changes.iter().map(|change| change.bytes()).sum::<usize>());
-        let after = piece.after;
+        assert!(piece.changes.len() <= CHANGES_MAX && piece.whole_after > 1);
+        let after = piece.whole_after;
         drop(piece);
         assert_eq!(read(&history, after - 1, 1), Err(TooOld));
         assert_eq!(read(&history, after, 1), Ok((vec![after + 1], after + 1)));
+    }
+
+    fn dag(tenant: &str, number: i64) -> String {
+        format!("{PREFIX}dags/{tenant}/{number}")
+    }
+
+    fn tenant(id: &str) -> TenantId {
+        TenantId::new(id).expect("a label")
+    }
+
+    #[test]
+    fn a_tenant_that_changes_much_shortens_no_watch_of_another() {
+        let history = History::default();
+        history.begin(Revision(1));
+        history.told(&told(vec![put(&dag("acme", 1), 1)], 1));
+        history.told(&told(vec![put(&format!("{PREFIX}nt-types/firewall"), 2)], 2));
+        for revision in 3..3 + 2 * CHANGES_MAX as i64 {
+            history.told(&told(vec![put(&dag("greedy", revision), revision)], revision));
+        }
+        history.told(&told(vec![put(&dag("acme", 2), 90_000)], 90_000));
+        let read = |scope: Scope<'_>, prefix: &str, after| {
+            let page = history.after(after, 9, scope, |key| key.starts_with(prefix))?;
+            Ok(page.changes.iter().map(|change| change.revision).collect::<Vec<_>>())
+        };
+        let (acme, greedy) = (tenant("acme"), tenant("greedy"));
+        let of = |tenant: &str| format!("{PREFIX}dags/{tenant}/");
+        assert_eq!(read(Scope::Tenant(&acme, "dags/"), &of("acme"), 0), Ok(vec![1, 90_000]));
+        let kind = Scope::Tenant(&acme, "nt-types/");
+        assert_eq!(read(kind, &format!("{PREFIX}nt-types/"), 1), Ok(vec![2]));
+        assert_eq!(read(Scope::Tenant(&greedy, "dags/"), &of("greedy"), 2), Err(TooOld));
+        assert_eq!(read(Scope::All, PREFIX, 2), Err(TooOld), "an operator would miss some");
+        let lately = read(Scope::Tenant(&greedy, "dags/"), &of("greedy"), 40_000);
+        assert_eq!(lately.map(|found| found.first().copied()), Ok(Some(40_001)));
+    }
+
+    #[test]
+    fn owners_are_in_the_key() {
+        let owner = |key: &str| Owner::of(&format!("{PREFIX}{key}"));
+        let acme = Owner::Tenant("acme".into());
+        for key in ["dags/acme/web", "tenants/acme", "reservations/acme/7", "requests/acme/7"] {
+            assert_eq!(owner(key), acme, "{key}");
+        }
+        for key in ["hosts/acme/spec", "bitstreams/acme", "last-transaction"] {
+            let kind = key.split('/').next().unwrap_or_default();
+            assert_eq!(owner(key), Owner::Kind(kind.to_owned()), "{key}");
+        }
+    }
+
+    proptest! {
+        /// Against a list of all that was told: a watch is given all changes of its scope, or is told that it is too
+        /// old; and what is kept is counted.
+        #[test]
+        fn a_watch_has_no_gap(
+            written in prop::collection::vec((0_u8..4, 0_usize..3, 1_u64..3), 1..60),
+            begun in 0_u64..20,
+            from in 0_u64..120,
+            of in 0_u8..4,
+        ) {
+            let (small, cost_max) = (BYTES_MAX.div_ceil(CHANGES_MAX), 40_000);
+            let mut revision = 0;
+            let mut all = Vec::new();
+            let mut early = Piece { cost_max: 9_000, ..Piece::behind(0) };
+            let late = History::default();
+            late.begin(Revision(begun as i64 + 1));
+            late.piece.lock().cost_max = cost_max;
+            for (tenant, size, step) in written {
+                revision += step;
+                let key = dag(&format!("t{tenant}"), revision as i64);
+                let mut change = put(&key, revision as i64);
+                if let Change::Put(record) = &mut change {
+                    record.value = vec![0; size * small];
+                }
+                let told = told(vec![change], revision as i64);
+                if revision <= begun + 5 {
+                    early.told(&told);
+                }
+                if revision > begun {
+                    late.told(&told);
+                }
+                all.push((key, revision));
+            }
+            late.earlier(early);
+            let id = tenant(&format!("t{of}"));
+            for scope in [Scope::All, Scope::Tenant(&id, "dags/")] {
+                let prefix = match scope {
+                    Scope::All => PREFIX.to_owned(),
+                    Scope::Tenant(..) => format!("{PREFIX}dags/{id}/"),
+                };
+                let wanted = |key: &str| key.starts_with(&prefix);
+                if let Ok(page) = late.after(from, 1_000, scope, wanted) {
+                    let read: Vec<u64> = page.changes.iter().map(|change| change.revision).collect();
+                    let told = all.iter().filter(|(key, at)| wanted(key) && *at > from);
+                    prop_assert_eq!(read, told.map(|(_, at)| *at).collect::<Vec<_>>());
+                }
+            }
+            let piece = late.piece.lock();
+            let cost: usize = piece.changes.values().map(|change| change.cost()).sum();
+            prop_assert!(piece.cost == cost && cost <= cost_max);
+            let of_owners: usize = piece.owners.values().map(|kept| kept.cost).sum();
+            prop_assert_eq!((of_owners, piece.costs.len()), (cost, piece.owners.len()));
+        }
     }
 }

@@ -22,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::Services;
-use crate::history::{History, RecordChange, TooOld};
+use crate::history::{History, RecordChange, Scope, TooOld};
 
 /// Events queued for a reader, in addition to the transport's buffers.
 const EVENTS_WAITING_MAX: usize = 16;
@@ -69,6 +69,16 @@ pub(crate) struct WatchSpec<E> {
     pub is_of_tenant: bool,
     /// Converts an event to its message, with the revision to resume from; `None`: not for this caller.
     pub event: E,
+}
+
+impl<E> WatchSpec<E> {
+    /// Whose changes must not be missing.
+    const fn scope(&self) -> Scope<'_> {
+        match &self.tenant {
+            Some(tenant) => Scope::Tenant(tenant, self.kind),
+            None => Scope::All,
+        }
+    }
 }
 
 pub(crate) type Events<T> = ReceiverStream<Result<T, Status>>;
@@ -127,7 +137,8 @@ impl Services {
             _ => format!("{PREFIX}{}", spec.kind),
         };
         if resume > 0 {
-            self.history().after(resume, 0, |_| false).map_err(|TooOld| expired())?;
+            let kept = self.history().after(resume, 0, spec.scope(), |_| false);
+            kept.map_err(|TooOld| expired())?;
             if resume > *self.history().follow().borrow() {
                 // This replica may be behind; etcd knows whether the revision exists.
                 let (_, _, now) = self.records(&prefix, None, (None, 1)).await?;
@@ -204,8 +215,9 @@ where
         bookmarks.tick().await;
         let mut is_due = false;
         loop {
-            let page = match self.services.history().after(at, CHANGES_BATCH, |key| self.wants(key))
-            {
+            let history = self.services.history();
+            let scope = self.spec.scope();
+            let page = match history.after(at, CHANGES_BATCH, scope, |key| self.wants(key)) {
                 Ok(page) => page,
                 Err(TooOld) => return Ended::With(too_slow()),
             };
