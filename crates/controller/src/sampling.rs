@@ -17,12 +17,21 @@ use crate::{consolidation, contents, scaling, serving};
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The shorter of the epoch and the monitor period while anybody has a DAG.
-fn sample_interval(core: &Core) -> Duration {
+fn shortest_interval(core: &Core) -> Duration {
     if core.dags.is_empty() {
         return IDLE;
     }
     let settings = core.policies.current();
     settings.fairness.epoch.min(settings.autoscaling.monitor_period)
+}
+
+/// That; while no DAG has traffic twice as long, and no longer than an epoch.
+fn sample_interval(core: &Core) -> Duration {
+    let shortest = shortest_interval(core);
+    if core.dags.is_empty() || !core.loops.iter().all(|(_, card_loop)| card_loop.is_at_rest()) {
+        return shortest;
+    }
+    (2 * shortest).min(core.policies.current().fairness.epoch.max(shortest))
 }
 
 /// When counters are to be read next.
@@ -94,7 +103,7 @@ pub(crate) fn sampled(
     };
     let after = card.counters();
     let moved = before.dags != after.dags || before.dag_drops != after.dag_drops;
-    let (interval, epoch) = (sample_interval(core), core.policies.current().fairness.epoch);
+    let (interval, epoch) = (shortest_interval(core), core.policies.current().fairness.epoch);
     let card_loop = core.loops.known_mut(id);
     let is_edge = card_loop.is_edge(now, interval, epoch);
     if is_edge && !span.is_zero() {
@@ -223,7 +232,7 @@ pub(crate) fn settings_arrived(core: &mut Core, settings: ControllerSettings) {
 
 fn apply_settings(core: &mut Core, tx: &mut Tx) {
     // At an edge of every card's epoch: rates of one epoch are all of one policy.
-    let (interval, epoch) = (sample_interval(core), core.policies.current().fairness.epoch);
+    let (interval, epoch) = (shortest_interval(core), core.policies.current().fairness.epoch);
     if !core.loops.iter().all(|(_, card_loop)| card_loop.is_edge(core.now(), interval, epoch)) {
         return;
     }

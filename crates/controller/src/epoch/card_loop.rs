@@ -264,6 +264,11 @@ impl Loop {
         self.rest.sampled(Sample { span, has_changed, epoch_ended })
     }
 
+    /// Whether nothing moves: the next sample may come later.
+    pub const fn is_at_rest(&self) -> bool {
+        self.rest.is_still()
+    }
+
     /// The DAGs were looked at, and rates set if `rates_follow`: whether they need to be looked at again soon.
     pub fn looked(&mut self, rates_follow: bool) {
         let is_still = rates_follow && !self.is_stale() && self.is_still;

@@ -1,5 +1,5 @@
-//! A card whose DAGs have no traffic is sampled as often as any other, so that the first packets are seen at
-//! once. Its DAGs, however, are looked at once in ten epochs: a step with the same loads comes to the same rates.
+//! A card whose DAGs have no traffic is sampled half as often as others, at least once an epoch, so that the first
+//! packets are seen soon. Its DAGs are looked at once in ten epochs: a step with the same loads comes to the same rates.
 
 use std::time::Duration;
 
@@ -38,6 +38,11 @@ impl Rest {
     /// The DAGs were looked at; `is_still`: none has a load, and the rates follow from that.
     pub fn looked(&mut self, is_still: bool) {
         self.still = is_still.then_some(Duration::ZERO);
+    }
+
+    /// Whether nothing moves.
+    pub const fn is_still(&self) -> bool {
+        self.still.is_some()
     }
 
     /// A sample has come; how the DAGs are to be looked at, if they are.

@@ -109,9 +109,12 @@ fn a_card_without_traffic_is_looked_at_seldom_and_its_first_packets_at_once() {
     periods(&mut world, 200, &[("acme/web", 0)]);
     assert_eq!(looks(&world) - before, 10, "one in ten epochs of 20 ms");
     assert_eq!(figures(&world).epochs - epochs, 100, "each epoch ends all the same");
+    let next = |world: &World| world.controller.next_sample().since(world.now);
+    assert_eq!(next(&world), 2 * PERIOD, "that is an epoch");
 
     period(&mut world, &[("acme/web", 25)]);
     assert_eq!(holds(&world, "acme/web"), 25, "the first period of a load counts");
+    assert_eq!(next(&world), PERIOD);
     periods(&mut world, 7, &[("acme/web", 25)]);
     let moving = looks(&world);
     periods(&mut world, 10, &[("acme/web", 25)]);
