@@ -26,12 +26,12 @@ pub(crate) fn set_content(
 }
 
 /// A region that nobody needs and that does not hold what it was to hold keeps what it does
-/// hold, as a victim, if that is known; else it is free.
+/// hold, as a victim, if that is known; else it is free. One that is to be loaded all the same stays as it is.
 pub(crate) fn keep_as_victim(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
     let card = core.cards.known(id);
     let entry = card.region(region).expect("a card knows the regions that were freed on it");
     let is_loading = card.regions().is_loading(region);
-    if !card.ledger().is_unused(region) || entry.is_loaded() || is_loading {
+    if !card.ledger().is_unused(region) || entry.is_loaded() || is_loading || entry.is_spare() {
         return;
     }
     let content = match entry.observed() {

@@ -91,6 +91,7 @@ mod status;
 mod suspects;
 mod tally;
 mod thread_use;
+mod trials;
 mod tx;
 mod untrusted;
 mod views;

@@ -22,7 +22,8 @@ use crate::rows;
 use crate::sampling;
 use crate::serving;
 use crate::state::Core;
-use crate::suspects::Fault;
+use crate::suspects::{Evidence, Fault};
+use crate::trials;
 use crate::tx::{About, Tx};
 
 /// A card was opened: it is asked what it holds.
@@ -269,19 +270,24 @@ fn load_failed(core: &mut Core, tx: &mut Tx, id: &CardId, load: &Loading, reason
 /// No load is tried any more: the region is faulty, or the bitstream is, and the regions are cleared of it.
 fn give_up_region(core: &mut Core, tx: &mut Tx, id: &CardId, load: &Loading, reason: String) {
     let now = core.now();
-    let is_held = core.cards.hold(load.digest());
-    match core.suspects.given_up(&load.bitstream, id, load.region, is_held) {
+    let trial = trials::find(core, id, load.region);
+    let evidence = Evidence { is_held: core.cards.hold(load.digest()), has_trial: trial.is_some() };
+    let fault = core.suspects.given_up(&load.bitstream, id, load.region, evidence);
+    let (regions, trial) = match fault {
         Fault::Region => {
             core.cards.known_mut(id).set_faulty(load.region, Some(reason), now);
-            placement::abandon_content(core, tx, id, load.region);
+            return placement::abandon_content(core, tx, id, load.region);
         }
-        Fault::Bitstream(regions) => {
-            for (card, region) in regions {
-                core.cards.known_mut(&card).set_faulty(region, None, now);
-                placement::abandon_content(core, tx, &card, region);
-            }
-            placement::reject_bitstream(core, tx, &load.bitstream, reason);
-        }
+        Fault::Bitstream(regions) => (regions, None),
+        Fault::Either(regions) => (regions, trial),
+    };
+    for (card, region) in regions {
+        core.cards.known_mut(&card).set_faulty(region, None, now);
+        placement::abandon_content(core, tx, &card, region);
+    }
+    placement::reject_bitstream(core, tx, &load.bitstream, reason);
+    if let Some(trial) = trial {
+        trials::begin(core, tx, id, load.region, &trial);
     }
 }
 

@@ -3,9 +3,12 @@
 //! | what failed | the fault |
 //! |---|---|
 //! | a bitstream in two regions, with no success in between | the bitstream's |
-//! | bitstreams of two tenants in one region, with no success there in between | the region's |
 //! | a tenant's bitstream, and no region holds the same bytes | the bitstream's: no tenant's file puts a region out of use |
 //! | anything else | the region's |
+//!
+//! Where bitstreams of two tenants failed in one region, with no success there in between, it may be either's. Tenants could
+//! act together, so the region is then tried with a bitstream that is none of theirs to break, where there is one
+//! ([`Fault::Either`]). If that fails, the third line holds; if it is loaded, the region is cleared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +33,17 @@ pub(crate) enum Fault {
     Region,
     /// The bitstream's; these regions are cleared of it.
     Bitstream(BTreeSet<Place>),
+    /// The same, but the last region is to be tried with another bitstream.
+    Either(BTreeSet<Place>),
+}
+
+/// What is known where a load was given up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Evidence {
+    /// A region holds the same bytes.
+    pub is_held: bool,
+    /// There is a bitstream that the region can be tried with.
+    pub has_trial: bool,
 }
 
 impl Suspects {
@@ -46,31 +60,35 @@ impl Suspects {
         self.tenants.retain(|(of, _), _| of != card);
     }
 
-    /// Loads of a bitstream are not tried any more in a region. `is_held` says whether a region holds the same bytes.
+    /// Loads of a bitstream are not tried any more in a region.
     pub fn given_up(
         &mut self,
         bitstream: &BitstreamId,
         card: &CardId,
         region: RegionId,
-        is_held: bool,
+        Evidence { is_held, has_trial }: Evidence,
     ) -> Fault {
         let place = (card.clone(), region);
         let places = self.places.entry(bitstream.clone()).or_default();
         places.insert(place.clone());
         let failed_twice = places.len() >= 2;
-        let is_tenants =
-            !is_held && bitstream.owner().is_some_and(|owner| self.is_first(place, owner));
-        if !failed_twice && !is_tenants {
+        let owner = bitstream.owner().filter(|_| !is_held);
+        let is_second = owner.clone().is_some_and(|owner| self.is_second(place, owner));
+        if !failed_twice && (owner.is_none() || is_second && !has_trial) {
             return Fault::Region;
         }
-        Fault::Bitstream(self.places.remove(bitstream).expect("it was just looked at"))
+        let places = self.places.remove(bitstream).expect("it was just looked at");
+        match is_second {
+            true => Fault::Either(places),
+            false => Fault::Bitstream(places),
+        }
     }
 
-    /// A tenant's bitstream failed; says whether no other tenant's did before.
-    fn is_first(&mut self, place: Place, owner: TenantId) -> bool {
+    /// A tenant's bitstream failed; says whether another tenant's did before.
+    fn is_second(&mut self, place: Place, owner: TenantId) -> bool {
         let tenants = self.tenants.entry(place).or_default();
         tenants.insert(owner);
-        tenants.len() < 2
+        tenants.len() > 1
     }
 }
 
@@ -90,12 +108,14 @@ mod tests {
         regions.iter().map(|region| (card(), RegionId(*region))).collect()
     }
 
+    const UNKNOWN: Evidence = Evidence { is_held: false, has_trial: false };
+
     #[test]
     fn the_second_region_in_a_row_accuses_the_bitstream() {
         let mut suspects = Suspects::default();
         let [aes, lb] = ["aes", "lb"].map(id);
         let mut given_up = |bitstream: &BitstreamId, region| {
-            suspects.given_up(bitstream, &card(), RegionId(region), false)
+            suspects.given_up(bitstream, &card(), RegionId(region), UNKNOWN)
         };
         assert_eq!(given_up(&aes, 0), Fault::Region);
         assert_eq!(given_up(&aes, 0), Fault::Region, "the same region again says nothing new");
@@ -103,14 +123,14 @@ mod tests {
         assert_eq!(given_up(&aes, 2), Fault::Bitstream(places(&[0, 2])));
         assert_eq!(given_up(&aes, 2), Fault::Region, "it starts over");
         suspects.loaded(&lb, &card(), RegionId(7));
-        assert_eq!(suspects.given_up(&lb, &card(), RegionId(3), false), Fault::Region);
+        assert_eq!(suspects.given_up(&lb, &card(), RegionId(3), UNKNOWN), Fault::Region);
     }
 
     #[test]
     fn a_tenant_alone_accuses_no_region() {
         let mut suspects = Suspects::default();
         let fault = |suspects: &mut Suspects, bitstream: &str, is_held| {
-            suspects.given_up(&id(bitstream), &card(), RegionId(0), is_held)
+            suspects.given_up(&id(bitstream), &card(), RegionId(0), Evidence { is_held, ..UNKNOWN })
         };
         for bitstream in ["acme.a", "acme.b", "acme.a"] {
             assert_eq!(fault(&mut suspects, bitstream, false), Fault::Bitstream(places(&[0])));
@@ -121,5 +141,23 @@ mod tests {
         assert_eq!(fault(&mut suspects, "beta.b", false), Fault::Bitstream(places(&[0])));
         suspects.forget(&card());
         assert_eq!(fault(&mut suspects, "acme.c", false), Fault::Bitstream(places(&[0])));
+    }
+
+    #[test]
+    fn two_tenants_accuse_a_region_only_where_it_cannot_be_tried() {
+        let failed = |suspects: &mut Suspects, bitstream: &str, has_trial| {
+            let evidence = Evidence { has_trial, ..UNKNOWN };
+            suspects.given_up(&id(bitstream), &card(), RegionId(0), evidence)
+        };
+        let mut suspects = Suspects::default();
+        let rejected = Fault::Bitstream(places(&[0]));
+        let tried = Fault::Either(places(&[0]));
+        assert_eq!(failed(&mut suspects, "acme.a", true), rejected);
+        assert_eq!(failed(&mut suspects, "beta.a", true), tried);
+        assert_eq!(failed(&mut suspects, "acme.b", true), tried, "until it was tried");
+        assert_eq!(failed(&mut suspects, "beta.b", false), Fault::Region);
+        suspects.loaded(&id("lb"), &card(), RegionId(0));
+        assert_eq!(failed(&mut suspects, "beta.c", true), rejected, "it was loaded");
+        assert_eq!(failed(&mut suspects, "lb", true), Fault::Region, "it is the provider's");
     }
 }

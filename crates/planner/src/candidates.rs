@@ -8,9 +8,10 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 use snic_domain::limits::REGIONS_MAX;
-use snic_domain::{Area, ByteSize, RegionId, RegionKind, RegionProfile};
+use snic_domain::{Area, Bitstream, ByteSize, RegionId, RegionKind, RegionProfile};
 
-use crate::catalogue::{NtKey, PhysicalChain};
+use crate::catalogue::{NtKey, PhysicalChain, PlanCatalogue};
+use crate::ledger::Ledger;
 use crate::plan::Job;
 use crate::view::{View, fresh_bandwidth, fresh_capacity};
 
@@ -57,6 +58,22 @@ impl Class {
 /// bitstream has an image for.
 pub(crate) fn fits_region(id: RegionId, region: &RegionProfile, chain: &PhysicalChain) -> bool {
     chain.has_images_for(1 << id.0, region.bitstream_max) && fits(region.kind, region.area, chain)
+}
+
+/// The bitstreams that a region can be loaded with, whoever owns them, by id; none of a region that the card does not
+/// have. Time O(bitstreams).
+pub fn loadable_into<'a>(
+    ledger: &'a Ledger,
+    catalogue: &'a PlanCatalogue,
+    id: RegionId,
+) -> impl Iterator<Item = &'a Bitstream> {
+    let profile = ledger.profile();
+    let region = profile.regions.get(id.index());
+    let fits = move |chain: &&PhysicalChain| {
+        chain.bitstream.card_model == profile.model
+            && region.is_some_and(|region| fits_region(id, region, chain))
+    };
+    catalogue.chains().filter(fits).map(|chain| &chain.bitstream)
 }
 
 fn fits(kind: RegionKind, area: Area, chain: &PhysicalChain) -> bool {

@@ -54,6 +54,7 @@ mod view;
 mod work;
 
 pub use batch::{PlanBatch, plan_batch};
+pub use candidates::loadable_into;
 pub use catalogue::PlanCatalogue;
 pub use effort::Effort;
 pub use ledger::Ledger;

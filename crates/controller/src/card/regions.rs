@@ -163,6 +163,11 @@ impl Region {
         self.desired.is_some() && !self.is_loaded()
     }
 
+    /// Whether it is to be loaded though nobody uses it.
+    pub const fn is_spare(&self) -> bool {
+        self.spare
+    }
+
     /// Whether it may be planned with.
     pub const fn condition(&self) -> RegionCondition {
         match (&self.record.faulty, self.record.cordoned) {
@@ -399,7 +404,7 @@ impl Regions {
         let Err(failure) = result else {
             region.observed = ObservedContent::Holds(load.content.digest);
             region.reported = load.content.chain;
-            region.failures = 0;
+            (region.failures, region.spare) = (0, false);
             region.last_error = None;
             return LoadEnded::Loaded(load);
         };

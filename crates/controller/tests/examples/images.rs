@@ -9,7 +9,8 @@ use snic_domain::{
 use snic_tables::LoadFailure;
 
 use crate::support::things::{
-    bitstream, bitstream_id, caller, create, delete, drain, image, nt, spec, tenant_id, undrain,
+    bitstream, bitstream_id, bitstreams, caller, card_id, create, delete, delete_bitstream, drain,
+    image, nt, spec, tenant_id, undrain,
 };
 use crate::support::{
     Answer, Crash, World, absent, operator, over_quota, precondition, wrong_field,
@@ -164,6 +165,90 @@ fn a_broken_region_is_found_behind_a_tenants_image() {
     world.deploy("beta/b", "lb", 10);
     assert_eq!(world.regions_of("beta/b"), [RegionId(1)]);
     assert_eq!(world.region_states()[0], RegionState::Faulty);
+}
+
+const THEIRS: &str = "beta.theirs";
+
+/// What beta builds for its own NT, for region 0.
+fn theirs() -> Bitstream {
+    image(&bitstream(THEIRS, &[THEIRS]), &[0])
+}
+
+/// Two tenants have a DAG each, in an image for region 0 each, and both failed there. Says whether these are rejected.
+fn fail_for_two_tenants(world: &mut World) -> [bool; 2] {
+    world.ask(Command::CreateNtType(nt(THEIRS, 40))).expect("an operator");
+    world.ask(Command::CreateBitstream(theirs())).expect("an operator");
+    [("acme/a", OWN), ("beta/b", THEIRS)].map(|(dag, nt)| {
+        world.ask(create(dag, spec(nt, 30))).expect("there is room");
+        world.settle();
+        assert_eq!(world.state(dag), DagState::Failed);
+        let view = world.controller.bitstream(&operator(), &bitstream_id(nt));
+        view.expect("it is there").rejection.is_some()
+    })
+}
+
+/// Tenants may act together: what only their files say of a region is not believed.
+#[test]
+fn broken_images_of_two_tenants_put_no_region_out_of_use() {
+    let mut world = world(&[&[0]]);
+    for digest in [bytes_of(&[0]), theirs().images.first().digest] {
+        world.card().bad_digests.insert(digest, REFUSED);
+    }
+    assert_eq!(fail_for_two_tenants(&mut world), [true, true]);
+    assert_eq!(world.region(0).state, RegionState::Victim, "it was tried with another bitstream");
+    let held = world.region(0).bitstream.expect("it holds that");
+    assert_eq!(held.owner(), None, "{held} is the provider's");
+    assert_eq!(loads(&mut world).len(), 3 + 3 + 1);
+    assert!(!world.region_states().contains(&RegionState::Faulty), "{:?}", world.region_states());
+}
+
+#[test]
+fn a_region_that_fails_for_everybody_is_found_without_a_dag_of_others() {
+    let mut world = world(&[&[0]]);
+    world.card().bad_regions.insert(RegionId(0), REFUSED);
+    assert_eq!(fail_for_two_tenants(&mut world), [true, true]);
+    assert_eq!(world.region(0).state, RegionState::Faulty);
+    assert_eq!(loads(&mut world).len(), 3 + 3 + 3);
+    world.deploy("beta/c", "lb", 10);
+    assert_ne!(world.regions_of("beta/c"), [RegionId(0)]);
+}
+
+/// A card that does not say how a load ended is read back in between.
+#[test]
+fn a_region_whose_loads_never_end_is_found_too() {
+    let mut world = world(&[&[0]]);
+    let hangs = LoadFailure::Timeout(std::time::Duration::from_millis(30));
+    world.card().bad_regions.insert(RegionId(0), hangs);
+    assert_eq!(fail_for_two_tenants(&mut world), [true, true]);
+    assert_eq!(world.region(0).state, RegionState::Faulty);
+}
+
+/// A region that an operator has cordoned gets nothing, also not to try it.
+#[test]
+fn a_cordoned_region_is_not_tried() {
+    let mut world = world(&[&[0]]);
+    world.card().bad_regions.insert(RegionId(0), REFUSED);
+    world.ask(Command::CreateNtType(nt(THEIRS, 40))).expect("an operator");
+    world.ask(Command::CreateBitstream(theirs())).expect("an operator");
+    world.ask(create("acme/a", spec(OWN, 30))).expect("there is room");
+    world.settle();
+    world.ask(create("beta/b", spec(THEIRS, 30))).expect("there is room");
+    let cordon = Command::Cordon { card: card_id(), region: Some(RegionId(0)), on: true };
+    world.ask(cordon).expect("an operator");
+    world.settle();
+    assert_eq!((loads(&mut world).len(), world.region(0).bitstream), (3 + 3, None));
+}
+
+/// Without a bitstream to try the region with, two tenants are believed.
+#[test]
+fn a_region_that_cannot_be_tried_is_faulty_after_two_tenants() {
+    let mut world = world(&[&[0]]);
+    for other in bitstreams() {
+        world.ask(delete_bitstream(other.id.as_str())).expect("nobody uses it");
+    }
+    world.card().bad_regions.insert(RegionId(0), REFUSED);
+    assert_eq!(fail_for_two_tenants(&mut world), [true, false]);
+    assert_eq!(world.region(0).state, RegionState::Faulty);
 }
 
 #[test]

@@ -90,6 +90,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     ("connection", &["protocol", "tx", "card", "state"]),
     ("contents", &["tx", "card", "state"]),
+    ("trials", &["tx", "state", "contents"]),
     ("images", &["records", "dags", "operations", "state"]),
     ("guards", &["protocol", "etag", "state"]),
     (
@@ -373,6 +374,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "reopening",
             "sampling",
             "serving",
+            "trials",
         ],
     ),
     ("fixtures", &[]), // of tests
