@@ -4,4 +4,5 @@ mod differential;
 mod image;
 mod import;
 mod interpreter;
+mod reports;
 mod streams;
