@@ -36,6 +36,9 @@ pub(crate) fn of_denied(denied: Denied) -> ApiError {
             ApiError::in_field(ErrorReason::RequestIdReused, "request_id", text)
         }
         Denied::Invalid(text) => ApiError::new(ErrorReason::InvalidField, text),
+        Denied::Conflict { what, why } => {
+            ApiError::new(ErrorReason::InvalidState, text).precondition("STATE", what, why)
+        }
         Denied::Full { max, .. } => {
             ApiError::new(ErrorReason::LimitExceeded, text).metadata("limit", max)
         }

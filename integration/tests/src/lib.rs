@@ -7,6 +7,7 @@ mod collector;
 pub mod commands;
 mod daemon;
 pub mod fake_daemon;
+pub mod keys;
 mod metrics;
 
 pub use client::{PARENT, TRACE, TestClient, create_in_trace, furnished};

@@ -1,19 +1,12 @@
 //! Whose bitstreams the daemon accepts, and which frames they may write.
 
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use snic_api::v1;
 use snic_api::v1::bitstream::SignatureState;
 use snic_bitstream::catalogue;
 use snic_bitstream::signature::statement;
 use snic_domain::{Bitstream, Digest};
+use snic_integration::keys::{key_pair, pem};
 use snic_integration::{Home, TestClient};
-
-fn pem(pair: &Ed25519KeyPair) -> String {
-    let mut der = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00".to_vec();
-    der.extend(pair.public_key().as_ref());
-    let text = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, der);
-    format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
-}
 
 /// A bitstream of one NT, for `sim-16`.
 fn image() -> (Bitstream, Vec<u8>) {
@@ -32,7 +25,7 @@ fn frame_address(bytes: &[u8]) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bitstream_needs_a_trusted_key_and_keeps_to_its_region() {
     let home = Home::new();
-    let provider = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("32 bytes");
+    let provider = key_pair(7);
     let key = home.path().join("release-2026.pem");
     std::fs::write(&key, pem(&provider)).expect("the folder takes files");
     let text = std::fs::read_to_string(home.settings()).expect("settings");

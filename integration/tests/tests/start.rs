@@ -1,9 +1,11 @@
 //! Starting and stopping: settings, a second daemon, damage, and the quickstart.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use snic_api::v1;
+use snic_bitstream::catalogue::builtin;
+use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_integration::{Home, TestClient, program};
 
 #[test]
@@ -58,6 +60,40 @@ async fn a_card_profile_of_the_operator_needs_no_other_build() {
         let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
         let regions = tokio::time::timeout(Duration::from_secs(30), regions(&client)).await;
         assert_eq!(regions.expect("the card opens"), 5, "{driver}");
+        daemon.stop();
+    }
+}
+
+/// As through MCAP: 4 MiB at 3 MB/s take 1.4 s, ten times what a load on a fast port may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_card_with_a_slow_configuration_port_has_the_time_that_its_loads_need() {
+    for driver in ["driver = \"sim\"", "driver = \"soft\""] {
+        let home = home_with_a_profile(driver, "count = 3");
+        let file = home.path().join("profiles/mine.toml");
+        let fast = "configuration_bytes_per_second = 800_000_000";
+        let profile = std::fs::read_to_string(&file).expect("it was written");
+        assert!(profile.contains(fast), "{profile}");
+        let slow = profile.replace(fast, "configuration_bytes_per_second = 3_000_000");
+        std::fs::write(&file, slow).expect("written");
+        let daemon = home.start().await;
+        let client = TestClient::connect(&home.socket(), "operator/test").await.expect("it serves");
+        client.create_tenant("acme").await.expect("a new tenant");
+        let catalogue = builtin().expect("the built-in catalogue");
+        client.register_nt_types(&catalogue).await;
+        let like = catalogue.card(&"sim-16".parse().expect("a label")).expect("it is there");
+        let chain = catalogue.chains_for(&like.model).next().expect("a chain");
+        let (mut bitstream, bytes) = catalogue.test_bitstream(chain, like).expect("it fits");
+        assert_eq!(bytes.len(), 4 << 20);
+        bitstream.card_model = "mine".parse().expect("a label");
+        client.upload(&bitstream, bytes).await.expect("the part is the same");
+        let (tenant, dag) = ("acme".parse().expect("a label"), "web".parse().expect("a label"));
+        let spec = DagSpec::chain(&bitstream.nts, Bandwidth::from_mbps(10));
+        let begun = Instant::now();
+        let operation = client.create_dag(&DagName { tenant, dag }, &spec).await.expect("it fits");
+        client.wait(&operation).await.expect("it is loaded");
+        let took = begun.elapsed();
+        println!("{driver}: loaded after {took:.2?}");
+        assert!(took > Duration::from_millis(1_300), "{driver}: the port is not slow: {took:?}");
         daemon.stop();
     }
 }

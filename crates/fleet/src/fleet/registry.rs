@@ -212,7 +212,7 @@ impl Fleet {
                 UnfitImage::Exists => Denied::Exists(name()),
                 UnfitImage::Differs { field, .. } => Denied::Invalid(format!("{field}: {error}")),
                 UnfitImage::Conflict(error) => {
-                    Denied::Invalid(format!("regions: {}: {error}", name()))
+                    Denied::Conflict { what: name(), why: error.to_string() }
                 }
             })?),
         }

@@ -94,6 +94,14 @@ pub enum Denied {
     /// A value is not allowed.
     #[error("{0}")]
     Invalid(String),
+    /// It does not go with what there is.
+    #[error("{what}: {why}")]
+    Conflict {
+        /// With what.
+        what: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// There are as many as the fleet keeps.
     #[error("there are {max} {what}, the most that the fleet keeps; delete one first")]
     Full {

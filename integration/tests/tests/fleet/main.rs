@@ -11,6 +11,7 @@ mod history;
 mod network;
 #[allow(dead_code, reason = "shared with the benchmark of a fleet")]
 mod rig;
+mod signatures;
 mod workload;
 
 use cluster::{Cluster, eventually, in_time, runtime};

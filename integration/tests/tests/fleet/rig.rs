@@ -373,6 +373,34 @@ impl Fleet {
         self.replicas[replica].start();
     }
 
+    /// A replica takes only signed bitstreams from now on: `signatures` is what its settings say of that. It is started
+    /// again.
+    pub fn require_signatures(&mut self, replica: usize, signatures: &str) {
+        let replica = &mut self.replicas[replica];
+        replica.kill();
+        let text = std::fs::read_to_string(&replica.settings).unwrap();
+        let text = text.replace("allow_unsigned = true\n", signatures);
+        std::fs::write(&replica.settings, text).unwrap();
+        replica.start();
+    }
+
+    /// The folder of the replicas, for files that their settings name.
+    pub fn folder(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// A client of a host's own daemon, as an operator.
+    pub async fn host(&self, host: usize) -> TestClient {
+        TestClient::connect(&self.hosts[host].home.socket(), "operator/test").await.unwrap()
+    }
+
+    /// Makes a tenant and its certificate.
+    pub async fn add_tenant(&self, tenant: &str) {
+        pki(&self.home, &format!("issue tenant/{tenant}")).unwrap();
+        let root = self.client(self.running(), "operator-root");
+        root.create_tenant(tenant).await.unwrap();
+    }
+
     /// `kill -9` of a host's daemon.
     pub fn kill_host(&mut self, host: usize) {
         println!("host h{host} is killed");

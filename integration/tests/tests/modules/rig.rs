@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use ring::signature::Ed25519KeyPair;
 use serde_json::Value;
 use snic_api::v1;
 use snic_api::v1::dag::State;
 use snic_card_soft::{CardFolder, Observation, SoftCard, SoftCardSettings};
 use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
+use snic_integration::keys::{key_pair, pem};
 use snic_integration::{DaemonProcess, Home, TestClient, program};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -215,13 +216,6 @@ fn spec(nt: &str, told: Option<Value>) -> DagSpec {
     spec
 }
 
-fn pem(pair: &Ed25519KeyPair) -> String {
-    let mut der = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00".to_vec();
-    der.extend(pair.public_key().as_ref());
-    let text = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, der);
-    format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
-}
-
 impl Site {
     pub async fn new(card: Card) -> Self {
         let home = Home::new();
@@ -231,7 +225,7 @@ impl Site {
             ports += &format!("program = {:?}\n", program("snic-card"));
         }
         home.write_soft_settings(&ports);
-        let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("32 bytes");
+        let key = key_pair(7);
         Self { home, daemon: None, client: None, key, signs: None }
     }
 

@@ -6,6 +6,7 @@
 mod kernel;
 mod quickstart;
 mod reliable;
+mod reset;
 mod rig;
 mod tasks;
 mod ycsb;
