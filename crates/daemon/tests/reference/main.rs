@@ -1,6 +1,8 @@
 //! `SETTINGS.md` is generated from the types of the settings: their fields, their documentation, and the
 //! defaults that the daemon prints. `SNIC_WRITE=1 cargo test -p snicd --test reference` writes it.
 
+mod mentions;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
