@@ -151,7 +151,7 @@ async fn a_cards_sensors_are_shown_and_a_hot_card_gets_no_new_dags() {
     if !emulation::is_there() {
         return;
     }
-    let Bench { process: _process, home, sysfs } = Bench::new();
+    let Bench { mut process, home, sysfs } = Bench::new();
     let prometheus = free_address();
     let text = std::fs::read_to_string(home.settings()).expect("settings");
     let text = format!("{text}[telemetry]\nprometheus = \"{prometheus}\"\n");
@@ -195,11 +195,30 @@ async fn a_cards_sensors_are_shown_and_a_hot_card_gets_no_new_dags() {
     }
     assert!(!page.contains("snic_card_temperature_celsius{"), "what is unknown has no reading");
 
+    // Its firewall has blocked the bus: cool or not, nothing new is placed.
+    sysfs.set("firewall.u.1/detected_status", "0x80000");
+    sysfs.set("firewall.u.1/detected_level", "2");
     sysfs.set("xmc.u.1/xmc_fpga_temp", "60");
+    let blocked = card_when(&client, |card| status(card, "Firewall") == Status::False).await;
+    assert_eq!(blocked.health(), Health::Impaired);
+    assert!(blocked.message.contains("`snicctl card reset`"), "{}", blocked.message);
+    create(&client, "blocked").await.expect_err("nothing new is placed");
+
+    sysfs.set("firewall.u.1/detected_level", "0");
+    card_when(&client, |card| status(card, "Firewall") == Status::True).await;
     sysfs.set("current_link_width", "8");
     let narrow = card_when(&client, |card| status(card, "Link") == Status::False).await;
     assert_eq!(narrow.health(), Health::Ok, "{}", narrow.message);
     create(&client, "more").await.expect("it is cool again");
+
+    // It is switched off and on: another worker opens it, and is counted.
+    process.kill();
+    card_when(&client, |card| card.health() == Health::Lost).await;
+    process.start();
+    card_when(&client, |card| card.health() == Health::Ok).await;
+    let page = metrics_page(prometheus);
+    let restarts = "snic_card_worker_restarts_total{card=\"card0\"";
+    assert!(page.contains(restarts), "no {restarts} in {page}");
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
 }
@@ -219,6 +238,7 @@ async fn a_card_that_is_pulled_and_comes_back_is_adopted_without_a_restart() {
     let gone = |card: &Card| card.health() == Health::Lost && card.message.contains("is not there");
     let lost = card_when(&client, gone).await;
     assert!(lost.message.contains("0000:3b:00.1"), "{}", lost.message);
+    assert!(lost.lost_since.is_some() && lost.open_attempts > 0, "{lost:?}");
     assert!(lost.conditions.iter().all(|of| of.status() != Status::False), "{lost:?}");
     // The pauses between two tries are some seconds by then; a device that comes back ends them.
     tokio::time::sleep(Duration::from_secs(8)).await;

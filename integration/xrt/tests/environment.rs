@@ -237,6 +237,29 @@ async fn the_doctor_misses_the_files_of_the_emulation_and_leaves_a_running_daemo
     daemon.stop();
 }
 
+#[test]
+fn the_doctor_finds_a_card_without_the_register_map_and_names_what_is_to_be_installed() {
+    if !emulation::is_there() {
+        return;
+    }
+    let emulation = Emulation::new(profile());
+    let home = Home::new();
+    write_settings(&home, &[&emulation], "hw_emu", "");
+    let shared = serve_card(&emulation);
+    let (content, said) = doctor(&home, true);
+    assert!(content && said.contains("ok    card0: read a register"), "{said}");
+    lock(&shared.device).garbage = Some(|_, _| u32::MAX);
+    let (content, said) = doctor(&home, true);
+    assert!(!content && said.contains("the register map starts with 0xffffffff"), "{said}");
+    shared.stop();
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let table = "[cards.xrt.environment]\n";
+    let text = text.replace(table, &format!("{table}XILINX_XRT = \"\"\n"));
+    std::fs::write(home.settings(), text).expect("settings");
+    let (content, said) = doctor(&home, false);
+    assert!(!content && said.contains("install the package libxrt1"), "{said}");
+}
+
 /// OpenSSL in a folder, as the README has it.
 fn openssl(folder: &Path, words: &str) {
     let mut command = Command::new("openssl");

@@ -197,4 +197,7 @@ async fn a_worker_or_a_daemon_that_is_killed_loses_nothing() {
     }
     rig.daemon = Some(rig.home.start().await);
     rig.check_all_is_well("after the daemon was killed").await;
+    // One log of all workers, over restarts of both.
+    let log = std::fs::read_to_string(folder.join("worker.log")).expect("it is kept");
+    assert!(log.matches("--- a worker starts").count() >= 3, "{log}");
 }
