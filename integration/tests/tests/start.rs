@@ -153,12 +153,10 @@ async fn without_a_card_the_daemon_starts_and_says_why_nothing_fits() {
         request_id: String::new(),
     };
     client.network_tasks().create_nt_type(nt).await.expect("NT types need no card");
-    let name = snic_domain::DagName {
-        tenant: "acme".parse().expect("a label"),
-        dag: "web".parse().expect("a label"),
-    };
+    let name =
+        DagName { tenant: "acme".parse().expect("a label"), dag: "web".parse().expect("a label") };
     let nts = ["nat".parse().expect("a label")];
-    let spec = snic_domain::DagSpec::chain(&nts, snic_domain::Bandwidth::from_mbps(10));
+    let spec = DagSpec::chain(&nts, Bandwidth::from_mbps(10));
     let error = client.create_dag(&name, &spec).await.expect_err("no card");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     assert!(error.message().contains("card"), "{error:?}");

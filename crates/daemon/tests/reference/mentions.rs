@@ -62,7 +62,7 @@ fn settings() -> BTreeSet<String> {
 
 fn is_setting(all: &BTreeSet<String>, name: &str) -> bool {
     let is_free = |table: &&str| name.strip_prefix(*table).is_some_and(|of| of.starts_with('.'));
-    all.contains(name) || FREE.iter().any(|table| is_free(&table))
+    all.contains(name) || FREE.iter().any(is_free)
 }
 
 /// Names of settings in a text: `tls.key`, `[cards.xrt]`, `` `device` in [cards.xrt] ``; of tables that there are.
