@@ -1,8 +1,8 @@
 //! The W3C header `traceparent`.
 //!
-//! Programs that export no spans still start a trace, so that all their calls share one id in traces and
-//! in the audit log. If the environment variable `TRACEPARENT` contains a context, the program continues
-//! that trace.
+//! Programs that export no spans still start a trace with each call, so that it has an id in traces and in the audit
+//! log. Whether it is sampled, the server decides as it is configured: `tracestate` tells it that nobody has. If the
+//! environment variable `TRACEPARENT` contains a context, the program continues that trace with all of its calls.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::LazyLock;
@@ -10,28 +10,41 @@ use std::sync::LazyLock;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 /// Name of the header, and in upper case of the environment variable.
-const NAME: &str = "traceparent";
+pub const NAME: &str = "traceparent";
 
-/// The trace context of this program's calls.
-static OF_THIS_PROGRAM: LazyLock<Option<MetadataValue<Ascii>>> = LazyLock::new(|| {
-    let given = std::env::var(NAME.to_uppercase()).ok().filter(|text| is_valid(text));
-    given.unwrap_or_else(fresh).parse().ok()
-});
+/// Name of the header with what several systems add.
+pub const STATE_NAME: &str = "tracestate";
+/// What it has where nobody has decided whether the trace is sampled.
+pub const UNDECIDED: &str = "snic=undecided";
 
-/// Adds the header to a call, unless it has one.
+/// The trace that this program was told to continue.
+static GIVEN: LazyLock<Option<String>> =
+    LazyLock::new(|| std::env::var(NAME.to_uppercase()).ok().filter(|text| is_valid(text)));
+
+/// The context that this program was told to continue, if one.
+pub fn given() -> Option<&'static str> {
+    GIVEN.as_deref()
+}
+
+/// Adds the headers to a call, unless it has a trace.
 pub fn add(metadata: &mut MetadataMap) {
-    if let Some(value) = &*OF_THIS_PROGRAM
-        && !metadata.contains_key(NAME)
-    {
-        metadata.insert(NAME, value.clone());
+    if metadata.contains_key(NAME) {
+        return;
+    }
+    let parsed = |text: &str| text.parse::<MetadataValue<Ascii>>().ok();
+    if let Some(given) = given().and_then(parsed) {
+        metadata.insert(NAME, given);
+    } else if let Some(value) = parsed(&fresh()) {
+        metadata.insert(NAME, value);
+        metadata.insert(STATE_NAME, MetadataValue::from_static(UNDECIDED));
     }
 }
 
-/// A new, sampled context with unique ids, which need not be hard to guess.
-fn fresh() -> String {
+/// A new context with unique ids, which need not be hard to guess, that is not sampled so far.
+pub fn fresh() -> String {
     let random = || RandomState::new().build_hasher().finish();
     // An id must not be zero.
-    format!("00-{:016x}{:016x}-{:016x}-01", random(), random() | 1, random() | 1)
+    format!("00-{:016x}{:016x}-{:016x}-00", random(), random() | 1, random() | 1)
 }
 
 /// Whether a text has the form `00-<32>-<16>-<2>` in hexadecimal with non-zero ids.
@@ -77,6 +90,10 @@ mod tests {
         metadata.insert(NAME, "own".parse().expect("text"));
         add(&mut metadata);
         assert_eq!(metadata.get_all(NAME).iter().count(), 1);
+        let mut other = MetadataMap::new();
+        add(&mut other);
+        assert_ne!(other.get(NAME), Some(&first), "each call is a trace of its own");
+        assert_eq!(other.get(STATE_NAME).map(|value| value.as_bytes()), Some(UNDECIDED.as_bytes()));
         assert_eq!(metadata.get(NAME).map(|value| value.as_bytes()), Some(&b"own"[..]));
     }
 }

@@ -13,6 +13,7 @@ use backon::{ExponentialBuilder, Retryable as _};
 use snic_api::connect::{Connection, Sender};
 use snic_api::fleet_v1::fleet_service_client::FleetServiceClient;
 use snic_api::fleet_v1::project_service_client::ProjectServiceClient;
+use snic_api::trace_parent;
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::authorization_service_client::AuthorizationServiceClient;
 use snic_api::v1::bitstream_service_client::BitstreamServiceClient;
@@ -35,6 +36,7 @@ use tonic_types::StatusExt as _;
 
 use crate::contexts::{ClientContext, ContextsFile};
 use crate::failure::Failure;
+use crate::spans::CallSpan;
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -154,8 +156,13 @@ impl Client {
         F: Future<Output = Result<Response<R>, Status>>,
     {
         let end = Instant::now() + self.deadline;
+        let span = CallSpan::begin::<Q>();
+        let header = span.as_ref().and_then(CallSpan::header);
         let attempt = || {
             let mut request = Request::new(message.clone());
+            if let Some(header) = &header {
+                request.metadata_mut().insert(trace_parent::NAME, header.clone());
+            }
             request.set_timeout(end.saturating_duration_since(Instant::now()));
             send(self.clone(), request)
         };
@@ -168,7 +175,16 @@ impl Client {
             .retry(pauses)
             .when(|status: &Status| status.code() == Code::Unavailable)
             .adjust(|status, pause| pause.map(|pause| requested_pause(status).unwrap_or(pause)));
-        match tokio::time::timeout_at(end, calls).await {
+        let ended = tokio::time::timeout_at(end, calls).await;
+        if let Some(span) = span {
+            span.end(match &ended {
+                Ok(Ok(_)) => Code::Ok,
+                Ok(Err(status)) => status.code(),
+                Err(_) => Code::DeadlineExceeded,
+            })
+            .await;
+        }
+        match ended {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
             Ok(Err(status)) => Err(self.failure(status)),
             Err(_) => Err(self.timed_out()),

@@ -14,9 +14,15 @@ mod failure;
 pub mod lists;
 pub mod names;
 pub mod output;
+mod spans;
 mod watch;
 
 pub use connection::Client;
 pub use contexts::{ClientContext, Contexts, ContextsError, ContextsFile};
 pub use failure::Failure;
 pub use watch::follow;
+
+/// A request id, which makes it safe to send a change again.
+pub fn request_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}

@@ -186,6 +186,7 @@ fn init(settings: &Settings) -> Result<snic_telemetry::Telemetry> {
     let trace_one_in = settings.telemetry.trace_one_in;
     let otlp = settings.telemetry.otlp.as_deref();
     let otlp = otlp.map(|endpoint| snic_telemetry::Otlp { endpoint, trace_one_in });
+    snic_telemetry::set_build(env!("CARGO_PKG_VERSION"), host::COMMIT);
     snic_telemetry::init(&log.filter, log.format.parse()?, otlp).context("set up log and telemetry")
 }
 

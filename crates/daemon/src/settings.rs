@@ -167,8 +167,8 @@ pub struct TelemetrySettings {
     /// as `http://127.0.0.1:4317`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<String>,
-    /// Calls without a `traceparent` are sampled at 1/N; N is 1 or more. Tracing all calls costs
-    /// processor time. Callers that send a `traceparent`, as `snicctl` does, decide for their calls.
+    /// Calls are sampled at 1/N; N is 1 or more. Tracing all calls costs processor time. Callers that send a
+    /// `traceparent` decide for their calls; `snicctl` leaves it to the server unless it continues a trace.
     pub trace_one_in: u32,
     /// Address and port that serve `/metrics` for Prometheus. It needs no identity, and the metrics
     /// contain names of tenants and DAGs.

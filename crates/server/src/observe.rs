@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use snic_api::convert::{card as wire_card, dag as wire_dag};
 use snic_api::words::EnumWord as _;
 use snic_controller::{CardHealth, CardView, Controller, DeviceView, DropCause};
-use snic_domain::{CardId, SensorKind};
+use snic_domain::{Bandwidth, CardId, SensorKind};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::packets::NtDrops;
 use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, fleet_readings, publish};
+use snic_telemetry::process_readings;
 
 use crate::links::CardLinks;
 use crate::shell::{ControlPlane, ShellError};
@@ -26,6 +27,7 @@ pub async fn refresh(plane: &ControlPlane, links: &CardLinks) -> Result<(), Shel
     all.extend(QUEUES.readings());
     all.extend(fleet_readings());
     all.extend(links.readings());
+    all.extend(process_readings());
     publish(all);
     Ok(())
 }
@@ -36,8 +38,10 @@ fn readings(controller: &Controller, nt_drops: &BTreeMap<u32, Vec<NtDrops>>) -> 
     let mut dags: BTreeMap<&'static str, u32> = BTreeMap::new();
     for dag in controller.dags_after(None, None) {
         let of = || [("tenant", dag.name.tenant.to_string()), ("dag", dag.name.dag.to_string())];
-        all.push(Reading::new(M::DagRateLimit, dag.rate.get() as f64, of()));
-        all.push(Reading::new(M::DagUnserved, dag.unserved.get() as f64, of()));
+        let bytes = |of: Bandwidth| of.get() as f64 / 8.0;
+        all.push(Reading::new(M::DagRateLimit, bytes(dag.rate), of()));
+        all.push(Reading::new(M::DagUnserved, bytes(dag.unserved), of()));
+        all.push(Reading::new(M::DagShortfall, bytes(dag.shortfall), of()));
         let drops = dag.traffic.as_ref().map(|traffic| traffic.drops).unwrap_or_default();
         for (cause, packets) in DropCause::ALL.iter().zip(drops).filter(|(_, n)| *n > 0) {
             let [tenant, name] = of();

@@ -8,12 +8,14 @@
 mod export;
 mod logs;
 pub mod metrics;
+mod process;
 mod tail;
 pub mod trace;
 
 use std::str::FromStr;
 
 pub use export::{METRICS_INTERVAL, Otlp, Telemetry};
+pub use process::process_readings;
 pub use tail::last_lines;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::{ParseError, Targets};
@@ -69,6 +71,11 @@ pub enum InvalidLog {
     /// Logging is set up already.
     #[error("logging is set up already")]
     AlreadySetUp,
+}
+
+/// Says which build this process is, for the metric `snic.build.info`; the first call counts.
+pub fn set_build(version: &'static str, commit: &'static str) {
+    process::set_build(version, commit);
 }
 
 /// Sets up logging for the whole process. `filter` is a comma-separated list of `target=level`, as for

@@ -63,9 +63,9 @@ pub enum Measured {
     DagDrops,
     /// Packets that network tasks dropped, since the card's process started. By tenant, DAG, type of the task and its reason.
     DagNtDrops,
-    /// Rate limit, in bit/s. By tenant and DAG.
+    /// Rate limit, in bytes per second, as Prometheus has it. By tenant and DAG.
     DagRateLimit,
-    /// Promised bandwidth that is not known to be served, in bit/s. By tenant and DAG.
+    /// Promised bandwidth that is not known to be served, in bytes per second. By tenant and DAG.
     DagUnserved,
     /// Share of all cards' ingress requested by a tenant's DAGs, 0 to 1. By tenant.
     TenantShare,
@@ -95,13 +95,25 @@ pub enum Measured {
     FleetEpoch,
     /// What the fleet ordered and is not done: DAGs and provisions. By kind.
     FleetPending,
+    /// What is served less than the smaller of promise and load, in bytes per second. By tenant and DAG.
+    DagShortfall,
+    /// 1, with the version and the commit of the program.
+    BuildInfo,
+    /// Seconds of processor time since the process started.
+    ProcessCpu,
+    /// Bytes of memory that the process has resident.
+    ProcessMemory,
+    /// Files that the process has open.
+    ProcessFiles,
+    /// Seconds since the process started.
+    ProcessUptime,
 }
 
 /// Metric, name, unit, description, and whether it is a counter.
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 35] = [
+const TABLE: [Row; 41] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -151,8 +163,8 @@ const TABLE: [Row; 35] = [
         "Packets that network tasks dropped",
         true,
     ),
-    (Measured::DagRateLimit, "snic.dag.rate_limit", "bit/s", "Rate limit", false),
-    (Measured::DagUnserved, "snic.dag.unserved", "bit/s", "Promised and not served", false),
+    (Measured::DagRateLimit, "snic.dag.rate_limit", "By/s", "Rate limit", false),
+    (Measured::DagUnserved, "snic.dag.unserved", "By/s", "Promised and not served", false),
     (Measured::TenantShare, "snic.tenant.share", "1", "Requested share of ingress", false),
     (
         Measured::DominantShare,
@@ -185,6 +197,18 @@ const TABLE: [Row; 35] = [
     (Measured::FleetLinkUp, "snic.fleet.link.up", "1", "1 if linked to the fleet", false),
     (Measured::FleetEpoch, "snic.fleet.epoch", "1", "Highest epoch of the fleet's leaders", false),
     (Measured::FleetPending, "snic.fleet.pending", "{order}", "Ordered and not done", false),
+    (
+        Measured::DagShortfall,
+        "snic.dag.shortfall",
+        "By/s",
+        "Served less than the smaller of promise and load",
+        false,
+    ),
+    (Measured::BuildInfo, "snic.build.info", "{build}", "1, with version and commit", false),
+    (Measured::ProcessCpu, "process.cpu.time", "s", "Processor time", true),
+    (Measured::ProcessMemory, "process.memory.usage", "By", "Resident memory", false),
+    (Measured::ProcessFiles, "process.open_fds", "{file_descriptor}", "Open files", false),
+    (Measured::ProcessUptime, "process.uptime", "s", "Time since the process started", false),
 ];
 
 /// One value of a metric.
@@ -379,8 +403,12 @@ impl Instruments {
     }
 
     /// Records the end of a call: its full method name and gRPC code.
-    pub fn called(&self, method: &'static str, code: i32, seconds: f64) {
+    pub fn called(&self, full_name: &'static str, code: i32, seconds: f64) {
+        // As in the call's span.
+        let (service, method) = full_name.split_once('/').unwrap_or(("", full_name));
         let attributes = [
+            KeyValue::new("rpc.system", "grpc"),
+            KeyValue::new("rpc.service", service),
             KeyValue::new("rpc.method", method),
             KeyValue::new("rpc.grpc.status_code", i64::from(code)),
         ];
@@ -426,7 +454,7 @@ mod tests {
     fn every_measure_has_one_row() {
         for (i, (of, name, ..)) in TABLE.iter().enumerate() {
             assert_eq!(*of as usize, i, "{name} is out of order");
-            assert!(name.starts_with("snic."), "{name}");
+            assert!(name.starts_with("snic.") || name.starts_with("process."), "{name}");
         }
     }
 }

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
-use opentelemetry::trace::{Span as _, TraceContextExt as _, Tracer as _};
+use opentelemetry::trace::{Span as _, SpanContext, TraceContextExt as _, TraceState, Tracer as _};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
@@ -44,6 +44,10 @@ const TENANT: &str = "snic.tenant";
 
 /// The header with the trace context.
 const HEADER: &str = "traceparent";
+/// The header in which systems add what only they understand.
+const STATE: &str = "tracestate";
+/// What clients add there where nobody has decided whether the trace is sampled.
+pub const UNDECIDED_STATE: &str = "snic=undecided";
 /// Position of its flags: `00-<32 digits>-<16 digits>-<flags>`.
 const FLAGS: std::ops::Range<usize> = 53..55;
 
@@ -77,8 +81,17 @@ pub fn is_sampled(headers: &http::HeaderMap) -> bool {
         .unwrap_or_else(|| UNDECIDED.fetch_add(1, Ordering::Relaxed).is_multiple_of(one_in))
 }
 
-/// The sampled flag of `traceparent`; `None` without a valid header.
+/// Whether the sender has left the decision to this process.
+fn is_undecided(headers: &http::HeaderMap) -> bool {
+    let state = headers.get(STATE).and_then(|state| state.to_str().ok()).unwrap_or_default();
+    state.split(',').any(|entry| entry.trim() == UNDECIDED_STATE)
+}
+
+/// The sampled flag of `traceparent`; `None` without a valid header, or where nobody has decided.
 fn sampled_flag(headers: &http::HeaderMap) -> Option<bool> {
+    if is_undecided(headers) {
+        return None;
+    }
     let flags = std::str::from_utf8(headers.get(HEADER)?.as_bytes().get(FLAGS)?).ok()?;
     Some(u8::from_str_radix(flags, 16).ok()? & 1 == 1)
 }
@@ -97,7 +110,19 @@ impl Extractor for Headers<'_> {
 
 /// Sets the parent of a sampled call's span from the call's headers, if they have one.
 pub fn adopt(span: &Span, headers: &http::HeaderMap) {
-    let context = TraceContextPropagator::new().extract(&Headers(headers));
+    let mut context = TraceContextPropagator::new().extract(&Headers(headers));
+    if is_undecided(headers) {
+        // It was decided here, and all that follows goes by it.
+        let sent = context.span().span_context().clone();
+        let decided = SpanContext::new(
+            sent.trace_id(),
+            sent.span_id(),
+            sent.trace_flags().with_sampled(true),
+            true,
+            TraceState::default(),
+        );
+        context = context.with_remote_span_context(decided);
+    }
     // Without an exporter a span has no parent.
     let _ = span.set_parent(context);
 }
@@ -229,6 +254,13 @@ mod tests {
             assert_eq!(sampled_flag(&named(text)), None, "{text}");
         }
         assert_eq!(sampled_flag(&http::HeaderMap::new()), None);
+        for (state, decided) in
+            [("snic=undecided", None), ("a=b, snic=undecided", None), ("a=b", Some(false))]
+        {
+            let mut undecided = named(&format!("{ids}-00"));
+            undecided.insert(STATE, http::HeaderValue::from_static(state));
+            assert_eq!(sampled_flag(&undecided), decided, "{state}");
+        }
     }
 
     fn named(traceparent: &str) -> http::HeaderMap {

@@ -117,6 +117,11 @@ impl Collector {
         self.kept(|kept| kept.spans.iter().filter(is_of).cloned().collect())
     }
 
+    /// All spans.
+    pub fn all_spans(&self) -> Vec<Span> {
+        self.kept(|kept| kept.spans.clone())
+    }
+
     /// The names of metrics.
     pub fn metrics(&self) -> BTreeSet<String> {
         self.kept(|kept| kept.metrics.clone())

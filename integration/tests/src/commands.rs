@@ -27,6 +27,27 @@ pub fn shell(home: &Home, lines: &str) -> Result<String, String> {
     }
 }
 
+/// `snicctl` as an operator, over the socket of a home.
+///
+/// # Errors
+/// As [`shell`].
+pub fn operate(home: &Home, words: &str) -> Result<String, String> {
+    operate_with(home, "", words)
+}
+
+/// The same with variables, as `NAME=value`.
+///
+/// # Errors
+/// As [`shell`].
+pub fn operate_with(home: &Home, variables: &str, words: &str) -> Result<String, String> {
+    if !home.path().join("snicctl.toml").exists() {
+        let endpoint = format!("unix:{}", home.socket().display());
+        let set = format!("snicctl context set it --endpoint {endpoint} --identity operator/test");
+        shell(home, &format!("{set}\nsnicctl context use it"))?;
+    }
+    shell(home, &format!("{variables} snicctl {words}"))
+}
+
 /// `snicd pki` on the folder of a home.
 ///
 /// # Errors

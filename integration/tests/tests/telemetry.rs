@@ -1,7 +1,7 @@
 //! Observability: one trace from the call to the card, metrics that Prometheus reads, and the rules
 //! and the dashboard that use them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
 use snic_integration::{
-    Collector, Home, PARENT, TRACE, TestClient, attribute, create_in_trace, free_address, hex,
-    metrics_page,
+    Collector, Home, PARENT, TRACE, TestClient, attribute, commands::operate_with, create_in_trace,
+    free_address, hex, metrics_page,
 };
 
 fn folder() -> PathBuf {
@@ -38,10 +38,14 @@ fn promtool(words: &[&str], input: &str) -> Option<(bool, String)> {
     Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
 }
 
-/// The names of our metrics in a text.
+/// The names of our metrics in a text, those of calls and of the process among them.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
-    words.filter(|w| w.starts_with("snic_")).map(str::to_owned).collect()
+    let is_ours = |word: &&str| {
+        // `rpc_method` and the like are names of labels.
+        word.starts_with("snic_") || word.starts_with("process_") || word.starts_with("rpc_server_")
+    };
+    words.filter(is_ours).map(str::to_owned).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,6 +114,8 @@ fn check_lines(collector: &Collector, log: &str) {
         "snic.region.state",
         "snic.dags",
         "snic.dag.unserved",
+        "snic.build.info",
+        "process.cpu.time",
     ] {
         assert!(exported.contains(metric), "{metric} is not in {exported:?}");
     }
@@ -149,6 +155,49 @@ fn check_page(page: &str) {
             assert!(known, "{file} asks for {name}, which is not in {page}");
         }
     }
+}
+
+/// Each call of `snicctl` is a trace of its own; the server samples them as it is configured, the trace that a caller
+/// continues as that caller decided.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_call_is_one_trace_that_is_sampled_as_configured() {
+    let collector = Collector::keeping();
+    let (otlp, _serving) = collector.serve().await;
+    let home = Home::new();
+    home.write_settings(&format!("[telemetry]\notlp = \"http://{otlp}\"\ntrace_one_in = 4"));
+    let daemon = home.start().await;
+    let snicctl = |given: &str, words: &str| {
+        operate_with(&home, given, words).unwrap_or_else(|said| panic!("{words}: {said}"));
+    };
+    // Twelve calls, of which three are sampled.
+    (0..12).for_each(|_| snicctl("", "tenant list"));
+    let of = |digit: char, flags: &str| {
+        let ids = [32, 16].map(|digits| digit.to_string().repeat(digits));
+        format!("TRACEPARENT=00-{}-{}-{flags}", ids[0], ids[1])
+    };
+    (0..3).for_each(|_| snicctl(&of('a', "01"), "tenant list"));
+    (0..5).for_each(|_| snicctl(&of('b', "00"), "tenant list"));
+    // A client that exports spans itself has the root.
+    snicctl(&format!("OTEL_EXPORTER_OTLP_ENDPOINT=http://{otlp}"), "nt list");
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+    let name = "snic.control.v1.TenantService/ListTenants";
+    let spans = collector.all_spans();
+    let mut by_trace: BTreeMap<String, usize> = BTreeMap::new();
+    for span in spans.iter().filter(|span| span.name == name) {
+        *by_trace.entry(hex(&span.trace_id)).or_default() += 1;
+    }
+    let roots: Vec<_> = spans.iter().filter(|span| span.kind() == SpanKind::Client).collect();
+    let [root] = roots[..] else { panic!("one call of that kind: {roots:?}") };
+    assert_eq!((&*root.name, root.parent_span_id.len()), ("ListNtTypes", 0));
+    let child =
+        spans.iter().find(|span| span.name.ends_with("/ListNtTypes")).expect("the server's");
+    assert_eq!((&child.trace_id, &child.parent_span_id), (&root.trace_id, &root.span_id));
+    let given = |digit: &str| by_trace.get(&digit.repeat(32)).copied();
+    assert_eq!((given("a"), given("b")), (Some(3), None), "{by_trace:?}");
+    let own: Vec<usize> =
+        by_trace.iter().filter(|(id, _)| **id != "a".repeat(32)).map(|(_, n)| *n).collect();
+    assert_eq!(own, [1, 1, 1], "one call is one trace, and one in four is sampled: {by_trace:?}");
 }
 
 #[test]

@@ -128,3 +128,11 @@ impl Drop for Tracked {
         self.call.end(self.code);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn clients_and_the_server_leave_decisions_by_the_same_word() {
+        assert_eq!(snic_api::trace_parent::UNDECIDED, snic_telemetry::trace::UNDECIDED_STATE);
+    }
+}
