@@ -24,18 +24,27 @@ const LETTERS: usize = 26;
 const OTHER: char = '+';
 /// Longest bitstream name shown in full, in characters.
 const BITSTREAM_CHARS_MAX: usize = 18;
+/// And where the terminal is narrow.
+const BITSTREAM_CHARS_MIN: usize = 4;
+/// Characters of a row that are not the bitstream's name, with 20 for network tasks.
+const OTHERS_CHARS: usize = 43;
 /// Least lines of the legend, however many regions there are: an empty one, the heading, and one of names.
 const LEGEND_LINES_MIN: usize = 3;
 
 /// The map of `card`'s `regions`; every line ends with a line break.
 pub fn region_map(card: &Card, regions: &[Region]) -> String {
-    region_map_within(card, regions, HEIGHT - 1)
+    region_map_within(card, regions, (WIDTH, HEIGHT - 1))
 }
 
-/// The same in at most `height` lines, if there are enough for one line per region and five more.
-pub fn region_map_within(card: &Card, regions: &[Region], height: usize) -> String {
-    let map = Map::new(regions);
-    let mut lines = vec![title(card, regions), map.heading()];
+/// The same in lines of at most `width` characters, and in at most `height` lines, if there are enough for one line per
+/// region and five more.
+pub fn region_map_within(
+    card: &Card,
+    regions: &[Region],
+    (width, height): (usize, usize),
+) -> String {
+    let map = Map::new(regions, width);
+    let mut lines = vec![title(card, regions, width), map.heading()];
     let limit = height.max(lines.len() + regions.len() + LEGEND_LINES_MIN);
     let left = limit - lines.len();
     let legend = map.legend(usize::MAX).len().min(left - regions.len());
@@ -75,7 +84,7 @@ pub fn cut(text: &str, chars: usize) -> String {
     kept.chain((chars > 0).then_some('…')).collect()
 }
 
-fn title(card: &Card, regions: &[Region]) -> String {
+fn title(card: &Card, regions: &[Region], width: usize) -> String {
     let states = [
         State::Active,
         State::Reconfiguring,
@@ -89,7 +98,11 @@ fn title(card: &Card, regions: &[Region]) -> String {
         let count = regions.iter().filter(|region| region.state() == *state).count();
         (count > 0).then(|| format!("{count} {}", state_word(*state).to_lowercase()))
     });
-    let counts: Vec<String> = counts.collect();
+    let mut counts: Vec<String> = counts.collect();
+    let cordoned = regions.iter().filter(|region| region.cordoned).count();
+    if cordoned > 0 {
+        counts.push(format!("{cordoned} cordoned"));
+    }
     let health = match card.health() {
         Health::Ok => "OK",
         Health::Impaired => "IMPAIRED",
@@ -98,7 +111,7 @@ fn title(card: &Card, regions: &[Region]) -> String {
         Health::Unspecified => "UNKNOWN",
     };
     let counts = if counts.is_empty() { "no regions".to_owned() } else { counts.join(", ") };
-    cut(&format!("{} ({}) {health}: {counts}", last_part(&card.name), card.model), WIDTH)
+    cut(&format!("{} ({}) {health}: {counts}", last_part(&card.name), card.model), width)
 }
 
 /// Layout shared by all rows.
@@ -106,22 +119,25 @@ struct Map<'a> {
     regions: &'a [Region],
     dags: Vec<&'a str>,
     bitstream_chars: usize,
+    width: usize,
 }
 
 impl<'a> Map<'a> {
-    fn new(regions: &'a [Region]) -> Self {
+    fn new(regions: &'a [Region], width: usize) -> Self {
         let users = regions.iter().flat_map(|region| &region.users);
         let dags: BTreeSet<&str> = users.map(|user| user.dag.as_str()).collect();
         let names = regions.iter().map(|region| last_part(&region.bitstream).chars().count());
-        let bitstream_chars = names.max().unwrap_or(0).clamp(9, BITSTREAM_CHARS_MAX);
-        Self { regions, dags: dags.into_iter().collect(), bitstream_chars }
+        let most =
+            width.saturating_sub(OTHERS_CHARS).clamp(BITSTREAM_CHARS_MIN, BITSTREAM_CHARS_MAX);
+        let bitstream_chars = names.max().unwrap_or(0).clamp(most.min(9), most);
+        Self { regions, dags: dags.into_iter().collect(), bitstream_chars, width }
     }
 
     fn line(&self, [number, state, load, bitstream, tasks]: [&str; 5]) -> String {
         let width = self.bitstream_chars;
         let bitstream = cut(bitstream, width);
         let line = format!("{number:<6}{state:<9}{load:>4}  {bitstream:<width$}  {tasks}");
-        cut(line.trim_end(), WIDTH)
+        cut(line.trim_end(), self.width)
     }
 
     fn heading(&self) -> String {
@@ -130,7 +146,7 @@ impl<'a> Map<'a> {
 
     /// Width of the last column.
     fn tasks_chars(&self) -> usize {
-        WIDTH - self.line(["", "", "", "", "|"]).chars().count() + 1
+        (self.width + 1).saturating_sub(self.line(["", "", "", "", "|"]).chars().count()).max(1)
     }
 
     /// All regions, in at most `limit` lines if one line per region fits. If lines are scarce, consecutive
@@ -232,17 +248,17 @@ impl<'a> Map<'a> {
         if self.dags.is_empty() {
             return Vec::new();
         }
-        let mut lines = vec![
-            String::new(),
-            "Capital: takes the task. Small: skips it. LOAD: the fullest task. !: cordoned.".into(),
-        ];
+        let key = "Capital: takes the task. Small: skips it. LOAD: the fullest task. !: cordoned.";
+        let short = "A: takes the task. a: skips it.";
+        let key = if key.len() <= self.width { key } else { short };
+        let mut lines = vec![String::new(), key.into()];
         let named = self.dags.iter().take(LETTERS).filter_map(|dag| {
             let name = dag.trim_start_matches("tenants/").replacen("/dags/", "/", 1);
-            Some(format!("{} {}", self.letter(dag)?, cut(&name, WIDTH - 2)))
+            Some(format!("{} {}", self.letter(dag)?, cut(&name, self.width - 2)))
         });
         let named: Vec<String> = named.collect();
         let width = named.iter().map(|entry| entry.chars().count()).max().unwrap_or(0);
-        let columns = ((WIDTH + 3) / (width + 3)).max(1);
+        let columns = ((self.width + 3) / (width + 3)).max(1);
         let room = limit.saturating_sub(lines.len()).max(1);
         let all_fit = named.len() <= columns.saturating_mul(room) && named.len() == self.dags.len();
         let shown = named.len().min(columns.saturating_mul(room - usize::from(!all_fit)));

@@ -51,6 +51,7 @@ words! {
     "REGION_KIND_" v1::RegionKind;
     "RESOURCE_" v1::shortage::Resource;
     "SCHEME_" v1::fairness_policy::Scheme;
+    "SEVERITY_" v1::event::Severity;
     "SIGNATURE_STATE_" v1::bitstream::SignatureState;
     "SPARE_" v1::fairness_policy::Spare;
     "STATE_" v1::bitstream::State;

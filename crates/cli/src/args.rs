@@ -5,6 +5,7 @@ mod audit;
 mod auth;
 mod bitstream;
 mod card;
+mod events;
 mod fleet;
 mod list;
 mod notes;
@@ -25,6 +26,7 @@ pub use audit::{AuditQuery, Moment};
 pub use auth::AuthCommand;
 pub use bitstream::*;
 pub use card::{CardCommand, FairnessCommand, FloorPlanSources, ModelSources, RegionCommand};
+pub use events::{EventQuery, EventSeverity};
 pub use fleet::{FleetCommands, HostCommand, ProjectCommand, ProjectLimits};
 pub use list::{Selected, SelectedByLabel};
 pub use notes::{NewNotes, OtherNotes};
@@ -44,7 +46,7 @@ const EXIT_CODES: &str =
 timed out.
 
 Environment: SNICCTL_CONFIG, SNICCTL_CONTEXT, SNICCTL_ENDPOINT, SNICCTL_TENANT, NO_COLOR,
-TRACEPARENT (the trace to continue).";
+COLUMNS, TRACEPARENT (the trace to continue), OTEL_EXPORTER_OTLP_ENDPOINT (where spans go).";
 
 /// Manage and inspect the control plane of SmartNICs: DAGs of network tasks, tenants, cards.
 #[derive(Debug, Parser)]
@@ -117,16 +119,7 @@ pub enum Command {
     #[command(subcommand)]
     Fairness(FairnessCommand),
     /// Print decisions of the control plane, with reasons
-    Events {
-        /// Keep printing new events
-        #[arg(short, long, visible_alias = "follow", conflicts_with_all = ["filter", "order_by"])]
-        watch: bool,
-        /// Only events of the last 10m, 2h or the like
-        #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-        since: Option<Duration>,
-        #[command(flatten)]
-        selected: Selected,
-    },
+    Events(EventQuery),
     /// Capture a DAG's packets on their way through a software card
     Capture(CaptureOptions),
     /// Measure how long a DAG's packets take in each part of a software card

@@ -480,6 +480,10 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
             "list the chains with `snicctl bitstream list`; upload one that fits, or reorder the DAG"
         }
         (Some(R::QuotaExceeded), _) => "delete something, or ask the operator for a larger quota",
+        (Some(R::InsufficientCapacity), _) if is_for_cordons(status) => {
+            "an operator can end cordons: `snicctl region list` shows them, `snicctl region undrain` and \
+             `snicctl card uncordon` end them"
+        }
         (Some(R::InsufficientCapacity), _) => {
             "request less bandwidth, or delete what is no longer needed; test with `--validate-only`"
         }
@@ -508,6 +512,15 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
         _ => "",
     };
     text.to_owned()
+}
+
+/// Whether a shortage names cordoned regions.
+fn is_for_cordons(status: &Status) -> bool {
+    let details = status.get_error_details();
+    let short = details.quota_failure().map(|quota| quota.violations.as_slice());
+    let mut texts =
+        short.unwrap_or_default().iter().map(|violation| violation.description.as_str());
+    status.message().contains(" are cordoned") || texts.any(|text| text.contains(" are cordoned"))
 }
 
 /// The noun of the command for resources with such names.

@@ -42,7 +42,7 @@ fn tell_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let Some(promise) = entry.promise() else {
         return; // None was given yet.
     };
-    let text = promise.message.clone();
+    let (text, reason) = (promise.message.clone(), promise.reason.clone());
     let (kind, text) = if promise.status == ConditionStatus::True {
         let Some(since) = entry.note_kept() else {
             return; // Nobody was told otherwise.
@@ -59,7 +59,7 @@ fn tell_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let placement = entry.shown();
     let regions = placement.map(regions_of).unwrap_or_default();
     let card = placement.map(|placement| &placement.mapping.card);
-    tx.note(kind, About { dag: Some(name), card, regions }, text);
+    tx.note_of(&reason, kind, About { dag: Some(name), card, regions }, text);
 }
 
 /// What is known of the card of a placement.

@@ -230,7 +230,7 @@ impl Bindings {
         let count = offered.map_or(0, |offered| offered.count);
         let free = (0..count).find(|n| !self.taken.contains_key(&(card.clone(), *n)));
         let found = offered.zip(free).and_then(|(all, n)| Some((n, all.address(n)?)));
-        found.ok_or_else(|| no_function(card, count))
+        found.ok_or_else(|| no_function(card, count, (1, 0)))
     }
 
     /// # Errors
@@ -238,10 +238,11 @@ impl Bindings {
     pub fn check_free_functions(&self, card: &CardId, needed: usize) -> Result<(), ControlError> {
         let count = self.offered.get(card).map_or(0, |offered| offered.count);
         let taken = self.taken.keys().filter(|(of, _)| of == card).count();
-        if usize::from(count).saturating_sub(taken) >= needed {
+        let left = usize::from(count).saturating_sub(taken);
+        if left >= needed {
             return Ok(());
         }
-        Err(no_function(card, count))
+        Err(no_function(card, count, (needed, left)))
     }
 
     /// A machine gets a function that was free.
@@ -405,11 +406,14 @@ impl Bindings {
     }
 }
 
-fn no_function(card: &CardId, count: u16) -> ControlError {
+/// A card that has `count` functions has fewer left than are needed.
+fn no_function(card: &CardId, count: u16, (needed, left): (usize, usize)) -> ControlError {
     ControlError::Exhausted {
         what: format!("virtual functions of cards/{card}"),
         limit: count.into(),
-        hint: "unbind a machine first, or enable more in the settings of the card".into(),
+        hint: format!(
+            "{needed} needed, {left} left: unbind a machine first, or enable more in the settings of the card"
+        ),
     }
 }
 
@@ -518,6 +522,9 @@ mod tests {
         assert_eq!((give(&mut bindings, 1), give(&mut bindings, 2)), (Ok(0), Ok(1)));
         let full = give(&mut bindings, 3);
         assert!(matches!(full, Err(ControlError::Exhausted { limit: 2, .. })), "{full:?}");
+        let told =
+            bindings.check_free_functions(&card(), 1).expect_err("all are taken").to_string();
+        assert!(told.contains("at most 2; 1 needed, 0 left: unbind"), "{told}");
         let unknown = bindings.free_function(&CardId::new("card1").expect("a label"));
         assert!(matches!(unknown, Err(ControlError::Exhausted { limit: 0, .. })), "{unknown:?}");
         let back: Vec<u16> =

@@ -3,10 +3,10 @@
 use snic_domain::{CardId, DagName, OperationId, RegionId};
 
 use crate::card::Region;
-use crate::protocol::{ControlError, OperationWork, Reply};
+use crate::protocol::{ControlError, LogKind, OperationWork, Reply};
 use crate::residency::Residency;
 use crate::state::Core;
-use crate::tx::Tx;
+use crate::tx::{About, Tx};
 use crate::{contents, placement, views, work};
 
 fn region_entry<'a>(
@@ -44,6 +44,10 @@ pub(crate) fn drain_region(
         return Ok(work::reply(core, operation));
     }
     cordon(core, tx, id, region, true);
+    let text =
+        format!("an operator has region {region} drained: DAGs that find another place leave it");
+    let about = About { regions: vec![region], ..About::card(id) };
+    tx.note(LogKind::DrainStarted, about, text);
     let work = OperationWork::DrainRegion(id.clone(), region);
     let operation = work::begin(core, tx, work);
     retry(core);
@@ -70,6 +74,8 @@ pub(crate) fn drain_card(core: &mut Core, tx: &mut Tx, id: &CardId) -> Result<Re
     for region in &regions {
         cordon(core, tx, id, *region, true);
     }
+    let text = format!("an operator has card {id} drained: it gets no new DAGs");
+    tx.note(LogKind::DrainStarted, About::card(id), text);
     let operation = work::begin(core, tx, OperationWork::DrainCard(id.clone()));
     retry(core);
     for region in regions {
@@ -91,15 +97,44 @@ pub(crate) fn cordon_regions(
         region_entry(core, id, region)?;
     }
     let meant: Vec<RegionId> = core.cards.regions_meant(id, region).collect();
+    tell_cordon(core, tx, id, (&meant, region.is_none(), on));
     for region in meant {
         if on {
             cordon(core, tx, id, region, true);
             tx.emit_region(id, region);
         } else {
-            undrain_region(core, tx, id, region)?;
+            end_drains(core, tx, id, region);
         }
     }
     Ok(Reply::Done)
+}
+
+/// One event for all regions that are not yet as they are to be.
+fn tell_cordon(
+    core: &Core,
+    tx: &mut Tx,
+    id: &CardId,
+    (meant, is_card, on): (&[RegionId], bool, bool),
+) {
+    let is_other = |region: &&RegionId| {
+        core.cards.known(id).region(**region).is_some_and(|entry| entry.is_cordoned() != on)
+    };
+    let regions: Vec<RegionId> = meant.iter().filter(is_other).copied().collect();
+    if regions.is_empty() {
+        return;
+    }
+    let what = match regions.as_slice() {
+        _ if is_card => format!("card {id}"),
+        [region] => format!("region {region}"),
+        _ => "regions".to_owned(),
+    };
+    let (kind, text) = match on {
+        true => {
+            (LogKind::Cordoned, format!("an operator cordoned {what}: nothing new is placed there"))
+        }
+        false => (LogKind::Uncordoned, format!("{what} takes new DAGs again")),
+    };
+    tx.note(kind, About { regions, ..About::card(id) }, text);
 }
 
 /// A drain begins, something was freed, or an update is done: DAGs may leave the regions that are drained.
@@ -148,13 +183,19 @@ pub(crate) fn undrain_region(
     region: RegionId,
 ) -> Result<Reply, ControlError> {
     region_entry(core, id, region)?;
+    tell_cordon(core, tx, id, (&[region], false, false));
+    end_drains(core, tx, id, region);
+    region_reply(core, id, region)
+}
+
+/// Ends whatever drains a region, and lets it be used again.
+fn end_drains(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
     let superseded: Vec<OperationId> = drains_of(core, id, region).cloned().collect();
     for operation in superseded {
         let resource = region_name(id, region);
         work::end(core, tx, &operation, Err(ControlError::Superseded { resource }));
     }
     uncordon(core, tx, id, region);
-    region_reply(core, id, region)
 }
 
 /// Ends a drain, of a card or of one of its regions: the regions that no other drain is of can be used again.

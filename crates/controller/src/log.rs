@@ -1,18 +1,20 @@
 //! The log of the control plane's own decisions. Entries about a tenant's DAGs are kept
 //! apart from other tenants', so that no tenant pushes out entries that others or operators look for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
-use snic_domain::TenantId;
+use snic_domain::{CardId, DagName, RegionId, TenantId};
 
-use crate::protocol::{Caller, LogEntry};
-use crate::tx::Tx;
+use crate::protocol::{Caller, LogEntry, LogKind};
+use crate::tx::{About, Tx};
 
 /// Entries kept that are of no tenant; the oldest go first. A few hundred bytes each: about a megabyte.
 pub const LOG_KEPT: usize = 4_096;
 /// Entries kept that are about DAGs of one tenant: about a quarter of a megabyte.
 pub const TENANT_LOG_KEPT: usize = 1_024;
+/// DAGs that an entry for several names; of the others it has the number.
+const NAMED_MAX: usize = 3;
 
 /// The last entries.
 #[derive(Debug, Default)]
@@ -27,6 +29,7 @@ pub(crate) struct Log {
 impl Log {
     /// Numbers and keeps what an event noted. Time O(log entries) for each.
     pub fn keep(&mut self, tx: &mut Tx) {
+        sum_up(tx);
         for entry in tx.noted() {
             self.last_number += 1;
             entry.number = self.last_number;
@@ -68,7 +71,8 @@ impl Log {
         match caller {
             Caller::Operator(_) => {
                 let end = before.map_or(Bound::Unbounded, Bound::Excluded);
-                Box::new(self.entries.range((Bound::Unbounded, end)).rev().map(|(_, entry)| entry))
+                let all = self.entries.range((Bound::Unbounded, end)).rev();
+                Box::new(all.map(|(_, entry)| entry).filter(|entry| !entry.is_detail))
             }
             Caller::Tenant(tenant) => {
                 let own = self.of.get(&Some(tenant.clone())).into_iter().flatten().rev();
@@ -80,13 +84,63 @@ impl Log {
     }
 }
 
+/// What several entries have in common.
+type Shared = (LogKind, Option<CardId>, String);
+
+/// Several entries with one cause become one for operators: a card that loses its power takes the state of hundreds of
+/// DAGs with it. Each tenant still has those about its own DAGs. Time O(entries · log entries).
+fn sum_up(tx: &mut Tx) {
+    let shared = |entry: &LogEntry| -> Option<Shared> {
+        Some((entry.kind, entry.card.clone(), entry.cause.clone()?))
+    };
+    let mut all: BTreeMap<Shared, Vec<&mut LogEntry>> = BTreeMap::new();
+    for entry in tx.noted() {
+        if let Some(of) = shared(entry) {
+            all.entry(of).or_default().push(entry);
+        }
+    }
+    let mut sums = Vec::new();
+    for ((kind, card, cause), mut entries) in all {
+        if entries.len() < 2 {
+            continue;
+        }
+        entries.iter_mut().for_each(|entry| entry.is_detail = true);
+        let regions: BTreeSet<RegionId> =
+            entries.iter().flat_map(|entry| entry.regions.iter().copied()).collect();
+        let dags: BTreeSet<&DagName> =
+            entries.iter().filter_map(|entry| entry.dag.as_ref()).collect();
+        let text = summary(kind, &cause, (entries.len(), &dags));
+        sums.push((kind, card, regions, text));
+    }
+    for (kind, card, regions, text) in sums {
+        let about =
+            About { card: card.as_ref(), regions: regions.into_iter().collect(), dag: None };
+        tx.note(kind, about, text);
+    }
+}
+
+/// Many entries in a sentence: how many, why, and the names of some.
+fn summary(kind: LogKind, cause: &str, (count, dags): (usize, &BTreeSet<&DagName>)) -> String {
+    let some: Vec<String> =
+        dags.iter().take(NAMED_MAX).map(|dag| format!("{}/{}", dag.tenant, dag.dag)).collect();
+    let more = match dags.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let of = format!("{} DAGs ({}{more})", dags.len(), some.join(", "));
+    match kind {
+        LogKind::StateLost => format!("{count} states of {of} are lost: {cause}"),
+        LogKind::PromiseBroken => format!("the promises of {of} are not kept: {cause}"),
+        LogKind::PromiseKept => format!("the promises of {of} are kept again: {cause}"),
+        _ => format!("{of}: {cause}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use snic_domain::{DagName, Timestamp};
+    use snic_domain::Timestamp;
 
     use super::*;
-    use crate::protocol::LogKind;
-    use crate::tx::About;
 
     fn dag(name: &str) -> DagName {
         let (tenant, dag) = name.split_once('/').expect("TENANT/DAG");
@@ -129,6 +183,35 @@ mod tests {
         let operator = Caller::Operator("ada".into());
         let kept = numbers(log.before(&operator, None));
         assert_eq!((kept.len(), kept.first(), kept.last()), (LOG_KEPT, Some(&4_097), Some(&2)));
+    }
+
+    #[test]
+    fn operators_get_one_entry_for_one_cause_and_each_tenant_its_own() {
+        let card = CardId::new("card0").expect("a label");
+        let dags: Vec<DagName> = (0..5).map(|n| dag(&format!("t{}/web{n}", n % 2))).collect();
+        let mut log = Log::default();
+        let mut tx = Tx::default();
+        for (number, dag) in dags.iter().enumerate() {
+            let regions = vec![RegionId(number as u8 % 3)];
+            let about = About { regions, ..About::dag(&card, dag) };
+            tx.note_of("no power", LogKind::StateLost, about, format!("it lost {number}"));
+        }
+        tx.note_of("a defect", LogKind::StateLost, About::dag(&card, &dags[0]), "alone".into());
+        log.keep(&mut tx);
+        let texts = |caller: &Caller| -> Vec<String> {
+            log.before(caller, None).map(|entry| entry.text.clone()).collect()
+        };
+        let sum = "5 states of 5 DAGs (t0/web0, t0/web2, t0/web4 and 2 more) are lost: no power";
+        assert_eq!(texts(&Caller::Operator("ada".into())), [sum, "alone"]);
+        let own = texts(&Caller::Tenant(dags[1].tenant.clone()));
+        assert_eq!(own, ["it lost 3", "it lost 1"]);
+        let sums = log.before(&Caller::Operator("ada".into()), None).next().expect("it is there");
+        assert_eq!((sums.dag.as_ref(), sums.regions.len()), (None, 3));
+        assert!(
+            tx.noted().all(
+                |entry| entry.is_detail != entry.is_visible_to(&Caller::Operator("ada".into()))
+            )
+        );
     }
 
     fn note(log: &mut Log, dag: Option<&DagName>) {

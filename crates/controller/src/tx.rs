@@ -193,6 +193,15 @@ impl Tx {
     /// Something was decided: it is logged, and those who watch are told. The log numbers it at the
     /// end of the event.
     pub(crate) fn note(&mut self, kind: LogKind, about: About<'_>, text: String) {
+        self.log(kind, about, text, None);
+    }
+
+    /// The same where `cause` may concern many DAGs at once: operators get one entry for all of them.
+    pub(crate) fn note_of(&mut self, cause: &str, kind: LogKind, about: About<'_>, text: String) {
+        self.log(kind, about, text, Some(cause.to_owned()));
+    }
+
+    fn log(&mut self, kind: LogKind, about: About<'_>, text: String, cause: Option<String>) {
         self.emit(Change::Logged(Box::new(LogEntry {
             number: 0,
             at: self.now,
@@ -201,6 +210,8 @@ impl Tx {
             card: about.card.cloned(),
             regions: about.regions,
             text,
+            cause,
+            is_detail: false,
         })));
     }
 

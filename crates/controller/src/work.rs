@@ -2,9 +2,9 @@
 
 use snic_domain::{CardId, DagName, OperationId, RegionId};
 
-use crate::protocol::{ControlError, OperationWork, Reply};
+use crate::protocol::{ControlError, LogKind, OperationWork, Reply};
 use crate::state::Core;
-use crate::tx::Tx;
+use crate::tx::{About, Tx};
 use crate::{images, views};
 
 /// A new operation.
@@ -43,6 +43,7 @@ pub(crate) fn end(
 ) {
     let record = core.operations.get(id).expect("it is remembered until after its end");
     let (now, regions) = (core.now(), views::regions_done(core, record));
+    tell_drain_ended(tx, &record.work, &result);
     match core.operations.end(tx, id, (now, result), regions) {
         OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
             // A delete has ended it before the DAG goes.
@@ -62,6 +63,22 @@ pub(crate) fn end(
             core.freed.capacity();
         }
     }
+}
+
+/// Where a drain ends: how.
+fn tell_drain_ended(tx: &mut Tx, work: &OperationWork, result: &Result<(), ControlError>) {
+    let (card, regions, what) = match work {
+        OperationWork::DrainRegion(card, region) => {
+            (card, vec![*region], format!("region {region}"))
+        }
+        OperationWork::DrainCard(card) => (card, Vec::new(), format!("card {card}")),
+        _ => return,
+    };
+    let text = match result {
+        Ok(()) => format!("no DAG is left: {what} is drained, and stays cordoned"),
+        Err(why) => format!("{what} is not drained any more: {why}"),
+    };
+    tx.note(LogKind::DrainEnded, About { regions, ..About::card(card) }, text);
 }
 
 /// An operation that exists, as callers see it.

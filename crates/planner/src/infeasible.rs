@@ -8,6 +8,7 @@ use crate::catalogue::{NtKey, PhysicalChain};
 use crate::effort::Effort;
 use crate::fewest::{FurtherRegions, further_regions};
 use crate::plan::{Job, NtTotal, Plan};
+use crate::region::RegionCondition;
 use crate::search::Blocked;
 use crate::stay::Stay;
 use crate::view::{View, fresh_bandwidth, from_kbps};
@@ -97,13 +98,33 @@ pub(crate) fn explain(
     failure: Failure,
     unlimited: impl FnOnce() -> Option<Plan>,
 ) -> Infeasible {
-    match failure {
+    let mut found = match failure {
         Failure::BeforeSearch(nts) => {
             let mut shortages: Vec<Shortage> = card_shortages(view.job).collect();
             shortages.extend(nt_shortages(view, &nts));
             hardest_first(shortages)
         }
         Failure::Search(blocked) => after_search(view, blocked, unlimited().as_ref()),
+    };
+    tell_cordoned(view.job, &mut found);
+    found
+}
+
+/// Regions that nobody may place anything in are why others are short: says so where it is about regions or what is
+/// loaded in them.
+fn tell_cordoned(job: &Job<'_>, found: &mut Infeasible) {
+    let is_cordoned = |id: RegionId| job.ledger.condition(id) == RegionCondition::Cordoned;
+    let cordoned = job.ledger.profile().regions().filter(|(id, _)| is_cordoned(*id)).count();
+    if cordoned == 0 {
+        return;
+    }
+    let all = job.ledger.profile().regions.len();
+    for shortage in &mut found.shortages {
+        if matches!(shortage.resource, Resource::Regions | Resource::NtBandwidth) {
+            shortage.detail += &format!(
+                "; {cordoned} of the card's {all} regions are cordoned, so that nothing new is placed there"
+            );
+        }
     }
 }
 

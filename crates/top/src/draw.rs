@@ -13,7 +13,8 @@ use snic_api::v1::region::State;
 use snic_api::v1::{Card, Dag, DagTraffic, Region, card, dag};
 use snic_api::words::EnumWord as _;
 
-use super::model::{Model, RATES_KEPT, ScreenRow, number, tenant_of};
+use super::actions::Action;
+use super::model::{Model, RATES_KEPT, ScreenRow, is_long, number, tenant_of};
 use super::panels::{Panel, Sort};
 use snic_client::output::diagnosis::diagnosis;
 use snic_client::output::{self, text, views};
@@ -61,6 +62,10 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
     frame.render_widget(Paragraph::new(map), middle);
     match model.detail {
         _ if model.is_help => frame.render_widget(help(), table),
+        _ if model.done.as_ref().is_some_and(is_long) => {
+            let text = model.done.as_ref().map(|(Ok(text) | Err(text))| text.clone());
+            frame.render_widget(answer(text.unwrap_or_default()), table);
+        }
         Some(scroll) => draw_detail(frame, table, model, theme, scroll),
         None => draw_table(frame, table, model, theme),
     }
@@ -377,7 +382,8 @@ fn chain(region: &Region) -> String {
 
 /// The chosen row in full.
 fn draw_detail(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme, scroll: u16) {
-    let style = output::Style { is_colour: false, now: theme.now };
+    let width = usize::from(area.width).max(output::WIDTH_MIN);
+    let style = output::Style { is_colour: false, width, now: theme.now };
     let rows = model.rows();
     let (title, body) = match rows.get(model.selected) {
         Some(ScreenRow::Dag(dag)) => {
@@ -413,11 +419,18 @@ fn tenant_detail(model: &Model, tenant: &str) -> String {
 }
 
 fn key_line(model: &Model) -> Line<'static> {
+    if let Some(question) = model.asked.as_ref().and_then(Action::question) {
+        return Line::styled(format!("{question}? y yes, any other key no"), strong());
+    }
+    if let Some(done) = model.done.as_ref().filter(|done| !is_long(done)) {
+        let (Ok(text) | Err(text)) = done;
+        return Line::styled(text.trim_end().to_owned(), strong());
+    }
     let text = match (model.is_filtering, model.detail) {
         (true, _) => format!("filter: {}_   Enter keep  Esc clear", model.filter),
         (false, Some(_)) => "up/down scroll  Enter/Esc back  q quit".to_owned(),
         (false, None) => {
-            "Tab/1-4 panel  Enter open  / filter  s sort  r reverse  c card  ? help  q quit"
+            "Tab/1-4 panel  Enter open  e explain  o cordon  d drain  / filter  ? help  q quit"
                 .to_owned()
         }
     };
@@ -433,6 +446,9 @@ Enter           open the row; of a DAG also why it is not faster
 /               show only rows with a text; Esc shows all again
 s, r            sort by the next column; in reverse
 c               the map of the next card
+e               explain why the DAG is mapped as it is
+o, d            cordon or uncordon, and drain: among regions the chosen one,
+                elsewhere the card of the map; asked for before it is done
 q, Ctrl-C       quit
 
 BELOW   less is served than the smaller of promise and load; such DAGs come first
@@ -441,6 +457,11 @@ LATELY  what was served at the last readings, the largest one full
 
 Any key goes back.";
     Paragraph::new(text).block(Block::new().borders(Borders::TOP).title("Help "))
+}
+
+/// What an action said, in the place of the table.
+fn answer(text: String) -> Paragraph<'static> {
+    Paragraph::new(text).block(Block::new().borders(Borders::TOP).title("Any key goes back "))
 }
 
 const fn strong() -> Style {

@@ -130,9 +130,32 @@ fn a_wide_screen_has_what_was_served_lately() {
 }
 
 #[test]
+fn a_change_is_asked_for_and_told_on_the_last_line() {
+    let mut model = pressed(&[KeyCode::Char('2'), KeyCode::Char('d')]);
+    let last = |model: &Model| screen(model, PLAIN).lines().last().map(str::to_owned);
+    let asked = "drain region card0/0: DAGs that find another place leave? y yes, any other key no";
+    assert_eq!(
+        last(&model).as_deref().map(str::len),
+        Some(asked.len().min(80)),
+        "{:?}",
+        last(&model)
+    );
+    assert!(asked.starts_with(&last(&model).expect("a line")));
+    model.press(KeyEvent::new(KeyCode::Char('n'), KeyModifiers::NONE));
+    model.take(Feed::Done(Err("not permitted".into())), SystemTime::UNIX_EPOCH);
+    assert_eq!(last(&model).as_deref(), Some("not permitted"));
+    model.take(
+        Feed::Done(Ok("Form: sequential\nchosen: region 3\n".into())),
+        SystemTime::UNIX_EPOCH,
+    );
+    let text = screen(&model, PLAIN);
+    assert!(text.contains("chosen: region 3") && text.contains("Any key goes back"), "{text}");
+}
+
+#[test]
 fn help_explains_every_key_of_the_last_line() {
     let text = screen(&pressed(&[KeyCode::Char('?')]), PLAIN);
-    for key in ["Tab", "Enter", "/ ", "s, r", "c  ", "q, Ctrl-C"] {
+    for key in ["Tab", "Enter", "/ ", "s, r", "c  ", "e  ", "o, d", "q, Ctrl-C"] {
         assert!(text.lines().any(|line| line.starts_with(key)), "{key}: {text}");
     }
     let back = screen(&pressed(&[KeyCode::Char('?'), KeyCode::Char('q')]), PLAIN);

@@ -1,13 +1,14 @@
 //! `snicctl top`: a live screen of regions, DAGs, tenants and events. The state of the screen (`model`) and
 //! its rendering (`draw`) need no terminal; this module has the terminal.
 
+mod actions;
 mod draw;
 mod feed;
 mod model;
 mod panels;
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, SystemTime};
 
 use ratatui::Terminal;
@@ -18,7 +19,7 @@ use tokio_stream::StreamExt as _;
 
 use draw::Theme;
 use model::{Feed, KeyOutcome, Model};
-use snic_client::output::wants_colour;
+use snic_client::output::{Style, WIDTH_MIN, wants_colour};
 use snic_client::{Client, Failure};
 
 /// How often the screen is redrawn without a change, for the clock and remaining times.
@@ -27,6 +28,9 @@ const REDRAW: Duration = Duration::from_millis(250);
 const FEEDS_WAITING_MAX: usize = 64;
 /// Size of the screen that `--once` prints, in columns and lines.
 const SIZE: (u16, u16) = (80, 24);
+
+/// What the server was asked for, until it has answered.
+type Acting<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + 'a>>;
 
 /// Shows the screen until the user quits.
 ///
@@ -60,6 +64,7 @@ async fn show(
     let mut keys = EventStream::new();
     let mut redraw = tokio::time::interval(REDRAW);
     let mut model = Model::default();
+    let mut acting: Option<Acting<'_>> = None;
     loop {
         let theme = Theme { is_colour, now: SystemTime::now() };
         let dag = model.opened_dag();
@@ -72,8 +77,22 @@ async fn show(
         tokio::select! {
             key = keys.next() => match key {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
-                    if model.press(key) == KeyOutcome::Quit {
-                        return Ok(());
+                    match model.press(key) {
+                        KeyOutcome::Quit => return Ok(()),
+                        KeyOutcome::Draw => {}
+                        KeyOutcome::Act => {
+                            let width = terminal.size().map_err(Failure::Output)?.width;
+                            let style = Style {
+                                is_colour: false,
+                                width: usize::from(width).max(WIDTH_MIN),
+                                now: SystemTime::now(),
+                            };
+                            let action = model.next.take();
+                            // One at a time: a second one takes the place of what the first would say.
+                            acting = action.map(|action| -> Acting<'_> {
+                                Box::pin(action.carry_out(client, style))
+                            });
+                        }
                     }
                 }
                 // Redrawn in the new size.
@@ -89,6 +108,10 @@ async fn show(
             }
             // Never ends before this function, which holds the receiver.
             () = &mut reading => {}
+            done = async { acting.as_mut().expect("it is checked").await }, if acting.is_some() => {
+                acting = None;
+                model.take(Feed::Done(done.map_err(|error| error.to_string())), SystemTime::now());
+            }
             _ = redraw.tick() => {}
         }
     }

@@ -1,16 +1,16 @@
 //! The state of the screen and the effect of keys. It needs no terminal and no connection.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use snic_api::render::{load_percent, state_word};
+use snic_api::render::state_word;
 use snic_api::v1::{Card, Dag, Diagnosis, Event, EventType, Region, region};
 use snic_api::words::EnumWord as _;
 
 use snic_client::output::text;
 
+use super::actions::{Action, Verb};
 use super::panels::{Panel, Sort};
 
 /// Events that are kept for scrolling.
@@ -51,6 +51,8 @@ pub enum Feed {
     Event(Box<Event>),
     /// The server answered.
     Alive,
+    /// What became of an action.
+    Done(Result<String, String>),
     /// The server does not answer, with the reason; requests are retried.
     Lost(String),
 }
@@ -116,6 +118,8 @@ impl ScreenRow<'_> {
 pub enum KeyOutcome {
     /// Redraw.
     Draw,
+    /// Redraw, and have the server do the model's next action.
+    Act,
     /// Quit.
     Quit,
 }
@@ -138,6 +142,12 @@ pub struct Model {
     answered: Option<SystemTime>,
     /// Whether the keys are explained.
     pub is_help: bool,
+    /// The change that waits for a yes.
+    pub asked: Option<Action>,
+    /// What the server is to do next.
+    pub next: Option<Action>,
+    /// What became of the last action; its first line where that is all there is room for.
+    pub done: Option<Result<String, String>>,
     /// Why the connection is lost, if it is.
     pub lost: Option<String>,
     /// The open panel.
@@ -172,6 +182,9 @@ impl Default for Model {
             rates: BTreeMap::new(),
             answered: None,
             is_help: false,
+            asked: None,
+            next: None,
+            done: None,
             lost: None,
             panel: Panel::Dags,
             selected: 0,
@@ -207,6 +220,7 @@ impl Model {
             Feed::Dag(_, dag) => self.dag(*dag, now),
             Feed::Diagnosis(found) => self.diagnosis = Some(*found),
             Feed::Lost(why) => self.lost = Some(why),
+            Feed::Done(done) => self.done = Some(done),
         }
         self.selected = self.selected.min(self.rows().len().saturating_sub(1));
     }
@@ -416,7 +430,7 @@ impl Model {
         };
         let mut rows: Vec<ScreenRow<'_>> = all.into_iter().filter(wanted).collect();
         // The sort is stable, so equal rows stay ordered by name.
-        rows.sort_by(|left, right| compare(self.sort(), left, right));
+        rows.sort_by(|left, right| self.sort().compare(left, right));
         if self.is_reversed {
             rows.reverse();
         }
@@ -434,6 +448,14 @@ impl Model {
         }
         if std::mem::take(&mut self.is_help) {
             return KeyOutcome::Draw;
+        }
+        // Only a yes is a yes.
+        if let Some(action) = self.asked.take() {
+            let is_yes = key.code == KeyCode::Char('y');
+            return if is_yes { self.act(action) } else { KeyOutcome::Draw };
+        }
+        if self.done.take().is_some_and(|done| is_long(&done)) {
+            return KeyOutcome::Draw; // It covered the table: the key closes it.
         }
         match key.code {
             KeyCode::Char('q') => return KeyOutcome::Quit,
@@ -456,6 +478,19 @@ impl Model {
             KeyCode::Char('s') => self.sort = (self.sort + 1) % self.panel.sorts().len(),
             KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
             KeyCode::Char('c') => self.card = (self.card + 1) % self.cards.len().max(1),
+            KeyCode::Char('o') => {
+                self.asked = self.change(|is_cordoned| match is_cordoned {
+                    true => Verb::Uncordon,
+                    false => Verb::Cordon,
+                })
+            }
+            KeyCode::Char('d') => self.asked = self.change(|_| Verb::Drain),
+            KeyCode::Char('e') => {
+                if let Some(ScreenRow::Dag(dag)) = self.rows().get(self.selected) {
+                    let action = Action::Explain(dag.name.clone());
+                    return self.act(action);
+                }
+            }
             KeyCode::Char('/') => {
                 self.is_filtering = true;
                 self.detail = None;
@@ -463,6 +498,24 @@ impl Model {
             _ => {}
         }
         KeyOutcome::Draw
+    }
+
+    fn act(&mut self, action: Action) -> KeyOutcome {
+        self.next = Some(action);
+        KeyOutcome::Act
+    }
+
+    /// A change of what is chosen: of a region among regions, else of the card whose map is shown.
+    fn change(&self, verb: impl Fn(bool) -> Verb) -> Option<Action> {
+        if self.panel == Panel::Regions {
+            let rows = self.rows();
+            let Some(ScreenRow::Region(region)) = rows.get(self.selected) else { return None };
+            return Some(Action::Change(verb(region.cordoned), region.name.clone()));
+        }
+        let card = self.card()?;
+        let regions = self.regions();
+        let is_cordoned = !regions.is_empty() && regions.iter().all(|region| region.cordoned);
+        Some(Action::Change(verb(is_cordoned), card.name.clone()))
     }
 
     fn edit_filter(&mut self, key: KeyCode) {
@@ -504,6 +557,12 @@ impl Model {
     }
 }
 
+/// Whether what an action said takes more than a line.
+pub fn is_long(done: &Result<String, String>) -> bool {
+    let (Ok(text) | Err(text)) = done;
+    text.trim_end().contains('\n')
+}
+
 /// The number of a region in its card.
 pub fn number(region: &Region) -> u32 {
     text::id(&region.name).parse().unwrap_or(u32::MAX)
@@ -513,31 +572,6 @@ pub fn number(region: &Region) -> u32 {
 pub fn tenant_of(dag: &str) -> &str {
     let rest = dag.strip_prefix("tenants/").unwrap_or(dag);
     rest.split('/').next().unwrap_or(rest)
-}
-
-fn compare(sort: Sort, left: &ScreenRow<'_>, right: &ScreenRow<'_>) -> Ordering {
-    match (sort, left, right) {
-        (Sort::Missing, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
-            right.shortfall_bps.cmp(&left.shortfall_bps)
-        }
-        (Sort::State, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
-            left.state().word().cmp(right.state().word())
-        }
-        (Sort::Bandwidth, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
-            right.bandwidth_bps.cmp(&left.bandwidth_bps)
-        }
-        (Sort::State, ScreenRow::Region(left), ScreenRow::Region(right)) => {
-            state_word(left.state()).cmp(state_word(right.state()))
-        }
-        (Sort::Load, ScreenRow::Region(left), ScreenRow::Region(right)) => {
-            load_percent(right).cmp(&load_percent(left))
-        }
-        (Sort::Bandwidth, ScreenRow::Tenant(left), ScreenRow::Tenant(right)) => {
-            right.requested_bps.cmp(&left.requested_bps)
-        }
-        // Rows come sorted by name, events from the newest.
-        _ => Ordering::Equal,
-    }
 }
 
 #[cfg(test)]

@@ -258,6 +258,58 @@ fn it_ends_by_q_or_control_c_but_not_in_a_filter() {
     assert_eq!(model.press(control_c), KeyOutcome::Quit);
 }
 
+/// Presses keys; what the server is to do.
+fn acted(model: &mut Model, keys: &str) -> Option<Action> {
+    let mut outcome = KeyOutcome::Draw;
+    for letter in keys.chars() {
+        outcome = model.press(key(KeyCode::Char(letter)));
+    }
+    (outcome == KeyOutcome::Act).then(|| model.next.take()).flatten()
+}
+
+#[test]
+fn changes_wait_for_a_yes_and_are_about_what_was_chosen() {
+    let of = |verb, name: &str| Some(Action::Change(verb, name.to_owned()));
+    // Elsewhere than among regions it is the card.
+    assert_eq!(acted(&mut model(), "oy"), of(Verb::Cordon, "cards/card0"));
+    assert_eq!(acted(&mut model(), "dy"), of(Verb::Drain, "cards/card0"));
+    assert_eq!(acted(&mut model(), "2oy"), of(Verb::Cordon, "cards/card0/regions/0"));
+    // The third region is cordoned.
+    assert_eq!(acted(&mut model(), "2jjoy"), of(Verb::Uncordon, "cards/card0/regions/2"));
+    for no in ["2o", "2on", "2oo", "2oj", "y", "2y", "2ojy"] {
+        assert_eq!(acted(&mut model(), no), None, "{no}");
+    }
+    // What is chosen when the yes comes does not matter.
+    let mut changing = model();
+    acted(&mut changing, "2o");
+    let mut fewer = snapshot();
+    fewer.regions.remove(0);
+    changing.take(Feed::Snapshot(Box::new(fewer)), at(101));
+    assert_eq!(acted(&mut changing, "y"), of(Verb::Cordon, "cards/card0/regions/0"));
+    let all = snapshot().regions.into_iter().map(|region| Region { cordoned: true, ..region });
+    let mut closed = Model::default();
+    let regions = all.collect();
+    closed.take(Feed::Snapshot(Box::new(PolledState { regions, ..snapshot() })), at(1));
+    assert_eq!(acted(&mut closed, "oy"), of(Verb::Uncordon, "cards/card0"));
+}
+
+#[test]
+fn a_dag_is_explained_at_once_and_the_next_key_closes_what_was_said() {
+    let mut model = model();
+    let Some(Action::Explain(name)) = acted(&mut model, "e") else { panic!("it asks for nothing") };
+    assert!(name.starts_with("tenants/"), "{name}");
+    assert_eq!(acted(&mut self::model(), "2e"), None, "only DAGs are explained");
+    model.take(Feed::Done(Ok("why\nbecause\n".into())), at(101));
+    assert!(model.done.is_some());
+    assert_eq!(model.press(key(KeyCode::Char('q'))), KeyOutcome::Draw);
+    assert_eq!(
+        (model.done.as_ref(), model.press(key(KeyCode::Char('q')))),
+        (None, KeyOutcome::Quit)
+    );
+    model.take(Feed::Done(Err("not permitted".into())), at(101));
+    assert_eq!(model.press(key(KeyCode::Char('q'))), KeyOutcome::Quit, "a line covers nothing");
+}
+
 #[test]
 fn cards_are_shown_in_turn() {
     let mut model = Model::default();

@@ -1,5 +1,12 @@
 //! The panels of the table, and what each can be sorted by.
 
+use std::cmp::Ordering;
+
+use snic_api::render::{load_percent, state_word};
+use snic_api::words::EnumWord as _;
+
+use super::model::ScreenRow;
+
 /// The panels of the table below the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Panel {
@@ -65,6 +72,32 @@ impl Sort {
             Self::Bandwidth => "bandwidth",
             Self::Load => "load",
             Self::Time => "time",
+        }
+    }
+
+    /// The order of two rows by it.
+    pub fn compare(self, left: &ScreenRow<'_>, right: &ScreenRow<'_>) -> Ordering {
+        match (self, left, right) {
+            (Self::Missing, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
+                right.shortfall_bps.cmp(&left.shortfall_bps)
+            }
+            (Self::State, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
+                left.state().word().cmp(right.state().word())
+            }
+            (Self::Bandwidth, ScreenRow::Dag(left), ScreenRow::Dag(right)) => {
+                right.bandwidth_bps.cmp(&left.bandwidth_bps)
+            }
+            (Self::State, ScreenRow::Region(left), ScreenRow::Region(right)) => {
+                state_word(left.state()).cmp(state_word(right.state()))
+            }
+            (Self::Load, ScreenRow::Region(left), ScreenRow::Region(right)) => {
+                load_percent(right).cmp(&load_percent(left))
+            }
+            (Self::Bandwidth, ScreenRow::Tenant(left), ScreenRow::Tenant(right)) => {
+                right.requested_bps.cmp(&left.requested_bps)
+            }
+            // Rows come sorted by name, events from the newest.
+            _ => Ordering::Equal,
         }
     }
 }

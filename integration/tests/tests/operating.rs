@@ -9,6 +9,7 @@ use snic_api::error::reason_of;
 use snic_api::v1::dag::State;
 use snic_api::v1::{ErrorReason, ListAuditEntriesRequest};
 use snic_domain::{Bandwidth, DagName, DagSpec};
+use snic_integration::commands::{operate_with, shell};
 use snic_integration::{Home, TestClient, program};
 use tonic::Code;
 
@@ -327,4 +328,77 @@ async fn a_backup_of_a_running_daemon_becomes_another_one() {
     let client = TestClient::connect(&second.socket(), "operator/test").await.expect("it serves");
     until_ready(&client, "tenants/acme/dags/web").await;
     daemon.stop();
+}
+
+/// An operator at a narrow terminal looks for why nothing is placed any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cordons_are_in_lists_refusals_and_events_and_everything_fits_60_columns() {
+    let home = Home::new();
+    let daemon = home.start().await;
+    let client = furnish(&home).await;
+    let operation = client.create_dag(&name("acme/web"), &spec()).await.expect("there is room");
+    client.wait(&operation).await.expect("it is ready");
+    let run = |words: &str| operate_with(&home, "COLUMNS=60", words);
+    let said = |words: &str| run(words).unwrap_or_else(|said| panic!("{words}: {said}"));
+    assert!(!said("card list").contains("CORDONED"), "nothing is");
+    said("region cordon card0/3");
+    assert!(said("card list").contains("1 of 16 regions"), "{}", said("card list"));
+    assert!(said("region list").contains("card0/3 (cordoned)"));
+    assert!(said("card get card0").contains("1 cordoned"));
+    said("card cordon card0");
+    assert!(said("card list").contains("16 of 16 regions"));
+    std::fs::write(
+        home.path().join("api.yaml"),
+        "name: api\ntenant: acme\nbandwidth: 1Gbps\nchain: aes\n",
+    )
+    .expect("a file");
+    let refused = run(&format!("dag create -f {}", home.path().join("api.yaml").display()));
+    let refused = refused.expect_err("nothing new is placed");
+    assert!(refused.contains("16 of the card's 16 regions are cordoned"), "{refused}");
+    assert!(
+        refused.contains("snicctl card uncordon") && !refused.contains("less bandwidth"),
+        "{refused}"
+    );
+
+    // A watch has the same filters as a list; it goes on until it is stopped.
+    let follow = "snicctl events --follow --since 1h --filter 'kind = CORDONED' & sleep 2; kill $!; wait $! || true";
+    let followed = shell(&home, follow).expect("it is stopped");
+    let kinds: Vec<&str> =
+        followed.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(kinds, ["CORDONED", "CORDONED"], "one for a region, one for the others: {followed}");
+    said("card uncordon card0");
+    said("region drain card0/0 --wait");
+    let events = said("events --since 1h");
+    for kind in ["CORDONED", "UNCORDONED", "DRAIN_STARTED", "DRAIN_ENDED"] {
+        assert!(events.contains(kind), "{kind}: {events}");
+    }
+    assert!(!said("events --severity warning").contains("CORDONED"), "a cordon is no trouble");
+
+    for words in [
+        "card list",
+        "card get card0",
+        "region list",
+        "region get card0/0",
+        "dag list",
+        "dag get acme/web",
+        "dag explain acme/web",
+        "dag diagnose acme/web",
+        "bitstream list",
+        "nt list",
+        "tenant list",
+        "tenant get acme",
+        "operation list",
+        "fairness get",
+        "fairness get acme",
+        "rule list",
+        "vm list",
+    ] {
+        let text = said(words);
+        for line in text.lines() {
+            let width = line.chars().count();
+            assert!(width <= 60, "{words}: {width} columns: {line}\n{text}");
+        }
+    }
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
 }

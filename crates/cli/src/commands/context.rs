@@ -87,7 +87,11 @@ struct NamedContext<'a> {
     context: &'a ClientContext,
 }
 
-const PLAIN: Style = Style { is_colour: false, now: std::time::SystemTime::UNIX_EPOCH };
+const PLAIN: Style = Style {
+    is_colour: false,
+    width: snic_client::output::WIDTH,
+    now: std::time::SystemTime::UNIX_EPOCH,
+};
 
 fn list(session: &mut CliSession, file: &ContextsFile) -> Result<(), Failure> {
     let is_current = |name: &str| file.contexts.current.as_deref() == Some(name);

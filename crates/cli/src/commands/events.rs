@@ -1,11 +1,13 @@
 //! `snicctl events`.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use snic_api::list::ListSelection;
+use snic_api::v1::event::Severity;
 use snic_api::v1::{Event, ListEventsRequest, WatchEventsRequest};
 
 use super::CliSession;
-use crate::args::Selected;
+use crate::args::{EventQuery, EventSeverity, Selected};
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
@@ -13,18 +15,14 @@ use snic_client::follow;
 use snic_client::lists::{PAGE_SIZE, pages};
 use snic_client::output::fairness as views;
 
-/// The events that are kept, oldest first unless another order is asked for; with `go_on`, what happens from
+/// The events that are kept, oldest first unless another order is asked for; with `watch`, what happens from
 /// then on, too. With `since`, those that are not older.
-pub async fn run(
-    session: &mut CliSession,
-    go_on: bool,
-    since: Option<Duration>,
-    selected: Selected,
-) -> Result<(), Failure> {
+pub async fn run(session: &mut CliSession, query: EventQuery) -> Result<(), Failure> {
+    let EventQuery { watch, since, severity, selected } = query;
     let client = session.client()?;
     let first = since.and_then(|since| SystemTime::now().checked_sub(since));
-    let is_late = |event: &Event| is_after(event, first);
-    if !go_on {
+    let is_late = |event: &Event| is_after(event, first) && is_severe(event, severity);
+    if !watch {
         let mut events = all(&client, &selected).await?;
         events.retain(is_late);
         if selected.order_by.trim().is_empty() {
@@ -32,17 +30,35 @@ pub async fn run(
         }
         return session.output.many(&events, views::events);
     }
+    // A watch has all events; which of them are shown is decided here, by the same rules as in a list.
+    let filter = ListSelection::parse::<Event>(&selected.filter, "").map_err(|problem| {
+        Failure::usage(
+            format!("invalid --filter: {}", problem.what),
+            "`snicctl events --help` has an example",
+        )
+    })?;
     let open = async |resume_revision| {
         let request = WatchEventsRequest { resume_revision };
         Ok(client.events().watch_events(request).await?.into_inner())
     };
     follow(&client, open, |change| {
-        if change.event.as_ref().is_none_or(is_late) {
+        let is_shown = |event: &Event| is_late(event) && filter.key_of(event).is_some();
+        if change.event.as_ref().is_none_or(is_shown) {
             session.output.event(&change, views::event_change)?;
         }
         Ok(change.revision)
     })
     .await
+}
+
+/// Whether an event is as severe as was asked for. Older servers do not say.
+fn is_severe(event: &Event, least: EventSeverity) -> bool {
+    let least = match least {
+        EventSeverity::Info => Severity::Info,
+        EventSeverity::Warning => Severity::Warning,
+        EventSeverity::Error => Severity::Error,
+    };
+    event.severity() == Severity::Unspecified || event.severity() >= least
 }
 
 /// Whether an event is not older than `first`; one without a time is not.
@@ -67,6 +83,8 @@ async fn all(client: &Client, selected: &Selected) -> Result<Vec<Event>, Failure
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use prost_types::Timestamp;
 
     use super::*;
@@ -79,5 +97,17 @@ mod tests {
             [None, Some(at(99)), Some(at(100)), Some(at(101))].map(|first| is_after(&event, first));
         assert_eq!(passed, [true, true, true, false]);
         assert!(is_after(&Event::default(), Some(at(101))), "without a time");
+    }
+
+    #[test]
+    fn events_of_a_higher_severity_pass_too() {
+        let of = |severity: Severity| Event { severity: severity.into(), ..Event::default() };
+        let passed = |least| {
+            [Severity::Unspecified, Severity::Info, Severity::Warning, Severity::Error]
+                .map(|severity| is_severe(&of(severity), least))
+        };
+        assert_eq!(passed(EventSeverity::Info), [true; 4]);
+        assert_eq!(passed(EventSeverity::Warning), [true, false, true, true]);
+        assert_eq!(passed(EventSeverity::Error), [true, false, false, true]);
     }
 }

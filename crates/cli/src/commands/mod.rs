@@ -39,6 +39,7 @@ use snic_client::Client;
 use snic_client::Failure;
 use snic_client::names;
 use snic_client::output::Output;
+use snic_client::request_id;
 use snic_client::{ClientContext, ContextsError, ContextsFile};
 
 /// Prints the changes of a kind of resource until the server ends the stream.
@@ -115,9 +116,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Vm(command) => vm::run(session, command).await,
         Command::Operation(command) => operation::run(session, command).await,
         Command::Fairness(command) => fairness::run(session, command).await,
-        Command::Events { watch, since, selected } => {
-            events::run(session, watch, since, selected).await
-        }
+        Command::Events(query) => events::run(session, query).await,
         Command::Capture(options) => traffic::capture(session, options).await,
         Command::Trace(options) => traffic::trace(session, options).await,
         Command::Traffic(TrafficCommand::Run(options)) => traffic_run::run(session, *options).await,
@@ -221,11 +220,6 @@ impl CliSession {
 
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// A request id, which makes it safe to send a change again.
-fn request_id() -> String {
-    uuid::Uuid::now_v7().to_string()
 }
 
 impl Guard {

@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn maintenance_is_a_line() {
-        let style = Style { is_colour: false, now: UNIX_EPOCH };
+        let style = Style { is_colour: false, width: snic_client::output::WIDTH, now: UNIX_EPOCH };
         assert!(line(&Maintenance::default(), style).starts_with("off"));
         let on = Maintenance {
             active: true,

@@ -306,7 +306,11 @@ mod tests {
     use super::*;
 
     fn plain() -> Style {
-        Style { is_colour: false, now: std::time::SystemTime::UNIX_EPOCH }
+        Style {
+            is_colour: false,
+            width: snic_client::output::WIDTH,
+            now: std::time::SystemTime::UNIX_EPOCH,
+        }
     }
 
     fn nanos(nanos: i32) -> Option<prost_types::Duration> {

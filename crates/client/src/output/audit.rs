@@ -50,7 +50,7 @@ mod tests {
             decision: "ALLOW".into(),
             ..Default::default()
         };
-        let style = Style { is_colour: false, now: UNIX_EPOCH };
+        let style = Style { is_colour: false, width: crate::output::WIDTH, now: UNIX_EPOCH };
         let says = "tenant/acme CreateDag tenants/acme/dags/web: \
                     RESOURCE_EXHAUSTED (QUOTA_EXCEEDED)\n";
         assert!(entries(std::slice::from_ref(&entry), style).ends_with(says));

@@ -7,10 +7,49 @@ use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::table::table;
-use super::text::rate;
+use super::text::{id, rate};
+use super::views::health_word;
+
+/// Digits of a shell's UUID in lists.
+const SHELL_DIGITS: usize = 8;
 
 /// Ports that are shown of a card: its regions need room, too.
 const PORTS_MAX: usize = 4;
+
+/// The column of a card's health in a list.
+const HEALTH_COLUMN: usize = 2;
+
+/// Cards, one per row; their messages follow below.
+pub fn cards(cards: &[Card], style: Style) -> String {
+    let is_any_cordoned = cards.iter().any(|card| card.regions_cordoned > 0);
+    let rows = cards.iter().map(|card| {
+        let mut row = vec![
+            id(&card.name).to_owned(),
+            card.part.clone(),
+            health_word(card.health()).to_owned(),
+            card.driver.clone(),
+            card.link.clone(),
+            card.shell_uuid.get(..SHELL_DIGITS).unwrap_or_default().to_owned(),
+        ];
+        if is_any_cordoned {
+            let cordoned = match card.regions_cordoned {
+                0 => String::new(),
+                some => format!("{some} of {} regions", card.regions),
+            };
+            row.insert(HEALTH_COLUMN + 1, cordoned);
+        }
+        row
+    });
+    let mut columns = vec!["CARD", "PART", "HEALTH", "DRIVER", "LINK", "SHELL"];
+    if is_any_cordoned {
+        columns.insert(HEALTH_COLUMN + 1, "CORDONED");
+    }
+    let mut text = table(style, &columns, rows.collect());
+    for card in cards.iter().filter(|card| !card.message.is_empty()) {
+        text += &format!("{}: {}\n", id(&card.name), card.message);
+    }
+    text
+}
 
 /// Ports of a software card, those with losses first; how frames cross, of the first.
 pub(super) fn port_rows(card: &Card, room: usize) -> Vec<(&'static str, String)> {

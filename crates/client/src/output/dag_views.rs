@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn a_long_configuration_is_cut_and_a_missing_one_left_out() {
-        let style = Style { is_colour: false, now: SystemTime::UNIX_EPOCH };
+        let style =
+            Style { is_colour: false, width: crate::output::WIDTH, now: SystemTime::UNIX_EPOCH };
         let node = |id: &str, told| Node { id: id.into(), configuration: told, ..Node::default() };
         let told = object::of_json(&json!({"flows_max": 4_096, "rules": vec!["x"; 100]}));
         let nodes = vec![node("nat", None), node("fw", Some(told))];

@@ -1,4 +1,4 @@
-//! Why a DAG is as fast as it is, as text of at most 80 columns.
+//! Why a DAG is as fast as it is, as text.
 
 use snic_api::v1::{Diagnosis, LimitingResource};
 use snic_api::words::EnumWord as _;
@@ -12,13 +12,13 @@ use super::text::{self, id, rate};
 /// The answer, then what it follows from, then what would help.
 pub fn diagnosis(found: &Diagnosis, style: Style) -> String {
     let mut lines = vec![format!("{}: {}", text::dag(&found.dag), found.verdict().word())];
-    push(&mut lines, 0, &found.summary);
+    push(&mut lines, (0, style.width), &found.summary);
     lines.push(String::new());
     let head: String = lines.into_iter().map(|line| line + "\n").collect();
     head + &rates(found, style)
         + &section("Latency of a packet that waits nowhere", &latency(found, style))
         + &section("Limit", &limit(found, style))
-        + &section("What would help", &remedies(found))
+        + &section("What would help", &remedies(found, style))
 }
 
 fn rates(found: &Diagnosis, style: Style) -> String {
@@ -64,7 +64,7 @@ fn latency(found: &Diagnosis, style: Style) -> String {
 fn limit(found: &Diagnosis, style: Style) -> String {
     let Some(limit) = &found.limit else { return String::new() };
     let mut lines = Vec::new();
-    push(&mut lines, 0, &resource(limit));
+    push(&mut lines, (0, style.width), &resource(limit));
     let rows = found.users.iter().map(|user| vec![text::dag(&user.dag), rate(user.used_bps)]);
     let rows: Vec<Vec<String>> = rows.collect();
     let users = if rows.is_empty() { String::new() } else { table(style, &["DAG", "USES"], rows) };
@@ -85,10 +85,10 @@ fn resource(limit: &LimitingResource) -> String {
     format!("{what} {is}: {used}{}", rate(limit.capacity_bps))
 }
 
-fn remedies(found: &Diagnosis) -> String {
+fn remedies(found: &Diagnosis, style: Style) -> String {
     let mut lines = Vec::new();
     for remedy in &found.remedies {
-        push(&mut lines, 0, &format!("- {remedy}"));
+        push(&mut lines, (0, style.width), &format!("- {remedy}"));
     }
     lines.into_iter().map(|line| line + "\n").collect()
 }
@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn the_answer_comes_first_and_everything_fits() {
-        let style = Style { is_colour: false, now: SystemTime::UNIX_EPOCH };
+        let style =
+            Style { is_colour: false, width: crate::output::WIDTH, now: SystemTime::UNIX_EPOCH };
         insta::assert_snapshot!(diagnosis(&fixtures::diagnosis(), style));
         let empty = diagnosis(&Diagnosis::default(), style);
         assert!(!empty.contains("Latency") && !empty.contains("help"), "{empty}");

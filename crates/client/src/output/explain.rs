@@ -1,4 +1,4 @@
-//! The explanation of a mapping as text of at most 80 columns.
+//! The explanation of a mapping as text.
 
 use snic_api::v1::{
     ChainExplanation, Embedding, EmbeddingWay, Explanation, RejectedAlternative, ScoreTerm,
@@ -7,12 +7,12 @@ use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::state_views::sentence;
-use super::table::WIDTH;
 use super::text::{dag, id, rate, region};
 use super::views::form_word;
 
 /// The explanation, chain by chain.
-pub fn explanation(explanation: &Explanation, _: Style) -> String {
+pub fn explanation(explanation: &Explanation, style: Style) -> String {
+    let width = style.width;
     let mut lines = Vec::new();
     let name = explanation.dag.as_ref().map(|found| {
         let unserved = match found.unserved_bps {
@@ -29,50 +29,50 @@ pub fn explanation(explanation: &Explanation, _: Style) -> String {
     let form = form_word(explanation.form());
     let cycles = explanation.sequential_latency_cycles;
     let latency = format!("Form: {form} ({cycles} cycles in sequence, {parallel})");
-    push(&mut lines, 0, &latency);
-    push(&mut lines, 2, &explanation.form_reason);
+    push(&mut lines, (0, width), &latency);
+    push(&mut lines, (2, width), &explanation.form_reason);
     for (index, chain) in explanation.chains.iter().enumerate() {
         lines.push(String::new());
-        chain_lines(&mut lines, index + 1, chain);
+        chain_lines(&mut lines, width, (index + 1, chain));
     }
     if explanation.chains.is_empty() {
         for line in &explanation.lines {
-            push(&mut lines, 0, line);
+            push(&mut lines, (0, width), line);
         }
     }
     for (index, headroom) in explanation.headroom.iter().enumerate() {
         if index == 0 {
             lines.push(String::new());
-            push(&mut lines, 0, "Left for further promises, of what it holds:");
+            push(&mut lines, (0, width), "Left for further promises, of what it holds:");
         }
-        push(&mut lines, 2, &headroom.message);
+        push(&mut lines, (2, width), &headroom.message);
     }
     let states = explanation.dag.iter().flat_map(|found| &found.states);
     for (index, state) in states.enumerate() {
         if index == 0 {
             lines.push(String::new());
-            push(&mut lines, 0, "State:");
+            push(&mut lines, (0, width), "State:");
         }
-        push(&mut lines, 2, &sentence(state));
+        push(&mut lines, (2, width), &sentence(state));
     }
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-fn chain_lines(lines: &mut Vec<String>, number: usize, chain: &ChainExplanation) {
+fn chain_lines(lines: &mut Vec<String>, width: usize, (number, chain): (usize, &ChainExplanation)) {
     let nodes = chain.nodes.iter().zip(&chain.nt_types).map(|(node, nt)| match id(nt) {
         nt if nt == node => node.clone(),
         nt => format!("{node}: {nt}"),
     });
-    push(lines, 0, &format!("Chain {number}: {}", nodes.collect::<Vec<_>>().join(" -> ")));
+    push(lines, (0, width), &format!("Chain {number}: {}", nodes.collect::<Vec<_>>().join(" -> ")));
     for embedding in &chain.chosen {
-        push(lines, 2, &chosen(embedding));
+        push(lines, (2, width), &chosen(embedding));
         let terms: Vec<String> = embedding.score_terms.iter().map(term).collect();
         if !terms.is_empty() {
-            push(lines, 4, &terms.join(", "));
+            push(lines, (4, width), &terms.join(", "));
         }
     }
     for alternative in &chain.rejected {
-        push(lines, 2, &rejected(alternative));
+        push(lines, (2, width), &rejected(alternative));
     }
 }
 
@@ -118,12 +118,12 @@ const fn way_words(way: EmbeddingWay) -> &'static str {
 }
 
 /// Adds a text, indented and broken between words to fit the width.
-pub(super) fn push(lines: &mut Vec<String>, indent: usize, text: &str) {
+pub(super) fn push(lines: &mut Vec<String>, (indent, most): (usize, usize), text: &str) {
     let mut line = String::new();
     let mut depth = indent;
     for word in text.split_whitespace() {
         let width = depth + line.chars().count() + 1 + word.chars().count();
-        if !line.is_empty() && width > WIDTH {
+        if !line.is_empty() && width > most {
             lines.push(format!("{:depth$}{line}", ""));
             line.clear();
             depth = indent + 2;
@@ -132,8 +132,8 @@ pub(super) fn push(lines: &mut Vec<String>, indent: usize, text: &str) {
             line.push(' ');
         }
         line.push_str(word);
-        while depth + line.chars().count() > WIDTH {
-            let end = line.char_indices().nth(WIDTH - depth).map_or(line.len(), |(at, _)| at);
+        while depth + line.chars().count() > most {
+            let end = line.char_indices().nth(most - depth).map_or(line.len(), |(at, _)| at);
             let rest = line.split_off(end);
             lines.push(format!("{:depth$}{line}", ""));
             line = rest;
@@ -153,10 +153,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_broken_to_the_width(text in "([a-zé]{0,100} ?){0,20}", indent in 0..5_usize) {
+        fn any_text_is_broken_to_the_width(
+            text in "([a-zé]{0,100} ?){0,20}",
+            indent in 0..5_usize,
+            most in 40..200_usize,
+        ) {
             let mut lines = Vec::new();
-            push(&mut lines, indent, &text);
-            prop_assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{:?}", lines);
+            push(&mut lines, (indent, most), &text);
+            prop_assert!(lines.iter().all(|line| line.chars().count() <= most), "{:?}", lines);
             let letters: String = lines.concat().split_whitespace().collect();
             prop_assert_eq!(letters, text.split_whitespace().collect::<String>());
         }

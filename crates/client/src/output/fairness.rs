@@ -1,15 +1,17 @@
 //! Fairness and events as text.
 
 use snic_api::v1::fairness::Limiter;
-use snic_api::v1::{DagFairness, Event, Fairness, WatchEventsResponse};
+use snic_api::v1::{DagFairness, Event, Fairness, FairnessPoint, WatchEventsResponse};
 use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::table::{properties, section, table};
 use super::text::{self, id, rate, size};
 
-/// Interval of history points in a table, in seconds.
-const POINT_SECONDS: usize = 30;
+/// Interval of recent points of a history in a table, in seconds.
+const RECENT_STEP: i64 = 30;
+/// Age up to which a point is recent, and the interval of older ones, in seconds.
+const OLD_STEP: i64 = 300;
 
 /// Millionths as percent.
 fn percent(ppm: u32) -> String {
@@ -137,8 +139,18 @@ fn history(of: &Fairness, style: Style) -> String {
     if of.history.is_empty() {
         return String::new();
     }
+    let seconds = |point: &FairnessPoint| point.time.map_or(0, |time| time.seconds);
+    let latest = of.history.last().map(seconds).unwrap_or_default();
     // The latest point is always shown.
-    let points = of.history.iter().rev().step_by(POINT_SECONDS);
+    let mut next = latest;
+    let points = of.history.iter().rev().filter(|point| {
+        let at = seconds(point);
+        let is_shown = at <= next;
+        if is_shown {
+            next = at - if latest - at < OLD_STEP { RECENT_STEP } else { OLD_STEP };
+        }
+        is_shown
+    });
     let mut rows: Vec<Vec<String>> = points
         .map(|point| {
             vec![
@@ -185,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    const STYLE: Style = Style { is_colour: false, now: UNIX_EPOCH };
+    const STYLE: Style = Style { is_colour: false, width: crate::output::WIDTH, now: UNIX_EPOCH };
 
     fn fairness() -> Fairness {
         Fairness {
@@ -243,6 +255,21 @@ mod tests {
         let list = tenants(&[fairness()], STYLE);
         assert!(list.contains("acme") && list.contains("its demand"), "{list}");
         assert_eq!(tenant(&[], STYLE), "no DAG on any card\n");
+    }
+
+    #[test]
+    fn a_history_has_the_last_minutes_in_steps_of_half_a_minute() {
+        let point = |seconds: i64| FairnessPoint {
+            time: Some(prost_types::Timestamp { seconds, nanos: 0 }),
+            ..FairnessPoint::default()
+        };
+        let of = Fairness { history: (0..3_600).map(point).collect(), ..fairness() };
+        let text = history(&of, STYLE);
+        let times: Vec<&str> =
+            text.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(times.last(), Some(&"1970-01-01T00:59:59Z"));
+        assert_eq!(times[times.len() - 2], "1970-01-01T00:59:29Z");
+        assert_eq!(times.len(), 1 + 10 + 10, "older ones in steps of five minutes: {times:?}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use self::message::{JsonMessage, PrintedMessage};
+pub use self::table::WIDTH;
 use crate::failure::Failure;
 
 /// A format of the output.
@@ -49,8 +50,26 @@ pub enum Format {
 pub struct Style {
     /// Whether to use colours.
     pub is_colour: bool,
+    /// Columns that a line may have.
+    pub width: usize,
     /// The current time, for ages.
     pub now: SystemTime,
+}
+
+/// Least width of a line; a terminal that is narrower breaks it.
+pub const WIDTH_MIN: usize = 40;
+/// Greatest width: longer lines are hard to read.
+const WIDTH_MAX: usize = 200;
+
+/// The width of lines: as wide as the terminal is, or as `COLUMNS` says; [`WIDTH`] where nobody says.
+fn width_of(stream: &impl io::IsTerminal) -> usize {
+    let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    let terminal = || {
+        let is_terminal = stream.is_terminal();
+        let size = is_terminal.then(crossterm::terminal::size)?.ok();
+        size.map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
+    };
+    said.or_else(terminal).unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH_MAX)
 }
 
 /// Whether to use colours on a stream: it is a terminal and `NO_COLOR` is not set.
@@ -69,7 +88,8 @@ impl Output {
     /// The standard output.
     pub fn standard(format: Format) -> Self {
         let stdout = io::stdout();
-        let style = Style { is_colour: wants_colour(&stdout), now: SystemTime::now() };
+        let (is_colour, width) = (wants_colour(&stdout), width_of(&stdout));
+        let style = Style { is_colour, width, now: SystemTime::now() };
         Self { format, style, to: Box::new(stdout) }
     }
 

@@ -92,7 +92,11 @@ mod tests {
             state(Place::BeingSaved, Some(4)),
             state(Place::Saved, None),
         ];
-        let style = Style { is_colour: false, now: std::time::SystemTime::UNIX_EPOCH };
+        let style = Style {
+            is_colour: false,
+            width: crate::output::WIDTH,
+            now: std::time::SystemTime::UNIX_EPOCH,
+        };
         let text = states("State", &all, style);
         for word in
             ["acme/web", "kv-cache-sim-16", "192 KiB", "region 3", "being saved from region 4"]

@@ -1,4 +1,4 @@
-//! Tables that fit into [`WIDTH`] columns.
+//! Tables that fit into the width of a terminal.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, Width};
@@ -7,19 +7,113 @@ pub use snic_api::render::WIDTH;
 use super::Style;
 
 /// Names up to this length are never broken, so that they can be copied. The name of an operation is a UUID.
-const FIRST_CHARS_MAX: u16 = 36;
+const FIRST_CHARS_MAX: usize = 36;
+/// Columns between two columns of a table.
+const GAP: usize = 2;
 
-/// A table with a heading, or a sentence if it has no rows.
+/// A table with a heading, or a sentence if it has no rows. Words are whole; where they find no room beside each other, each
+/// row is a block of lines.
 pub fn table(style: Style, heading: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return "nothing found\n".to_owned();
     }
+    let Some(widths) = column_widths(style.width, heading, &rows) else {
+        return blocks(style, heading, rows);
+    };
     let mut table = plain(style);
     table.set_header(heading.to_vec());
     for row in rows {
         table.add_row(row.into_iter().map(|text| coloured(text, style)).collect::<Vec<_>>());
     }
-    lines(&mut table)
+    for (column, width) in table.column_iter_mut().zip(widths) {
+        column.set_padding((0, GAP as u16));
+        column.set_constraint(ColumnConstraint::Absolute(Width::Fixed((width + GAP) as u16)));
+    }
+    text_of(&table)
+}
+
+/// Characters of a text, and of its longest word.
+fn lengths(text: &str) -> (usize, usize) {
+    let longest = |parts: &mut dyn Iterator<Item = &str>| {
+        parts.map(|part| part.chars().count()).max().unwrap_or_default()
+    };
+    (longest(&mut text.lines()), longest(&mut text.split_whitespace()))
+}
+
+/// The width of each column without its gap: at least its longest word, and of the first all of it, for it is copied. What
+/// is left goes to those that need the least. `None` where there is not enough for all words.
+fn column_widths(width: usize, heading: &[&str], rows: &[Vec<String>]) -> Option<Vec<usize>> {
+    let column = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| lengths(cell));
+        let all = cells.chain([lengths(heading[at])]);
+        all.fold((0, 0), |(all, word), (a, w)| (all.max(a), word.max(w)))
+    };
+    let wanted: Vec<(usize, usize)> = (0..heading.len()).map(column).collect();
+    let mut widths: Vec<usize> = wanted.iter().map(|(_, word)| *word).collect();
+    if let Some((first, (all, _))) = widths.first_mut().zip(wanted.first()) {
+        *first = (*first).max((*all).min(FIRST_CHARS_MAX));
+    }
+    // No gap stands behind the last column.
+    let taken: usize = widths.iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP);
+    let mut left = width.checked_sub(taken)?;
+    let mut order: Vec<usize> = (0..widths.len()).collect();
+    order.sort_by_key(|at| wanted[*at].0.saturating_sub(widths[*at]));
+    for (done, at) in order.iter().enumerate() {
+        let lacks = wanted[*at].0.saturating_sub(widths[*at]);
+        let given = lacks.min(left / (order.len() - done));
+        widths[*at] += given;
+        left -= given;
+    }
+    Some(widths)
+}
+
+/// Each row as a block: its first cell, then the others with their headings, indented.
+fn blocks(style: Style, heading: &[&str], rows: Vec<Vec<String>>) -> String {
+    let widest = heading.iter().skip(1).map(|head| head.chars().count()).max().unwrap_or_default();
+    let mut all = String::new();
+    for row in rows {
+        for (at, (head, cell)) in
+            heading.iter().zip(row).enumerate().filter(|(_, (_, c))| !c.is_empty())
+        {
+            let start = match at {
+                0 => String::new(),
+                _ => format!("  {head:<widest$}  "),
+            };
+            let room = style.width.saturating_sub(start.chars().count()).max(1);
+            for (line, text) in wrapped(&cell, room).into_iter().enumerate() {
+                let start =
+                    if line == 0 { start.clone() } else { " ".repeat(start.chars().count()) };
+                all += &(start + &text + "\n");
+            }
+        }
+    }
+    all
+}
+
+/// A text in lines of at most `room` characters, broken between words; a longer word is broken.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        let line = lines.last_mut().expect("there is one from the beginning");
+        let used = line.chars().count();
+        if used > 0 && used + 1 + word.len() <= room {
+            line.push(' ');
+            line.extend(word);
+            continue;
+        }
+        if used > 0 {
+            lines.push(String::new());
+        }
+        while word.len() > room {
+            let rest = word.split_off(room);
+            *lines.last_mut().expect("as above") = word.into_iter().collect();
+            lines.push(String::new());
+            word = rest;
+        }
+        lines.last_mut().expect("as above").extend(word);
+    }
+    lines
 }
 
 /// The properties of a resource, one per line; empty ones are omitted.
@@ -41,7 +135,7 @@ fn plain(style: Style) -> Table {
     table
         .load_style(NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(u16::try_from(WIDTH).unwrap_or(u16::MAX));
+        .set_width(u16::try_from(style.width + GAP).unwrap_or(u16::MAX));
     if style.is_colour {
         table.enforce_styling();
     } else {
@@ -53,12 +147,16 @@ fn plain(style: Style) -> Table {
 fn lines(table: &mut Table) -> String {
     let widths = table.column_max_content_widths();
     for (column, width) in table.column_iter_mut().zip(widths) {
-        column.set_padding((0, 2));
+        column.set_padding((0, GAP as u16));
         if column.index == 0 {
-            let whole = Width::Fixed(width.min(FIRST_CHARS_MAX) + 2);
+            let whole = Width::Fixed(width.min(FIRST_CHARS_MAX as u16) + GAP as u16);
             column.set_constraint(ColumnConstraint::LowerBoundary(whole));
         }
     }
+    text_of(table)
+}
+
+fn text_of(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
@@ -87,7 +185,8 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Style = Style { is_colour: false, now: SystemTime::UNIX_EPOCH };
+    const PLAIN: Style =
+        Style { is_colour: false, width: crate::output::WIDTH, now: SystemTime::UNIX_EPOCH };
 
     #[test]
     fn columns_are_as_wide_as_they_must_be() {
@@ -112,16 +211,58 @@ mod tests {
         assert_eq!(properties(PLAIN, &rows[1..]), "");
     }
 
+    #[test]
+    fn where_words_find_no_room_each_row_is_a_block() {
+        let rows = || {
+            vec![
+                vec![
+                    "acme/web".into(),
+                    "PROVISIONING".into(),
+                    "its rows are not on the card".into(),
+                ],
+                vec!["acme/api".into(), String::new(), "ready".into()],
+            ]
+        };
+        let style = |width| Style { width, ..PLAIN };
+        let heading = ["DAG", "STATE", "REASON"];
+        let side_by_side = "\
+DAG       STATE         REASON
+acme/web  PROVISIONING  its rows
+                        are not on
+                        the card
+acme/api                ready
+";
+        assert_eq!(table(style(36), &heading, rows()), side_by_side);
+        let in_blocks = "\
+acme/web
+  STATE   PROVISIONING
+  REASON  its rows are
+          not on the
+          card
+acme/api
+  REASON  ready
+";
+        assert_eq!(table(style(23), &heading, rows()), in_blocks);
+    }
+
     proptest! {
         #[test]
-        fn no_table_is_wider_than_a_terminal(
-            rows in prop::collection::vec(prop::collection::vec("[a-zé/ -]{0,90}", 6), 1..5)
+        fn every_width_is_kept_and_no_word_is_broken(
+            rows in prop::collection::vec(prop::collection::vec("[a-zé/ -]{0,90}", 6), 1..5),
+            width in 40_usize..200,
         ) {
-            let text = table(PLAIN, &["A", "B", "C", "D", "E", "F"], rows.clone());
-            prop_assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{}", text);
+            let style = Style { width, ..PLAIN };
+            let text = table(style, &["A", "B", "C", "D", "E", "F"], rows.clone());
+            prop_assert!(text.lines().all(|line| line.chars().count() <= width), "{}", text);
             let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
             let all: usize = rows.iter().flatten().map(|cell| letters(cell)).sum();
-            prop_assert_eq!(letters(&text), all + 6, "nothing is lost");
+            prop_assert!(letters(&text) >= all, "nothing is lost: {}", text);
+            // A word is broken only where no line has room for it.
+            let shown: Vec<&str> = text.split_whitespace().collect();
+            for word in rows.iter().flat_map(|row| row.iter().flat_map(|cell| cell.split_whitespace())) {
+                let is_long = word.chars().count() > width - 5;
+                prop_assert!(is_long || shown.contains(&word), "{:?} in\n{}", word, text);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Resources as tables.
 
-use snic_api::render::{HEIGHT, WIDTH, cut, load_percent, region_map_within, state_word};
+use snic_api::render::{HEIGHT, cut, load_percent, region_map_within, state_word};
 use snic_api::v1::card::Health;
 use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
@@ -12,6 +12,7 @@ use snic_api::v1::{
 use snic_api::words::EnumWord as _;
 
 use super::Style;
+pub use super::card_views::cards;
 use super::card_views::{device_rows, port_rows, programs};
 use super::dag_views::{affinity, configurations, drops, packet_sizes, task_drops, traffic};
 use super::images;
@@ -384,9 +385,6 @@ pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
     shown + &images::section(bitstream, style)
 }
 
-/// Digits of a shell's UUID in lists.
-const SHELL_DIGITS: usize = 8;
-
 pub(super) const fn health_word(health: Health) -> &'static str {
     match health {
         Health::Unspecified => "UNKNOWN",
@@ -395,26 +393,6 @@ pub(super) const fn health_word(health: Health) -> &'static str {
         Health::Lost => "LOST",
         Health::Recovering => "RECOVERING",
     }
-}
-
-/// Cards, one per row; their messages follow below.
-pub fn cards(cards: &[Card], style: Style) -> String {
-    let rows = cards.iter().map(|card| {
-        vec![
-            id(&card.name).to_owned(),
-            card.part.clone(),
-            health_word(card.health()).to_owned(),
-            card.driver.clone(),
-            card.link.clone(),
-            card.shell_uuid.get(..SHELL_DIGITS).unwrap_or_default().to_owned(),
-        ]
-    });
-    let columns = ["CARD", "PART", "HEALTH", "DRIVER", "LINK", "SHELL"];
-    let mut text = table(style, &columns, rows.collect());
-    for card in cards.iter().filter(|card| !card.message.is_empty()) {
-        text += &format!("{}: {}\n", id(&card.name), card.message);
-    }
-    text
 }
 
 /// One card and the map of its regions, in the height of a terminal.
@@ -429,7 +407,7 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
         format!("{defects} misrouted"),
     ];
     packets.extend(counters.drops.iter().map(|drop| format!("{} {}", drop.packets, drop.cause)));
-    let room = WIDTH - 13;
+    let room = style.width - 13;
     let through = [&card.driver, &card.link, &card.shell_uuid].map(String::as_str);
     let through: Vec<&str> = through.into_iter().filter(|text| !text.is_empty()).collect();
     let of = |one: &CardProcessor| {
@@ -447,7 +425,7 @@ pub fn card_map(card: &Card, regions: &[Region], style: Style) -> String {
     let rows: Vec<_> = rows.into_iter().chain(more).collect();
     let head = properties(style, &rows);
     let left = (HEIGHT - 1).saturating_sub(head.lines().count());
-    head + &region_map_within(card, regions, left)
+    head + &region_map_within(card, regions, (style.width, left))
 }
 
 /// Regions, one per row.

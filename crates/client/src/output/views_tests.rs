@@ -6,12 +6,13 @@ use snic_api::v1::{ChainState, OperationError};
 use super::super::explain::explanation;
 use super::super::fixtures;
 use super::*;
+use crate::output::WIDTH;
 
 /// Three hours after the fixtures were made.
 fn style() -> Style {
     let made = u64::try_from(fixtures::MADE).unwrap();
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(made + 3 * 3_600);
-    Style { is_colour: false, now }
+    Style { is_colour: false, width: crate::output::WIDTH, now }
 }
 
 /// The text, which fits a terminal.

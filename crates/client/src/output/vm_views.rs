@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn plain() -> Style {
-        Style { is_colour: false, now: SystemTime::UNIX_EPOCH }
+        Style { is_colour: false, width: crate::output::WIDTH, now: SystemTime::UNIX_EPOCH }
     }
 
     fn bound() -> VmBinding {

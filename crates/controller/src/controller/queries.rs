@@ -216,6 +216,10 @@ impl Controller {
             counters: card.counters().clone(),
             ingress_reserved: card.ledger().ingress_reserved(),
             regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
+            cordoned: {
+                let entries = card.region_ids().filter_map(|region| card.region(region));
+                entries.filter(|entry| entry.is_cordoned()).count()
+            },
             device: card.device().view(),
             threads_used: {
                 let processors = card.profile().processors.iter();

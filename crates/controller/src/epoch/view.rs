@@ -18,10 +18,14 @@ use super::topology::CardResource;
 use crate::dags::Dags;
 use crate::protocol::Fairness;
 
-/// How far two points of a history are apart.
+/// How far two recent points of a history are apart.
 pub const HISTORY_STEP: Duration = Duration::from_secs(1);
-/// Points kept: five minutes.
-pub const HISTORY_KEPT: usize = 300;
+/// Recent points: two minutes.
+const HISTORY_RECENT: usize = 120;
+/// How far two older points are apart.
+const HISTORY_OLD_STEP: Duration = Duration::from_secs(15);
+/// Points kept: an hour of older ones and the recent ones. About 15 KiB a tenant and card.
+pub const HISTORY_KEPT: usize = 240 + HISTORY_RECENT;
 
 /// What keeps a tenant from more space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -373,11 +377,44 @@ impl Loop {
                 point.load += entry.meter().load().unwrap_or_default();
                 point.served += entry.meter().served();
             }
-            let history: &mut VecDeque<_> = self.history.entry(tenant.clone()).or_default();
-            history.push_back(point);
-            if history.len() > HISTORY_KEPT {
-                history.pop_front();
-            }
+            add_point(self.history.entry(tenant.clone()).or_default(), point);
         }
+    }
+}
+
+/// Adds a point. One that is not recent any more stays where the older one before it is far enough away.
+fn add_point(history: &mut VecDeque<FairnessPoint>, point: FairnessPoint) {
+    history.push_back(point);
+    let Some(ages) = history.len().checked_sub(HISTORY_RECENT + 1) else { return };
+    let before = ages.checked_sub(1).map(|before| history[before].at);
+    if before.is_some_and(|before| history[ages].at.since(before) < HISTORY_OLD_STEP) {
+        history.remove(ages);
+    }
+    if history.len() > HISTORY_KEPT {
+        history.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_has_each_second_of_two_minutes_and_an_hour_of_older_ones() {
+        let mut history = VecDeque::new();
+        let at = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
+        for second in 0..2 * 3_600 {
+            let at = at(second);
+            let none = Bandwidth::ZERO;
+            let point = FairnessPoint { at, space_ppm: 0, time_ppm: 0, load: none, served: none };
+            add_point(&mut history, point);
+        }
+        let seconds: Vec<u64> =
+            history.iter().map(|point| point.at.as_nanos() / 1_000_000_000).collect();
+        assert_eq!(seconds.len(), HISTORY_KEPT);
+        let (old, recent) = seconds.split_at(240);
+        assert!(recent.iter().copied().eq(7_200 - 120..7_200), "{recent:?}");
+        assert!(old.windows(2).all(|pair| pair[1] - pair[0] == 15), "{old:?}");
+        assert!(recent[0] - old[0] >= 3_585, "an hour");
     }
 }

@@ -59,6 +59,14 @@ pub enum LogKind {
     PoliciesApplied,
     /// Policy files were refused; what was in force stays.
     PoliciesRefused,
+    /// An operator has nothing new placed in regions.
+    Cordoned,
+    /// New DAGs may be placed there again.
+    Uncordoned,
+    /// An operator has DAGs leave regions.
+    DrainStarted,
+    /// No DAG is there any more, or the drain was given up.
+    DrainEnded,
 }
 
 /// One decision.
@@ -78,12 +86,17 @@ pub struct LogEntry {
     pub regions: Vec<RegionId>,
     /// What and why, for people.
     pub text: String,
+    /// What several entries of one moment may have in common: operators get one entry for all of these.
+    pub cause: Option<String>,
+    /// Whether it is one of several with one cause, so that only its tenant sees it.
+    pub is_detail: bool,
 }
 
 impl LogEntry {
-    /// Whether `caller` may see it: operators see all, tenants what is about their DAGs.
+    /// Whether `caller` may see it: operators see all but details, tenants what is about their DAGs.
     pub fn is_visible_to(&self, caller: &Caller) -> bool {
-        caller.may_change(self.dag.as_ref().map(|dag| &dag.tenant))
+        let is_left_out = self.is_detail && matches!(caller, Caller::Operator(_));
+        !is_left_out && caller.may_change(self.dag.as_ref().map(|dag| &dag.tenant))
     }
 
     /// The tenant it is about, if one.

@@ -90,21 +90,27 @@ impl Residency<'_> {
     pub(super) fn tell_lost_in(&mut self, region: RegionId, context: &ResidentContext, why: &str) {
         let keeper = as_told(&context.bitstream, &context.dag);
         let text = format!("what {keeper} kept for it in region {region} is lost: {why}");
-        self.note_lost(context, vec![region], text);
+        self.note_lost(context, vec![region], (why, text));
     }
 
     /// A context is lost.
     pub(super) fn tell_lost(&mut self, context: &ResidentContext, why: &str) {
         let keeper = as_told(&context.bitstream, &context.dag);
         let text = format!("what {keeper} kept for it is lost: {why}");
-        self.note_lost(context, Vec::new(), text);
+        self.note_lost(context, Vec::new(), (why, text));
     }
 
-    fn note_lost(&mut self, context: &ResidentContext, regions: Vec<RegionId>, text: String) {
+    fn note_lost(
+        &mut self,
+        context: &ResidentContext,
+        regions: Vec<RegionId>,
+        (why, text): (&str, String),
+    ) {
         let dag = &context.dag;
         self.card_mut().contexts_mut().count_lost();
         self.core.dags.mark_dirty(dag);
-        self.tx.note(LogKind::StateLost, About { regions, ..About::dag(self.id, dag) }, text);
+        let about = About { regions, ..About::dag(self.id, dag) };
+        self.tx.note_of(why, LogKind::StateLost, about, text);
         self.core.dags.emit(self.tx, dag);
     }
 

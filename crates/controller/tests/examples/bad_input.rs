@@ -148,16 +148,18 @@ fn a_card_that_answers_late() {
     world.pass(PERIOD);
     world.handle(Event::Sample);
     assert_eq!(world.asked.len(), 1);
-    for _ in 0..3 {
+    for late in 1..=10 {
+        assert_eq!(kinds(&world), [], "{late}: a moment is no event");
         world.pass(PERIOD);
         world.handle(Event::Sample);
     }
     assert_eq!(world.asked.len(), 1, "nothing is queued");
     world.settle();
-    assert_eq!((figures(&world).overruns, kinds(&world)), (3, vec![LogKind::Overrun]));
+    assert_eq!((figures(&world).overruns, kinds(&world)), (10, vec![LogKind::Overrun]));
     world.pass(10 * PERIOD);
     world.handle(Event::Sample);
-    assert_eq!(figures(&world).overruns, 3 + 9, "what was missed is counted");
+    assert_eq!(figures(&world).overruns, 10 + 9, "what was missed is counted");
+    assert_eq!(kinds(&world).len(), 1, "a daemon that did not run is no event");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn check_names(own: &TenantId, known: &BTreeSet<String>, said: &impl Debug) {
 
 /// An event is visible to the tenant that it concerns and to operators, and names no other tenant.
 pub fn check_entry(entry: &LogEntry) {
-    assert!(entry.is_visible_to(&operator()));
+    assert_eq!(entry.is_visible_to(&operator()), !entry.is_detail);
     for own in (0..TENANTS).map(tenant) {
         let about = entry.dag.as_ref().is_some_and(|dag| dag.tenant == own);
         assert_eq!(entry.is_visible_to(&Caller::Tenant(own.clone())), about, "{own}: {entry:?}");

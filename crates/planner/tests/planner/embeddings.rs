@@ -234,6 +234,10 @@ fn only_usable_regions_are_planned_with() {
         world.ledger.set_condition(RegionId(1), condition);
         let refusal = world.add("t0/d1", &chain("a", gbps(1))).expect_err("no region");
         assert_eq!(refusal.shortages.last().map(|s| s.resource), Some(Resource::Regions));
+        // Only of cordons somebody can do something about it.
+        let says = |text: &str| refusal.shortages.iter().any(|short| short.detail.contains(text));
+        let is_cordoned = condition == RegionCondition::Cordoned;
+        assert_eq!(says("2 of the card's 2 regions are cordoned"), is_cordoned, "{refusal:?}");
     }
 }
 

@@ -278,7 +278,9 @@ impl Topic {
             Change::Logged(entry) => {
                 // Events without a tenant are for operators.
                 let of_tenant = entry.tenant().map(|tenant| Self::Events(Some(tenant.clone())));
-                [Self::Page, Self::Events(None)].into_iter().chain(of_tenant).for_each(tell);
+                // Of details operators get the sum.
+                let of_all = [Self::Page, Self::Events(None)].into_iter();
+                of_all.filter(|_| !entry.is_detail).chain(of_tenant).for_each(tell);
             }
             Change::Binding(view) | Change::BindingForgotten(view) => {
                 let spec = &view.record.spec;

@@ -2,7 +2,7 @@
 
 use snic_api::convert::{name, timestamp};
 use snic_api::v1;
-use snic_api::v1::event::Kind;
+use snic_api::v1::event::{Kind, Severity};
 use snic_api::v1::fairness::Limiter as Word;
 use snic_controller::{
     AreaUse, DagFairness, Fairness, FairnessPoint, FairnessView, Limiter, LogEntry, LogKind,
@@ -135,6 +135,44 @@ fn point(point: &FairnessPoint) -> v1::FairnessPoint {
     }
 }
 
+/// Whether somebody has to look at it.
+const fn severity(kind: LogKind) -> Severity {
+    match kind {
+        // Something is broken, or lost.
+        LogKind::CardLost
+        | LogKind::CardUnhealthy
+        | LogKind::CardError
+        | LogKind::PromiseBroken
+        | LogKind::StateLost
+        | LogKind::PoliciesRefused => Severity::Error,
+        // It goes on, and not as well as it could.
+        LogKind::NoPlace
+        | LogKind::Overrun
+        | LogKind::OddCounters
+        | LogKind::MemoryFault
+        | LogKind::StateKept => Severity::Warning,
+        LogKind::ScaleOut
+        | LogKind::PreLaunch
+        | LogKind::ScaleIn
+        | LogKind::ContextSwitch
+        | LogKind::Preemption
+        | LogKind::Scaled
+        | LogKind::StateSaved
+        | LogKind::StateRestored
+        | LogKind::PromiseKept
+        | LogKind::CardBack
+        | LogKind::CardRemoved
+        | LogKind::CardReplaced
+        | LogKind::CardAdded
+        | LogKind::CardHealthy
+        | LogKind::PoliciesApplied
+        | LogKind::Cordoned
+        | LogKind::Uncordoned
+        | LogKind::DrainStarted
+        | LogKind::DrainEnded => Severity::Info,
+    }
+}
+
 /// A decision.
 pub(crate) fn event(entry: &LogEntry) -> v1::Event {
     let kind = match entry.kind {
@@ -164,11 +202,16 @@ pub(crate) fn event(entry: &LogEntry) -> v1::Event {
         LogKind::CardUnhealthy => Kind::CardUnhealthy,
         LogKind::CardHealthy => Kind::CardHealthy,
         LogKind::CardError => Kind::CardError,
+        LogKind::Cordoned => Kind::Cordoned,
+        LogKind::Uncordoned => Kind::Uncordoned,
+        LogKind::DrainStarted => Kind::DrainStarted,
+        LogKind::DrainEnded => Kind::DrainEnded,
     };
     v1::Event {
         number: entry.number,
         time: Some(timestamp(entry.at)),
         kind: kind.into(),
+        severity: severity(entry.kind).into(),
         dag: entry.dag.as_ref().map(ToString::to_string).unwrap_or_default(),
         card: entry.card.as_ref().map(name::of_card).unwrap_or_default(),
         regions: entry.regions.iter().map(|region| region.0.into()).collect(),
