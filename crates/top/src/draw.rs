@@ -420,7 +420,7 @@ fn tenant_detail(model: &Model, tenant: &str) -> String {
 
 fn key_line(model: &Model) -> Line<'static> {
     if let Some(question) = model.asked.as_ref().and_then(Action::question) {
-        return Line::styled(format!("{question}? y yes, any other key no"), strong());
+        return Line::styled(format!("{question}? y/n"), strong());
     }
     if let Some(done) = model.done.as_ref().filter(|done| !is_long(done)) {
         let (Ok(text) | Err(text)) = done;
@@ -430,7 +430,7 @@ fn key_line(model: &Model) -> Line<'static> {
         (true, _) => format!("filter: {}_   Enter keep  Esc clear", model.filter),
         (false, Some(_)) => "up/down scroll  Enter/Esc back  q quit".to_owned(),
         (false, None) => {
-            "Tab/1-4 panel  Enter open  e explain  o cordon  d drain  / filter  ? help  q quit"
+            "Tab/1-4 panel  Enter open  e why  o cordon  d drain  / filter  ? help  q quit"
                 .to_owned()
         }
     };

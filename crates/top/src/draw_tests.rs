@@ -133,14 +133,8 @@ fn a_wide_screen_has_what_was_served_lately() {
 fn a_change_is_asked_for_and_told_on_the_last_line() {
     let mut model = pressed(&[KeyCode::Char('2'), KeyCode::Char('d')]);
     let last = |model: &Model| screen(model, PLAIN).lines().last().map(str::to_owned);
-    let asked = "drain region card0/0: DAGs that find another place leave? y yes, any other key no";
-    assert_eq!(
-        last(&model).as_deref().map(str::len),
-        Some(asked.len().min(80)),
-        "{:?}",
-        last(&model)
-    );
-    assert!(asked.starts_with(&last(&model).expect("a line")));
+    let asked = "drain region card0/0: DAGs that find another place leave? y/n";
+    assert_eq!(last(&model).as_deref(), Some(asked));
     model.press(KeyEvent::new(KeyCode::Char('n'), KeyModifiers::NONE));
     model.take(Feed::Done(Err("not permitted".into())), SystemTime::UNIX_EPOCH);
     assert_eq!(last(&model).as_deref(), Some("not permitted"));

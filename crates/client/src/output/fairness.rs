@@ -282,6 +282,7 @@ mod tests {
             card: "cards/card0".into(),
             regions: vec![2],
             message: "it is to hold 30 Gbit/s".into(),
+            ..Event::default()
         };
         let text = events(&[event], STYLE);
         assert!(text.contains("PRE_LAUNCH"), "{text}");

@@ -185,8 +185,7 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Style =
-        Style { is_colour: false, width: crate::output::WIDTH, now: SystemTime::UNIX_EPOCH };
+    const PLAIN: Style = Style { is_colour: false, width: WIDTH, now: SystemTime::UNIX_EPOCH };
 
     #[test]
     fn columns_are_as_wide_as_they_must_be() {
@@ -227,9 +226,9 @@ mod tests {
         let heading = ["DAG", "STATE", "REASON"];
         let side_by_side = "\
 DAG       STATE         REASON
-acme/web  PROVISIONING  its rows
-                        are not on
-                        the card
+acme/web  PROVISIONING  its rows are
+                        not on the
+                        card
 acme/api                ready
 ";
         assert_eq!(table(style(36), &heading, rows()), side_by_side);

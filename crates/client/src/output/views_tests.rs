@@ -12,7 +12,7 @@ use crate::output::WIDTH;
 fn style() -> Style {
     let made = u64::try_from(fixtures::MADE).unwrap();
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(made + 3 * 3_600);
-    Style { is_colour: false, width: crate::output::WIDTH, now }
+    Style { is_colour: false, width: WIDTH, now }
 }
 
 /// The text, which fits a terminal.
