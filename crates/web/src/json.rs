@@ -99,6 +99,7 @@ pub(crate) fn event(event: &v1::Event) -> Value {
         "number": event.number,
         "at": millis(event.time.as_ref()),
         "kind": event.kind().word(),
+        "severity": event.severity().word(),
         "dag": event.dag,
         "card": event.card,
         "regions": event.regions,
@@ -134,7 +135,7 @@ pub(crate) fn shares(shares: &v1::Fairness) -> Value {
     })
 }
 
-/// The last minutes of a tenant on a card, one point per second.
+/// The last hour of a tenant on a card.
 pub(crate) fn history(shares: &v1::Fairness) -> Value {
     let point = |point: &v1::FairnessPoint| {
         let at = millis(point.time.as_ref());

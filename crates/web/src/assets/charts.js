@@ -1,14 +1,14 @@
-// Shares and rates over the last two minutes, as charts and as a table.
+// Shares and rates over the last minutes, up to an hour, as charts and as a table.
 
 import { byId, h, id, keyed, percent, rate, remake, setAttr, setText, svg, words } from "./dom.js";
 
 const SIZE = { height: 190, left: 64, right: 10, top: 10, bottom: 24 };
 /** Least and greatest width of a chart; wider figures stretch it. */
 const WIDTH = [240, 900];
-/** Milliseconds shown. */
-const SPAN = 120000;
 /** Most tenants drawn; the table has all. */
 const DRAWN = 8;
+/** Most rows of the table. */
+const ROWS_MAX = 100;
 
 /** The next round number above. */
 function round(value) {
@@ -34,7 +34,7 @@ function frame(figure) {
     svg("text", { x: left + (width - left - right) * share, y: height - 6, class: anchor }, text);
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" },
     [0, 0.5, 1].map(tick),
-    label(0, "2 min ago", "start"), label(0.5, "1 min ago", "middle"), label(1, "now", "end"),
+    label(0, "", "start ago"), label(0.5, "", "middle ago"), label(1, "now", "end"),
     svg("g", { class: "lines" }));
   drawing.size = width;
   figure.append(drawing);
@@ -42,35 +42,41 @@ function frame(figure) {
 }
 
 /** The path of a line through its points. */
-function line(points, column, most, now, width) {
+function line(points, column, most, now, span, width) {
   const { height, left, right, top, bottom } = SIZE;
-  const x = (at) => left + (width - left - right) * (1 - (now - at) / SPAN);
+  const x = (at) => left + (width - left - right) * (1 - (now - at) / span);
   const y = (value) => top + (height - top - bottom) * (1 - Math.min(1, value / most));
-  const seen = points.filter((point) => now - point[0] <= SPAN);
+  const seen = points.filter((point) => now - point[0] <= span);
   return seen.map((point, n) => `${n ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[column]).toFixed(1)}`).join("");
 }
 
 /** Draws lines: each has a key, a CSS class, points, and the column to plot. */
-function chart(figure, lines, most, unit, label) {
+function chart(figure, lines, { most, span, unit, label }) {
   const drawing = frame(figure);
   const now = Date.now();
+  drawing.querySelectorAll(".ago").forEach((text, n) => setText(text, `${span / 60000 / (n + 1)} min ago`));
   setAttr(drawing, "aria-label", label);
   drawing.querySelectorAll(".value").forEach((text, n) => setText(text, unit((most * n) / 2)));
   keyed(drawing.querySelector(".lines"), lines, (line) => line.key,
     () => svg("path", {}),
     (path, { mark, dashed, points, column }) => {
       setAttr(path, "class", `line ${mark}${dashed ? " dashed" : ""}`);
-      setAttr(path, "d", line(points, column, most, now, drawing.size));
+      setAttr(path, "d", line(points, column, most, now, span, drawing.size));
     });
 }
 
-export function showCharts(model) {
+/** Shows the last `span` milliseconds. */
+export function showCharts(model, span) {
   const now = Date.now();
   const all = [...model.shares.values()].sort((a, b) => b.spacePpm - a.spacePpm || a.name.localeCompare(b.name));
   const drawn = all.slice(0, DRAWN);
+  for (const shares of drawn) model.loadHistory(shares.tenant);
+  const empty = byId("no-shares");
+  empty.hidden = all.length > 0;
+  setText(empty, all.length ? "" : "No tenant has a DAG on a card.");
   const of = (shares) => model.history.get(shares.name) ?? [];
   const mark = (shares) => model.colour(id(shares.tenant));
-  const recent = drawn.flatMap(of).filter((point) => now - point[0] <= SPAN);
+  const recent = drawn.flatMap(of).filter((point) => now - point[0] <= span);
   const fastest = round(Math.max(1e9, ...recent.map((point) => Math.max(point[3], point[4]))));
   const rates = drawn.flatMap((shares) => [
     { key: `${shares.name} load`, mark: mark(shares), dashed: true, points: of(shares), column: 3 },
@@ -78,21 +84,23 @@ export function showCharts(model) {
   ]);
   const summary = (value) => drawn.map((shares) => `${id(shares.tenant)} ${value(shares)}`).join(", ");
   const served = (shares) => shares.dags.reduce((sum, dag) => sum + dag.servedBps, 0);
-  chart(byId("rates"), rates, fastest, rate, `Served now: ${summary((s) => rate(served(s)))}`);
+  chart(byId("rates"), rates,
+    { most: fastest, span, unit: rate, label: `Served now: ${summary((s) => rate(served(s)))}` });
   const widest = Math.min(1e6, round(Math.max(1e5, ...recent.map((point) => point[1]))));
   const space = drawn.map((shares) =>
     ({ key: shares.name, mark: mark(shares), points: of(shares), column: 1 }));
-  chart(byId("space"), space, widest, percent, `Share of the card: ${summary((s) => percent(s.spacePpm))}`);
-  showTable(model, all, served);
-}
-
-function showTable(model, all, served) {
-  const tenants = [...new Set(all.map((shares) => id(shares.tenant)))].sort();
+  chart(byId("space"), space,
+    { most: widest, span, unit: percent, label: `Share of the card: ${summary((s) => percent(s.spacePpm))}` });
+  const tenants = [...new Set(drawn.map((shares) => id(shares.tenant)))].sort();
   remake(byId("tenants"), tenants, () => tenants.map((tenant) =>
     h("li", {}, h("span", { class: `swatch ${model.colour(tenant)}` }), tenant)));
+  showTable(all, served);
+}
+
+function showTable(all, served) {
   const load = (shares) => shares.dags.reduce((sum, dag) => sum + (dag.loadBps ?? 0), 0);
   const guaranteed = (shares) => shares.dags.reduce((sum, dag) => sum + dag.admittedBps, 0);
-  const rows = all.map((shares) => [
+  const rows = all.slice(0, ROWS_MAX).map((shares) => [
     id(shares.tenant), id(shares.card), shares.weight, percent(shares.spacePpm), words(shares.limiter),
     `${shares.regionsOwn} + ${(shares.regionsSharedMillis / 1000).toFixed(1)}`,
     rate(guaranteed(shares)), rate(load(shares)), rate(served(shares)),
@@ -100,6 +108,8 @@ function showTable(model, all, served) {
   ]);
   const heads = ["tenant", "card", "weight", "share", "limited by", "regions: own + shared",
     "guaranteed", "offered", "served", "busiest"];
+  const more = all.length - rows.length;
+  setText(byId("more-shares"), more > 0 ? `and ${more} more: \`snicctl fairness get\`` : "");
   remake(byId("table"), rows, () => [
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
     h("tbody", {}, rows.map(([tenant, ...rest]) =>

@@ -1,6 +1,8 @@
 // DAGs: the list, and the selected DAG's graph, mapping and explanation.
 
-import { byId, h, id, keyed, rate, remake, setAttr, setText, short, tenantOf, words } from "./dom.js";
+import {
+  byId, h, id, keyed, rate, regionUrl, remake, setAttr, setText, short, spot, tenantOf, words,
+} from "./dom.js";
 import { draw } from "./graph.js";
 import { ask } from "./model.js";
 
@@ -12,8 +14,6 @@ const reasons = new Map();
 const DIAGNOSE = 2000;
 /** The last diagnosis: its DAG, when it was requested, and what was found. */
 const diagnosed = { name: null, at: -Infinity, found: null };
-/** Highlighted nodes of the selected DAG. */
-let pointed = null;
 
 function matching(model, filter) {
   const missing = model.shortfalls();
@@ -27,10 +27,17 @@ function matching(model, filter) {
 export function showList(model, filter) {
   const missing = model.shortfalls();
   const dags = matching(model, filter);
-  if (!dags.some((dag) => dag.name === model.selectedDag)) model.selectedDag = dags[0]?.name ?? null;
+  const isShown = dags.some((dag) => dag.name === model.selectedDag);
+  // Of a DAG that somebody chose the page says that it is gone; what a filter hides makes place for what it shows.
+  const isGone = model.isDagChosen && !model.dags.has(model.selectedDag) && !filter;
+  if (!isShown && !isGone) model.showDag(dags[0]?.name ?? null);
   const list = byId("dag-list");
+  list.dataset.none = model.dags.size
+    ? `no DAG matches “${filter}”`
+    : "There is no DAG yet. Tenants create them with `snicctl dag create -f FILE`.";
+  showCounts(model, dags);
   keyed(list, dags, (dag) => dag.name,
-    (dag) => h("li", { role: "option", onclick: () => choose(model, dag.name) },
+    (dag) => h("li", { role: "option", onclick: () => model.selectDag(dag.name) },
       h("span", { class: "name" }), h("span", { class: "pill" }), h("span", { class: "muted" })),
     (item, dag) => {
       const [name, state, rates] = item.children;
@@ -47,9 +54,20 @@ export function showList(model, filter) {
     });
 }
 
-function choose(model, name) {
-  pointed = null;
-  model.selectDag(name);
+/** How many DAGs there are, and what is wrong with some. */
+function showCounts(model, dags) {
+  const all = [...model.dags.values()];
+  const missing = model.shortfalls();
+  const of = (what, some) => {
+    const number = all.filter(some).length;
+    return number > 0 && `${number} ${what}`;
+  };
+  setText(byId("dag-counts"), [
+    all.length > 0 && `${all.filter((dag) => dag.state === "READY").length} of ${all.length} ready`,
+    of("below their promise", (dag) => (missing.get(dag.name) ?? 0) > 0),
+    of("without a place", (dag) => dag.state === "FAILED"),
+    dags.length < all.length && `${dags.length} shown`,
+  ].filter(Boolean).join(" · "));
 }
 
 /** Keyboard navigation of the list. */
@@ -59,7 +77,7 @@ export function listKeys(model, event) {
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: items.length - 1 }[event.key];
   if (to == null || !items[to]) return;
   event.preventDefault();
-  choose(model, items[to].dataset.key);
+  model.selectDag(items[to].dataset.key);
   items[to].scrollIntoView({ block: "nearest" });
 }
 
@@ -76,21 +94,19 @@ function places(dag) {
 export function showDag(model) {
   const dag = model.dags.get(model.selectedDag);
   const { rateBps, ...lasting } = dag ?? {};
-  remake(byId("dag-head"), [lasting.name, lasting.state, lasting.reason, rateBps, lasting.latencyCycles],
-    () => dag && head(model, dag));
+  const gone = !dag && model.isDagChosen && model.selectedDag;
+  remake(byId("dag-head"), [lasting.name, lasting.state, lasting.reason, rateBps, lasting.latencyCycles, gone],
+    () => (dag ? head(model, dag) : gone && h("p", { class: "muted" }, `There is no DAG ${short(gone)}.`)));
   showDiagnosis(model, dag);
   const upright = byId("graph").clientWidth < 560;
-  const point = (nodes, regions) => {
-    pointed = nodes;
-    model.light(regions);
-  };
+  const point = (nodes, regions) => model.point(nodes, regions);
   const shape = dag && [dag.name, dag.nodes, dag.edges, dag.stages, upright];
   remake(byId("graph"), shape, () => dag && draw(dag, places(dag), upright, point));
   remake(byId("mapping"), dag && [dag.name, dag.stages], () => dag && mapping(dag, point));
   showWhy(model, dag);
   for (const element of byId("dag").querySelectorAll("[data-nodes]")) {
     const nodes = element.dataset.nodes.split(" ");
-    const lit = pointed?.some((node) => nodes.includes(node));
+    const lit = model.pointed?.some((node) => nodes.includes(node));
     element.classList.toggle("lit", Boolean(lit));
   }
 }
@@ -122,11 +138,11 @@ function band(chain, point) {
   const on = () => point(chain.nodes, regions);
   return h("div", {
     class: "chain", tabindex: 0, "data-nodes": chain.nodes.join(" "), role: "group",
-    "aria-label": `Chain ${chain.nodes.join(", ")} in ${regions.map((r) => `region ${id(r)}`).join(", ")}`,
+    "aria-label": `Chain ${chain.nodes.join(", ")} in ${regions.map((r) => `region ${spot(r)}`).join(", ")}`,
     onmouseenter: on, onfocus: on,
   },
   chain.instances.map((instance) => h("div", { class: "place" },
-    h("span", { class: "where" }, `region ${id(instance.region)}`),
+    h("a", { class: "where", href: regionUrl(instance.region) }, `region ${spot(instance.region)}`),
     h("span", { class: "band" }, instance.slots.map((slot) =>
       h("span", { class: slot.used ? "task used" : "task skipped", title: slot.used ? "used" : "skipped" },
         slot.node || id(slot.nt) || "skipped"))),
@@ -153,7 +169,7 @@ function showDiagnosis(model, dag) {
 function diagnosis(found) {
   const { limit } = found;
   const used = (bps) => (bps == null ? "" : `${rate(bps)} of `);
-  const place = limit && (limit.nt ? `${id(limit.nt)} in region ${id(limit.region)}` : limit.resource);
+  const place = limit && (limit.nt ? `${id(limit.nt)} in region ${spot(limit.region)}` : limit.resource);
   const nanoseconds = found.latency.reduce((sum, [, , ns]) => sum + ns, 0);
   return [
     h("h3", {}, `Is it fast? ${words(found.verdict)}`),
@@ -192,14 +208,14 @@ function showWhy(model, dag) {
       model.changed();
     });
   }
-  return remake(panel, [key, reason ?? null, pointed], () => reason && why(reason));
+  return remake(panel, [key, reason ?? null, model.pointed], () => reason && why(reason, model.pointed));
 }
 
 /** A score term as text. */
 const term = ([name, value, unit]) =>
   `${words(name)} ${unit === "bit/s" ? rate(value) : `${value} ${unit}`}`;
 
-function why(reason) {
+function why(reason, pointed) {
   const concerns = (chain) => !pointed || chain.nodes.some((node) => pointed.includes(node));
   const chains = reason.chains.filter(concerns);
   return [
@@ -208,7 +224,7 @@ function why(reason) {
     chains.map((chain) => h("div", { class: "reason" },
       h("p", {}, h("strong", {}, chain.nodes.join(" → ")), " ",
         chain.chosen.map((place) => [
-          h("span", { class: "way" }, words(place.way)), ` in region ${id(place.region)}, ${rate(place.bps)}`,
+          h("span", { class: "way" }, words(place.way)), ` in region ${spot(place.region)}, ${rate(place.bps)}`,
           place.score.length > 0 && h("span", { class: "muted" }, ` (${place.score.map(term).join(", ")})`),
           " ",
         ])),
@@ -220,6 +236,5 @@ function why(reason) {
 
 /** Clears the highlight. */
 export function clearHighlight(model) {
-  pointed = null;
-  model.light([]);
+  model.point(null, []);
 }

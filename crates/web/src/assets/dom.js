@@ -89,5 +89,16 @@ export const short = (dag) => dag.replace(/^tenants\//, "").replace("/dags/", "/
 /** The tenant of a DAG's name. */
 export const tenantOf = (dag) => dag.split("/")[1] ?? "";
 
+/** `card0/3` of `cards/card0/regions/3`. */
+export const spot = (region) => region.replace(/^cards\//, "").replace("/regions/", "/");
+
+/** The card of a region's name. */
+export const cardOf = (region) => region.replace(/\/regions\/.*$/, "");
+
+/** The addresses of this page that show a DAG, a region and a card. */
+export const dagUrl = (dag) => `#dag=${short(dag)}`;
+export const regionUrl = (region) => `#region=${spot(region)}`;
+export const cardUrl = (card) => `#card=${id(card)}`;
+
 /** `FREE_REGION` as `free region`. */
 export const words = (word) => word.toLowerCase().replaceAll("_", " ");

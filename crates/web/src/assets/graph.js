@@ -1,6 +1,6 @@
 // Draws a DAG: layers by longest path from the entry, edges as curves.
 
-import { id, svg } from "./dom.js";
+import { id, spot, svg } from "./dom.js";
 
 const BOX = { width: 128, height: 46 };
 const GAP = { along: 42, across: 18 };
@@ -108,11 +108,11 @@ export function draw(dag, places, upright, point) {
     const { x, y } = at.get(node.id);
     const regions = places.get(node.id) ?? [];
     const on = () => point([node.id], regions);
-    const where = regions.length ? `region ${regions.map(id).join(", ")}` : "not mapped";
+    const where = regions.length ? regions.map(spot).join(", ") : "not mapped";
     const nt = id(node.nt);
     return svg("g", {
       class: "node", tabindex: 0, role: "img", "data-nodes": node.id,
-      "aria-label": `${node.id}, ${nt}, ${where}`,
+      "aria-label": `${node.id}, ${nt}, ${regions.length ? "region " : ""}${where}`,
       transform: `translate(${x} ${y})`, onmouseenter: on, onfocus: on,
     },
     svg("rect", { width: BOX.width, height: BOX.height, rx: 9 }),

@@ -1,19 +1,65 @@
 // The model: the daemon's state, kept up to date by one stream of events, with change listeners.
 
-import { id, short, tenantOf, words } from "./dom.js";
+import { cardOf, dagUrl, id, regionUrl, short, spot, tenantOf, words } from "./dom.js";
 
 /** Milliseconds of silence after which the connection counts as lost; the daemon sends a heartbeat every 5 s. */
 const SILENCE_MAX = 12000;
 /** Milliseconds before a rejected stream is retried. */
 const RETRY = 3000;
-/** Most events shown. */
-const EVENTS = 200;
-/** Points kept per chart: two minutes at two per second. */
-const POINTS = 240;
+/** Most events kept: enough that errors are found among many others. */
+const EVENTS = 500;
+/** Milliseconds for which all points of a chart are kept, and the distance of older ones. */
+const FINE = 120000;
+const COARSE = 15000;
+/** Milliseconds for which points are kept, as long as the daemon keeps them. */
+const KEPT = 3600000;
+/** Points after which older ones are thinned out. */
+const POINTS = 600;
 /** Number of owner colours. */
 const COLOURS = 8;
 
 const kinds = ["card", "region", "dag", "shares"];
+/** Severity of the states that a change observed here leads to; all others are information. */
+const SEVERITY = { FAULTY: "ERROR", FAILED: "ERROR", DEGRADED: "WARNING", UNKNOWN: "WARNING" };
+
+/** What follows from the resources; computed once after each change, for there may be thousands. */
+function derive(model) {
+  const [regions, dags] = [new Map(), new Map()];
+  const add = (map, key, value) => map.get(key)?.add(value) ?? map.set(key, new Set([value]));
+  for (const region of model.regions.values()) add(regions, cardOf(region.name), region);
+  for (const dag of model.dags.values())
+    for (const stage of dag.stages ?? [])
+      for (const chain of stage)
+        for (const instance of chain.instances) add(dags, cardOf(instance.region), dag);
+  const shortfalls = new Map();
+  const tenants = new Set([...model.dags.keys()].map(tenantOf));
+  for (const shares of model.shares.values()) {
+    tenants.add(id(shares.tenant));
+    for (const { dag, shortfallBps } of shares.dags) {
+      shortfalls.set(dag, shortfallBps);
+      // Programs on processors have no region.
+      if (model.dags.has(dag)) add(dags, shares.card, model.dags.get(dag));
+    }
+  }
+  const number = (region) => Number(id(region.name));
+  const sorted = [...regions].map(([card, all]) => [card, [...all].sort((a, b) => number(a) - number(b))]);
+  const names = [...tenants].sort();
+  return {
+    regions: new Map(sorted), dags, shortfalls, tenants: names,
+    colours: new Map(names.map((name, at) => [name, at % COLOURS])),
+  };
+}
+
+/** The points of a chart without those that nobody can see. */
+function thin(points) {
+  const now = Date.now();
+  let last = -Infinity;
+  return points.filter(([at]) => {
+    const stays = now - at < FINE || (now - at < KEPT && at - last >= COARSE);
+    if (stays) last = at;
+    return stays;
+  });
+}
 
 class Model {
   cards = new Map();
@@ -26,9 +72,13 @@ class Model {
   /** waiting, live, lost. */
   link = "waiting";
   ready = false;
+  selectedCard = null;
   selectedRegion = null;
   selectedDag = null;
-  /** Regions used by the highlighted nodes. */
+  /** Whether somebody chose the DAG: then no other one takes its place when it is gone. */
+  isDagChosen = false;
+  /** Highlighted nodes of the selected DAG, and the regions that they use. */
+  pointed = null;
   lit = new Set();
   #listeners = [];
   #scheduled = false;
@@ -36,6 +86,7 @@ class Model {
   #lastMessage = 0;
   #observed = 0;
   #requested = new Set();
+  #derived = null;
 
   /** Calls a function after each change, at most once per frame. */
   watch(listener) {
@@ -119,6 +170,7 @@ class Model {
   /** The daemon sends everything again. */
   #clear() {
     for (const map of [this.cards, this.regions, this.dags, this.shares]) map.clear();
+    this.#derived = null;
     this.events = this.events.filter((event) => event.number == null);
     this.#requested.clear();
     this.ready = false;
@@ -132,27 +184,30 @@ class Model {
     const map = this.#map(kind);
     const before = map.get(value.name)?.state;
     map.set(value.name, value);
+    this.#derived = null;
     if (kind === "shares") this.#addPoint(value);
     if (!this.ready || value.state === before) return;
     if (kind === "region") {
-      const [card, number] = [value.name.split("/")[1], id(value.name)];
       const held = value.bitstream && value.state !== "FREE" ? `, ${id(value.bitstream)}` : "";
-      this.#observe("REGION", `${card} region ${number}: ${words(value.state)}${held}`);
+      const about = { card: cardOf(value.name), regions: [id(value.name)] };
+      this.#observe("REGION", `${spot(value.name)}: ${words(value.state)}${held}`, about, value.state);
     } else if (kind === "dag") {
-      this.#observe("DAG", `${short(value.name)}: ${words(value.state)}`, value.name);
+      this.#observe("DAG", `${short(value.name)}: ${words(value.state)}`, { dag: value.name }, value.state);
     }
   }
 
   #remove(kind, name) {
     this.#map(kind)?.delete(name);
-    if (kind === "dag") this.#observe("DAG", `${short(name)}: deleted`, name);
+    this.#derived = null;
+    if (kind === "dag") this.#observe("DAG", `${short(name)}: deleted`, {});
     if (kind === "shares") this.history.delete(name);
   }
 
   /** Adds a change observed here to the daemon's own events. */
-  #observe(kind, message, dag = "") {
+  #observe(kind, message, about, state) {
     this.#observed += 1;
-    this.#log({ key: `s${this.#observed}`, at: Date.now(), kind, message, dag });
+    const severity = SEVERITY[state] ?? "INFO";
+    this.#log({ key: `s${this.#observed}`, at: Date.now(), kind, severity, message, ...about });
   }
 
   #log(event) {
@@ -167,64 +222,103 @@ class Model {
     const [load, served] = [sum("loadBps"), sum("servedBps")];
     const points = this.history.get(shares.name) ?? [];
     points.push([Date.now(), shares.spacePpm, shares.busiestPpm, load, served]);
-    this.history.set(shares.name, points.slice(-POINTS));
-    if (!this.#requested.has(shares.tenant)) {
-      this.#requested.add(shares.tenant);
-      this.#loadHistory(shares.tenant);
-    }
+    this.history.set(shares.name, points.length > POINTS ? thin(points) : points);
   }
 
-  /** Loads a tenant's history from before this page was opened. */
-  async #loadHistory(tenant) {
+  /** Loads a tenant's history from before this page was opened, once. */
+  async loadHistory(tenant) {
+    if (this.#requested.has(tenant)) return;
+    this.#requested.add(tenant);
     const reply = await ask(`/history/${tenant}`);
     for (const { name, points } of reply ?? []) {
       const here = this.history.get(name) ?? [];
       const first = here[0]?.[0] ?? Infinity;
-      const since = Date.now() - 120000;
-      const before = points.filter(([at]) => at < first && at > since);
-      this.history.set(name, [...before, ...here].slice(-POINTS));
+      this.history.set(name, thin([...points.filter(([at]) => at < first), ...here]));
     }
     this.changed();
   }
 
-  /** All tenants, sorted by name. */
-  tenants() {
-    const names = new Set([...this.dags.keys()].map(tenantOf));
-    for (const shares of this.shares.values()) names.add(id(shares.tenant));
-    return [...names].sort();
+  /** The resources were changed from outside. */
+  invalidate() {
+    this.#derived = null;
+  }
+
+  #all() {
+    return (this.#derived ??= derive(this));
   }
 
   /** What is missing of promises, in bit/s, by DAG. */
   shortfalls() {
-    const all = [...this.shares.values()].flatMap((shares) => shares.dags);
-    return new Map(all.map((dag) => [dag.dag, dag.shortfallBps]));
+    return this.#all().shortfalls;
   }
 
   /** CSS class of an owner's colour. */
   colour(tenant) {
-    return `owner-${Math.max(0, this.tenants().indexOf(tenant)) % COLOURS}`;
+    return `owner-${this.#all().colours.get(tenant) ?? 0}`;
   }
 
+  /** The regions of a card, by number. */
   regionsOf(card) {
-    const regions = [...this.regions.values()];
-    const number = (region) => Number(id(region.name));
-    return regions
-      .filter((region) => region.name.startsWith(`${card}/`))
-      .sort((a, b) => number(a) - number(b));
+    return this.#all().regions.get(card) ?? [];
   }
 
+  /** The DAGs that are on a card. */
+  dagsOf(card) {
+    return [...(this.#all().dags.get(card) ?? [])];
+  }
+
+  selectCard(name) {
+    this.selectedCard = name;
+    this.changed();
+  }
+
+  /** Opens a region, or closes the open one. */
   selectRegion(name) {
-    this.selectedRegion = this.selectedRegion === name ? null : name;
+    this.selectedRegion = name;
+    if (name) this.selectedCard = cardOf(name);
+    this.#note();
     this.changed();
   }
 
+  /** Shows a DAG because somebody chose it. */
   selectDag(name) {
-    this.selectedDag = name;
-    this.lit = new Set();
+    this.showDag(name);
+    this.isDagChosen = true;
+    this.#note();
     this.changed();
   }
 
-  light(regions) {
+  /** Shows a DAG. What was highlighted belonged to the one before. */
+  showDag(name) {
+    if (this.selectedDag === name) return;
+    this.selectedDag = name;
+    this.isDagChosen = false;
+    this.point(null, []);
+  }
+
+  /** The address of this page says what is chosen, so that it can be sent to others. */
+  #note() {
+    const dag = this.isDagChosen && this.selectedDag ? dagUrl(this.selectedDag).slice(1) : "";
+    const region = this.selectedRegion ? regionUrl(this.selectedRegion).slice(1) : "";
+    const chosen = [dag, region].filter(Boolean).join("&");
+    history.replaceState(null, "", chosen ? `#${chosen}` : location.pathname);
+  }
+
+  /** Shows what an address says; returns the part of the page that has it. */
+  follow(hash) {
+    const said = new URLSearchParams(hash.slice(1));
+    const [dag, region, card] = ["dag", "region", "card"].map((key) => said.get(key));
+    const [tenant, name] = dag?.split("/") ?? [];
+    if (name) this.selectDag(`tenants/${tenant}/dags/${name}`);
+    const [of, number] = region?.split("/") ?? [];
+    if (number) this.selectRegion(`cards/${of}/regions/${number}`);
+    if (card) this.selectCard(`cards/${card}`);
+    return number || card ? "regions" : name ? "dags" : null;
+  }
+
+  /** Highlights nodes of the selected DAG and the regions that they use; `null` for none. */
+  point(nodes, regions) {
+    this.pointed = nodes;
     this.lit = new Set(regions);
     this.changed();
   }

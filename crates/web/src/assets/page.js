@@ -11,6 +11,8 @@ const LINK = { waiting: "connecting", live: "live", lost: "no answer, reconnecti
 
 const colour = () => document.querySelector("input[name=colour]:checked").value;
 const filter = () => byId("filter").value.trim().toLowerCase();
+const severity = () => document.querySelector("input[name=severity]:checked").value;
+const span = () => Number(document.querySelector("input[name=span]:checked").value) * 60000;
 
 function show() {
   const link = byId("link");
@@ -24,8 +26,8 @@ function show() {
   showRegion(model);
   showList(model, filter());
   showDag(model);
-  showCharts(model);
-  showEvents(model);
+  showCharts(model, span());
+  showEvents(model, severity());
 }
 
 model.watch(show);
@@ -34,12 +36,19 @@ for (const input of document.querySelectorAll("input")) {
 }
 byId("dag-list").addEventListener("keydown", (event) => listKeys(model, event));
 byId("dag").addEventListener("mouseleave", () => clearHighlight(model));
+/** Shows what the address says: links within the page, ones that somebody was sent, and the way back. */
+function follow() {
+  const part = model.follow(location.hash);
+  if (part) byId(part).scrollIntoView();
+}
+addEventListener("hashchange", follow);
+follow();
 addEventListener("resize", () => model.changed());
 addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement && event.target.type === "search";
   if (event.key === "Escape") {
     clearHighlight(model);
-    if (model.selectedRegion) model.selectRegion(model.selectedRegion);
+    if (model.selectedRegion) model.selectRegion(null);
     if (typing) {
       byId("filter").value = "";
       model.changed();

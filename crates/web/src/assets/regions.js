@@ -1,11 +1,16 @@
-// The map: one tile per region, coloured by its state or by the owner of its users.
+// Cards, and their regions: one tile per region, coloured by its state or by the owner of its users.
 
 import {
-  byId, count, h, id, keyed, rate, remake, setAttr, setText, short, tenantOf, words,
+  byId, cardOf, cardUrl, count, dagUrl, h, id, keyed, rate, remake, setAttr, setText, short, spot,
+  tenantOf, words,
 } from "./dom.js";
 
 const STATES = ["FREE", "RECONFIGURING", "ACTIVE", "DRAINING", "VICTIM", "FAULTY", "UNKNOWN"];
 const HEALTH = { OK: "healthy", IMPAIRED: "impaired", LOST: "lost", RECOVERING: "recovering" };
+/** With more cards than this the page has a list of them, and shows one whole. */
+const WHOLE_MAX = 4;
+/** Most owners in the legend of colours. */
+const LEGEND_MAX = 24;
 
 /** Distinct owners of a region's users. */
 const owners = (region) => [...new Set(region.users.map((user) => tenantOf(user.dag)))].sort();
@@ -13,37 +18,87 @@ const owners = (region) => [...new Set(region.users.map((user) => tenantOf(user.
 const load = (slot) => (slot.maxBps ? Math.round((slot.reservedBps / slot.maxBps) * 100) : 0);
 const fullest = (region) => Math.max(0, ...region.slots.map(load));
 
-export function showCards(model) {
-  keyed(
-    byId("cards"),
-    [...model.cards.values()].sort((a, b) => a.name.localeCompare(b.name)),
-    (card) => card.name,
-    () => h("article", { class: "card" }),
-    (element, card) => {
-      const regions = model.regionsOf(card.name);
-      const states = STATES.map((state) => [state, regions.filter((r) => r.state === state).length]);
-      const dags = [...model.dags.values()];
-      const ready = dags.filter((dag) => dag.state === "READY").length;
-      remake(element, [card, states, dags.length, ready], () => summary(card, states, dags, ready));
-    },
-  );
+/** A card in numbers: its own regions and the DAGs on it. */
+function numbers(model, card) {
+  const regions = model.regionsOf(card.name);
+  const of = (...states) => regions.filter((region) => states.includes(region.state));
+  const dags = model.dagsOf(card.name);
+  const cordoned = regions.filter((region) => region.cordoned).length;
+  const isClosed = regions.length > 0 && cordoned === regions.length;
+  return {
+    regions: regions.length,
+    active: of("ACTIVE").length,
+    // Nothing new is placed in cordoned regions.
+    available: of("FREE", "VICTIM").filter((region) => !region.cordoned).length,
+    faulty: of("FAULTY").length,
+    cordoned,
+    dags: dags.length,
+    ready: dags.filter((dag) => dag.state === "READY").length,
+    health: [HEALTH[card.health] ?? words(card.health), isClosed && "cordoned"].filter(Boolean).join(", "),
+    mark: isClosed && card.health === "OK" ? "CORDONED" : card.health,
+  };
 }
 
-function summary(card, states, dags, ready) {
+/** The cards, those with a trouble first. */
+function cardsInOrder(model) {
+  const trouble = (card) => (card.health === "OK" ? 0 : 1);
+  return [...model.cards.values()].sort((a, b) =>
+    trouble(b) - trouble(a) || a.name.localeCompare(b.name, "en", { numeric: true }));
+}
+
+/** The cards that are shown whole: all where there are few, else the one that is chosen. */
+function wholeCards(model, cards) {
+  if (cards.length <= WHOLE_MAX) return cards;
+  return [cards.find((card) => card.name === model.selectedCard) ?? cards[0]];
+}
+
+export function showCards(model) {
+  const cards = cardsInOrder(model);
+  const empty = byId("no-cards");
+  empty.hidden = cards.length > 0;
+  if (!cards.length) {
+    setText(empty, "There is no card yet. Cards are in the daemon's settings; `snicctl card list` shows "
+      + "them, and the log says why one cannot be opened.");
+  }
+  const list = byId("card-list");
+  list.hidden = cards.length <= WHOLE_MAX;
+  const whole = wholeCards(model, cards);
+  keyed(list, list.hidden ? [] : cards, (card) => card.name,
+    (card) => h("li", {}, h("a", { href: cardUrl(card.name) },
+      h("span", { class: "name" }, id(card.name)), h("span", { class: "pill" }), h("span", { class: "muted" }))),
+    (item, card) => {
+      const [, health, text] = item.firstElementChild.children;
+      const of = numbers(model, card);
+      setAttr(item.firstElementChild, "aria-current", card === whole[0] ? "true" : null);
+      setAttr(health, "data-health", of.mark);
+      setText(health, of.health);
+      setText(text, [
+        `${of.active} of ${of.regions} active`, `${of.available} available`,
+        of.cordoned && `${of.cordoned} cordoned`, of.faulty && `${of.faulty} faulty`,
+        `${of.ready} of ${of.dags} DAGs ready`,
+      ].filter(Boolean).join(" · "));
+    });
+  keyed(byId("cards"), whole, (card) => card.name, () => h("article", { class: "card" }),
+    (element, card) => {
+      const of = numbers(model, card);
+      remake(element, [card, of], () => summary(card, of));
+    });
+}
+
+function summary(card, of) {
   const fact = (value, what, mark) =>
     h("div", { class: mark ? `fact ${mark}` : "fact" }, h("dd", {}, value), h("dt", {}, what));
-  const number = (state) => states.find(([name]) => name === state)?.[1] ?? 0;
-  const all = states.reduce((sum, [, some]) => sum + some, 0);
   return [
     h("header", {},
       h("h2", {}, id(card.name)),
-      h("p", { class: "pill", "data-health": card.health }, HEALTH[card.health] ?? words(card.health)),
+      h("p", { class: "pill", "data-health": of.mark }, of.health),
       h("p", { class: "muted" }, [card.model, card.driver].filter(Boolean).join(" · "))),
     card.message && h("p", { class: "warning" }, card.message),
     h("dl", { class: "facts" },
-      fact(`${number("ACTIVE")} / ${all}`, "regions active"),
-      fact(`${number("FREE") + number("VICTIM")}`, "regions available"),
-      fact(`${ready} / ${dags.length}`, "DAGs ready", ready < dags.length && "warn"),
+      fact(`${of.active} / ${of.regions}`, "regions active"),
+      fact(`${of.available}`, "regions available"),
+      of.cordoned > 0 && fact(`${of.cordoned}`, "regions cordoned", "warn"),
+      fact(`${of.ready} / ${of.dags}`, "DAGs ready here", of.ready < of.dags && "warn"),
       fact(count(card.reconfigurations), "reconfigurations"),
       fact(count(card.packetsOut), "packets out"),
       fact(count(card.drops), "packets dropped"),
@@ -52,23 +107,30 @@ function summary(card, states, dags, ready) {
 }
 
 export function showLegend(model, colour) {
+  const regions = wholeCards(model, cardsInOrder(model)).flatMap((card) => model.regionsOf(card.name));
+  const tenants = () => [...new Set(regions.flatMap(owners))].sort().slice(0, LEGEND_MAX);
   const entries = colour === "owner"
-    ? model.tenants().map((tenant) => [tenant, model.colour(tenant)])
-    : STATES.filter((state) => [...model.regions.values()].some((r) => r.state === state))
+    ? tenants().map((tenant) => [tenant, model.colour(tenant)])
+    : STATES.filter((state) => regions.some((region) => region.state === state))
       .map((state) => [words(state), `state-${state.toLowerCase()}`]);
   remake(byId("legend"), entries, () =>
     entries.map(([name, mark]) => h("li", {}, h("span", { class: `swatch ${mark}` }), name)));
 }
 
 export function showMap(model, colour) {
-  const cards = [...model.cards.keys()].sort();
   keyed(
     byId("map"),
-    cards,
-    (card) => card,
-    (card) => h("div", { class: "tiles", role: "toolbar", "aria-label": `Regions of ${id(card)}`, onkeydown: step }),
-    (grid, card) => {
-      const regions = model.regionsOf(card);
+    wholeCards(model, cardsInOrder(model)),
+    (card) => card.name,
+    (card) => h("div", { class: "card-map" },
+      h("h3", {}, `Regions of ${id(card.name)}`),
+      h("div", { class: "tiles", role: "toolbar", "aria-label": `Regions of ${id(card.name)}`, onkeydown: step }),
+      h("p", { class: "muted" })),
+    (map, card) => {
+      const [, grid, empty] = map.children;
+      const regions = model.regionsOf(card.name);
+      empty.hidden = regions.length > 0;
+      setText(empty, regions.length ? "" : "No region of it is known: it has processors only, or was not read yet.");
       const current = regions.find((region) => region.name === model.selectedRegion) ?? regions[0];
       keyed(grid, regions, (region) => region.name, (region) => tile(model, region), (button, region) => {
         const here = document.activeElement?.parentElement === grid;
@@ -80,7 +142,7 @@ export function showMap(model, colour) {
 }
 
 function tile(model, region) {
-  const select = () => model.selectRegion(region.name);
+  const select = () => model.selectRegion(model.selectedRegion === region.name ? null : region.name);
   return h("button", { class: "tile", type: "button", tabindex: -1, onclick: select },
     h("span", { class: "number" }), h("span", { class: "state" }), h("span", { class: "content" }),
     h("span", { class: "slots", "aria-hidden": "true" }), h("span", { class: "owners" }));
@@ -93,11 +155,11 @@ function update(model, button, region, colour) {
     ? who.length ? model.colour(who[0]) : "owner-none"
     : `state-${region.state.toLowerCase()}`;
   const lit = model.lit.has(region.name);
-  setAttr(button, "class", `tile ${mark}${lit ? " lit" : ""}`);
+  setAttr(button, "class", `tile ${mark}${lit ? " lit" : ""}${region.cordoned ? " cordoned" : ""}`);
   setAttr(button, "data-state", region.state);
   setAttr(button, "aria-pressed", region.name === model.selectedRegion);
   setAttr(button, "aria-label", describe(region, who));
-  setText(number, id(region.name));
+  setText(number, spot(region.name));
   setText(state, region.cordoned ? `${words(region.state)}, cordoned` : words(region.state));
   setText(content, region.bitstream ? id(region.bitstream) : "");
   keyed(slots, region.slots.map((slot, at) => [slot, at]), ([, at]) => at,
@@ -113,7 +175,7 @@ function update(model, button, region, colour) {
 }
 
 function describe(region, who) {
-  const parts = [`Region ${id(region.name)}`, words(region.state)];
+  const parts = [`Region ${spot(region.name)}`, words(region.state)];
   if (region.cordoned) parts.push("cordoned");
   if (region.bitstream) parts.push(`contains ${id(region.bitstream)}`);
   if (region.slots.length) parts.push(`fullest task ${fullest(region)} %`);
@@ -137,31 +199,36 @@ function step(event) {
 }
 
 export function showRegion(model) {
-  const region = model.regions.get(model.selectedRegion);
-  remake(byId("region"), region ?? null, () => region && detail(model, region));
+  const name = model.selectedRegion;
+  const region = model.regions.get(name);
+  remake(byId("region"), [name, region], () => {
+    if (region) return detail(model, region);
+    return name && h("p", { class: "muted" }, `There is no region ${spot(name)}.`);
+  });
 }
 
 function detail(model, region) {
   const users = (at) => region.users.filter((user) => user.slots.includes(at));
-  const open = (dag) => () => {
-    model.selectDag(dag);
-    byId("dags").scrollIntoView();
-  };
+  const link = (user) => h("a", {
+    class: `chip ${model.colour(tenantOf(user.dag))}`, href: dagUrl(user.dag),
+  }, `${short(user.dag)} ${rate(user.bps)}`);
   const rows = region.slots.map((slot, at) =>
     h("tr", {},
       h("th", { scope: "row" }, id(slot.nt)),
       h("td", {}, `${load(slot)} %`),
       h("td", {}, `${rate(slot.reservedBps)} of ${rate(slot.maxBps)}`),
-      h("td", {}, users(at).map((user) =>
-        h("button", { type: "button", class: `chip ${model.colour(tenantOf(user.dag))}`, onclick: open(user.dag) },
-          `${short(user.dag)} ${rate(user.bps)}`)))));
+      h("td", {}, users(at).map(link))));
+  const name = `${id(cardOf(region.name))} region ${id(region.name)}`;
   return [
-    h("h3", {}, `Region ${id(region.name)}: ${words(region.state)}`),
+    h("h3", {}, `${name}: ${words(region.state)}${region.cordoned ? ", cordoned" : ""}`),
     h("p", { class: "muted" }, [
       region.bitstream ? id(region.bitstream) : "nothing loaded",
       `${count(region.reconfigurations)} reconfigurations`,
       region.failures ? `${region.failures} failures` : "",
+      region.users.length ? "" : "no DAG uses it",
     ].filter(Boolean).join(" · ")),
+    region.cordoned && h("p", { class: "warning" },
+      `Nothing new is placed here. End it with \`snicctl region undrain ${spot(region.name)}\`.`),
     region.error && h("p", { class: "warning" }, region.error),
     rows.length > 0 && h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, ["task", "load", "reserved", "used by"].map((head) =>

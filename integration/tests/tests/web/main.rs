@@ -7,6 +7,7 @@
 mod browser;
 mod certificates;
 mod picture;
+mod seeing;
 
 use std::time::Duration;
 
@@ -150,7 +151,8 @@ async fn all_of_it_is_reached_and_used_by_keyboard() {
         let found = walk.iter().position(|stop| stop.starts_with(what));
         found.unwrap_or_else(|| panic!("{what} is not reached: {walk:?}"))
     };
-    let stops = ["Skip", "Regions", "Events", "Region 0", "DAGs", "nat, nat", "Chain", "Tenants"];
+    let stops =
+        ["Skip", "Regions", "Events", "Region card0/0", "DAGs", "nat, nat", "Chain", "Tenants"];
     // `DAGs` is in the navigation first, and again as the list.
     let places: Vec<usize> =
         stops.iter().filter(|stop| **stop != "DAGs").map(|s| place(s)).collect();
@@ -162,9 +164,9 @@ async fn all_of_it_is_reached_and_used_by_keyboard() {
         browser.press(key);
     }
     let here = browser.eval(focus);
-    assert!(here.as_str().is_some_and(|text| text.starts_with("Region 1,")), "{here}");
+    assert!(here.as_str().is_some_and(|text| text.starts_with("Region card0/1,")), "{here}");
     browser.press("Enter");
-    browser.until("document.querySelector('#region h3')?.textContent === 'Region 1: active'");
+    browser.until("document.querySelector('#region h3')?.textContent === 'card0 region 1: active'");
     browser.press("Escape");
     browser.until("document.querySelector('#region h3') === null");
 
