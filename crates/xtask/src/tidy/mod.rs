@@ -1,6 +1,7 @@
 //! Rules of the code base that neither the compiler nor clippy knows. Each check returns one line for
 //! each violation, with the file and what to do; no check builds anything.
 
+mod commands;
 mod files;
 mod links;
 mod manifests;
@@ -31,6 +32,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("lines of tests", |workspace, tracked| ratio::check(&workspace.root, tracked)),
     ("files", |workspace, tracked| files::check(&workspace.root, tracked)),
     ("links in Markdown files", |workspace, tracked| links::check(&workspace.root, tracked)),
+    ("commands in Markdown files", |workspace, tracked| commands::check(workspace, tracked)),
     ("mutants still apply", |workspace, _| mutants::check(&workspace.root)),
 ];
 

@@ -174,7 +174,29 @@ fn follow(pages: &[&str], installed: bool) -> Option<String> {
 #[test]
 fn the_readme_leads_to_a_running_daemon_with_packets() {
     let Some(said) = follow(&["README.md"], false) else { return };
-    assert!(said.contains("Served") || said.contains("SERVED"), "{said}");
+    let (offered, served) =
+        packets(&said).unwrap_or_else(|| panic!("no report of packets: {said}"));
+    // What it sends is within the DAG's promise.
+    assert!(served > 0 && served * 100 >= offered * 95, "{served} of {offered}: {said}");
+    assert!(said.contains("acme/dag-d: "), "no diagnosis: {said}");
+}
+
+/// Packets offered and served, as the report of `snicctl traffic run` has them.
+fn packets(said: &str) -> Option<(u64, u64)> {
+    let (_, report) = said.split_once("$ snicctl traffic run ")?;
+    let row = report.lines().find_map(|line| line.strip_prefix("Packets "))?;
+    let mut numbers = row.split_whitespace().map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[test]
+fn a_report_of_packets_is_read() {
+    let said = "$ snicctl dag list\nPackets 1 2\n$ snicctl traffic run --dag a/b\n          OFFERED  SERVED\n\
+                Packets       334     330\nPackets/s     3        4\n";
+    assert_eq!(packets(said), Some((334, 330)));
+    for none in ["", "Packets 1 2", "$ snicctl traffic run x\nerror: no such DAG\n"] {
+        assert_eq!(packets(none), None, "{none}");
+    }
 }
 
 #[test]
