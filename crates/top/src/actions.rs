@@ -23,14 +23,14 @@ pub enum Verb {
 
 /// What the server is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum KeyAction {
     /// Of a region or a card, by its full name.
     Change(Verb, String),
     /// Why a DAG is mapped as it is, by its full name.
     Explain(String),
 }
 
-impl Action {
+impl KeyAction {
     /// The question before a change; `None` for what changes nothing.
     pub fn question(&self) -> Option<String> {
         let Self::Change(verb, name) = self else { return None };
@@ -106,11 +106,12 @@ mod tests {
 
     #[test]
     fn changes_are_asked_for_by_name_and_questions_are_not() {
-        let region = Action::Change(Verb::Drain, "cards/card0/regions/3".into());
+        let region = KeyAction::Change(Verb::Drain, "cards/card0/regions/3".into());
         let asked = region.question().expect("it changes something");
         assert!(asked.starts_with("drain region card0/3:"), "{asked}");
-        let card = Action::Change(Verb::Cordon, "cards/card0".into()).question().expect("as well");
+        let card =
+            KeyAction::Change(Verb::Cordon, "cards/card0".into()).question().expect("as well");
         assert!(card.starts_with("cordon card card0:"), "{card}");
-        assert_eq!(Action::Explain("tenants/acme/dags/web".into()).question(), None);
+        assert_eq!(KeyAction::Explain("tenants/acme/dags/web".into()).question(), None);
     }
 }

@@ -13,7 +13,7 @@ use snic_api::v1::region::State;
 use snic_api::v1::{Card, Dag, DagTraffic, Region, card, dag};
 use snic_api::words::EnumWord as _;
 
-use super::actions::Action;
+use super::actions::KeyAction;
 use super::model::{Model, RATES_KEPT, ScreenRow, is_long, number, tenant_of};
 use super::panels::{Panel, Sort};
 use snic_client::output::diagnosis::diagnosis;
@@ -419,7 +419,7 @@ fn tenant_detail(model: &Model, tenant: &str) -> String {
 }
 
 fn key_line(model: &Model) -> Line<'static> {
-    if let Some(question) = model.asked.as_ref().and_then(Action::question) {
+    if let Some(question) = model.asked.as_ref().and_then(KeyAction::question) {
         return Line::styled(format!("{question}? y/n"), strong());
     }
     if let Some(done) = model.done.as_ref().filter(|done| !is_long(done)) {

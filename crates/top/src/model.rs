@@ -10,7 +10,7 @@ use snic_api::words::EnumWord as _;
 
 use snic_client::output::text;
 
-use super::actions::{Action, Verb};
+use super::actions::{KeyAction, Verb};
 use super::panels::{Panel, Sort};
 
 /// Events that are kept for scrolling.
@@ -143,9 +143,9 @@ pub struct Model {
     /// Whether the keys are explained.
     pub is_help: bool,
     /// The change that waits for a yes.
-    pub asked: Option<Action>,
+    pub asked: Option<KeyAction>,
     /// What the server is to do next.
-    pub next: Option<Action>,
+    pub next: Option<KeyAction>,
     /// What became of the last action; its first line where that is all there is room for.
     pub done: Option<Result<String, String>>,
     /// Why the connection is lost, if it is.
@@ -487,7 +487,7 @@ impl Model {
             KeyCode::Char('d') => self.asked = self.change(|_| Verb::Drain),
             KeyCode::Char('e') => {
                 if let Some(ScreenRow::Dag(dag)) = self.rows().get(self.selected) {
-                    let action = Action::Explain(dag.name.clone());
+                    let action = KeyAction::Explain(dag.name.clone());
                     return self.act(action);
                 }
             }
@@ -500,22 +500,22 @@ impl Model {
         KeyOutcome::Draw
     }
 
-    fn act(&mut self, action: Action) -> KeyOutcome {
+    fn act(&mut self, action: KeyAction) -> KeyOutcome {
         self.next = Some(action);
         KeyOutcome::Act
     }
 
     /// A change of what is chosen: of a region among regions, else of the card whose map is shown.
-    fn change(&self, verb: impl Fn(bool) -> Verb) -> Option<Action> {
+    fn change(&self, verb: impl Fn(bool) -> Verb) -> Option<KeyAction> {
         if self.panel == Panel::Regions {
             let rows = self.rows();
             let Some(ScreenRow::Region(region)) = rows.get(self.selected) else { return None };
-            return Some(Action::Change(verb(region.cordoned), region.name.clone()));
+            return Some(KeyAction::Change(verb(region.cordoned), region.name.clone()));
         }
         let card = self.card()?;
         let regions = self.regions();
         let is_cordoned = !regions.is_empty() && regions.iter().all(|region| region.cordoned);
-        Some(Action::Change(verb(is_cordoned), card.name.clone()))
+        Some(KeyAction::Change(verb(is_cordoned), card.name.clone()))
     }
 
     fn edit_filter(&mut self, key: KeyCode) {

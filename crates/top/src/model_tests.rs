@@ -259,7 +259,7 @@ fn it_ends_by_q_or_control_c_but_not_in_a_filter() {
 }
 
 /// Presses keys; what the server is to do.
-fn acted(model: &mut Model, keys: &str) -> Option<Action> {
+fn acted(model: &mut Model, keys: &str) -> Option<KeyAction> {
     let mut outcome = KeyOutcome::Draw;
     for letter in keys.chars() {
         outcome = model.press(key(KeyCode::Char(letter)));
@@ -269,7 +269,7 @@ fn acted(model: &mut Model, keys: &str) -> Option<Action> {
 
 #[test]
 fn changes_wait_for_a_yes_and_are_about_what_was_chosen() {
-    let of = |verb, name: &str| Some(Action::Change(verb, name.to_owned()));
+    let of = |verb, name: &str| Some(KeyAction::Change(verb, name.to_owned()));
     // Elsewhere than among regions it is the card.
     assert_eq!(acted(&mut model(), "oy"), of(Verb::Cordon, "cards/card0"));
     assert_eq!(acted(&mut model(), "dy"), of(Verb::Drain, "cards/card0"));
@@ -296,7 +296,9 @@ fn changes_wait_for_a_yes_and_are_about_what_was_chosen() {
 #[test]
 fn a_dag_is_explained_at_once_and_the_next_key_closes_what_was_said() {
     let mut model = model();
-    let Some(Action::Explain(name)) = acted(&mut model, "e") else { panic!("it asks for nothing") };
+    let Some(KeyAction::Explain(name)) = acted(&mut model, "e") else {
+        panic!("it asks for nothing")
+    };
     assert!(name.starts_with("tenants/"), "{name}");
     assert_eq!(acted(&mut self::model(), "2e"), None, "only DAGs are explained");
     model.take(Feed::Done(Ok("why\nbecause\n".into())), at(101));

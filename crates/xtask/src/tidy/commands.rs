@@ -193,7 +193,7 @@ fn of_cargo(verb: &str, arguments: &[&str], members: &[Member], sources: &Source
         let part = filter.trim_end_matches("::").rsplit("::").next().unwrap_or(filter);
         let folder = |member: &Member| member.manifest.parent().map(Path::to_owned);
         let has = |member: &&Member| folder(member).is_some_and(|at| sources.has_test(&at, part));
-        if !packages.is_empty() && !packages.iter().any(|member| has(member)) {
+        if !packages.is_empty() && !packages.iter().any(has) {
             wrong.push(format!("there is no test {filter}"));
         }
     }
