@@ -359,7 +359,10 @@ mod tests {
     fn the_map_says_who_shares_what_and_who_skips_what() {
         let map = region_map(&card(), &sixteen());
         let lines: Vec<&str> = map.lines().collect();
-        assert_eq!(lines[0], "card0 (sim-16) OK: 1 active, 1 victim, 13 free, 1 faulty");
+        assert_eq!(
+            lines[0],
+            "card0 (sim-16) OK: 1 active, 1 victim, 13 free, 1 faulty, 1 cordoned"
+        );
         assert_eq!(lines[1], "#     STATE    LOAD  BITSTREAM     NETWORK TASKS : DAGS");
         assert_eq!(
             lines[2],

@@ -38,7 +38,6 @@ fn contradictory_arguments_are_refused() {
         "dag list -l app=",
         "dag update web --label app=web --no-labels",
         "tenant create acme --label app",
-        "events --watch --filter x",
         "fairness get acme --order-by weight",
     ] {
         let words = std::iter::once("snicctl").chain(line.split(' '));
