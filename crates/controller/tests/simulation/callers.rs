@@ -123,8 +123,9 @@ pub fn check_lists(controller: &Controller) {
             "{own}: the decisions about its DAGs"
         );
         let mut details = controller.log_before(&caller, None).filter(|entry| entry.is_detail);
-        let is_own = |entry: &LogEntry| entry.dag.as_ref().is_some_and(|dag| dag.tenant == own);
-        assert!(details.all(is_own), "{own}: and no others");
+        let is_about_own =
+            |entry: &LogEntry| entry.dag.as_ref().is_some_and(|dag| dag.tenant == own);
+        assert!(details.all(is_about_own), "{own}: and no others");
 
         let nts: Vec<_> = controller.nt_types(&caller).collect();
         let all = controller.nt_types(&staff).filter(|view| is_own(view.nt.id.owner()));
