@@ -9,7 +9,8 @@
 //!
 //! Two timers, as in the paper: rates change once an epoch, instances once a monitor period; the
 //! counters are read at the shorter of the two. One sample is under way at most: while a card has
-//! not answered the last one the next is skipped and counted, never queued.
+//! not answered the last one the next is skipped and counted, never queued. While no DAG has traffic both are rarer
+//! (`rest`).
 //!
 //! Guaranteed rates are always reserved; the loop moves only burst capacity. So no
 //! decision of it can take away what admission granted.
