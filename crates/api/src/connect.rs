@@ -78,21 +78,35 @@ pub enum ConnectError {
     },
 }
 
+/// The header with the host that an operator asks, of a call at a fleet's endpoint.
+pub const HOST_HEADER: &str = "snic-host";
+
 /// Adds the program's identity, where the connection has none, and the trace context to each call.
 #[derive(Debug, Clone)]
-pub struct Sender(Option<MetadataValue<Ascii>>);
+pub struct Sender {
+    identity: Option<MetadataValue<Ascii>>,
+    host: Option<MetadataValue<Ascii>>,
+}
 
 impl Sender {
     /// With the identity in plain text; `None` over TLS, where the certificate has it.
     pub const fn new(identity: Option<MetadataValue<Ascii>>) -> Self {
-        Self(identity)
+        Self { identity, host: None }
+    }
+
+    /// With the host of a fleet that is asked.
+    #[must_use]
+    pub fn for_host(self, host: Option<MetadataValue<Ascii>>) -> Self {
+        Self { host, ..self }
     }
 }
 
 impl Interceptor for Sender {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(identity) = &self.0 {
-            request.metadata_mut().insert("snic-identity", identity.clone());
+        for (key, value) in [("snic-identity", &self.identity), (HOST_HEADER, &self.host)] {
+            if let Some(value) = value {
+                request.metadata_mut().insert(key, value.clone());
+            }
         }
         crate::trace_parent::add(request.metadata_mut());
         Ok(request)

@@ -72,6 +72,9 @@ pub struct Global {
     /// Server address: https://host:port, unix:/path, or http://host:port on loopback
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub endpoint: Option<String>,
+    /// Ask this host of a fleet what only it knows: cards, regions, events and all else that is read
+    #[arg(long, global = true, value_name = "NAME")]
+    pub host: Option<String>,
     /// Timeout of a request [default: 30s]; with --wait, of the wait [default: 10m]
     #[arg(long, global = true, value_name = "TIME")]
     pub timeout: Option<humantime::Duration>,

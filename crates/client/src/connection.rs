@@ -135,6 +135,19 @@ impl Client {
         Ok(Self { channel, sender, endpoint: address.to_owned(), deadline })
     }
 
+    /// The same connection, asking this host of a fleet; its operators may.
+    ///
+    /// # Errors
+    /// [`Failure`] where this is no name of a host.
+    pub fn for_host(self, host: &str) -> Result<Self, Failure> {
+        let name = host.parse().ok().filter(|_| !host.is_empty()).ok_or_else(|| {
+            let hint = "use a name of `snicctl fleet host list`";
+            Failure::usage(format!("{host:?} is no name of a host"), hint)
+        })?;
+        let sender = self.sender.for_host(Some(name));
+        Ok(Self { sender, ..self })
+    }
+
     /// The same connection with another time limit for requests.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use snic_api::fleet_v1::AnswerResponse;
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, NtType};
 use snic_fleet::placement::{CardSpec, HostSpec};
 use snic_fleet::protocol::{CardFaults, Epoch};
 use snic_fleet::{RackId, ZoneId};
+use snic_front::gate::{PassedCall, PassedCalls};
 use snic_host_link::{HostFailure, HostLink, LinkSettings, LinkStatus, LinkTls, LinkedHost};
 use snic_server::shell::{ControlPlane, ShellError};
 use snic_telemetry::metrics::{FleetReading, set_fleet};
@@ -78,7 +80,11 @@ fn host_spec(
 }
 
 /// Starts the link that the settings ask for.
-pub fn start(settings: &Settings, plane: ControlPlane) -> Result<Option<HostLink>> {
+pub fn start(
+    settings: &Settings,
+    plane: ControlPlane,
+    api: PassedCalls,
+) -> Result<Option<HostLink>> {
     let Some(fleet) = &settings.fleet else { return Ok(None) };
     let own =
         |own: &Option<PathBuf>, of_server: &PathBuf| own.as_ref().unwrap_or(of_server).clone();
@@ -90,6 +96,7 @@ pub fn start(settings: &Settings, plane: ControlPlane) -> Result<Option<HostLink
     tls.read()?; // What is missing at the start is told at once.
     let host = DaemonHost {
         plane,
+        api,
         tls,
         epoch_file: settings.data_dir.join(EPOCH_FILE),
         cards: settings.cards.iter().map(|card| card.id.clone()).collect(),
@@ -148,6 +155,7 @@ impl TlsFiles {
 /// This daemon, as its link to a fleet needs it.
 struct DaemonHost {
     plane: ControlPlane,
+    api: PassedCalls,
     tls: TlsFiles,
     epoch_file: PathBuf,
     /// As in the settings.
@@ -196,6 +204,12 @@ async fn blocking<T: Send + 'static>(
 
 #[tonic::async_trait]
 impl LinkedHost for DaemonHost {
+    async fn answer(&self, call: AnswerResponse) -> http::Response<tonic::body::Body> {
+        let AnswerResponse { path, caller, message, timeout_ms } = call;
+        let timeout = Duration::from_millis(timeout_ms);
+        self.api.call(PassedCall { path, caller, message: message.into(), timeout }).await
+    }
+
     async fn tls(&self) -> Result<LinkTls, HostFailure> {
         let files = self.tls.clone();
         blocking(move || files.read()).await

@@ -12,6 +12,7 @@ use snic_api::v1;
 use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
 use snic_front::TlsReloader;
+use snic_front::gate::PassedCalls;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
@@ -68,8 +69,9 @@ pub async fn start(
     settings: &Settings,
     daemon: &Daemon,
     diagnostics: DiagnosticsSource,
+    passed_calls: PassedCalls,
 ) -> Result<Serving> {
-    let with = ServerSettings { diagnostics, ..server_settings(settings, daemon)? };
+    let with = ServerSettings { diagnostics, passed_calls, ..server_settings(settings, daemon)? };
     let bound = snic_server::bind(with).await.context("listen")?;
     let port = bound.tcp_address().map(|address| address.port());
     let page = bound.web_address();
@@ -96,8 +98,9 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     if settings.telemetry.otlp.is_some() {
         readers.push(metrics::keep_fresh(daemon.plane.clone(), links));
     }
-    let link = fleet::start(settings, daemon.plane.clone())?;
-    let result = serve(settings, daemon, diagnostics(settings, Some(&telemetry))).await;
+    let api = PassedCalls::default();
+    let link = fleet::start(settings, daemon.plane.clone(), api.clone())?;
+    let result = serve(settings, daemon, diagnostics(settings, Some(&telemetry)), api).await;
     if let Some(link) = link {
         link.stop().await;
     }
@@ -127,8 +130,13 @@ pub fn diagnostics(settings: &Settings, telemetry: Option<&Arc<Telemetry>>) -> D
     })
 }
 
-async fn serve(settings: &Settings, daemon: Daemon, diagnostics: DiagnosticsSource) -> Result<()> {
-    let mut server = start(settings, &daemon, diagnostics).await?;
+async fn serve(
+    settings: &Settings,
+    daemon: Daemon,
+    diagnostics: DiagnosticsSource,
+    api: PassedCalls,
+) -> Result<()> {
+    let mut server = start(settings, &daemon, diagnostics, api).await?;
     if let Some(port) = server.port() {
         tracing::info!(port, "snicd is up");
     }

@@ -21,6 +21,7 @@ const FLEET: &[Row] = &[
     change("/snic.fleet.v1.FleetService/UncordonHost", Access::Operator, Span::Short),
     change("/snic.fleet.v1.FleetService/UndrainArea", Access::Operator, Span::Short),
     change("/snic.fleet.v1.FleetService/UndrainHost", Access::Operator, Span::Short),
+    row("/snic.fleet.v1.HostLinkService/Answer", Access::Host, Span::Dialogue),
     row("/snic.fleet.v1.HostLinkService/FetchImage", Access::Host, Span::Stream),
     row("/snic.fleet.v1.HostLinkService/Link", Access::Host, Span::Dialogue),
     change("/snic.fleet.v1.ProjectService/CreateProject", Access::Operator, Span::Short),
@@ -30,6 +31,7 @@ const FLEET: &[Row] = &[
     change("/snic.fleet.v1.ProjectService/SetTenantProject", Access::Operator, Span::Short),
     change("/snic.fleet.v1.ProjectService/UpdateProject", Access::Operator, Span::Short),
     row("/snic.fleet.v1.ReplicaService/Ask", Access::Replica, Span::Short),
+    row("/snic.fleet.v1.ReplicaService/CallHost", Access::Replica, Span::Stream),
 ];
 
 /// All methods of a replica: those that hosts have, too, and its own.

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use snic_api::fleet_v1::AskRequest;
+use snic_api::error::reason_of;
 use snic_api::fleet_v1::replica_service_client::ReplicaServiceClient;
+use snic_api::fleet_v1::{AnswerResponse, AskRequest, CallHostRequest};
+use snic_fleet::HostId;
 use snic_fleet::protocol::{Denied, FleetAsk, FleetCommand, FleetReply};
 use tokio::sync::watch;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
 
+use crate::calls::{HostCalls, Parts};
+use crate::error::of_denied;
+use crate::links::HostLinks;
 use crate::runner::{Leadership, RunnerHandle};
 
 /// How long a request waits for a leader: longer than an election takes.
@@ -21,6 +26,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How long another replica may take for an answer, beside the caller's own deadline.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How long another replica may take until a host that is linked to it has begun its answer: longer than that replica waits
+/// for the host.
+const CALL_MAX: Duration = Duration::from_secs(5);
 /// Largest answer of another replica: a page of records has about one MiB.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
@@ -100,6 +108,39 @@ impl Asking {
             Err(status) => {
                 tracing::debug!(address, %status, "the leader did not answer");
                 Err(failed(&status))
+            }
+        }
+    }
+
+    /// Passes a call on to a host that is linked to whoever leads: to this replica, over `own`, or to another one.
+    ///
+    /// # Errors
+    /// The host does not answer, or nobody leads.
+    pub async fn call_host(
+        &self,
+        (calls, links): (&HostCalls, &HostLinks),
+        host: &HostId,
+        call: AnswerResponse,
+    ) -> Result<Parts, Status> {
+        let address = match self.leadership() {
+            Leadership::Own => return Ok(calls.call(links, host, call).await?),
+            Leadership::Nobody => return Err(of_denied(Denied::NotLeader).into()),
+            Leadership::Other(address) => address,
+        };
+        let channel = self.channel(&address).map_err(of_denied)?;
+        let mut client = ReplicaServiceClient::new(channel)
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
+            .max_encoding_message_size(ANSWER_BYTES_MAX);
+        let request = CallHostRequest { host: host.to_string(), call: Some(call) };
+        let called = tokio::time::timeout(CALL_MAX, client.call_host(request)).await;
+        let silent = || Status::unavailable("the leader is silent");
+        match called.unwrap_or_else(|_| Err(silent())) {
+            Ok(parts) => Ok(Box::pin(parts.into_inner())),
+            // What the leader says of the host is for the caller; what is between replicas is not.
+            Err(status) if reason_of(&status).is_some() => Err(status),
+            Err(status) => {
+                tracing::debug!(address, %status, "the leader did not pass a call on");
+                Err(of_denied(Denied::NotLeader).into())
             }
         }
     }

@@ -4,6 +4,8 @@
 //!  tenants, operators ──► front ──► services ──► Asking ──► leader: runner ──► etcd
 //!                                                  └─ a follower passes the request on: ReplicaService
 //!  hosts ──► HostLinkService ──► HostLinks ◄── orders ── runner
+//!
+//!  what only a host knows: front ──► passing ──► Asking ──► leader: HostCalls ──► the host's own services
 //! ```
 //!
 //! A replica keeps nothing of its own: records are in etcd, images in an object store, and what hosts report at the
@@ -13,10 +15,12 @@
 
 mod access;
 mod asking;
+mod calls;
 mod error;
 mod explanation;
 mod history;
 mod links;
+mod passing;
 mod runner;
 mod serve;
 mod services;

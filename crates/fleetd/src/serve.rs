@@ -27,6 +27,7 @@ use tonic_health::server::HealthReporter;
 use crate::asking::Asking;
 use crate::history::History;
 use crate::links::HostLinks;
+use crate::passing::Passing;
 use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
 use crate::services::{Parts, Services, not_here};
 use crate::sweeper::{self, KeptImages};
@@ -117,6 +118,7 @@ impl FleetBound {
         let parts = Parts {
             asking: Asking::new(handle.clone(), peers.subscribe()),
             links,
+            calls: Arc::default(),
             images,
             upload_check: settings.upload_check,
             address,
@@ -174,6 +176,7 @@ const SERVICES: [&str; 10] = [
 ];
 
 fn routes(services: Services, most: usize) -> Result<(HealthReporter, Routes), ServeError> {
+    let passing = Passing::new(services.clone(), most);
     let (health, mut routes) = snic_front::routes(&[
         FILE_DESCRIPTOR_SET,
         FLEET_DESCRIPTOR_SET,
@@ -200,5 +203,6 @@ fn routes(services: Services, most: usize) -> Result<(HealthReporter, Routes), S
         .add_service(ProjectServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(FleetServiceServer::new(services).max_decoding_message_size(most));
     let elsewhere = async |uri: Uri| not_here(uri.path()).into_http::<tonic::body::Body>();
-    Ok((health, Routes::from(routes.routes().into_axum_router().fallback(elsewhere))))
+    let router = routes.routes().into_axum_router().fallback(elsewhere);
+    Ok((health, Routes::from(router.layer(passing))))
 }

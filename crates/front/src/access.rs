@@ -179,6 +179,13 @@ impl Row {
         }
     }
 
+    /// Whether a fleet's replica may pass calls of it on to a host: what reads, and what shows a DAG's packets or sends some.
+    pub fn may_be_passed_on(&self) -> bool {
+        let reads =
+            self.effect() == MethodEffect::Read && matches!(self.span, Short | Wait | Stream);
+        self.is_decided() && (reads || self.path.starts_with("/snic.control.v1.TrafficService/"))
+    }
+
     /// Whether policies decide about the method: not where everybody may call it, nor between the parts of a fleet.
     pub const fn is_decided(&self) -> bool {
         !matches!(self.access, Open | Identified | Access::Host | Access::Replica)

@@ -201,6 +201,12 @@ impl Places {
         Self::new("runs of traffic", total, guaranteed, per_caller)
     }
 
+    /// Places for calls between a fleet and a host.
+    pub fn passed_calls(total: usize, per_caller: usize) -> Self {
+        let guaranteed = [0, 25, 5, 25, 0, 0, 0];
+        Self::new("calls passed on to hosts", total, guaranteed, per_caller)
+    }
+
     /// Places for connections.
     pub fn connections(total: usize, per_caller: usize) -> Self {
         let guaranteed = [0, 15, 15, 25, 5, 10, 0];

@@ -11,6 +11,7 @@ use snic_fleet::protocol::{HostOrder, HostReport};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::host::LinkedHost;
@@ -26,7 +27,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// Reports that wait to be sent. One that finds no room is dropped: reports may be lost.
 const REPORTS_MAX: usize = 256;
 /// Largest order or report.
-const MESSAGE_BYTES_MAX: usize = 4 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Says that this host answers calls that the leader passes on.
+const ANSWERS: &str = "snic-answers";
 /// Longest silence of a replica that sends an image.
 const IMAGE_SILENCE: Duration = Duration::from_secs(10);
 
@@ -87,6 +90,15 @@ impl Replicas {
     }
 }
 
+/// What a replica sends over a link.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// An order.
+    Order(Box<HostOrder>),
+    /// The number of a call that waits for an answer.
+    Call(u64),
+}
+
 /// A link that is open.
 pub(crate) struct Live {
     pub endpoint: String,
@@ -126,7 +138,9 @@ impl Live {
             let mut client = HostLinkServiceClient::new(channel.clone())
                 .max_decoding_message_size(MESSAGE_BYTES_MAX + 64)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX + 64);
-            let linked = client.link(ReceiverStream::new(waiting)).await;
+            let mut request = tonic::Request::new(ReceiverStream::new(waiting));
+            request.metadata_mut().insert(ANSWERS, MetadataValue::from_static("1"));
+            let linked = client.link(request).await;
             let orders = linked.map_err(|status| failed(&status.message()))?.into_inner();
             Ok(Self { endpoint: endpoint.clone(), channel, reports, orders })
         };
@@ -142,13 +156,15 @@ impl Live {
         }
     }
 
-    /// The next order. Cancel safe.
+    /// What comes next. Cancel safe.
     ///
     /// # Errors
     /// The link has ended, and why; or an order cannot be read.
-    pub async fn order(&mut self) -> Result<HostOrder, String> {
+    pub async fn next(&mut self) -> Result<Received, String> {
         match self.orders.message().await {
-            Ok(Some(LinkResponse { order })) => serde_json::from_slice(&order)
+            Ok(Some(LinkResponse { call, .. })) if call != 0 => Ok(Received::Call(call)),
+            Ok(Some(LinkResponse { order, .. })) => serde_json::from_slice(&order)
+                .map(|order| Received::Order(Box::new(order)))
                 .map_err(|error| format!("{}: an order cannot be read: {error}", self.endpoint)),
             Ok(None) => Err(format!("{}: it ended the link", self.endpoint)),
             Err(status) => Err(format!("{}: {}", self.endpoint, status.message())),

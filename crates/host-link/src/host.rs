@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use http::Response;
+use snic_api::fleet_v1::AnswerResponse;
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName};
 use snic_fleet::protocol::{CardFaults, Epoch};
+use tonic::Status;
+use tonic::body::Body;
 
 use crate::connection::LinkTls;
 
@@ -90,4 +94,11 @@ pub trait LinkedHost: Send + Sync + 'static {
     /// # Errors
     /// The controller does not answer.
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure>;
+
+    /// Carries out a call of the host's API that the fleet passes on, as if its caller had called the host. Dropping the
+    /// reply ends it. A host without an API says so.
+    async fn answer(&self, call: AnswerResponse) -> Response<Body> {
+        let text = format!("{:.200}: this host answers no calls", call.path);
+        Status::unimplemented(text).into_http()
+    }
 }

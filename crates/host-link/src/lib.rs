@@ -5,6 +5,8 @@
 //!  replicas ──orders──► link ──► HostAgent ──► effects ──┬─► dags: assigned, changed, withdrawn ──┐
 //!     ▲                  ▲                                └─► provisions: NT types, images ────────┤
 //!     └────reports───────┴──────────────────────── outcomes ◄─────────────────────────────────────┘
+//!
+//!  leader ──number of a call──► link ──► answers: reads the call, sends what the host's own service replies
 //! ```
 //!
 //! The host serves on whatever happens here. Nothing here is stored but the epoch: what is assigned and provided stands
@@ -13,6 +15,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod answers;
 mod connection;
 mod dags;
 mod host;

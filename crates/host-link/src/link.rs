@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
 
-use crate::connection::{Live, Replicas};
+use crate::answers::Answers;
+use crate::connection::{Live, Received, Replicas};
 use crate::dags::{DagJob, DagWorker, Resumed, ServedDag};
 use crate::host::{HostFailure, LinkedHost};
 use crate::provisions::{ProvisionJob, ProvisionWorker};
@@ -105,6 +106,7 @@ enum Connection {
 enum Arrived {
     Opened(Live),
     Order(Box<HostOrder>),
+    Call(u64),
     Ended(String),
 }
 
@@ -116,8 +118,9 @@ impl Connection {
                 Ok(live) => Arrived::Opened(live),
                 Err(reason) => Arrived::Ended(reason),
             },
-            Self::Open(live) => match live.order().await {
-                Ok(order) => Arrived::Order(Box::new(order)),
+            Self::Open(live) => match live.next().await {
+                Ok(Received::Order(order)) => Arrived::Order(order),
+                Ok(Received::Call(number)) => Arrived::Call(number),
                 Err(reason) => Arrived::Ended(reason),
             },
         }
@@ -132,6 +135,7 @@ struct Session<'a> {
     replicas: Replicas,
     connection: Connection,
     channel: watch::Sender<Option<Channel>>,
+    answers: Answers,
     dags: mpsc::Sender<DagJob>,
     provisions: mpsc::Sender<ProvisionJob>,
     workers: [JoinHandle<()>; 2],
@@ -210,6 +214,7 @@ impl<'a> Session<'a> {
             replicas,
             connection,
             channel,
+            answers: Answers::default(),
             dags,
             provisions,
             workers,
@@ -243,6 +248,12 @@ impl<'a> Session<'a> {
                     self.replicas.leads();
                     self.status.send_modify(|status| status.orders += 1);
                     self.handle(AgentEvent::Order(*order)).await
+                }
+                Arrived::Call(number) => {
+                    if let Connection::Open(live) = &self.connection {
+                        self.answers.begin(number, live.channel.clone(), self.host);
+                    }
+                    Ok(())
                 }
                 Arrived::Ended(reason) => {
                     self.ended(reason);

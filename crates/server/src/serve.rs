@@ -140,6 +140,7 @@ impl Bound {
         let services = Services::new(plane.clone(), hub, &self.settings, stopping.clone());
         let page = self.page(&services, &stopping);
         let (health, routes) = routes(services, &self.settings)?;
+        self.settings.passed_calls.serve(routes.clone(), &self.settings.front);
         let watched = tokio::spawn(async move {
             watch_health(&SERVICES, || plane.answers(), health, stopping).await;
         });

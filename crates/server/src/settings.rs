@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use snic_api::v1;
 use snic_front::access::CONTROL;
+use snic_front::gate::PassedCalls;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::FrontSettings;
 use snic_front::uploads::UploadCheck;
@@ -26,6 +27,8 @@ pub struct ServerSettings {
     pub card_links: CardLinks,
     /// The server's part of support bundles.
     pub diagnostics: DiagnosticsSource,
+    /// Where calls come from that a fleet passes on.
+    pub passed_calls: PassedCalls,
 }
 
 impl ServerSettings {
@@ -37,6 +40,7 @@ impl ServerSettings {
             upload_check,
             card_links: CardLinks::default(),
             diagnostics: DiagnosticsSource::default(),
+            passed_calls: PassedCalls::default(),
         }
     }
 }

@@ -16,6 +16,7 @@ use snic_api::v1::operation_service_client::OperationServiceClient;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::system_service_client::SystemServiceClient;
 use snic_api::v1::tenant_service_client::TenantServiceClient;
+use snic_api::v1::traffic_service_client::TrafficServiceClient;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::{self, Dag, Operation, operation};
 use snic_bitstream::catalogue::Catalogue;
@@ -89,6 +90,11 @@ impl TestClient {
     /// Cards and regions.
     pub fn cards(&self) -> CardServiceClient<Transport> {
         CardServiceClient::new(self.transport.clone())
+    }
+
+    /// Packets of DAGs.
+    pub fn traffic(&self) -> TrafficServiceClient<Transport> {
+        TrafficServiceClient::new(self.transport.clone())
     }
 
     /// NT types.

@@ -162,7 +162,11 @@ impl CliSession {
     fn client(&self) -> Result<Client, Failure> {
         let file = ContextsFile::load()?;
         let context = self.context(&file)?;
-        Client::new(&context, &file, self.deadline())
+        let client = Client::new(&context, &file, self.deadline())?;
+        match &self.global.host {
+            Some(host) => client.for_host(host),
+            None => Ok(client),
+        }
     }
 
     fn deadline(&self) -> Duration {

@@ -21,6 +21,7 @@ use snic_api::v1::{self, Dag, region};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_bitstream::signature::Signatures;
 use snic_domain::TenantId;
+use snic_front::gate::PassedCalls;
 
 use crate::pki::{Authority, CertificateSubject, Pair};
 use crate::secrets::write;
@@ -126,7 +127,8 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
     // Behind it, because its card goes with it: that of another quick start in this folder must stay.
     let mut hosts = options.hosts.then(|| hosts::Hosts::prepare(&settings)).transpose()?;
     let identities = identities(&dir, &mut settings, &catalogue)?;
-    let server = serving::start(&settings, &daemon, serving::diagnostics(&settings, None)).await?;
+    let (diagnostics, no_fleet) = (serving::diagnostics(&settings, None), PassedCalls::default());
+    let server = serving::start(&settings, &daemon, diagnostics, no_fleet).await?;
     let port = server.port().context("the daemon listens on TCP")?;
     say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
     if let Some(page) = server.page() {

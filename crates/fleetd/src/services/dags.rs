@@ -21,7 +21,7 @@ use snic_front::listing;
 use tonic::{Request, Response};
 
 use super::watching::{Event, Events, WatchSpec, dag_of};
-use super::{RpcResult, Services, elsewhere, tenant_of_list, unexpected};
+use super::{RpcResult, Services, tenant_of_list, unexpected};
 use crate::{explanation, wire};
 
 #[tonic::async_trait]
@@ -198,7 +198,8 @@ impl DagService for Services {
         &self,
         _: Request<v1::DiagnoseDagRequest>,
     ) -> RpcResult<v1::DiagnoseDagResponse> {
-        Err(elsewhere("diagnoses"))
+        // `passing` hands them to the DAG's host before they come here.
+        Err(ApiError::internal("diagnosis").into())
     }
 
     async fn explain_dag(

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use snic_api::error::ApiError;
 use snic_api::fleet_v1::host_link_service_server::HostLinkService;
-use snic_api::fleet_v1::{FetchImageRequest, FetchImageResponse, LinkRequest, LinkResponse};
+use snic_api::fleet_v1::{
+    AnswerRequest, AnswerResponse, FetchImageRequest, FetchImageResponse, LinkRequest, LinkResponse,
+};
 use snic_api::v1::ErrorReason;
 use snic_domain::Digest;
 use snic_fleet::HostId;
@@ -45,7 +47,8 @@ impl HostLinkService for Services {
             return Err(refusal.into());
         }
         let links = Arc::clone(&self.0.parts.links);
-        let (number, orders) = links.begin(&host);
+        let answers = request.metadata().contains_key("snic-answers");
+        let (number, orders) = links.begin(&host, answers);
         let runner = self.0.parts.asking.own().clone();
         tokio::spawn(read(request.into_inner(), (host, number), links, runner));
         Ok(Response::new(ReceiverStream::new(orders)))
@@ -78,6 +81,17 @@ impl HostLinkService for Services {
             }
         });
         Ok(Response::new(ReceiverStream::new(chunks)))
+    }
+
+    type AnswerStream = ReceiverStream<Result<AnswerResponse, Status>>;
+
+    async fn answer(
+        &self,
+        request: Request<Streaming<AnswerRequest>>,
+    ) -> RpcResult<Self::AnswerStream> {
+        let host = host(&request)?;
+        let calls = Arc::clone(&self.0.parts.calls);
+        Ok(Response::new(calls.answer(host, request.into_inner()).await?))
     }
 }
 

@@ -15,10 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_api::error::ApiError;
+use snic_api::fleet_v1::AnswerResponse;
 use snic_api::list::{Keyed, Listed, Listing};
 use snic_api::page::Page;
+use snic_api::v1::ErrorReason;
 use snic_controller::Caller;
-use snic_domain::TenantId;
+use snic_domain::{DagName, TenantId};
+use snic_fleet::HostId;
 use snic_fleet::protocol::{
     FleetAsk, FleetCommand, FleetItem, FleetList, FleetName, FleetReply, LIST_MAX, RequestId,
 };
@@ -31,6 +34,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use crate::asking::Asking;
+use crate::calls::{HostCalls, Parts as Answer};
 use crate::error::of_denied;
 use crate::history::History;
 use crate::links::HostLinks;
@@ -50,6 +54,7 @@ type RpcResult<T> = Result<tonic::Response<T>, Status>;
 pub(crate) struct Parts {
     pub asking: Asking,
     pub links: Arc<HostLinks>,
+    pub calls: Arc<HostCalls>,
     pub images: Arc<KeptImages>,
     pub upload_check: UploadCheck,
     pub address: String,
@@ -108,6 +113,33 @@ impl Services {
         asked.map_err(|_| ApiError::internal("fleet"))?.map_err(of_denied)
     }
 
+    /// The host that serves a DAG now.
+    ///
+    /// # Errors
+    /// The caller has no such DAG, or it has no place.
+    pub async fn host_of(&self, caller: &Caller, name: DagName) -> Result<HostId, ApiError> {
+        let FleetItem::Dag(dag) = self.item(caller, FleetName::Dag(name.clone())).await? else {
+            return Err(ApiError::internal("item"));
+        };
+        let before = dag.served_by.filter(|_| !dag.is_ready);
+        before.or(dag.card).map(|card| card.host).ok_or_else(|| {
+            let text = format!(
+                "{name} has no place at the moment, so no host knows more of it; see its condition \
+                 Mapped, and `snicctl dag explain`"
+            );
+            ApiError::new(ErrorReason::InvalidState, text)
+        })
+    }
+
+    /// Passes a call on to a host.
+    ///
+    /// # Errors
+    /// The host does not answer, or nobody leads.
+    pub async fn call_host(&self, host: &HostId, call: AnswerResponse) -> Result<Answer, Status> {
+        let parts = &self.0.parts;
+        parts.asking.call_host((&parts.calls, &parts.links), host, call).await
+    }
+
     /// Reads a record.
     async fn item(&self, caller: &Caller, name: FleetName) -> Result<FleetItem, ApiError> {
         match self.ask(caller, None, FleetCommand::Get(name)).await? {
@@ -141,10 +173,7 @@ impl Services {
     ) -> Result<(), ApiError> {
         match self.ask(caller, repeat, command).await {
             Ok(_) => Ok(()),
-            Err(error)
-                if allow_missing
-                    && error.reason() == snic_api::v1::ErrorReason::ResourceNotFound =>
-            {
+            Err(error) if allow_missing && error.reason() == ErrorReason::ResourceNotFound => {
                 Ok(())
             }
             Err(error) => Err(error),
@@ -227,14 +256,15 @@ fn unexpected(reply: &FleetReply) -> ApiError {
     ApiError::internal("reply")
 }
 
-/// Where to ask for what only a host knows.
-const ASK_THE_HOST: &str = "ask the daemon of the host (`snicd`)";
+/// How to ask for what only a host knows.
+const ASK_A_HOST: &str =
+    "name a host with `--host NAME` (header `snic-host`), or ask its daemon (`snicd`)";
 
 /// The fleet's service does not have this.
 fn elsewhere(what: &str) -> Status {
     Status::unimplemented(format!(
-        "the fleet's service has no {what}; {ASK_THE_HOST}, whose name operators find in the \
-         DAG's condition Mapped"
+        "the fleet's service has no {what}; ask the daemon of the host (`snicd`), whose name operators \
+         find in the DAG's condition Mapped"
     ))
 }
 
@@ -243,25 +273,22 @@ pub(crate) fn not_here(path: &str) -> Status {
     let method = path.trim_start_matches('/');
     let (service, method) = method.split_once('/').unwrap_or((method, ""));
     let (what, hint) = match service.strip_prefix("snic.control.v1.") {
-        Some("CardService") => ("cards and regions", "GetHost shows a host's cards"),
+        Some("CardService") => ("cards and regions of its own", ""),
         Some("OrchestrationService") => {
-            ("bindings of machines", "CreateReservation chooses the host of a machine")
+            ("bindings of machines", "CreateReservation chooses the host of a machine; ")
         }
-        Some("ClassificationService") => ("classification rules", ASK_THE_HOST),
-        Some("FairnessService") => ("shares over time", ASK_THE_HOST),
-        Some("EventService") => ("events", "replicas write theirs to their logs"),
-        Some("TrafficService") => ("captures and runs of traffic", ASK_THE_HOST),
-        Some("AuditService") => ("audit log to read", "replicas write theirs to `audit_dir`"),
-        Some("AuthorizationService") => ("authorization policies", ASK_THE_HOST),
-        Some("SystemService") => ("maintenance mode and backups", "back up etcd and the images"),
+        Some("ClassificationService") => ("classification rules of its own", ""),
+        Some("FairnessService") => ("shares over time", ""),
+        Some("EventService") => ("events to read", "replicas write theirs to their logs; "),
+        Some("AuditService") => ("audit log to read", "replicas write theirs to `audit_dir`; "),
+        Some("AuthorizationService") => ("authorization policies", ""),
+        Some("SystemService") => ("maintenance mode and backups", "back up etcd and the images; "),
         _ => {
             let asked = format!("{service:.80}/{method:.80}");
             return Status::unimplemented(format!("the fleet's service has no method {asked}"));
         }
     };
-    let others = if hint == ASK_THE_HOST { "" } else { ASK_THE_HOST };
-    let separator = if others.is_empty() { "" } else { "; for those of a host " };
-    Status::unimplemented(format!("the fleet's service has no {what}; {hint}{separator}{others}"))
+    Status::unimplemented(format!("the fleet's service has no {what}; {hint}{ASK_A_HOST}"))
 }
 
 #[cfg(test)]

@@ -2,12 +2,16 @@
 
 use snic_api::error::ApiError;
 use snic_api::fleet_v1::replica_service_server::ReplicaService;
-use snic_api::fleet_v1::{AskRequest, AskResponse};
+use snic_api::fleet_v1::{AskRequest, AskResponse, CallHostRequest};
 use snic_api::v1::ErrorReason;
-use snic_fleet::protocol::FleetAsk;
+use snic_fleet::HostId;
+use snic_fleet::protocol::{Denied, FleetAsk};
 use tonic::{Request, Response};
 
 use super::{RpcResult, Services};
+use crate::calls::Parts;
+use crate::error::of_denied;
+use crate::runner::Leadership;
 
 #[tonic::async_trait]
 impl ReplicaService for Services {
@@ -20,5 +24,22 @@ impl ReplicaService for Services {
         let outcome = self.0.parts.asking.own().ask(ask).await;
         let outcome = serde_json::to_vec(&outcome).map_err(ApiError::internal)?;
         Ok(Response::new(AskResponse { outcome }))
+    }
+
+    type CallHostStream = Parts;
+
+    async fn call_host(
+        &self,
+        request: Request<CallHostRequest>,
+    ) -> RpcResult<Self::CallHostStream> {
+        let CallHostRequest { host, call } = request.into_inner();
+        let host = HostId::new(&host)
+            .map_err(|error| ApiError::in_field(ErrorReason::InvalidField, "host", error))?;
+        let call = call.ok_or_else(|| ApiError::required("call"))?;
+        let parts = &self.0.parts;
+        if parts.asking.leadership() != Leadership::Own {
+            return Err(of_denied(Denied::NotLeader).into());
+        }
+        Ok(Response::new(parts.calls.call(&parts.links, &host, call).await?))
     }
 }

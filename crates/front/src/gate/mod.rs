@@ -16,6 +16,7 @@ mod audited;
 mod body;
 mod deadline;
 mod passage;
+mod passed;
 mod reply;
 mod standing;
 
@@ -47,6 +48,7 @@ use body::{Call, track};
 pub use deadline::{Deadline, exceeded as out_of_time};
 use passage::Settled;
 pub use passage::{OwnCaller, Passage, caller, passage};
+pub use passed::{PassedCall, PassedCalls, never_passed_on};
 pub use reply::of_transport;
 
 /// The layer; see the module.
@@ -118,26 +120,6 @@ impl Rules {
         }
     }
 
-    /// Whether this kind of caller could ever call the method.
-    fn admit_kind(
-        row: Row,
-        identity: Option<&CallerIdentity>,
-        settled: &Settled,
-    ) -> Result<(), ApiError> {
-        if identity.is_none_or(|identity| is_within(row, identity)) {
-            return Ok(());
-        }
-        let policies = vec![ACCESS_TABLE.to_owned()];
-        settled.set(AccessDecision { allowed: false, policies }, Vec::new(), false);
-        Err(match row.access {
-            Access::Orchestrator => denied(row.path, "orchestrators and operators"),
-            Access::Anyone => denied(row.path, "tenants and operators"),
-            Access::Host => denied(row.path, "hosts of the fleet"),
-            Access::Replica => denied(row.path, "replicas of the fleet's service"),
-            Access::Open | Access::Identified | Access::Operator => denied(row.path, "operators"),
-        })
-    }
-
     /// Begins the audit entry of a call that changes something.
     fn audit(
         &self,
@@ -162,7 +144,7 @@ impl Rules {
     ) -> Result<Admitted, Status> {
         let identity = self.identity(row, request)?;
         call.identity.clone_from(&identity);
-        Self::admit_kind(row, identity.as_ref(), &call.settled)?;
+        admit_kind(row, identity.as_ref(), &call.settled)?;
         if *self.stopping.borrow() && row.access != Access::Open {
             return Err(shutting_down().into());
         }
@@ -262,6 +244,26 @@ where
             None => Box::pin(work),
         }
     }
+}
+
+/// Whether this kind of caller could ever call the method.
+fn admit_kind(
+    row: Row,
+    identity: Option<&CallerIdentity>,
+    settled: &Settled,
+) -> Result<(), ApiError> {
+    if identity.is_none_or(|identity| is_within(row, identity)) {
+        return Ok(());
+    }
+    let policies = vec![ACCESS_TABLE.to_owned()];
+    settled.set(AccessDecision { allowed: false, policies }, Vec::new(), false);
+    Err(match row.access {
+        Access::Orchestrator => denied(row.path, "orchestrators and operators"),
+        Access::Anyone => denied(row.path, "tenants and operators"),
+        Access::Host => denied(row.path, "hosts of the fleet"),
+        Access::Replica => denied(row.path, "replicas of the fleet's service"),
+        Access::Open | Access::Identified | Access::Operator => denied(row.path, "operators"),
+    })
 }
 
 /// Runs the service; calls end at their deadline, except those that may take as long as they like.

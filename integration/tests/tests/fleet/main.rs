@@ -9,6 +9,7 @@ mod cluster;
 mod faults;
 mod history;
 mod network;
+mod passing;
 #[allow(dead_code, reason = "shared with the benchmark of a fleet")]
 mod rig;
 mod signatures;

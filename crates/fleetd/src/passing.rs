@@ -1,0 +1,235 @@
+//! Hands calls about what only a host knows to that host: what is asked of a DAG's packets to the host that serves it, and
+//! whatever operators read of a host that they name in the header `snic-host`. The host's own services answer, in the
+//! caller's name; its access table and policies decide there.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use axum::body::Body as RouterBody;
+use http::{HeaderMap, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Limited};
+use prost::Message as _;
+use snic_api::connect::HOST_HEADER;
+use snic_api::convert::name;
+use snic_api::error::ApiError;
+use snic_api::fleet_v1::call_host_response::Part;
+use snic_api::fleet_v1::{AnswerResponse, CallEnd};
+use snic_api::v1::ErrorReason;
+use snic_controller::Caller;
+use snic_fleet::HostId;
+use snic_front::gate::{Deadline, Passage, never_passed_on};
+use snic_front::settings::WAIT_MAX;
+use snic_front::share::{CallerFlow, CallerLevel, Place, Places};
+use tonic::body::Body;
+use tonic::codegen::Bytes;
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+use crate::METHODS;
+use crate::calls::Parts;
+use crate::services::Services;
+
+/// Calls that a replica passes on at once. Another replica gives it 64 streams.
+const CALLS_MAX: usize = 48;
+/// Of one caller.
+const CALLS_PER_CALLER_MAX: usize = 12;
+/// What is before a message on the wire of gRPC: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+/// What is asked of a DAG by its name, field 1, and known to its host only.
+const OF_DAGS: [&str; 3] = [
+    "/snic.control.v1.DagService/DiagnoseDag",
+    "/snic.control.v1.TrafficService/RunTraffic",
+    "/snic.control.v1.TrafficService/WatchPackets",
+];
+
+/// The layer.
+#[derive(Clone)]
+pub(crate) struct Passing {
+    services: Services,
+    message_bytes_max: usize,
+    places: Places,
+}
+
+impl Passing {
+    pub fn new(services: Services, message_bytes_max: usize) -> Self {
+        let places = Places::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX);
+        Self { services, message_bytes_max, places }
+    }
+}
+
+impl<S> Layer<S> for Passing {
+    type Service = PassingService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        PassingService { passing: self.clone(), inner }
+    }
+}
+
+/// A service behind the layer.
+#[derive(Clone)]
+pub(crate) struct PassingService<S> {
+    passing: Passing,
+    inner: S,
+}
+
+impl<S> Service<Request<RouterBody>> for PassingService<S>
+where
+    S: Service<Request<RouterBody>, Response = Response<RouterBody>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<RouterBody>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<RouterBody>) -> Self::Future {
+        if !is_of_host(&request) {
+            return Box::pin(self.inner.call(request));
+        }
+        let passing = self.passing.clone();
+        Box::pin(async move {
+            let reply = passing.pass(request).await;
+            let reply = reply.unwrap_or_else(|status| status.into_http::<Body>());
+            Ok(reply.map(RouterBody::new))
+        })
+    }
+}
+
+fn is_of_host<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    let is_control = path.starts_with("/snic.control.v1.");
+    is_control && (request.headers().contains_key(HOST_HEADER) || OF_DAGS.contains(&path))
+}
+
+/// Of a request about a DAG.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct Named {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+impl Passing {
+    async fn pass(&self, request: Request<RouterBody>) -> Result<Response<Body>, Status> {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        let missing = || ApiError::internal("no caller behind the gate");
+        let passage = head.extensions.get::<Passage>().ok_or_else(missing)?;
+        let identity = passage.identity();
+        // Hosts and replicas have no business here.
+        let caller = identity.caller().ok_or_else(|| passage.refused())?;
+        if !METHODS.find(&path).is_some_and(|row| row.may_be_passed_on()) {
+            return Err(never_passed_on(&path).into());
+        }
+        let place = self.places.enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
+        let message = self.message(&head.headers, body).await?;
+        let host = match head.headers.get(HOST_HEADER) {
+            Some(name) => named_host(name, caller)?,
+            None => self.host_of_dag(caller, &message).await?,
+        };
+        let until = head.extensions.get::<Deadline>().map(|deadline| deadline.0);
+        let timeout = until.map_or(WAIT_MAX, |until| until.duration_since(Instant::now()));
+        let call = AnswerResponse {
+            path,
+            caller: identity.to_string(),
+            message: message.to_vec(),
+            timeout_ms: millis(timeout),
+        };
+        let parts = self.services.call_host(&host, call).await?;
+        let body = Body::new(Answer { parts, has_ended: false, _place: place });
+        let mut reply = Response::new(body);
+        let kind = http::HeaderValue::from_static("application/grpc");
+        reply.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+        Ok(reply)
+    }
+
+    /// The request's body, one message as it is on the wire.
+    async fn message(&self, headers: &HeaderMap, body: RouterBody) -> Result<Bytes, Status> {
+        let encoding = headers.get("grpc-encoding").map(http::HeaderValue::as_bytes);
+        if encoding.is_some_and(|encoding| encoding != b"identity") {
+            return Err(Status::unimplemented("compressed messages are not understood"));
+        }
+        let most = self.message_bytes_max;
+        let read = Limited::new(body, most + PREFIX_BYTES).collect().await.map_err(|error| {
+            tracing::debug!(error, "a message that is to be passed on cannot be read");
+            let text = format!("the message is larger than {most} bytes, or broke off");
+            ApiError::new(ErrorReason::LimitExceeded, text)
+        })?;
+        Ok(read.to_bytes())
+    }
+
+    async fn host_of_dag(&self, caller: &Caller, message: &Bytes) -> Result<HostId, Status> {
+        let named = message.get(PREFIX_BYTES..).and_then(|message| Named::decode(message).ok());
+        let named = named.ok_or_else(|| {
+            let text = "the message cannot be decoded; client and server have different API files";
+            ApiError::new(ErrorReason::InvalidField, text)
+        })?;
+        let name = name::dag("name", &named.name).map_err(ApiError::from)?;
+        Ok(self.services.host_of(caller, name).await?)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The host that an operator names.
+fn named_host(name: &http::HeaderValue, caller: &Caller) -> Result<HostId, ApiError> {
+    if !matches!(caller, Caller::Operator(_)) {
+        let text = "only operators name a host; leave `snic-host` (`--host`) out";
+        return Err(ApiError::new(ErrorReason::PermissionDenied, text));
+    }
+    let name = String::from_utf8_lossy(name.as_bytes());
+    HostId::new(&name)
+        .map_err(|error| ApiError::in_field(ErrorReason::InvalidField, HOST_HEADER, error))
+}
+
+/// The body of a reply: what the host answers.
+struct Answer {
+    parts: Parts,
+    has_ended: bool,
+    _place: Place,
+}
+
+fn trailers(status: &Status) -> Frame<Bytes> {
+    let mut trailers = HeaderMap::new();
+    // It fails only for texts that no header can hold.
+    let _ = status.add_header(&mut trailers);
+    Frame::trailers(trailers)
+}
+
+fn status_of(end: &CallEnd) -> Status {
+    Status::with_details(Code::from_i32(end.code), end.message.clone(), end.details.clone().into())
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let part = ready!(self.parts.as_mut().poll_next(cx));
+        let last = match part {
+            Some(Ok(reply)) => match reply.part {
+                Some(Part::Data(data)) => {
+                    return Poll::Ready(Some(Ok(Frame::data(data.into()))));
+                }
+                Some(Part::End(end)) => status_of(&end),
+                None => Status::internal("the host's answer has a part of an unknown kind"),
+            },
+            Some(Err(status)) => status,
+            None => Status::unavailable("the host's answer broke off; try again later"),
+        };
+        self.has_ended = true;
+        Poll::Ready(Some(Ok(trailers(&last))))
+    }
+}

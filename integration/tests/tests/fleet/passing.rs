@@ -1,0 +1,127 @@
+//! What only a host knows, asked at the fleet's endpoint: tenants change the endpoint and nothing else, and operators look
+//! into a host.
+
+use std::time::Duration;
+
+use snic_api::v1;
+use tonic::{Code, Request};
+
+use crate::cluster::{Cluster, eventually, in_time, runtime};
+use crate::rig::{Cards, Fleet};
+
+/// A request about a host, by an operator.
+fn at<T>(host: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("snic-host", host.parse().unwrap());
+    request
+}
+
+fn diagnose(dag: &str) -> v1::DiagnoseDagRequest {
+    v1::DiagnoseDagRequest { name: format!("tenants/acme/dags/{dag}") }
+}
+
+/// At each replica, whoever leads: a diagnosis, packets, a host's regions. Refused: other tenants, changes, hosts that there
+/// are not. A host that is stopped is told as such, and one that is back answers again.
+#[test]
+fn a_host_answers_at_the_fleets_endpoint() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let mut fleet = Fleet::start_with(cluster, 2, (2, Cards::Software)).await;
+        fleet.create(0, "web", 1).await;
+        let host = fleet.served_once(&["web"]).await[0];
+        fleet.add_tenant("zeta").await;
+        let (name, other) = (format!("h{host}"), format!("h{}", 1 - host));
+        for replica in 0..2 {
+            let acme = fleet.client(replica, "tenant-acme");
+            let found = acme.dags().diagnose_dag(diagnose("web")).await.unwrap().into_inner();
+            let diagnosis = found.diagnosis.expect("a diagnosis");
+            assert_eq!(diagnosis.dag, "tenants/acme/dags/web", "{diagnosis:?}");
+
+            // Packets of the card that serves it, by a stream that lasts as long as the run.
+            let run = v1::RunTrafficRequest {
+                name: "tenants/acme/dags/web".into(),
+                rate_bps: 1_000_000,
+                duration: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
+                ..Default::default()
+            };
+            let mut told = acme.traffic().run_traffic(run).await.unwrap().into_inner();
+            let (mut messages, mut packets) = (0, 0);
+            while let Some(message) = told.message().await.unwrap() {
+                messages += 1;
+                packets = message.total.map_or(packets, |total| total.packets_offered);
+            }
+            assert!(messages >= 2 && packets > 100, "{messages} messages, {packets} packets");
+
+            let zeta = fleet.client(replica, "tenant-zeta");
+            let refused = zeta.dags().diagnose_dag(diagnose("web")).await.unwrap_err();
+            let absent = zeta.dags().diagnose_dag(diagnose("none")).await.unwrap_err();
+            assert_eq!((refused.code(), absent.code()), (Code::NotFound, Code::NotFound));
+            let list = v1::ListRegionsRequest { parent: "cards/-".into(), ..Default::default() };
+            let refused = zeta.cards().list_regions(at(&name, list.clone())).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+
+            let root = fleet.client(replica, "operator-root");
+            let own = fleet.host(host).await.cards().list_regions(list.clone()).await.unwrap();
+            let passed = root.cards().list_regions(at(&name, list.clone())).await.unwrap();
+            let names = |reply: v1::ListRegionsResponse| -> Vec<String> {
+                reply.regions.into_iter().map(|region| region.name).collect()
+            };
+            let (own, passed) = (names(own.into_inner()), names(passed.into_inner()));
+            assert!(!own.is_empty() && own == passed, "{own:?} {passed:?}");
+            // What the host says of an error arrives as it is.
+            let absent = v1::GetRegionRequest { name: "cards/none/regions/0".into() };
+            let here = fleet.host(host).await.cards().get_region(absent.clone()).await.unwrap_err();
+            let there = root.cards().get_region(at(&name, absent)).await.unwrap_err();
+            assert_eq!((here.code(), here.message()), (there.code(), there.message()));
+            assert_eq!(here.details(), there.details());
+            // The other host does not serve it, and says what a host says.
+            let dag = v1::GetDagRequest { name: "tenants/acme/dags/web".into() };
+            let elsewhere = root.dags().get_dag(at(&other, dag)).await.unwrap_err();
+            assert_eq!(elsewhere.code(), Code::NotFound, "{elsewhere}");
+
+            let drain = v1::DrainCardRequest { name: "cards/card0".into(), ..Default::default() };
+            let refused = root.cards().drain_card(at(&name, drain)).await.unwrap_err();
+            assert!(refused.message().contains("not passed on"), "{refused}");
+            let nobody = root.cards().list_regions(at("h9", list)).await.unwrap_err();
+            assert!(nobody.message().contains("host h9 is not linked"), "{nobody}");
+        }
+
+        // A watch goes on until its reader leaves, and then its host has room again.
+        let root = fleet.client(0, "operator-root");
+        for _ in 0..40 {
+            let watch = at(&name, v1::WatchCardsRequest::default());
+            let mut watch = root.cards().watch_cards(watch).await.unwrap().into_inner();
+            assert!(watch.message().await.unwrap().is_some());
+        }
+        let mut held = Vec::new();
+        let refused = loop {
+            let watch = at(&name, v1::WatchCardsRequest::default());
+            match root.cards().watch_cards(watch).await {
+                Ok(watch) => held.push(watch),
+                Err(refused) => break refused,
+            }
+            assert!(held.len() <= 12, "one caller has a share");
+        };
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        drop(held);
+
+        fleet.contexts();
+        let listed = fleet.shell(&format!("snicctl --context root-r1 --host {name} region list"));
+        assert!(listed.unwrap().contains("card0"));
+        let hinted = fleet.shell("snicctl --context root-r1 region list").unwrap_err();
+        assert!(hinted.contains("--host NAME"), "{hinted}");
+
+        fleet.kill_host(host);
+        let ask = async || {
+            let list = v1::ListCardsRequest::default();
+            root.cards().list_cards(at(&name, list)).await
+        };
+        eventually(async || ask().await.is_err()).await;
+        let begun = std::time::Instant::now();
+        let away = ask().await.unwrap_err();
+        assert_eq!(away.code(), Code::Unavailable, "{away}");
+        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+        fleet.restart_host(host).await;
+        eventually(async || ask().await.is_ok()).await;
+    }));
+}
