@@ -65,7 +65,8 @@ fn limit(found: &Diagnosis, style: Style) -> String {
     let Some(limit) = &found.limit else { return String::new() };
     let mut lines = Vec::new();
     push(&mut lines, (0, style.width), &resource(limit));
-    let rows = found.users.iter().map(|user| vec![text::dag(&user.dag), rate(user.used_bps)]);
+    let users = found.users.iter().filter(|user| user.used_bps > 0); // most that may use it are idle
+    let rows = users.map(|user| vec![text::dag(&user.dag), rate(user.used_bps)]);
     let rows: Vec<Vec<String>> = rows.collect();
     let users = if rows.is_empty() { String::new() } else { table(style, &["DAG", "USES"], rows) };
     if found.users_left_out > 0 {
@@ -76,13 +77,13 @@ fn limit(found: &Diagnosis, style: Style) -> String {
 
 /// The resource in a sentence.
 fn resource(limit: &LimitingResource) -> String {
-    let is = if limit.limiting { "limits it" } else { "is the fullest; it limits nothing now" };
+    let is = if limit.limiting { "limited by" } else { "nothing limits it now; the fullest is" };
     let what = match (id(&limit.nt_type), &*limit.region) {
         ("", _) => limit.resource.clone(),
         (nt, region) => format!("{nt} in region {}", text::region(region)),
     };
     let used = limit.used_bps.map(|used| format!("{} of ", rate(used))).unwrap_or_default();
-    format!("{what} {is}: {used}{}", rate(limit.capacity_bps))
+    format!("{is} {what}: {used}{}", rate(limit.capacity_bps))
 }
 
 fn remedies(found: &Diagnosis, style: Style) -> String {

@@ -41,17 +41,20 @@ function frame(figure) {
   return drawing;
 }
 
-/** The path of a line through its points. */
-function line(points, column, most, now, span, width) {
+/** The path of a line through its points. What does not change is not told again: it goes on as it was, up to `until`. */
+function line(points, column, most, now, until, span, width) {
   const { height, left, right, top, bottom } = SIZE;
   const x = (at) => left + (width - left - right) * (1 - (now - at) / span);
   const y = (value) => top + (height - top - bottom) * (1 - Math.min(1, value / most));
-  const seen = points.filter((point) => now - point[0] <= span);
-  return seen.map((point, n) => `${n ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[column]).toFixed(1)}`).join("");
+  const seen = points.filter((point) => now - point[0] <= span).map((point) => [point[0], point[column]]);
+  const before = points.findLast((point) => now - point[0] > span);
+  if (before) seen.unshift([now - span, before[column]]);
+  if (seen.length) seen.push([Math.max(until, seen.at(-1)[0]), seen.at(-1)[1]]);
+  return seen.map(([at, value], n) => `${n ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
 }
 
 /** Draws lines: each has a key, a CSS class, points, and the column to plot. */
-function chart(figure, lines, { most, span, unit, label }) {
+function chart(figure, lines, { most, span, until, unit, label }) {
   const drawing = frame(figure);
   const now = Date.now();
   drawing.querySelectorAll(".ago").forEach((text, n) => setText(text, `${span / 60000 / (n + 1)} min ago`));
@@ -61,7 +64,7 @@ function chart(figure, lines, { most, span, unit, label }) {
     () => svg("path", {}),
     (path, { mark, dashed, points, column }) => {
       setAttr(path, "class", `line ${mark}${dashed ? " dashed" : ""}`);
-      setAttr(path, "d", line(points, column, most, now, span, drawing.size));
+      setAttr(path, "d", line(points, column, most, now, until, span, drawing.size));
     });
 }
 
@@ -74,6 +77,8 @@ export function showCharts(model, span) {
   const empty = byId("no-shares");
   empty.hidden = all.length > 0;
   setText(empty, all.length ? "" : "No tenant has a DAG on a card.");
+  // Nobody knows how it is while the daemon does not answer.
+  const until = model.link === "live" ? now : 0;
   const of = (shares) => model.history.get(shares.name) ?? [];
   const mark = (shares) => model.colour(id(shares.tenant));
   const recent = drawn.flatMap(of).filter((point) => now - point[0] <= span);
@@ -85,12 +90,12 @@ export function showCharts(model, span) {
   const summary = (value) => drawn.map((shares) => `${id(shares.tenant)} ${value(shares)}`).join(", ");
   const served = (shares) => shares.dags.reduce((sum, dag) => sum + dag.servedBps, 0);
   chart(byId("rates"), rates,
-    { most: fastest, span, unit: rate, label: `Served now: ${summary((s) => rate(served(s)))}` });
+    { most: fastest, span, until, unit: rate, label: `Served now: ${summary((s) => rate(served(s)))}` });
   const widest = Math.min(1e6, round(Math.max(1e5, ...recent.map((point) => point[1]))));
   const space = drawn.map((shares) =>
     ({ key: shares.name, mark: mark(shares), points: of(shares), column: 1 }));
   chart(byId("space"), space,
-    { most: widest, span, unit: percent, label: `Share of the card: ${summary((s) => percent(s.spacePpm))}` });
+    { most: widest, span, until, unit: percent, label: `Share of the card: ${summary((s) => percent(s.spacePpm))}` });
   const tenants = [...new Set(drawn.map((shares) => id(shares.tenant)))].sort();
   remake(byId("tenants"), tenants, () => tenants.map((tenant) =>
     h("li", {}, h("span", { class: `swatch ${model.colour(tenant)}` }), tenant)));

@@ -170,6 +170,7 @@ function diagnosis(found) {
   const { limit } = found;
   const used = (bps) => (bps == null ? "" : `${rate(bps)} of `);
   const place = limit && (limit.nt ? `${id(limit.nt)} in region ${spot(limit.region)}` : limit.resource);
+  const users = found.users.filter(([, bps]) => bps > 0); // most that may use it are idle
   const nanoseconds = found.latency.reduce((sum, [, , ns]) => sum + ns, 0);
   return [
     h("h3", {}, `Is it fast? ${words(found.verdict)}`),
@@ -186,9 +187,9 @@ function diagnosis(found) {
     found.latency.length > 0 && h("p", { class: "muted" }, `${nanoseconds} ns without waiting: `
       + found.latency.map(([part, , ns]) => `${part} ${ns}`).join(", ")),
     limit && h("p", { class: limit.limiting ? "warning" : "muted" },
-      `${place} ${limit.limiting ? "limits it" : "is the fullest"}: ${used(limit.usedBps)}${rate(limit.capacityBps)}`),
-    limit && found.users.length > 0 && h("p", { class: "muted" }, "used by "
-      + found.users.map(([dag, bps]) => `${short(dag)} ${rate(bps)}`).join(", ")
+      `${limit.limiting ? "limited by" : "nothing limits it now; the fullest is"} ${place}: ${used(limit.usedBps)}${rate(limit.capacityBps)}`),
+    limit && users.length > 0 && h("p", { class: "muted" }, "used by "
+      + users.map(([dag, bps]) => `${short(dag)} ${rate(bps)}`).join(", ")
       + (found.usersLeftOut > 0 ? ` and ${found.usersLeftOut} more` : "")),
     found.remedies.length > 0 && h("ul", {}, found.remedies.map((remedy) => h("li", {}, remedy))),
   ];

@@ -11,6 +11,8 @@ const EVENTS = 500;
 /** Milliseconds for which all points of a chart are kept, and the distance of older ones. */
 const FINE = 120000;
 const COARSE = 15000;
+/** Milliseconds without a change after which a chart's line goes on as it was. */
+const UNCHANGED = 2000;
 /** Milliseconds for which points are kept, as long as the daemon keeps them. */
 const KEPT = 3600000;
 /** Points after which older ones are thinned out. */
@@ -69,6 +71,8 @@ class Model {
   events = [];
   /** Points by tenant and card: [ms, space, busiest, load, served]. */
   history = new Map();
+  /** Since when the daemon answers, without a break. */
+  #liveSince = Infinity;
   /** waiting, live, lost. */
   link = "waiting";
   ready = false;
@@ -123,6 +127,7 @@ class Model {
   #setLink(link) {
     if (this.link === link) return;
     this.link = link;
+    if (link === "live") this.#liveSince = Date.now();
     this.changed();
   }
 
@@ -221,6 +226,10 @@ class Model {
     const sum = (field) => shares.dags.reduce((sum, dag) => sum + (dag[field] ?? 0), 0);
     const [load, served] = [sum("loadBps"), sum("servedBps")];
     const points = this.history.get(shares.name) ?? [];
+    const last = points.at(-1);
+    // It was as before until now, if the daemon answered all the time: only changes are told.
+    const isKnown = last && last[0] >= this.#liveSince;
+    if (isKnown && Date.now() - last[0] > UNCHANGED) points.push([Date.now() - 1, ...last.slice(1)]);
     points.push([Date.now(), shares.spacePpm, shares.busiestPpm, load, served]);
     this.history.set(shares.name, points.length > POINTS ? thin(points) : points);
   }

@@ -152,6 +152,26 @@ async fn empty_states_severities_and_an_hour() {
     assert_eq!(browser.complaints, [""; 0]);
 }
 
+/// What does not change is told once. Its line goes on nevertheless: it ends at "now", also half a minute later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_of_what_does_not_change_go_on() {
+    let Some(mut browser) = Browser::start() else { return };
+    let rig = Rig::start().await;
+    browser.set_screen(1280, 900, false);
+    opened(&mut browser, &rig.url);
+    browser.until("document.querySelectorAll('#space .lines path').length === 2");
+    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    // How far from the right edge they end, in seconds of the chart's two minutes.
+    let ends = "[...document.querySelectorAll('#space .lines path')].map((path) => { \
+                const [, x] = path.getAttribute('d').match(/[ML]([0-9.]+) [0-9.]+$/); \
+                const size = path.closest('svg').size; \
+                return (size - 10 - Number(x)) / (size - 74) * 120; })";
+    let ends = browser.eval(ends);
+    let late = |end: &Value| end.as_f64().is_none_or(|seconds| seconds > 3.0);
+    assert!(ends.as_array().is_some_and(|all| !all.iter().any(late)), "{ends}");
+    assert_eq!(browser.complaints, [""; 0]);
+}
+
 /// The model of the page with this many cards, of 16 regions each, and DAGs.
 fn fill(cards: u32, dags: u32) -> String {
     format!(
