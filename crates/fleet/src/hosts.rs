@@ -190,6 +190,11 @@ impl HostState {
         self.leaving.len()
     }
 
+    /// These DAGs.
+    pub fn leaving_names(&self) -> impl Iterator<Item = &DagName> {
+        self.leaving.iter().map(|(_, name)| name)
+    }
+
     /// How many DAGs it is to serve.
     pub fn count(&self) -> usize {
         self.cards.values().map(|of| of.dags.len()).sum()
@@ -299,6 +304,11 @@ impl TokenBucket {
         let more = passed.saturating_mul(self.per_second);
         self.nanos = self.nanos.saturating_add(more).min(self.max * 1_000_000_000);
         self.last = now;
+    }
+
+    /// Whether there is one.
+    pub const fn has_one(&self) -> bool {
+        self.nanos >= 1_000_000_000
     }
 
     pub const fn take(&mut self) -> bool {

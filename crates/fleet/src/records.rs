@@ -3,7 +3,7 @@
 //! A record carries a version. What a replica does not know of it, because a newer one wrote it, is kept as it is and
 //! written back, so that two versions can take turns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,8 +14,8 @@ use snic_domain::{
 use snic_planner::{RegionLoad, Reservation};
 
 use crate::placement::{CardConstraints, CardPolicy, HostSpec};
-use crate::protocol::{DrainArea, FleetReply, RequestId};
-use crate::{FleetCard, HostId, ProjectId};
+use crate::protocol::{DrainArea, FleetReply, LoadRange, RebalanceOutcome, RequestId, StayReason};
+use crate::{FleetCard, HostId, ProjectId, ZoneId};
 
 /// Where all keys begin.
 pub const PREFIX: &str = "/snic/v1/";
@@ -171,6 +171,43 @@ pub struct DrainRecord {
     pub area: DrainArea,
     /// How many of its DAGs move at a time.
     pub moves_max: u32,
+}
+
+/// The rebalance that is under way, or the last one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebalanceRecord {
+    /// Between cards of this zone; `None`: of the fleet.
+    pub zone: Option<ZoneId>,
+    /// How many DAGs move at a time.
+    pub moves_max: u32,
+    /// How far a card's load may be from the mean, in percent of a card.
+    pub tolerance_percent: u32,
+    /// Places with a larger serial were made since it began: DAGs with one do not move again.
+    pub serial: u64,
+    /// When it began, by the leader's clock.
+    pub started: Timestamp,
+    /// Loads when it began.
+    pub before: LoadRange,
+    /// How many DAGs it has moved.
+    pub moved: u64,
+    /// How it ended; `None`: it goes on.
+    #[serde(default)]
+    pub end: Option<RebalanceEnd>,
+}
+
+/// How a rebalance ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebalanceEnd {
+    /// Why.
+    pub outcome: RebalanceOutcome,
+    /// When, by the leader's clock.
+    pub at: Timestamp,
+    /// Loads then.
+    pub loads: LoadRange,
+    /// How many DAGs were to move and did not.
+    pub stays: BTreeMap<StayReason, u64>,
+    /// Those of them whose machines are there; the first hundred.
+    pub bound: Vec<DagName>,
 }
 
 /// A project.
@@ -373,6 +410,9 @@ pub fn dag_key(dag: &DagName) -> String {
 pub fn drain_key(area: &DrainArea) -> String {
     format!("{PREFIX}drains/{area}")
 }
+
+/// The key of [`RebalanceRecord`].
+pub const REBALANCE: &str = "/snic/v1/rebalance/last";
 
 /// The key of a reservation.
 pub fn reservation_key(tenant: &TenantId, id: RequestId) -> String {

@@ -176,6 +176,7 @@ const fn only_reads(command: &FleetCommand) -> bool {
             | FleetCommand::List { .. }
             | FleetCommand::GetFleet
             | FleetCommand::GetDrain(_)
+            | FleetCommand::GetRebalance
             | FleetCommand::FindHosts { .. }
     )
 }

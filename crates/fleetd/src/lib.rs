@@ -10,6 +10,9 @@
 //!
 //! A replica keeps nothing of its own: records are in etcd, images in an object store, and what hosts report at the
 //! leader. Reads go through the leader, too.
+//!
+//! One crate, because services, links of hosts and watches all end in what is asked of the runner, or in what it has done:
+//! a border would make these types public.
 
 #![warn(clippy::missing_errors_doc)]
 

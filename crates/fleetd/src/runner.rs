@@ -397,6 +397,9 @@ fn tell(notice: &FleetNotice) {
         FleetNotice::DagBound(name) => {
             tracing::warn!(dag = %name, "the DAG stays: its machines are on this host");
         }
+        FleetNotice::RebalanceEnded { outcome, moved, stay } => {
+            tracing::info!(?outcome, moved, stay, "the rebalance has ended");
+        }
         FleetNotice::CannotLead(why) => tracing::error!(why, "this replica cannot lead"),
     }
 }

@@ -91,7 +91,7 @@ pub struct Hosts {
     pub lease_seconds: u32,
     /// And lost when that has lasted so many seconds: 1 to 3,600.
     pub confirm_seconds: u32,
-    /// DAGs of lost and draining hosts that are placed again in a second: 1 to 10,000.
+    /// DAGs of lost and draining hosts, and of a rebalance, that move in a second: 1 to 10,000.
     pub moves_per_second: u32,
 }
 

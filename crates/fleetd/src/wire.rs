@@ -6,8 +6,10 @@ use snic_api::v1::operation_metadata::Verb;
 use snic_api::{fleet_v1, v1};
 use snic_controller::Caller;
 use snic_domain::{Bitstream, DagName, NtType, Quota};
+use snic_fleet::FleetCard;
 use snic_fleet::protocol::{
-    DrainProgress, FleetDag, FleetHost, FleetProject, FleetTenant, HostCondition, PlacedDag,
+    DrainProgress, FleetDag, FleetHost, FleetProject, FleetTenant, HostCondition, LoadRange,
+    PlacedDag, RebalanceOutcome, RebalanceProgress, StayReason,
 };
 use snic_fleet::records::{RecordMeta, Unplaced};
 use snic_front::configurations;
@@ -55,10 +57,15 @@ pub(crate) fn bitstream(of: &Bitstream, meta: &RecordMeta) -> v1::Bitstream {
     }
 }
 
+/// A card serves it, as it is asked for, until its new place does.
+fn is_served_before_it_moves(of: &FleetDag) -> bool {
+    of.card.is_some() && of.served_by.is_some() && of.served_generation == of.generation
+}
+
 /// The DAG. Its mapping, rate and traffic are known to its host only; operators are told which host that is.
 pub(crate) fn dag(of: &FleetDag, reader: &Caller) -> v1::Dag {
     let state = match (&of.card, &of.unplaced) {
-        _ if of.is_ready => v1::dag::State::Ready,
+        _ if of.is_ready || is_served_before_it_moves(of) => v1::dag::State::Ready,
         (None, Some(Unplaced::Failed(_))) => v1::dag::State::Failed,
         (None, _) => v1::dag::State::Degraded,
         (Some(_), _) => v1::dag::State::Provisioning,
@@ -96,6 +103,9 @@ fn conditions(of: &FleetDag, reader: &Caller) -> Vec<v1::Condition> {
     };
     let ready = match of.is_ready {
         true => (Holds::True, "READY", "its host serves it".to_owned()),
+        false if is_served_before_it_moves(of) => {
+            (Holds::True, "MOVING", "a host serves it until its new one does".to_owned())
+        }
         false if of.card.is_some() => {
             (Holds::False, "PROVISIONING", "its host has not said that it serves it".to_owned())
         }
@@ -162,6 +172,55 @@ pub(crate) fn drain(of: &DrainProgress) -> fleet_v1::AreaDrain {
         dags_moving: of.moving as u64,
         bound_dags: of.bound.iter().map(ToString::to_string).collect(),
         bound_dags_count: of.bound_count as u64,
+    }
+}
+
+pub(crate) fn rebalance(of: &RebalanceProgress, is_preview: bool) -> fleet_v1::Rebalance {
+    use fleet_v1::rebalance::{PlannedMove, State, Stay, StayReason as Wire};
+    let percent = |ppb: u64| ppb as f64 / 10_000_000.0;
+    let loads = |of: LoadRange| fleet_v1::LoadRange {
+        smallest_percent: percent(of.smallest),
+        mean_percent: percent(of.mean),
+        largest_percent: percent(of.largest),
+    };
+    let state = match of.outcome {
+        None if is_preview => State::Preview,
+        None => State::Running,
+        Some(RebalanceOutcome::Level) => State::Level,
+        Some(RebalanceOutcome::NothingHelps) => State::NothingHelps,
+        Some(RebalanceOutcome::Stopped) => State::Stopped,
+    };
+    let reason = |why: &StayReason| match why {
+        StayReason::Bound => Wire::Bound,
+        StayReason::Recent => Wire::Recent,
+        StayReason::NotServed => Wire::NotServed,
+        StayReason::NoEmptier => Wire::NoEmptier,
+        StayReason::NoRoom => Wire::NoRoom,
+        StayReason::Policy => Wire::Policy,
+        StayReason::Image => Wire::Image,
+    };
+    let stays = of.stays.iter();
+    let stays = stays.map(|(why, dags)| Stay { reason: reason(why).into(), dags: *dags });
+    let card = |of: &FleetCard| format!("hosts/{}/cards/{}", of.host, of.card);
+    let planned = of.planned.iter().map(|one| PlannedMove {
+        dag: one.name.to_string(),
+        from: card(&one.from),
+        to: card(&one.to),
+    });
+    fleet_v1::Rebalance {
+        zone: of.zone.as_ref().map(|zone| format!("zones/{zone}")).unwrap_or_default(),
+        moves_max: of.moves_max,
+        tolerance_percent: of.tolerance_percent,
+        state: state.into(),
+        dags_moved: of.moved,
+        dags_moving: of.moving as u64,
+        before: Some(loads(of.before)),
+        after: Some(loads(of.after)),
+        stays: stays.collect(),
+        bound_dags: of.bound.iter().map(ToString::to_string).collect(),
+        planned: planned.collect(),
+        start_time: Some(timestamp(of.started)),
+        end_time: of.ended.map(timestamp),
     }
 }
 

@@ -34,6 +34,28 @@ pub enum FleetCommands {
         /// Zone (z1) or rack (z1/r1)
         area: String,
     },
+    /// Move DAGs from full cards to empty ones, as after a rack was added
+    Rebalance {
+        /// Only between cards of this zone
+        #[arg(long)]
+        zone: Option<String>,
+        /// How many DAGs move at a time, 1 to 1000
+        #[arg(long, default_value_t = 10)]
+        moves_max: u32,
+        /// How far a card's load may be from the mean, 1 to 50 percent of a card
+        #[arg(long, default_value_t = 10, value_name = "PERCENT")]
+        tolerance: u32,
+        /// Only show what would move first
+        #[arg(long, conflicts_with = "wait")]
+        dry_run: bool,
+        /// Wait until it has ended
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Show how far the rebalance is, or how the last one ended
+    RebalanceStatus,
+    /// Stop the rebalance; DAGs that have moved stay where they are
+    RebalanceStop,
     /// Manage projects: tenants that share limits
     #[command(subcommand)]
     Project(ProjectCommand),

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
 use snic_api::fleet_v1::{
     CordonHostRequest, CreateHostRequest, CreateProjectRequest, DeleteHostRequest,
     DeleteProjectRequest, DrainAreaRequest, DrainHostRequest, GetAreaDrainRequest, GetFleetRequest,
-    GetHostRequest, GetProjectRequest, Host, HostCard, ListHostsRequest, ListProjectsRequest,
-    Project, SetTenantProjectRequest, UncordonHostRequest, UndrainAreaRequest, UndrainHostRequest,
-    UpdateProjectRequest,
+    GetHostRequest, GetProjectRequest, GetRebalanceRequest, Host, HostCard, ListHostsRequest,
+    ListProjectsRequest, Project, SetTenantProjectRequest, StartRebalanceRequest,
+    StopRebalanceRequest, UncordonHostRequest, UndrainAreaRequest, UndrainHostRequest,
+    UpdateProjectRequest, rebalance,
 };
 use snic_client::Client;
 use snic_client::Failure;
@@ -23,6 +25,8 @@ use snic_client::output::{Style, fleet_views as views};
 use super::{CliSession, request_id};
 use crate::args::{FleetCommands, HostCommand, ProjectCommand, ProjectLimits};
 
+/// How often the rebalance is looked at that is waited for.
+const REBALANCE_POLL: Duration = Duration::from_millis(500);
 /// Largest file of a host: it has some cards, with a profile each.
 const HOST_BYTES_MAX: u64 = 4 << 20;
 
@@ -49,6 +53,32 @@ pub async fn run(session: &mut CliSession, command: FleetCommands) -> Result<(),
             let request = UndrainAreaRequest { area: area.clone() };
             let _ = call!(client, fleet.undrain_area, request)?;
             session.deleted(&format!("the drain of {area}"))
+        }
+        FleetCommands::Rebalance { zone, moves_max, tolerance, dry_run, wait } => {
+            let request = StartRebalanceRequest {
+                zone: zone.map(|zone| names::area(&zone)).unwrap_or_default(),
+                moves_max,
+                tolerance_percent: tolerance,
+                validate_only: dry_run,
+                request_id: request_id(),
+            };
+            let mut rebalance = call!(client, fleet.start_rebalance => rebalance, request)?;
+            while wait && rebalance.state() == rebalance::State::Running {
+                tokio::time::sleep(REBALANCE_POLL).await;
+                let request = GetRebalanceRequest {};
+                rebalance = call!(client, fleet.get_rebalance => rebalance, request)?;
+            }
+            session.output.one(&rebalance, views::rebalance)
+        }
+        FleetCommands::RebalanceStatus => {
+            let request = GetRebalanceRequest {};
+            let rebalance = call!(client, fleet.get_rebalance => rebalance, request)?;
+            session.output.one(&rebalance, views::rebalance)
+        }
+        FleetCommands::RebalanceStop => {
+            let request = StopRebalanceRequest {};
+            let rebalance = call!(client, fleet.stop_rebalance => rebalance, request)?;
+            session.output.one(&rebalance, views::rebalance)
         }
         FleetCommands::Project(command) => project(session, &client, command).await,
     }

@@ -138,6 +138,67 @@ fn racks_and_zones_are_drained() {
 }
 
 #[test]
+fn a_fleet_is_leveled() {
+    use rebalance::{PlannedMove, State, Stay, StayReason};
+    let fake = Fake::start();
+    let range = |smallest_percent, largest_percent| {
+        Some(LoadRange { smallest_percent, mean_percent: 45.0, largest_percent })
+    };
+    let planned = PlannedMove {
+        dag: "tenants/acme/dags/web".into(),
+        from: "hosts/h1/cards/card0".into(),
+        to: "hosts/h3/cards/card1".into(),
+    };
+    let preview = Rebalance {
+        moves_max: 10,
+        tolerance_percent: 10,
+        state: State::Preview.into(),
+        before: range(0.0, 90.04),
+        after: range(30.0, 60.0),
+        planned: vec![planned],
+        ..Rebalance::default()
+    };
+    let running = Rebalance { state: State::Running.into(), planned: vec![], ..preview.clone() };
+    let stay = Stay { reason: StayReason::NoRoom.into(), dags: 17 };
+    let ended = Rebalance {
+        zone: "zones/z1".into(),
+        state: State::NothingHelps.into(),
+        dags_moved: 31,
+        stays: vec![stay],
+        bound_dags: vec!["tenants/acme/dags/vm".into()],
+        ..running.clone()
+    };
+    fake.answer("StartRebalance", &StartRebalanceResponse { rebalance: Some(preview) })
+        .answer("StartRebalance", &StartRebalanceResponse { rebalance: Some(running.clone()) })
+        .answer("GetRebalance", &GetRebalanceResponse { rebalance: Some(running) })
+        .answer("GetRebalance", &GetRebalanceResponse { rebalance: Some(ended.clone()) })
+        .answer("GetRebalance", &GetRebalanceResponse { rebalance: Some(ended.clone()) })
+        .answer("StopRebalance", &StopRebalanceResponse { rebalance: Some(ended) });
+    let preview = run(fake.endpoint(), "fleet rebalance --dry-run").stdout;
+    for part in ["PREVIEW", "0.0 to 90.0 %", "30.0 to 60.0 %", "acme/web", "h1/card0", "h3/card1"] {
+        assert!(preview.contains(part), "{part}: {preview}");
+    }
+    let line = "fleet rebalance --zone z1 --moves-max 3 --tolerance 7 --wait";
+    let ended = run(fake.endpoint(), line);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    for part in ["NOTHING_HELPS", "31", "17", "no emptier card", "acme/vm"] {
+        assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
+    }
+    for line in ["fleet rebalance-status", "fleet rebalance-stop"] {
+        assert_eq!(run(fake.endpoint(), line).code, 0, "{line}");
+    }
+    let asked = fake.asked::<StartRebalanceRequest>("StartRebalance");
+    let of = |of: &StartRebalanceRequest| {
+        (of.zone.clone(), of.moves_max, of.tolerance_percent, of.validate_only)
+    };
+    assert_eq!(of(&asked[0]), (String::new(), 10, 10, true));
+    assert_eq!(of(&asked[1]), ("zones/z1".into(), 3, 7, false));
+    assert!(asked.iter().all(|of| !of.request_id.is_empty()));
+    let both = run(fake.endpoint(), "fleet rebalance --dry-run --wait");
+    assert_eq!(both.code, 2, "{}", both.stderr);
+}
+
+#[test]
 fn projects_are_managed() {
     let fake = Fake::start();
     let shop = Project {

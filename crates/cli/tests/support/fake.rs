@@ -400,6 +400,9 @@ impl FleetService for Services {
         drain_area "DrainArea" DrainAreaRequest => DrainAreaResponse;
         get_area_drain "GetAreaDrain" GetAreaDrainRequest => GetAreaDrainResponse;
         undrain_area "UndrainArea" UndrainAreaRequest => UndrainAreaResponse;
+        start_rebalance "StartRebalance" StartRebalanceRequest => StartRebalanceResponse;
+        get_rebalance "GetRebalance" GetRebalanceRequest => GetRebalanceResponse;
+        stop_rebalance "StopRebalance" StopRebalanceRequest => StopRebalanceResponse;
         find_hosts "FindHosts" FindHostsRequest => FindHostsResponse;
         create_reservation "CreateReservation" CreateReservationRequest => CreateReservationResponse;
         renew_reservation "RenewReservation" RenewReservationRequest => RenewReservationResponse;

@@ -1,7 +1,8 @@
 //! A fleet as tables: how it is, its hosts, drains and projects.
 
 use snic_api::fleet_v1::host::Condition;
-use snic_api::fleet_v1::{AreaDrain, GetFleetResponse, Host, Project};
+use snic_api::fleet_v1::rebalance::{State, StayReason};
+use snic_api::fleet_v1::{AreaDrain, GetFleetResponse, Host, LoadRange, Project, Rebalance};
 
 use super::Style;
 use super::table::{properties, section, table};
@@ -109,6 +110,62 @@ pub fn drain(of: &AreaDrain, style: Style) -> String {
         ("Staying", of.bound_dags_count.to_string()),
     ];
     properties(style, &rows) + &bound(&of.bound_dags)
+}
+
+/// How far a rebalance is, how it ended, or what it would move first.
+pub fn rebalance(of: &Rebalance, style: Style) -> String {
+    let loads = |of: Option<&LoadRange>| {
+        let LoadRange { smallest_percent, mean_percent, largest_percent } =
+            of.copied().unwrap_or_default();
+        format!("{smallest_percent:.1} to {largest_percent:.1} %, mean {mean_percent:.1} %")
+    };
+    let state = match of.state() {
+        State::Unspecified => "",
+        State::Running => "RUNNING",
+        State::Level => "LEVEL",
+        State::NothingHelps => "NOTHING_HELPS",
+        State::Stopped => "STOPPED",
+        State::Preview => "PREVIEW",
+    };
+    let between = if of.zone.is_empty() { "the fleet".to_owned() } else { area(&of.zone) };
+    let rows = [
+        ("Cards of", between),
+        ("State", state.to_owned()),
+        ("Moved", of.dags_moved.to_string()),
+        ("Moving", format!("{} (at most {} at a time)", of.dags_moving, of.moves_max)),
+        ("Tolerance", format!("{} %", of.tolerance_percent)),
+        ("Loads before", loads(of.before.as_ref())),
+        (if of.planned.is_empty() { "Loads" } else { "Loads after" }, loads(of.after.as_ref())),
+        ("Began", age(of.start_time.as_ref(), style.now)),
+        ("Ended", age(of.end_time.as_ref(), style.now)),
+    ];
+    let card = |name: &str| name.trim_start_matches("hosts/").replacen("/cards/", "/", 1);
+    let planned = of.planned.iter().map(|one| vec![dag(&one.dag), card(&one.from), card(&one.to)]);
+    let planned = table(style, &["DAG", "FROM", "TO"], planned.collect());
+    let stays = of.stays.iter();
+    let stays = stays.map(|stay| vec![stay.dags.to_string(), reason(stay.reason()).to_owned()]);
+    let stays = table(style, &["DAGS", "WHY THEY STAY"], stays.collect());
+    let mut text = properties(style, &rows);
+    if !of.planned.is_empty() {
+        text += &section("Would move first", &planned);
+    }
+    if !of.stays.is_empty() {
+        text += &section("DAGs that were to move", &stays);
+    }
+    text + &bound(&of.bound_dags)
+}
+
+const fn reason(of: StayReason) -> &'static str {
+    match of {
+        StayReason::Unspecified => "",
+        StayReason::Bound => "their machines are on their host",
+        StayReason::Recent => "moved, created or changed since it began",
+        StayReason::NotServed => "not served at the moment, or moving",
+        StayReason::NoEmptier => "any other card would become about as full",
+        StayReason::NoRoom => "no emptier card has what they need",
+        StayReason::Policy => "emptier cards are not what their policy prefers",
+        StayReason::Image => "hosts of emptier cards lack an image",
+    }
 }
 
 /// Projects, one per row.

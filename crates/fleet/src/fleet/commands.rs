@@ -193,6 +193,11 @@ impl Fleet {
             FleetCommand::Drain { area, moves_max } => self.drain(turn, area, moves_max, step),
             FleetCommand::EndDrain(area) => self.end_drain(turn, &area, step),
             FleetCommand::GetDrain(area) => self.get_drain(&area),
+            FleetCommand::Rebalance { zone, moves_max, tolerance_percent } => {
+                self.rebalance(turn, zone, (moves_max, tolerance_percent), step)
+            }
+            FleetCommand::GetRebalance => self.get_rebalance(),
+            FleetCommand::EndRebalance => self.end_rebalance(turn, step),
             FleetCommand::GetFleet => Ok(FleetReply::Fleet(self.counts())),
             _ => Err(Denied::Invalid("a request of tenants".into())),
         }

@@ -387,6 +387,7 @@ impl Fleet {
             .hold(&card, name, &plan.loads, plan.reservation.clone())
             .expect("the plan was made on this ledger");
         let entry = self.dags.get_mut(name).expect("a DAG that is placed exists");
+        self.inventory.weigh(name, entry.usage.milli_luts);
         let (mapping, reservation) = (plan.mapping, plan.reservation);
         let place = PlaceRecord { card: card.clone(), serial, mapping, reservation };
         self.registry.uses.count_place(&place, true);
@@ -428,6 +429,7 @@ impl Fleet {
             let (card, loads, reservation) =
                 (place.card.clone(), place.loads(), place.reservation.clone());
             let held = self.inventory.hold_as_it_is(&card, name, loads, reservation);
+            self.inventory.weigh(name, entry.usage.milli_luts);
             if let Ok(Some(short)) = held {
                 let why = short.to_string();
                 step.then(FleetEffect::Tell(FleetNotice::CardOverbooked { card, why }));

@@ -42,6 +42,7 @@ impl Fleet {
         self.hold_or_resume(step);
         self.moves.refill(now);
         self.place_some(step);
+        self.rebalance_some(now, step);
         self.remove_leaving(step);
         for _ in 0..ENDS_MAX {
             let Some(name) = self.reservations.ended(now) else { break };

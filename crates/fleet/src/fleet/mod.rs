@@ -8,7 +8,9 @@ mod dags;
 mod drains;
 mod evacuation;
 mod explain;
+mod leveling;
 mod reads;
+mod rebalance;
 mod registry;
 mod reports;
 mod requests;
@@ -31,6 +33,7 @@ use crate::tenants::{Capacity, Tenants};
 use crate::{FleetCard, HostId};
 
 use commands::Turn;
+use rebalance::Rebalancing;
 use registry::{Registry, Uses};
 use requests::Requests;
 use reservations::Reservations;
@@ -42,7 +45,7 @@ pub struct FleetSettings {
     pub lease: Duration,
     /// And lost when that has lasted so long.
     pub confirm: Duration,
-    /// DAGs of lost and draining hosts that are placed again in a second.
+    /// DAGs that are placed again in a second: of lost and draining hosts, and of a rebalance.
     pub moves_per_second: u64,
     /// And at once, after a quiet time.
     pub moves_burst: u64,
@@ -78,6 +81,8 @@ impl DagEntry {
 #[derive(Debug)]
 pub(crate) struct Fleet {
     settings: FleetSettings,
+    /// When it began to lead.
+    began: Timestamp,
     inventory: Inventory,
     tenants: Tenants,
     capacity: Capacity,
@@ -92,6 +97,7 @@ pub(crate) struct Fleet {
     moved_last: Option<(HostId, DagName)>,
     /// How many DAGs of a rack or zone move at a time while it is emptied.
     drains: BTreeMap<DrainArea, u32>,
+    rebalancing: Rebalancing,
     registry: Registry,
     reservations: Reservations,
     requests: Requests,
@@ -104,6 +110,7 @@ impl Fleet {
     fn new(settings: FleetSettings, journal: Journal, now: Timestamp) -> Self {
         Self {
             settings,
+            began: now,
             inventory: Inventory::new(),
             tenants: Tenants::default(),
             capacity: Capacity::default(),
@@ -114,6 +121,7 @@ impl Fleet {
             waited_last: None,
             moved_last: None,
             drains: BTreeMap::new(),
+            rebalancing: Rebalancing::default(),
             registry: Registry::default(),
             reservations: Reservations::default(),
             requests: Requests::default(),
@@ -237,6 +245,7 @@ impl Fleet {
         let (mut usage, mut uses) =
             (self.registry.usage(self.inventory.catalogue()), Uses::default());
         let mut desired: BTreeMap<(&HostId, &CardId, &DagName), u64> = BTreeMap::new();
+        let mut areas: BTreeMap<&FleetCard, u64> = BTreeMap::new();
         for (name, entry) in &self.dags {
             usage.entry(name.tenant.clone()).or_default().add(self.usage_of(&entry.dag));
             uses.count_spec(&entry.of().spec, true);
@@ -245,10 +254,18 @@ impl Fleet {
             if self.inventory.card_of(name) != place.map(|place| &place.card) {
                 return Err(format!("{name} is at {place:?}, but its card is another"));
             }
+            if let Some(place) = place {
+                *areas.entry(&place.card).or_default() += entry.usage.milli_luts;
+            }
             let places = place.map(|place| (&place.card, place.serial));
             let leaving = entry.of().leaving.as_ref().map(|(card, serial)| (card, *serial));
             for (card, serial) in places.into_iter().chain(leaving) {
                 desired.insert((&card.host, &card.card, name), serial);
+            }
+        }
+        for (card, milli_luts) in areas {
+            if self.inventory.milli_luts(card) != Some(milli_luts) {
+                return Err(format!("DAGs on {card} take {milli_luts} thousandths of a LUT"));
             }
         }
         self.registry.check(uses, self.inventory.catalogue())?;

@@ -9,17 +9,18 @@ use crate::protocol::{Epoch, OrderKind};
 use crate::records::{
     DoneRequest, DrainRecord, FleetBitstreamRecord, FleetDagRecord, FleetNtRecord,
     FleetTenantRecord, HostRecord, LAST_TRANSACTION, LastTransaction, PREFIX, ProjectRecord,
-    ReservedFunctions, Unplaced, UnreadableRecord, Versioned,
+    RebalanceRecord, ReservedFunctions, Unplaced, UnreadableRecord, Versioned,
 };
 
 /// Kinds of records in the order in which they are read: each may name what is before it.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "projects/",
     "tenants/",
     "nt-types/",
     "bitstreams/",
     "hosts/",
     "drains/",
+    "rebalance/",
     "dags/",
     "reservations/",
     "requests/",
@@ -93,6 +94,10 @@ impl Fleet {
                 let of = Versioned::<DrainRecord>::parse(key, value).map_err(text)?;
                 self.insert_drain(of.value().clone());
             }
+            "rebalance/" => {
+                let of = Versioned::<RebalanceRecord>::parse(key, value).map_err(text)?;
+                self.restore_rebalance(of, now);
+            }
             "dags/" => {
                 let of = Versioned::<FleetDagRecord>::parse(key, value).map_err(text)?;
                 self.restore_dag(of)?;
@@ -134,6 +139,7 @@ impl Fleet {
             self.inventory
                 .hold_as_it_is(card, &name, loads, place.reservation)
                 .map_err(|wrong| format!("{name}: {wrong}"))?;
+            self.inventory.weigh(&name, usage.milli_luts);
             self.desire(card, &name, place.serial);
         }
         self.desire_leaving(leaving.as_ref(), &name);

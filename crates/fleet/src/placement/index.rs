@@ -8,7 +8,7 @@ use super::summary::{Kinds, Summary};
 use crate::ZoneId;
 
 /// A card's place in the inventory.
-pub(super) type CardSlot = u32;
+pub(crate) type CardSlot = u32;
 
 /// What all cards of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

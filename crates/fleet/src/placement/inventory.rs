@@ -73,6 +73,8 @@ pub(super) struct CardEntry {
     /// What its host has put there beyond what the ledger has room for.
     pub beyond: BTreeMap<DagName, (Vec<RegionLoad>, Reservation)>,
     pub summary: Summary,
+    /// Area of its DAGs, as far as that was said, in thousandths of a LUT.
+    pub milli_luts: u64,
     /// Its group in the index; `None` while it takes no new DAGs.
     listed: Option<GroupKey>,
 }
@@ -88,7 +90,8 @@ pub struct Inventory {
     cards: Vec<Option<CardEntry>>,
     vacant: Vec<CardSlot>,
     profiles: Vec<CardProfile>,
-    dags: BTreeMap<DagName, CardSlot>,
+    /// Each DAG with its card and its area.
+    dags: BTreeMap<DagName, (CardSlot, u64)>,
     index: Index,
 }
 
@@ -138,6 +141,7 @@ impl Inventory {
             functions_left: of.functions,
             is_cordoned: of.is_cordoned,
             beyond: BTreeMap::new(),
+            milli_luts: 0,
             listed: None,
         };
         let slot = self.vacant.pop().unwrap_or_else(|| {
@@ -351,8 +355,8 @@ impl Inventory {
     }
 
     /// A DAG holds something of a card.
-    fn note(&mut self, slot: CardSlot, dag: &DagName) {
-        self.dags.insert(dag.clone(), slot);
+    pub(super) fn note(&mut self, slot: CardSlot, dag: &DagName) {
+        self.dags.insert(dag.clone(), (slot, 0));
         let host = self.entry(slot).name.host.clone();
         if let Some(host) = self.hosts.get_mut(&host) {
             *host.tenants.entry(dag.tenant.clone()).or_default() += 1;
@@ -361,9 +365,10 @@ impl Inventory {
 
     /// Gives back what a DAG holds. Its chains stay loaded. Returns its card.
     pub fn release(&mut self, dag: &DagName) -> Option<FleetCard> {
-        let slot = self.dags.remove(dag)?;
+        let (slot, milli_luts) = self.dags.remove(dag)?;
         let catalogue = std::mem::take(&mut self.catalogue);
         self.change(slot, |entry| {
+            entry.milli_luts -= milli_luts;
             if entry.beyond.remove(dag).is_none() {
                 entry.ledger.release(dag);
             }
@@ -386,6 +391,15 @@ impl Inventory {
         Some(name)
     }
 
+    /// Says which area a DAG takes of the card that holds it, in thousandths of a LUT: so much counts in the card's load.
+    pub fn weigh(&mut self, dag: &DagName, milli_luts: u64) {
+        let Some((slot, before)) = self.dags.get_mut(dag) else { return };
+        let before = std::mem::replace(before, milli_luts);
+        if let Some(entry) = self.cards[*slot as usize].as_mut() {
+            entry.milli_luts = entry.milli_luts - before + milli_luts;
+        }
+    }
+
     /// Gives a card the ledger that it had before what was held and released since.
     pub(crate) fn restore_ledger(&mut self, card: &FleetCard, ledger: Ledger) {
         if let Some(slot) = self.slot(card) {
@@ -405,7 +419,7 @@ impl Inventory {
 
     /// The card that holds a reservation for a DAG.
     pub fn card_of(&self, dag: &DagName) -> Option<&FleetCard> {
-        self.dags.get(dag).map(|slot| &self.entry(*slot).name)
+        self.dags.get(dag).map(|(slot, _)| &self.entry(*slot).name)
     }
 
     /// A host, as it is registered.
@@ -436,18 +450,28 @@ impl Inventory {
     pub fn check(&self) -> Result<(), String> {
         let mut again = Index::default();
         let mut dags = BTreeSet::new();
+        let mut areas: BTreeMap<CardSlot, u64> = BTreeMap::new();
+        for (slot, milli_luts) in self.dags.values() {
+            *areas.entry(*slot).or_default() += milli_luts;
+        }
         for (name, slot) in &self.slots {
             let entry = self.entry(*slot);
             entry.ledger.check().map_err(|wrong| format!("{name}: {wrong}"))?;
             if entry.summary != Summary::of(&entry.ledger) {
                 return Err(format!("{name}: the summary is {:?}", entry.summary));
             }
+            if entry.milli_luts != areas.remove(slot).unwrap_or_default() {
+                return Err(format!(
+                    "{name}: {} thousandths of a LUT are counted",
+                    entry.milli_luts
+                ));
+            }
             if let Some(key) = &entry.listed {
                 again.insert(*slot, key, &entry.summary);
             }
             let held = entry.ledger.reservations().map(|(dag, _)| dag);
             for dag in held.chain(entry.beyond.keys()) {
-                if self.dags.get(dag) != Some(slot) || !dags.insert(dag) {
+                if self.slot_of_dag(dag) != Some(*slot) || !dags.insert(dag) {
                     return Err(format!("{dag} is held on {name} and noted elsewhere"));
                 }
             }
@@ -470,7 +494,7 @@ impl Inventory {
     }
 
     pub(super) fn slot_of_dag(&self, dag: &DagName) -> Option<CardSlot> {
-        self.dags.get(dag).copied()
+        self.dags.get(dag).map(|(slot, _)| *slot)
     }
 
     pub(super) fn entry(&self, slot: CardSlot) -> &CardEntry {
@@ -479,6 +503,12 @@ impl Inventory {
 
     pub(super) fn host_entry(&self, host: &HostId) -> Option<&HostEntry> {
         self.hosts.get(host)
+    }
+
+    /// All cards that take new DAGs.
+    pub(super) fn open_cards(&self) -> impl Iterator<Item = (CardSlot, &CardEntry)> {
+        let all = (0..).zip(&self.cards).filter_map(|(slot, card)| Some((slot, card.as_ref()?)));
+        all.filter(|(_, card)| card.listed.is_some())
     }
 
     pub(super) fn host_entries(&self) -> impl Iterator<Item = (&HostId, &HostEntry)> {

@@ -102,7 +102,7 @@ impl Tried {
         loads.zip(host).is_some_and(|(loads, host)| loads.iter().any(|id| !host.images.has(id)))
     }
 
-    fn constraint(&self, query: &Query<'_>, slot: CardSlot, card: &CardEntry) -> Constraint {
+    pub fn constraint(&self, query: &Query<'_>, slot: CardSlot, card: &CardEntry) -> Constraint {
         let is_alike = card.summary.is_pristine && self.pristine.contains(&card.profile);
         if is_alike || self.cards.contains(&slot) {
             Constraint::NoPlan

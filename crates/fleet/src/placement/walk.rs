@@ -35,7 +35,7 @@ pub(super) struct Query<'a> {
     pub constraints: &'a CardConstraints,
     pub policy: CardPolicy,
     /// Whose DAG it is.
-    tenant: Option<&'a TenantId>,
+    pub tenant: Option<&'a TenantId>,
     bandwidth: Bandwidth,
     /// Each NT once, with the bandwidth of all of its nodes.
     nts: SmallVec<[(&'a NtTypeId, Bandwidth); 8]>,

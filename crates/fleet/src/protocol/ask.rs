@@ -185,6 +185,20 @@ pub enum FleetCommand {
     EndDrain(DrainArea),
     /// How far a drain is.
     GetDrain(DrainArea),
+    /// Moves DAGs from full cards to empty ones, until all are within the tolerance of the mean or no move helps. The same
+    /// again while it goes on changes its limits. If it is only asked what would be answered: which DAGs would move first.
+    Rebalance {
+        /// Between cards of this zone; `None`: of the fleet.
+        zone: Option<ZoneId>,
+        /// How many DAGs move at a time: 1 to 1,000.
+        moves_max: u32,
+        /// How far a card's load may be from the mean: 1 to 50 percent of a card.
+        tolerance_percent: u32,
+    },
+    /// How far the rebalance is, or how the last one ended.
+    GetRebalance,
+    /// Ends the rebalance; DAGs that have moved stay where they are.
+    EndRebalance,
     /// Places a DAG.
     CreateDag(NewFleetDag),
     /// Places several DAGs of the caller, in their order: all of them or none. At most [`BATCH_DAGS_MAX`].

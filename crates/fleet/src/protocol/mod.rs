@@ -24,7 +24,8 @@ pub use host::{
 };
 pub use reply::{
     DrainProgress, FleetCounts, FleetDag, FleetExplanation, FleetHost, FleetItem, FleetProject,
-    FleetReply, FleetTenant, FleetUsage, HostCondition, PlacedDag,
+    FleetReply, FleetTenant, FleetUsage, HostCondition, LoadRange, PlacedDag, PlannedMove,
+    RebalanceOutcome, RebalanceProgress, StayReason,
 };
 
 /// A leader's term: the revision at which its election key was created. A later leader has a larger one.
@@ -171,6 +172,15 @@ pub enum FleetNotice {
     },
     /// A DAG of a drained or lost host stays, because its machines are there.
     DagBound(DagName),
+    /// A rebalance has ended.
+    RebalanceEnded {
+        /// How.
+        outcome: RebalanceOutcome,
+        /// How many DAGs it has moved.
+        moved: u64,
+        /// How many DAGs were to move and did not.
+        stay: u64,
+    },
     /// A record cannot be read, so this replica cannot lead.
     CannotLead(String),
 }

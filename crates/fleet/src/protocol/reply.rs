@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    Bandwidth, Bitstream, ByteSize, CardModel, DagName, DagSpec, NtType, Quota, Tenant,
+    Bandwidth, Bitstream, ByteSize, CardModel, DagName, DagSpec, NtType, Quota, Tenant, Timestamp,
 };
 
 use super::{DrainArea, FleetName};
@@ -217,6 +217,91 @@ pub struct DrainProgress {
     pub bound_count: usize,
 }
 
+/// Loads of cards: the larger part of what each has, of its ingress and its area, in thousand-millionths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadRange {
+    /// The emptiest card's.
+    pub smallest: u64,
+    /// The part that all DAGs take of all cards together.
+    pub mean: u64,
+    /// The fullest card's.
+    pub largest: u64,
+}
+
+/// How a rebalance ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RebalanceOutcome {
+    /// All cards are within the tolerance of the mean.
+    Level,
+    /// Some are not, and no DAG is left that may move and whose move would help.
+    NothingHelps,
+    /// An operator ended it.
+    Stopped,
+}
+
+/// Why a DAG of a card that is too full, or fuller than one that is too empty, did not move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StayReason {
+    /// Its machines are on its host.
+    Bound,
+    /// It has a place that was made since the rebalance began: it has moved, or was created or changed.
+    Recent,
+    /// Its host does not serve it at the moment, or it moves already.
+    NotServed,
+    /// Any other card would become about as full as its own is.
+    NoEmptier,
+    /// No emptier card has what it needs.
+    NoRoom,
+    /// Emptier cards are not what its policy prefers.
+    Policy,
+    /// The host of an emptier card lacks an image.
+    Image,
+}
+
+/// A DAG that would move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedMove {
+    /// Which.
+    pub name: DagName,
+    /// Where it is.
+    pub from: FleetCard,
+    /// Where it would be.
+    pub to: FleetCard,
+}
+
+/// How far a rebalance is, or how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebalanceProgress {
+    /// Between cards of this zone; `None`: of the fleet.
+    pub zone: Option<ZoneId>,
+    /// How many DAGs move at a time.
+    pub moves_max: u32,
+    /// How far a card's load may be from the mean, in percent of a card.
+    pub tolerance_percent: u32,
+    /// How it ended; `None`: it goes on.
+    pub outcome: Option<RebalanceOutcome>,
+    /// When it began and ended, by the leader's clock.
+    pub started: Timestamp,
+    /// The latter.
+    pub ended: Option<Timestamp>,
+    /// DAGs that it has moved.
+    pub moved: u64,
+    /// Of them and others: DAGs that have their new place and are served by the old one until it serves them.
+    pub moving: usize,
+    /// Loads when it began.
+    pub before: LoadRange,
+    /// Loads now, or when it ended; of what is only asked about: after the moves that are named.
+    pub after: LoadRange,
+    /// DAGs that were to move and do not, as far as they were looked at.
+    pub stays: BTreeMap<StayReason, u64>,
+    /// Those of them whose machines are there; the first hundred.
+    pub bound: Vec<DagName>,
+    /// Where it is only asked about: what would move first.
+    pub planned: Vec<PlannedMove>,
+}
+
 /// How the fleet is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetCounts {
@@ -269,6 +354,8 @@ pub enum FleetReply {
     Reserved(FleetCard),
     /// How far a drain is.
     Drain(DrainProgress),
+    /// How far a rebalance is.
+    Rebalance(Box<RebalanceProgress>),
     /// How the fleet is.
     Fleet(FleetCounts),
 }

@@ -6,8 +6,8 @@ use snic_domain::{Bandwidth, DagName, Tenant, TenantId};
 use snic_etcd::{Operation, Record, Transaction};
 use snic_fleet::protocol::{FleetCommand, FleetName, FleetReply, HostOrder, OrderKind, PlacedDag};
 use snic_fleet::records::{
-    FleetDagRecord, FleetTenantRecord, LAST_TRANSACTION, LastTransaction, ReservedFunctions,
-    Versioned,
+    FleetDagRecord, FleetTenantRecord, LAST_TRANSACTION, LastTransaction, REBALANCE,
+    RebalanceRecord, ReservedFunctions, Versioned,
 };
 use snic_fleet::{FleetCard, HostId};
 
@@ -22,6 +22,8 @@ pub struct Book {
     gone: BTreeSet<DagName>,
     /// Serials of places that were ever committed, with DAG and card.
     committed: BTreeMap<u64, (DagName, FleetCard)>,
+    /// DAGs that each rebalance has moved, by its serial.
+    leveled: BTreeMap<u64, u64>,
     /// The most DAGs that a tenant's quota has ever allowed: what it has when the quota is lowered stays.
     dags_max: BTreeMap<TenantId, u32>,
 }
@@ -91,6 +93,9 @@ impl Book {
                 let most = self.dags_max.entry(id.clone()).or_default();
                 *most = quota.dags_max.max(*most);
             }
+            if key == REBALANCE {
+                self.has_leveled(key, value);
+            }
             let Some(dag) = dag(key, value) else { continue };
             let Some(place) = dag.place else { continue };
             let bound = &dag.constraints.hosts;
@@ -100,6 +105,22 @@ impl Book {
             let old = self.committed.insert(place.serial, new.clone());
             assert!(old.is_none_or(|old| old == new), "two places have serial {}", place.serial);
         }
+    }
+
+    /// A rebalance moves no DAG twice, and none that was placed since it began.
+    fn has_leveled(&mut self, key: &str, value: &[u8]) {
+        let of = Versioned::<RebalanceRecord>::parse(key, value).expect("a rebalance");
+        let of = of.value();
+        let placed = self.committed.range(..=of.serial).map(|(_, (name, _))| name);
+        let placed: BTreeSet<&DagName> = placed.collect();
+        assert!(of.moved <= placed.len() as u64, "{} moves of {} DAGs", of.moved, placed.len());
+        let before = self.leveled.insert(of.serial, of.moved);
+        assert!(before.is_none_or(|before| before <= of.moved), "moves are forgotten");
+    }
+
+    /// How many DAGs all rebalances have moved.
+    pub fn leveled(&self) -> u64 {
+        self.leveled.values().sum()
     }
 
     /// Durable before visible.
@@ -178,6 +199,11 @@ impl Book {
             .filter(|dag| dag.is_ready != dag.place.is_some());
         let unready: Vec<_> = unready.map(|dag| dag.name).collect();
         assert!(unready.is_empty(), "served and not called ready, or the reverse: {unready:?}");
+        let rebalance = records.iter().find(|record| record.key == REBALANCE).map(|record| {
+            Versioned::<RebalanceRecord>::parse(&record.key, &record.value).expect("a rebalance")
+        });
+        let is_over = rebalance.as_ref().is_none_or(|of| of.value().end.is_some());
+        assert!(is_over, "a rebalance goes on: {rebalance:?}");
         let unplaced = records
             .iter()
             .filter_map(|record| dag(&record.key, &record.value))

@@ -54,6 +54,8 @@ fn every_seed() {
         counts.batches,
         counts.searches,
         counts.changed,
+        counts.rebalances,
+        counts.leveled,
     ];
     assert!(each.iter().all(|count| *count >= seeds / 10), "too little happened: {counts:?}");
 }

@@ -61,6 +61,9 @@ pub struct Counts {
     pub searches: u64,
     pub deleted: u64,
     pub changed: u64,
+    /// Rebalances that were begun, and DAGs that they moved.
+    pub rebalances: u64,
+    pub leveled: u64,
     pub denied: u64,
     pub transactions: u64,
 }
@@ -84,6 +87,8 @@ impl Counts {
         self.searches += other.searches;
         self.deleted += other.deleted;
         self.changed += other.changed;
+        self.rebalances += other.rebalances;
+        self.leveled += other.leveled;
         self.denied += other.denied;
         self.transactions += other.transactions;
     }
@@ -330,7 +335,7 @@ impl World {
         self.settle();
     }
 
-    /// Zones are drained for a while, tenants join a project, and their quotas and weights change.
+    /// Zones are drained for a while, cards are leveled, tenants join a project, and their quotas and weights change.
     fn operators_meddle(&mut self, seconds: usize) {
         if self.plan.chaos_seconds == 0 {
             return;
@@ -344,6 +349,16 @@ impl World {
             let end = at + 2_000 + self.rng.below(10_000) as u64;
             self.client(None, FleetCommand::EndDrain(area), Duration::from_millis(end));
         }
+        for number in 0..3 {
+            let at = Duration::from_millis(self.rng.below(seconds * 1_000) as u64);
+            let zone = self.rng.percent(30).then(|| zone(number));
+            let (moves_max, tolerance_percent) =
+                (1 + self.rng.below(6) as u32, 1 + self.rng.below(5) as u32);
+            let start = FleetCommand::Rebalance { zone, moves_max, tolerance_percent };
+            self.client(None, start, at);
+        }
+        let at = Duration::from_millis(self.rng.below(seconds * 1_500) as u64);
+        self.client(None, FleetCommand::EndRebalance, at);
         for number in 0..self.plan.tenants {
             let at = Duration::from_millis(self.rng.below(seconds * 1_000) as u64);
             let weight = Some(1 + self.rng.below(9) as u32);
@@ -802,6 +817,7 @@ impl World {
             Ok(reply) => {
                 self.counts.reservations += u64::from(matches!(reply, FleetReply::Reserved(_)));
                 self.counts.searches += u64::from(matches!(reply, FleetReply::Hosts(_)));
+                self.counts.rebalances += u64::from(matches!(reply, FleetReply::Rebalance(_)));
                 self.done(client);
             }
         }
@@ -943,6 +959,7 @@ impl World {
         }
         let records = self.records();
         self.book.judge_quiet(&records, &served);
+        self.counts.leveled = self.book.leveled();
     }
 
     fn records(&mut self) -> Vec<Record> {

@@ -1,6 +1,8 @@
 //! A fleet of the shipped catalogue, and what a test asks of it in few words.
 #![allow(dead_code)] // each test program uses its part
 
+pub mod leading;
+
 use std::sync::OnceLock;
 
 use snic_bitstream::catalogue::{Catalogue, builtin};

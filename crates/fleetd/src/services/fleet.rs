@@ -42,6 +42,21 @@ fn host(field: &str, text: &str) -> Result<HostId, FieldProblem> {
     HostId::new(id).map_err(|error| FieldProblem::name(field, error))
 }
 
+/// `zones/{zone}`.
+fn zone(field: &str, text: &str) -> Result<ZoneId, ApiError> {
+    let id = text.strip_prefix("zones/").ok_or_else(|| {
+        FieldProblem::name(field, format_args!("{text:.80?} is not zones/<name>"))
+    })?;
+    Ok(ZoneId::new(id).map_err(|error| FieldProblem::name(field, error))?)
+}
+
+fn rebalance(reply: FleetReply, is_preview: bool) -> Result<wire_v1::Rebalance, ApiError> {
+    match reply {
+        FleetReply::Rebalance(progress) => Ok(wire::rebalance(&progress, is_preview)),
+        other => Err(unexpected(&other)),
+    }
+}
+
 /// `zones/{zone}` or `zones/{zone}/racks/{rack}`.
 fn area(text: &str) -> Result<DrainArea, ApiError> {
     let wrong = |why: &dyn std::fmt::Display| ApiError::from(FieldProblem::name("area", why));
@@ -192,6 +207,44 @@ impl FleetService for Services {
         let command = FleetCommand::EndDrain(area(&request.into_inner().area)?);
         self.ask(&caller, None, command).await?;
         Ok(Response::new(wire_v1::UndrainAreaResponse {}))
+    }
+
+    async fn start_rebalance(
+        &self,
+        request: Request<wire_v1::StartRebalanceRequest>,
+    ) -> RpcResult<wire_v1::StartRebalanceResponse> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let (repeat, validate_only) = (repeat_of(&request.request_id)?, request.validate_only);
+        let zone = match request.zone.as_str() {
+            "" => None,
+            name => Some(zone("zone", name)?),
+        };
+        let (moves_max, tolerance_percent) = (request.moves_max, request.tolerance_percent);
+        let command = FleetCommand::Rebalance { zone, moves_max, tolerance_percent };
+        let reply = self.propose(&caller, repeat, validate_only, command).await?;
+        let rebalance = Some(rebalance(reply, validate_only)?);
+        Ok(Response::new(wire_v1::StartRebalanceResponse { rebalance }))
+    }
+
+    async fn get_rebalance(
+        &self,
+        request: Request<wire_v1::GetRebalanceRequest>,
+    ) -> RpcResult<wire_v1::GetRebalanceResponse> {
+        let caller = caller(&request)?;
+        let reply = self.ask(&caller, None, FleetCommand::GetRebalance).await?;
+        let rebalance = Some(rebalance(reply, false)?);
+        Ok(Response::new(wire_v1::GetRebalanceResponse { rebalance }))
+    }
+
+    async fn stop_rebalance(
+        &self,
+        request: Request<wire_v1::StopRebalanceRequest>,
+    ) -> RpcResult<wire_v1::StopRebalanceResponse> {
+        let caller = caller(&request)?;
+        let reply = self.ask(&caller, None, FleetCommand::EndRebalance).await?;
+        let rebalance = Some(rebalance(reply, false)?);
+        Ok(Response::new(wire_v1::StopRebalanceResponse { rebalance }))
     }
 
     async fn find_hosts(

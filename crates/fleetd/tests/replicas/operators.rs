@@ -111,3 +111,49 @@ fn a_rack_is_drained_and_used_again() {
         assert_eq!(gone.code(), Code::NotFound);
     }));
 }
+
+#[test]
+fn a_rebalance_is_begun_watched_and_stopped() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let rig = Rig::start(cluster, 1).await;
+        rig.leader().await;
+        let root = rig.client(0, "operator/root").await;
+        root.create_host("h1").await.unwrap();
+        let mut fleet = FleetServiceClient::new(root.0.clone());
+        let none = fleet.get_rebalance(wire::GetRebalanceRequest {}).await.unwrap_err();
+        assert_eq!(none.code(), Code::NotFound);
+        let of = |zone: &str, moves_max, tolerance_percent| wire::StartRebalanceRequest {
+            zone: zone.into(),
+            moves_max,
+            tolerance_percent,
+            ..Default::default()
+        };
+        for (request, code) in [
+            (of("zones/z9", 1, 10), Code::NotFound),
+            (of("z1", 1, 10), Code::InvalidArgument),
+            (of("", 0, 10), Code::InvalidArgument),
+            (of("", 1, 99), Code::InvalidArgument),
+        ] {
+            let wrong = fleet.start_rebalance(request.clone()).await.unwrap_err();
+            assert_eq!(wrong.code(), code, "{request:?}");
+        }
+        let dry = wire::StartRebalanceRequest { validate_only: true, ..of("", 3, 10) };
+        let preview = fleet.start_rebalance(dry).await.unwrap().into_inner().rebalance.unwrap();
+        assert_eq!(preview.state(), wire::rebalance::State::Preview);
+        let none = fleet.get_rebalance(wire::GetRebalanceRequest {}).await.unwrap_err();
+        assert_eq!(none.code(), Code::NotFound, "it was only asked about");
+        // The host is never heard: it goes on until the host is lost, and is level then, for no card is left.
+        let begun = fleet.start_rebalance(of("zones/z1", 3, 10)).await.unwrap();
+        let begun = begun.into_inner().rebalance.unwrap();
+        assert_eq!(begun.state(), wire::rebalance::State::Running);
+        assert_eq!((begun.zone.as_str(), begun.moves_max), ("zones/z1", 3));
+        let other = fleet.start_rebalance(of("", 3, 10)).await.unwrap_err();
+        assert_eq!(other.code(), Code::FailedPrecondition, "{other:?}");
+        let stopped = fleet.stop_rebalance(wire::StopRebalanceRequest {}).await.unwrap();
+        let stopped = stopped.into_inner().rebalance.unwrap();
+        assert_eq!(stopped.state(), wire::rebalance::State::Stopped);
+        let shown = fleet.get_rebalance(wire::GetRebalanceRequest {}).await.unwrap().into_inner();
+        assert_eq!(shown.rebalance, Some(stopped));
+    }));
+}

@@ -104,3 +104,54 @@ fn dags_of_a_lost_card_move_to_another_host() {
         assert_eq!(served.iter().filter(|host| **host == other).count(), 3, "{served:?}");
     }));
 }
+
+/// A third host is added to two that have DAGs: a rebalance moves some of them there. All are ready throughout, and each is
+/// served by some host at any time.
+#[test]
+fn a_rebalance_fills_a_new_host_without_a_stop() {
+    use snic_api::fleet_v1::rebalance::State as Rebalance;
+    use snic_api::fleet_v1::{GetRebalanceRequest, StartRebalanceRequest};
+
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let mut fleet = Fleet::start(cluster, 1, 2).await;
+        let dags = ["one", "two", "three", "four", "five", "six"];
+        for dag in dags {
+            fleet.create(0, dag, 5).await;
+        }
+        fleet.served_once(&dags).await;
+        fleet.add_host(2, Cards::Simulated).await;
+        fleet.all_in_step(3).await;
+        let root = fleet.client(0, "operator-root");
+        let request =
+            StartRebalanceRequest { moves_max: 2, tolerance_percent: 5, ..Default::default() };
+        root.fleet().start_rebalance(request).await.unwrap();
+        let ended = loop {
+            for dag in dags {
+                assert_eq!(fleet.state(0, dag).await, Ok(State::Ready), "{dag}");
+            }
+            let mut served = Vec::new();
+            for host in 0..3 {
+                served.extend(fleet.on_host(host).await);
+            }
+            for dag in dags {
+                let name = rig::name(dag).to_string();
+                assert!(served.contains(&(name, true)), "{dag} is served by nobody: {served:?}");
+            }
+            let shown = root.fleet().get_rebalance(GetRebalanceRequest {}).await.unwrap();
+            let shown = shown.into_inner().rebalance.unwrap();
+            if shown.state() != Rebalance::Running {
+                break shown;
+            }
+        };
+        println!("{ended:?}");
+        assert!(ended.dags_moved > 0, "{ended:?}");
+        let (before, after) = (ended.before.unwrap(), ended.after.unwrap());
+        assert!(after.largest_percent < before.largest_percent, "{ended:?}");
+        let served = fleet.served_once(&dags).await;
+        assert!(served.contains(&2), "{served:?}");
+        fleet.contexts();
+        let shown = fleet.shell("snicctl --context root-r0 fleet rebalance-status").unwrap();
+        assert!(shown.contains("Moved"), "{shown}");
+    }));
+}

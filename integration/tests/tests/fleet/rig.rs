@@ -258,7 +258,7 @@ impl Fleet {
     }
 
     /// Registers a host with what it says of itself, and starts it.
-    async fn add_host(&mut self, number: usize, cards: Cards) {
+    pub async fn add_host(&mut self, number: usize, cards: Cards) {
         pki(&self.home, &format!("issue host/h{number}")).unwrap();
         let home = Home::entered_by(self.seat(&format!("h{number}")).1);
         let endpoints: Vec<_> = self.replicas.iter().map(|of| of.address.clone()).collect();

@@ -1,0 +1,288 @@
+//! One leader with the model of etcd and hosts that do as they are told.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use snic_domain::{BitstreamId, DagName, Quota, Tenant, TenantId, Timestamp};
+use snic_etcd::model::EtcdModel;
+use snic_etcd::{Answer, Operation, Record, Request, Revision, Transaction};
+use snic_fleet::placement::{CardConstraints, CardPolicy, HostSpec};
+use snic_fleet::protocol::{
+    Denied, FleetAsk, FleetCall, FleetCommand, FleetDag, FleetEffect, FleetEvent, FleetItem,
+    FleetName, FleetNotice, FleetReply, HostOrder, HostReport, NewFleetDag, OrderKind, Provisions,
+};
+use snic_fleet::{
+    AgentEffect, AgentEvent, FleetCard, FleetSettings, HostAgent, HostId, Replica, ServeRefused,
+};
+
+use super::{bitstreams, card_id, catalogue, host, host_spec, name, profile, spec, tenant};
+
+const KEY: &str = "/snic/v1/election/a";
+
+/// A replica that leads, etcd, and hosts; each request is answered at once.
+pub struct Fleet {
+    pub replica: Replica,
+    pub etcd: EtcdModel,
+    pub agents: BTreeMap<HostId, HostAgent>,
+    pub replies: BTreeMap<FleetCall, Result<FleetReply, Denied>>,
+    pub calls: u64,
+    pub orders: usize,
+    /// Hosts fetch images.
+    pub fetches: bool,
+    /// Hosts carry out what they are to serve.
+    pub serves: bool,
+    pub later: Vec<(HostId, AgentEvent)>,
+    /// This host changes nothing that it serves.
+    pub refuses: Option<HostId>,
+    pub is_dry: bool,
+    /// What hosts were told of tenants.
+    pub weights: BTreeMap<TenantId, u32>,
+    pub now: Duration,
+    /// Numbers of bitstreams that hosts are to have.
+    pub told: BTreeMap<BitstreamId, u64>,
+    /// DAGs that moved, from where and to where.
+    pub moved: Vec<(DagName, FleetCard, FleetCard)>,
+}
+
+impl Fleet {
+    /// Hosts with a card each, in two zones; tenants acme and beta with room for 10 DAGs.
+    pub fn new(hosts: usize) -> Self {
+        Self::with(hosts, FleetSettings::default())
+    }
+
+    pub fn with(hosts: usize, settings: FleetSettings) -> Self {
+        let mut etcd = EtcdModel::new();
+        let (key, value, lease) = (KEY.to_owned(), vec![], None);
+        let operations = vec![Operation::Put { key, value, lease }];
+        let put = Request::Commit(Transaction { compares: vec![], operations });
+        let answer = etcd.ask(Duration::ZERO, &put);
+        let Ok(Answer::Committed(created)) = answer else { panic!("{answer:?}") };
+        let replica = Replica::new(settings);
+        let (agents, replies) = (BTreeMap::new(), BTreeMap::new());
+        let (later, weights) = (Vec::new(), BTreeMap::new());
+        let mut fleet = Self {
+            replica,
+            etcd,
+            agents,
+            replies,
+            calls: 0,
+            orders: 0,
+            fetches: true,
+            serves: true,
+            later,
+            refuses: None,
+            is_dry: false,
+            weights,
+            now: Duration::ZERO,
+            told: BTreeMap::new(),
+            moved: Vec::new(),
+        };
+        fleet.handle(FleetEvent::Elected { key: KEY.into(), created });
+        for id in ["acme", "beta"] {
+            let quota = Quota { dags_max: 10, ..Quota::default() };
+            let (id, notes) = (tenant(id), Default::default());
+            let tenant = Tenant { id, weight: 1, quota, notes };
+            fleet.operator(FleetCommand::CreateTenant { tenant, project: None });
+        }
+        for nt in &catalogue().nt_types {
+            fleet.operator(FleetCommand::CreateNt(nt.clone()));
+        }
+        for of in bitstreams(catalogue()) {
+            fleet.operator(FleetCommand::CreateBitstream(of));
+        }
+        let sim = profile(catalogue(), "sim-16");
+        for number in 0..hosts {
+            fleet.add_host(&format!("h{number}"), host_spec(number % 2, number, &[&sim]));
+        }
+        fleet.beat();
+        fleet.beat();
+        fleet
+    }
+
+    /// A host, which is heard with the next two beats.
+    pub fn add_host(&mut self, id: &str, spec: HostSpec) {
+        let (id, epoch) = (host(id), Default::default());
+        let agent = HostAgent::new(epoch, BTreeMap::new(), Default::default());
+        self.agents.insert(id.clone(), agent);
+        self.operator(FleetCommand::CreateHost(id, spec));
+    }
+
+    /// The election ends, and it is elected again: it knows its records, and has heard nobody.
+    pub fn elect_again(&mut self) {
+        self.handle(FleetEvent::Deposed);
+        let (key, value, lease) = (KEY.to_owned(), vec![], None);
+        let mut commit = |operation| {
+            let operations = vec![operation];
+            let request = Request::Commit(Transaction { compares: vec![], operations });
+            self.etcd.ask(Duration::ZERO, &request)
+        };
+        commit(Operation::Delete { key: KEY.into() }).expect("the key is there");
+        let answer = commit(Operation::Put { key, value, lease });
+        let Ok(Answer::Committed(created)) = answer else { panic!("{answer:?}") };
+        self.handle(FleetEvent::Elected { key: KEY.into(), created });
+    }
+
+    pub fn beat(&mut self) {
+        for id in self.agents.keys().cloned().collect::<Vec<_>>() {
+            self.agent(&id, AgentEvent::BeatDue);
+        }
+    }
+
+    pub fn agent(&mut self, id: &HostId, event: AgentEvent) {
+        // A host that is not linked hears nothing.
+        let Some(agent) = self.agents.get_mut(id) else { return };
+        for effect in agent.handle(event) {
+            match effect {
+                AgentEffect::Report(report) => {
+                    self.handle(FleetEvent::Report { host: id.clone(), report });
+                }
+                AgentEffect::Serve { name, place, tenant, changes, .. } => {
+                    self.weights.insert(tenant.of.id.clone(), tenant.of.weight);
+                    let (card, serial) = (place.card.card, place.serial);
+                    let reason = "no".to_owned();
+                    let refused = ServeRefused { reason, faulty: Vec::new() };
+                    let refuses = changes.is_some() && self.refuses.as_ref() == Some(id);
+                    let result = if refuses { Err(refused) } else { Ok(None) };
+                    let served = AgentEvent::Served { name, card, serial, result };
+                    self.later.push((id.clone(), served));
+                    if self.serves {
+                        self.serve_all();
+                    }
+                }
+                AgentEffect::Provide { bitstreams, tenants, .. } => {
+                    self.weights.extend(tenants.into_iter().map(|of| (of.of.id, of.of.weight)));
+                    let numbers = bitstreams.into_iter().map(|of| (of.of.id, of.number));
+                    let numbers: BTreeMap<BitstreamId, u64> = numbers.collect();
+                    self.told.extend(numbers.clone());
+                    let bitstreams = if self.fetches { numbers } else { BTreeMap::new() };
+                    let there = Provisions { bitstreams, ..Provisions::default() };
+                    self.agent(id, AgentEvent::Provided(there));
+                }
+                AgentEffect::Remember(_) | AgentEffect::Stop { .. } => {}
+                AgentEffect::Withdraw(_) => {}
+            }
+        }
+    }
+
+    pub fn handle(&mut self, event: FleetEvent) {
+        let now = Timestamp::ZERO + self.now;
+        for effect in self.replica.handle(now, event) {
+            match effect {
+                FleetEffect::Etcd { number, request } => {
+                    let result = self.etcd.ask(Duration::ZERO, &request);
+                    self.handle(FleetEvent::Etcd { number, result });
+                }
+                FleetEffect::Reply { call, result } => {
+                    self.replies.insert(call, result);
+                }
+                FleetEffect::Order { host, order } => {
+                    self.orders += 1;
+                    self.agent(&host, AgentEvent::Order(order));
+                }
+                FleetEffect::Tell(FleetNotice::DagMoved { name, from, to }) => {
+                    self.moved.push((name, from, to));
+                }
+                FleetEffect::Tell(_) | FleetEffect::Watch(_) => {}
+                FleetEffect::StepDown => panic!("nobody else leads"),
+            }
+        }
+        self.replica.check().expect("what follows from the records");
+    }
+
+    /// Hosts have done what they were to serve.
+    pub fn serve_all(&mut self) {
+        for (host, served) in std::mem::take(&mut self.later) {
+            self.agent(&host, served);
+        }
+    }
+
+    /// Time passes, in which hosts live.
+    pub fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.beat();
+        self.handle(FleetEvent::Tick);
+    }
+
+    /// An image has arrived at all hosts.
+    pub fn arrive(&mut self, id: &BitstreamId) {
+        for host in self.agents.keys().cloned().collect::<Vec<_>>() {
+            let bitstreams = [(id.clone(), self.told[id])].into();
+            let there = Provisions { bitstreams, ..Provisions::default() };
+            self.agent(&host, AgentEvent::Provided(there));
+        }
+    }
+
+    /// How many DAGs all hosts have, as they say.
+    pub fn held(&mut self) -> usize {
+        let mut count = 0;
+        for agent in self.agents.values() {
+            let mut agent = agent.clone();
+            for card in [card_id(0)] {
+                let (epoch, sequence) = (agent.epoch(), u64::MAX);
+                let order = HostOrder { epoch, sequence, what: OrderKind::List(card) };
+                for effect in agent.handle(AgentEvent::Order(order)) {
+                    if let AgentEffect::Report(HostReport::Holds { dags, .. }) = effect {
+                        count += dags.len();
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Asks, whether it is answered at once or not.
+    pub fn begin(&mut self, of: &TenantId, command: FleetCommand) -> FleetCall {
+        self.calls += 1;
+        let (call, tenant) = (FleetCall(self.calls), Some(of.clone()));
+        let ask = FleetAsk { tenant, id: None, validate_only: false, command };
+        self.handle(FleetEvent::Ask { call, ask });
+        call
+    }
+
+    pub fn ask(
+        &mut self,
+        of: Option<&TenantId>,
+        command: FleetCommand,
+    ) -> Result<FleetReply, Denied> {
+        self.calls += 1;
+        let call = FleetCall(self.calls);
+        let ask = FleetAsk { tenant: of.cloned(), id: None, validate_only: self.is_dry, command };
+        self.handle(FleetEvent::Ask { call, ask });
+        self.replies.remove(&call).expect("etcd answers at once")
+    }
+
+    pub fn operator(&mut self, command: FleetCommand) {
+        self.ask(None, command).expect("it is allowed");
+    }
+
+    pub fn acme(&mut self, command: FleetCommand) -> Result<FleetReply, Denied> {
+        self.ask(Some(&tenant("acme")), command)
+    }
+
+    pub fn dag(&mut self, dag: &str) -> FleetDag {
+        match self.acme(FleetCommand::Get(FleetName::Dag(name("acme", dag)))) {
+            Ok(FleetReply::Item(item)) => match *item {
+                FleetItem::Dag(dag) => dag,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn records(&mut self) -> Vec<Record> {
+        let (prefix, at, from, limit) = ("/snic/".to_owned(), None, None, 100_000);
+        match self.etcd.ask(Duration::ZERO, &Request::Range { prefix, at, from, limit }) {
+            Ok(Answer::Range { records, .. }) => records,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.etcd.revision()
+    }
+}
+
+pub fn new(of: &str, dag: &str, mbit: u64) -> NewFleetDag {
+    let (constraints, policy) = (CardConstraints::default(), CardPolicy::Pack);
+    NewFleetDag { name: name(of, dag), spec: spec(catalogue(), &[0, 1], mbit), constraints, policy }
+}
