@@ -193,7 +193,8 @@ mod tests {
     async fn a_caller_that_goes_takes_its_call_back() {
         let (calls, links) = (HostCalls::default(), HostLinks::default());
         let _link = links.begin(&host(), true);
-        let waiting = calls.call(&links, &host(), call());
+        let host = host();
+        let waiting = calls.call(&links, &host, call());
         let left = tokio::time::timeout(Duration::from_millis(20), waiting).await;
         assert!(left.is_err());
         assert!(calls.0.lock().1.is_empty());

@@ -1,8 +1,13 @@
 //! A host in memory that does what a test says.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use snic_api::fleet_v1::AnswerResponse;
 
 use snic_controller::{
     AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, FleetChange, Provision,
@@ -11,6 +16,8 @@ use snic_controller::{
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, Form, Mapping};
 use snic_fleet::protocol::{CardFaults, Epoch};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
+use tonic::Status;
+use tonic::body::Body;
 
 use crate::replica::Authority;
 
@@ -38,6 +45,29 @@ struct Memory {
     fails_later: bool,
     holds: bool,
     never_done: bool,
+    /// Replies without an end that are under way.
+    replies: Arc<AtomicUsize>,
+}
+
+/// The body of a reply without an end.
+struct Endless(Arc<AtomicUsize>);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl http_body::Body for Endless {
+    type Data = bytes::Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Status>>> {
+        Poll::Pending
+    }
 }
 
 pub struct MemoryHost(Mutex<Memory>);
@@ -55,6 +85,11 @@ impl MemoryHost {
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.0.lock().expect("nobody panics with it")
+    }
+
+    /// Replies without an end that nobody has dropped.
+    pub fn replies(&self) -> usize {
+        self.memory().replies.load(Ordering::SeqCst)
     }
 
     pub fn said(&self) -> Vec<Said> {
@@ -121,6 +156,19 @@ impl MemoryHost {
 
 #[tonic::async_trait]
 impl LinkedHost for MemoryHost {
+    /// `/a/Endless` has no end, `/a/Refused` is refused, and all else gives back what it was asked.
+    async fn answer(&self, call: AnswerResponse) -> http::Response<Body> {
+        match &*call.path {
+            "/a/Endless" => {
+                let replies = Arc::clone(&self.memory().replies);
+                replies.fetch_add(1, Ordering::SeqCst);
+                http::Response::new(Body::new(Endless(replies)))
+            }
+            "/a/Refused" => Status::permission_denied("not you").into_http(),
+            _ => http::Response::new(Body::new(http_body_util::Full::new(call.message.into()))),
+        }
+    }
+
     async fn tls(&self) -> Result<LinkTls, HostFailure> {
         Ok(self.memory().tls.clone().expect("it was made with one"))
     }

@@ -10,6 +10,7 @@ use host::{MemoryHost, Said};
 use replica::{
     Authority, Orders, Replica, dag, image_for, image_of, name, provide, provide_for, put, removal,
 };
+use snic_api::fleet_v1::answer_request::Part;
 use snic_domain::BitstreamId;
 use snic_fleet::protocol::{Epoch, HostReport, OrderKind};
 use snic_host_link::{HostLink, LinkSettings};
@@ -363,4 +364,51 @@ async fn a_slow_host_is_not_flooded() {
 
 async fn looked_at_least(orders: &mut Orders, sequence: u64) {
     while beat(orders).await.1 < sequence {}
+}
+
+/// A call without an end holds up neither another call nor an order. When its caller goes, the host drops it.
+#[tokio::test]
+async fn calls_are_answered_beside_each_other_and_dropped_with_their_caller() {
+    let authority = Authority::new();
+    let host = MemoryHost::new(&authority);
+    let mut replica = Replica::start(&authority).await;
+    let link = link(&[&replica], &host);
+    let mut orders = within(replica.linked()).await;
+    orders.offer(1);
+    let mut endless = within(replica.answered()).await;
+    assert_eq!(within(endless.part()).await, Some(Part::Number(1)));
+    endless.ask("/a/Endless");
+    within(async {
+        while host.replies() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+
+    orders.offer(2);
+    let mut echo = within(replica.answered()).await;
+    assert_eq!(within(echo.part()).await, Some(Part::Number(2)));
+    echo.ask("/a/Echo");
+    assert_eq!(within(echo.part()).await, Some(Part::Data(vec![7; 9])));
+    assert!(matches!(within(echo.part()).await, Some(Part::End(_))));
+    orders.offer(3);
+    let mut refused = within(replica.answered()).await;
+    refused.ask("/a/Refused");
+    assert_eq!(within(refused.part()).await, Some(Part::Number(3)));
+    match within(refused.part()).await {
+        Some(Part::End(end)) => assert_eq!((end.code, &*end.message), (7, "not you")),
+        other => panic!("{other:?}"),
+    }
+    orders.send(5, 1, put(7));
+    applied(&mut orders, 7).await;
+
+    assert_eq!(host.replies(), 1);
+    drop(endless);
+    within(async {
+        while host.replies() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    link.stop().await;
 }

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use snic_api::fleet_v1::answer_request::Part;
 use snic_api::fleet_v1::host_link_service_server::{HostLinkService, HostLinkServiceServer};
-use snic_api::fleet_v1::{FetchImageRequest, FetchImageResponse, LinkRequest, LinkResponse};
+use snic_api::fleet_v1::{
+    AnswerRequest, AnswerResponse, FetchImageRequest, FetchImageResponse, LinkRequest, LinkResponse,
+};
 use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardId, CardModel, DagId, DagName, DagSpec, Digest, Form,
     Mapping, Quota, RegionId, RegionImage, RegionImages, RegionKind, Tenant, TenantId,
@@ -76,7 +79,14 @@ impl Orders {
         let order = HostOrder { epoch: Epoch(epoch), sequence, what };
         let order = serde_json::to_vec(&order).expect("text keys");
         let orders = self.orders.as_ref().expect("it was not ended");
-        orders.send(Ok(LinkResponse { order })).expect("the host is linked");
+        orders.send(Ok(LinkResponse { order, call: 0 })).expect("the host is linked");
+    }
+
+    /// A call waits for the host.
+    pub fn offer(&self, call: u64) {
+        let orders = self.orders.as_ref().expect("it was not ended");
+        let offer = LinkResponse { order: Vec::new(), call };
+        orders.send(Ok(offer)).expect("the host is linked");
     }
 
     pub fn end(&mut self) {
@@ -90,9 +100,30 @@ impl Orders {
     }
 }
 
+/// An answer that a host has begun. Dropping it is a caller that goes.
+pub struct Answering {
+    parts: Streaming<AnswerRequest>,
+    asks: mpsc::UnboundedSender<Result<AnswerResponse, Status>>,
+}
+
+impl Answering {
+    /// What is asked.
+    pub fn ask(&self, path: &str) {
+        let (path, message, timeout_ms) = (path.to_owned(), vec![7; 9], 5_000);
+        let call = AnswerResponse { path, caller: "operator/root".into(), message, timeout_ms };
+        self.asks.send(Ok(call)).expect("the host listens");
+    }
+
+    /// The next part.
+    pub async fn part(&mut self) -> Option<Part> {
+        self.parts.message().await.ok()??.part
+    }
+}
+
 struct Service {
     play: Arc<Play>,
     links: mpsc::UnboundedSender<Orders>,
+    answers: mpsc::UnboundedSender<Answering>,
 }
 
 type Sent<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -101,6 +132,17 @@ type Sent<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl HostLinkService for Service {
     type LinkStream = Sent<LinkResponse>;
     type FetchImageStream = Sent<FetchImageResponse>;
+    type AnswerStream = Sent<AnswerResponse>;
+
+    async fn answer(
+        &self,
+        request: Request<Streaming<AnswerRequest>>,
+    ) -> Result<Response<Self::AnswerStream>, Status> {
+        let (asks, sent) = mpsc::unbounded_channel();
+        let answering = Answering { parts: request.into_inner(), asks };
+        self.answers.send(answering).map_err(|_| Status::internal("the test is over"))?;
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(sent))))
+    }
 
     async fn link(
         &self,
@@ -135,6 +177,7 @@ pub struct Replica {
     port: u16,
     play: Arc<Play>,
     links: mpsc::UnboundedReceiver<Orders>,
+    answers: mpsc::UnboundedReceiver<Answering>,
     task: JoinHandle<()>,
 }
 
@@ -148,15 +191,16 @@ impl Replica {
             .identity(Identity::from_pem(certificate, key))
             .client_ca_root(Certificate::from_pem(&authority.pem));
         let (sender, links) = mpsc::unbounded_channel();
+        let (begun, answers) = mpsc::unbounded_channel();
         let play = Arc::new(Play::default());
-        let service = Service { play: Arc::clone(&play), links: sender };
+        let service = Service { play: Arc::clone(&play), links: sender, answers: begun };
         let mut server = Server::builder().tls_config(tls).expect("own certificates");
         let router = server.add_service(HostLinkServiceServer::new(service));
         let incoming = TcpListenerStream::new(listener);
         let task = tokio::spawn(async move {
             router.serve_with_incoming(incoming).await.expect("it serves");
         });
-        Self { port, play, links, task }
+        Self { port, play, links, answers, task }
     }
 
     pub fn endpoint(&self) -> String {
@@ -166,6 +210,12 @@ impl Replica {
     /// The next link of a host.
     pub async fn linked(&mut self) -> Orders {
         self.links.recv().await.expect("the replica serves")
+    }
+
+    /// The next answer that a host begins.
+    #[allow(dead_code)] // for tests of the link alone
+    pub async fn answered(&mut self) -> Answering {
+        self.answers.recv().await.expect("the replica serves")
     }
 
     /// It does not lead.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use snic_api::v1;
+use snic_integration::TestClient;
 use tonic::{Code, Request};
 
 use crate::cluster::{Cluster, eventually, in_time, runtime};
@@ -20,8 +21,88 @@ fn diagnose(dag: &str) -> v1::DiagnoseDagRequest {
     v1::DiagnoseDagRequest { name: format!("tenants/acme/dags/{dag}") }
 }
 
-/// At each replica, whoever leads: a diagnosis, packets, a host's regions. Refused: other tenants, changes, hosts that there
-/// are not. A host that is stopped is told as such, and one that is back answers again.
+/// Tenants' own questions at a replica: a diagnosis, and a run of packets through the card that serves the DAG.
+async fn tenants_change_the_endpoint_alone(fleet: &Fleet, replica: usize) {
+    let acme = fleet.client(replica, "tenant-acme");
+    let found = acme.dags().diagnose_dag(diagnose("web")).await.unwrap().into_inner();
+    let diagnosis = found.diagnosis.expect("a diagnosis");
+    assert_eq!(diagnosis.dag, "tenants/acme/dags/web", "{diagnosis:?}");
+    let run = v1::RunTrafficRequest {
+        name: "tenants/acme/dags/web".into(),
+        rate_bps: 1_000_000,
+        duration: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
+        ..Default::default()
+    };
+    let mut told = acme.traffic().run_traffic(run).await.unwrap().into_inner();
+    let (mut messages, mut packets) = (0, 0);
+    while let Some(message) = told.message().await.unwrap() {
+        messages += 1;
+        packets = message.total.map_or(packets, |total| total.packets_offered);
+    }
+    assert!(messages >= 2 && packets > 100, "{messages} messages, {packets} packets");
+}
+
+/// Another tenant learns nothing, and names no host.
+async fn others_are_refused(fleet: &Fleet, replica: usize, host: &str) {
+    let zeta = fleet.client(replica, "tenant-zeta");
+    let refused = zeta.dags().diagnose_dag(diagnose("web")).await.unwrap_err();
+    let absent = zeta.dags().diagnose_dag(diagnose("none")).await.unwrap_err();
+    assert_eq!((refused.code(), absent.code()), (Code::NotFound, Code::NotFound));
+    let refused = zeta.cards().list_regions(at(host, regions())).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+}
+
+fn regions() -> v1::ListRegionsRequest {
+    v1::ListRegionsRequest { parent: "cards/-".into(), ..Default::default() }
+}
+
+/// An operator reads what the host itself says, errors with it, and changes nothing.
+async fn operators_look_into(fleet: &Fleet, replica: usize, (host, other): (usize, usize)) {
+    let (name, other) = (format!("h{host}"), format!("h{other}"));
+    let root = fleet.client(replica, "operator-root");
+    let here = fleet.host(host).await;
+    let own = here.cards().list_regions(regions()).await.unwrap();
+    let passed = root.cards().list_regions(at(&name, regions())).await.unwrap();
+    let names = |reply: v1::ListRegionsResponse| -> Vec<String> {
+        reply.regions.into_iter().map(|region| region.name).collect()
+    };
+    let (own, passed) = (names(own.into_inner()), names(passed.into_inner()));
+    assert!(!own.is_empty() && own == passed, "{own:?} {passed:?}");
+    let absent = v1::GetRegionRequest { name: "cards/none/regions/0".into() };
+    let said = here.cards().get_region(absent.clone()).await.unwrap_err();
+    let told = root.cards().get_region(at(&name, absent)).await.unwrap_err();
+    assert_eq!((said.code(), said.message()), (told.code(), told.message()));
+    assert_eq!(said.details(), told.details());
+    // The other host does not serve it, and says what a host says.
+    let dag = v1::GetDagRequest { name: "tenants/acme/dags/web".into() };
+    let elsewhere = root.dags().get_dag(at(&other, dag)).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::NotFound, "{elsewhere}");
+    let drain = v1::DrainCardRequest { name: "cards/card0".into(), ..Default::default() };
+    let refused = root.cards().drain_card(at(&name, drain)).await.unwrap_err();
+    assert!(refused.message().contains("not passed on"), "{refused}");
+    let nobody = root.cards().list_regions(at("h9", regions())).await.unwrap_err();
+    assert!(nobody.message().contains("host h9 is not linked"), "{nobody}");
+}
+
+/// A watch goes on until its reader leaves, and then there is room again. One caller has a share.
+async fn watches_give_their_places_back(root: &TestClient, host: &str) {
+    let watch = async || root.cards().watch_cards(at(host, v1::WatchCardsRequest::default())).await;
+    for _ in 0..40 {
+        let mut watch = watch().await.unwrap().into_inner();
+        assert!(watch.message().await.unwrap().is_some());
+    }
+    let mut held = Vec::new();
+    let refused = loop {
+        match watch().await {
+            Ok(watch) => held.push(watch),
+            Err(refused) => break refused,
+        }
+        assert!(held.len() <= 12, "one caller has a share");
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+}
+
+/// At each replica, whoever leads. A host that is stopped is told as such, and one that is back answers again.
 #[test]
 fn a_host_answers_at_the_fleets_endpoint() {
     let Some(cluster) = Cluster::start(1) else { return };
@@ -30,80 +111,14 @@ fn a_host_answers_at_the_fleets_endpoint() {
         fleet.create(0, "web", 1).await;
         let host = fleet.served_once(&["web"]).await[0];
         fleet.add_tenant("zeta").await;
-        let (name, other) = (format!("h{host}"), format!("h{}", 1 - host));
+        let name = format!("h{host}");
         for replica in 0..2 {
-            let acme = fleet.client(replica, "tenant-acme");
-            let found = acme.dags().diagnose_dag(diagnose("web")).await.unwrap().into_inner();
-            let diagnosis = found.diagnosis.expect("a diagnosis");
-            assert_eq!(diagnosis.dag, "tenants/acme/dags/web", "{diagnosis:?}");
-
-            // Packets of the card that serves it, by a stream that lasts as long as the run.
-            let run = v1::RunTrafficRequest {
-                name: "tenants/acme/dags/web".into(),
-                rate_bps: 1_000_000,
-                duration: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
-                ..Default::default()
-            };
-            let mut told = acme.traffic().run_traffic(run).await.unwrap().into_inner();
-            let (mut messages, mut packets) = (0, 0);
-            while let Some(message) = told.message().await.unwrap() {
-                messages += 1;
-                packets = message.total.map_or(packets, |total| total.packets_offered);
-            }
-            assert!(messages >= 2 && packets > 100, "{messages} messages, {packets} packets");
-
-            let zeta = fleet.client(replica, "tenant-zeta");
-            let refused = zeta.dags().diagnose_dag(diagnose("web")).await.unwrap_err();
-            let absent = zeta.dags().diagnose_dag(diagnose("none")).await.unwrap_err();
-            assert_eq!((refused.code(), absent.code()), (Code::NotFound, Code::NotFound));
-            let list = v1::ListRegionsRequest { parent: "cards/-".into(), ..Default::default() };
-            let refused = zeta.cards().list_regions(at(&name, list.clone())).await.unwrap_err();
-            assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
-
-            let root = fleet.client(replica, "operator-root");
-            let own = fleet.host(host).await.cards().list_regions(list.clone()).await.unwrap();
-            let passed = root.cards().list_regions(at(&name, list.clone())).await.unwrap();
-            let names = |reply: v1::ListRegionsResponse| -> Vec<String> {
-                reply.regions.into_iter().map(|region| region.name).collect()
-            };
-            let (own, passed) = (names(own.into_inner()), names(passed.into_inner()));
-            assert!(!own.is_empty() && own == passed, "{own:?} {passed:?}");
-            // What the host says of an error arrives as it is.
-            let absent = v1::GetRegionRequest { name: "cards/none/regions/0".into() };
-            let here = fleet.host(host).await.cards().get_region(absent.clone()).await.unwrap_err();
-            let there = root.cards().get_region(at(&name, absent)).await.unwrap_err();
-            assert_eq!((here.code(), here.message()), (there.code(), there.message()));
-            assert_eq!(here.details(), there.details());
-            // The other host does not serve it, and says what a host says.
-            let dag = v1::GetDagRequest { name: "tenants/acme/dags/web".into() };
-            let elsewhere = root.dags().get_dag(at(&other, dag)).await.unwrap_err();
-            assert_eq!(elsewhere.code(), Code::NotFound, "{elsewhere}");
-
-            let drain = v1::DrainCardRequest { name: "cards/card0".into(), ..Default::default() };
-            let refused = root.cards().drain_card(at(&name, drain)).await.unwrap_err();
-            assert!(refused.message().contains("not passed on"), "{refused}");
-            let nobody = root.cards().list_regions(at("h9", list)).await.unwrap_err();
-            assert!(nobody.message().contains("host h9 is not linked"), "{nobody}");
+            tenants_change_the_endpoint_alone(&fleet, replica).await;
+            others_are_refused(&fleet, replica, &name).await;
+            operators_look_into(&fleet, replica, (host, 1 - host)).await;
         }
-
-        // A watch goes on until its reader leaves, and then its host has room again.
         let root = fleet.client(0, "operator-root");
-        for _ in 0..40 {
-            let watch = at(&name, v1::WatchCardsRequest::default());
-            let mut watch = root.cards().watch_cards(watch).await.unwrap().into_inner();
-            assert!(watch.message().await.unwrap().is_some());
-        }
-        let mut held = Vec::new();
-        let refused = loop {
-            let watch = at(&name, v1::WatchCardsRequest::default());
-            match root.cards().watch_cards(watch).await {
-                Ok(watch) => held.push(watch),
-                Err(refused) => break refused,
-            }
-            assert!(held.len() <= 12, "one caller has a share");
-        };
-        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-        drop(held);
+        watches_give_their_places_back(&root, &name).await;
 
         fleet.contexts();
         let listed = fleet.shell(&format!("snicctl --context root-r1 --host {name} region list"));
