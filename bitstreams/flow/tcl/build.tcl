@@ -2,6 +2,8 @@
 #
 #   shell:  synthesis │ one Pblock a region │ place and route with empty regions │ static part, locked
 #           │ shell.bit │ shell.frames.bit (every frame with its address) │ a report a Pblock
+#   role:   what v++ linked │ its partition divided into the regions │ place and route │ the same files, but in
+#           place of shell.bit the checkpoint from which v++ makes the xclbin
 #   chain:  synthesis of the wrapper, out of context │ static part + wrapper │ place and route
 #           │ timing, area │ pr_verify │ partial bitstream with logic locations │ size
 #
@@ -9,8 +11,7 @@
 # not fit the static part.
 
 namespace eval ::snic::build {
-    # Writes everything of the shell to the folder `out`. `settings`: part, top, sources, constraints,
-    # clock_hz, jobs.
+    # Writes everything of the shell to the folder `out`. `settings`: part, top, sources, constraints, jobs.
     proc shell {settings regions out} {
         file mkdir $out
         set_param general.maxThreads [dict get $settings jobs]
@@ -18,18 +19,67 @@ namespace eval ::snic::build {
         foreach file [dict get $settings sources] { read_verilog -sv $file }
         foreach file [dict get $settings constraints] { read_xdc $file }
         synth_design -top [dict get $settings top] -part [dict get $settings part]
-        foreach region $regions { partition $region }
+        foreach region $regions {
+            set_property HD.RECONFIGURABLE true [get_cells [dict get $region cell]]
+            place_pblock $region
+        }
+        implement "the shell" $regions $out
+        write_bitstream -force [file join $out shell.bit]
+        write_static $regions $out
+    }
+
+    # The same from a role that v++ linked for `settings`' platform: `routed` is its routed design, `synthesised`
+    # the platform's partition in it after synthesis. The partition (platform_cell) is divided into the regions
+    # (UG909, nested DFX), and put together again for the bitstream that XRT loads: role.dcp.
+    proc role {settings regions routed synthesised out} {
+        file mkdir $out
+        set_param general.maxThreads [dict get $settings jobs]
+        set partition [dict get $settings platform_cell]
+        set cells {}
+        foreach region $regions {
+            set cell [dict get $region cell]
+            if {![string match "$partition/*" $cell]} {
+                error "region $cell is not in the platform's partition $partition"
+            }
+            lappend cells $cell
+        }
+        open_checkpoint $routed
+        pr_subdivide -cell $partition -subcells $cells $synthesised
+        foreach region $regions { place_pblock $region }
+        implement "the role" $regions $out
+        write_static $regions $out
+        open_checkpoint [file join $out shell.dcp]
+        pr_recombine -cell $partition
+        write_checkpoint -force [file join $out role.dcp]
+        close_project
+    }
+
+    proc place_pblock {region} {
+        set pblock [::snic::regions::pblock $region]
+        create_pblock $pblock
+        add_cells_to_pblock [get_pblocks $pblock] [get_cells [dict get $region cell]]
+        resize_pblock [get_pblocks $pblock] -add [dict get $region ranges]
+        # No route of the shell inside, so that a region's frames are the region's alone.
+        set_property CONTAIN_ROUTING true [get_pblocks $pblock]
+        set_property EXCLUDE_PLACEMENT true [get_pblocks $pblock]
+        set_property SNAPPING_MODE ON [get_pblocks $pblock]
+    }
+
+    # Places and routes, and writes the design and a report a Pblock.
+    proc implement {what regions out} {
         opt_design
         place_design
         route_design
-        check_timing_met "the shell"
+        check_timing_met $what
         write_checkpoint -force [file join $out shell.dcp]
         foreach region $regions {
             set pblock [::snic::regions::pblock $region]
             report_property [get_pblocks $pblock] -file [file join $out $pblock.rpt]
         }
-        write_bitstream -force [file join $out shell.bit]
-        # The same design again, every frame with its address: what `card import-floorplan` reads.
+    }
+
+    # Every frame with its address, which `card import-floorplan` reads; then what chains are placed into.
+    proc write_static {regions out} {
         set_property BITSTREAM.GENERAL.PERFRAMECRC YES [current_design]
         write_bitstream -force [file join $out shell.frames.bit]
         set_property BITSTREAM.GENERAL.PERFRAMECRC NO [current_design]
@@ -39,19 +89,6 @@ namespace eval ::snic::build {
         lock_design -level routing
         write_checkpoint -force [file join $out static.dcp]
         close_project
-    }
-
-    proc partition {region} {
-        set cell [get_cells [dict get $region cell]]
-        set pblock [::snic::regions::pblock $region]
-        set_property HD.RECONFIGURABLE true $cell
-        create_pblock $pblock
-        add_cells_to_pblock [get_pblocks $pblock] $cell
-        resize_pblock [get_pblocks $pblock] -add [dict get $region ranges]
-        # No route of the shell inside, so that a region's frames are the region's alone.
-        set_property CONTAIN_ROUTING true [get_pblocks $pblock]
-        set_property EXCLUDE_PLACEMENT true [get_pblocks $pblock]
-        set_property SNAPPING_MODE ON [get_pblocks $pblock]
     }
 
     # Builds one chain for `regions` on the shell in `shell`. Returns a dictionary: `identity`, and `files`,

@@ -1,13 +1,17 @@
-# What make calls: vivado -mode batch -source tcl/main.tcl -tclargs shell|chain SETTINGS REGIONS OUT …
+# What make calls: vivado -mode batch -source tcl/main.tcl -tclargs COMMAND SETTINGS REGIONS …
 #
 #   shell SETTINGS REGIONS OUT
+#   kernel SETTINGS REGIONS OUT
+#   role SETTINGS REGIONS ROUTED SYNTHESISED OUT
 #   chain SETTINGS REGIONS SHELL MANIFEST CELLS OUT     CELLS: manifest, all, first, or names joined by commas
 
 set here [file dirname [file normalize [info script]]]
-foreach file {manifest regions wrapper identity build} { source [file join $here $file.tcl] }
+foreach file {manifest regions wrapper identity build kernel} { source [file join $here $file.tcl] }
 
 namespace eval ::snic {
-    variable setting_keys {part top sources constraints nt_sources jobs}
+    variable setting_keys {
+        part top sources constraints nt_sources jobs platform platform_cell memory clock_hz
+    }
 
     # A settings file has one KEY VALUE... a line; files are named from its folder.
     proc settings {path} {
@@ -36,10 +40,14 @@ namespace eval ::snic {
                 dict set settings $key [lindex $values 0]
             }
         }
-        foreach key {part top sources} {
+        needs $path $settings {part top sources}
+        return $settings
+    }
+
+    proc needs {path settings keys} {
+        foreach key $keys {
             if {![dict exists $settings $key]} { error "$path: key $key is missing" }
         }
-        return $settings
     }
 
     # The regions to build for. `manifest` stands for those that the manifest orders, and for the first one
@@ -81,6 +89,17 @@ namespace eval ::snic {
                 lassign $rest out
                 build::shell $settings $regions $out
             }
+            kernel {
+                lassign $rest out
+                needs $settings_file $settings {platform memory clock_hz}
+                kernel::package $settings $out
+                kernel::write_link $settings [file join $out link.cfg]
+            }
+            role {
+                lassign $rest routed synthesised out
+                needs $settings_file $settings {platform_cell}
+                build::role $settings $regions $routed $synthesised $out
+            }
             chain {
                 lassign $rest shell manifest_file cells out
                 set manifest [manifest::load $manifest_file]
@@ -94,7 +113,7 @@ namespace eval ::snic {
                     puts "bitstream $file"
                 }
             }
-            default { error "unknown command $command; shell and chain are known" }
+            default { error "unknown command $command; shell, kernel, role and chain are known" }
         }
     }
 }

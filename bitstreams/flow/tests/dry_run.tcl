@@ -33,7 +33,11 @@ set stubs {
     set_param create_project close_project read_verilog read_xdc synth_design opt_design place_design
     route_design write_checkpoint open_checkpoint read_checkpoint create_pblock add_cells_to_pblock
     resize_pblock set_property report_property report_utilization update_design lock_design pr_verify
+    pr_subdivide pr_recombine add_files update_compile_order package_xo
+    ipx::package_project ipx::associate_bus_interfaces ipx::create_xgui_files ipx::update_checksums
+    ipx::save_core
 }
+namespace eval ipx {}
 foreach stub $stubs {
     proc $stub {args} [format {lappend ::calls [linsert $args 0 %s]} $stub]
 }
@@ -41,6 +45,8 @@ foreach stub {get_cells get_pblocks} {
     proc $stub {name} [format {return "%s:$name"} $stub]
 }
 proc current_design {} { return design }
+proc current_fileset {} { return fileset }
+proc ipx::current_core {} { return core }
 proc get_timing_paths {args} { return path }
 proc get_property {property object} {
     if {$property ne "SLACK"} { error "unexpected property $property" }
@@ -200,6 +206,87 @@ set calls {}
 ::snic::main [list chain $settings $regions $out $manifest region_1 $out]
 check "a named region" {[file exists $out/firewall_acme-nat-64.region_1.bit] && [count pr_verify] == 1}
 
+# A role for XRT: the kernel and how it is linked.
+proc conf {name text} { return [put $name "part xcu280-fsvh2892-2L-e\ntop snic_control\nsources shell.sv\n$text"] }
+set vitis [conf vitis.conf "platform xilinx_u280_gen3x16_xdma_base_1\nmemory DDR\[0\]\nclock_hz 250000000\n\
+    platform_cell level0_i/ulp\n"]
+set role [file join $work role]
+set calls {}
+::snic::main [list kernel $vitis $regions $role]
+check "packaged from a saved core" {[in_order {
+    create_project add_files set_property update_compile_order ipx::package_project
+    ipx::associate_bus_interfaces set_property ipx::save_core close_project package_xo
+}]}
+set sources [lindex [lsearch -inline -index 0 $calls add_files] end]
+check "the kernel's top and the shell's sources" {
+    [file tail [lindex $sources 0]] eq "snic_control.v" && [file exists [lindex $sources 0]] &&
+    [lindex $sources 1] eq [file join $work shell.sv] && {set_property top snic_control fileset} in $calls
+}
+foreach interface {s_axi_control m_axi packets_in packets_out} {
+    check "$interface has the clock" {
+        [list ipx::associate_bus_interfaces -busif $interface -clock ap_clk core] in $calls
+    }
+}
+set packaged [lrange [lsearch -inline -index 0 $calls package_xo] 2 end]
+check "as what kernel.xml says, not as package_xo guesses" {
+    [dict get $packaged -xo_path] eq [file join $role snic_control.xo] &&
+    [dict get $packaged -kernel_name] eq "snic_control" && [file exists [dict get $packaged -kernel_xml]] &&
+    ![dict exists $packaged -ctrl_protocol]
+}
+check "how it is linked" {[text_of [file join $role link.cfg]] eq "platform=xilinx_u280_gen3x16_xdma_base_1
+kernel_frequency=250
+save-temps=1
+
+\[connectivity\]
+nk=snic_control:1:control_0
+sp=control_0.m_axi:DDR\[0\]
+"}
+foreach {what from to pattern} {
+    "no platform" "platform xilinx_u280_gen3x16_xdma_base_1" "" "*key platform is missing*"
+    "no memory" "memory DDR\[0\]" "" "*key memory is missing*"
+    "a memory that is none" "DDR\[0\]" "flash" "memory = flash is not allowed*"
+    "a clock between two" "250000000" "250000001" "clock_hz = 250000001 is not allowed*"
+    "no number" "250000000" "fast" "clock_hz = fast is not allowed*"
+} {
+    set text [string map [list $from $to] [text_of $vitis]]
+    check "$what: changed" {$text ne [text_of $vitis]}
+    check_error $what $pattern { ::snic::main [list kernel [put bad.conf $text] $regions $role] }
+}
+
+# The linked role, divided into regions.
+set shell_of level0_i/ulp/control_0/inst/shell
+set inside [put inside.conf "$shell_of/region_0 known-nt SLICE_X0Y60:SLICE_X28Y119\n\
+    $shell_of/region_1 known-nt SLICE_X0Y120:SLICE_X28Y179\n"]
+set calls {}
+::snic::main [list role $vitis $inside routed.dcp ulp.dcp $role]
+check "divided, placed, and its static part written" {[in_order {
+    open_checkpoint pr_subdivide create_pblock place_design route_design write_checkpoint report_property
+    write_bitstream update_design lock_design write_checkpoint close_project
+    open_checkpoint pr_recombine write_checkpoint close_project
+}]}
+check "the platform's partition into both regions" {
+    [list pr_subdivide -cell level0_i/ulp -subcells [list $shell_of/region_0 $shell_of/region_1] ulp.dcp] in $calls
+}
+check "regions are made reconfigurable by that alone" {[lsearch $calls "*HD.RECONFIGURABLE*"] < 0}
+check "put together again for v++, from the filled design" {
+    [lrange $calls end-3 end] eq [list \
+        [list open_checkpoint [file join $role shell.dcp]] {pr_recombine -cell level0_i/ulp} \
+        [list write_checkpoint -force [file join $role role.dcp]] close_project]
+}
+check "no bitstream of the device but the one with addresses" {[count write_bitstream] == 1}
+set calls {}
+::snic::main [list chain $settings $regions $role $manifest first $out]
+check "chains are placed into it as into a shell" {
+    [list open_checkpoint [file join $role static.dcp]] in $calls &&
+    [lsearch $calls "pr_verify -initial [file join $role shell.dcp] *"] > 0
+}
+check_error "a region outside of the platform's partition" "region region_0 is not in*" {
+    ::snic::main [list role $vitis $regions routed.dcp ulp.dcp $role]
+}
+check_error "no partition" "*key platform_cell is missing*" {
+    ::snic::main [list role $settings $inside routed.dcp ulp.dcp $role]
+}
+
 # What the manifest orders.
 set calls {}
 ::snic::main [list chain $settings $regions $out $manifest manifest $out]
@@ -230,6 +317,10 @@ check "nothing written" {[count write_bitstream] == 0}
 check_error "the shell's timing" "the shell misses timing*" {
     ::snic::main [list shell $settings $regions $out]
 }
+check_error "the role's timing" "the role misses timing*" {
+    ::snic::main [list role $vitis $inside routed.dcp ulp.dcp $role]
+}
+check "no static part of it" {[count lock_design] == 0}
 set slack 0.0
 set bytes 4194305
 check_error "size" "*has 4194305 bytes; the region takes at most 4194304*" {

@@ -7,7 +7,10 @@ use std::process::{Command, Output};
 
 use snic_bitstream::catalogue;
 use snic_bitstream::manifest::{BuiltManifest, Manifest};
-use snic_domain::{ChainIdentity, NtTypeId, RegionId};
+use snic_bitstream::signature::{Signatures, Trust};
+use snic_bitstream::xclbin::TestRole;
+use snic_domain::{ChainIdentity, Digest, NtTypeId, RegionId};
+use uuid::Uuid;
 
 fn flow() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bitstreams/flow")
@@ -78,7 +81,7 @@ fn every_script_is_complete_and_the_flow_runs_against_stubs() {
     let output =
         run(Command::new("tclsh").arg(flow().join("tests/dry_run.tcl")).env("TMPDIR", &folder.0))
             .expect("tclsh ran a moment ago");
-    assert!(assert_success(&output).lines().any(|line| line == "ok 61"));
+    assert!(assert_success(&output).lines().any(|line| line == "ok 89"));
 }
 
 /// Manifests are what the daemon writes, and a flow that reads them by hand may misread them.
@@ -205,6 +208,154 @@ fn make_builds_signs_and_uploads_each_chain_once() {
     assert_success(&make(&["sign", "upload"]).expect("make ran a moment ago"));
     let again = fs::read_to_string(folder.0.join("calls")).expect("it is there");
     assert_eq!(again, calls);
+}
+
+/// `make`, with the variables of a role for XRT.
+fn make_role(folder: &Folder, arguments: &[&str]) -> Option<Output> {
+    run(Command::new("make")
+        .arg("-f")
+        .arg(flow().join("Makefile"))
+        .args(["ROUTE=vitis", "ROUTED=routed.dcp", "SYNTHESISED=ulp.dcp", "MODEL=u280"])
+        .args(arguments)
+        .current_dir(&folder.0))
+}
+
+/// What make would do, a command a line.
+#[track_caller]
+fn dry_run(output: &Output) -> Vec<String> {
+    let joined = assert_success(output).replace("\\\n", " ");
+    joined.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn make_says_what_a_role_takes_before_it_does_anything() {
+    let folder = Folder::new("dry");
+    folder.put("shell.conf", "");
+    folder.put("regions.conf", "");
+    folder.put("manifests/one.toml", "");
+    folder.put("mac.xo", "");
+    folder.put("mac.cfg", "");
+    let all = ["-n", "sign-role", "chains", "KERNELS=mac.xo", "LINK_CONFIG=mac.cfg"];
+    let Some(output) = make_role(&folder, &all) else { return };
+    let said = dry_run(&output);
+    let steps: Vec<&str> = said
+        .iter()
+        .filter_map(|line| {
+            let step = [
+                ("-tclargs kernel shell.conf regions.conf build/role", "kernel"),
+                ("--output build/role/linked.xclbin", "link"),
+                ("-tclargs role shell.conf regions.conf routed.dcp ulp.dcp build/shell", "divide"),
+                ("--reuse_impl build/shell/role.dcp --output build/role/role.xclbin", "link again"),
+                ("xclbinutil --force --input build/role/role.xclbin", "look"),
+                ("statement -f build/role/role.xclbin --role u280", "state"),
+                ("pkeyutl -sign -rawin -inkey provider.key", "sign"),
+                ("-tclargs chain shell.conf", "chain"),
+            ];
+            step.iter().find(|(text, _)| line.contains(text)).map(|(_, step)| *step)
+        })
+        .collect();
+    let expected = ["kernel", "link", "divide", "link again", "look", "state", "sign", "chain"];
+    assert_eq!(steps, expected, "{said:#?}");
+    let links: Vec<&String> = said.iter().filter(|line| line.starts_with("v++ --link")).collect();
+    assert_eq!(links.len(), 2);
+    for link in links {
+        assert!(
+            link.contains("--target hw --config build/role/link.cfg --config mac.cfg"),
+            "{link}"
+        );
+        assert!(link.contains("build/role/snic_control.xo mac.xo"), "{link}");
+    }
+    // The other way: one run of Vivado, nothing of Vitis, and no xclbin by accident.
+    let shell = make_role(&folder, &["-n", "shell", "chains", "ROUTE=vivado"]).expect("it ran");
+    let said = dry_run(&shell);
+    assert!(said.iter().any(|line| line.contains("-tclargs shell shell.conf")), "{said:#?}");
+    assert!(!said.iter().any(|line| line.contains("v++") || line.contains("xclbin")), "{said:#?}");
+}
+
+#[test]
+fn make_names_what_is_missing_for_a_role() {
+    let folder = Folder::new("missing");
+    folder.put("shell.conf", "");
+    folder.put("regions.conf", "");
+    for (arguments, says) in [
+        (["role", "ROUTED="], "ROUTED is not set"),
+        (["role", "SYNTHESISED="], "SYNTHESISED is not set"),
+        (["sign-role", "MODEL="], "MODEL is not set"),
+        (["role", "ROUTE=both"], "ROUTE = both is not allowed; it is vivado or vitis"),
+        (["role", "ROUTE=vivado"], "an xclbin is made with ROUTE=vitis"),
+    ] {
+        let tools = ["VIVADO=true", "VPP=true", "XCLBINUTIL=true", "SNICCTL=true", "OPENSSL=true"];
+        let Some(output) = make_role(&folder, &[&arguments[..], &tools[..]].concat()) else {
+            return;
+        };
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(says), "{arguments:?}: {error}");
+    }
+}
+
+/// From the sources of a kernel to a signature that the daemon takes, with other programs in the places of the
+/// vendor's.
+#[test]
+fn make_links_a_role_twice_and_signs_what_came_out() {
+    let catalogue = catalogue::builtin().expect("it ships");
+    let folder = Folder::new("role");
+    folder.put("shell.conf", "");
+    folder.put("regions.conf", "");
+    let card = &catalogue.cards[0];
+    let made = TestRole {
+        uuid: Uuid::from_u128(5),
+        interface: Uuid::from_u128(6),
+        platform: "xilinx_u280_gen3x16_xdma_base_1",
+        control: "snic_control:control_0",
+        registers_bytes: 1 << 22,
+        memory_kibibytes: 1 << 20,
+    };
+    let made = made.build(card).expect("a role");
+    fs::write(folder.0.join("made"), &made).expect("a writable folder");
+    let log = "echo \"$(basename \"$0\") $*\" >> calls\nfor last; do :; done\n";
+    let program = |name: &str, text: &str| {
+        format!(
+            "{}={}",
+            name.to_uppercase(),
+            folder.program(name, &format!("#!/bin/sh\n{log}{text}")).display()
+        )
+    };
+    let tools = [
+        program(
+            "vivado",
+            "mkdir -p \"$last\"\ncase \"$*\" in *' kernel '*) touch \"$last/snic_control.xo\" \"$last/link.cfg\";; \
+             *) touch \"$last/static.dcp\" \"$last/role.dcp\";; esac\n",
+        ),
+        program("vpp", "cp made \"$last\"\n"),
+        program("xclbinutil", ""),
+        program("snicctl", "echo \"snic-bitstream-v1 $(sha256sum < \"$4\" | cut -d' ' -f1)\"\n"),
+    ];
+    let key = folder.0.join("provider.key");
+    let pem = folder.0.join("provider.pem");
+    let genpkey = ["genpkey", "-algorithm", "ed25519", "-out"];
+    if run(Command::new("openssl").args(genpkey).arg(&key)).is_none() {
+        return;
+    }
+    run(Command::new("openssl").args(["pkey", "-pubout", "-in"]).arg(&key).arg("-out").arg(&pem))
+        .expect("openssl ran a moment ago");
+    let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+    let Some(output) = make_role(&folder, &[&["sign-role"][..], &tools[..]].concat()) else {
+        return;
+    };
+    assert_success(&output);
+    let calls = fs::read_to_string(folder.0.join("calls")).expect("programs were called");
+    let programs: Vec<&str> =
+        calls.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(programs, ["vivado", "vpp", "vivado", "vpp", "xclbinutil", "snicctl"], "{calls}");
+
+    let keys = Signatures { provider: vec![pem], ..Signatures::default() };
+    let trust = Trust::read(&keys).expect("a key");
+    let signature = fs::read(folder.0.join("build/role/role.xclbin.sig")).expect("it was signed");
+    trust.signer_of_role(Digest::of(&made), &signature).expect("the provider's");
+    assert!(trust.signer_of_role(Digest::of(b"other"), &signature).is_err());
+    // What is up to date is left alone.
+    assert_success(&make_role(&folder, &[&["sign-role"][..], &tools[..]].concat()).expect("again"));
+    assert_eq!(fs::read_to_string(folder.0.join("calls")).expect("still there"), calls);
 }
 
 #[test]

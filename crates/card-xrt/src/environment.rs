@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::{REGISTERS_BYTES, Version};
+
 /// Where XRT is: a folder with `lib` in it.
 pub const ROOT: &str = "XILINX_XRT";
 /// Which emulation stands in for a card; unset for a real one.
@@ -38,6 +40,12 @@ pub enum Unusable {
         /// The shim's file.
         path: PathBuf,
     },
+    /// XRT would refuse the first access to a register.
+    #[error(
+        "XRT {} gives access to at most 65536 bytes of a kernel's registers, and the register map has \
+         {REGISTERS_BYTES}; install XRT 2.13, 2.18 or a later 2.x", .0.0
+    )]
+    FewRegisters(Version),
 }
 
 /// The shim that XRT would take.
@@ -56,6 +64,23 @@ pub fn shim(root: Option<&Path>, emulation: Option<&str>) -> Result<PathBuf, Unu
     };
     let path = root.join("lib").join(name);
     if path.exists() { Ok(path) } else { Err(Unusable::NoShim { path }) }
+}
+
+/// Checks that XRT gives access to all of the register map. Those of 2022.2 to 2024.1 (2.14 to 2.17) refuse kernels
+/// with more than 64 KiB of registers where a card is real (`xclRegRW` in `shim.cpp` of their releases).
+///
+/// # Errors
+///
+/// [`Unusable::FewRegisters`] for such a version; one that is no version is believed.
+pub fn check_registers(version: &Version, emulation: Option<&str>) -> Result<(), Unusable> {
+    let mut numbers = version.0.split('.').map_while(|number| number.parse::<u32>().ok());
+    let release = (numbers.next(), numbers.next());
+    match release {
+        (Some(2), Some(14..=17)) if emulation.is_none() => {
+            Err(Unusable::FewRegisters(version.clone()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks this process's environment against what XRT needs; returns XRT's folder. The worker's
@@ -133,6 +158,27 @@ mod tests {
             let error = shim(Some(root.path()), Some(other));
             assert_eq!(error, Err(Unusable::Emulation(other.into())));
         }
+    }
+
+    /// Which releases refuse was read in the sources of each of them, from 2.12 to 2.23.
+    #[test]
+    fn releases_that_map_few_registers_are_not_used_for_cards() {
+        let refused = |version: &str, emulation| {
+            check_registers(&Version(version.to_owned()), emulation).is_err()
+        };
+        for good in
+            ["2.12.427", "2.13.0", "2.13.466", "2.18.179", "2.19.194", "2.23.244", "unknown"]
+        {
+            assert!(!refused(good, None), "{good}");
+        }
+        for bad in ["2.14.0", "2.14.354", "2.15.225", "2.16.204", "2.17.319"] {
+            assert!(refused(bad, None), "{bad}");
+            // The emulation's shim takes what the role says.
+            assert!(!refused(bad, Some("hw_emu")), "{bad}");
+        }
+        assert!(!refused("3.14.0", None));
+        let error = Unusable::FewRegisters(Version("2.15.225".into())).to_string();
+        assert!(error.contains("2.15.225") && error.contains("2.18"), "{error}");
     }
 
     #[test]

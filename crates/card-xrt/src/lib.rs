@@ -35,8 +35,7 @@ pub use sysfs::{CardPlatform, device_folder, read_platform};
 pub use worker::{WorkerEnd, serve};
 
 /// Bytes that the kernel with the register map has to have.
-pub const REGISTERS_BYTES: u64 =
-    (snic_tables::registers::SHADOW_BANK + snic_tables::registers::BANK_BYTES) as u64;
+pub const REGISTERS_BYTES: u64 = snic_tables::registers::END as u64;
 
 /// What the kernel has before them for its handshake and arguments, in bytes.
 pub const FIRST_REGISTER: u64 = snic_tables::registers::FIRST as u64;

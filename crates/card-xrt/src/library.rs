@@ -138,7 +138,7 @@ pub enum LibraryError {
         source: libloading::Error,
     },
     /// Its version lacks functions that are needed.
-    #[error("{path} (version {version}) lacks {}; XRT 2.13 or a later 2.x is needed", missing.join(", "))]
+    #[error("{path} (version {version}) lacks {}; XRT 2.13, 2.18 or a later 2.x is needed", missing.join(", "))]
     Symbols {
         /// The library.
         path: String,

@@ -224,6 +224,9 @@ impl Worker {
         }
         let root = environment::check().map_err(|error| error.to_string())?;
         let xrt = Xrt::load(&root).map_err(|error| error.to_string())?;
+        let emulation = std::env::var(environment::EMULATION).ok();
+        environment::check_registers(&xrt.version, emulation.as_deref())
+            .map_err(|error| error.to_string())?;
         Ok(Rc::clone(self.xrt.insert(xrt)))
     }
 

@@ -26,7 +26,7 @@ use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::upload_bitstream_request::Part;
 use snic_api::v1::*;
 use snic_api::words::EnumWord as _;
-use snic_bitstream::xclbin::{ExpectedRole, check_role};
+use snic_bitstream::xclbin::{ExpectedRole, TestRole, check_role};
 use snic_client::output::fixtures;
 use snic_domain::Digest;
 use support::fake::{Fake, Tls};
@@ -464,6 +464,19 @@ fn a_watch_in_json_is_a_line_an_event() {
     assert_eq!(fake.asked::<WatchRegionsRequest>("WatchRegions")[0].parent, "cards/-");
 }
 
+/// A role with that many bytes of registers.
+fn role_of(card: &snic_domain::CardProfile, registers_bytes: u64) -> Vec<u8> {
+    let role = TestRole {
+        uuid: uuid::Uuid::from_u128(9),
+        interface: uuid::Uuid::nil(),
+        platform: "sim-16",
+        control: "snic_control:control_0",
+        registers_bytes,
+        memory_kibibytes: 1 << 20,
+    };
+    role.build(card).expect("a role")
+}
+
 #[test]
 fn test_images_are_built_without_a_server_and_pass_the_daemons_own_checks() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -490,6 +503,33 @@ fn test_images_are_built_without_a_server_and_pass_the_daemons_own_checks() {
         ExpectedRole { control, registers_bytes, first_register: 0x40, interface: None, card };
     let role = std::fs::read(&role).expect("written");
     check_role(&role, &expected).expect("a role that the daemon takes");
+
+    // Its statement is printed for a card that it is for.
+    let stated = |line: &str| {
+        run("http://127.0.0.1:9", &format!("bitstream statement -f {} {line}", file("role.xclbin")))
+    };
+    let found = stated("--role sim-16");
+    let statement = snic_bitstream::signature::statement(Digest::of(&role));
+    assert_eq!((found.code, found.stdout), (0, statement), "{}", found.stderr);
+    for (line, says) in [
+        ("--role u280", "role.xclbin is no role for u280: "),
+        ("--role u9", "unknown card model u9"),
+        ("--role sim-16 --control snic_control:control_1", "no kernel snic_control:control_1"),
+        ("--role sim-16 --manifest x.toml", "--manifest"),
+        ("", "--manifest"),
+    ] {
+        let found = stated(line);
+        assert!(found.code != 0 && found.stdout.is_empty(), "{line}: {}", found.stdout);
+        assert!(found.stderr.contains(says), "{line}: {}", found.stderr);
+    }
+    // The map's end decides: a range that the test role above would have passed is too small.
+    std::fs::write(file("role.xclbin"), role_of(card, 1 << 20)).expect("a writable folder");
+    let found = stated("--role sim-16");
+    assert!(
+        found.code != 0 && found.stderr.contains("1048576 bytes of registers"),
+        "{}",
+        found.stderr
+    );
 
     for (line, says) in [
         ("--model u9 --nts nat x.bit", "unknown card model u9"),

@@ -333,8 +333,9 @@ fn library(id: &str, through: &snic_card_xrt::XrtCardSettings, findings: &mut Fi
     // The shim was found, so there is a root.
     match probe(root.as_deref().unwrap_or(Path::new(""))) {
         Ok(version) => {
-            findings.good(id, &format!("XRT {} has all required functions", version.0));
-            true
+            let good = format!("XRT {} has all required functions", version.0);
+            let registers = environment::check_registers(&version, mode.as_deref());
+            findings.add(id, &good, registers.map_err(|error| error.to_string())).is_some()
         }
         Err(error) => {
             findings.wrong(id, &error.to_string());

@@ -293,6 +293,8 @@ pub const ACTIVE_BANK: Address = 0x8_0000;
 pub const SHADOW_BANK: Address = 0x10_0000;
 /// Bytes of a bank.
 pub const BANK_BYTES: Address = BANK_WORDS as u32 * 4;
+/// The end of this map: what the kernel has to have of registers, in bytes.
+pub const END: Address = SHADOW_BANK + BANK_BYTES;
 
 const _: () = assert!(8 * DropCause::ALL.len() <= DAG_DROPS_ROW as usize, "a cause too many");
 const _: () = assert!(LOAD_REGION >= FIRST, "the kernel's own registers");
@@ -340,7 +342,7 @@ pub const fn is_register(at: Address) -> bool {
                 || register >= REGION_LOAD && register < last_slot
         }
         PACKETS_IN..DROPS_END | DAG_LOAD..DAG_LOAD_END | DAG_DROPS..DAG_DROPS_END => true,
-        ACTIVE_BANK..ACTIVE_BANK_END | SHADOW_BANK..SHADOW_BANK_END => true,
+        ACTIVE_BANK..ACTIVE_BANK_END | SHADOW_BANK..END => true,
         _ => false,
     };
     is_known && at.is_multiple_of(4)
@@ -352,7 +354,6 @@ const DROPS_END: Address = DROPS + 8 * DropCause::ALL.len() as u32;
 const DAG_LOAD_END: Address = DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW;
 const DAG_DROPS_END: Address = DAG_DROPS + DAG_ROWS as u32 * DAG_DROPS_ROW;
 const ACTIVE_BANK_END: Address = ACTIVE_BANK + BANK_BYTES;
-const SHADOW_BANK_END: Address = SHADOW_BANK + BANK_BYTES;
 
 #[cfg(test)]
 mod tests {
@@ -366,7 +367,7 @@ mod tests {
         let last = REGIONS_MAX as u8 - 1;
         assert!(named.iter().all(|at| is_register(*at)));
         assert!(of_region.iter().all(|register| is_register(region(last, *register))));
-        assert!(is_register(SHADOW_BANK_END - 4) && is_register(ACTIVE_BANK));
+        assert!(is_register(END - 4) && is_register(ACTIVE_BANK));
         assert!(is_register(state(last, STATE_BYTES)) && is_register(SAVE_AREA_BYTES));
         assert!(!is_register(state(0, STATE_BYTES + 4)) && !is_register(STATES_END));
         assert!(is_register(CONFIGURE_BUFFER_LOW) && is_register(CONFIGURE_STATUS));
@@ -374,6 +375,6 @@ mod tests {
         assert!(!is_register(CONFIGURE_STATUS + 4) && !is_register(CONFIGURE_BUFFER_LOW - 4));
         assert!(gaps.iter().all(|at| !is_register(*at)));
         assert!(!is_register(region(0, REGION_IN_FLIGHT + 4)));
-        assert!(!is_register(MAGIC + 1) && !is_register(SHADOW_BANK_END));
+        assert!(!is_register(MAGIC + 1) && !is_register(END));
     }
 }

@@ -92,7 +92,8 @@ const ARROWS: &[(&str, To)] = &[
     ("dagfile", To::Only(&["api", "domain"])),
     ("client", To::Only(&["api", "dagfile", "domain"])),
     ("top", To::Only(&["api", "client"])),
-    // bitstream: test images; planner and processors: what a DAG would get on a model. All without a server.
+    // bitstream: test images; planner and processors: what a DAG would get on a model; tables: whether a role has
+    // room for the register map. All without a server.
     (
         "cli",
         To::Only(&[
@@ -103,6 +104,7 @@ const ARROWS: &[(&str, To)] = &[
             "domain",
             "planner",
             "processors",
+            "tables",
             "top",
         ]),
     ),

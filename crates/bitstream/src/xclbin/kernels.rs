@@ -102,7 +102,8 @@ fn open(
         }
         // They stand before the kernel's instances.
         b"arg" if place.kernel.is_some() => {
-            let (offset, size) = (number(element, "offset")?, number(element, "size")?);
+            let (offset, size) =
+                (number_or_zero(element, "offset")?, number_or_zero(element, "size")?);
             let end = offset.checked_add(size).ok_or("an argument is too large")?;
             place.arguments_end = place.arguments_end.max(end);
         }
@@ -152,6 +153,14 @@ fn number(element: &BytesStart<'_>, name: &str) -> Result<u64, &'static str> {
         None => text.parse(),
     };
     parsed.map_err(|_| "a base, range, offset or size is not a number")
+}
+
+/// A stream has no place among the registers: tools write zero for it, or nothing, and XRT reads both as zero.
+fn number_or_zero(element: &BytesStart<'_>, name: &str) -> Result<u64, &'static str> {
+    match element.try_get_attribute(name) {
+        Ok(Some(found)) if found.value.is_empty() => Ok(0),
+        _ => number(element, name),
+    }
 }
 
 /// Every kernel has its IP, at the same address.

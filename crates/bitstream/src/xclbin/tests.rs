@@ -160,6 +160,58 @@ fn a_role_for_another_card_or_daemon_is_refused() {
     check_role(&good(), &ExpectedRole { first_register: 0x18, ..expected(&card) }).expect("room");
 }
 
+/// What v++ makes of the build flow's kernel: the element as it is, with the instance that `link.cfg` orders.
+fn flow_metadata(range: &str) -> String {
+    let xml = include_str!("../../../../bitstreams/flow/rtl/kernel.xml");
+    let begin = xml.find("<kernel ").expect("a kernel");
+    let end = xml.find("</kernel>").expect("an end");
+    let base = u64_at(&role().sections(vec![])[2].1, 16);
+    format!(
+        r#"<project><platform><device><core name="OCL_REGION_0">{}
+        <instance name="control_0"><addrRemap base="{base:#x}" range="{range}" port="S_AXI_CONTROL"/></instance>
+        </kernel></core></device></platform></project>"#,
+        &xml[begin..end]
+    )
+}
+
+/// The text of an attribute of the first element that begins so.
+fn flow_attribute(element: &str, attribute: &str) -> String {
+    let xml = include_str!("../../../../bitstreams/flow/rtl/kernel.xml");
+    let (_, rest) = xml.split_once(element).expect("an element");
+    let (_, value) = rest.split_once(&format!(" {attribute}=\"")).expect("an attribute");
+    value.split('"').next().expect("its end").to_owned()
+}
+
+#[test]
+fn the_kernel_of_the_build_flow_is_one_that_the_daemon_drives() {
+    let card = card();
+    let range = flow_attribute("<port name=\"s_axi_control\"", "range");
+    let with = |metadata: &str| rebuilt(kind::EMBEDDED_METADATA, Some(metadata.as_bytes()));
+    let file = with(&flow_metadata(&range));
+    let role = check_role(&file, &expected(&card)).expect("a role of the flow");
+    let kernel = role.kernel(CONTROL).expect("the control kernel");
+    assert_eq!((kernel.range, kernel.arguments_end), (1 << 22, 0x18));
+    // IP_LAYOUT has what this says.
+    assert_eq!(flow_attribute("<kernel ", "hwControlProtocol"), "ap_ctrl_hs");
+    // The buffers' argument is the first, as the worker asks XRT for its memory.
+    assert!(flow_metadata(&range).contains("<arg name=\"buffer\" addressQualifier=\"1\" id=\"0\""));
+}
+
+#[test]
+fn streams_of_a_kernel_need_no_place_among_its_registers() {
+    let card = card();
+    let metadata = flow_metadata("0x400000");
+    let stream = metadata.replace(r#"size="0x0" offset="0x0""#, r#"size="" offset="""#);
+    assert_ne!(stream, metadata);
+    let file = rebuilt(kind::EMBEDDED_METADATA, Some(stream.as_bytes()));
+    check_role(&file, &expected(&card)).expect("nothing is zero");
+    let word = metadata.replace(r#"offset="0x10""#, r#"offset="low""#);
+    assert_ne!(word, metadata);
+    let file = rebuilt(kind::EMBEDDED_METADATA, Some(word.as_bytes()));
+    let error = Xclbin::parse(&file).expect_err("no number").to_string();
+    assert!(error.contains("not a number"), "{error}");
+}
+
 #[test]
 fn a_file_cut_anywhere_is_refused() {
     let file = good();

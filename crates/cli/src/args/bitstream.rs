@@ -110,6 +110,26 @@ pub struct ModuleImage {
     pub kind: KindArg,
 }
 
+/// What a line to sign is for.
+#[derive(Debug, Args)]
+pub struct SignedFile {
+    /// File with the bitstream or the role
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Manifest that the build flow wrote beside a bitstream
+    #[arg(long, value_name = "FILE", required_unless_present = "role")]
+    pub manifest: Option<PathBuf>,
+    /// It is a role (xclbin) for cards of this model; nothing is printed unless the daemon would load it there
+    #[arg(long, value_name = "MODEL", conflicts_with = "manifest")]
+    pub role: Option<String>,
+    /// Kernel of the role that has the register map
+    #[arg(long, default_value = "snic_control:control_0", requires = "role")]
+    pub control: String,
+    /// Folder with card profiles beside those that are compiled in
+    #[arg(long, value_name = "FOLDER", requires = "role")]
+    pub profiles: Option<PathBuf>,
+}
+
 /// Verbs of `snicctl bitstream`.
 #[derive(Debug, Subcommand)]
 pub enum BitstreamCommand {
@@ -117,15 +137,8 @@ pub enum BitstreamCommand {
     BuildTest(TestImage),
     /// Build a bitstream for software cards from WebAssembly modules
     Build(ModuleImage),
-    /// Print the line to sign for a bitstream with its manifest, without a server
-    Statement {
-        /// File with the bitstream
-        #[arg(short, long, value_name = "FILE")]
-        file: PathBuf,
-        /// Manifest that the build flow wrote beside it
-        #[arg(long, value_name = "FILE")]
-        manifest: PathBuf,
-    },
+    /// Print the line to sign for a bitstream with its manifest, or for a card's role, without a server
+    Statement(SignedFile),
     /// Upload a bitstream
     Upload(NewBitstream),
     /// List the bitstreams you may use

@@ -14,7 +14,6 @@ use snic_api::v1::{
 use snic_bitstream::TestBuild;
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_bitstream::manifest::BuiltManifest;
-use snic_bitstream::signature::Statement;
 use snic_bitstream::xclbin::TestRole;
 use snic_domain::limits::BITSTREAM_BYTES_MAX;
 use snic_domain::{ByteSize, CardProfile, Digest, RegionId};
@@ -22,6 +21,7 @@ use uuid::Uuid;
 
 pub(super) mod folder;
 mod modules;
+mod statement;
 
 use super::{CliSession, list, request_id, watch};
 use crate::args::{BitstreamCommand, NewBitstream, TestImage};
@@ -44,7 +44,7 @@ pub async fn run(session: &mut CliSession, command: BitstreamCommand) -> Result<
     match command {
         BitstreamCommand::BuildTest(image) => build_test(&image),
         BitstreamCommand::Build(image) => modules::build(session, &image).await,
-        BitstreamCommand::Statement { file, manifest } => print_statement(&file, &manifest),
+        BitstreamCommand::Statement(signed) => statement::print(&signed),
         BitstreamCommand::Upload(new) => match new.folder.clone() {
             Some(folder) => upload_folder(session, &folder, new).await,
             None => upload(session, new).await,
@@ -257,22 +257,6 @@ fn read_manifest(path: &Path) -> Result<BuiltManifest, Failure> {
         let message = format!("{} is not the manifest of a bitstream: {error}", path.display());
         Failure::usage(message, "bitstreams/README.md shows what a build flow writes")
     })
-}
-
-/// Prints what is signed, by any program: the key never comes here.
-fn print_statement(file: &Path, manifest: &Path) -> Result<(), Failure> {
-    let (bytes, manifest) = (read(file)?, read_manifest(manifest)?);
-    let BuiltManifest { card_model, nts, region_kind, identity, regions } = manifest;
-    let statement = Statement {
-        digest: Digest::of(&bytes),
-        card_model: &card_model,
-        nts: &nts,
-        region_kind,
-        identity: Some(identity),
-        regions: &regions,
-    };
-    print!("{statement}");
-    Ok(())
 }
 
 async fn upload(session: &mut CliSession, new: NewBitstream) -> Result<(), Failure> {
