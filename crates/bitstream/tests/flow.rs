@@ -353,9 +353,17 @@ fn make_links_a_role_twice_and_signs_what_came_out() {
     let signature = fs::read(folder.0.join("build/role/role.xclbin.sig")).expect("it was signed");
     trust.signer_of_role(Digest::of(&made), &signature).expect("the provider's");
     assert!(trust.signer_of_role(Digest::of(b"other"), &signature).is_err());
-    // What is up to date is left alone.
+    // What is up to date is left alone, and another floor plan needs no other kernel and no first link.
     assert_success(&make_role(&folder, &[&["sign-role"][..], &tools[..]].concat()).expect("again"));
     assert_eq!(fs::read_to_string(folder.0.join("calls")).expect("still there"), calls);
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+    let regions = fs::File::options().append(true).open(folder.0.join("regions.conf"));
+    regions.and_then(|file| file.set_modified(later)).expect("an own file");
+    assert_success(&make_role(&folder, &[&["sign-role"][..], &tools[..]].concat()).expect("again"));
+    let all = fs::read_to_string(folder.0.join("calls")).expect("still there");
+    let since: Vec<&str> =
+        all[calls.len()..].lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(since, ["vivado", "vpp", "xclbinutil", "snicctl"], "{all}");
 }
 
 #[test]

@@ -58,6 +58,17 @@ pub struct CardPlatform {
     pub name: Option<String>,
 }
 
+impl CardPlatform {
+    /// Whether a role for that platform may be loaded, as far as this is known: the card has to have all interfaces
+    /// that the role names, as XRT's driver sees it. Where one of both names none, the platforms' names decide.
+    pub fn takes(&self, platform: &str, interfaces: &[Uuid]) -> bool {
+        match (self.interfaces.as_slice(), interfaces) {
+            ([], _) | (_, []) => self.name.as_deref().is_none_or(|name| name == platform),
+            (has, needed) => needed.iter().all(|interface| has.contains(interface)),
+        }
+    }
+}
+
 /// Reads which platform is on the card in this folder.
 pub fn read_platform(device: &Path) -> CardPlatform {
     let interfaces = text(&device.join("interface_uuids")).unwrap_or_default();
@@ -253,6 +264,24 @@ mod tests {
         ("rom.u.0/VBNV", "xilinx_u280_gen3x16_xdma_base_1\n"),
         ("romance/VBNV", "another\n"),
     ];
+
+    #[test]
+    fn a_card_takes_roles_for_the_interfaces_that_it_has_and_else_for_its_name() {
+        let uuid = Uuid::from_u128;
+        let card = |interfaces: &[u128], name: Option<&str>| CardPlatform {
+            interfaces: interfaces.iter().copied().map(Uuid::from_u128).collect(),
+            name: name.map(str::to_owned),
+        };
+        let both = card(&[1, 2], Some("u280"));
+        assert!(both.takes("another", &[uuid(1)]) && both.takes("u280", &[uuid(2), uuid(1)]));
+        assert!(!both.takes("u280", &[uuid(3)]) && !both.takes("u280", &[uuid(1), uuid(3)]));
+        // A role without interfaces, and a card whose driver names none.
+        assert!(both.takes("u280", &[]) && !both.takes("u250", &[]));
+        let named = card(&[], Some("u280"));
+        assert!(named.takes("u280", &[uuid(3)]) && !named.takes("u250", &[uuid(3)]));
+        let unknown = card(&[], None);
+        assert!(unknown.takes("u280", &[uuid(3)]) && card(&[1], None).takes("u280", &[]));
+    }
 
     #[test]
     fn a_card_is_read_as_its_driver_has_it() {

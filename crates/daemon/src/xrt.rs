@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use snic_bitstream::signature::Trust;
-use snic_bitstream::xclbin::{ExpectedRole, check_role};
+use snic_bitstream::xclbin::{ExpectedRole, check_role, named};
 use snic_card_xrt::{
     CallDeadlines, CardSelector, DriverErrors, FIRST_REGISTER, REGISTERS_BYTES, TracedWork,
     XrtCard, XrtMonitor, device_folder, read_platform,
@@ -131,26 +131,21 @@ impl XrtCardDevice {
     }
 
     /// Fails where a role is for another platform than the card's, as far as its driver says which that is. The
-    /// interface decides; the names of platforms and of what is built on them differ in some releases.
+    /// interfaces decide, as in XRT's driver; the names of platforms and of what is built on them differ in some
+    /// releases.
     pub fn check_platform(&self, role: &CheckedRole) -> Result<(), String> {
         let platform = self.folder.as_deref().map(read_platform).unwrap_or_default();
-        let name = platform.name.as_deref().unwrap_or("without a name");
-        let fits = match platform.interfaces.as_slice() {
-            [] => platform.name.is_none() || name == role.platform,
-            interfaces => interfaces.contains(&role.interface),
-        };
-        if fits {
+        if platform.takes(&role.platform, &role.interfaces) {
             return Ok(());
         }
-        let interfaces: Vec<String> = platform.interfaces.iter().map(Uuid::to_string).collect();
-        let interfaces = match interfaces.as_slice() {
-            [] => "its driver names no interface".to_owned(),
-            some => format!("interface {}", some.join(" and ")),
-        };
+        let name = platform.name.as_deref().unwrap_or("without a name");
         Err(format!(
-            "the role {} was built against platform {} (interface {}), the card has platform {name} ({interfaces}); \
-             build it for the card's platform, or flash the card with the role's",
-            role.uuid, role.platform, role.interface
+            "the role {} was built against platform {} ({}), the card has platform {name} ({}); build it for the \
+             card's platform, or flash the card with the role's",
+            role.uuid,
+            role.platform,
+            named(&role.interfaces),
+            named(&platform.interfaces)
         ))
     }
 
@@ -176,8 +171,8 @@ pub struct CheckedRole {
     pub uuid: Uuid,
     /// The platform that it is for.
     pub platform: String,
-    /// The interface of that platform.
-    pub interface: Uuid,
+    /// The interfaces of that platform, where the role names them.
+    pub interfaces: Vec<Uuid>,
     /// Its size, in bytes.
     pub bytes: u64,
     /// The digest of the bytes that were checked.
@@ -208,9 +203,9 @@ impl RoleCheck {
             None => Vec::new(),
         };
         self.trust.signer_of_role(digest, &signature).map_err(|error| failed(&error))?;
-        let (uuid, interface) = (role.uuid, role.interface);
         let platform = role.platform.to_string();
-        Ok(CheckedRole { uuid, platform, interface, bytes: bytes.len() as u64, digest })
+        let (uuid, interfaces) = (role.uuid, role.interfaces);
+        Ok(CheckedRole { uuid, platform, interfaces, bytes: bytes.len() as u64, digest })
     }
 }
 

@@ -30,12 +30,13 @@ pub enum WrongRole {
     Container(#[from] InvalidXclbin),
     /// Another interface.
     #[error(
-        "the role was built against interface {found}, the card's platform has {expected}; build it \
-         for this platform"
+        "the role was built against {}, the card's platform has interface {expected}; build it for \
+         this platform",
+        named(found)
     )]
     Interface {
         /// The role's.
-        found: Uuid,
+        found: Vec<Uuid>,
         /// The card's.
         expected: Uuid,
     },
@@ -91,6 +92,16 @@ pub enum WrongRole {
     WrongCard(#[from] WrongCard),
 }
 
+/// Interfaces in a message.
+pub fn named(interfaces: &[Uuid]) -> String {
+    let names: Vec<String> = interfaces.iter().map(Uuid::to_string).collect();
+    if names.is_empty() {
+        "no interface".into()
+    } else {
+        format!("interface {}", names.join(" and "))
+    }
+}
+
 /// Reads a role and holds it against the card. Its bitstream configures the whole role, by the
 /// provider's word (the signature): it is held against the part, and its packets are not walked
 /// beyond the part's id.
@@ -103,8 +114,8 @@ pub fn check_role<'a>(
     expected: &ExpectedRole<'_>,
 ) -> Result<Xclbin<'a>, WrongRole> {
     let role = Xclbin::parse(bytes)?;
-    if let Some(interface) = expected.interface.filter(|interface| *interface != role.interface) {
-        return Err(WrongRole::Interface { found: role.interface, expected: interface });
+    if let Some(expected) = expected.interface.filter(|known| !role.interfaces.contains(known)) {
+        return Err(WrongRole::Interface { found: role.interfaces, expected });
     }
     check_control(&role, expected)?;
     if !role.memories.iter().any(|memory| memory.used && memory.kibibytes > 0) {

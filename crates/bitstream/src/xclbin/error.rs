@@ -28,6 +28,16 @@ pub enum InvalidXclbin {
         /// What it has.
         actual: usize,
     },
+    /// A device tree that is none.
+    #[error(
+        "PARTITION_METADATA is not a device tree (at byte {at}: {problem}); link the role again"
+    )]
+    Partition {
+        /// Where in the section.
+        at: usize,
+        /// What is wrong there.
+        problem: &'static str,
+    },
     /// No UUID.
     #[error("the UUID is zero; link the role again, XRT tells roles apart by it")]
     NoUuid,

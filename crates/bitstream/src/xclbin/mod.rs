@@ -6,13 +6,14 @@
 //!
 //! ```text
 //!   0  "xclbin2\0" … signature, key block, id
-//! 304  length, mode, interface, platform, UUID, number of sections
+//! 304  length, mode, platform, UUID, number of sections
 //! 456  40 bytes a section: kind, name, offset, size
 //!      sections, each at a multiple of 8:
 //!        BITSTREAM          the .bit of the whole role
 //!        EMBEDDED_METADATA  the kernels, as XML
 //!        IP_LAYOUT          what of them is at which address
 //!        MEM_TOPOLOGY       memory banks      CONNECTIVITY  which kernel reaches which
+//!        PARTITION_METADATA the interfaces of the platform, as a device tree
 //! ```
 //!
 //! All figures are those of `xclbin.h` of XRT 2.13. Nothing is copied but entries of tables whose
@@ -23,11 +24,12 @@ mod check;
 mod error;
 mod kernels;
 mod layout;
+mod partition;
 mod write;
 
 use uuid::Uuid;
 
-pub use check::{ExpectedRole, WrongRole, check_role};
+pub use check::{ExpectedRole, WrongRole, check_role, named};
 pub use error::InvalidXclbin;
 pub use kernels::Kernel;
 pub use layout::{Control, Ip, Memory};
@@ -57,6 +59,7 @@ mod kind {
     pub(super) const MEM_TOPOLOGY: u32 = 6;
     pub(super) const CONNECTIVITY: u32 = 7;
     pub(super) const IP_LAYOUT: u32 = 8;
+    pub(super) const PARTITION_METADATA: u32 = 20;
     /// The highest that XRT 2.13 knows.
     pub(super) const LAST: u32 = 31;
 }
@@ -75,8 +78,10 @@ pub enum Mode {
 pub struct Xclbin<'a> {
     /// Which role this is; never zero.
     pub uuid: Uuid,
-    /// The interface of the platform that it was built against.
-    pub interface: Uuid,
+    /// The interfaces of the platform that it was built against, which the card has to have; none where the tools
+    /// wrote none. XRT's driver reads them in the same place. The UUID in the header is another: that of the
+    /// platform's feature ROM.
+    pub interfaces: Vec<Uuid>,
     /// The platform's name.
     pub platform: &'a str,
     /// For what it was built.
@@ -113,8 +118,12 @@ impl<'a> Xclbin<'a> {
         }
         let kernels = kernels::parse(find(kind::EMBEDDED_METADATA, "EMBEDDED_METADATA")?)?;
         kernels::check(&kernels, &ips)?;
-        let Header { uuid, interface, platform, mode, .. } = header;
-        Ok(Self { uuid, interface, platform, mode, bitstream, ips, memories, kernels })
+        let interfaces = match find(kind::PARTITION_METADATA, "PARTITION_METADATA") {
+            Err(InvalidXclbin::Missing { .. }) => Vec::new(),
+            section => partition::interfaces(section?)?,
+        };
+        let Header { uuid, platform, mode, .. } = header;
+        Ok(Self { uuid, interfaces, platform, mode, bitstream, ips, memories, kernels })
     }
 
     /// The kernel of the instance `name`, as `kernel:instance`.
@@ -131,7 +140,6 @@ impl<'a> Xclbin<'a> {
 /// The header, its lengths held against the file.
 struct Header<'a> {
     uuid: Uuid,
-    interface: Uuid,
     platform: &'a str,
     mode: Mode,
     sections: usize,
@@ -162,7 +170,6 @@ impl<'a> Header<'a> {
         }
         Ok(Self {
             uuid,
-            interface: uuid_at(header, 32),
             platform: layout::text(&header[48..112])
                 .ok_or(InvalidXclbin::Text { what: "the platform's name" })?,
             mode: mode(u16::from_le_bytes([header[28], header[29]]))?,

@@ -79,7 +79,7 @@ fn connected(argument: i32, ip: i32, memory: i32) -> Vec<u8> {
 fn a_good_role_is_read_and_fits_its_card() {
     let (file, card) = (good(), card());
     let role = check_role(&file, &expected(&card)).expect("it is good");
-    assert_eq!((role.uuid, role.interface), (Uuid::from_u128(7), Uuid::from_u128(9)));
+    assert_eq!((role.uuid, &role.interfaces[..]), (Uuid::from_u128(7), &[Uuid::from_u128(9)][..]));
     assert_eq!(role.platform, "xilinx_u280_gen3x16_xdma_base_1");
     assert_eq!(role.mode, Mode::Partial);
     assert_eq!(role.kernel(CONTROL).map(|kernel| kernel.range), Some(1 << 22));
@@ -122,6 +122,8 @@ fn a_good_role_is_read_and_fits_its_card() {
 #[case::count_negative(in_ip_layout(&(-1_i32).to_le_bytes()), "IP_LAYOUT says -1")]
 #[case::unknown_kind(with(IP_HEADER, &99_u32.to_le_bytes()), "kind 99")]
 #[case::kernel_elsewhere(in_ip_layout(&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8]), "not in IP_LAYOUT")]
+#[case::no_tree(rebuilt(kind::PARTITION_METADATA, Some(&[0; 64])), "does not begin with d00dfeed")]
+#[case::no_bytes(rebuilt(kind::PARTITION_METADATA, Some(&[])), "it ends there")]
 #[case::deep(rebuilt(kind::EMBEDDED_METADATA, Some(&b"<a>".repeat(17))), "too deep")]
 #[case::document_type(
     rebuilt(kind::EMBEDDED_METADATA, Some(b"<!DOCTYPE a [<!ENTITY b \"c\">]><a/>")),
@@ -139,7 +141,12 @@ fn a_role_for_another_card_or_daemon_is_refused() {
         check_role(file, expected).expect_err("it is not for this card").to_string()
     };
     let other = ExpectedRole { interface: Some(Uuid::from_u128(1)), ..expected(&card) };
-    assert!(refused(&good(), &other).contains("interface"));
+    let says =
+        "built against interface 00000000-0000-0000-0000-000000000009, the card's platform has";
+    assert!(refused(&good(), &other).contains(says));
+    let none = rebuilt(kind::PARTITION_METADATA, None);
+    assert!(refused(&none, &other).contains("built against no interface"));
+    assert!(Xclbin::parse(&none).expect("XRT takes it").interfaces.is_empty());
     let larger = ExpectedRole { registers_bytes: 1 << 23, ..expected(&card) };
     assert!(refused(&good(), &larger).contains("4194304 bytes of registers"));
     let renamed = ExpectedRole { control: "snic_control:control_1", ..expected(&card) };
@@ -210,6 +217,53 @@ fn streams_of_a_kernel_need_no_place_among_its_registers() {
     let file = rebuilt(kind::EMBEDDED_METADATA, Some(word.as_bytes()));
     let error = Xclbin::parse(&file).expect_err("no number").to_string();
     assert!(error.contains("not a number"), "{error}");
+}
+
+/// A role that XRT's own xclbinutil (2.13.466) wrote as v++ has it do (`--target hw --key-value SYS:dfx_enable:true`),
+/// from a `.bit` of this project, the build flow's kernel, and tables in JSON.
+#[test]
+fn a_role_of_xrts_own_tool_is_read_as_the_tool_shows_it() {
+    let file = include_bytes!("../../tests/xclbinutil.xclbin");
+    let catalogue = catalogue::builtin().expect("valid");
+    let card = catalogue.card(&"u280".parse().expect("a label")).expect("there");
+    let interfaces =
+        ["862c7020-a250-293e-3203-6f19956669e5", "937ed708-67cf-3350-bc06-304053f4293c"]
+            .map(|text| Uuid::try_parse(text).expect("a UUID"));
+    for interface in interfaces {
+        let expected = ExpectedRole { interface: Some(interface), ..expected(card) };
+        let role = check_role(file, &expected).expect("a role");
+        assert_eq!(role.interfaces, interfaces);
+        assert_eq!(role.uuid.to_string(), "dd99618c-7ea9-7ae4-21dc-f24940005e7e");
+        assert_eq!((role.platform, role.mode), ("xilinx_u280_gen3x16_xdma_base_1", Mode::Partial));
+        let ip = role.ip(CONTROL).expect("the control kernel");
+        assert_eq!((ip.base, ip.control), (0x0180_0000, Control::HandShake));
+        assert_eq!(role.kernel(CONTROL).map(|kernel| kernel.arguments_end), Some(0x18));
+        let memories: Vec<_> = role.memories.iter().map(|one| (one.tag, one.used)).collect();
+        assert_eq!(memories, [("DDR[0]", true), ("HOST[0]", false)]);
+    }
+    // The feature ROM's UUID, which is zero in this file, is no interface.
+    let zero = ExpectedRole { interface: Some(Uuid::nil()), ..expected(card) };
+    assert!(matches!(check_role(file, &zero), Err(WrongRole::Interface { .. })));
+}
+
+#[test]
+fn a_damaged_tree_is_answered() {
+    let good = partition::write(Uuid::from_u128(9));
+    assert_eq!(partition::interfaces(&good), Ok(vec![Uuid::from_u128(9)]));
+    for length in 0..good.len() {
+        assert!(partition::interfaces(&good[..length]).is_err(), "{length}");
+    }
+    // Any word may be anything: an answer, and the interface or an error where it is the interface's.
+    for at in (0..good.len()).step_by(4) {
+        for word in [0, 1, 2, 3, 4, 9, 0x7fff_ffff, u32::MAX, 0xffff_fffd] {
+            let mut tree = good.clone();
+            let end = (at + 4).min(tree.len());
+            tree[at..end].copy_from_slice(&u32::to_be_bytes(word)[..end - at]);
+            let _ = partition::interfaces(&tree);
+        }
+    }
+    let many = [partition::write(Uuid::from_u128(9)), vec![0; 64]].concat();
+    assert!(partition::interfaces(&many).is_ok(), "what is behind the tree is none of it");
 }
 
 #[test]

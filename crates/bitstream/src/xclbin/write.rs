@@ -3,7 +3,7 @@
 use snic_domain::CardProfile;
 use uuid::Uuid;
 
-use super::{HEADER, MAGIC, SECTION_HEADER, SECTIONS, kind};
+use super::{HEADER, MAGIC, SECTION_HEADER, SECTIONS, kind, partition};
 use crate::InvalidHeader;
 use crate::test_image::role_bit;
 
@@ -15,7 +15,7 @@ const CONTROL_BASE: u64 = 0x0180_0000;
 pub struct TestRole<'a> {
     /// Which role this is.
     pub uuid: Uuid,
-    /// The interface of its platform.
+    /// The interface of its platform; where it is zero, the role names none.
     pub interface: Uuid,
     /// The platform's name, printable and under 64 bytes.
     pub platform: &'a str,
@@ -38,13 +38,17 @@ impl TestRole<'_> {
     }
 
     pub(super) fn sections(&self, bit: Vec<u8>) -> Vec<(u32, Vec<u8>)> {
-        vec![
+        let mut sections = vec![
             (kind::BITSTREAM, bit),
             (kind::MEM_TOPOLOGY, self.memory_topology()),
             (kind::IP_LAYOUT, self.ip_layout()),
             (kind::CONNECTIVITY, table(4, &[words(&[0, 0, 0])])),
             (kind::EMBEDDED_METADATA, self.metadata().into_bytes()),
-        ]
+        ];
+        if !self.interface.is_nil() {
+            sections.push((kind::PARTITION_METADATA, partition::write(self.interface)));
+        }
+        sections
     }
 
     pub(super) fn container(&self, mode: u16, sections: &[(u32, Vec<u8>)]) -> Vec<u8> {
@@ -64,7 +68,7 @@ impl TestRole<'_> {
         put(&mut out, HEADER, &length.to_le_bytes());
         put(&mut out, HEADER + 26, &[2, 1]); // version 2.1
         put(&mut out, HEADER + 28, &mode.to_le_bytes());
-        put(&mut out, HEADER + 32, self.interface.as_bytes());
+        put(&mut out, HEADER + 32, &[0xA5; 16]); // of the platform's feature ROM
         put(&mut out, HEADER + 48, self.platform.as_bytes());
         put(&mut out, HEADER + 112, self.uuid.as_bytes());
         put(&mut out, HEADER + 144, &(sections.len() as u32).to_le_bytes());
