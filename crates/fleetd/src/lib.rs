@@ -22,6 +22,7 @@ mod calls;
 mod error;
 mod explanation;
 mod history;
+mod images;
 mod links;
 mod passing;
 mod runner;

@@ -14,7 +14,7 @@ use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, Limits, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
-use snic_store_etcd::{Blobs, EtcdConnection, folder_of_blobs};
+use snic_store_etcd::{BlobsUnusable, EtcdConnection};
 use snic_telemetry::LogFormat;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -33,7 +33,7 @@ struct Arguments {
     /// Format of the log: human or json
     #[arg(long, value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
-    /// Only check the settings
+    /// Only check the settings, and that images can be stored and read where they say
     #[arg(long)]
     check: bool,
 }
@@ -57,6 +57,9 @@ const AUDIT_FILE_BYTES_MAX: u64 = 16 << 20;
 /// How long images are kept that no bitstream names.
 const UNNAMED_IMAGES_KEPT: Duration = Duration::from_secs(3_600);
 
+/// How long a replica waits at its start for the store of images.
+const IMAGES_MAX: Duration = Duration::from_secs(10);
+
 fn server(settings: &Settings) -> Result<FleetServerSettings> {
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
     let tls = settings.listener_tls()?;
@@ -69,7 +72,6 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         })
     });
     let audit = audit.transpose().context("audit_dir: open the audit log")?;
-    let images = folder_of_blobs(&settings.images).context("images")?;
     let front = FrontSettings {
         tcp: Some(settings.listen),
         tls: Some(tls),
@@ -81,7 +83,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         front,
         runner: settings.runner(),
         peers,
-        images: Blobs::new(images),
+        images: settings.images.open()?,
         unnamed_images_kept: UNNAMED_IMAGES_KEPT,
         upload_check: upload_check(settings)?,
     })
@@ -146,7 +148,15 @@ async fn stop_signal() -> Result<()> {
 
 async fn run(settings: Settings) -> Result<()> {
     let etcd = EtcdConnection::new(settings.etcd()?).await.context("etcd.endpoints")?;
-    let bound = bind(server(&settings)?).await.context("listen")?;
+    let server = server(&settings)?;
+    match tokio::time::timeout(IMAGES_MAX, settings.images.check(&server.images)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error @ BlobsUnusable::Refused(_))) => return Err(error).context("images"),
+        // All but uploads and fetches of images works without them, and they may come back.
+        Ok(Err(BlobsUnusable::Away(error))) => tracing::error!(error, "starting without images"),
+        Err(_) => tracing::error!(waited = ?IMAGES_MAX, "starting without images: no answer"),
+    }
+    let bound = bind(server).await.context("listen")?;
     if let Some(address) = bound.tcp_address() {
         tracing::info!(%address, "snic-fleet is up");
     }
@@ -167,12 +177,12 @@ async fn run(settings: Settings) -> Result<()> {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let settings = Settings::read(&arguments.config)?;
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     if arguments.check {
-        server(&settings)?;
-        return Ok(());
+        let images = server(&settings)?.images;
+        return runtime.block_on(settings.images.check(&images)).context("images");
     }
     snic_telemetry::init_log(&arguments.log, arguments.log_format).context("set up the log")?;
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     runtime.block_on(run(settings))
 }
 

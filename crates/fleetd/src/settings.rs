@@ -11,6 +11,7 @@ use snic_fleet::FleetSettings;
 use snic_front::settings::TlsSettings;
 use snic_store_etcd::{EtcdSettings, TlsFiles};
 
+pub use crate::images::{Bucket, Images};
 use crate::runner::{Elections, RunnerSettings};
 
 /// All settings.
@@ -29,8 +30,8 @@ pub struct Settings {
     pub tls: TlsPaths,
     /// etcd.
     pub etcd: Etcd,
-    /// Folder of the bitstreams' images, which all replicas share.
-    pub images: PathBuf,
+    /// Where the bitstreams' images are: the path of a folder that all replicas share, or a table with a bucket.
+    pub images: Images,
     /// Folder of card profiles (`*.toml`) beside those of the catalogue, with the floor plans that uploads are checked
     /// against. The same files as on the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,11 +102,11 @@ impl Default for Hosts {
     }
 }
 
-fn text(key: &str, path: &Path) -> Result<String> {
+pub(crate) fn text(key: &str, path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{key}: read {}", path.display()))
 }
 
-fn in_range(key: &str, value: u32, (least, most): (u32, u32)) -> Result<()> {
+pub(crate) fn in_range(key: &str, value: u32, (least, most): (u32, u32)) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
@@ -136,6 +137,7 @@ impl Settings {
         if settings.etcd.endpoints.is_empty() {
             bail!("etcd.endpoints: no endpoints; name the URLs of 1 or more members");
         }
+        settings.images.validate()?;
         in_range("etcd.lease_seconds", settings.etcd.lease_seconds, (2, 60))?;
         in_range("hosts.lease_seconds", settings.hosts.lease_seconds, (2, 3_600))?;
         in_range("hosts.confirm_seconds", settings.hosts.confirm_seconds, (1, 3_600))?;

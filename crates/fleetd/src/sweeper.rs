@@ -55,7 +55,11 @@ pub(crate) async fn run(
             () = tokio::time::sleep(images.kept / PASSES) => {}
         }
         if *runner.leadership().borrow() == Leadership::Own {
-            pass(&images, &runner).await;
+            tokio::select! {
+                // A store that does not answer must not delay the end.
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                () = pass(&images, &runner) => {}
+            }
         }
     }
 }
@@ -69,7 +73,10 @@ async fn pass(images: &KeptImages, runner: &RunnerHandle) {
     match images.images.sweep(&named, before, REMOVED_MAX).await {
         Ok(0) => {}
         Ok(removed) => tracing::info!(removed, "images that no bitstream names were removed"),
-        Err(error) => tracing::warn!(%error, "images that no bitstream names cannot be removed"),
+        Err(error) => {
+            let error = error.with_source();
+            tracing::warn!(error, "images that no bitstream names cannot be removed");
+        }
     }
 }
 

@@ -23,5 +23,8 @@ mod watching;
 
 pub use campaign::Campaign;
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
-pub use store::{Blobs, EtcdStore, EtcdStoreSettings, folder_of_blobs};
+pub use store::{
+    Blobs, BlobsUnusable, BucketSettings, EtcdStore, EtcdStoreSettings, bucket_of_blobs,
+    folder_of_blobs,
+};
 pub use watching::Watching;

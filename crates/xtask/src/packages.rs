@@ -2,7 +2,7 @@
 //! command is enough on a fresh machine. Otherwise the tests that need them report that they did not run.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::command;
 use crate::report::Tally;
@@ -84,7 +84,7 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 ///
 /// # Errors
 /// The installer cannot be started.
-pub fn provide() -> anyhow::Result<Tally> {
+pub fn provide(target: &Path) -> anyhow::Result<Tally> {
     let folders = search_path();
     let missing = || PACKAGES.iter().filter(|package| !is_there(&package.sign, &folders));
     let wanted: Vec<_> = missing().map(|package| package.name).collect();
@@ -96,7 +96,35 @@ pub fn provide() -> anyhow::Result<Tally> {
     let still: Vec<_> = missing().collect();
     still.iter().for_each(|package| println!("{}", advice(package)));
     let has_target = provide_target();
-    Ok(verdict(still.len() + usize::from(!has_target), command::is_ci()))
+    let has_s3 = provide_s3(target);
+    let others = usize::from(!has_target) + usize::from(!has_s3);
+    Ok(verdict(still.len() + others, command::is_ci()))
+}
+
+/// The Python package with an S3 server that checks signatures.
+const S3: &str = "moto[server]==5.2.1";
+
+/// Installs it in an environment of its own, unless this machine's Python has it; says whether it is there.
+fn provide_s3(target: &Path) -> bool {
+    let folder = target.join("tools/moto");
+    let own = folder.join("bin/python");
+    let has_it = |python: &Path| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import boto3, moto.server"]).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if has_it(Path::new("python3")) || has_it(&own) {
+        return true;
+    }
+    let _ = Command::new("python3").args(["-m", "venv"]).arg(&folder).status();
+    let mut install = Command::new(&own);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", S3]);
+    let _ = install.status();
+    let installed = has_it(&own);
+    if !installed {
+        println!("moto is missing, needed for tests of images in S3: pip install '{S3}'");
+    }
+    installed
 }
 
 /// Rust's target of tenants' NTs.

@@ -147,8 +147,8 @@ fn format(workspace: &Workspace) -> anyhow::Result<Tally> {
     command::succeeds(&mut cargo(&workspace.root, &["fmt", "--all", "--check"])).map(Tally::one)
 }
 
-fn provide(_: &Workspace) -> anyhow::Result<Tally> {
-    packages::provide()
+fn provide(workspace: &Workspace) -> anyhow::Result<Tally> {
+    packages::provide(&workspace.target)
 }
 
 fn lints(workspace: &Workspace) -> anyhow::Result<Tally> {

@@ -16,6 +16,7 @@ use snic_front::gate::{caller, passage};
 use snic_front::listing;
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_front::uploads::{self, Upload};
+use snic_ports::store::StoreError;
 use tonic::{Request, Response, Streaming};
 
 use super::watching::{Event, Events, WatchSpec, read};
@@ -164,8 +165,8 @@ impl BitstreamService for Services {
     }
 }
 
-fn cannot_store(error: impl std::fmt::Display) -> ApiError {
-    tracing::error!(%error, "an image cannot be stored");
+fn cannot_store(error: StoreError) -> ApiError {
+    tracing::error!(error = error.with_source(), "an image cannot be stored");
     let text = "the image cannot be stored at the moment, so nothing was changed; try again later";
     ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
 }

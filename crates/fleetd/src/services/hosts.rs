@@ -66,7 +66,8 @@ impl HostLinkService for Services {
             ApiError::in_field(ErrorReason::InvalidField, "digest", text)
         })?;
         let bytes = self.0.parts.images.images.get(digest).await.map_err(|error| {
-            tracing::warn!(%digest, %error, "an image cannot be read");
+            let error = error.with_source();
+            tracing::warn!(%digest, error, "an image cannot be read");
             let text = "the image cannot be read at the moment; try again later";
             ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
         })?;

@@ -1,9 +1,10 @@
-//! Three replicas over a real etcd, with real TLS; hosts are agents without a daemon. Each test says so if etcd is missing
-//! on this machine, and is skipped then; the test command installs it.
+//! Three replicas over a real etcd, with real TLS; hosts are agents without a daemon. Each test says so if etcd, or an
+//! S3 server, is missing on this machine, and is skipped then; the test command installs it.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod access;
+mod buckets;
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
 #[path = "../../../store-etcd/tests/real/cluster.rs"]
 mod cluster;
@@ -12,5 +13,8 @@ mod host;
 mod images;
 mod operators;
 mod rig;
+#[allow(dead_code, reason = "shared with the tests of the store")]
+#[path = "../../../store-etcd/tests/real/s3.rs"]
+mod s3;
 mod tenants;
 mod watching;

@@ -54,9 +54,11 @@ pub struct Rig {
     authority: CertifiedIssuer<'static, KeyPair>,
     replicas: Vec<Replica>,
     folder: tempfile::TempDir,
-    /// How long images without a bitstream are kept.
-    kept: Duration,
+    /// Where images are, and how long those without a bitstream are kept.
+    images: (Blobs, Duration),
 }
+
+const KEPT: Duration = Duration::from_secs(3_600);
 
 fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -83,14 +85,26 @@ fn free_port() -> u16 {
 impl Rig {
     /// So many replicas; `None` if there is no etcd.
     pub async fn start(cluster: Cluster, count: usize) -> Self {
-        Self::with_images_kept(cluster, count, Duration::from_secs(3_600)).await
+        Self::with_images_kept(cluster, count, KEPT).await
+    }
+
+    /// So many replicas with images in this store.
+    pub async fn with_images_in(cluster: Cluster, count: usize, images: Blobs) -> Self {
+        Self::start_with(cluster, count, (images, KEPT)).await
     }
 
     /// So many replicas that keep images without a bitstream for this long.
     pub async fn with_images_kept(cluster: Cluster, count: usize, kept: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let images = Blobs::new(folder_of_blobs(folder.path()).unwrap());
+        Self { folder, ..Self::start_with(cluster, count, (images, kept)).await }
+    }
+
+    /// The same with images in this store.
+    pub async fn start_with(cluster: Cluster, count: usize, images: (Blobs, Duration)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let (authority, replicas) = (authority(), Vec::new());
-        let mut rig = Self { cluster, authority, replicas, folder, kept };
+        let mut rig = Self { cluster, authority, replicas, folder, images };
         for number in 0..count {
             rig.add(number).await;
         }
@@ -119,8 +133,8 @@ impl Rig {
                 fleet: FleetSettings::default(),
             },
             peers,
-            images: Blobs::new(folder_of_blobs(self.folder.path()).unwrap()),
-            unnamed_images_kept: self.kept,
+            images: self.images.0.clone(),
+            unnamed_images_kept: self.images.1,
             upload_check: upload_check(),
         };
         let bound = bind(settings).await.unwrap();

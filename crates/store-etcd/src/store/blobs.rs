@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path as Folder;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -29,16 +29,71 @@ pub fn folder_of_blobs(folder: &Folder) -> Result<Arc<dyn ObjectStore>, StoreErr
 /// What the names of all blobs begin with.
 const FOLDER: &str = "bitstreams";
 
+/// How long one operation of an object store may take, whatever it does meanwhile: longer than a bucket's own limits allow.
+const OPERATION_MAX: Duration = Duration::from_secs(150);
+
 /// Bitstreams by their digests.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Blobs {
     objects: Arc<dyn ObjectStore>,
+    operation_max: Duration,
+}
+
+/// Why an object store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobsUnusable {
+    /// It says no, and will say so until somebody changes something.
+    #[error("{0}")]
+    Refused(String),
+    /// It does not answer, or not with what was asked for. That may pass.
+    #[error("{0}")]
+    Away(String),
 }
 
 impl Blobs {
     /// In this store of objects.
     pub const fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects }
+        Self { objects, operation_max: OPERATION_MAX }
+    }
+
+    /// Checks that blobs can be stored, read, listed and removed, with a small object that is none.
+    ///
+    /// # Errors
+    ///
+    /// What fails, why, and what to do.
+    pub async fn check(&self) -> Result<(), BlobsUnusable> {
+        let probe = Path::from_iter([FOLDER, &format!("check-{}", uuid::Uuid::now_v7())]);
+        let what = b"written by a check of the store; it can be removed";
+        let put = self.objects.put(&probe, PutPayload::from_static(what));
+        self.within(put).await.map_err(|error| unusable("store", error))?;
+        let read = async { self.objects.get(&probe).await?.bytes().await };
+        let read = self.within(read).await.map_err(|error| unusable("read", error))?;
+        if read != what.as_slice() {
+            let text = "what is read is not what was stored; look at what else writes there";
+            return Err(BlobsUnusable::Refused(text.to_owned()));
+        }
+        let mut listed = self.objects.list(Some(&Path::from(FOLDER)));
+        let first = async { listed.next().await.transpose() };
+        let first = self.within(first).await.map_err(|error| unusable("list", error))?;
+        drop(listed);
+        if first.is_none() {
+            let text = "what was stored is not listed; allow s3:ListBucket below the prefix";
+            return Err(BlobsUnusable::Refused(text.to_owned()));
+        }
+        let delete = self.objects.delete(&probe);
+        self.within(delete).await.map_err(|error| unusable("remove", error))
+    }
+
+    /// What an operation gives, or an error once it has taken too long.
+    async fn within<T>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let limit = self.operation_max;
+        tokio::time::timeout(limit, operation).await.unwrap_or_else(|_| {
+            let source = format!("no answer within {} s", limit.as_secs_f32()).into();
+            Err(Error::Generic { store: "images", source })
+        })
     }
 
     /// Stores the bytes. An object that is there already is left alone if it still has its digest, and replaced if
@@ -72,7 +127,8 @@ impl Blobs {
         {
             return Ok(());
         }
-        let put = self.objects.put(&path(digest), PutPayload::from(bytes.to_vec())).await;
+        let (path, payload) = (path(digest), PutPayload::from(bytes.to_vec()));
+        let put = self.within(self.objects.put(&path, payload)).await;
         put.map(drop).map_err(|error| failed("store", digest, error))
     }
 
@@ -83,7 +139,7 @@ impl Blobs {
     /// There are none, they have another digest, or cannot be read.
     pub async fn get(&self, digest: Digest) -> Result<Vec<u8>, StoreError> {
         let read = async { self.objects.get(&path(digest)).await?.bytes().await };
-        let bytes = read.await.map_err(|error| match error {
+        let bytes = self.within(read).await.map_err(|error| match error {
             Error::NotFound { .. } => StoreError::NoBlob(digest),
             error => failed("read", digest, error),
         })?;
@@ -100,7 +156,7 @@ impl Blobs {
     ///
     /// The object store does not say.
     pub async fn stored_at(&self, digest: Digest) -> Result<Option<SystemTime>, StoreError> {
-        match self.objects.head(&path(digest)).await {
+        match self.within(self.objects.head(&path(digest))).await {
             Ok(meta) => Ok(Some(meta.last_modified.into())),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(failed("look for", digest, error)),
@@ -121,9 +177,9 @@ impl Blobs {
         let mut listed = self.objects.list(Some(&Path::from(FOLDER)));
         let mut found = Vec::new();
         while found.len() < most {
-            let Some(object) = listed.next().await else { break };
-            let object =
-                object.map_err(|error| StoreError::io("list the bitstreams", error.into()))?;
+            let next = self.within(async { listed.next().await.transpose() }).await;
+            let next = next.map_err(|error| StoreError::io("list the bitstreams", error.into()))?;
+            let Some(object) = next else { break };
             let Some(digest) = digest_of(&object.location) else { continue };
             if !keep.contains(&digest) && SystemTime::from(object.last_modified) < before {
                 found.push(digest);
@@ -142,7 +198,7 @@ impl Blobs {
     }
 
     pub(super) async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
-        match self.objects.delete(&path(digest)).await {
+        match self.within(self.objects.delete(&path(digest))).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(failed("remove", digest, error)),
         }
@@ -150,7 +206,8 @@ impl Blobs {
 
     /// All digests, ascending.
     pub(super) async fn list(&self) -> Result<Vec<Digest>, StoreError> {
-        let listed = self.objects.list_with_delimiter(Some(&Path::from(FOLDER))).await;
+        let folder = Path::from(FOLDER);
+        let listed = self.within(self.objects.list_with_delimiter(Some(&folder))).await;
         let listed = listed.map_err(|error| StoreError::io("list the bitstreams", error.into()))?;
         let mut digests: Vec<Digest> =
             listed.objects.iter().filter_map(|object| digest_of(&object.location)).collect();
@@ -171,9 +228,26 @@ fn failed(verb: &str, digest: Digest, error: Error) -> StoreError {
     StoreError::io(format!("{verb} the bitstream {digest}"), error.into())
 }
 
+/// What is wrong where a check of the store fails.
+fn unusable(verb: &str, error: Error) -> BlobsUnusable {
+    let hint = match &error {
+        Error::NotFound { .. } => {
+            "the bucket or folder does not exist; create it, or correct its name"
+        }
+        Error::PermissionDenied { .. } => {
+            "it refuses these credentials; give them the right to put, get, list and delete objects \
+             of the prefix (s3:PutObject, s3:GetObject, s3:ListBucket, s3:DeleteObject)"
+        }
+        Error::Unauthenticated { .. } => "there are no usable credentials",
+        _ => return BlobsUnusable::Away(format!("cannot {verb} an object: {error}")),
+    };
+    BlobsUnusable::Refused(format!("cannot {verb} an object: {hint}: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use object_store::memory::InMemory;
+    use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
     use super::*;
 
@@ -207,7 +281,7 @@ mod tests {
         for objects in [folder_of_blobs(folder_of_files.path()).unwrap(), Arc::new(InMemory::new())]
         {
             let blobs = Blobs::new(objects);
-            let hour = std::time::Duration::from_secs(3_600);
+            let hour = Duration::from_secs(3_600);
             let (past, future) = (SystemTime::now() - hour, SystemTime::now() + hour);
             let digests: Vec<Digest> = (0..5u8).map(|i| Digest::of(&[i])).collect();
             let keep = BTreeSet::from([digests[3]]);
@@ -230,7 +304,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (blobs, digest) =
             (Blobs::new(folder_of_blobs(folder.path()).unwrap()), Digest::of(b"bits"));
-        let hour = std::time::Duration::from_secs(3_600);
+        let hour = Duration::from_secs(3_600);
         let old = SystemTime::now() - 10 * hour;
         wait(async {
             blobs.put(digest, b"bits").await.unwrap();
@@ -242,6 +316,37 @@ mod tests {
             blobs.put_since(digest, b"bits", old + hour).await.unwrap();
             assert!(blobs.stored_at(digest).await.unwrap().unwrap() > old + hour, "stored again");
             assert_eq!(blobs.stored_at(Digest::of(b"other")).await.unwrap(), None);
+        });
+    }
+
+    /// A folder on a share that does not answer has no limits of its own.
+    #[test]
+    fn an_operation_that_takes_too_long_ends() {
+        let hour = Duration::from_secs(3_600);
+        let slow = ThrottleConfig {
+            wait_get_per_call: hour,
+            wait_put_per_call: hour,
+            wait_list_per_call: hour,
+            wait_list_with_delimiter_per_call: hour,
+            wait_delete_per_call: hour,
+            ..ThrottleConfig::default()
+        };
+        let objects = Arc::new(ThrottledStore::new(InMemory::new(), slow));
+        let blobs = Blobs { objects, operation_max: Duration::from_millis(10) };
+        let (digest, keep) = (Digest::of(b"bits"), BTreeSet::new());
+        wait(async {
+            let errors = [
+                blobs.put(digest, b"bits").await.unwrap_err(),
+                blobs.get(digest).await.unwrap_err(),
+                blobs.stored_at(digest).await.unwrap_err(),
+                blobs.sweep(&keep, SystemTime::now(), 1).await.unwrap_err(),
+                blobs.delete(digest).await.unwrap_err(),
+                blobs.list().await.unwrap_err(),
+            ];
+            for error in errors {
+                assert!(error.with_source().contains("no answer within 0.01 s"), "{error}");
+            }
+            assert!(matches!(blobs.check().await, Err(BlobsUnusable::Away(_))));
         });
     }
 

@@ -1,6 +1,7 @@
 //! The Store port on etcd.
 
 mod blobs;
+mod bucket;
 mod group;
 mod layout;
 mod reader;
@@ -21,7 +22,8 @@ use snic_ports::store::snapshot::Snapshot;
 use snic_ports::store::{Batch, Done, Store, StoreError, check_limits};
 use tokio::runtime::Runtime;
 
-pub use blobs::{Blobs, folder_of_blobs};
+pub use blobs::{Blobs, BlobsUnusable, folder_of_blobs};
+pub use bucket::{BucketSettings, bucket_of_blobs};
 
 use crate::connection::{EtcdConnection, EtcdSettings};
 use layout::Layout;
@@ -66,7 +68,7 @@ pub struct EtcdStoreSettings {
     pub etcd: EtcdSettings,
     /// What its keys begin with, 1 to 100 bytes. No other program writes there.
     pub prefix: String,
-    /// Where blobs are: [`folder_of_blobs`], or any other of `object_store`, such as S3.
+    /// Where blobs are: [`folder_of_blobs`], [`bucket_of_blobs`], or any other of `object_store`.
     pub blobs: Arc<dyn ObjectStore>,
     /// How long etcd may be away before a call fails, and no more is written. Longer than its elections take.
     pub patience: Duration,

@@ -1,8 +1,9 @@
 //! Against real etcd processes: what the model claims, what a connection survives, the store's conformance. Each test
-//! says so if etcd is missing on this machine, and is skipped then; the test command installs it.
+//! says so if etcd, or an S3 server, is missing on this machine, and is skipped then; the test command installs it.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
+mod bucket;
 #[allow(dead_code, reason = "shared with the tests of fleets")]
 mod cluster;
 mod connection;
@@ -10,5 +11,7 @@ mod differential;
 mod election;
 mod limits;
 mod members;
+#[allow(dead_code, reason = "shared with the tests of replicas")]
+mod s3;
 mod store;
 mod tls;
