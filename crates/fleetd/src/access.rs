@@ -24,6 +24,7 @@ const FLEET: &[Row] = &[
     change("/snic.fleet.v1.FleetService/UncordonHost", Access::Operator, Span::Short),
     change("/snic.fleet.v1.FleetService/UndrainArea", Access::Operator, Span::Short),
     change("/snic.fleet.v1.FleetService/UndrainHost", Access::Operator, Span::Short),
+    row("/snic.fleet.v1.FleetService/WatchHosts", Access::Operator, Span::Stream),
     row("/snic.fleet.v1.HostLinkService/Answer", Access::Host, Span::Dialogue),
     row("/snic.fleet.v1.HostLinkService/FetchImage", Access::Host, Span::Stream),
     row("/snic.fleet.v1.HostLinkService/Link", Access::Host, Span::Dialogue),

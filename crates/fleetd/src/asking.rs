@@ -175,6 +175,7 @@ const fn only_reads(command: &FleetCommand) -> bool {
             | FleetCommand::ExplainDag(_)
             | FleetCommand::List { .. }
             | FleetCommand::GetFleet
+            | FleetCommand::GetHostStates
             | FleetCommand::GetDrain(_)
             | FleetCommand::GetRebalance
             | FleetCommand::FindHosts { .. }

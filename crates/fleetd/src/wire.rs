@@ -8,10 +8,10 @@ use snic_controller::Caller;
 use snic_domain::{Bitstream, DagName, NtType, Quota};
 use snic_fleet::FleetCard;
 use snic_fleet::protocol::{
-    DrainProgress, FleetDag, FleetHost, FleetProject, FleetTenant, HostCondition, LoadRange,
-    PlacedDag, RebalanceOutcome, RebalanceProgress, StayReason,
+    DrainProgress, FleetDag, FleetHost, FleetHostState, FleetProject, FleetTenant, HostCondition,
+    LoadRange, PlacedDag, RebalanceOutcome, RebalanceProgress, StayReason,
 };
-use snic_fleet::records::{RecordMeta, Unplaced};
+use snic_fleet::records::{HostRecord, RecordMeta, Unplaced};
 use snic_front::configurations;
 
 pub(crate) fn tenant(of: &FleetTenant) -> v1::Tenant {
@@ -161,6 +161,25 @@ pub(crate) fn host(of: &FleetHost) -> fleet_v1::Host {
         create_time: Some(timestamp(of.meta.created)),
         etag: of.meta.etag(),
     }
+}
+
+/// A host as a watch tells it: with a condition only once the leader has said one.
+pub(crate) fn watched_host(of: &HostRecord, state: Option<FleetHostState>) -> fleet_v1::Host {
+    let condition = state.map_or(HostCondition::Behind, |state| state.condition);
+    let mut told = host(&FleetHost {
+        host: of.host.clone(),
+        spec: of.spec.clone(),
+        is_draining: state.map_or(of.is_draining, |state| state.is_draining),
+        condition,
+        dags: 0,
+        bound: Vec::new(),
+        images_missing: None,
+        meta: of.meta,
+    });
+    if state.is_none() {
+        told.set_condition(fleet_v1::host::Condition::Unspecified);
+    }
+    told
 }
 
 pub(crate) fn drain(of: &DrainProgress) -> fleet_v1::AreaDrain {

@@ -71,6 +71,8 @@ pub enum HostCommand {
         /// Host
         name: String,
     },
+    /// Print changes as they happen, and which hosts answer
+    Watch,
     /// Register a host
     Create {
         /// Host, as in its certificate

@@ -13,7 +13,7 @@ use snic_api::fleet_v1::{
     GetHostRequest, GetProjectRequest, GetRebalanceRequest, Host, HostCard, ListHostsRequest,
     ListProjectsRequest, Project, SetTenantProjectRequest, StartRebalanceRequest,
     StopRebalanceRequest, UncordonHostRequest, UndrainAreaRequest, UndrainHostRequest,
-    UpdateProjectRequest, rebalance,
+    UpdateProjectRequest, WatchHostsRequest, WatchHostsResponse, rebalance,
 };
 use snic_client::Client;
 use snic_client::Failure;
@@ -103,6 +103,7 @@ async fn host(
             let host = call!(client, fleet.get_host => host, request)?;
             return session.output.one(&host, views::host);
         }
+        HostCommand::Watch => return watch_hosts(session, client).await,
         HostCommand::Delete { name } => {
             let name = names::host(&name);
             let request = DeleteHostRequest { name: name.clone(), request_id: request_id() };
@@ -136,6 +137,18 @@ async fn host(
         }
     };
     session.output.one(&host, views::host)
+}
+
+async fn watch_hosts(session: &mut CliSession, client: &Client) -> Result<(), Failure> {
+    let open = async |resume_revision| {
+        let request = WatchHostsRequest { resume_revision };
+        Ok(client.fleet().watch_hosts(request).await?.into_inner())
+    };
+    let print = |event: WatchHostsResponse| {
+        session.output.event(&event, views::host_event)?;
+        Ok(event.revision)
+    };
+    snic_client::follow(client, open, print).await
 }
 
 async fn project(

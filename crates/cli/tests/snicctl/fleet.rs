@@ -1,7 +1,9 @@
 //! `snicctl fleet` against a fleet's service.
 
+use snic_api::error::ApiError;
 use snic_api::fleet_v1::host::Condition;
 use snic_api::fleet_v1::*;
+use snic_api::v1::{ErrorReason, EventType};
 
 use crate::support::fake::Fake;
 use crate::support::{run, with_input};
@@ -47,7 +49,7 @@ fn the_fleet_is_shown() {
 fn all_hosts_are_listed_and_one_is_shown_with_its_cards() {
     let fake = Fake::start();
     let (hosts, next_page_token) = (vec![h1()], "more".to_owned());
-    fake.answer("ListHosts", &ListHostsResponse { hosts, next_page_token });
+    fake.answer("ListHosts", &ListHostsResponse { hosts, next_page_token, revision: 7 });
     let hosts = vec![Host { name: "hosts/h2".into(), cordoned: true, ..h1() }];
     fake.answer("ListHosts", &ListHostsResponse { hosts, ..Default::default() })
         .answer("GetHost", &GetHostResponse { host: Some(h1()) })
@@ -63,6 +65,30 @@ fn all_hosts_are_listed_and_one_is_shown_with_its_cards() {
     assert_eq!(json["condition"], "CONDITION_BEHIND");
     let asked = fake.asked::<GetHostRequest>("GetHost");
     assert!(asked.iter().all(|request| request.name == "hosts/h1"), "{asked:?}");
+}
+
+#[test]
+fn changes_of_hosts_are_a_line_each() {
+    let fake = Fake::start();
+    let event = |kind: EventType, host, revision| WatchHostsResponse {
+        r#type: kind.into(),
+        host,
+        revision,
+    };
+    let lost = Host { condition: Condition::Lost.into(), cordoned: true, ..h1() };
+    let gone = Host { name: "hosts/h1".into(), ..Host::default() };
+    fake.answer("WatchHosts", &event(EventType::Added, Some(h1()), 0))
+        .answer("WatchHosts", &event(EventType::Bookmark, None, 7))
+        .answer("WatchHosts", &event(EventType::Modified, Some(lost), 7))
+        .refuse("WatchHosts", ApiError::new(ErrorReason::WatcherTooSlow, "too slow"))
+        .answer("WatchHosts", &event(EventType::Deleted, Some(gone), 9));
+    let run = run(fake.endpoint(), "fleet host watch");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!(lines, ["ADDED    h1  BEHIND", "MODIFIED h1  LOST cordoned", "DELETED  h1"]);
+    let asked = fake.asked::<WatchHostsRequest>("WatchHosts");
+    let revisions: Vec<u64> = asked.iter().map(|request| request.resume_revision).collect();
+    assert_eq!(revisions, [0, 7]);
 }
 
 #[test]

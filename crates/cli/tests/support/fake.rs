@@ -388,6 +388,8 @@ impl BitstreamService for Services {
 
 #[tonic::async_trait]
 impl FleetService for Services {
+    type WatchHostsStream = Elements<WatchHostsResponse>;
+    streams! { watch_hosts "WatchHosts" WatchHostsRequest => WatchHostsStream; }
     unary! {
         create_host "CreateHost" CreateHostRequest => CreateHostResponse;
         get_host "GetHost" GetHostRequest => GetHostResponse;

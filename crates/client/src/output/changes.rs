@@ -55,7 +55,7 @@ pub fn card_event(event: &WatchCardsResponse, _: Style) -> Option<String> {
     Some(changed(event.r#type(), id(&card.name), &how))
 }
 
-fn changed(kind: EventType, name: &str, how: &str) -> String {
+pub(super) fn changed(kind: EventType, name: &str, how: &str) -> String {
     let how = if kind == EventType::Deleted { "" } else { how };
     format!("{:<8} {name}  {how}", event_word(kind)).trim_end().to_owned()
 }

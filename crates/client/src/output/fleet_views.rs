@@ -2,9 +2,12 @@
 
 use snic_api::fleet_v1::host::Condition;
 use snic_api::fleet_v1::rebalance::{State, StayReason};
-use snic_api::fleet_v1::{AreaDrain, GetFleetResponse, Host, LoadRange, Project, Rebalance};
+use snic_api::fleet_v1::{
+    AreaDrain, GetFleetResponse, Host, LoadRange, Project, Rebalance, WatchHostsResponse,
+};
 
 use super::Style;
+use super::changes::changed;
 use super::table::{properties, section, table};
 use super::text::{age, dag, id, labels, rate, yes};
 
@@ -66,6 +69,13 @@ pub fn hosts(hosts: &[Host], style: Style) -> String {
         ]
     });
     table(style, &["HOST", "ZONE", "RACK", "CONDITION", "USE", "CARDS", "DAGS"], rows.collect())
+}
+
+/// A change of a host, on one line; `None` for a bookmark.
+pub fn host_event(event: &WatchHostsResponse, _: Style) -> Option<String> {
+    let host = event.host.as_ref()?;
+    let how = format!("{} {}", condition(host.condition()), use_word(host));
+    Some(changed(event.r#type(), id(&host.name), how.trim()))
 }
 
 /// The model in a card's profile.

@@ -199,6 +199,10 @@ impl Fleet {
             FleetCommand::GetRebalance => self.get_rebalance(),
             FleetCommand::EndRebalance => self.end_rebalance(turn, step),
             FleetCommand::GetFleet => Ok(FleetReply::Fleet(self.counts())),
+            FleetCommand::GetHostStates => {
+                turn.operator()?;
+                Ok(FleetReply::HostStates(self.host_states()))
+            }
             _ => Err(Denied::Invalid("a request of tenants".into())),
         }
     }

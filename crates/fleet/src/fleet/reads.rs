@@ -1,16 +1,17 @@
 //! What tenants and operators read. A tenant sees what is its own, and of NT types and bitstreams what it may use.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use snic_domain::TenantId;
 
 use super::{Fleet, Turn, first_of};
 use crate::HostId;
-use crate::hosts::Liveness;
+use crate::hosts::{HostState, Liveness};
 use crate::placement::HostImages;
 use crate::protocol::{
-    Denied, FleetCounts, FleetHost, FleetItem, FleetList, FleetName, FleetReply, HostCondition,
-    LIST_MAX, RequestId,
+    Denied, FleetCounts, FleetHost, FleetHostState, FleetItem, FleetList, FleetName, FleetReply,
+    HostCondition, LIST_MAX, RequestId,
 };
 
 /// Most bytes of a page, as JSON; one item may go beyond it.
@@ -202,15 +203,25 @@ impl Fleet {
         Ok(Box::new(own.map(|(tenant, id)| FleetName::Reservation(tenant.clone(), *id))))
     }
 
-    fn host_view(&self, id: &HostId) -> Option<FleetHost> {
-        let host = self.hosts.get(id)?;
-        let of = host.record.value();
+    fn host_state(&self, host: &HostState) -> FleetHostState {
         let condition = match host.liveness() {
             Liveness::Alive if host.is_in_step() => HostCondition::InStep,
             Liveness::Alive => HostCondition::Behind,
             Liveness::Suspected => HostCondition::Suspected,
             Liveness::Lost => HostCondition::Lost,
         };
+        FleetHostState { condition, is_draining: self.is_draining(host.record.value()) }
+    }
+
+    pub(super) fn host_states(&self) -> BTreeMap<HostId, FleetHostState> {
+        let state = |(id, host): (&HostId, _)| (id.clone(), self.host_state(host));
+        self.hosts.iter().map(state).collect()
+    }
+
+    fn host_view(&self, id: &HostId) -> Option<FleetHost> {
+        let host = self.hosts.get(id)?;
+        let of = host.record.value();
+        let FleetHostState { condition, is_draining } = self.host_state(host);
         let images_missing = match self.inventory.images(id)? {
             HostImages::Unknown => None,
             HostImages::AllBut(missing) => Some(missing.len()),
@@ -218,7 +229,7 @@ impl Fleet {
         Some(FleetHost {
             host: id.clone(),
             spec: of.spec.clone(),
-            is_draining: self.is_draining(of),
+            is_draining,
             condition,
             dags: host.count(),
             bound: host.bound().take(BOUND_NAMES_MAX).cloned().collect(),
@@ -228,7 +239,7 @@ impl Fleet {
     }
 
     pub(super) fn counts(&self) -> FleetCounts {
-        let is = |wanted: fn(&crate::hosts::HostState) -> bool| {
+        let is = |wanted: fn(&HostState) -> bool| {
             self.hosts.values().filter(|host| wanted(host)).count()
         };
         FleetCounts {

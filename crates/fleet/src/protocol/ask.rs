@@ -236,6 +236,8 @@ pub enum FleetCommand {
     },
     /// Reads how the fleet is.
     GetFleet,
+    /// Reads of all hosts what only the leader knows.
+    GetHostStates,
     /// Ranks hosts with room for a machine; nothing is kept for it.
     FindHosts {
         /// Where it may go, and how many functions it needs.

@@ -23,9 +23,9 @@ pub use host::{
     CardFaults, HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind, Provisions,
 };
 pub use reply::{
-    DrainProgress, FleetCounts, FleetDag, FleetExplanation, FleetHost, FleetItem, FleetProject,
-    FleetReply, FleetTenant, FleetUsage, HostCondition, LoadRange, PlacedDag, PlannedMove,
-    RebalanceOutcome, RebalanceProgress, StayReason,
+    DrainProgress, FleetCounts, FleetDag, FleetExplanation, FleetHost, FleetHostState, FleetItem,
+    FleetProject, FleetReply, FleetTenant, FleetUsage, HostCondition, LoadRange, PlacedDag,
+    PlannedMove, RebalanceOutcome, RebalanceProgress, StayReason,
 };
 
 /// A leader's term: the revision at which its election key was created. A later leader has a larger one.

@@ -79,6 +79,15 @@ pub enum HostCondition {
     Lost,
 }
 
+/// What of a host only the leader knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetHostState {
+    /// Whether it answers.
+    pub condition: HostCondition,
+    /// Whether its DAGs are moved away, by itself or with its rack or zone.
+    pub is_draining: bool,
+}
+
 /// A host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetHost {
@@ -358,4 +367,6 @@ pub enum FleetReply {
     Rebalance(Box<RebalanceProgress>),
     /// How the fleet is.
     Fleet(FleetCounts),
+    /// What of each host only the leader knows.
+    HostStates(BTreeMap<HostId, FleetHostState>),
 }

@@ -20,6 +20,7 @@ use snic_front::fields::{repeat_of, request_id};
 use snic_front::gate::caller;
 use tonic::{Request, Response};
 
+use super::watching::Events;
 use super::{RpcResult, Services, ask_of, number, unexpected};
 use crate::runner::Leadership;
 use crate::wire;
@@ -113,16 +114,26 @@ impl FleetService for Services {
         let after = page.after().and_then(|key| HostId::new(key).ok()).map(FleetName::Host);
         let command = FleetCommand::List { of: FleetList::Hosts, after, most: page.limit() };
         match self.ask(&caller, None, command).await? {
-            FleetReply::Items { items, next, .. } => {
+            FleetReply::Items { items, next, revision } => {
                 let hosts = items.into_iter().map(of_item).collect::<Result<Vec<_>, _>>()?;
                 let last = hosts.last().filter(|_| next.is_some());
                 let next_page_token =
                     last.map_or(String::new(), |host| page.token_after(host.host.as_str()));
                 let hosts = hosts.iter().map(wire::host).collect();
-                Ok(Response::new(wire_v1::ListHostsResponse { hosts, next_page_token }))
+                let listed = wire_v1::ListHostsResponse { hosts, next_page_token, revision };
+                Ok(Response::new(listed))
             }
             other => Err(unexpected(&other).into()),
         }
+    }
+
+    type WatchHostsStream = Events<wire_v1::WatchHostsResponse>;
+
+    async fn watch_hosts(
+        &self,
+        request: Request<wire_v1::WatchHostsRequest>,
+    ) -> RpcResult<Self::WatchHostsStream> {
+        Ok(Response::new(self.watch_all_hosts(request.into_inner().resume_revision).await?))
     }
 
     async fn delete_host(

@@ -3,6 +3,7 @@
 mod bitstreams;
 mod dags;
 mod fleet;
+mod host_watching;
 mod hosts;
 mod nt_types;
 mod operations;
@@ -76,13 +77,15 @@ struct Shared {
     workshop: Workshop,
     /// Interval of bookmarks on an idle watch.
     bookmark: Duration,
+    host_states: host_watching::HostStates,
 }
 
 impl Services {
     pub fn new(parts: Parts, limits: &Limits) -> Self {
         let uploads = Places::uploads(limits.uploads_max, limits.uploads_per_caller_max);
         let (workshop, bookmark) = (Workshop::new(WORKSHOP_THREADS), limits.bookmark);
-        Self(Arc::new(Shared { parts, uploads, workshop, bookmark }))
+        let host_states = host_watching::HostStates::default();
+        Self(Arc::new(Shared { parts, uploads, workshop, bookmark, host_states }))
     }
 
     /// Asks for a change or reads.

@@ -158,6 +158,23 @@ impl Services {
         &self.0.parts.history
     }
 
+    /// What all records of a kind hold; those that this replica cannot read are passed over.
+    pub(super) async fn all_records<T>(&self, kind: &str) -> Result<Vec<T>, ApiError>
+    where
+        T: DeserializeOwned + Serialize + Clone,
+    {
+        let prefix = format!("{PREFIX}{kind}");
+        let (mut all, mut from) = (Vec::new(), None);
+        loop {
+            let (records, more, _) = self.records(&prefix, None, (from, RECORDS_READ)).await?;
+            all.extend(records.iter().filter_map(read));
+            from = records.last().map(|record| format!("{}\0", record.key));
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Some records, whether there are more, and the revision of etcd.
     async fn records(
         &self,

@@ -10,6 +10,7 @@ mod buckets;
 mod cluster;
 mod going_on;
 mod host;
+mod host_watching;
 mod images;
 mod operators;
 mod rig;

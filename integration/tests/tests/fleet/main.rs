@@ -15,10 +15,14 @@ mod rig;
 mod signatures;
 mod workload;
 
+use std::time::{Duration, Instant};
+
 use cluster::{Cluster, eventually, in_time, runtime};
 use rig::{Cards, Fleet};
 use snic_api::fleet_v1::host::Condition;
+use snic_api::fleet_v1::{CordonHostRequest, Host, WatchHostsRequest, WatchHostsResponse};
 use snic_api::v1::dag::State;
+use tonic::Streaming;
 
 /// Registered at one replica, created at another, served by hosts; the leader is killed, and nothing is lost.
 #[test]
@@ -153,5 +157,54 @@ fn a_rebalance_fills_a_new_host_without_a_stop() {
         fleet.contexts();
         let shown = fleet.shell("snicctl --context root-r0 fleet rebalance-status").unwrap();
         assert!(shown.contains("Moved"), "{shown}");
+    }));
+}
+
+/// The host's next event that is so.
+async fn told(
+    watch: &mut Streaming<WatchHostsResponse>,
+    host: usize,
+    is_so: impl Fn(&Host) -> bool,
+) -> Host {
+    loop {
+        let event = watch.message().await.unwrap().expect("it goes on");
+        if let Some(of) = event.host.filter(|of| of.name == format!("hosts/h{host}") && is_so(of)) {
+            return of;
+        }
+    }
+}
+
+/// A host is killed: a watch at a replica that does not lead says so in time, and says when it is back. So does `snicctl`.
+#[test]
+fn a_watch_says_in_time_which_host_is_lost() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let mut fleet = Fleet::start(cluster, 2, 2).await;
+        let other = 1 - fleet.leader().await;
+        let root = fleet.client(other, "operator-root");
+        let request = WatchHostsRequest { resume_revision: 0 };
+        let mut watch = root.fleet().watch_hosts(request).await.unwrap().into_inner();
+        let is = |condition| move |of: &Host| of.condition() == condition;
+        told(&mut watch, 1, is(Condition::InStep)).await;
+        let begin = Instant::now();
+        fleet.kill_host(1);
+        told(&mut watch, 1, is(Condition::Suspected)).await;
+        let suspected = begin.elapsed();
+        told(&mut watch, 1, is(Condition::Lost)).await;
+        let lost = begin.elapsed();
+        println!("suspected after {suspected:?}, lost after {lost:?}");
+        // The lease of 3 s, the second to confirm, and 2 s.
+        assert!(lost < Duration::from_secs(3 + 1 + 2), "{lost:?}");
+        fleet.restart_host(1).await;
+        told(&mut watch, 1, is(Condition::InStep)).await;
+        let leader = fleet.client(1 - other, "operator-root");
+        let request = CordonHostRequest { name: "hosts/h0".into() };
+        leader.fleet().cordon_host(request).await.unwrap();
+        told(&mut watch, 0, |of| of.cordoned).await;
+        fleet.contexts();
+        let line = format!("timeout 3 snicctl --context root-r{other} fleet host watch || true");
+        let printed = fleet.shell(&line).unwrap();
+        assert!(printed.contains("ADDED    h0  IN_STEP cordoned\n"), "{printed}");
+        assert!(printed.contains("ADDED    h1  IN_STEP\n"), "{printed}");
     }));
 }
