@@ -1,6 +1,6 @@
-//! Runs test programs. Those that only compute run side by side, one for each processor; those that start
-//! processes or watch the time run alone. `cargo test` would run all of them one after another, with half of
-//! a small machine idle.
+//! Runs test programs. Those that only compute run side by side, one for each processor; those that mostly wait for
+//! other processes run two at a time; those that need all of the machine, or watch the time closely, run alone. `cargo
+//! test` would run all of them one after another, with half of a small machine idle.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -99,21 +99,26 @@ fn package_of(workspace: &Workspace, folder: &Path) -> String {
 }
 
 /// Runs `programs`: those of packages in `side_by_side` first, in the order of that list, as many at once as the
-/// machine has processors, and each one's output printed when it has ended; then the others, alone.
+/// machine has processors, and each one's output printed when it has ended; then those that are named in `waiting`, two
+/// at a time; then the others, alone.
 ///
 /// # Errors
 /// A program cannot be started, or `out` is closed.
 pub fn run(
     programs: Vec<TestProgram>,
-    side_by_side: &[&str],
+    (side_by_side, waiting): (&[&str], &[&str]),
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<Vec<TestSummary>> {
-    let place =
-        |program: &TestProgram| side_by_side.iter().position(|package| *package == program.package);
-    let (mut together, alone): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(|program| place(program).is_some());
-    together.sort_by_key(place);
-    let mut summaries = run_together(together, out)?;
+    let place = |list: &[&str], name: &str| list.iter().position(|other| *other == name);
+    let (mut together, rest): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|of| place(side_by_side, &of.package).is_some());
+    together.sort_by_key(|of| place(side_by_side, &of.package));
+    let (mut in_pairs, alone): (Vec<_>, Vec<_>) =
+        rest.into_iter().partition(|of| place(waiting, &of.target).is_some());
+    in_pairs.sort_by_key(|of| place(waiting, &of.target));
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let mut summaries = run_together(together, processors, out)?;
+    summaries.extend(run_together(in_pairs, 2, out)?);
     for program in alone {
         summaries.push(program.run(out)?);
     }
@@ -122,6 +127,7 @@ pub fn run(
 
 fn run_together(
     programs: Vec<TestProgram>,
+    workers: usize,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<Vec<TestSummary>> {
     let waiting = Mutex::new(VecDeque::from(programs));
@@ -137,7 +143,6 @@ fn run_together(
             done.1.push(summary?);
         }
     };
-    let workers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         let running: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         running.into_iter().try_for_each(|worker| match worker.join() {
@@ -165,9 +170,12 @@ pub mod tests {
         format!("echo \"test result: {word}. {counts}; 0 ignored; 0 measured; 0 filtered out\"")
     }
 
-    fn text_of(programs: Vec<TestProgram>, side_by_side: &[&str]) -> (String, Vec<TestSummary>) {
+    fn text_of(
+        programs: Vec<TestProgram>,
+        lists: (&[&str], &[&str]),
+    ) -> (String, Vec<TestSummary>) {
         let mut out = Vec::new();
-        let summaries = run(programs, side_by_side, &mut out).expect("all can be run");
+        let summaries = run(programs, lists, &mut out).expect("all can be run");
         (String::from_utf8(out).expect("text"), summaries)
     }
 
@@ -177,7 +185,7 @@ pub mod tests {
         let text =
             |name: &str| format!("echo {name} begins; sleep 0.1; echo {name} ends; {passed}");
         let programs = ["a", "b", "c", "d"].map(|name| script(name, name, &text(name)));
-        let (out, summaries) = text_of(programs.into(), &["d", "b", "a"]);
+        let (out, summaries) = text_of(programs.into(), (&["d", "b"], &["a"]));
         assert_eq!(summaries.iter().map(|summary| summary.total.passed).sum::<u64>(), 4);
         for name in ["a", "b", "c", "d"] {
             let whole = format!("({0}{name})\n{name} begins\n{name} ends\n", "/programs/");
@@ -186,17 +194,45 @@ pub mod tests {
         assert!(out.rfind("c begins") > out.rfind("a ends"), "alone, after the others:\n{out}");
     }
 
+    /// Each of two waits for the other to have begun, which alone it would do in vain.
+    #[test]
+    fn those_that_wait_run_two_at_a_time_and_nobody_beside_the_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let (passed, failed) =
+            (result("ok", "1 passed; 0 failed"), result("FAILED", "0 passed; 1 failed"));
+        let meets = |own: &str, other: &str| {
+            let (own, other) = (file(own), file(other));
+            format!(
+                "touch {own}; n=0; until [ -e {other} ] || [ $n -gt 200 ]; do sleep 0.02; n=$((n+1)); done; \
+                 if [ -e {other} ]; then {passed}; else {failed}; exit 101; fi"
+            )
+        };
+        let alone = format!(
+            "if [ -e {} ] && [ -e {} ]; then {passed}; else {failed}; exit 101; fi",
+            file("a"),
+            file("b")
+        );
+        let programs = vec![
+            script("p", "alone", &alone),
+            script("p", "a", &meets("a", "b")),
+            script("p", "b", &meets("b", "a")),
+        ];
+        let (out, summaries) = text_of(programs, (&[], &["a", "b"]));
+        assert_eq!(summaries.iter().map(|summary| summary.total.passed).sum::<u64>(), 3, "{out}");
+    }
+
     #[test]
     fn what_fails_is_counted_wherever_it_runs() {
         let failed = format!("{}; exit 101", result("FAILED", "2 passed; 1 failed"));
         let late = format!("{}; exit 1", result("ok", "1 passed; 0 failed"));
-        for side_by_side in [&["p"][..], &[]] {
+        for lists in [(&["p"][..], &[][..]), (&[], &["late", "fails"]), (&[], &[])] {
             let programs = vec![
                 script("p", "fails", &failed),
                 script("p", "aborts", "kill -9 $$"),
                 script("p", "late", &late),
             ];
-            let (out, summaries) = text_of(programs, side_by_side);
+            let (out, summaries) = text_of(programs, lists);
             let count = |of: fn(&TestSummary) -> u64| summaries.iter().map(of).sum::<u64>();
             assert_eq!(count(|summary| summary.total.failed), 3, "{out}");
             assert_eq!(count(|summary| summary.total.passed), 3, "{out}");

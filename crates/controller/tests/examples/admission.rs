@@ -283,12 +283,16 @@ fn state(world: &World) -> (BTreeMap<String, Vec<u8>>, String) {
     (stored, format!("{before}{after}"))
 }
 
-/// Asks, and holds a refusal against the rule that it changes nothing. What earlier commands put off is done
-/// before.
-fn ask(world: &mut World, command: Command) -> Result<Answer, TestCaseError> {
+/// Does what earlier commands put off: it is due with the next event, whatever that is.
+fn do_what_is_due(world: &mut World) {
     while world.controller.next_wake_up().is_some_and(|at| at <= world.now) {
         world.handle(Event::Tick);
     }
+}
+
+/// Asks, and holds a refusal against the rule that it changes nothing.
+fn ask(world: &mut World, command: Command) -> Result<Answer, TestCaseError> {
+    do_what_is_due(world);
     let before = state(world);
     let answer = world.ask(command.clone());
     if answer.is_err() {
@@ -363,6 +367,7 @@ proptest! {
             carry_out(&mut world, act)?;
         }
         for command in puts {
+            do_what_is_due(&mut world);
             let before = state(&world);
             let validated = world.ask(dry(&command));
             prop_assert_eq!(&before, &state(&world), "validating changed something");

@@ -51,6 +51,20 @@ fn a_hot_card_keeps_its_dags_and_gets_no_new_ones_until_it_is_cooler() {
 }
 
 #[test]
+fn a_hot_card_whose_sensor_falls_silent_takes_nothing_until_it_says_that_it_is_cooler() {
+    let mut world = World::new();
+    read(&mut world, reading(97));
+    let mut silent = reading(0);
+    silent.sensors[0].milli = None;
+    for nothing in [silent, DeviceReading::default()] {
+        read(&mut world, nothing);
+        world.ask(create("acme/web", spec("lb", 5))).expect_err("nobody says that it is cooler");
+    }
+    read(&mut world, reading(85));
+    world.deploy("acme/web", "lb", 5);
+}
+
+#[test]
 fn a_cordon_of_an_operator_stays_when_the_card_is_cool_again() {
     let mut world = World::new();
     let cordon = |on| snic_controller::Command::Cordon { card: card_id(), region: None, on };

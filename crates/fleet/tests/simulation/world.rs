@@ -872,6 +872,7 @@ impl World {
             0 => {
                 let replica = &mut self.replicas[of];
                 replica.replica = Replica::new(self.settings);
+                replica.latest = Timestamp::ZERO;
                 replica.incarnation += 1;
                 // The key that it stood with stays until its lease ends.
                 replica.candidate = candidate(of);

@@ -73,7 +73,12 @@ fn builder(
         .with_timeout(settings.request_timeout);
     if let Some(pem) = &settings.authorities {
         client = client.with_no_system_certificates(true);
-        for authority in Certificate::from_pem_bundle(pem.as_bytes())? {
+        let authorities = Certificate::from_pem_bundle(pem.as_bytes())?;
+        if authorities.is_empty() {
+            let source = "the file of its authorities (`ca`) has no certificate in PEM".into();
+            return Err(Error::Generic { store: "S3", source });
+        }
+        for authority in authorities {
             client = client.with_root_certificate(authority);
         }
     }
@@ -243,7 +248,8 @@ mod tests {
         let none = BucketSettings { authorities: Some("no PEM".into()), ..settings() };
         let wrong = BucketSettings { prefix: "a//b".into(), ..settings() };
         assert!(bucket_of_blobs(&settings()).is_ok());
-        assert!(bucket_of_blobs(&none).is_err());
+        let error = bucket_of_blobs(&none).unwrap_err().with_source();
+        assert!(error.contains("no certificate"), "{error}");
         let error = bucket_of_blobs(&wrong).unwrap_err().with_source();
         assert!(error.contains("bucket images") && error.contains("a//b"), "{error}");
     }
