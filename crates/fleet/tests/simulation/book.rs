@@ -179,6 +179,17 @@ impl Book {
         }
     }
 
+    /// Whether some DAG has a new place and is served by the old one until that serves it, or a rebalance goes on.
+    pub fn moves(records: &[Record]) -> bool {
+        let is_going = |of: &Record| {
+            let of = Versioned::<RebalanceRecord>::parse(&of.key, &of.value).expect("a rebalance");
+            of.value().end.is_none()
+        };
+        let dags = records.iter().filter_map(|record| dag(&record.key, &record.value));
+        dags.into_iter().any(|dag| dag.place.is_some() && dag.leaving.is_some())
+            || records.iter().any(|record| record.key == REBALANCE && is_going(record))
+    }
+
     /// Once it is quiet: hosts serve what is stored, and nothing else.
     pub fn judge_quiet(&self, records: &[Record], served: &BTreeMap<(FleetCard, DagName), u64>) {
         let stored: BTreeMap<(FleetCard, DagName), u64> = records

@@ -1,6 +1,6 @@
 //! The fleet in one thread under virtual time: replicas, hosts, clients and etcd, with faults from a seed.
 //!
-//! `SNIC_SEED=17` runs one seed, `SNIC_SEEDS=1000` more of them. What must hold is in `book`; `world` is what happens.
+//! `SNIC_SEED=17` runs one seed, `SNIC_SEEDS=1000` more of them, from `SNIC_FIRST_SEED` on. What must hold is in `book`; `world` is what happens.
 
 mod book;
 mod host;
@@ -37,7 +37,8 @@ fn every_seed() {
         return;
     }
     let seeds = number("SNIC_SEEDS").unwrap_or(200);
-    let counts = run(SMALL, 0..seeds);
+    let first = number("SNIC_FIRST_SEED").unwrap_or(0);
+    let counts = run(SMALL, first..first + seeds);
     println!("{counts:?}");
     let each = [
         counts.elections,

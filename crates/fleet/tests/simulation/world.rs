@@ -26,6 +26,8 @@ use crate::support::{
     Rng, bitstreams, catalogue, host, host_spec, inventory, name, profile, spec, tenant, zone,
 };
 
+/// How often it is looked whether all DAGs that move have arrived, 10 s apart.
+const MOVES_WAIT_MAX: usize = 30;
 const REPLICAS: usize = 3;
 const ELECTION: &str = "/snic/v1/election/";
 const START: Duration = Duration::from_secs(1_000_000);
@@ -942,6 +944,18 @@ impl World {
         // What was made last may be changed or deleted a while later.
         while self.clients.iter().any(|client| client.attempt == 0) {
             self.pass(Duration::from_secs(20));
+        }
+        // Who asked at the very end has its answer a little later.
+        if self.clients.iter().any(|client| !client.is_done) {
+            self.pass(Duration::from_secs(20));
+        }
+        // Hosts do a little later what was acknowledged last, and many moves take their time.
+        for _ in 0..MOVES_WAIT_MAX {
+            let moved = self.counts.evacuated;
+            self.pass(Duration::from_secs(10));
+            if moved == self.counts.evacuated && !Book::moves(&self.records()) {
+                break;
+            }
         }
         assert!(self.clients.iter().all(|client| client.is_done), "somebody waits still");
         self.judge();
