@@ -81,6 +81,9 @@ pub enum ConnectError {
 /// The header with the host that an operator asks, of a call at a fleet's endpoint.
 pub const HOST_HEADER: &str = "snic-host";
 
+/// The header of a host's link to a fleet which says that the host answers calls that are passed on to it.
+pub const ANSWERS_HEADER: &str = "snic-answers";
+
 /// Adds the program's identity, where the connection has none, and the trace context to each call.
 #[derive(Debug, Clone)]
 pub struct Sender {

@@ -19,6 +19,7 @@ use snic_api::fleet_v1::{AnswerResponse, CallEnd};
 use snic_api::v1::ErrorReason;
 use snic_controller::Caller;
 use snic_fleet::HostId;
+use snic_front::error::trailers;
 use snic_front::gate::{Deadline, Passage, never_passed_on};
 use snic_front::settings::WAIT_MAX;
 use snic_front::share::{CallerFlow, CallerLevel, Place, Places};
@@ -37,7 +38,7 @@ const CALLS_MAX: usize = 48;
 const CALLS_PER_CALLER_MAX: usize = 12;
 /// What is before a message on the wire of gRPC: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
-/// What is asked of a DAG by its name, field 1, and known to its host only.
+/// Methods about one DAG that only its host can answer. Field 1 of their requests is the DAG's name.
 const OF_DAGS: [&str; 3] = [
     "/snic.control.v1.DagService/DiagnoseDag",
     "/snic.control.v1.TrafficService/RunTraffic",
@@ -195,13 +196,6 @@ struct Answer {
     _place: Place,
 }
 
-fn trailers(status: &Status) -> Frame<Bytes> {
-    let mut trailers = HeaderMap::new();
-    // It fails only for texts that no header can hold.
-    let _ = status.add_header(&mut trailers);
-    Frame::trailers(trailers)
-}
-
 fn status_of(end: &CallEnd) -> Status {
     Status::with_details(Code::from_i32(end.code), end.message.clone(), end.details.clone().into())
 }
@@ -230,6 +224,6 @@ impl http_body::Body for Answer {
             None => Status::unavailable("the host's answer broke off; try again later"),
         };
         self.has_ended = true;
-        Poll::Ready(Some(Ok(trailers(&last))))
+        Poll::Ready(Some(Ok(Frame::trailers(trailers(&last)))))
     }
 }

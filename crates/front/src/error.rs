@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use http::HeaderMap;
 use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
+use tonic::Status;
 
 /// Retry delay after a temporary failure.
 pub const RETRY_SOON: Duration = Duration::from_secs(1);
@@ -12,6 +14,14 @@ pub const RETRY_SOON: Duration = Duration::from_secs(1);
 pub fn shutting_down() -> ApiError {
     let text = "the server is shutting down; try again later";
     ApiError::new(ErrorReason::ShuttingDown, text).retry_after(RETRY_SOON)
+}
+
+/// The end of a reply whose body has begun.
+pub fn trailers(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    // It fails only for texts that no header can hold.
+    let _ = status.add_header(&mut trailers);
+    trailers
 }
 
 /// The caller may not call this method.

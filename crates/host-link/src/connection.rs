@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use snic_api::connect::ANSWERS_HEADER;
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
 use snic_domain::{Digest, RegionImage};
@@ -28,8 +29,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 const REPORTS_MAX: usize = 256;
 /// Largest order or report.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// Says that this host answers calls that the leader passes on.
-const ANSWERS: &str = "snic-answers";
 /// Longest silence of a replica that sends an image.
 const IMAGE_SILENCE: Duration = Duration::from_secs(10);
 
@@ -139,7 +138,7 @@ impl Live {
                 .max_decoding_message_size(MESSAGE_BYTES_MAX + 64)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX + 64);
             let mut request = tonic::Request::new(ReceiverStream::new(waiting));
-            request.metadata_mut().insert(ANSWERS, MetadataValue::from_static("1"));
+            request.metadata_mut().insert(ANSWERS_HEADER, MetadataValue::from_static("1"));
             let linked = client.link(request).await;
             let orders = linked.map_err(|status| failed(&status.message()))?.into_inner();
             Ok(Self { endpoint: endpoint.clone(), channel, reports, orders })

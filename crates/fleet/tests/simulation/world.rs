@@ -26,7 +26,7 @@ use crate::support::{
     Rng, bitstreams, catalogue, host, host_spec, inventory, name, profile, spec, tenant, zone,
 };
 
-/// How often it is looked whether all DAGs that move have arrived, 10 s apart.
+/// Longest wait, in steps of 10 s, for DAGs that are moving to arrive.
 const MOVES_WAIT_MAX: usize = 30;
 const REPLICAS: usize = 3;
 const ELECTION: &str = "/snic/v1/election/";

@@ -17,6 +17,7 @@ use tonic::codegen::Bytes;
 
 use super::passage::Passage;
 use crate::authorization::Authorizer;
+use crate::error::trailers;
 
 struct Standing {
     body: Body,
@@ -36,11 +37,7 @@ impl Standing {
     fn refusal() -> HeaderMap {
         let text = "the server's authorization policies have changed and no longer allow this \
                     stream; ask an operator, and see `snicctl auth can-i`";
-        let status = Status::from(ApiError::new(ErrorReason::PermissionDenied, text));
-        let mut trailers = HeaderMap::new();
-        // It fails only for texts that no header can hold.
-        let _ = status.add_header(&mut trailers);
-        trailers
+        trailers(&ApiError::new(ErrorReason::PermissionDenied, text).into())
     }
 }
 
