@@ -123,6 +123,8 @@ fn a_host_answers_at_the_fleets_endpoint() {
         fleet.contexts();
         let listed = fleet.shell(&format!("snicctl --context root-r1 --host {name} region list"));
         assert!(listed.unwrap().contains("card0"));
+        let top = fleet.shell(&format!("snicctl --context root-r1 --host {name} top --once"));
+        assert!(top.as_ref().is_ok_and(|screen| screen.contains("acme/web")), "{top:?}");
         let hinted = fleet.shell("snicctl --context root-r1 region list").unwrap_err();
         assert!(hinted.contains("--host NAME"), "{hinted}");
 
