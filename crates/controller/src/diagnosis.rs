@@ -276,8 +276,10 @@ fn limit(input: &DiagnosisInput<'_>, own: &DagFairness, loses: bool) -> Option<L
         u32::try_from(ppm).unwrap_or(u32::MAX)
     };
     let fullness = |resource: CardResource, capacity| ppm(load(resource).0, capacity);
-    let told = own.limited_by.filter(|_| loses);
-    let uses = own.resources.iter().filter(|of| told.is_none_or(|told| told == of.resource));
+    // Rates are of the last epoch: since then the DAG may have left a region, which limits it no more.
+    let told = own.limited_by.filter(|told| loses && is_passed(input.dag, *told));
+    let uses = own.resources.iter().filter(|of| is_passed(input.dag, of.resource));
+    let uses = uses.filter(|of| told.is_none_or(|told| told == of.resource));
     let fullest = uses.max_by_key(|of| fullness(of.resource, of.capacity))?;
     let (sum, is_shared) = load(fullest.resource);
     let region = fullest.resource.region();
@@ -293,6 +295,19 @@ fn limit(input: &DiagnosisInput<'_>, own: &DagFairness, loses: bool) -> Option<L
         used: (!is_shared).then_some(Bandwidth::from_bps(sum)),
         is_limiting: loses && (told.is_some() || ppm(sum, fullest.capacity) >= FULL_PPM),
     })
+}
+
+/// Whether packets of the DAG pass the resource by its present mapping.
+fn is_passed(dag: &DagView, resource: CardResource) -> bool {
+    match (resource.region(), resource.slot()) {
+        (Some(region), Some(slot)) => nt_of(dag, region, slot).is_some(),
+        (Some(region), None) => dag
+            .mapping
+            .iter()
+            .flat_map(|mapping| mapping.instances())
+            .any(|instance| instance.region == region),
+        (None, _) => true,
+    }
 }
 
 /// The network task that serves a DAG there.

@@ -374,3 +374,22 @@ fn every_remedy_is_a_sentence() {
     assert!(texts.contains("promise it more: 8 Gbit/s come in, and 7 Gbit/s fit where it is"));
     assert!(texts.iter().all(|text| text.contains(' ') && !text.ends_with('.')));
 }
+
+#[test]
+fn a_region_that_the_dag_has_left_limits_it_no_more() {
+    let dag = view(Some(traffic(8, 300)));
+    let port = |region: u8| CardResource::of_port(RegionId(region));
+    let left = [CardResource::of_slot(RegionId(2), Slot(1)), port(2)];
+    for left in left {
+        let mut flow = flow(name("web"), 10, Some(left));
+        flow.resources[0].resource = left;
+        let found = Around { flows: vec![flow], ..Around::default() }.diagnose(&dag);
+        let limit = found.limit.expect("it passes the ingress");
+        assert_eq!((limit.resource, limit.is_limiting), (CardResource::INGRESS, false));
+    }
+    let mut here = flow(name("web"), 10, Some(port(3)));
+    here.resources[0].resource = port(3);
+    let found = Around { flows: vec![here], ..Around::default() }.diagnose(&dag);
+    let limit = found.limit.expect("it is there");
+    assert_eq!((limit.resource, limit.region, limit.nt), (port(3), Some(RegionId(3)), None));
+}

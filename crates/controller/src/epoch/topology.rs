@@ -54,6 +54,12 @@ impl CardResource {
         Self(slot(region, number))
     }
 
+    /// The port of a region.
+    #[cfg(test)]
+    pub(crate) const fn of_port(region: RegionId) -> Self {
+        Self(port(region))
+    }
+
     /// The region that has it; `None` for what the whole card has.
     pub const fn region(self) -> Option<RegionId> {
         match self.0 {
