@@ -113,7 +113,7 @@ pub fn serve_folder(
 /// The card at a listener, until nobody can ask any more.
 fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
     let bell = Bell::new()?;
-    let poller = Poller::new(bell.clone(), machine.switch().fds())?;
+    let mut poller = Poller::new(bell.clone(), machine.switch().fds())?;
     let (jobs, inbox) = sync_channel(CONNECTIONS_MAX);
     std::thread::Builder::new().name("card-listener".into()).spawn(move || {
         let open = Arc::new(AtomicUsize::new(0));
@@ -134,7 +134,7 @@ fn run(machine: Machine, listener: UnixListener) -> io::Result<()> {
             }
         }
     })?;
-    machine.run(&inbox, &poller);
+    machine.run(&inbox, &mut poller);
     Ok(())
 }
 

@@ -37,6 +37,7 @@ mod header;
 mod hostile;
 mod loads;
 mod machine;
+mod merging;
 mod modules;
 mod poller;
 mod ports;

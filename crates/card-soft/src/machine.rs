@@ -30,7 +30,8 @@ use crate::{FRAME_BYTES_MAX, SoftCardSettings};
 pub const FRAMES_MAX: usize = 2_048;
 /// Frames that one look at a port takes: enough to pay for the look, few against the other ports.
 const BATCH: usize = 32;
-/// How long the card looks again and again after something happened: an answer is often near.
+/// How long the card looks again and again after something happened: an answer or the next frame is often near, and whom
+/// nobody waits for costs its sender no wake-up.
 const SPIN: Duration = Duration::from_micros(20);
 /// The longest wait while packets are on the card: rates and queues are as faithful as this.
 const STEP: Duration = Duration::from_micros(50);
@@ -85,7 +86,7 @@ impl Machine {
     }
 
     /// Works until nobody can ask for anything any more.
-    pub(crate) fn run(mut self, jobs: &Receiver<Job>, poller: &Poller) {
+    pub(crate) fn run(mut self, jobs: &Receiver<Job>, poller: &mut Poller) {
         let mut moved = Instant::now();
         let mut was_woken = false;
         loop {
@@ -109,7 +110,7 @@ impl Machine {
                 self.switch.clear_errors();
             }
             let has_packets = self.card.packets_in_flight() > 0;
-            if has_packets && moved.elapsed() < SPIN {
+            if moved.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
                 let most = if has_packets { STEP } else { REST };

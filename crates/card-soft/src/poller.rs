@@ -5,7 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::ports::system::PollSet;
 
 /// Rings when a request waits; any thread may ring.
 #[derive(Debug, Clone)]
@@ -28,9 +30,10 @@ impl Bell {
     }
 }
 
-/// Waits for one of its descriptors.
+/// Waits for one of its descriptors. Nobody is registered with them while the card does not wait: then a frame that
+/// arrives costs its sender no wake-up.
 pub(crate) struct Poller {
-    all: OwnedFd,
+    all: PollSet,
     bell: Bell,
 }
 
@@ -39,26 +42,19 @@ impl Poller {
         bell: Bell,
         fds: impl Iterator<Item = BorrowedFd<'a>>,
     ) -> io::Result<Self> {
-        let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let readable = epoll::EventFlags::IN;
-        epoll::add(&all, &*bell.0, epoll::EventData::new_u64(0), readable)?;
+        let mut all = vec![bell.0.try_clone()?];
         for fd in fds {
-            epoll::add(&all, fd, epoll::EventData::new_u64(1), readable)?;
+            all.push(fd.try_clone_to_owned()?);
         }
-        Ok(Self { all, bell })
+        Ok(Self { all: PollSet::new(all), bell })
     }
 
     /// Waits until something is there, or the time is over; returns whether something is.
-    pub(crate) fn wait(&self, limit: Duration) -> bool {
-        let limit = Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
-        // One descriptor that stands for all: `poll` waits to the nanosecond, `epoll` to the millisecond.
-        let mut fds = [PollFd::new(&self.all, PollFlags::IN)];
-        // Interrupted, or a time that ran out: whoever waits looks at everything again.
-        let ready = poll(&mut fds, Some(&limit));
-        self.bell.silence();
-        ready.is_ok_and(|descriptors| descriptors > 0)
+    pub(crate) fn wait(&mut self, limit: Duration) -> bool {
+        let is_ready = self.all.wait(limit);
+        if self.all.is_readable(0) {
+            self.bell.silence();
+        }
+        is_ready
     }
 }

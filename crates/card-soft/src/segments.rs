@@ -1,4 +1,4 @@
-//! What a network card would do with what the kernel leaves to it: checksums, and merged TCP segments.
+//! What a network card would do with what the kernel leaves to it: checksums, and merged TCP segments and UDP datagrams.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,43 @@ const TCP_BYTES_MIN: usize = 20;
 const LAST_FLAGS: u8 = 0x09;
 const FIRST_FLAGS: u8 = 0x80;
 
+/// Bytes of a UDP header.
+const UDP_BYTES: usize = 8;
+
+/// What a merged frame consists of, with its number in the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    TcpV4 = 1,
+    TcpV6 = 4,
+    /// Datagrams, over either IP.
+    Udp = 5,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::TcpV4, Self::TcpV6, Self::Udp];
+
+    /// Where its checksum stands in the transport header.
+    const fn checksum(self) -> u16 {
+        match self {
+            Self::TcpV4 | Self::TcpV6 => 16,
+            Self::Udp => 6,
+        }
+    }
+
+    const fn protocol(self) -> u8 {
+        match self {
+            Self::TcpV4 | Self::TcpV6 => protocol::TCP,
+            Self::Udp => protocol::UDP,
+        }
+    }
+}
+
 /// The header in front of a frame (virtio 1.2, 5.1.6): what is left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offload {
     needs_checksum: bool,
     merge: u8,
+    header_bytes: u16,
     segment_bytes: u16,
     checksum_start: u16,
     checksum_offset: u16,
@@ -27,8 +59,6 @@ impl Offload {
     /// Bytes of the header.
     pub(crate) const BYTES: usize = 10;
     const NEEDS_CHECKSUM: u8 = 1;
-    const TCP_V4: u8 = 1;
-    const TCP_V6: u8 = 4;
     /// Beside the kind: congestion was notified.
     const ECN: u8 = 0x80;
 
@@ -37,10 +67,44 @@ impl Offload {
         Self {
             needs_checksum: head[0] & Self::NEEDS_CHECKSUM != 0,
             merge: head[1] & !Self::ECN,
+            header_bytes: word(2),
             segment_bytes: word(4),
             checksum_start: word(6),
             checksum_offset: word(8),
         }
+    }
+
+    /// Of a frame that is to be cut into pieces of so many bytes of payload, each with a checksum.
+    pub(crate) const fn to_cut(
+        kind: Kind,
+        header_bytes: u16,
+        segment_bytes: u16,
+        transport: u16,
+    ) -> Self {
+        Self {
+            needs_checksum: true,
+            merge: kind as u8,
+            header_bytes,
+            segment_bytes,
+            checksum_start: transport,
+            checksum_offset: kind.checksum(),
+        }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut head = [0; Self::BYTES];
+        head[0] = if self.needs_checksum { Self::NEEDS_CHECKSUM } else { 0 };
+        head[1] = self.merge;
+        let words =
+            [self.header_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
+        for (place, word) in head[2..].chunks_exact_mut(2).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        head
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == self.merge)
     }
 
     /// Whether several segments stand in one frame.
@@ -62,19 +126,47 @@ impl Offload {
     }
 }
 
-/// The Internet checksum (RFC 1071).
+/// Puts the sum of the pseudo header where a checksum belongs: whoever cuts the frame adds the rest. `bytes`: of the
+/// transport header and its payload.
+pub(crate) fn leave_checksum(frame: &mut [u8], headers: Headers, kind: Kind, bytes: usize) {
+    let Headers { network, transport } = headers;
+    let addresses = match frame[network] >> 4 {
+        4 => network + 12..network + 20,
+        _ => network + 8..network + 40,
+    };
+    // As long as an IP packet at most.
+    let [high, low] = (bytes as u16).to_be_bytes();
+    let mut pseudo = [0; 36];
+    let count = addresses.len();
+    pseudo[..count].copy_from_slice(&frame[addresses]);
+    pseudo[count..count + 4].copy_from_slice(&[0, kind.protocol(), high, low]);
+    let sum = !internet_checksum(&pseudo[..count + 4]);
+    let field = transport + usize::from(kind.checksum());
+    frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Fills in the checksum of the IPv4 header that begins a packet.
+pub(crate) fn fill_ipv4_checksum(packet: &mut [u8]) {
+    let bytes = usize::from(packet[0] & 0x0f) * 4;
+    packet[10..12].fill(0);
+    let sum = internet_checksum(&packet[..bytes]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The Internet checksum (RFC 1071). Words are summed in the machine's order of bytes, four at a time, which the sum of
+/// one's complement allows.
 fn internet_checksum(bytes: &[u8]) -> u16 {
-    let mut sum: u64 = 0;
-    let words = bytes.chunks_exact(2);
-    let last = words.remainder().first().map_or(0, |byte| u64::from(*byte) << 8);
-    for word in words {
-        sum += u64::from(u16::from_be_bytes([word[0], word[1]]));
-    }
-    sum += last;
+    let words = bytes.chunks_exact(4);
+    let mut last = [0; 4];
+    let rest = words.remainder();
+    last[..rest.len()].copy_from_slice(rest);
+    let word = |word: [u8; 4]| u64::from(u32::from_ne_bytes(word));
+    let mut sum: u64 = words.map(|four| word([four[0], four[1], four[2], four[3]])).sum();
+    sum += word(last);
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }
-    !(sum as u16)
+    u16::from_be(!(sum as u16))
 }
 
 /// Bytes of the header that says what is left to do (`virtio_net_hdr`).
@@ -107,7 +199,7 @@ pub fn complete(
 pub(crate) enum Cut {
     /// Its segments are there, as far as buffers were free.
     Done,
-    /// It cannot be cut: no TCP, or a header that contradicts itself.
+    /// It cannot be cut: neither TCP nor UDP, or a header that contradicts itself.
     Refused,
 }
 
@@ -119,13 +211,16 @@ pub(crate) fn cut(
     out: &mut VecDeque<Packet>,
 ) -> Cut {
     let Ok(Frame::Ip(layout)) = wire::parse(merged) else { return Cut::Refused };
-    let is_tcp = matches!(offload.merge, Offload::TCP_V4 | Offload::TCP_V6)
-        && layout.protocol == protocol::TCP
-        && layout.transport + TCP_BYTES_MIN <= layout.end;
-    if !is_tcp || offload.segment_bytes == 0 {
+    let kind = offload.kind().filter(|kind| kind.protocol() == layout.protocol);
+    let Some(kind) = kind else { return Cut::Refused };
+    let head_bytes = match kind {
+        Kind::Udp => layout.transport + UDP_BYTES,
+        _ if layout.transport + TCP_BYTES_MIN > layout.end => return Cut::Refused,
+        _ => layout.transport + usize::from(merged[layout.transport + 12] >> 4) * 4,
+    };
+    if offload.segment_bytes == 0 {
         return Cut::Refused;
     }
-    let head_bytes = layout.transport + usize::from(merged[layout.transport + 12] >> 4) * 4;
     let Some(payload) = merged.get(head_bytes..layout.end) else { return Cut::Refused };
     let segments = payload.len().div_ceil(offload.segment_bytes.into()).max(1);
     if segments > SEGMENTS_MAX {
@@ -141,7 +236,7 @@ pub(crate) fn cut(
         let frame = packet.bytes_mut();
         frame[head_bytes..].copy_from_slice(piece);
         let place = Place { number, is_last: number + 1 == segments };
-        finish(frame, headers, offload.segment_bytes, place);
+        finish(frame, headers, kind, offload.segment_bytes, place);
         out.push_back(packet);
     }
     Cut::Done
@@ -149,9 +244,9 @@ pub(crate) fn cut(
 
 /// Where the headers of a frame begin, in bytes from its start.
 #[derive(Clone, Copy)]
-struct Headers {
-    network: usize,
-    transport: usize,
+pub(crate) struct Headers {
+    pub(crate) network: usize,
+    pub(crate) transport: usize,
 }
 
 /// Which of a frame's segments one is.
@@ -160,7 +255,7 @@ struct Place {
     is_last: bool,
 }
 
-fn finish(frame: &mut [u8], headers: Headers, segment_bytes: u16, place: Place) {
+fn finish(frame: &mut [u8], headers: Headers, kind: Kind, segment_bytes: u16, place: Place) {
     let Headers { network, transport } = headers;
     // A segment is shorter than the frame, whose length fits: that of its IP packet is 16 bits.
     let bytes = (frame.len() - network) as u16;
@@ -169,23 +264,25 @@ fn finish(frame: &mut [u8], headers: Headers, segment_bytes: u16, place: Place) 
         let id = u16::from_be_bytes([frame[network + 4], frame[network + 5]]);
         let id = id.wrapping_add(place.number as u16);
         frame[network + 4..network + 6].copy_from_slice(&id.to_be_bytes());
-        let header = usize::from(frame[network] & 0x0f) * 4;
-        frame[network + 10..network + 12].fill(0);
-        let sum = internet_checksum(&frame[network..network + header]);
-        frame[network + 10..network + 12].copy_from_slice(&sum.to_be_bytes());
+        fill_ipv4_checksum(&mut frame[network..]);
     } else {
         let payload = bytes - 40;
         frame[network + 4..network + 6].copy_from_slice(&payload.to_be_bytes());
     }
-    let tcp = &mut frame[transport..];
-    let number = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-    let number = number.wrapping_add(place.number as u32 * u32::from(segment_bytes));
-    tcp[4..8].copy_from_slice(&number.to_be_bytes());
-    if !place.is_last {
-        tcp[13] &= !LAST_FLAGS;
-    }
-    if place.number > 0 {
-        tcp[13] &= !FIRST_FLAGS;
+    if kind == Kind::Udp {
+        let bytes = (frame.len() - transport) as u16;
+        frame[transport + 4..transport + 6].copy_from_slice(&bytes.to_be_bytes());
+    } else {
+        let tcp = &mut frame[transport..];
+        let number = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+        let number = number.wrapping_add(place.number as u32 * u32::from(segment_bytes));
+        tcp[4..8].copy_from_slice(&number.to_be_bytes());
+        if !place.is_last {
+            tcp[13] &= !LAST_FLAGS;
+        }
+        if place.number > 0 {
+            tcp[13] &= !FIRST_FLAGS;
+        }
     }
     if let Ok(Frame::Ip(layout)) = wire::parse(frame) {
         wire::fill(frame, &layout);
@@ -214,7 +311,7 @@ mod tests {
 
     fn offload(segment: u16) -> Offload {
         let mut head = [0; Offload::BYTES];
-        (head[0], head[1]) = (1, Offload::TCP_V4 | Offload::ECN);
+        (head[0], head[1]) = (1, Kind::TcpV4 as u8 | Offload::ECN);
         head[4..6].copy_from_slice(&segment.to_ne_bytes());
         head[6..8].copy_from_slice(&34_u16.to_ne_bytes());
         head[8..10].copy_from_slice(&16_u16.to_ne_bytes());

@@ -256,11 +256,13 @@ mod tests {
     use std::process::Command;
     use std::time::Instant;
 
+    use snic_nts::wire::{self, Frame};
+
     use super::*;
     use crate::FRAME_BYTES_MAX;
     use crate::ports::Sent;
     use crate::ports::interface::Interface;
-    use crate::ports::system::shorten_queue;
+    use crate::ports::system::{leave_no_checksums, shorten_queue};
 
     /// A pair of devices; gone with its value.
     struct Pair([String; 2]);
@@ -354,6 +356,74 @@ mod tests {
             assert_eq!(seen[1].too_slow, 0, "only the port whose queue was full: {seen:?}");
         }
         println!("{read} of {} were read", 2 * SENT);
+    }
+
+    /// An IPv4 frame with a datagram of one of four flows, the `number`th of it. No field of it is like another's.
+    fn datagram(flow: u8, number: u8, payload: usize) -> Vec<u8> {
+        let bytes = |count: usize| (count as u16).to_be_bytes();
+        let mut frame = vec![0xff; 6];
+        frame.extend([2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0]);
+        frame.extend(bytes(28 + payload));
+        frame.extend([flow, number, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 3, flow, 0, 9]);
+        frame.extend(bytes(8 + payload));
+        frame.extend([0, 0]);
+        frame.extend((0..payload).map(|at| at as u8 ^ number));
+        crate::segments::fill_ipv4_checksum(&mut frame[14..]);
+        let Ok(Frame::Ip(layout)) = wire::parse(&frame) else { panic!("{frame:02x?}") };
+        wire::fill(&mut frame, &layout);
+        frame
+    }
+
+    /// What is merged for the kernel comes out of it as it was: cut by the kernel, before a device that cuts nothing and
+    /// fills in no checksums, and cut by the port at the other end, which gets it merged.
+    #[test]
+    fn what_went_merged_arrives_as_it_was_sent() {
+        let is_there = Command::new("ip").arg("-V").output().is_ok();
+        if !rustix::process::geteuid().is_root() || !is_there {
+            println!("not run: it needs root and ip");
+            return;
+        }
+        for is_cut_by_kernel in [true, false] {
+            let pair = Pair::new(if is_cut_by_kernel { "c" } else { "m" });
+            let [near, far] = pair.0.each_ref();
+            if is_cut_by_kernel {
+                leave_no_checksums(near).expect("veth devices fill in checksums or not");
+            }
+            let open = |device: &str, places| {
+                Box::new(Interface::with_ring(device, places).expect("it is there"))
+            };
+            let mut switch = Switch::default();
+            switch.add(Side::Uplink, "near".to_owned(), open(near, 0));
+            switch.add(Side::Function(0), "far".to_owned(), open(far, 512));
+            let pool = Pool::new(256, FRAME_BYTES_MAX);
+            let sizes = [18, 18, 18, 700, 700, 90];
+            let sent: Vec<Vec<u8>> =
+                (0..48_u8).map(|at| datagram(at % 4, at / 4, sizes[usize::from(at / 8)])).collect();
+            let until = Instant::now() + Duration::from_secs(5);
+            let is_up = |switch: &mut Switch| {
+                switch.send(0, pool.copy_of(&FRAME).expect("all came back"));
+                switch.flush();
+                matches!(switch.receive(1, &pool, Timestamp::ZERO), Looked::Frame(_))
+            };
+            while !is_up(&mut switch) && Instant::now() < until {}
+            for frame in &sent {
+                switch.send(0, pool.copy_of(frame).expect("all came back"));
+            }
+            switch.flush();
+            let mut came: Vec<Vec<u8>> = Vec::new();
+            while came.len() < sent.len() && Instant::now() < until {
+                if let Looked::Frame(arrival) = switch.receive(1, &pool, Timestamp::ZERO) {
+                    came.push(arrival.packet.bytes().to_vec());
+                    came.retain(|frame| frame[..] != FRAME);
+                }
+            }
+            for flow in 0..4 {
+                let of = |frame: &&Vec<u8>| frame[35] == flow;
+                let [sent, came] =
+                    [&sent, &came].map(|all| all.iter().filter(of).collect::<Vec<_>>());
+                assert_eq!(came, sent, "flow {flow}, cut by the kernel: {is_cut_by_kernel}");
+            }
+        }
     }
 
     /// A port whose system drops as many as 32 bits count between two looks.

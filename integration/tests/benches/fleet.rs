@@ -186,7 +186,16 @@ async fn written(etcd: &EtcdConnection, from: i64) -> String {
 
 /// What is written at rest, for one DAG, and for many.
 async fn writes(etcd: &EtcdConnection, clients: &[TestClient]) {
-    let from = revision(etcd).await;
+    // What hosts say of the DAGs that were just created is written too.
+    let mut from = revision(etcd).await;
+    loop {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let now = revision(etcd).await;
+        if now == from {
+            break;
+        }
+        from = now;
+    }
     tokio::time::sleep(Duration::from_secs(10)).await;
     println!("at rest with 400 DAGs, 10 s: {}", written(etcd, from).await);
     for (what, clients) in [("1 client", &clients[..1]), ("64 clients", clients)] {
@@ -200,8 +209,9 @@ async fn writes(etcd: &EtcdConnection, clients: &[TestClient]) {
     }
 }
 
-/// Requests at a steady rate, whether or not those before are answered.
-async fn latencies(clients: &[TestClient], rate: f64, first: u64) -> (u64, Vec<Duration>) {
+/// Requests at a steady rate, whether or not those before are answered: their times, and how many were refused because too
+/// many waited.
+async fn latencies(clients: &[TestClient], rate: f64, first: u64) -> (u64, Vec<Duration>, usize) {
     let count = (rate * 10.0) as u64;
     let (begin, mut tasks) = (Instant::now(), JoinSet::new());
     for number in 0..count {
@@ -209,11 +219,16 @@ async fn latencies(clients: &[TestClient], rate: f64, first: u64) -> (u64, Vec<D
         tokio::time::sleep_until(at.into()).await;
         let client = clients[number as usize % clients.len()].clone();
         tasks.spawn(async move {
-            client.create_dag(&name(first + number), &spec()).await.unwrap();
-            at.elapsed()
+            match client.create_dag(&name(first + number), &spec()).await {
+                Ok(_) => Some(at.elapsed()),
+                Err(status) if status.code() == tonic::Code::ResourceExhausted => None,
+                Err(status) => panic!("{status}"),
+            }
         });
     }
-    (count, tasks.join_all().await)
+    let all = tasks.join_all().await;
+    let refused = all.iter().filter(|took| took.is_none()).count();
+    (count, all.into_iter().flatten().collect(), refused)
 }
 
 async fn creates(cluster: Cluster) {
@@ -259,9 +274,12 @@ async fn creates(cluster: Cluster) {
         );
         let clients = [&at_all, &at_leader][way];
         for _ in 0..3 {
-            let (count, mut all) = latencies(clients, rate / 2.0, next).await;
+            let (count, mut all, refused) = latencies(clients, rate / 2.0, next).await;
             let [p50, p99] = [0.5, 0.99].map(|of| part(&mut all, of));
-            println!("  {:.0}/s for 10 s: p50 {p50:.1?}, p99 {p99:.1?}", rate / 2.0);
+            println!(
+                "  {:.0}/s for 10 s: p50 {p50:.1?}, p99 {p99:.1?}, {refused} refused",
+                rate / 2.0
+            );
             each(clients, next..next + count, false).await;
             next += count;
         }

@@ -2,31 +2,21 @@
 //!
 //! ```text
 //!   kernel ──► ring in shared memory ──────────► card ──► one call for up to 64 frames ──► kernel
-//!          └─► socket's queue: what is longer ──┘
+//!          └─► socket's queue: what is longer ──┘         (those of a flow merged)
 //! ```
-//!
-//! What a veth end receives is as its peer's kernel has it in memory: TCP segments of up to 64 KiB that
-//! a network card would cut, and checksums that it would fill in. A header in front of each frame says so
-//! (`virtio_net_hdr`); here is done what the card would do.
 
-use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use snic_nts::{Packet, Pool};
 
-use super::system::{self, ReceiveRing, VlanTag};
-use super::tap::is_nothing;
+use super::inflow::Inflow;
+use super::system::{self, ReceiveRing};
 use super::{Port, Received, Sent};
-use crate::FRAME_BYTES_MAX;
-use crate::segments::{self, Offload};
+use crate::merging::{FRAMES_MAX, Merger, Unit};
 
-/// The longest merged frame: 64 KiB of IP and its Ethernet header with two VLAN tags.
-const MERGED_BYTES_MAX: usize = 65_535 + 22;
 /// Frames that wait in the ring at most, in 8 MiB of the kernel's memory: 8 ms of 500,000 frames a second.
 const RING_PLACES: usize = 4_096;
-/// Bytes of the two Ethernet addresses, behind which a VLAN tag stands.
-const ADDRESSES_BYTES: usize = 12;
 
 /// How frames that arrive get to the card.
 enum Inlet {
@@ -39,10 +29,8 @@ enum Inlet {
 pub(crate) struct Interface {
     socket: OwnedFd,
     inlet: Inlet,
-    /// What of a merged frame does not fit a buffer; then the whole of it.
-    merged: Box<[u8]>,
-    /// Frames that were cut from a merged one.
-    cut: VecDeque<Packet>,
+    inflow: Inflow,
+    merger: Merger,
 }
 
 impl Interface {
@@ -59,9 +47,8 @@ impl Interface {
         });
         let (socket, inlet) = socket?;
         system::set_up(name)?;
-        let merged = vec![0; MERGED_BYTES_MAX].into_boxed_slice();
-        let cut = VecDeque::with_capacity(segments::SEGMENTS_MAX);
-        Ok(Self { socket, inlet, merged, cut })
+        let merger = Merger::new(system::frame_bytes_max(name)?);
+        Ok(Self { socket, inlet, inflow: Inflow::new(), merger })
     }
 
     fn receive_from_ring(&mut self, pool: &Pool) -> io::Result<Received> {
@@ -70,101 +57,16 @@ impl Interface {
         let tag = frame.tag();
         if frame.is_queued() {
             drop(frame);
-            return self.receive_from_queue(pool, tag);
+            // An error that the socket waits to tell, such as that its device was down, is read before the frame.
+            let read = self.inflow.read(&self.socket, tag, pool);
+            return read.or_else(|_| self.inflow.read(&self.socket, tag, pool));
         }
-        let (offload, bytes) = (frame.offload(), frame.bytes());
         if !frame.is_whole() {
             // The socket's queue was full.
             return Ok(Received::NoBuffer);
         }
-        if offload.is_merged() {
-            let length = bytes.len();
-            self.merged[..length].copy_from_slice(bytes);
-            drop(frame);
-            return Ok(self.cut(length, &offload, pool, tag));
-        }
-        let Some(mut packet) = pool.copy_of(bytes) else { return Ok(Received::NoBuffer) };
-        offload.fill_checksum(packet.bytes_mut());
-        Ok(Received::Frame(tagged(packet, tag)))
+        Ok(self.inflow.take(frame.bytes(), &frame.offload(), tag, pool))
     }
-
-    fn receive_from_queue(&mut self, pool: &Pool, tag: Option<VlanTag>) -> io::Result<Received> {
-        let Some(mut packet) = pool.take() else {
-            let read = self.read(None)?;
-            return Ok(if read.is_some() { Received::NoBuffer } else { Received::Nothing });
-        };
-        packet
-            .grow_back(FRAME_BYTES_MAX)
-            .expect("the pool's buffers are as long as the longest frame");
-        let Some((offload, bytes)) = self.read(Some(&mut packet))? else {
-            return Ok(Received::Nothing);
-        };
-        if !offload.is_merged() {
-            if bytes > FRAME_BYTES_MAX {
-                return Ok(Received::TooLong);
-            }
-            packet.truncate(bytes);
-            offload.fill_checksum(packet.bytes_mut());
-            return Ok(Received::Frame(tagged(packet, tag)));
-        }
-        let first = bytes.min(FRAME_BYTES_MAX);
-        self.merged[..first].copy_from_slice(&packet.bytes()[..first]);
-        drop(packet);
-        Ok(self.cut(bytes.min(MERGED_BYTES_MAX), &offload, pool, tag))
-    }
-
-    /// Cuts the merged frame of this length, and gives the first of its segments.
-    fn cut(
-        &mut self,
-        length: usize,
-        offload: &Offload,
-        pool: &Pool,
-        tag: Option<VlanTag>,
-    ) -> Received {
-        let merged = &self.merged[..length];
-        if segments::cut(merged, offload, pool, &mut self.cut) == segments::Cut::Refused {
-            return Received::TooLong;
-        }
-        if tag.is_some() {
-            for _ in 0..self.cut.len() {
-                let segment = self.cut.pop_front().map(|packet| tagged(packet, tag));
-                self.cut.extend(segment);
-            }
-        }
-        self.cut.pop_front().map_or(Received::NoBuffer, Received::Frame)
-    }
-
-    /// Reads a frame from the socket's queue: its offload header, and its length.
-    fn read(&mut self, packet: Option<&mut Packet>) -> io::Result<Option<(Offload, usize)>> {
-        let mut head = [0; Offload::BYTES];
-        let mut none = [];
-        let (first, second) = match packet {
-            Some(packet) => (packet.bytes_mut(), &mut self.merged[FRAME_BYTES_MAX..]),
-            None => (&mut none[..], &mut self.merged[..]),
-        };
-        let mut parts =
-            [IoSliceMut::new(&mut head), IoSliceMut::new(first), IoSliceMut::new(second)];
-        match rustix::io::readv(&self.socket, &mut parts) {
-            Ok(bytes) => Ok(Some((Offload::of(head), bytes.saturating_sub(Offload::BYTES)))),
-            Err(error) => {
-                let error = io::Error::from(error);
-                if is_nothing(&error) { Ok(None) } else { Err(error) }
-            }
-        }
-    }
-}
-
-/// Puts the VLAN tag back that the kernel took out.
-fn tagged(mut packet: Packet, tag: Option<VlanTag>) -> Packet {
-    if let Some(VlanTag { protocol, id }) = tag
-        && packet.len() >= ADDRESSES_BYTES
-        && packet.open_gap(ADDRESSES_BYTES, 4).is_ok()
-    {
-        let place = &mut packet.bytes_mut()[ADDRESSES_BYTES..ADDRESSES_BYTES + 4];
-        place[..2].copy_from_slice(&protocol.to_be_bytes());
-        place[2..].copy_from_slice(&id.to_be_bytes());
-    }
-    packet
 }
 
 impl Port for Interface {
@@ -180,18 +82,25 @@ impl Port for Interface {
     }
 
     fn receive(&mut self, pool: &Pool) -> io::Result<Received> {
-        if let Some(packet) = self.cut.pop_front() {
+        if let Some(packet) = self.inflow.next_cut() {
             return Ok(Received::Frame(packet));
         }
         match self.inlet {
             Inlet::Ring(_) => self.receive_from_ring(pool),
-            Inlet::Queue => self.receive_from_queue(pool, None),
+            Inlet::Queue => self.inflow.read(&self.socket, None, pool),
         }
     }
 
     fn send(&mut self, frames: &mut Vec<Packet>) -> Sent {
         let mut sent = Sent::default();
-        system::send_all(&self.socket, frames, |frame, taken| sent.count(frame, taken));
+        for frames in frames.chunks_mut(FRAMES_MAX) {
+            self.merger.merge(frames);
+            let socket = &self.socket;
+            let send = |units: &[Unit], frames: &[Packet], merger: &Merger| {
+                system::send_units(socket, units, frames, merger)
+            };
+            self.merger.send(frames, send, |frame, taken| sent.count(frame, taken));
+        }
         frames.clear();
         sent
     }

@@ -1,6 +1,7 @@
 //! Ports: where frames come from and go to.
 
 mod drops;
+mod inflow;
 pub(crate) mod interface;
 mod stream;
 pub(crate) mod system;

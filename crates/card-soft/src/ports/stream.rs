@@ -13,7 +13,7 @@ use std::path::Path;
 use rustix::event::epoll;
 use snic_nts::{Packet, Pool};
 
-use super::tap::is_nothing;
+use super::inflow::is_nothing;
 use super::{Port, Received, Sent};
 use crate::FRAME_BYTES_MAX;
 

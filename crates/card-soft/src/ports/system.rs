@@ -8,9 +8,11 @@ use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use snic_nts::Packet;
 
+use crate::merging::{FRAMES_MAX, Merger, Unit};
 use crate::segments::Offload;
 
 /// A socket buffer that holds what arrives while the card is busy with a large bitstream: 20 ms of
@@ -20,8 +22,9 @@ const SOCKET_BUFFER_BYTES: c_int = 8 << 20;
 const PLACE_BYTES: usize = 2_048;
 /// Bytes that the kernel allocates at once for a ring.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Frames that one call sends at most.
-const CALL_FRAMES_MAX: usize = 64;
+
+/// Bytes of an Ethernet header.
+const ETHERNET_BYTES: usize = 14;
 
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -37,7 +40,8 @@ fn request(name: &str) -> libc::ifreq {
     request
 }
 
-/// Makes a TAP device and attaches to it.
+/// Makes a TAP device and attaches to it. Frames have a `virtio_net_hdr` in front, and those that arrive are as the kernel has
+/// them: merged, with checksums left out.
 pub(super) fn open_tap(name: &str) -> io::Result<File> {
     let tap = OpenOptions::new()
         .read(true)
@@ -45,9 +49,17 @@ pub(super) fn open_tap(name: &str) -> io::Result<File> {
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
         .open("/dev/net/tun")?;
     let mut request = request(name);
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, which lives across the call.
     check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    // Merged datagrams are left to the card since Linux 6.2.
+    // SAFETY: takes no pointers.
+    let leave = |what: c_uint| unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD, what) };
+    if leave(tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6) < 0 {
+        check(leave(tcp))?;
+    }
     Ok(tap)
 }
 
@@ -93,6 +105,17 @@ pub(super) fn set_up(name: &str) -> io::Result<()> {
     // SAFETY: SIOCSIFFLAGS reads one `ifreq`, which lives across the call.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })?;
     Ok(())
+}
+
+/// The longest frame that a device takes, without VLAN tags.
+pub(super) fn frame_bytes_max(name: &str) -> io::Result<usize> {
+    let socket = control_socket()?;
+    let mut request = request(name);
+    // SAFETY: SIOCGIFMTU writes one `ifreq`, which lives across the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
+    // SAFETY: SIOCGIFMTU has written this field of the union.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or(0) + ETHERNET_BYTES)
 }
 
 fn index(name: &str) -> io::Result<c_int> {
@@ -189,49 +212,88 @@ pub(super) fn clear_error(socket: &OwnedFd) {
     }
 }
 
-/// Sends frames by a packet socket in as few calls as the system lets it be, in their order; `taken` is told of each
-/// whether the system took it.
-pub(super) fn send_all(socket: &OwnedFd, frames: &[Packet], mut taken: impl FnMut(&Packet, bool)) {
-    let mut left = frames;
-    while let Some(first) = left.first() {
-        // Fewer than all: the next one was refused, and the next call says so.
-        let sent = send_some(socket, left).unwrap_or(0);
-        left[..sent].iter().for_each(|frame| taken(frame, true));
-        if sent == 0 {
-            taken(first, false);
-        }
-        left = &left[sent.max(1)..];
-    }
-}
-
-/// How many frames of the first [`CALL_FRAMES_MAX`] one call sent.
-fn send_some(socket: &OwnedFd, frames: &[Packet]) -> io::Result<usize> {
-    let frames = &frames[..frames.len().min(CALL_FRAMES_MAX)];
-    // Nothing is left to the other side: no checksum, no segments.
-    let head = [0_u8; Offload::BYTES];
+/// Sends the first of some units by a packet socket in one call; how many it sent.
+pub(super) fn send_units(
+    socket: &OwnedFd,
+    units: &[Unit],
+    frames: &[Packet],
+    merger: &Merger,
+) -> io::Result<usize> {
     let part = |bytes: &[u8]| libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(),
         iov_len: bytes.len(),
     };
-    // SAFETY: `mmsghdr` is plain data, for which all zeros are valid.
-    let mut messages: [libc::mmsghdr; CALL_FRAMES_MAX] = unsafe { std::mem::zeroed() };
-    let mut parts = [[part(&head); 2]; CALL_FRAMES_MAX];
-    for ((message, parts), frame) in messages.iter_mut().zip(&mut parts).zip(frames) {
-        parts[1] = part(frame.bytes());
-        message.msg_hdr.msg_iov = parts.as_mut_ptr();
-        message.msg_hdr.msg_iovlen = parts.len() as _;
+    // SAFETY: `mmsghdr` and `iovec` are plain data, for which all zeros are valid.
+    let (mut messages, mut parts): ([libc::mmsghdr; FRAMES_MAX], [libc::iovec; 2 * FRAMES_MAX]) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let mut heads = [[0_u8; Offload::BYTES]; FRAMES_MAX];
+    let mut left = &mut parts[..];
+    for ((message, head), unit) in messages.iter_mut().zip(&mut heads).zip(units) {
+        *head = unit.offload();
+        let bytes = std::iter::once(&head[..]).chain(merger.parts(unit, frames));
+        let mut count = 0;
+        for (place, bytes) in left.iter_mut().zip(bytes) {
+            *place = part(bytes);
+            count += 1;
+        }
+        let (own, rest) = left.split_at_mut(count);
+        left = rest;
+        message.msg_hdr.msg_iov = own.as_mut_ptr();
+        message.msg_hdr.msg_iovlen = count as _;
     }
-    // SAFETY: each of the first `frames.len()` messages points to two parts, which point to `head` and to the
-    // bytes of a frame; all of them live across the call, which only reads parts and bytes.
+    // SAFETY: each of the first `units.len()` messages points to parts, which point to a head and to bytes of frames;
+    // all of them live across the call, which only reads parts and bytes.
     let sent = check(unsafe {
         libc::sendmmsg(
             socket.as_raw_fd(),
             messages.as_mut_ptr(),
-            frames.len() as c_uint,
+            units.len().min(FRAMES_MAX) as c_uint,
             libc::MSG_DONTWAIT,
         )
     })?;
     Ok(sent as usize)
+}
+
+/// Descriptors that are waited for, in memory that is made once: `rustix` borrows them for each wait.
+pub(crate) struct PollSet {
+    polled: Vec<libc::pollfd>,
+    /// Keeps them open.
+    _owned: Vec<OwnedFd>,
+}
+
+impl PollSet {
+    pub(crate) fn new(owned: Vec<OwnedFd>) -> Self {
+        let polled =
+            |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        Self { polled: owned.iter().map(polled).collect(), _owned: owned }
+    }
+
+    /// Waits until one is readable or has an error, or the time is over; whether one is.
+    pub(crate) fn wait(&mut self, limit: Duration) -> bool {
+        let limit = libc::timespec {
+            tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // SAFETY: the kernel writes the answers of as many descriptors as are named; both live across the call.
+        let ready = unsafe {
+            libc::ppoll(
+                self.polled.as_mut_ptr(),
+                self.polled.len() as libc::nfds_t,
+                &raw const limit,
+                std::ptr::null(),
+            )
+        };
+        // Interrupted: nothing was answered.
+        if ready < 0 {
+            self.polled.iter_mut().for_each(|of| of.revents = 0);
+        }
+        ready > 0
+    }
+
+    /// Whether the descriptor at a place was readable when the last wait ended.
+    pub(crate) fn is_readable(&self, at: usize) -> bool {
+        self.polled.get(at).is_some_and(|of| of.revents != 0)
+    }
 }
 
 /// Frames that arrive at a packet socket, in memory that the kernel writes and the card reads (TPACKET_V2): a frame
@@ -373,4 +435,16 @@ pub(super) struct VlanTag {
 pub(crate) fn shorten_queue(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
     let least: c_int = 0;
     set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &least)
+}
+
+/// A device fills in no checksums any more, and so cuts no merged frames either: the kernel does both before it.
+#[cfg(test)]
+pub(crate) fn leave_no_checksums(name: &str) -> io::Result<()> {
+    /// ETHTOOL_STXCSUM, with its value.
+    const NO_CHECKSUMS: [u32; 2] = [0x17, 0];
+    let (socket, mut request, mut what) = (control_socket()?, request(name), NO_CHECKSUMS);
+    request.ifr_ifru.ifru_data = what.as_mut_ptr().cast();
+    // SAFETY: SIOCETHTOOL reads one `ifreq` and the two words it points to; all live across the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })?;
+    Ok(())
 }

@@ -1,19 +1,21 @@
-//! A TAP device: the kernel's network on one side, the card on the other. The kernel cuts what it sends
-//! into frames and fills in their checksums.
+//! A TAP device: the kernel's network on one side, the card on the other.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use snic_nts::{Packet, Pool};
 
 use super::drops::TapDrops;
+use super::inflow::Inflow;
 use super::{Port, Received, Sent, system};
-use crate::FRAME_BYTES_MAX;
+use crate::merging::{FRAMES_MAX, Merger, Unit};
 
 pub(super) struct Tap {
     device: File,
     drops: TapDrops,
+    inflow: Inflow,
+    merger: Merger,
 }
 
 impl Tap {
@@ -21,18 +23,28 @@ impl Tap {
         let device = system::open_tap(name)?;
         system::set_up(name)?;
         let drops = TapDrops::watch(&device)?;
-        Ok(Self { device, drops })
+        let merger = Merger::new(system::frame_bytes_max(name)?);
+        Ok(Self { device, drops, inflow: Inflow::new(), merger })
     }
 }
 
-/// Whether a call found nothing to do.
-pub(super) fn is_nothing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+/// Writes the first of some units; how many that are.
+fn write(device: &File, units: &[Unit], frames: &[Packet], merger: &Merger) -> io::Result<usize> {
+    let Some(unit) = units.first() else { return Ok(0) };
+    let head = unit.offload();
+    let mut parts = [IoSlice::new(&head); FRAMES_MAX + 1];
+    let mut count = 1;
+    for (place, part) in parts[1..].iter_mut().zip(merger.parts(unit, frames)) {
+        *place = IoSlice::new(part);
+        count += 1;
+    }
+    rustix::io::writev(device, &parts[..count])?;
+    Ok(1)
 }
 
 impl Port for Tap {
     fn method(&self) -> &'static str {
-        "a read and a write for each frame"
+        "a read for each frame, a write for up to 64 of a flow"
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -40,31 +52,23 @@ impl Port for Tap {
     }
 
     fn receive(&mut self, pool: &Pool) -> io::Result<Received> {
-        let Some(mut packet) = pool.take() else {
-            // The frame has to go, or the device stays readable for ever.
-            return match self.device.read(&mut [0; 64]) {
-                Ok(_) => Ok(Received::NoBuffer),
-                Err(error) if is_nothing(&error) => Ok(Received::Nothing),
-                Err(error) => Err(error),
-            };
-        };
-        packet
-            .grow_back(FRAME_BYTES_MAX)
-            .expect("the pool's buffers are as long as the longest frame");
-        match self.device.read(packet.bytes_mut()) {
-            Ok(FRAME_BYTES_MAX) => Ok(Received::TooLong),
-            Ok(bytes) => {
-                packet.truncate(bytes);
-                Ok(Received::Frame(packet))
-            }
-            Err(error) if is_nothing(&error) => Ok(Received::Nothing),
-            Err(error) => Err(error),
+        match self.inflow.next_cut() {
+            Some(packet) => Ok(Received::Frame(packet)),
+            None => self.inflow.read(&self.device, None, pool),
         }
     }
 
     fn send(&mut self, frames: &mut Vec<Packet>) -> Sent {
-        let device = &mut self.device;
-        Sent::each(frames, |frame| device.write(frame.bytes()).map(|_| ()))
+        let (device, mut sent) = (&self.device, Sent::default());
+        for frames in frames.chunks_mut(FRAMES_MAX) {
+            self.merger.merge(frames);
+            let send = |units: &[Unit], frames: &[Packet], merger: &Merger| {
+                write(device, units, frames, merger)
+            };
+            self.merger.send(frames, send, |frame, taken| sent.count(frame, taken));
+        }
+        frames.clear();
+        sent
     }
 
     fn take_drops(&mut self) -> u64 {

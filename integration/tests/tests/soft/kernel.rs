@@ -117,11 +117,15 @@ impl Hosts {
         Ending(Some(command.arg(sink).spawn().expect("it starts")))
     }
 
-    /// Packets that came to the sink so far, by its kernel.
+    /// Datagrams that came to the sink so far, by its kernel: read or dropped. Its devices count what came merged once.
     fn arrived(&self) -> u64 {
-        let file = format!("cat /sys/class/net/{}/statistics/rx_packets", self.devices[1]);
-        let said = self.sink.run(&file);
-        String::from_utf8_lossy(&said.stdout).trim().parse().expect("a number")
+        let said = self.sink.run("cat /proc/net/snmp");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let mut lines = said.lines().filter(|line| line.starts_with("Udp:"));
+        let [names, numbers] = [(); 2].map(|()| lines.next().expect("names, then numbers"));
+        let all = names.split(' ').zip(numbers.split(' '));
+        let counted = all.filter(|(name, _)| ["InDatagrams", "NoPorts", "InErrors"].contains(name));
+        counted.map(|(_, number)| number.parse::<u64>().expect("a number")).sum()
     }
 
     /// Packets a second that were sent and that came, for datagrams of this size.
@@ -140,6 +144,22 @@ impl Hosts {
         let sent: f64 = sent.and_then(|text| text.trim().parse().ok()).expect("it says how many");
         let came = (self.arrived() - before) as f64;
         (sent / SPAN.as_secs_f64(), came / SPAN.as_secs_f64())
+    }
+
+    /// Gbit/s of one TCP stream, as `iperf3` counts what arrives.
+    fn stream(&self) -> f64 {
+        let _server = self.sink.start("iperf3 -s -1");
+        let line = format!("iperf3 -c 10.91.0.2 -t {} -J", SPAN.as_secs());
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            let said = self.sender.run(&line);
+            let said: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+            match said["end"]["sum_received"]["bits_per_second"].as_f64() {
+                Some(bps) => return bps / 1e9,
+                // The server is not there yet.
+                None => assert!(Instant::now() < until, "{said}"),
+            }
+        }
     }
 
     /// Round trips in µs of 300 pings with frames of this size, one after the other: the middle one, and that of 99 %.
@@ -192,6 +212,7 @@ impl KernelRouter {
                 ct state established,related accept
                 ip protocol icmp accept
                 udp dport 4000 accept
+                tcp dport 5201 accept
             }
         }";
         let mut nft = host.command("nft");
@@ -222,7 +243,7 @@ impl CardRouter {
         let accept = |protocol: &str| json!({"action": "accept", "protocol": protocol});
         let spec = chain(&[
             ("nat", Some(json!({"inside": ["10.90.0.2/32"], "external": ["10.91.0.1"]}))),
-            ("firewall", Some(json!({"rules": [accept("icmp"), accept("udp")]}))),
+            ("firewall", Some(json!({"rules": [accept("icmp"), accept("udp"), accept("tcp")]}))),
         ]);
         let operation = client.create_dag(&dag(), &spec).await.expect("there is room");
         client.wait(&operation).await.expect("it becomes ready");
@@ -276,6 +297,14 @@ async fn beside_the_kernel() {
             println!("  card at {what} {:.0} / {:.0} us", times.0, times.1);
         }
     }
+    let mut streams = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..RUNS {
+        for (rates, hosts) in streams.iter_mut().zip([&by_kernel, &at_pairs, &at_taps]) {
+            rates.push(hosts.stream());
+        }
+    }
+    let [kernel, veth, tap] = streams.map(median);
+    println!("a TCP stream: kernel {kernel:.2} Gbit/s, card at veth {veth:.2}, at TAP {tap:.2}");
     for (what, payload) in [("64 B", 60 - HEADERS), ("IMIX", 0), ("1,500 B", 1_514 - HEADERS)] {
         let mut kernel = Vec::new();
         let mut rates = [Vec::new(), Vec::new()];
