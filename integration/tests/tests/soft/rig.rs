@@ -112,6 +112,8 @@ pub struct Net {
     pub daemon: Option<DaemonProcess>,
     pub client: TestClient,
     pub guest: Host,
+    /// At function 1, with the address 10.77.0.3.
+    pub neighbour: Option<Host>,
     pub server: Host,
     pub ports: Vec<String>,
 }
@@ -133,18 +135,22 @@ impl Net {
     /// The same with more tables of settings.
     pub async fn with(name: &str, settings: &str) -> Self {
         let catalogue = catalogue::builtin().expect("the built-in catalogue");
-        Self::furnished(name, settings, &catalogue).await
+        Self::furnished(name, 1, settings, &catalogue).await
     }
 
-    /// The same with other NT types and bitstreams.
-    pub async fn furnished(name: &str, settings: &str, catalogue: &Catalogue) -> Self {
+    /// The same with one or two functions, and other NT types and bitstreams.
+    pub async fn furnished(
+        name: &str,
+        functions: usize,
+        settings: &str,
+        catalogue: &Catalogue,
+    ) -> Self {
         let home = Home::new();
-        let (function, uplink) = (format!("{name}f0"), format!("{name}up"));
-        let ports = vec![format!("tap:{uplink}"), format!("tap:{function}")];
-        let [up, of_guest] = [&ports[0], &ports[1]];
-        home.write_soft_settings(&format!(
-            "uplink = {up:?}\nfunctions = [{of_guest:?}]\n{settings}"
-        ));
+        let [uplink, function, next] = ["up", "f0", "f1"].map(|port| format!("{name}{port}"));
+        let ports = [&uplink, &function, &next].map(|port| format!("tap:{port}"));
+        let ports = ports[..1 + functions].to_vec();
+        let (up, at_hosts) = (&ports[0], &ports[1..]);
+        home.write_soft_settings(&format!("uplink = {up:?}\nfunctions = {at_hosts:?}\n{settings}"));
         let text = std::fs::read_to_string(home.settings()).expect("it was written");
         let policies = home.path().join("policies");
         std::fs::create_dir(&policies).expect("a new folder");
@@ -157,11 +163,12 @@ impl Net {
             std::thread::sleep(Duration::from_millis(10));
         }
         let guest = Host::new(&function, "10.77.0.1/24");
+        let neighbour = (functions > 1).then(|| Host::new(&next, "10.77.0.3/24"));
         let server = Host::new(&uplink, "10.77.0.2/24");
         let client = client(&home).await;
         client.register(catalogue).await;
         client.create_tenant("acme").await.expect("a new tenant");
-        Self { home, daemon: Some(daemon), client, guest, server, ports }
+        Self { home, daemon: Some(daemon), client, guest, neighbour, server, ports }
     }
 
     /// The DAG, with all packets of function 0.
