@@ -25,13 +25,13 @@ const DRIVERS: [&str; 2] = ["virtio_pci", "virtio_net"];
 const PINGS: usize = 40;
 
 /// A kernel of this machine that a guest can run, and its modules.
-struct Kernel {
-    image: PathBuf,
+pub struct Kernel {
+    pub image: PathBuf,
     modules: PathBuf,
 }
 
 impl Kernel {
-    fn find() -> Option<Self> {
+    pub fn find() -> Option<Self> {
         let kernels = std::fs::read_dir("/boot").ok()?.flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let release = name.strip_prefix("vmlinuz-")?;
@@ -54,7 +54,7 @@ impl Kernel {
 }
 
 /// Why no guest can run here.
-fn no_guest() -> Option<String> {
+pub fn no_guest() -> Option<String> {
     if let Some(why) = missing() {
         return Some(why);
     }
@@ -71,8 +71,9 @@ fn no_guest() -> Option<String> {
     }
 }
 
-/// A root file system in memory with busybox, the drivers, and `script` as the first process.
-fn root(home: &Home, kernel: &Kernel, script: &str) -> PathBuf {
+/// A root file system in memory with busybox, the drivers of the network device and more, and `script` as the first
+/// process. What the folder `guest` holds already is in it too.
+pub fn root(home: &Home, kernel: &Kernel, more: &[&str], script: &str) -> PathBuf {
     let folder = home.path().join("guest");
     for name in ["bin", "proc"] {
         std::fs::create_dir_all(folder.join(name)).expect("room for a folder");
@@ -81,7 +82,7 @@ fn root(home: &Home, kernel: &Kernel, script: &str) -> PathBuf {
     let mut init =
         "#!/bin/busybox sh\n/bin/busybox --install /bin\nmount -t proc proc /proc\n".to_owned();
     let mut known = BTreeSet::new();
-    for file in DRIVERS.iter().flat_map(|driver| kernel.files(driver)) {
+    for file in DRIVERS.iter().chain(more).flat_map(|driver| kernel.files(driver)) {
         let name = file.file_name().and_then(|name| name.to_str()).expect("a plain name");
         if known.insert(name.to_owned()) {
             std::fs::copy(&file, folder.join(name)).expect("room for a driver");
@@ -171,7 +172,7 @@ fn domain(kernel: &Kernel, root: &Path, [outside, device]: &[String; 2], said: &
 }
 
 /// Waits until the guest has said this on its serial line.
-fn until_said(said: &Path, words: &str) -> String {
+pub fn until_said(said: &Path, words: &str) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
         let text = String::from_utf8_lossy(&std::fs::read(said).unwrap_or_default()).into_owned();
@@ -184,7 +185,7 @@ fn until_said(said: &Path, words: &str) -> String {
 }
 
 /// Numbers of the pings that were answered between two lines.
-fn answered(text: &str, from: &str, to: &str) -> Vec<usize> {
+pub fn answered(text: &str, from: &str, to: &str) -> Vec<usize> {
     let (_, rest) = text.split_once(from).expect("the guest says where it is");
     let (part, _) = rest.split_once(to).expect("the guest says where it is");
     let number = |line: &str| line.split_once("seq=")?.1.split(' ').next()?.parse().ok();
@@ -283,7 +284,7 @@ async fn check(device: Device) {
          until ping -c 1 -W 1 10.77.0.2; do :; done; echo BACK\n\
          sleep 1000000\n"
     );
-    let root = root(&home, &kernel, &script);
+    let root = root(&home, &kernel, &[], &script);
     let said = home.path().join("guest.serial");
     let libvirt = Libvirt::start(&home);
     libvirt.define(&home, &domain(&kernel, &root, &device.parts(&port), &said));

@@ -4,6 +4,7 @@
 //! machine's own libvirt is neither seen nor changed. Needs root and the distribution's programs;
 //! without them the test is skipped and says so.
 
+mod esp;
 mod guest;
 #[path = "../soft/rig.rs"]
 #[expect(dead_code, reason = "a guest needs a part of it")]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use snic_api::v1::dag::State;
-use snic_bitstream::catalogue::{self, Catalogue};
+use snic_bitstream::catalogue::{self, Catalogue, CatalogueChain};
 use snic_card_soft::{CardFolder, Observation, SoftCard};
 use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
 use snic_integration::{DaemonProcess, Home, TestClient, program};
@@ -252,7 +252,7 @@ pub fn assert_no_loss(said: &str) {
 /// `ping` from a host until it is stopped. Somebody has to read its output: it waits otherwise.
 pub struct Pings {
     interval: Duration,
-    child: Child,
+    child: Ending,
     said: JoinHandle<Vec<String>>,
 }
 
@@ -267,8 +267,9 @@ impl Pings {
 
     pub fn every(interval: Duration, from: &Host, to: &str) -> Self {
         let line = format!("ping -i {} -W 2 {to}", interval.as_secs_f64());
-        let mut child = from.command(&line).spawn().expect("ping starts");
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut child = from.start(&line);
+        let output = child.0.as_mut().and_then(|child| child.stdout.take());
+        let output = BufReader::new(output.expect("it is piped"));
         let said =
             std::thread::spawn(move || output.lines().map_while(Result::ok).collect::<Vec<_>>());
         Self { interval, child, said }
@@ -285,8 +286,9 @@ impl Pings {
     /// Stops it a little later. The last few may be on their way, where the machine is busy.
     pub fn end(mut self) -> Pinged {
         std::thread::sleep(2 * Self::ON_THEIR_WAY);
-        interrupt(&self.child);
-        self.child.wait().expect("it was started");
+        let mut child = self.child.0.take().expect("it was started");
+        interrupt(&child);
+        child.wait().expect("it was started");
         let said = self.said.join().expect("it reads lines");
         let number = |text: &str| text.parse::<u64>().expect("a number");
         let sequence = |line: &String| {
@@ -306,6 +308,20 @@ impl Pings {
             overtaken: answered.windows(2).filter(|two| two[1] < two[0]).count(),
         }
     }
+}
+
+/// A catalogue with one NT type that the built-in one does not have.
+pub fn catalogue_of(nt: &str) -> Catalogue {
+    let mut catalogue = catalogue::builtin().expect("the built-in catalogue");
+    let id: snic_domain::NtTypeId = nt.parse().expect("a label");
+    let chain = catalogue.chains.iter().find(|chain| chain.id.as_str() == "nat");
+    let chain = chain.expect("it has one of nat").clone();
+    let like = catalogue.nt_types.iter().find(|like| like.id.as_str() == "nat");
+    let like = like.expect("it has nat").clone();
+    catalogue.nt_types = vec![snic_domain::NtType { id: id.clone(), ..like }];
+    let name = nt.parse().expect("a label");
+    catalogue.chains = vec![CatalogueChain { id: name, nts: vec![id], ..chain }];
+    catalogue
 }
 
 /// What came of pings.

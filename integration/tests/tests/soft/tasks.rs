@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use snic_bitstream::catalogue::{self, Catalogue};
 use snic_integration::{free_address, metrics_page};
 
 use crate::rig::{
-    Host, Net, Pings, READY_MAX, assert_no_loss, chain, dag, dropped, fetch, is_shut, missing,
-    ready, run, snicctl, start_server, starts, station,
+    Host, Net, Pings, READY_MAX, assert_no_loss, catalogue_of, chain, dag, dropped, fetch, is_shut,
+    missing, ready, run, snicctl, start_server, starts, station,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,20 +255,6 @@ async fn a_load_balancer_spreads_connections_over_its_backends() {
     let operation = net.client.update_dag(&dag(), &told(&[backend(8_002)])).await;
     net.client.wait(&operation.expect("it fits")).await.expect("it is ready");
     assert!(answers(10).iter().all(|answer| answer == "8002 10.77.0.1"));
-}
-
-/// A catalogue with one NT type that the built-in one does not have.
-fn catalogue_of(nt: &str) -> Catalogue {
-    let mut catalogue = catalogue::builtin().expect("the built-in catalogue");
-    let id: snic_domain::NtTypeId = nt.parse().expect("a label");
-    let chain = catalogue.chains.iter().find(|chain| chain.id.as_str() == "nat");
-    let chain = chain.expect("it has one of nat").clone();
-    let like = catalogue.nt_types.iter().find(|like| like.id.as_str() == "nat");
-    let like = like.expect("it has nat").clone();
-    catalogue.nt_types = vec![snic_domain::NtType { id: id.clone(), ..like }];
-    let name = nt.parse().expect("a label");
-    catalogue.chains = vec![catalogue::CatalogueChain { id: name, nts: vec![id], ..chain }];
-    catalogue
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
