@@ -102,6 +102,11 @@ impl Sender {
     pub fn for_host(self, host: Option<MetadataValue<Ascii>>) -> Self {
         Self { host, ..self }
     }
+
+    /// The host of a fleet that is asked, if one was named.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_ref()?.to_str().ok()
+    }
 }
 
 impl Interceptor for Sender {

@@ -151,7 +151,7 @@ pub enum Command {
     /// Manage contexts: servers and identities
     #[command(subcommand)]
     Context(ContextCommand),
-    /// Show regions, DAGs, tenants and events on a live screen
+    /// Show regions, DAGs, tenants and events on a live screen; of a fleet its hosts first
     Top {
         /// How often to reload everything; changes are shown at once
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]

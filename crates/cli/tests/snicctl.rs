@@ -31,7 +31,7 @@ use snic_client::output::fixtures;
 use snic_domain::Digest;
 use support::fake::{Fake, Tls};
 use support::{ended, run, snicctl, with_input};
-use tonic::Status;
+use tonic::{Code, Status};
 
 const WEB: &str = "name: web\nbandwidth: 10Gbps\nchain: nat -> [firewall, kv-cache] -> aes\n";
 
@@ -889,7 +889,22 @@ fn an_error_of_something_in_between_is_shown_as_it_is() {
 
 #[test]
 fn one_screen_of_top_shows_the_map_and_the_dags() {
-    let fake = Fake::start();
+    // A daemon has no fleet to show, and a tenant of a fleet may not see it. Of a host that was named it is not asked.
+    let refused = |code| Some(Status::new(code, "it is refused"));
+    for (words, fleet) in [
+        ("top --once", refused(Code::Unimplemented)),
+        ("top --once", refused(Code::PermissionDenied)),
+        ("--host h1 top --once", None),
+    ] {
+        let fake = Fake::start();
+        if let Some(refused) = fleet {
+            fake.refuse("GetFleet", refused);
+        }
+        shows_the_map_and_the_dags(&fake, words);
+    }
+}
+
+fn shows_the_map_and_the_dags(fake: &Fake, words: &str) {
     let page = String::new;
     fake.answer(
         "ListDags",
@@ -915,7 +930,7 @@ fn one_screen_of_top_shows_the_map_and_the_dags() {
         "ListRegions",
         &ListRegionsResponse { regions: fixtures::regions(), next_page_token: page(), revision: 1 },
     );
-    let run = run(fake.endpoint(), "top --once");
+    let run = run(fake.endpoint(), words);
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert_eq!(run.stdout.lines().count(), 24);
     assert!(run.stdout.lines().all(|line| line.chars().count() <= 80), "{}", run.stdout);

@@ -148,6 +148,11 @@ impl Client {
         Ok(Self { sender, ..self })
     }
 
+    /// The host of a fleet that is asked, if one was named.
+    pub fn host(&self) -> Option<&str> {
+        self.sender.host()
+    }
+
     /// The same connection with another time limit for requests.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {

@@ -2,7 +2,10 @@
 
 use std::future::Future;
 
+use snic_api::fleet_v1::{GetRebalanceRequest, Rebalance};
 use snic_api::v1::{Card, ListCardsRequest, ListRegionsRequest, Region};
+
+use tonic::Code;
 
 use crate::connection::Client;
 use crate::failure::Failure;
@@ -81,6 +84,23 @@ pub async fn regions(client: &Client, parent: &str) -> Result<Vec<Region>, Failu
         Ok((reply.regions, reply.next_page_token))
     })
     .await
+}
+
+/// The rebalance of a fleet that is under way or was the last; `None` if there was none.
+///
+/// # Errors
+/// [`Failure`] of the request.
+pub async fn rebalance(client: &Client) -> Result<Option<Rebalance>, Failure> {
+    match call!(client, fleet.get_rebalance => rebalance, GetRebalanceRequest {}) {
+        Ok(rebalance) => Ok(Some(rebalance)),
+        // Older replicas know of none.
+        Err(Failure::Api(status))
+            if matches!(status.code(), Code::NotFound | Code::Unimplemented) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

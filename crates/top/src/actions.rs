@@ -6,6 +6,7 @@ use snic_api::v1::{
     ExplainDagRequest, UncordonCardRequest, UndrainRegionRequest,
 };
 
+use super::hosts::HostVerb;
 use snic_client::output::explain::explanation;
 use snic_client::output::{Style, text};
 use snic_client::{Client, Failure, call, request_id};
@@ -26,6 +27,8 @@ pub enum Verb {
 pub enum KeyAction {
     /// Of a region or a card, by its full name.
     Change(Verb, String),
+    /// Of a host of a fleet, by its full name.
+    Host(HostVerb, String),
     /// Why a DAG is mapped as it is, by its full name.
     Explain(String),
 }
@@ -33,7 +36,11 @@ pub enum KeyAction {
 impl KeyAction {
     /// The question before a change; `None` for what changes nothing.
     pub fn question(&self) -> Option<String> {
-        let Self::Change(verb, name) = self else { return None };
+        let (verb, name) = match self {
+            Self::Change(verb, name) => (verb, name),
+            Self::Host(verb, name) => return verb.question(name),
+            Self::Explain(_) => return None,
+        };
         let what = short(name);
         Some(match verb {
             Verb::Cordon => format!("cordon {what}: nothing new is placed there"),
@@ -48,6 +55,7 @@ impl KeyAction {
     /// [`Failure`]: the server's.
     pub async fn carry_out(self, client: &Client, style: Style) -> Result<String, Failure> {
         let (verb, name) = match self {
+            Self::Host(verb, name) => return verb.carry_out(client, name, style).await,
             Self::Explain(name) => {
                 let request = ExplainDagRequest { name };
                 let found = call!(client, dags.explain_dag => explanation, request)?;

@@ -14,8 +14,9 @@ use snic_api::v1::{Card, Dag, DagTraffic, Region, card, dag};
 use snic_api::words::EnumWord as _;
 
 use super::actions::KeyAction;
-use super::model::{Model, RATES_KEPT, ScreenRow, is_long, number, tenant_of};
+use super::model::{Model, RATES_KEPT, ScreenRow, number, tenant_of};
 use super::panels::{Panel, Sort};
+use super::prompt::{Filter, Prompt, is_long};
 use snic_client::output::diagnosis::diagnosis;
 use snic_client::output::{self, text, views};
 
@@ -24,7 +25,7 @@ const CELL_WIDTH: u16 = 19;
 /// Columns that names of DAGs keep on any screen that is not narrower.
 const NAME: u16 = 40;
 /// From this width on there are more columns.
-const WIDE: u16 = 140;
+pub const WIDE: u16 = 140;
 /// The map takes at most one of this many parts of the screen; the rest is for the table.
 const MAP_SHARE: u16 = 2;
 /// Colours of tenants, chosen by a sum over their letters; none is a colour of a state.
@@ -61,11 +62,8 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
     frame.render_widget(Paragraph::new(title(model, theme, area.width)), head);
     frame.render_widget(Paragraph::new(map), middle);
     match model.detail {
-        _ if model.is_help => frame.render_widget(help(), table),
-        _ if model.done.as_ref().is_some_and(is_long) => {
-            let text = model.done.as_ref().map(|(Ok(text) | Err(text))| text.clone());
-            frame.render_widget(answer(text.unwrap_or_default()), table);
-        }
+        _ if model.prompt.is_help => frame.render_widget(help(HELP), table),
+        _ if let Some(text) = long_answer(&model.prompt) => frame.render_widget(text, table),
         Some(scroll) => draw_detail(frame, table, model, theme, scroll),
         None => draw_table(frame, table, model, theme),
     }
@@ -74,26 +72,41 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, theme: Theme) {
 
 fn title(model: &Model, theme: Theme, width: u16) -> Line<'static> {
     let (dags, ready) = model.dag_counts();
-    let clock = clock(theme.now);
     let card = model.card().map(|card| {
         let (place, of) = model.card_place();
         let place = if of > 1 { format!(" {place}/{of}") } else { String::new() };
         format!("{} ({}){place} {}  ", text::id(&card.name), card.model, health(card))
     });
-    let silence = model.silence(theme.now);
-    let state = match (&model.lost, model.has_read()) {
-        (None, _) if silence.is_some() => {
-            let seconds = silence.unwrap_or_default().as_secs();
-            format!("NO ANSWER for {seconds} s: what is shown may be old")
+    let state = model.has_read().then(|| format!("{ready} of {dags} DAGs ready"));
+    let state = state.map(|dags| card.unwrap_or_default() + &dags);
+    let host = model.host.as_ref().map(|host| format!("host {host}: ")).unwrap_or_default();
+    let (state, is_well) = connection(state, model.lost.as_deref(), model.silence(theme.now));
+    first_line(host + &state, is_well, theme, width)
+}
+
+/// What is said of the server; that it answers, and its state.
+pub fn connection(
+    state: Option<String>,
+    lost: Option<&str>,
+    silence: Option<Duration>,
+) -> (String, bool) {
+    match (lost, silence, state) {
+        (Some(why), ..) => (format!("NOT CONNECTED, retrying: {why}"), false),
+        (None, Some(silence), _) => {
+            let seconds = silence.as_secs();
+            (format!("NO ANSWER for {seconds} s: what is shown may be old"), false)
         }
-        (Some(why), _) => format!("NOT CONNECTED, retrying: {why}"),
-        (None, false) => "connecting ...".to_owned(),
-        (None, true) => format!("{}{ready} of {dags} DAGs ready", card.unwrap_or_default()),
-    };
+        (None, None, Some(state)) => (state, true),
+        (None, None, None) => ("connecting ...".to_owned(), true),
+    }
+}
+
+/// The first line of a screen, with the time at its end.
+pub fn first_line(text: String, is_well: bool, theme: Theme, width: u16) -> Line<'static> {
+    let clock = clock(theme.now);
     let room = usize::from(width).saturating_sub(clock.len() + 2);
-    let style =
-        if model.lost.is_some() || silence.is_some() { bold(theme, Color::Red) } else { strong() };
-    let left = cut(&state, room);
+    let style = if is_well { strong() } else { bold(theme, Color::Red) };
+    let left = cut(&text, room);
     let gap = room.saturating_sub(left.chars().count()) + 2;
     Line::from(vec![Span::styled(left, style), Span::raw(" ".repeat(gap) + &clock)])
 }
@@ -231,15 +244,19 @@ fn tabs(model: &Model, count: usize) -> String {
         let name = format!("{} {}", place + 1, panel.title());
         if *panel == model.panel { format!("[{name}: {count}]") } else { name }
     });
-    let mut text = names.collect::<Vec<_>>().join("  ");
-    if model.sort() != Sort::Time {
-        text += &format!("  by {}", model.sort().title());
-    }
-    if model.is_reversed {
+    let sort = Some(model.sort()).filter(|sort| *sort != Sort::Time).map(Sort::title);
+    let names = names.collect::<Vec<_>>().join("  ");
+    names + &selection(sort, model.is_reversed, &model.filter)
+}
+
+/// How rows are sorted and filtered, behind the title of a table.
+pub fn selection(sort: Option<&str>, is_reversed: bool, filter: &Filter) -> String {
+    let mut text = sort.map(|sort| format!("  by {sort}")).unwrap_or_default();
+    if is_reversed {
         text += ", reversed";
     }
-    if !model.filter.is_empty() {
-        text += &format!("  matching \"{}\"", model.filter);
+    if !filter.is_empty() {
+        text += &format!("  matching \"{}\"", filter.text());
     }
     text + " "
 }
@@ -419,27 +436,35 @@ fn tenant_detail(model: &Model, tenant: &str) -> String {
 }
 
 fn key_line(model: &Model) -> Line<'static> {
-    if let Some(question) = model.asked.as_ref().and_then(KeyAction::question) {
+    let keys = match (model.detail, model.has_hosts) {
+        (Some(_), _) => "up/down scroll  Enter/Esc back  q quit",
+        (None, false) => {
+            "Tab/1-4 panel  Enter open  e why  o cordon  d drain  / filter  ? help  q quit"
+        }
+        (None, true) => "Tab/1-4 panel  Enter open  e why  Esc hosts  / filter  ? help  q quit",
+    };
+    last_line(&model.prompt, &model.filter, keys)
+}
+
+/// The last line of a screen: what is asked, what was said, the filter that is edited, or what keys there are.
+pub fn last_line(prompt: &Prompt, filter: &Filter, keys: &'static str) -> Line<'static> {
+    if let Some(question) = prompt.asked.as_ref().and_then(KeyAction::question) {
         return Line::styled(format!("{question}? y/n"), strong());
     }
-    if let Some(done) = model.done.as_ref().filter(|done| !is_long(done)) {
+    if let Some(done) = prompt.done.as_ref().filter(|done| !is_long(done)) {
         let (Ok(text) | Err(text)) = done;
         return Line::styled(text.trim_end().to_owned(), strong());
     }
-    let text = match (model.is_filtering, model.detail) {
-        (true, _) => format!("filter: {}_   Enter keep  Esc clear", model.filter),
-        (false, Some(_)) => "up/down scroll  Enter/Esc back  q quit".to_owned(),
-        (false, None) => {
-            "Tab/1-4 panel  Enter open  e why  o cordon  d drain  / filter  ? help  q quit"
-                .to_owned()
-        }
+    let text = if filter.is_editing {
+        format!("filter: {}_   Enter keep  Esc clear", filter.text())
+    } else {
+        keys.to_owned()
     };
     Line::styled(text, Style::new().add_modifier(Modifier::DIM))
 }
 
 /// What keys and words mean.
-fn help() -> Paragraph<'static> {
-    let text = "\
+const HELP: &str = "\
 Tab, 1 to 4     the next panel, or one by its number
 up, down, j, k  choose a row; PageUp, PageDown, Home, End
 Enter           open the row; of a DAG also why it is not faster
@@ -456,23 +481,28 @@ BELOW   less is served than the smaller of promise and load; such DAGs come firs
 LATELY  what was served at the last readings, the largest one full
 
 Any key goes back.";
+
+/// An explanation of keys, in the place of the table.
+pub fn help(text: &'static str) -> Paragraph<'static> {
     Paragraph::new(text).block(Block::new().borders(Borders::TOP).title("Help "))
 }
 
-/// What an action said, in the place of the table.
-fn answer(text: String) -> Paragraph<'static> {
-    Paragraph::new(text).block(Block::new().borders(Borders::TOP).title("Any key goes back "))
+/// What an action said, in the place of the table; `None` if there is room for it on the last line.
+pub fn long_answer(prompt: &Prompt) -> Option<Paragraph<'static>> {
+    let (Ok(text) | Err(text)) = prompt.done.as_ref().filter(|done| is_long(done))?;
+    let block = Block::new().borders(Borders::TOP).title("Any key goes back ");
+    Some(Paragraph::new(text.clone()).block(block))
 }
 
-const fn strong() -> Style {
+pub const fn strong() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-fn bold(theme: Theme, colour: Color) -> Style {
+pub fn bold(theme: Theme, colour: Color) -> Style {
     coloured(theme, colour).add_modifier(Modifier::BOLD)
 }
 
-fn coloured(theme: Theme, colour: Color) -> Style {
+pub fn coloured(theme: Theme, colour: Color) -> Style {
     if theme.is_colour { Style::new().fg(colour) } else { Style::new() }
 }
 

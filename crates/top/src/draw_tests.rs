@@ -136,12 +136,9 @@ fn a_change_is_asked_for_and_told_on_the_last_line() {
     let asked = "drain region card0/0: DAGs that find another place leave? y/n";
     assert_eq!(last(&model).as_deref(), Some(asked));
     model.press(KeyEvent::new(KeyCode::Char('n'), KeyModifiers::NONE));
-    model.take(Feed::Done(Err("not permitted".into())), SystemTime::UNIX_EPOCH);
+    model.prompt.done = Some(Err("not permitted".into()));
     assert_eq!(last(&model).as_deref(), Some("not permitted"));
-    model.take(
-        Feed::Done(Ok("Form: sequential\nchosen: region 3\n".into())),
-        SystemTime::UNIX_EPOCH,
-    );
+    model.prompt.done = Some(Ok("Form: sequential\nchosen: region 3\n".into()));
     let text = screen(&model, PLAIN);
     assert!(text.contains("chosen: region 3") && text.contains("Any key goes back"), "{text}");
 }
@@ -223,4 +220,16 @@ fn times_left_are_short() {
     for (millis, text) in [(0, "0ms"), (999, "999ms"), (1_000, "1s"), (61_500, "61s")] {
         assert_eq!(short(Duration::from_millis(millis)), text);
     }
+}
+
+#[test]
+fn a_host_of_a_fleet_is_named_and_so_is_the_way_back() {
+    let mut model = Model::of(Some("h1".into()), true);
+    assert!(screen(&model, PLAIN).starts_with("host h1: connecting ..."));
+    model.take(Feed::Lost("host h1 is not linked".into()), SystemTime::UNIX_EPOCH);
+    let text = screen(&model, PLAIN);
+    assert!(text.starts_with("host h1: NOT CONNECTED, retrying: host h1 is not"), "{text}");
+    assert!(text.contains("Esc hosts"), "{text}");
+    let alone = screen(&Model::of(Some("h1".into()), false), PLAIN);
+    assert!(!alone.contains("Esc hosts"), "{alone}");
 }

@@ -11,24 +11,38 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 use tonic::Code;
 
+use super::hosts::feed::is_fleet;
 use super::model::{Feed, PolledState};
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::{Client, Failure, call, follow};
 
 /// How often the server is asked whether it answers.
-const PROBE: Duration = Duration::from_millis(500);
+pub const PROBE: Duration = Duration::from_millis(500);
 /// Events that are read at once: what a screen shows, and some to scroll.
 const EVENTS_READ: i32 = 200;
 /// Pause before a watch that has ended is restarted.
-const RESTART_PAUSE: Duration = Duration::from_secs(1);
+pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads until the receiver is dropped; of the `opened` DAG its diagnosis too.
+/// Reads until the receiver is dropped; of the `opened` DAG its diagnosis too. Ends at once where a fleet answers that the
+/// caller may look at, unless one of its hosts is asked.
 pub async fn read(
     client: &Client,
     interval: Duration,
     opened: watch::Receiver<Option<String>>,
     feeds: mpsc::Sender<Feed>,
 ) {
+    while client.host().is_none() {
+        match is_fleet(client).await {
+            Ok(true) => return,
+            Ok(false) => break,
+            Err(error) => {
+                if feeds.send(Feed::Lost(error.to_string())).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(interval).await;
+            }
+        }
+    }
     tokio::join!(
         poll(client, interval, &feeds),
         regions(client, &feeds),
@@ -138,10 +152,15 @@ pub async fn snapshot(client: &Client) -> Result<PolledState, Failure> {
     let (cards, regions) = match lists::cards(client).await {
         Ok(cards) => (cards, lists::regions(client, "cards/-").await?),
         // Tenants see their DAGs but no map.
-        Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => Default::default(),
+        Err(Failure::Api(status)) if has_no_map(&status) => Default::default(),
         Err(error) => return Err(error),
     };
     Ok(PolledState { cards, regions, dags, bitstream_bytes })
+}
+
+/// Whether the caller has no access to cards, or a fleet answers, which has none.
+fn has_no_map(status: &tonic::Status) -> bool {
+    matches!(status.code(), Code::PermissionDenied | Code::Unimplemented)
 }
 
 async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<Feed>) {
@@ -173,7 +192,7 @@ async fn regions(client: &Client, feeds: &mpsc::Sender<Feed>) {
             Ok(event.revision)
         };
         match follow(client, open, take).await {
-            Err(Failure::Api(status)) if status.code() == Code::PermissionDenied => return,
+            Err(Failure::Api(status)) if has_no_map(&status) => return,
             // The poll reports that the server does not answer.
             Ok(()) | Err(_) => tokio::time::sleep(RESTART_PAUSE).await,
         }

@@ -1,24 +1,29 @@
-//! `snicctl top`: a live screen of regions, DAGs, tenants and events. The state of the screen (`model`) and
-//! its rendering (`draw`) need no terminal; this module has the terminal.
+//! `snicctl top`: a live screen of regions, DAGs, tenants and events; at a fleet's endpoint of its hosts, and of what is
+//! on each. The state of a screen (`model`, `hosts`) and its rendering (`draw`) need no terminal; this module has the
+//! terminal.
 
 mod actions;
 mod draw;
 mod feed;
+mod hosts;
 mod model;
 mod panels;
+mod prompt;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::pin::{Pin, pin};
 use std::time::{Duration, SystemTime};
 
-use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
+use ratatui::crossterm::event::{Event, EventStream, KeyEvent, KeyEventKind};
+use ratatui::{Frame, Terminal};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt as _;
 
 use draw::Theme;
-use model::{Feed, KeyOutcome, Model};
+use hosts::{FleetFeed, HostsModel};
+use model::{Feed, Model};
+use prompt::{KeyOutcome, Prompt};
 use snic_client::output::{Style, WIDTH_MIN, wants_colour};
 use snic_client::{Client, Failure};
 
@@ -31,6 +36,69 @@ const SIZE: (u16, u16) = (80, 24);
 
 /// What the server was asked for, until it has answered.
 type Acting<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + 'a>>;
+
+/// A screen: updates and keys in, what is shown out.
+trait Screen {
+    /// What is read for it.
+    type Feed;
+
+    fn take(&mut self, feed: Self::Feed, now: SystemTime);
+    fn press(&mut self, key: KeyEvent) -> KeyOutcome;
+    fn prompt(&mut self) -> &mut Prompt;
+    fn draw(&self, frame: &mut Frame<'_>, theme: Theme);
+}
+
+impl Screen for Model {
+    type Feed = Feed;
+
+    fn take(&mut self, feed: Feed, now: SystemTime) {
+        self.take(feed, now);
+    }
+
+    fn press(&mut self, key: KeyEvent) -> KeyOutcome {
+        self.press(key)
+    }
+
+    fn prompt(&mut self) -> &mut Prompt {
+        &mut self.prompt
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>, theme: Theme) {
+        draw::draw(frame, self, theme);
+    }
+}
+
+impl Screen for HostsModel {
+    type Feed = FleetFeed;
+
+    fn take(&mut self, feed: FleetFeed, now: SystemTime) {
+        self.take(feed, now);
+    }
+
+    fn press(&mut self, key: KeyEvent) -> KeyOutcome {
+        self.press(key)
+    }
+
+    fn prompt(&mut self) -> &mut Prompt {
+        &mut self.prompt
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>, theme: Theme) {
+        hosts::draw(frame, self, theme);
+    }
+}
+
+/// Why a screen is left.
+enum ScreenEnd {
+    /// The user quits.
+    Quit,
+    /// The user chose a host.
+    Open,
+    /// The user goes back to the hosts.
+    Back,
+    /// There is nothing to read here: a fleet answers, not a daemon.
+    Fleet,
+}
 
 /// Shows the screen until the user quits.
 ///
@@ -46,74 +114,118 @@ pub async fn run(client: &Client, interval: Duration) -> Result<(), Failure> {
     }
     let is_colour = wants_colour(&io::stdout());
     // Restores the terminal even after a panic.
-    let mut terminal = ratatui::try_init().map_err(Failure::Output)?;
-    let result = show(client, interval, &mut terminal, is_colour).await;
+    let terminal = ratatui::try_init().map_err(Failure::Output)?;
+    let mut screens = Screens { terminal, keys: EventStream::new(), interval, is_colour };
+    let result = match screens.daemon(client, false).await {
+        Ok(ScreenEnd::Fleet) => screens.fleet(client).await,
+        ended => ended.map(|_| ()),
+    };
     ratatui::restore();
     result
 }
 
-async fn show(
-    client: &Client,
+/// The terminal with one screen after the other.
+struct Screens {
+    terminal: ratatui::DefaultTerminal,
+    keys: EventStream,
     interval: Duration,
-    terminal: &mut ratatui::DefaultTerminal,
     is_colour: bool,
-) -> Result<(), Failure> {
-    let (sender, mut feeds) = mpsc::channel(FEEDS_WAITING_MAX);
-    let (open, opened) = watch::channel(None);
-    let mut reading = pin!(feed::read(client, interval, opened, sender));
-    let mut keys = EventStream::new();
-    let mut redraw = tokio::time::interval(REDRAW);
-    let mut model = Model::default();
-    let mut acting: Option<Acting<'_>> = None;
-    loop {
-        let theme = Theme { is_colour, now: SystemTime::now() };
-        let dag = model.opened_dag();
-        open.send_if_modified(|opened| {
-            let is_other = *opened != dag;
-            *opened = dag;
-            is_other
-        });
-        terminal.draw(|frame| draw::draw(frame, &model, theme)).map_err(Failure::Output)?;
-        tokio::select! {
-            key = keys.next() => match key {
-                Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
-                    match model.press(key) {
-                        KeyOutcome::Quit => return Ok(()),
-                        KeyOutcome::Draw => {}
-                        KeyOutcome::Act => {
-                            let width = terminal.size().map_err(Failure::Output)?.width;
-                            let style = Style {
-                                is_colour: false,
-                                width: usize::from(width).max(WIDTH_MIN),
-                                now: SystemTime::now(),
-                            };
-                            let action = model.next.take();
-                            // One at a time: a second one takes the place of what the first would say.
-                            acting = action.map(|action| -> Acting<'_> {
-                                Box::pin(action.carry_out(client, style))
-                            });
+}
+
+impl Screens {
+    /// The hosts of a fleet and, of those that are chosen, what is on each.
+    async fn fleet(&mut self, client: &Client) -> Result<(), Failure> {
+        let mut hosts = HostsModel::default();
+        loop {
+            let (sender, feeds) = mpsc::channel(FEEDS_WAITING_MAX);
+            let reading = hosts::feed::read(client, self.interval, sender);
+            let ScreenEnd::Open = self.show(client, &mut hosts, (reading, feeds), |_| ()).await?
+            else {
+                return Ok(());
+            };
+            let Some(host) = hosts.chosen() else { continue };
+            let of_host = client.clone().for_host(host)?;
+            let ScreenEnd::Back = self.daemon(&of_host, true).await? else { return Ok(()) };
+        }
+    }
+
+    /// One daemon: the one at the endpoint, or that of a host.
+    async fn daemon(&mut self, client: &Client, has_hosts: bool) -> Result<ScreenEnd, Failure> {
+        let mut model = Model::of(client.host().map(str::to_owned), has_hosts);
+        let (sender, feeds) = mpsc::channel(FEEDS_WAITING_MAX);
+        let (open, opened) = watch::channel(None);
+        let reading = feed::read(client, self.interval, opened, sender);
+        let note = |model: &Model| {
+            let dag = model.opened_dag();
+            open.send_if_modified(|opened| {
+                let is_other = *opened != dag;
+                *opened = dag;
+                is_other
+            });
+        };
+        self.show(client, &mut model, (reading, feeds), note).await
+    }
+
+    /// Shows a screen, and what is read for it, until it is left; `note` is told of each that is drawn.
+    async fn show<S: Screen>(
+        &mut self,
+        client: &Client,
+        screen: &mut S,
+        (reading, mut feeds): (impl Future<Output = ()>, mpsc::Receiver<S::Feed>),
+        note: impl Fn(&S),
+    ) -> Result<ScreenEnd, Failure> {
+        let mut reading = pin!(reading);
+        let mut redraw = tokio::time::interval(REDRAW);
+        let mut acting: Option<Acting<'_>> = None;
+        loop {
+            let theme = Theme { is_colour: self.is_colour, now: SystemTime::now() };
+            note(screen);
+            self.terminal.draw(|frame| screen.draw(frame, theme)).map_err(Failure::Output)?;
+            tokio::select! {
+                key = self.keys.next() => match key {
+                    Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
+                        match screen.press(key) {
+                            KeyOutcome::Quit => return Ok(ScreenEnd::Quit),
+                            KeyOutcome::Open => return Ok(ScreenEnd::Open),
+                            KeyOutcome::Back => return Ok(ScreenEnd::Back),
+                            KeyOutcome::Draw => {}
+                            KeyOutcome::Act => {
+                                let style = self.style()?;
+                                let action = screen.prompt().next.take();
+                                // One at a time: a second one takes the place of what the first would say.
+                                acting = action.map(|action| -> Acting<'_> {
+                                    Box::pin(action.carry_out(client, style))
+                                });
+                            }
                         }
                     }
+                    // Redrawn in the new size.
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return Err(Failure::Output(error)),
+                    // The terminal is gone.
+                    None => return Ok(ScreenEnd::Quit),
+                },
+                feed = feeds.recv() => {
+                    if let Some(feed) = feed {
+                        screen.take(feed, SystemTime::now());
+                    }
                 }
-                // Redrawn in the new size.
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(Failure::Output(error)),
-                // The terminal is gone.
-                None => return Ok(()),
-            },
-            feed = feeds.recv() => {
-                if let Some(feed) = feed {
-                    model.take(feed, SystemTime::now());
+                // It does not end for want of a receiver, which is here.
+                () = &mut reading => return Ok(ScreenEnd::Fleet),
+                done = async { acting.as_mut().expect("it is checked").await }, if acting.is_some() => {
+                    acting = None;
+                    screen.prompt().done = Some(done.map_err(|error| error.to_string()));
                 }
+                _ = redraw.tick() => {}
             }
-            // Never ends before this function, which holds the receiver.
-            () = &mut reading => {}
-            done = async { acting.as_mut().expect("it is checked").await }, if acting.is_some() => {
-                acting = None;
-                model.take(Feed::Done(done.map_err(|error| error.to_string())), SystemTime::now());
-            }
-            _ = redraw.tick() => {}
         }
+    }
+
+    /// How what an action says is written.
+    fn style(&self) -> Result<Style, Failure> {
+        let width = self.terminal.size().map_err(Failure::Output)?.width;
+        let width = usize::from(width).max(WIDTH_MIN);
+        Ok(Style { is_colour: false, width, now: SystemTime::now() })
     }
 }
 
@@ -123,21 +235,31 @@ async fn show(
 /// [`Failure`]: the server's, or of the output.
 pub async fn once(client: &Client) -> Result<(), Failure> {
     let now = SystemTime::now();
-    let mut model = Model::default();
-    model.take(Feed::Snapshot(Box::new(feed::snapshot(client).await?)), now);
-    let text = screen(&model, Theme { is_colour: false, now });
+    let theme = Theme { is_colour: false, now };
+    let host = client.host().map(str::to_owned);
+    let text = if host.is_none() && hosts::feed::is_fleet(client).await? {
+        let mut model = HostsModel::default();
+        let status = hosts::feed::status(client).await?;
+        model.take(FleetFeed::Status(Box::new(status)), now);
+        model.take(FleetFeed::Hosts(hosts::feed::hosts(client).await?), now);
+        screen(&model, theme)
+    } else {
+        let mut model = Model::of(host, false);
+        model.take(Feed::Snapshot(Box::new(feed::snapshot(client).await?)), now);
+        screen(&model, theme)
+    };
     io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)
 }
 
 /// The screen as lines of text.
-fn screen(model: &Model, theme: Theme) -> String {
+fn screen(screen: &impl Screen, theme: Theme) -> String {
     let (width, height) = SIZE;
     let backend = TestBackend::new(width, height);
     let mut terminal = match Terminal::new(backend) {
         Ok(terminal) => terminal,
         Err(never) => match never {},
     };
-    match terminal.draw(|frame| draw::draw(frame, model, theme)) {
+    match terminal.draw(|frame| screen.draw(frame, theme)) {
         Ok(_) => {}
         Err(never) => match never {},
     }

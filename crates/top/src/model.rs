@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use snic_api::render::state_word;
 use snic_api::v1::{Card, Dag, Diagnosis, Event, EventType, Region, region};
 use snic_api::words::EnumWord as _;
@@ -12,11 +12,12 @@ use snic_client::output::text;
 
 use super::actions::{KeyAction, Verb};
 use super::panels::{Panel, Sort};
+use super::prompt::{Filter, KeyOutcome, Prompt};
 
 /// Events that are kept for scrolling.
 const EVENTS_MAX: usize = 500;
 /// Lines that a page key scrolls.
-const PAGE: isize = 10;
+pub const PAGE: isize = 10;
 /// Rates that are kept of a DAG, one a snapshot.
 pub const RATES_KEPT: usize = 20;
 /// How long the server may say nothing until the screen says so. It is asked twice a second, so that a server that
@@ -51,8 +52,6 @@ pub enum Feed {
     Event(Box<Event>),
     /// The server answered.
     Alive,
-    /// What became of an action.
-    Done(Result<String, String>),
     /// The server does not answer, with the reason; requests are retried.
     Lost(String),
 }
@@ -109,19 +108,7 @@ impl ScreenRow<'_> {
             Self::Tenant(tenant) => tenant.tenant.clone(),
             Self::Event(event) => event.text.clone(),
         }
-        .to_lowercase()
     }
-}
-
-/// What to do after a key press.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyOutcome {
-    /// Redraw.
-    Draw,
-    /// Redraw, and have the server do the model's next action.
-    Act,
-    /// Quit.
-    Quit,
 }
 
 /// The state of the screen.
@@ -140,14 +127,12 @@ pub struct Model {
     rates: BTreeMap<String, VecDeque<u64>>,
     /// When the server last answered.
     answered: Option<SystemTime>,
-    /// Whether the keys are explained.
-    pub is_help: bool,
-    /// The change that waits for a yes.
-    pub asked: Option<KeyAction>,
-    /// What the server is to do next.
-    pub next: Option<KeyAction>,
-    /// What became of the last action; its first line where that is all there is room for.
-    pub done: Option<Result<String, String>>,
+    /// What is asked and said besides.
+    pub prompt: Prompt,
+    /// The host of a fleet whose daemon answers, if one was named.
+    pub host: Option<String>,
+    /// Whether Esc goes back to the hosts of the fleet.
+    pub has_hosts: bool,
     /// Why the connection is lost, if it is.
     pub lost: Option<String>,
     /// The open panel.
@@ -158,10 +143,8 @@ pub struct Model {
     sort: usize,
     /// Whether the order is reversed.
     pub is_reversed: bool,
-    /// Text that rows must contain, in lower case.
-    pub filter: String,
-    /// Whether keys edit the filter.
-    pub is_filtering: bool,
+    /// Text that rows must contain.
+    pub filter: Filter,
     /// Scroll position of the opened row, if one is open.
     pub detail: Option<u16>,
     /// Index of the shown card.
@@ -181,17 +164,15 @@ impl Default for Model {
             diagnosis: None,
             rates: BTreeMap::new(),
             answered: None,
-            is_help: false,
-            asked: None,
-            next: None,
-            done: None,
+            prompt: Prompt::default(),
+            host: None,
+            has_hosts: false,
             lost: None,
             panel: Panel::Dags,
             selected: 0,
             sort: 0,
             is_reversed: false,
-            filter: String::new(),
-            is_filtering: false,
+            filter: Filter::default(),
             detail: None,
             card: 0,
         }
@@ -199,6 +180,11 @@ impl Default for Model {
 }
 
 impl Model {
+    /// Of the daemon at the endpoint, or that of a host; `has_hosts` where Esc goes back to the hosts.
+    pub fn of(host: Option<String>, has_hosts: bool) -> Self {
+        Self { host, has_hosts, ..Self::default() }
+    }
+
     /// Applies an update at `now`.
     pub fn take(&mut self, feed: Feed, now: SystemTime) {
         match feed {
@@ -220,15 +206,13 @@ impl Model {
             Feed::Dag(_, dag) => self.dag(*dag, now),
             Feed::Diagnosis(found) => self.diagnosis = Some(*found),
             Feed::Lost(why) => self.lost = Some(why),
-            Feed::Done(done) => self.done = Some(done),
         }
         self.selected = self.selected.min(self.rows().len().saturating_sub(1));
     }
 
     /// How long the server has said nothing, if that is too long; `None` where it is known to be lost.
     pub fn silence(&self, now: SystemTime) -> Option<Duration> {
-        let silence = now.duration_since(self.answered?).unwrap_or_default();
-        (silence > SILENCE_MAX && self.lost.is_none()).then_some(silence)
+        silence(self.answered?, now).filter(|_| self.lost.is_none())
     }
 
     /// What a DAG was served lately, in bits per second, the oldest first.
@@ -425,9 +409,7 @@ impl Model {
             Panel::Tenants => self.tenants().into_iter().map(ScreenRow::Tenant).collect(),
             Panel::Events => self.events.iter().map(ScreenRow::Event).collect(),
         };
-        let wanted = |row: &ScreenRow<'_>| {
-            self.filter.is_empty() || row.search_text().contains(&self.filter)
-        };
+        let wanted = |row: &ScreenRow<'_>| self.filter.accepts(|| row.search_text());
         let mut rows: Vec<ScreenRow<'_>> = all.into_iter().filter(wanted).collect();
         // The sort is stable, so equal rows stay ordered by name.
         rows.sort_by(|left, right| self.sort().compare(left, right));
@@ -439,28 +421,21 @@ impl Model {
 
     /// Handles a key press.
     pub fn press(&mut self, key: KeyEvent) -> KeyOutcome {
-        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return KeyOutcome::Quit;
+        if let Some(outcome) = self.prompt.press_any(key) {
+            return outcome;
         }
-        if self.is_filtering {
-            self.edit_filter(key.code);
+        if self.filter.edit(key.code) {
+            self.selected = 0;
             return KeyOutcome::Draw;
         }
-        if std::mem::take(&mut self.is_help) {
-            return KeyOutcome::Draw;
-        }
-        // Only a yes is a yes.
-        if let Some(action) = self.asked.take() {
-            let is_yes = key.code == KeyCode::Char('y');
-            return if is_yes { self.act(action) } else { KeyOutcome::Draw };
-        }
-        if self.done.take().is_some_and(|done| is_long(&done)) {
-            return KeyOutcome::Draw; // It covered the table: the key closes it.
+        if let Some(outcome) = self.prompt.press(key.code) {
+            return outcome;
         }
         match key.code {
             KeyCode::Char('q') => return KeyOutcome::Quit,
-            KeyCode::Char('?') => self.is_help = true,
+            KeyCode::Char('?') => self.prompt.is_help = true,
             KeyCode::Esc | KeyCode::Backspace if self.detail.is_some() => self.detail = None,
+            KeyCode::Esc if self.has_hosts && self.filter.is_empty() => return KeyOutcome::Back,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Enter if self.detail.is_none() => {
                 self.detail = (!self.rows().is_empty()).then_some(0);
@@ -479,30 +454,25 @@ impl Model {
             KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
             KeyCode::Char('c') => self.card = (self.card + 1) % self.cards.len().max(1),
             KeyCode::Char('o') => {
-                self.asked = self.change(|is_cordoned| match is_cordoned {
+                self.prompt.asked = self.change(|is_cordoned| match is_cordoned {
                     true => Verb::Uncordon,
                     false => Verb::Cordon,
                 })
             }
-            KeyCode::Char('d') => self.asked = self.change(|_| Verb::Drain),
+            KeyCode::Char('d') => self.prompt.asked = self.change(|_| Verb::Drain),
             KeyCode::Char('e') => {
                 if let Some(ScreenRow::Dag(dag)) = self.rows().get(self.selected) {
                     let action = KeyAction::Explain(dag.name.clone());
-                    return self.act(action);
+                    return self.prompt.act(action);
                 }
             }
             KeyCode::Char('/') => {
-                self.is_filtering = true;
+                self.filter.is_editing = true;
                 self.detail = None;
             }
             _ => {}
         }
         KeyOutcome::Draw
-    }
-
-    fn act(&mut self, action: KeyAction) -> KeyOutcome {
-        self.next = Some(action);
-        KeyOutcome::Act
     }
 
     /// A change of what is chosen: of a region among regions, else of the card whose map is shown.
@@ -516,22 +486,6 @@ impl Model {
         let regions = self.regions();
         let is_cordoned = !regions.is_empty() && regions.iter().all(|region| region.cordoned);
         Some(KeyAction::Change(verb(is_cordoned), card.name.clone()))
-    }
-
-    fn edit_filter(&mut self, key: KeyCode) {
-        match key {
-            KeyCode::Enter => self.is_filtering = false,
-            KeyCode::Esc => {
-                self.is_filtering = false;
-                self.filter.clear();
-            }
-            KeyCode::Backspace => {
-                self.filter.pop();
-            }
-            KeyCode::Char(letter) => self.filter.extend(letter.to_lowercase()),
-            _ => {}
-        }
-        self.selected = 0;
     }
 
     fn turn(&mut self, by: usize) {
@@ -551,16 +505,21 @@ impl Model {
             self.detail = Some(u16::try_from(to.clamp(0, 1_000)).unwrap_or_default());
             return;
         }
-        let last = isize::try_from(self.rows().len()).unwrap_or(isize::MAX).saturating_sub(1);
-        let to = isize::try_from(self.selected).unwrap_or(isize::MAX).saturating_add(by);
-        self.selected = usize::try_from(to.clamp(0, last.max(0))).unwrap_or_default();
+        self.selected = stepped(self.selected, by, self.rows().len());
     }
 }
 
-/// Whether what an action said takes more than a line.
-pub fn is_long(done: &Result<String, String>) -> bool {
-    let (Ok(text) | Err(text)) = done;
-    text.trim_end().contains('\n')
+/// The index that is `by` rows from `here`, or the first or last of `rows`.
+pub fn stepped(here: usize, by: isize, rows: usize) -> usize {
+    let last = isize::try_from(rows).unwrap_or(isize::MAX).saturating_sub(1);
+    let to = isize::try_from(here).unwrap_or(isize::MAX).saturating_add(by);
+    usize::try_from(to.clamp(0, last.max(0))).unwrap_or_default()
+}
+
+/// How long a server has said nothing that last answered at `answered`, if that is too long.
+pub fn silence(answered: SystemTime, now: SystemTime) -> Option<Duration> {
+    let silence = now.duration_since(answered).unwrap_or_default();
+    (silence > SILENCE_MAX).then_some(silence)
 }
 
 /// The number of a region in its card.

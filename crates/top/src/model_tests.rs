@@ -1,3 +1,4 @@
+use ratatui::crossterm::event::KeyModifiers;
 use rstest::rstest;
 use snic_api::v1::{dag, event};
 
@@ -197,14 +198,14 @@ fn a_filter_takes_letters_until_it_is_kept_or_cleared() {
     model.press(key(KeyCode::Backspace));
     assert_eq!((names(&model), model.selected), (vec!["card0/2".to_owned()], 0));
     model.press(key(KeyCode::Enter));
-    assert!(!model.is_filtering);
+    assert!(!model.filter.is_editing);
     assert_eq!(names(&model).len(), 1, "it is kept");
     model.press(key(KeyCode::Esc));
     assert_eq!(names(&model).len(), 16);
     model.press(key(KeyCode::Char('/')));
     type_in(&mut model, "zz");
     model.press(key(KeyCode::Esc));
-    assert_eq!((names(&model).len(), model.is_filtering), (16, false));
+    assert_eq!((names(&model).len(), model.filter.is_editing), (16, false));
 }
 
 #[test]
@@ -264,7 +265,7 @@ fn acted(model: &mut Model, keys: &str) -> Option<KeyAction> {
     for letter in keys.chars() {
         outcome = model.press(key(KeyCode::Char(letter)));
     }
-    (outcome == KeyOutcome::Act).then(|| model.next.take()).flatten()
+    (outcome == KeyOutcome::Act).then(|| model.prompt.next.take()).flatten()
 }
 
 #[test]
@@ -301,12 +302,12 @@ fn a_dag_is_explained_at_once_and_the_next_key_closes_what_was_said() {
     };
     assert!(name.starts_with("tenants/"), "{name}");
     assert_eq!(acted(&mut self::model(), "2e"), None, "only DAGs are explained");
-    model.take(Feed::Done(Ok("why\nbecause\n".into())), at(101));
-    assert!(model.done.is_some());
+    model.prompt.done = Some(Ok("why\nbecause\n".into()));
+    assert!(model.prompt.done.is_some());
     assert_eq!(model.press(key(KeyCode::Char('q'))), KeyOutcome::Draw);
-    assert_eq!(model.done, None);
+    assert_eq!(model.prompt.done, None);
     assert_eq!(model.press(key(KeyCode::Char('q'))), KeyOutcome::Quit);
-    model.take(Feed::Done(Err("not permitted".into())), at(101));
+    model.prompt.done = Some(Err("not permitted".into()));
     assert_eq!(model.press(key(KeyCode::Char('q'))), KeyOutcome::Quit, "a line covers nothing");
 }
 
@@ -325,4 +326,21 @@ fn cards_are_shown_in_turn() {
     // The one that is shown goes.
     model.take(Feed::Snapshot(Box::new(snapshot())), at(101));
     assert_eq!((model.card_place(), model.regions().len()), ((1, 1), 16));
+}
+
+#[test]
+fn escape_goes_back_to_the_hosts_once_nothing_else_is_open() {
+    let mut model = Model::of(Some("h1".into()), true);
+    model.take(Feed::Snapshot(Box::new(snapshot())), at(100));
+    model.press(key(KeyCode::Enter));
+    assert_eq!(model.press(key(KeyCode::Esc)), KeyOutcome::Draw, "it closes the row");
+    model.press(key(KeyCode::Char('/')));
+    type_in(&mut model, "web");
+    model.press(key(KeyCode::Enter));
+    assert_eq!(model.press(key(KeyCode::Esc)), KeyOutcome::Draw, "it shows all rows");
+    assert_eq!(model.press(key(KeyCode::Esc)), KeyOutcome::Back);
+    // At one daemon's endpoint, or one host's, there is nothing to go back to.
+    for mut alone in [self::model(), Model::of(Some("h1".into()), false)] {
+        assert_eq!(alone.press(key(KeyCode::Esc)), KeyOutcome::Draw);
+    }
 }

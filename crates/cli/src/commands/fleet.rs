@@ -10,15 +10,15 @@ use serde::Deserialize;
 use snic_api::fleet_v1::{
     CordonHostRequest, CreateHostRequest, CreateProjectRequest, DeleteHostRequest,
     DeleteProjectRequest, DrainAreaRequest, DrainHostRequest, GetAreaDrainRequest, GetFleetRequest,
-    GetHostRequest, GetProjectRequest, GetRebalanceRequest, Host, HostCard, ListHostsRequest,
-    ListProjectsRequest, Project, SetTenantProjectRequest, StartRebalanceRequest,
+    GetFleetResponse, GetHostRequest, GetProjectRequest, GetRebalanceRequest, Host, HostCard,
+    ListHostsRequest, ListProjectsRequest, Project, SetTenantProjectRequest, StartRebalanceRequest,
     StopRebalanceRequest, UncordonHostRequest, UndrainAreaRequest, UndrainHostRequest,
     UpdateProjectRequest, WatchHostsRequest, WatchHostsResponse, rebalance,
 };
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
-use snic_client::lists::{PAGE_SIZE, pages};
+use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{Style, fleet_views as views};
 
@@ -35,7 +35,9 @@ pub async fn run(session: &mut CliSession, command: FleetCommands) -> Result<(),
     match command {
         FleetCommands::Status => {
             let status = call!(client, fleet.get_fleet, GetFleetRequest {})?;
-            session.output.one(&status, views::status)
+            let rebalance = lists::rebalance(&client).await?;
+            let view = |of: &GetFleetResponse, style| views::status(of, rebalance.as_ref(), style);
+            session.output.one(&status, view)
         }
         FleetCommands::Host(command) => host(session, &client, command).await,
         FleetCommands::Drain { area, moves_max } => {

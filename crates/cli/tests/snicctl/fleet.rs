@@ -23,6 +23,17 @@ fn h1() -> Host {
     }
 }
 
+fn running() -> Rebalance {
+    let state = rebalance::State::Running.into();
+    Rebalance { state, dags_moved: 31, dags_moving: 4, ..Rebalance::default() }
+}
+
+fn level() -> Rebalance {
+    let end_time = Some(prost_types::Timestamp { seconds: 1_767_323_045, nanos: 0 });
+    let state = rebalance::State::Level.into();
+    Rebalance { state, dags_moving: 0, end_time, ..running() }
+}
+
 #[test]
 fn the_fleet_is_shown() {
     let fake = Fake::start();
@@ -36,11 +47,20 @@ fn the_fleet_is_shown() {
         drains: vec!["zones/z1/racks/r1".into(), "zones/z2".into()],
         ..GetFleetResponse::default()
     };
-    fake.answer("GetFleet", &fleet).answer("GetFleet", &fleet);
+    let none = ApiError::not_found("rebalance", "of the fleet");
+    fake.answer("GetFleet", &fleet)
+        .answer("GetFleet", &fleet)
+        .answer("GetFleet", &fleet)
+        .answer("GetRebalance", &GetRebalanceResponse { rebalance: Some(running()) })
+        .answer("GetRebalance", &GetRebalanceResponse { rebalance: Some(level()) })
+        .refuse("GetRebalance", none);
     let text = run(fake.endpoint(), "fleet status");
     for part in ["https://r2:7443", "5 (4 in step, 1 unreachable)", "90 (2 without", "z1/r1, z2"] {
         assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
     }
+    assert!(text.stdout.contains("RUNNING: 31 moved, 4 moving"), "{}", text.stdout);
+    let text = run(fake.endpoint(), "fleet status");
+    assert!(text.stdout.contains("LEVEL (31 moved, ended "), "{}", text.stdout);
     let json = run(fake.endpoint(), "fleet status -o json").json();
     assert_eq!((json["dags_unplaced"].as_u64(), json["hosts"].as_u64()), (Some(2), Some(5)));
 }
@@ -89,6 +109,26 @@ fn changes_of_hosts_are_a_line_each() {
     let asked = fake.asked::<WatchHostsRequest>("WatchHosts");
     let revisions: Vec<u64> = asked.iter().map(|request| request.resume_revision).collect();
     assert_eq!(revisions, [0, 7]);
+}
+
+#[test]
+fn one_screen_of_top_shows_the_hosts_of_a_fleet_the_worst_first() {
+    let fake = Fake::start();
+    let fleet = GetFleetResponse { hosts: 2, dags: 8, ..GetFleetResponse::default() };
+    let (hosts, next_page_token) = (vec![h1()], "more".to_owned());
+    let lost = Host { name: "hosts/h2".into(), condition: Condition::Lost.into(), dags: 1, ..h1() };
+    fake.answer("GetFleet", &fleet)
+        .answer("GetFleet", &fleet)
+        .answer("GetRebalance", &GetRebalanceResponse { rebalance: Some(running()) })
+        .answer("ListHosts", &ListHostsResponse { hosts, next_page_token, revision: 7 })
+        .answer("ListHosts", &ListHostsResponse { hosts: vec![lost], ..Default::default() });
+    let run = run(fake.endpoint(), "top --once");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert!(lines[0].starts_with("fleet of 2 hosts, 1 LOST  8 DAGs"), "{}", run.stdout);
+    assert!(lines[1].starts_with("rebalance: 31 moved, 4 moving"), "{}", run.stdout);
+    assert!(lines[4].contains("h2") && lines[4].contains("LOST"), "{}", run.stdout);
+    assert!(lines[5].contains("h1") && lines[5].contains("BEHIND"), "{}", run.stdout);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use super::changes::changed;
 use super::table::{properties, section, table};
 use super::text::{age, dag, id, labels, rate, yes};
 
-const fn condition(of: Condition) -> &'static str {
+/// The word for a condition; empty where none is known.
+pub const fn condition(of: Condition) -> &'static str {
     match of {
         Condition::Unspecified => "",
         Condition::InStep => "IN_STEP",
@@ -22,7 +23,7 @@ const fn condition(of: Condition) -> &'static str {
 }
 
 /// Whether new DAGs go there.
-const fn use_word(of: &Host) -> &'static str {
+pub const fn use_word(of: &Host) -> &'static str {
     match (of.draining, of.cordoned) {
         (true, _) => "draining",
         (false, true) => "cordoned",
@@ -31,12 +32,12 @@ const fn use_word(of: &Host) -> &'static str {
 }
 
 /// An area in the form that commands accept: `z1`, or `z1/r1`.
-fn area(name: &str) -> String {
+pub fn area(name: &str) -> String {
     name.strip_prefix("zones/").map_or_else(|| name.into(), |rest| rest.replacen("/racks/", "/", 1))
 }
 
-/// How the fleet is.
-pub fn status(fleet: &GetFleetResponse, style: Style) -> String {
+/// How the fleet is, with its rebalance that goes on or was the last.
+pub fn status(fleet: &GetFleetResponse, rebalance: Option<&Rebalance>, style: Style) -> String {
     let hosts = format!(
         "{} ({} in step, {} unreachable)",
         fleet.hosts, fleet.hosts_in_step, fleet.hosts_unreachable
@@ -51,8 +52,21 @@ pub fn status(fleet: &GetFleetResponse, style: Style) -> String {
         ("DAGs", format!("{} ({} without a place)", fleet.dags, fleet.dags_unplaced)),
         ("Reservations", fleet.reservations.to_string()),
         ("Drained", drains.join(", ")),
+        ("Rebalance", rebalance.map(|of| rebalance_brief(of, style)).unwrap_or_default()),
     ];
     properties(style, &rows)
+}
+
+/// How far a rebalance is, or how it ended and when.
+fn rebalance_brief(of: &Rebalance, style: Style) -> String {
+    let moved = format!("{} moved", of.dags_moved);
+    match of.state() {
+        State::Running => format!("RUNNING: {moved}, {} moving", of.dags_moving),
+        ended => {
+            let age = age(of.end_time.as_ref(), style.now);
+            format!("{} ({moved}, ended {age} ago)", rebalance_state(ended))
+        }
+    }
 }
 
 /// Hosts, one per row.
@@ -79,7 +93,7 @@ pub fn host_event(event: &WatchHostsResponse, _: Style) -> Option<String> {
 }
 
 /// The model in a card's profile.
-fn model(profile: &str) -> String {
+pub fn model(profile: &str) -> String {
     let profile: serde_json::Value = serde_json::from_str(profile).unwrap_or_default();
     profile["model"].as_str().unwrap_or_default().to_owned()
 }
@@ -122,25 +136,24 @@ pub fn drain(of: &AreaDrain, style: Style) -> String {
     properties(style, &rows) + &bound(&of.bound_dags)
 }
 
-/// How far a rebalance is, how it ended, or what it would move first.
-pub fn rebalance(of: &Rebalance, style: Style) -> String {
-    let loads = |of: Option<&LoadRange>| {
-        let LoadRange { smallest_percent, mean_percent, largest_percent } =
-            of.copied().unwrap_or_default();
-        format!("{smallest_percent:.1} to {largest_percent:.1} %, mean {mean_percent:.1} %")
-    };
-    let state = match of.state() {
+const fn rebalance_state(of: State) -> &'static str {
+    match of {
         State::Unspecified => "",
         State::Running => "RUNNING",
         State::Level => "LEVEL",
         State::NothingHelps => "NOTHING_HELPS",
         State::Stopped => "STOPPED",
         State::Preview => "PREVIEW",
-    };
+    }
+}
+
+/// How far a rebalance is, how it ended, or what it would move first.
+pub fn rebalance(of: &Rebalance, style: Style) -> String {
+    let loads = |of: Option<&LoadRange>| loads(&of.copied().unwrap_or_default());
     let between = if of.zone.is_empty() { "the fleet".to_owned() } else { area(&of.zone) };
     let rows = [
         ("Cards of", between),
-        ("State", state.to_owned()),
+        ("State", rebalance_state(of.state()).to_owned()),
         ("Moved", of.dags_moved.to_string()),
         ("Moving", format!("{} (at most {} at a time)", of.dags_moving, of.moves_max)),
         ("Tolerance", format!("{} %", of.tolerance_percent)),
@@ -163,6 +176,21 @@ pub fn rebalance(of: &Rebalance, style: Style) -> String {
         text += &section("DAGs that were to move", &stays);
     }
     text + &bound(&of.bound_dags)
+}
+
+/// How far a rebalance is that goes on, on one line.
+pub fn rebalance_line(of: &Rebalance) -> String {
+    let between =
+        if of.zone.is_empty() { String::new() } else { format!(" of {}", area(&of.zone)) };
+    let loads = of.after.as_ref().map(loads);
+    let loads = loads.map(|loads| format!(", loads {loads}")).unwrap_or_default();
+    format!("rebalance{between}: {} moved, {} moving{loads}", of.dags_moved, of.dags_moving)
+}
+
+/// Loads of cards: the emptiest and the fullest, and the mean.
+fn loads(of: &LoadRange) -> String {
+    let LoadRange { smallest_percent, mean_percent, largest_percent } = of;
+    format!("{smallest_percent:.1} to {largest_percent:.1} %, mean {mean_percent:.1} %")
 }
 
 const fn reason(of: StayReason) -> &'static str {

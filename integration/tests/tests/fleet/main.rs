@@ -13,6 +13,7 @@ mod passing;
 #[allow(dead_code, reason = "shared with the benchmark of a fleet")]
 mod rig;
 mod signatures;
+mod top;
 mod workload;
 
 use std::time::{Duration, Instant};
