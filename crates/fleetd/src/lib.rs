@@ -5,6 +5,8 @@
 //!                                                  └─ a follower passes the request on: ReplicaService
 //!  hosts ──► HostLinkService ──► HostLinks ◄── orders ── runner
 //!
+//!  browsers ──► web ──► services, passing (what is on a host)
+//!
 //!  what only a host knows: front ──► passing ──► Asking ──► leader: HostCalls ──► the host's own services
 //! ```
 //!

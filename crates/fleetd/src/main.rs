@@ -86,6 +86,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         images: settings.images.open()?,
         unnamed_images_kept: UNNAMED_IMAGES_KEPT,
         upload_check: upload_check(settings)?,
+        web: settings.web.as_ref().map(|web| web.listen),
     })
 }
 
@@ -159,6 +160,9 @@ async fn run(settings: Settings) -> Result<()> {
     let bound = bind(server).await.context("listen")?;
     if let Some(address) = bound.tcp_address() {
         tracing::info!(%address, "snic-fleet is up");
+    }
+    if let Some(address) = bound.web_address() {
+        tracing::info!(%address, "the web page is served");
     }
     let listener = bound.tls_reloader().context("a replica serves over TLS only")?;
     let as_client = bound.peers_reloader();

@@ -140,12 +140,7 @@ impl Passing {
             message: message.to_vec(),
             timeout_ms: millis(timeout),
         };
-        let parts = self.services.call_host(&host, call).await?;
-        let body = Body::new(Answer { parts, has_ended: false, _place: place });
-        let mut reply = Response::new(body);
-        let kind = http::HeaderValue::from_static("application/grpc");
-        reply.headers_mut().insert(http::header::CONTENT_TYPE, kind);
-        Ok(reply)
+        Ok(answer(self.services.call_host(&host, call).await?, place))
     }
 
     /// The request's body, one message as it is on the wire.
@@ -172,6 +167,57 @@ impl Passing {
         let name = name::dag("name", &named.name).map_err(ApiError::from)?;
         Ok(self.services.host_of(caller, name).await?)
     }
+}
+
+/// The way to a host's own services in the name of an operator, for clients in this process: the page for browsers.
+#[derive(Clone)]
+pub(crate) struct HostTransport {
+    passing: Passing,
+    host: HostId,
+    caller: Caller,
+    identity: String,
+}
+
+impl Passing {
+    /// To a host, for an operator with this identity.
+    pub fn transport(&self, host: HostId, caller: Caller, identity: String) -> HostTransport {
+        HostTransport { passing: self.clone(), host, caller, identity }
+    }
+}
+
+impl HostTransport {
+    async fn pass(self, request: Request<Body>) -> Result<Response<Body>, Status> {
+        let Self { passing, host, caller, identity } = self;
+        let place = passing.places.enter(CallerLevel::of(&caller), CallerFlow::from(&caller))?;
+        let (head, body) = request.into_parts();
+        let message = body.collect().await?.to_bytes().to_vec();
+        let (path, timeout_ms) = (head.uri.path().to_owned(), millis(WAIT_MAX));
+        let call = AnswerResponse { path, caller: identity, message, timeout_ms };
+        Ok(answer(passing.services.call_host(&host, call).await?, place))
+    }
+}
+
+impl Service<Request<Body>> for HostTransport {
+    type Response = Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let passed = self.clone().pass(request);
+        Box::pin(async move { Ok(passed.await.unwrap_or_else(Status::into_http)) })
+    }
+}
+
+/// The reply with a host's answer.
+fn answer(parts: Parts, place: Place) -> Response<Body> {
+    let mut reply = Response::new(Body::new(Answer { parts, has_ended: false, _place: place }));
+    let kind = http::HeaderValue::from_static("application/grpc");
+    reply.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    reply
 }
 
 fn millis(time: Duration) -> u64 {

@@ -15,21 +15,24 @@ use snic_api::v1::network_task_service_server::NetworkTaskServiceServer;
 use snic_api::v1::operation_service_server::OperationServiceServer;
 use snic_api::v1::tenant_service_server::TenantServiceServer;
 use snic_api::{ERROR_DETAILS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET, FLEET_DESCRIPTOR_SET};
+use snic_front::page::operators_only;
 use snic_front::settings::FrontSettings;
 use snic_front::uploads::{CHUNK_BYTES_MAX, UploadCheck};
-use snic_front::{Front, ServeError, TlsReloader, watch_health};
+use snic_front::{Front, ListenError, ServeError, TlsReloader, watch_health};
 use snic_store_etcd::{Blobs, EtcdConnection};
+use snic_web::PageLimits;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::ClientTlsConfig;
 use tonic_health::server::HealthReporter;
 
+use crate::METHODS;
 use crate::asking::Asking;
 use crate::history::History;
 use crate::links::HostLinks;
 use crate::passing::Passing;
 use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
-use crate::services::{Parts, Services, not_here};
+use crate::services::{FleetPage, Parts, Services, not_here};
 use crate::sweeper::{self, KeptImages};
 
 /// Largest report of a host, and request of a replica.
@@ -53,6 +56,8 @@ pub struct FleetServerSettings {
     pub unnamed_images_kept: Duration,
     /// Validates uploads.
     pub upload_check: UploadCheck,
+    /// Where the page for browsers is served, if it is.
+    pub web: Option<SocketAddr>,
 }
 
 /// A replica with bound listeners.
@@ -61,22 +66,54 @@ pub struct FleetBound {
     front: Front,
     settings: FleetServerSettings,
     peers: watch::Sender<ClientTlsConfig>,
+    web: Option<snic_web::Listening>,
 }
 
 /// Binds the listeners.
 ///
 /// # Errors
-/// As [`snic_front::bind`].
+/// As [`snic_front::bind`], also for the page.
 pub async fn bind(settings: FleetServerSettings) -> Result<FleetBound, ServeError> {
     let front = snic_front::bind(settings.front.clone()).await?;
     let peers = watch::Sender::new(settings.peers.clone());
-    Ok(FleetBound { front, settings, peers })
+    let web = settings.web.map(|at| bind_page(at, &front)).transpose()?;
+    Ok(FleetBound { front, settings, peers, web })
 }
+
+fn bind_page(at: SocketAddr, front: &Front) -> Result<snic_web::Listening, ServeError> {
+    let plain = || ListenError::PlainText { at: at.to_string() };
+    let access = snic_web::PageAccess::Tls(front.page_tls().ok_or_else(plain)?);
+    snic_web::bind(at, access).map_err(|error| match error {
+        snic_web::BindError::Listen { at, source } => {
+            ListenError::Bind { at: at.to_string(), source }.into()
+        }
+        // Not over TLS.
+        snic_web::BindError::PlainText(_) | snic_web::BindError::NotLoopback(_) => plain().into(),
+    })
+}
+
+/// What the page for browsers shows: all of it is for those who may read all of this.
+const PAGE_METHODS: [&str; 9] = [
+    "GetFleet",
+    "GetRebalance",
+    "ListHosts",
+    "WatchHosts",
+    "ListDags",
+    "ListCards",
+    "ListRegions",
+    "ListFairness",
+    "ListEvents",
+];
 
 impl FleetBound {
     /// The TCP address, with the assigned port.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.front.tcp_address()
+    }
+
+    /// The address of the page for browsers, with the assigned port.
+    pub fn web_address(&self) -> Option<SocketAddr> {
+        self.web.as_ref().and_then(snic_web::Listening::address)
     }
 
     /// Replaces the certificates while the replica runs.
@@ -103,7 +140,7 @@ impl FleetBound {
         etcd: EtcdConnection,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
-        let Self { front, settings, peers } = self;
+        let Self { front, settings, peers, web } = self;
         let links = Arc::new(HostLinks::default());
         let address = settings.runner.elections.address.clone();
         let history = Arc::new(History::default());
@@ -127,7 +164,10 @@ impl FleetBound {
             stopping: stopping.clone(),
         };
         let services = Services::new(parts, &settings.front.limits);
-        let (health, routes) = routes(services, settings.front.limits.message_bytes_max)?;
+        let passing = Passing::new(services.clone(), settings.front.limits.message_bytes_max);
+        let source = FleetPage::new(services.clone(), passing.clone());
+        let page = web.map(|page| serve_page(page, source, &settings.front, stopping.clone()));
+        let (health, routes) = routes(services, passing, settings.front.limits.message_bytes_max)?;
         let watched = tokio::spawn(async move {
             watch_health(&SERVICES, || knows_a_leader(&handle), health, stopping).await;
         });
@@ -152,8 +192,30 @@ impl FleetBound {
         // They end by themselves; a panic has printed its own message.
         let _ = watched.await;
         let _ = sweeping.await;
+        if let Some(page) = page {
+            let _ = page.await;
+        }
         result
     }
+}
+
+/// Serves the page for browsers.
+fn serve_page(
+    page: snic_web::Listening,
+    source: FleetPage,
+    front: &FrontSettings,
+    stopping: watch::Receiver<bool>,
+) -> tokio::task::JoinHandle<()> {
+    let FrontSettings { limits, trust_domain, authorization, .. } = front;
+    let (domain, authorization) = (trust_domain.clone(), authorization.clone());
+    let authorize = operators_only(domain, authorization, METHODS, &PAGE_METHODS);
+    let limits = PageLimits {
+        browsers_max: limits.browsers_max,
+        connections_max: limits.connections_max,
+        unread_max: limits.unread_max,
+        age_max: limits.connection_age_max,
+    };
+    tokio::spawn(page.serve_fleet(source, Arc::new(authorize), limits, stopping))
 }
 
 /// A replica is of use while somebody leads.
@@ -175,8 +237,11 @@ const SERVICES: [&str; 10] = [
     "snic.fleet.v1.ReplicaService",
 ];
 
-fn routes(services: Services, most: usize) -> Result<(HealthReporter, Routes), ServeError> {
-    let passing = Passing::new(services.clone(), most);
+fn routes(
+    services: Services,
+    passing: Passing,
+    most: usize,
+) -> Result<(HealthReporter, Routes), ServeError> {
     let (health, mut routes) = snic_front::routes(&[
         FILE_DESCRIPTOR_SET,
         FLEET_DESCRIPTOR_SET,
@@ -205,4 +270,16 @@ fn routes(services: Services, most: usize) -> Result<(HealthReporter, Routes), S
     let elsewhere = async |uri: Uri| not_here(uri.path()).into_http::<tonic::body::Body>();
     let router = routes.routes().into_axum_router().fallback(elsewhere);
     Ok((health, Routes::from(router.layer(passing))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_decide_about_all_that_the_page_shows() {
+        for method in PAGE_METHODS {
+            assert!(METHODS.named(method).is_some(), "{method}");
+        }
+    }
 }

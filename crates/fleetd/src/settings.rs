@@ -45,6 +45,17 @@ pub struct Settings {
     /// When hosts are lost, and how fast their DAGs move.
     #[serde(default)]
     pub hosts: Hosts,
+    /// The read-only web page for operators: hosts, what is on each, and DAGs. Off by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web: Option<PageSettings>,
+}
+
+/// The web page for operators, over TLS with the certificates of `tls`; browsers show an operator's certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageSettings {
+    /// Address and port of the page.
+    pub listen: SocketAddr,
 }
 
 fn trust_domain() -> String {

@@ -14,6 +14,7 @@ pub mod fields;
 pub mod gate;
 pub mod identity;
 mod listen;
+pub mod page;
 mod pieces;
 mod serve;
 pub mod settings;

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use snic_api::v1;
 use snic_api::{ERROR_DETAILS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET};
-use snic_controller::Caller;
 use snic_front::access::CONTROL;
-use snic_front::authorization::{Authorization, NamedResource, decide_all};
-use snic_front::identity::{self, TrustDomain};
+use snic_front::page::operators_only;
 use snic_front::settings::{FrontSettings, Limits};
 use snic_front::uploads::CHUNK_BYTES_MAX;
 use snic_front::{Front, ListenError, ServeError, TlsReloader, watch_health};
-use snic_web::{Authorize, PageLimits};
+use snic_web::PageLimits;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
@@ -66,33 +64,6 @@ fn bind_page(settings: &WebSettings, front: &Front) -> Result<snic_web::Listenin
 /// What the page for browsers shows: all of it is for those who may read all of this.
 const PAGE_METHODS: [&str; 5] =
     ["ListCards", "ListRegions", "ListDags", "ListFairness", "ListEvents"];
-
-/// Admits browsers whose certificate is an operator's who may read everything.
-fn operators_only(domain: TrustDomain, authorization: Authorization) -> Authorize {
-    let rows: Vec<_> =
-        PAGE_METHODS.into_iter().filter_map(|method| CONTROL.named(method)).collect();
-    Arc::new(move |certificate| {
-        match certificate.map(|der| identity::of_certificate(der, &domain)) {
-            Some(Ok(identity)) if matches!(identity.caller(), Some(Caller::Operator(_))) => {
-                let authorizer = authorization.current();
-                let all = [NamedResource::everything()];
-                let may = |row| decide_all(&*authorizer, &identity, row, &all, false).allowed;
-                if rows.iter().all(|row| may(*row)) {
-                    return Ok(());
-                }
-                Err("this page is for operators whom the authorization policies allow to read \
-                     everything"
-                    .to_owned())
-            }
-            Some(Ok(_)) => Err("this page is for operators".to_owned()),
-            Some(Err(error)) => Err(error.to_string()),
-            None => Err(format!(
-                "this page is for operators: import a client certificate for \
-                 spiffe://{domain}/operator/<name> into the browser"
-            )),
-        }
-    })
-}
 
 /// Binds, and serves until `shutdown`; see [`Bound::serve`].
 ///
@@ -167,9 +138,10 @@ impl Bound {
             unread_max: limits.unread_max,
             age_max: limits.connection_age_max,
         };
-        let authorize = operators_only(trust_domain.clone(), authorization.clone());
+        let (domain, authorization) = (trust_domain.clone(), authorization.clone());
+        let authorize = operators_only(domain, authorization, CONTROL, &PAGE_METHODS);
         let (services, stopping) = (services.clone(), stopping.clone());
-        Some(tokio::spawn(page.serve(services, authorize, limits, stopping)))
+        Some(tokio::spawn(page.serve(services, Arc::new(authorize), limits, stopping)))
     }
 }
 

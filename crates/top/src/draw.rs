@@ -16,7 +16,7 @@ use snic_api::words::EnumWord as _;
 use super::actions::KeyAction;
 use super::model::{Model, RATES_KEPT, ScreenRow, number, tenant_of};
 use super::panels::{Panel, Sort};
-use super::prompt::{Filter, Prompt, is_long};
+use super::prompt::{Prompt, RowFilter, is_long};
 use snic_client::output::diagnosis::diagnosis;
 use snic_client::output::{self, text, views};
 
@@ -250,7 +250,7 @@ fn tabs(model: &Model, count: usize) -> String {
 }
 
 /// How rows are sorted and filtered, behind the title of a table.
-pub fn selection(sort: Option<&str>, is_reversed: bool, filter: &Filter) -> String {
+pub fn selection(sort: Option<&str>, is_reversed: bool, filter: &RowFilter) -> String {
     let mut text = sort.map(|sort| format!("  by {sort}")).unwrap_or_default();
     if is_reversed {
         text += ", reversed";
@@ -447,7 +447,7 @@ fn key_line(model: &Model) -> Line<'static> {
 }
 
 /// The last line of a screen: what is asked, what was said, the filter that is edited, or what keys there are.
-pub fn last_line(prompt: &Prompt, filter: &Filter, keys: &'static str) -> Line<'static> {
+pub fn last_line(prompt: &Prompt, filter: &RowFilter, keys: &'static str) -> Line<'static> {
     if let Some(question) = prompt.asked.as_ref().and_then(KeyAction::question) {
         return Line::styled(format!("{question}? y/n"), strong());
     }

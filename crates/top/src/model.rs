@@ -12,7 +12,7 @@ use snic_client::output::text;
 
 use super::actions::{KeyAction, Verb};
 use super::panels::{Panel, Sort};
-use super::prompt::{Filter, KeyOutcome, Prompt};
+use super::prompt::{KeyOutcome, Prompt, RowFilter};
 
 /// Events that are kept for scrolling.
 const EVENTS_MAX: usize = 500;
@@ -144,7 +144,7 @@ pub struct Model {
     /// Whether the order is reversed.
     pub is_reversed: bool,
     /// Text that rows must contain.
-    pub filter: Filter,
+    pub filter: RowFilter,
     /// Scroll position of the opened row, if one is open.
     pub detail: Option<u16>,
     /// Index of the shown card.
@@ -172,7 +172,7 @@ impl Default for Model {
             selected: 0,
             sort: 0,
             is_reversed: false,
-            filter: Filter::default(),
+            filter: RowFilter::default(),
             detail: None,
             card: 0,
         }

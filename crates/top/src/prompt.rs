@@ -68,14 +68,14 @@ pub fn is_long(done: &Result<String, String>) -> bool {
 
 /// The text that rows must contain.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct RowFilter {
     /// In lower case.
     text: String,
     /// Whether keys edit it.
     pub is_editing: bool,
 }
 
-impl Filter {
+impl RowFilter {
     /// The text, in lower case.
     pub fn text(&self) -> &str {
         &self.text

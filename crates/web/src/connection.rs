@@ -19,8 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use crate::source::PageSource;
-use crate::{Admission, CurrentTls, Web, routes};
+use crate::{Admission, CurrentTls, Site, routes};
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -33,13 +32,13 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Accepts and serves until `stopping`.
-pub(crate) async fn accept<S: PageSource>(
+pub(crate) async fn accept<S: Site>(
     listener: TcpListener,
     tls: Option<CurrentTls>,
-    web: Arc<Web<S>>,
+    web: Arc<S>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let limit = web.limits.connections_max;
+    let limit = web.door().limits.connections_max;
     let permits = Arc::new(Semaphore::new(limit));
     loop {
         let accepted = tokio::select! {
@@ -63,7 +62,7 @@ pub(crate) async fn accept<S: PageSource>(
             tokio::select! {
                 // The page only reads, so nothing needs to be finished.
                 _ = stopping.wait_for(|stopping| *stopping) => {}
-                () = tokio::time::sleep(web.limits.age_max) => {}
+                () = tokio::time::sleep(web.door().limits.age_max) => {}
                 result = serve(io, tls, &web) => if let Err(error) = result {
                     tracing::info!(error = &*error, "browser connection ended");
                 }
@@ -75,30 +74,26 @@ pub(crate) async fn accept<S: PageSource>(
 
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn serve<S: PageSource>(
+async fn serve<S: Site>(
     io: TcpStream,
     tls: Option<CurrentTls>,
-    web: &Arc<Web<S>>,
+    web: &Arc<S>,
 ) -> Result<(), ConnectionError> {
     io.set_nodelay(true)?;
-    let io = WriteTimeout::new(io, web.limits.unread_max);
+    let io = WriteTimeout::new(io, web.door().limits.unread_max);
     let Some(tls) = tls else {
         // The page's key decides.
-        return http(io, web, Ok(())).await;
+        return http(io, web, Ok(String::new())).await;
     };
     let tls = TlsAcceptor::from(tls());
     let io = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(io)).await??;
     let certificates = io.get_ref().1.peer_certificates();
     let own = certificates.and_then(|all| all.first()).map(|own| own.as_ref());
-    let admission = (web.authorize)(own);
+    let admission = (web.door().authorize)(own);
     http(io, web, admission).await
 }
 
-async fn http<S: PageSource, T>(
-    io: T,
-    web: &Arc<Web<S>>,
-    admission: Admission,
-) -> Result<(), ConnectionError>
+async fn http<S: Site, T>(io: T, web: &Arc<S>, admission: Admission) -> Result<(), ConnectionError>
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {

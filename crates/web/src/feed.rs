@@ -20,22 +20,23 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
+use tonic::Status;
 
 use crate::json;
 use crate::source::{Changes, PageChange, PageResource, PageSource};
 
 /// How long changes are gathered: a burst becomes one frame per resource.
-const GATHER: Duration = Duration::from_millis(100);
-/// Interval of polling cards and shares, which cannot be watched.
-const POLL: Duration = Duration::from_millis(500);
+pub(crate) const GATHER: Duration = Duration::from_millis(100);
 /// Interval of heartbeats to browsers.
-const BEAT: Duration = Duration::from_secs(5);
+pub(crate) const BEAT: Duration = Duration::from_secs(5);
 /// Pause before an ended watch is restarted.
-const WATCH_RETRY: Duration = Duration::from_millis(100);
+pub(crate) const WATCH_RETRY: Duration = Duration::from_millis(100);
+/// Pause before a watch is tried again that could not be begun.
+pub(crate) const BEGIN_RETRY: Duration = Duration::from_secs(1);
 /// Batches that a browser may lag behind: a few seconds' worth, shared by all.
 const BATCHES_KEPT: usize = 64;
 /// Events that a new browser gets.
@@ -49,7 +50,12 @@ const RESET: &[u8] = b"event: reset\ndata: {}\n\n";
 
 /// The subject of a frame; also the order in which a new browser gets them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+pub(crate) enum Key {
+    /// Why nothing can be read at the moment.
+    Trouble,
+    /// The fleet.
+    Fleet,
+    Host(String),
     Card(String),
     Region(String),
     Dag(String),
@@ -61,8 +67,11 @@ enum Key {
 
 impl Key {
     /// The frame with this content.
-    fn frame(&self, value: &Value) -> Bytes {
+    pub fn frame(&self, value: &Value) -> Bytes {
         let name = match self {
+            Self::Trouble => "trouble",
+            Self::Fleet => "fleet",
+            Self::Host(_) => "host",
             Self::Card(_) => "card",
             Self::Region(_) => "region",
             Self::Dag(_) => "dag",
@@ -76,11 +85,13 @@ impl Key {
     /// The frame that removes the subject.
     fn gone(&self) -> Option<Bytes> {
         let (kind, name) = match self {
+            Self::Host(name) => ("host", name),
             Self::Card(name) => ("card", name),
             Self::Region(name) => ("region", name),
             Self::Dag(name) => ("dag", name),
             Self::Shares(name) => ("shares", name),
-            Self::Event(_) | Self::Ready => return None,
+            Self::Event(_) | Self::Ready | Self::Fleet => return None,
+            Self::Trouble => return Some(frame("trouble", &json!({ "message": "" }))),
         };
         Some(frame("gone", &json!({ "kind": kind, "name": name })))
     }
@@ -92,7 +103,7 @@ fn frame(name: &str, value: &Value) -> Bytes {
 }
 
 /// Changes: a new frame, or `None` where the subject is gone.
-type Batch = BTreeMap<Key, Option<Bytes>>;
+pub(crate) type Batch = BTreeMap<Key, Option<Bytes>>;
 
 /// The current frame of each subject, and the channel for changes.
 pub(crate) struct Feed(Mutex<State>);
@@ -103,7 +114,8 @@ struct State {
 }
 
 impl Feed {
-    fn new() -> Arc<Self> {
+    /// A feed that tells nothing yet.
+    pub fn new() -> Arc<Self> {
         let sender = broadcast::Sender::new(BATCHES_KEPT);
         Arc::new(Self(Mutex::new(State { frames: BTreeMap::new(), sender })))
     }
@@ -124,7 +136,8 @@ impl Feed {
         BrowserStream { first, live, is_behind: false, _feed: Arc::clone(self) }
     }
 
-    fn publish(&self, batch: Batch) {
+    /// Tells changes.
+    pub fn publish(&self, batch: Batch) {
         let mut state = self.0.lock();
         let mut news = Vec::new();
         for (key, frame) in batch {
@@ -145,15 +158,22 @@ impl Feed {
     }
 
     /// Sends a heartbeat with the daemon's time.
-    fn beat(&self) {
+    pub fn beat(&self) {
         // A clock before 1970 is shown as 1970.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.0.lock().send(frame("beat", &json!({ "now": now })));
     }
 
+    /// Says why nothing can be read at the moment.
+    pub fn trouble(&self, status: &Status) {
+        let frame = Key::Trouble.frame(&json!({ "message": status.message() }));
+        self.publish(Batch::from([(Key::Trouble, Some(frame))]));
+        self.beat();
+    }
+
     /// Starts over, for all browsers.
-    fn reset(&self) {
+    pub fn reset(&self) {
         let mut state = self.0.lock();
         state.frames.clear();
         state.send(Bytes::from_static(RESET));
@@ -217,8 +237,19 @@ enum FollowEnd {
 
 async fn run<S: PageSource>(feed: Weak<Feed>, source: S) {
     loop {
-        // It fails only where the control plane has ended.
-        let Ok(changes) = source.watch(EVENTS_KEPT).await else { return };
+        let changes = match source.watch(EVENTS_KEPT).await {
+            Ok(changes) => changes,
+            Err(status) => {
+                let Some(feed) = feed.upgrade() else { return };
+                feed.trouble(&status);
+                drop(feed);
+                tokio::time::sleep(BEGIN_RETRY).await;
+                continue;
+            }
+        };
+        if let Some(feed) = feed.upgrade() {
+            feed.publish(Batch::from([(Key::Trouble, None)]));
+        }
         if let FollowEnd::NoBrowser = follow(&feed, &source, changes).await {
             return;
         }
@@ -228,14 +259,16 @@ async fn run<S: PageSource>(feed: Weak<Feed>, source: S) {
     }
 }
 
+/// Ticks, the first at once.
+pub(crate) fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
 async fn follow<S: PageSource>(feed: &Weak<Feed>, source: &S, mut changes: Changes) -> FollowEnd {
     let mut batch = Batch::new();
-    let every = |period| {
-        let mut ticks = interval(period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks
-    };
-    let (mut gather, mut poll) = (every(GATHER), every(POLL));
+    let (mut gather, mut poll) = (every(GATHER), every(S::POLL));
     let mut beat = tokio::time::interval_at(Instant::now() + BEAT, BEAT);
     loop {
         tokio::select! {
@@ -285,7 +318,7 @@ impl Feed {
 }
 
 /// A subject and its new frame; `None` where it is gone.
-type SseFrame = (Key, Option<Bytes>);
+pub(crate) type SseFrame = (Key, Option<Bytes>);
 
 fn sse_frame(change: &PageChange) -> SseFrame {
     let resource = match change {

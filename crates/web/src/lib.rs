@@ -5,6 +5,8 @@
 //!  browser ──TLS, certificate──► connection ──► routes (operator? key?) ──► assets, stream
 //! ```
 //!
+//! A daemon has one page ([`PageSource`]). A fleet's has its hosts, and for each the page of that host ([`FleetSource`]).
+//!
 //! The page is read-only, and sees only what its [`PageSource`] provides. One feed serves all browsers
 //! and runs only while there is one, so many browsers cost little more than one, and none cost
 //! nothing. A browser that does not read is disconnected (`connection`); one that falls behind starts
@@ -12,6 +14,7 @@
 
 mod connection;
 mod feed;
+mod fleet;
 mod json;
 mod key;
 mod routes;
@@ -25,9 +28,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 
 use feed::Feed;
+use fleet::FleetWeb;
+pub use fleet::{FleetSource, HostChange, HostChanges};
 pub use key::PageKey;
 pub use source::{Changes, PageChange, PageResource, PageSource};
 
@@ -70,8 +75,8 @@ pub enum BindError {
 
 /// Decides from a client's certificate (DER), if it has one, whether it may see the page.
 ///
-/// The error is the text that the browser shows.
-pub type Authorize = Arc<dyn Fn(Option<&[u8]>) -> Result<(), String> + Send + Sync>;
+/// It gives the identity that the certificate has, such as `operator/alice`. The error is the text that the browser shows.
+pub type Authorize = Arc<dyn Fn(Option<&[u8]>) -> Result<String, String> + Send + Sync>;
 
 /// Limits of the page.
 #[derive(Debug, Clone, Copy)]
@@ -131,10 +136,33 @@ impl Listening {
         self.listener.local_addr().ok()
     }
 
-    /// Serves until `stopping`.
+    /// Serves the page of a daemon until `stopping`.
     pub async fn serve<S: PageSource>(
         self,
         source: S,
+        authorize: Authorize,
+        limits: PageLimits,
+        stopping: watch::Receiver<bool>,
+    ) {
+        let site = |door| Web { door, source, feed: Mutex::default() };
+        self.serve_site(site, authorize, limits, stopping).await;
+    }
+
+    /// Serves the page of a fleet until `stopping`.
+    pub async fn serve_fleet<S: FleetSource>(
+        self,
+        source: S,
+        authorize: Authorize,
+        limits: PageLimits,
+        stopping: watch::Receiver<bool>,
+    ) {
+        let site = |door| FleetWeb::new(door, source);
+        self.serve_site(site, authorize, limits, stopping).await;
+    }
+
+    async fn serve_site<W: Site>(
+        self,
+        site: impl FnOnce(Door) -> W,
         authorize: Authorize,
         limits: PageLimits,
         stopping: watch::Receiver<bool>,
@@ -143,43 +171,50 @@ impl Listening {
             PageAccess::Tls(tls) => (Some(tls), None),
             PageAccess::Key(key) => (None, Some(key)),
         };
-        let web = Arc::new(Web {
-            source,
-            authorize,
-            limits,
-            feed: Mutex::default(),
-            browsers: Arc::new(Semaphore::new(limits.browsers_max)),
-            key,
-        });
-        connection::accept(self.listener, tls, web, stopping).await;
+        let browsers = Arc::new(Semaphore::new(limits.browsers_max));
+        let site = Arc::new(site(Door { authorize, limits, browsers, key }));
+        connection::accept(self.listener, tls, site, stopping).await;
     }
 }
 
-/// Whether the client of a connection may see the page; otherwise, what it is told.
-type Admission = Result<(), String>;
+/// Whether the client of a connection may see the page, and who it is; otherwise, what it is told.
+type Admission = Result<String, String>;
 
-/// State that all connections share.
-struct Web<S> {
-    source: S,
+/// What is behind the door: the pages of a daemon or of a fleet.
+trait Site: Send + Sync + 'static {
+    /// Who may enter.
+    fn door(&self) -> &Door;
+
+    /// Its routes, for a client who may enter.
+    fn routes(self: Arc<Self>, who: &str) -> axum::Router;
+}
+
+/// Who may see a page, and how many at once.
+struct Door {
     authorize: Authorize,
     limits: PageLimits,
-    /// The feed, while a browser reads it.
-    feed: Mutex<Weak<Feed>>,
     browsers: Arc<Semaphore>,
     /// Opens the page where there is no TLS.
     key: Option<PageKey>,
 }
 
+/// The page of a daemon.
+struct Web<S> {
+    door: Door,
+    source: S,
+    /// The feed, while a browser reads it.
+    feed: Mutex<Weak<Feed>>,
+}
+
 impl<S: PageSource> Web<S> {
-    /// The frames for one more browser, from the beginning; `None` where there are too many.
-    fn follow(&self) -> Option<(feed::BrowserStream, OwnedSemaphorePermit)> {
-        let permit = Arc::clone(&self.browsers).try_acquire_owned().ok()?;
+    /// The frames for one more browser, from the beginning.
+    fn follow(&self) -> feed::BrowserStream {
         let mut current = self.feed.lock();
         let feed = current.upgrade().unwrap_or_else(|| {
             let feed = Feed::start(self.source.clone());
             *current = Arc::downgrade(&feed);
             feed
         });
-        Some((feed.page(), permit))
+        feed.page()
     }
 }

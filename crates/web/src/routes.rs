@@ -21,8 +21,9 @@ use serde_json::Value;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 
+use crate::feed::BrowserStream;
 use crate::source::PageSource;
-use crate::{Admission, Web, json};
+use crate::{Admission, Door, Site, Web, json};
 
 /// Only resources of this server, nothing inline, never in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -32,7 +33,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const RETRY_SECONDS: &str = "10";
 
 /// The files of the page: path, content type, text.
-const ASSETS: &[(&str, &str, &str)] = &[
+pub(crate) const ASSETS: &[(&str, &str, &str)] = &[
     ("/", HTML, include_str!("assets/index.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("assets/page.css")),
     ("/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
@@ -45,36 +46,59 @@ const ASSETS: &[(&str, &str, &str)] = &[
     ("/charts.js", SCRIPT, include_str!("assets/charts.js")),
     ("/events.js", SCRIPT, include_str!("assets/events.js")),
 ];
-const HTML: &str = "text/html; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The routes of one connection.
-pub(crate) fn router<S: PageSource>(web: &Arc<Web<S>>, admission: Admission) -> Router {
-    let mut router = Router::new();
-    for (path, kind, text) in ASSETS {
-        router = router.route(path, get(|| async { ([(CONTENT_TYPE, *kind)], *text) }));
-    }
-    let admission = Arc::new(admission);
-    router
-        .route("/stream", get(stream::<S>))
-        .route("/explanation/{*dag}", get(explanation::<S>))
-        .route("/diagnosis/{*dag}", get(diagnosis::<S>))
-        .route("/history/{*tenant}", get(history::<S>))
+pub(crate) fn router<S: Site>(site: &Arc<S>, admission: Admission) -> Router {
+    let who = admission.clone().unwrap_or_default();
+    Arc::clone(site)
+        .routes(&who)
         .fallback(|| async { (StatusCode::NOT_FOUND, "page not found\n") })
-        .layer(middleware::from_fn_with_state((Arc::clone(web), admission), admit::<S>))
-        .with_state(Arc::clone(web))
+        .layer(middleware::from_fn_with_state((Arc::clone(site), Arc::new(admission)), admit::<S>))
+}
+
+impl<S: PageSource> Site for Web<S> {
+    fn door(&self) -> &Door {
+        &self.door
+    }
+
+    fn routes(self: Arc<Self>, _: &str) -> Router {
+        let mut router = Router::new();
+        for (path, kind, text) in ASSETS {
+            router = router.route(path, get(|| async { ([(CONTENT_TYPE, *kind)], *text) }));
+        }
+        type Shared<S> = State<Arc<Web<S>>>;
+        let show = async |State(web): Shared<S>| stream(&web.door, || Some(web.follow()));
+        let explain = async |State(web): Shared<S>, Path(dag): Path<String>| {
+            explanation(&web.source, dag).await
+        };
+        let diagnose = async |State(web): Shared<S>, Path(dag): Path<String>| {
+            diagnosis(&web.source, dag).await
+        };
+        let past = async |State(web): Shared<S>, Path(tenant): Path<String>| {
+            history(&web.source, tenant).await
+        };
+        router
+            .route("/stream", get(show))
+            .route("/explanation/{*dag}", get(explain))
+            .route("/diagnosis/{*dag}", get(diagnose))
+            .route("/history/{*tenant}", get(past))
+            .with_state(self)
+    }
 }
 
 /// Admits operators, and adds the headers of every reply.
-async fn admit<S: PageSource>(
-    State((web, admission)): State<(Arc<Web<S>>, Arc<Admission>)>,
+async fn admit<S: Site>(
+    State((site, admission)): State<(Arc<S>, Arc<Admission>)>,
     request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let opening = web.key.as_ref().filter(|key| key.opens(request.uri().query()));
-    let mut reply = match (check(&web, &admission, headers), opening) {
-        _ if web.key.is_some() && !asks_for_loopback(headers) => {
+    let door = site.door();
+    let opening = door.key.as_ref().filter(|key| key.opens(request.uri().query()));
+    let mut reply = match (check(door, &admission, headers), opening) {
+        _ if door.key.is_some() && !asks_for_loopback(headers) => {
             let text = "without TLS this page is served only as localhost, 127.0.0.1 or [::1]\n";
             (StatusCode::MISDIRECTED_REQUEST, text).into_response()
         }
@@ -100,19 +124,19 @@ async fn admit<S: PageSource>(
     reply
 }
 
-fn check<S>(
-    web: &Web<S>,
+fn check(
+    door: &Door,
     admission: &Admission,
     headers: &HeaderMap,
 ) -> Result<(), (StatusCode, String)> {
-    if let Some(key) = &web.key
+    if let Some(key) = &door.key
         && !key.is_in(headers)
     {
         let text = "this page is for operators: open it once with its key, as /?key=<key>; the key is \
                     in the file page.key in the daemon's data_dir";
         return Err((StatusCode::FORBIDDEN, text.into()));
     }
-    admission.clone().map_err(|text| (StatusCode::FORBIDDEN, text))
+    admission.clone().map(drop).map_err(|text| (StatusCode::FORBIDDEN, text))
 }
 
 fn asks_for_loopback(headers: &HeaderMap) -> bool {
@@ -125,12 +149,13 @@ fn asks_for_loopback(headers: &HeaderMap) -> bool {
         || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// The state, then its changes, as server-sent events.
-async fn stream<S: PageSource>(State(web): State<Arc<Web<S>>>) -> Response {
-    let Some((page, permit)) = web.follow() else {
+/// The state, then its changes, as server-sent events, unless there are too many browsers.
+pub(crate) fn stream(door: &Door, follow: impl FnOnce() -> Option<BrowserStream>) -> Response {
+    let permit = Arc::clone(&door.browsers).try_acquire_owned().ok();
+    let Some((permit, page)) = permit.and_then(|permit| Some((permit, follow()?))) else {
         let text = format!(
             "the limit of {} browsers is reached; close one, or try again later\n",
-            web.limits.browsers_max
+            door.limits.browsers_max
         );
         let headers = [(RETRY_AFTER, RETRY_SECONDS)];
         return (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response();
@@ -143,41 +168,39 @@ async fn stream<S: PageSource>(State(web): State<Arc<Web<S>>>) -> Response {
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response()
 }
 
-async fn explanation<S: PageSource>(
-    State(web): State<Arc<Web<S>>>,
-    Path(dag): Path<String>,
-) -> Response {
-    respond(web.source.explanation(dag).await.map(|found| json::explanation(&found)))
+/// Why a DAG is mapped as it is.
+pub(crate) async fn explanation<S: PageSource>(source: &S, dag: String) -> Response {
+    respond(source.explanation(dag).await.map(|found| json::explanation(&found)))
 }
 
-async fn diagnosis<S: PageSource>(
-    State(web): State<Arc<Web<S>>>,
-    Path(dag): Path<String>,
-) -> Response {
-    respond(web.source.diagnosis(dag).await.map(|found| json::diagnosis(&found)))
+/// Why a DAG is as fast as it is.
+pub(crate) async fn diagnosis<S: PageSource>(source: &S, dag: String) -> Response {
+    respond(source.diagnosis(dag).await.map(|found| json::diagnosis(&found)))
 }
 
-async fn history<S: PageSource>(
-    State(web): State<Arc<Web<S>>>,
-    Path(tenant): Path<String>,
-) -> Response {
-    let history = web.source.history(tenant).await;
+/// A tenant's shares, with their history.
+pub(crate) async fn history<S: PageSource>(source: &S, tenant: String) -> Response {
+    let history = source.history(tenant).await;
     respond(history.map(|cards| cards.iter().map(json::history).collect()))
 }
 
-fn respond(result: Result<Value, Status>) -> Response {
+/// JSON, or why there is none.
+pub(crate) fn respond(result: Result<Value, Status>) -> Response {
     match result {
         Ok(value) => ([(CONTENT_TYPE, "application/json")], value.to_string()).into_response(),
-        Err(status) => {
-            let code = match status.code() {
-                Code::NotFound => StatusCode::NOT_FOUND,
-                Code::InvalidArgument => StatusCode::BAD_REQUEST,
-                Code::Unavailable | Code::ResourceExhausted => StatusCode::SERVICE_UNAVAILABLE,
-                _ => StatusCode::INTERNAL_SERVER_ERROR,
-            };
-            (code, status.message().to_owned() + "\n").into_response()
-        }
+        Err(status) => refused(&status),
     }
+}
+
+/// Why there is no answer.
+pub(crate) fn refused(status: &Status) -> Response {
+    let code = match status.code() {
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::Unavailable | Code::ResourceExhausted => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (code, status.message().to_owned() + "\n").into_response()
 }
 
 #[cfg(test)]
@@ -203,9 +226,14 @@ mod tests {
         assert!(!asks_for_loopback(&HeaderMap::new()));
     }
 
+    /// The files of both pages.
+    fn all() -> impl Iterator<Item = &'static (&'static str, &'static str, &'static str)> {
+        ASSETS.iter().chain(crate::fleet::ASSETS)
+    }
+
     #[test]
     fn assets_have_no_inline_code_and_no_foreign_urls() {
-        for (path, kind, text) in ASSETS {
+        for (path, kind, text) in all() {
             if *kind == HTML {
                 for inline in ["<style", "style=", "onclick", "onload", "javascript:"] {
                     assert!(!text.contains(inline), "{path}: {inline}");
@@ -223,7 +251,7 @@ mod tests {
 
     #[test]
     fn every_imported_script_is_served() {
-        for (path, _, text) in ASSETS.iter().filter(|(_, kind, _)| *kind == SCRIPT) {
+        for (path, _, text) in all().filter(|(_, kind, _)| *kind == SCRIPT) {
             for import in text.split(" from \".").skip(1) {
                 let name = import.split('"').next().expect("a first part");
                 assert!(ASSETS.iter().any(|(other, ..)| *other == name), "{path}: {name}");

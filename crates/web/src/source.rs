@@ -1,6 +1,7 @@
 //! What the page reads from: implemented by the server on top of its services.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use snic_api::v1;
 use tokio_stream::Stream;
@@ -30,14 +31,17 @@ pub enum PageChange {
 
 /// A watch: what exists, then each change. It ends with an error when the reader is too slow or the
 /// server stops.
-pub type Changes = Pin<Box<dyn Stream<Item = Result<PageChange, Status>> + Send>>;
+pub type Changes<T = PageChange> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The page's view of the control plane, with the rights of an operator.
 pub trait PageSource: Clone + Send + Sync + 'static {
+    /// How often cards and shares are read, which cannot be watched.
+    const POLL: Duration = Duration::from_millis(500);
+
     /// Watches regions, DAGs and the last `events_max` events.
     ///
     /// # Errors
-    /// The control plane has ended.
+    /// The control plane has ended, or cannot be reached.
     fn watch(&self, events_max: usize) -> impl Future<Output = Result<Changes, Status>> + Send;
 
     /// All cards, of which no watch tells.

@@ -82,6 +82,7 @@ const ARROWS: &[(&str, To)] = &[
             "ports",
             "store-etcd",
             "telemetry",
+            "web",
         ]),
     ),
     // Decides what the front asks.

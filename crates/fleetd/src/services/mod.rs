@@ -7,10 +7,13 @@ mod host_watching;
 mod hosts;
 mod nt_types;
 mod operations;
+mod page;
 mod projects;
 mod replica;
 mod tenants;
 mod watching;
+
+pub(crate) use page::FleetPage;
 
 use std::sync::Arc;
 use std::time::Duration;

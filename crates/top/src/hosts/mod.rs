@@ -20,7 +20,7 @@ pub use draw::draw;
 
 use super::actions::KeyAction;
 use super::model::{PAGE, silence, stepped};
-use super::prompt::{Filter, KeyOutcome, Prompt};
+use super::prompt::{KeyOutcome, Prompt, RowFilter};
 
 /// A host, as the screen shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +158,7 @@ pub struct HostsModel {
     /// What is asked and said besides.
     pub prompt: Prompt,
     /// Text that rows must contain.
-    pub filter: Filter,
+    pub filter: RowFilter,
     /// The chosen host: it stays chosen where its row moves.
     chosen: Option<String>,
     /// Index of the chosen row, for the one that takes its place when it goes.

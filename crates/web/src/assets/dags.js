@@ -156,7 +156,7 @@ function showDiagnosis(model, dag) {
   const isNew = diagnosed.name !== dag.name;
   if (isNew || performance.now() - diagnosed.at > DIAGNOSE) {
     Object.assign(diagnosed, { name: dag.name, at: performance.now(), found: isNew ? null : diagnosed.found });
-    ask(`/diagnosis/${dag.name}`).then((found) => {
+    ask(`diagnosis/${dag.name}`).then((found) => {
       // Another DAG may have been selected meanwhile.
       if (diagnosed.name !== dag.name) return;
       diagnosed.found = found;
@@ -203,7 +203,7 @@ function showWhy(model, dag) {
   if (reason === undefined) {
     reasons.clear();
     reasons.set(key, null);
-    ask(`/explanation/${dag.name}`).then((found) => {
+    ask(`explanation/${dag.name}`).then((found) => {
       if (found) reasons.set(key, found);
       else setTimeout(() => reasons.delete(key), RETRY);
       model.changed();

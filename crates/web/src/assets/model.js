@@ -76,6 +76,8 @@ class Model {
   /** waiting, live, lost. */
   link = "waiting";
   ready = false;
+  /** Why a host of a fleet cannot be asked; empty if it can. */
+  trouble = "";
   selectedCard = null;
   selectedRegion = null;
   selectedDag = null;
@@ -132,7 +134,7 @@ class Model {
   }
 
   #open() {
-    const source = new EventSource("/stream");
+    const source = new EventSource("stream");
     this.#source = source;
     this.#lastMessage = performance.now();
     const on = (name, take) =>
@@ -153,6 +155,10 @@ class Model {
     on("ready", () => {
       this.ready = true;
       this.#setLink("live");
+    });
+    on("trouble", ({ message }) => {
+      this.trouble = message;
+      if (message) this.#setLink("lost");
     });
     on("beat", () => {});
   }
@@ -238,7 +244,7 @@ class Model {
   async loadHistory(tenant) {
     if (this.#requested.has(tenant)) return;
     this.#requested.add(tenant);
-    const reply = await ask(`/history/${tenant}`);
+    const reply = await ask(`history/${tenant}`);
     for (const { name, points } of reply ?? []) {
       const here = this.history.get(name) ?? [];
       const first = here[0]?.[0] ?? Infinity;

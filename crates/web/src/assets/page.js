@@ -16,7 +16,7 @@ const span = () => Number(document.querySelector("input[name=span]:checked").val
 
 function show() {
   const link = byId("link");
-  setText(link, LINK[model.link]);
+  setText(link, (model.link === "lost" && model.trouble) || LINK[model.link]);
   setAttr(link, "data-state", model.link);
   // The last state stays visible until the daemon has sent everything again.
   if (!model.ready && model.link !== "live") return;
@@ -28,6 +28,15 @@ function show() {
   showDag(model);
   showCharts(model, span());
   showEvents(model, severity());
+}
+
+/** The host of a fleet whose page this is, by its address; none at a daemon. */
+const host = location.pathname.match(/^\/hosts\/([^/]+)\/$/)?.[1];
+if (host) {
+  document.title = `snic ${host}`;
+  const back = byId("hosts");
+  back.hidden = false;
+  setText(back, `Hosts / ${host}`);
 }
 
 model.watch(show);

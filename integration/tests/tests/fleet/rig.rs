@@ -25,6 +25,7 @@ const FAKE_TIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 /// A replica, in a process of its own; killed when it is dropped.
 struct Replica {
     address: String,
+    page: String,
     settings: PathBuf,
     /// What its command begins with.
     enter: Vec<String>,
@@ -183,7 +184,8 @@ impl Fleet {
         self.client(0, "operator-root").tenants().update_tenant(request).await.unwrap();
     }
 
-    fn pki(&self, file: &str) -> PathBuf {
+    /// A file of the authority, or of what it has issued.
+    pub fn pki(&self, file: &str) -> PathBuf {
         self.home.path().join("pki").join(file)
     }
 
@@ -219,8 +221,9 @@ impl Fleet {
     fn add_replica(&mut self, number: usize) {
         let (at, enter) = self.seat(&format!("r{number}"));
         pki(&self.home, &format!("issue replica/r{number} --host {at}")).unwrap();
-        let port = free_port();
+        let (port, page_port) = (free_port(), free_port());
         let address = format!("https://{at}:{port}");
+        let page = format!("https://{at}:{page_port}");
         let settings = self.home.path().join(format!("r{number}.toml"));
         let (images, etcd) = (self.home.path().join("images"), self.cluster.urls());
         let (ca, crl) = (self.pki("ca.pem"), self.pki("crl.pem"));
@@ -231,10 +234,11 @@ impl Fleet {
              [tls]\nca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\ncrl = {crl:?}\n\
              [etcd]\nendpoints = {etcd:?}\n\
              [signatures]\nallow_unsigned = true\n\
-             [hosts]\nlease_seconds = 3\nconfirm_seconds = 1\n"
+             [hosts]\nlease_seconds = 3\nconfirm_seconds = 1\n\
+             [web]\nlisten = \"{at}:{page_port}\"\n"
         );
         std::fs::write(&settings, text).unwrap();
-        let mut replica = Replica { address, settings, enter, child: None };
+        let mut replica = Replica { address, page, settings, enter, child: None };
         replica.start();
         self.replicas.push(replica);
     }
@@ -343,6 +347,11 @@ impl Fleet {
     /// What a command prints, which may use the contexts.
     pub fn shell(&self, line: &str) -> Result<String, String> {
         shell(&self.home, line)
+    }
+
+    /// The address of a replica's page for browsers.
+    pub fn page(&self, replica: usize) -> String {
+        self.replicas[replica].page.clone()
     }
 
     /// A replica that runs.

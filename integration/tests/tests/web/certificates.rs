@@ -50,15 +50,23 @@ fn run(folder: &Path, program: &str, words: &[&str]) -> Option<()> {
 fn home(authority: &Authority, who: Option<&str>, page: &str) -> Option<TempDir> {
     let home = tempfile::tempdir().expect("a temporary folder");
     let folder = home.path();
-    let (profile, base) = (folder.join(PROFILE).join("Default"), folder.join(".pki/nssdb"));
-    std::fs::create_dir_all(&profile).and(std::fs::create_dir_all(&base)).expect("folders");
     std::fs::write(folder.join("ca.pem"), authority.pem()).expect("a file");
-    let base = "sql:.pki/nssdb";
-    run(folder, "certutil", &["-d", base, "-N", "--empty-password"])?;
-    run(folder, "certutil", &["-d", base, "-A", "-t", "C,,", "-n", "ca", "-i", "ca.pem"])?;
     if let Some(who) = who {
         let uri = format!("spiffe://snic.local/{who}").try_into().expect("a URI");
         issue(authority, folder, "user", SanType::URI(uri));
+    }
+    furnished(home, page)
+}
+
+/// A home with `ca.pem`, and with `user.pem` and `user.key` if its user has a certificate, as Chromium reads it.
+pub fn furnished(home: TempDir, page: &str) -> Option<TempDir> {
+    let folder = home.path();
+    let (profile, base) = (folder.join(PROFILE).join("Default"), folder.join(".pki/nssdb"));
+    std::fs::create_dir_all(&profile).and(std::fs::create_dir_all(&base)).expect("folders");
+    let base = "sql:.pki/nssdb";
+    run(folder, "certutil", &["-d", base, "-N", "--empty-password"])?;
+    run(folder, "certutil", &["-d", base, "-A", "-t", "C,,", "-n", "ca", "-i", "ca.pem"])?;
+    if folder.join("user.pem").exists() {
         let words = ["pkcs12", "-export", "-in", "user.pem", "-inkey", "user.key", "-name", "user"];
         let words = [&words[..], &["-passout", "pass:", "-out", "user.p12"]].concat();
         run(folder, "openssl", &words)?;

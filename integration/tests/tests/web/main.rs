@@ -6,7 +6,20 @@
 
 mod browser;
 mod certificates;
+#[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
+#[allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
+#[path = "../../../../crates/store-etcd/tests/real/cluster.rs"]
+mod cluster;
+mod fleet;
+#[allow(dead_code, reason = "shared with the tests of a fleet")]
+#[allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
+#[path = "../fleet/network.rs"]
+mod network;
 mod picture;
+#[allow(dead_code, reason = "shared with the tests of a fleet")]
+#[allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
+#[path = "../fleet/rig.rs"]
+mod rig;
 mod seeing;
 
 use std::time::Duration;
