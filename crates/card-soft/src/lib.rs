@@ -20,6 +20,9 @@
 //! the program that is the card brings the runtime along ([`CardExtras`]), or refuses them. So it is with vhost-user ports,
 //! which are a [`Port`] like others.
 //!
+//! One crate, because a frame goes from a port through model and NTs to a port in one loop that allocates nothing: ports,
+//! segments and machine share its buffers and are measured together.
+//!
 //! Memory is bounded: [`FRAMES_MAX`] frames of up to [`FRAME_BYTES_MAX`] bytes, what the configured
 //! NTs hold, 2 MiB for each of 128 instances of modules, 1.5 MiB for each of eight captures, and of the kernel's memory a ring of 8 MiB and a queue of at most 8 MiB for each
 //! AF_PACKET port. When no buffer is free, a port drops what arrives and counts it; what the ring of an AF_PACKET socket or

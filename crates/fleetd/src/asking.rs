@@ -8,7 +8,7 @@ use snic_api::error::reason_of;
 use snic_api::fleet_v1::replica_service_client::ReplicaServiceClient;
 use snic_api::fleet_v1::{AnswerResponse, AskRequest, CallHostRequest};
 use snic_fleet::HostId;
-use snic_fleet::protocol::{Denied, FleetAsk, FleetCommand, FleetReply};
+use snic_fleet::protocol::{Denied, Epoch, FleetAsk, FleetCommand, FleetReply};
 use tokio::sync::watch;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
@@ -64,6 +64,19 @@ impl Asking {
         &self.own
     }
 
+    /// Who leads. Where nobody does, or the leader of an epoch that a host has lost, it waits for the next one for a while.
+    pub async fn leadership_after(&self, lost: Option<Epoch>) -> Leadership {
+        let mut told = self.own.leadership();
+        let is_next = |now: &Leadership| match now {
+            Leadership::Own => true,
+            Leadership::Nobody => false,
+            Leadership::Other { epoch, .. } => Some(*epoch) != lost,
+        };
+        // Without a next one the last one is told; its sender lives as long as this replica.
+        let _ = tokio::time::timeout(LEADER_WAIT, told.wait_for(is_next)).await;
+        self.leadership()
+    }
+
     /// Asks the leader. Where nobody leads, or the leader was lost and the request may be sent again, it waits for one for
     /// a while.
     ///
@@ -74,7 +87,7 @@ impl Asking {
         loop {
             let asked = match self.leadership() {
                 Leadership::Own => self.own.ask(ask.clone()).await,
-                Leadership::Other(address) => self.ask_at(&address, &ask).await,
+                Leadership::Other { address, .. } => self.ask_at(&address, &ask).await,
                 Leadership::Nobody => Err(Denied::NotLeader),
             };
             let may_be_sent_again = match &asked {
@@ -125,7 +138,7 @@ impl Asking {
         let address = match self.leadership() {
             Leadership::Own => return Ok(calls.call(links, host, call).await?),
             Leadership::Nobody => return Err(of_denied(Denied::NotLeader).into()),
-            Leadership::Other(address) => address,
+            Leadership::Other { address, .. } => address,
         };
         let channel = self.channel(&address).map_err(of_denied)?;
         let mut client = ReplicaServiceClient::new(channel)

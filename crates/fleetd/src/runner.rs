@@ -14,7 +14,8 @@ use std::time::Duration;
 use snic_etcd::election::{ElectionSettings, Term};
 use snic_etcd::{Answer, Failed, Revision, Told, Watch};
 use snic_fleet::protocol::{
-    Denied, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply, HostReport,
+    Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
+    HostReport,
 };
 use snic_fleet::records::PREFIX;
 use snic_fleet::{FleetSettings, HostId, Replica};
@@ -64,8 +65,13 @@ pub(crate) enum Leadership {
     Nobody,
     /// This replica.
     Own,
-    /// The replica at this address.
-    Other(String),
+    /// Another replica.
+    Other {
+        /// Where it is.
+        address: String,
+        /// Since when it leads.
+        epoch: Epoch,
+    },
 }
 
 enum Message {
@@ -244,7 +250,7 @@ impl Runner {
             Some(_) => Leadership::Nobody,
             None => match campaign.leader() {
                 Some(leader) if leader.name != self.settings.elections.address => {
-                    Leadership::Other(leader.name)
+                    Leadership::Other { address: leader.name, epoch: Epoch(leader.term.since.0) }
                 }
                 _ => Leadership::Nobody,
             },

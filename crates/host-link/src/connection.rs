@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use snic_api::connect::ANSWERS_HEADER;
+use snic_api::connect::{ANSWERS_HEADER, LOST_EPOCH_HEADER};
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
 use snic_domain::{Digest, RegionImage};
-use snic_fleet::protocol::{HostOrder, HostReport};
+use snic_fleet::protocol::{Epoch, HostOrder, HostReport};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
@@ -107,7 +107,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Opens a link, after a pause.
+    /// Opens a link, after a pause. `lost`: the epoch of a leader that was just lost.
     ///
     /// # Errors
     /// Why it cannot be opened, in words.
@@ -115,6 +115,7 @@ impl Live {
         endpoint: String,
         host: Arc<dyn LinkedHost>,
         pause: Duration,
+        lost: Option<Epoch>,
     ) -> Result<Self, String> {
         tokio::time::sleep(pause).await;
         let failed = |what: &dyn std::fmt::Display| format!("{endpoint}: {what}");
@@ -139,6 +140,9 @@ impl Live {
                 .max_encoding_message_size(MESSAGE_BYTES_MAX + 64);
             let mut request = tonic::Request::new(ReceiverStream::new(waiting));
             request.metadata_mut().insert(ANSWERS_HEADER, MetadataValue::from_static("1"));
+            if let Some(Epoch(epoch)) = lost {
+                request.metadata_mut().insert(LOST_EPOCH_HEADER, epoch.into());
+            }
             let linked = client.link(request).await;
             let orders = linked.map_err(|status| failed(&status.message()))?.into_inner();
             Ok(Self { endpoint: endpoint.clone(), channel, reports, orders })

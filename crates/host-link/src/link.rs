@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use snic_controller::{AssignedCard, AssignmentProgress, ProvisionName};
 use snic_domain::{CardId, DagName};
-use snic_fleet::protocol::{HostChoice, HostOrder, HostReport, Provisions};
+use snic_fleet::protocol::{Epoch, HostChoice, HostOrder, HostReport, Provisions};
 use snic_fleet::records::PlaceRecord;
 use snic_fleet::{AgentEffect, AgentEvent, HostAgent};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
 
 use crate::answers::Answers;
@@ -29,6 +29,8 @@ const JOBS_MAX: usize = 1_024;
 const OUTCOMES_MAX: usize = 64;
 /// Pause after the host did not answer.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long a leader counts as just lost: longer than an election takes.
+const LOST_MAX: Duration = Duration::from_secs(5);
 
 /// The settings of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +135,8 @@ struct Session<'a> {
     status: &'a watch::Sender<LinkStatus>,
     agent: HostAgent,
     replicas: Replicas,
+    /// The leader whose link was lost, and when.
+    lost: Option<(Epoch, Instant)>,
     connection: Connection,
     channel: watch::Sender<Option<Channel>>,
     answers: Answers,
@@ -178,9 +182,13 @@ async fn agent_of(host: &Arc<dyn LinkedHost>) -> Result<(HostAgent, Resumed), Ho
     Ok((HostAgent::new(epoch, served, told), resumed))
 }
 
-fn begin_opening(replicas: &mut Replicas, host: &Arc<dyn LinkedHost>) -> Connection {
+fn begin_opening(
+    replicas: &mut Replicas,
+    host: &Arc<dyn LinkedHost>,
+    lost: Option<Epoch>,
+) -> Connection {
     let (endpoint, pause) = replicas.next();
-    Connection::Opening(Box::pin(Live::open(endpoint, Arc::clone(host), pause)))
+    Connection::Opening(Box::pin(Live::open(endpoint, Arc::clone(host), pause, lost)))
 }
 
 impl<'a> Session<'a> {
@@ -206,12 +214,13 @@ impl<'a> Session<'a> {
         let workers =
             [tokio::spawn(worker.run(dag_jobs)), tokio::spawn(images.run(provision_jobs))];
         let mut replicas = Replicas::new(settings.endpoints.clone());
-        let connection = begin_opening(&mut replicas, host);
+        let connection = begin_opening(&mut replicas, host, None);
         let mut session = Session {
             host,
             status,
             agent,
             replicas,
+            lost: None,
             connection,
             channel,
             answers: Answers::default(),
@@ -246,6 +255,7 @@ impl<'a> Session<'a> {
                 Arrived::Opened(live) => self.opened(live).await,
                 Arrived::Order(order) => {
                     self.replicas.leads();
+                    self.lost = None;
                     self.status.send_modify(|status| status.orders += 1);
                     self.handle(AgentEvent::Order(*order)).await
                 }
@@ -283,7 +293,12 @@ impl<'a> Session<'a> {
             status.last_failure = Some(reason);
         });
         self.channel.send_replace(None);
-        self.connection = begin_opening(&mut self.replicas, self.host);
+        if let Connection::Open(_) = self.connection {
+            self.lost = Some((self.agent.epoch(), Instant::now()));
+        }
+        let lost = self.lost.filter(|(_, since)| since.elapsed() < LOST_MAX);
+        let lost = lost.map(|(epoch, _)| epoch);
+        self.connection = begin_opening(&mut self.replicas, self.host, lost);
     }
 
     async fn handle(&mut self, event: AgentEvent) -> Result<(), HostFailure> {

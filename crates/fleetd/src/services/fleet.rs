@@ -352,7 +352,7 @@ impl FleetService for Services {
         };
         let (leader, is_leader) = match self.0.parts.asking.leadership() {
             Leadership::Own => (self.0.parts.address.clone(), true),
-            Leadership::Other(address) => (address, false),
+            Leadership::Other { address, .. } => (address, false),
             Leadership::Nobody => (String::new(), false),
         };
         Ok(Response::new(wire_v1::GetFleetResponse {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snic_api::connect::ANSWERS_HEADER;
+use snic_api::connect::{ANSWERS_HEADER, LOST_EPOCH_HEADER};
 use snic_api::error::ApiError;
 use snic_api::fleet_v1::host_link_service_server::HostLinkService;
 use snic_api::fleet_v1::{
@@ -11,7 +11,7 @@ use snic_api::fleet_v1::{
 use snic_api::v1::ErrorReason;
 use snic_domain::Digest;
 use snic_fleet::HostId;
-use snic_fleet::protocol::HostReport;
+use snic_fleet::protocol::{Epoch, HostReport};
 use snic_front::error::RETRY_SOON;
 use snic_front::gate::passage;
 use snic_front::identity::Party;
@@ -44,7 +44,9 @@ impl HostLinkService for Services {
 
     async fn link(&self, request: Request<Streaming<LinkRequest>>) -> RpcResult<Self::LinkStream> {
         let host = host(&request)?;
-        if let Some(refusal) = elsewhere(&self.0.parts.asking.leadership()) {
+        let lost = request.metadata().get(LOST_EPOCH_HEADER).and_then(|epoch| epoch.to_str().ok());
+        let lost = lost.and_then(|epoch| epoch.parse().ok()).map(Epoch);
+        if let Some(refusal) = elsewhere(&self.0.parts.asking.leadership_after(lost).await) {
             return Err(refusal.into());
         }
         let links = Arc::clone(&self.0.parts.links);
@@ -102,7 +104,7 @@ fn elsewhere(leadership: &Leadership) -> Option<ApiError> {
     let refusal = |text| ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON);
     match leadership {
         Leadership::Own => None,
-        Leadership::Other(address) => {
+        Leadership::Other { address, .. } => {
             let text = format!("this replica does not lead; {address} does");
             Some(refusal(text).metadata("leader", address))
         }

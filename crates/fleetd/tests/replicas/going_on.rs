@@ -53,3 +53,30 @@ fn the_last_replica_has_all_that_was_acknowledged() {
         running.abort();
     }));
 }
+
+/// A replica that still takes the lost one for the leader has the host wait for the next one, instead of sending it back.
+#[test]
+fn a_host_that_has_lost_the_leader_waits_for_the_next_one() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    runtime().block_on(in_time(async {
+        let mut rig = Rig::start(cluster, 3).await;
+        let first = rig.leader().await;
+        rig.client(first, "operator/root").await.provide("h1", &CHAIN).await;
+        let (reports, mut orders) = host::link(rig.connect(first, "host/h1").await).await.unwrap();
+        let lost = host::epoch(&reports, &mut orders).await;
+        let other = (first + 1) % 3;
+        let refused = host::link(rig.connect(other, "host/h1").await).await.err().unwrap();
+        assert!(refused.message().contains(rig.address(first)), "{refused}");
+
+        let waiting = rig.connect(other, "host/h1").await;
+        let waiting = tokio::spawn(host::link_after(waiting, Some(lost)));
+        rig.abort(first);
+        match waiting.await.unwrap() {
+            Ok((reports, mut orders)) => assert!(host::epoch(&reports, &mut orders).await > lost),
+            Err(refused) => {
+                let third = rig.address(3 - first - other);
+                assert!(refused.message().contains(third), "{refused}");
+            }
+        }
+    }));
+}

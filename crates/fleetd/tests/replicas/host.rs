@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use snic_api::connect::LOST_EPOCH_HEADER;
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
 use snic_domain::{Bitstream, Digest};
@@ -17,10 +18,38 @@ use tonic::{Status, Streaming};
 pub async fn link(
     channel: Channel,
 ) -> Result<(mpsc::Sender<LinkRequest>, Streaming<LinkResponse>), Status> {
+    link_after(channel, None).await
+}
+
+/// The same as a host that has just lost the leader of an epoch.
+pub async fn link_after(
+    channel: Channel,
+    lost: Option<Epoch>,
+) -> Result<(mpsc::Sender<LinkRequest>, Streaming<LinkResponse>), Status> {
     let (reports, sent) = mpsc::channel(64);
     let mut client = HostLinkServiceClient::new(channel);
-    let orders = client.link(ReceiverStream::new(sent)).await?.into_inner();
+    let mut request = tonic::Request::new(ReceiverStream::new(sent));
+    if let Some(Epoch(epoch)) = lost {
+        request.metadata_mut().insert(LOST_EPOCH_HEADER, epoch.into());
+    }
+    let orders = client.link(request).await?.into_inner();
     Ok((reports, orders))
+}
+
+/// The epoch of the order that a report is answered with.
+pub async fn epoch(
+    reports: &mpsc::Sender<LinkRequest>,
+    orders: &mut Streaming<LinkResponse>,
+) -> Epoch {
+    let mut agent = HostAgent::new(Epoch::default(), BTreeMap::new(), Provisions::default());
+    for effect in agent.handle(AgentEvent::BeatDue) {
+        if let AgentEffect::Report(report) = effect {
+            let report = serde_json::to_vec(&report).unwrap();
+            reports.send(LinkRequest { report }).await.unwrap();
+        }
+    }
+    let first = orders.message().await.unwrap().unwrap();
+    serde_json::from_slice::<HostOrder>(&first.order).unwrap().epoch
 }
 
 /// An image, as a host fetches it.

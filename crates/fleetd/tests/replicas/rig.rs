@@ -181,6 +181,11 @@ impl Rig {
         self.replicas[replica].peers.send_replace(tls);
     }
 
+    /// Where a replica is.
+    pub fn address(&self, replica: usize) -> &str {
+        &self.replicas[replica].address
+    }
+
     /// A connection to a replica as somebody, such as `tenant/acme`.
     pub async fn connect(&self, replica: usize, who: &str) -> Channel {
         let uri = SanType::URI(format!("spiffe://{DOMAIN}/{who}").try_into().unwrap());

@@ -148,8 +148,20 @@ async fn the_next_replica_is_tried_when_one_does_not_lead_or_is_gone() {
     orders.send(5, 1, put(7));
     applied(&mut orders, 7).await;
     assert!(follower.asked() > 0);
-    // It leads no more; the host serves on, and finds it again when it leads.
+    assert!(leader.lost().iter().chain(&follower.lost()).all(Option::is_none), "none was lost");
+    // It leads no more; the host serves on, says whom it has lost, and finds it again when it leads.
+    let before = (leader.asked(), follower.asked());
+    leader.refuse("replica-1 leads");
     orders.end();
+    within(async {
+        while (leader.asked(), follower.asked()) < (before.0 + 1, before.1 + 1) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let five = Some("5".to_owned());
+    assert_eq!((&leader.lost()[before.0], &follower.lost()[before.1]), (&five, &five));
+    leader.accept();
     let mut orders = within(leader.linked()).await;
     assert_eq!(beat(&mut orders).await.0, Epoch(5));
     assert_eq!(host.said(), [Said::Remembered(5), Said::Assigned(name(), 7)]);

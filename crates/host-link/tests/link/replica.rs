@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use snic_api::connect::LOST_EPOCH_HEADER;
 use snic_api::fleet_v1::answer_request::Part;
 use snic_api::fleet_v1::host_link_service_server::{HostLinkService, HostLinkServiceServer};
 use snic_api::fleet_v1::{
@@ -65,6 +66,7 @@ struct Play {
     asked: AtomicUsize,
     fetched: AtomicUsize,
     refusal: Mutex<Option<String>>,
+    lost: Mutex<Vec<Option<String>>>,
     images: Mutex<VecDeque<Vec<u8>>>,
 }
 
@@ -149,6 +151,9 @@ impl HostLinkService for Service {
         request: Request<Streaming<LinkRequest>>,
     ) -> Result<Response<Self::LinkStream>, Status> {
         self.play.asked.fetch_add(1, Ordering::SeqCst);
+        let lost = request.metadata().get(LOST_EPOCH_HEADER);
+        let lost = lost.map(|epoch| epoch.to_str().expect("a number").to_owned());
+        self.play.lost.lock().expect("no panic").push(lost);
         if let Some(reason) = self.play.refusal.lock().expect("no panic").clone() {
             return Err(Status::unavailable(reason));
         }
@@ -236,6 +241,12 @@ impl Replica {
     /// Links that were asked for.
     pub fn asked(&self) -> usize {
         self.play.asked.load(Ordering::SeqCst)
+    }
+
+    /// The leaders that those who asked for a link had just lost.
+    #[allow(dead_code)] // for tests of the link alone
+    pub fn lost(&self) -> Vec<Option<String>> {
+        self.play.lost.lock().expect("no panic").clone()
     }
 
     /// Images that were asked for.
