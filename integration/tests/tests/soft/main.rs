@@ -5,6 +5,7 @@
 
 mod hitless;
 mod kernel;
+mod paths;
 mod quickstart;
 mod reliable;
 mod reset;
