@@ -143,6 +143,7 @@ mod tests {
                 protocol: None,
                 source_port: None,
                 destination_port: None,
+                vlan: None,
             };
             keys.push(image.set(row, &columns).expect("the table has the row"));
         }

@@ -81,6 +81,8 @@ pub struct Header {
     pub virtual_function: u16,
     /// VXLAN network identifier, where there is one.
     pub vni: Option<u32>,
+    /// VLAN of the outermost tag, where there is one.
+    pub vlan: Option<u16>,
     /// IPv4 source.
     pub source: u32,
     /// IPv4 destination.

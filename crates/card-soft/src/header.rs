@@ -12,6 +12,8 @@ const VXLAN_PORT: u16 = 4_789;
 /// Bytes of a UDP header, and of a VXLAN header behind it.
 const UDP_BYTES: usize = 8;
 const VXLAN_BYTES: usize = 8;
+/// EtherTypes of VLAN tags: 802.1Q and 802.1ad.
+const VLAN_TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// The flag that says that a VXLAN header has a VNI.
 const VXLAN_HAS_VNI: u8 = 0x08;
 
@@ -19,7 +21,8 @@ const VXLAN_HAS_VNI: u8 = 0x08;
 /// whose headers are broken, match only rules that look at none of their fields: IPv6 addresses too,
 /// since rows hold those of IPv4.
 pub(crate) fn of(frame: &[u8], function: u16) -> Header {
-    let mut header = Header { virtual_function: function, ..Header::default() };
+    let vlan = vlan(frame);
+    let mut header = Header { virtual_function: function, vlan, ..Header::default() };
     let Ok(Frame::Ip(layout)) = wire::parse(frame) else { return header };
     let flow = Flow::of(frame, &layout);
     header.protocol = flow.protocol;
@@ -33,6 +36,14 @@ pub(crate) fn of(frame: &[u8], function: u16) -> Header {
         header.vni = vni(frame.get(layout.transport + UDP_BYTES..layout.end).unwrap_or_default());
     }
     header
+}
+
+/// The number in the outermost tag; 0 stands for none (802.1Q-2022, table 9-2).
+fn vlan(frame: &[u8]) -> Option<u16> {
+    let &[high, low, first, second] = frame.get(12..16)?.first_chunk()?;
+    let is_tag = VLAN_TAGS.contains(&u16::from_be_bytes([high, low]));
+    let number = u16::from_be_bytes([first, second]) & 0xfff;
+    (is_tag && number != 0).then_some(number)
 }
 
 fn vni(vxlan: &[u8]) -> Option<u32> {
@@ -68,6 +79,27 @@ mod tests {
             (17, 1_000, 4_789)
         );
         assert_eq!(header.vni, Some(0x12_3456));
+    }
+
+    #[test]
+    fn the_outermost_vlan_is_found_before_anything() {
+        let plain = vxlan_frame();
+        let tagged = |tags: &[[u8; 4]]| {
+            let tags = tags.iter().flatten().copied();
+            plain[..12].iter().copied().chain(tags).chain(plain[12..].iter().copied()).collect()
+        };
+        let frames: [(Vec<u8>, Option<u16>); 5] = [
+            (plain.clone(), None),
+            (tagged(&[[0x81, 0, 0x60, 5]]), Some(5)),
+            (tagged(&[[0x88, 0xa8, 0x0f, 0xfe], [0x81, 0, 0, 5]]), Some(4_094)),
+            // A tag for its priority alone.
+            (tagged(&[[0x81, 0, 0xe0, 0]]), None),
+            (plain[..12].iter().copied().chain([0x81, 0, 0, 7]).collect(), Some(7)),
+        ];
+        for (frame, vlan) in frames {
+            assert_eq!(of(&frame, 7).vlan, vlan, "{frame:02x?}");
+        }
+        assert_eq!(of(&tagged(&[[0x81, 0, 0x60, 5]]), 7).vni, Some(0x12_3456));
     }
 
     #[test]

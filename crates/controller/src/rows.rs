@@ -140,6 +140,7 @@ pub(crate) fn classifier(rule: &Rule, uid: DagUid) -> ClassifierRow {
         protocol: rule.matches.protocol,
         source_port: rule.matches.source_port,
         destination_port: rule.matches.destination_port,
+        vlan: rule.matches.vlan,
     }
 }
 

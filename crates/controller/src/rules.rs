@@ -17,6 +17,8 @@ use crate::tx::Tx;
 
 /// VNIs have 24 bits.
 const VNI_MAX: u32 = (1 << 24) - 1;
+/// 0 stands for none, and 4,095 is reserved (802.1Q-2022, table 9-2).
+const VLAN_MAX: u16 = 4_094;
 
 /// A row of a card's classifier that no rule has any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -284,6 +286,10 @@ fn check_match(rule: &Rule) -> Result<(), ControlError> {
         let text = format!("{vni} is not allowed: 0 to {VNI_MAX}");
         return Err(ControlError::invalid("rule.match.vni", text));
     }
+    if let Some(vlan) = matches.vlan.filter(|vlan| !(1..=VLAN_MAX).contains(vlan)) {
+        let text = format!("{vlan} is not allowed: 1 to {VLAN_MAX}");
+        return Err(ControlError::invalid("rule.match.vlan", text));
+    }
     for (field, prefix) in [("source", matches.source), ("destination", matches.destination)] {
         if let Some(prefix) = prefix.filter(|prefix| prefix.length > 32) {
             let text = format!("/{} is not allowed: /0 to /32", prefix.length);
@@ -436,6 +442,10 @@ mod tests {
         assert_eq!(field(Match::default()), "rule.match");
         let vni = Match { vni: Some(VNI_MAX + 1), ..Match::default() };
         assert_eq!(field(vni), "rule.match.vni");
+        for vlan in [0, VLAN_MAX + 1] {
+            let vlan = Match { vlan: Some(vlan), ..Match::default() };
+            assert_eq!(field(vlan), "rule.match.vlan");
+        }
     }
 
     proptest! {

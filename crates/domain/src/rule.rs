@@ -43,6 +43,9 @@ pub struct Match {
     pub source_port: Option<u16>,
     /// TCP or UDP destination port.
     pub destination_port: Option<u16>,
+    /// VLAN of the outermost tag, 1 to 4,094.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
 }
 
 /// A classification rule.

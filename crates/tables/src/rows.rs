@@ -12,6 +12,8 @@ pub const NONE: u16 = u16::MAX;
 const VALID: u32 = 1 << 31;
 /// A VNI has 24 bits (RFC 7348).
 const VNI_MASK: u32 = (1 << 24) - 1;
+/// A VLAN's number has 12 bits (802.1Q).
+const VLAN_MASK: u16 = (1 << 12) - 1;
 /// The join mask has a bit for each branch.
 const JOIN_MASK: u32 = (1 << FORK_BRANCHES_MAX) - 1;
 /// Of a credit row: above four columns of seven bits.
@@ -57,8 +59,8 @@ const fn low(word: u32) -> u16 {
 }
 
 /// Word 0: valid. Word 1: DAG UID. Word 2: priority (high half), which of virtual function, VNI,
-/// protocol, source port, destination port count (bits 0 to 4). Words 3 and 4: virtual function,
-/// VNI. Words 5 to 8: source and mask, destination and mask. Word 9: protocol. Word 10: source and
+/// protocol, source port, destination port, VLAN count (bits 0 to 5). Word 3: VLAN (high half), virtual
+/// function. Word 4: VNI. Words 5 to 8: source and mask, destination and mask. Word 9: protocol. Word 10: source and
 /// destination port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassifierRow {
@@ -80,6 +82,8 @@ pub struct ClassifierRow {
     pub source_port: Option<u16>,
     /// Destination port, if it counts.
     pub destination_port: Option<u16>,
+    /// The VLAN of the outermost tag, if it counts; under 2^12, as on the wire. Higher bits are not kept.
+    pub vlan: Option<u16>,
 }
 
 impl RowCodec for ClassifierRow {
@@ -90,11 +94,12 @@ impl RowCodec for ClassifierRow {
             | u32::from(self.vni.is_some()) << 1
             | u32::from(self.protocol.is_some()) << 2
             | u32::from(self.source_port.is_some()) << 3
-            | u32::from(self.destination_port.is_some()) << 4;
+            | u32::from(self.destination_port.is_some()) << 4
+            | u32::from(self.vlan.is_some()) << 5;
         words[0] = VALID;
         words[1] = self.dag_uid;
         words[2] = halves(self.priority, 0) | counts;
-        words[3] = self.virtual_function.unwrap_or(0).into();
+        words[3] = halves(self.vlan.unwrap_or(0) & VLAN_MASK, self.virtual_function.unwrap_or(0));
         words[4] = self.vni.unwrap_or(0) & VNI_MASK;
         (words[5], words[6]) = self.source;
         (words[7], words[8]) = self.destination;
@@ -114,6 +119,7 @@ impl RowCodec for ClassifierRow {
             protocol: counts(2).then_some(words[9] as u8),
             source_port: counts(3).then(|| high(words[10])),
             destination_port: counts(4).then(|| low(words[10])),
+            vlan: counts(5).then(|| high(words[3]) & VLAN_MASK),
         })
     }
 }

@@ -13,6 +13,7 @@ use crate::v1;
 
 /// VNIs have 24 bits.
 const VNI_MAX: u32 = (1 << 24) - 1;
+const VLAN_MAX: u16 = 4_094;
 /// Virtual functions, ports and priorities have 16.
 const U16_MAX: u32 = u16::MAX as u32;
 
@@ -79,6 +80,12 @@ fn packet_match(problems: &mut Problems, wire: &v1::PacketMatch) -> Match {
         .protocol
         .and_then(|value| problems.keep(number("rule.match.protocol", value, u8::MAX.into())));
     let vni = wire.vni.and_then(|value| problems.keep(number("rule.match.vni", value, VNI_MAX)));
+    let vlan = wire.vlan.and_then(|value| {
+        let value = problems.keep(number::<u16>("rule.match.vlan", value, VLAN_MAX.into()))?;
+        let rule = format!("0 is not allowed: 1 to {VLAN_MAX}");
+        let is_none = (value == 0).then(|| FieldProblem::invalid("rule.match.vlan", rule));
+        problems.keep(is_none.map_or(Ok(value), Err))
+    });
     let mut prefix = |field: &str, text: &str| {
         (!text.is_empty())
             .then(|| problems.keep(prefix(&format!("rule.match.{field}"), text)))
@@ -92,6 +99,7 @@ fn packet_match(problems: &mut Problems, wire: &v1::PacketMatch) -> Match {
         protocol,
         source_port,
         destination_port,
+        vlan,
     }
 }
 
@@ -129,6 +137,7 @@ pub fn rule_to_wire(rule: &Rule) -> v1::Rule {
             protocol: matches.protocol.map(u32::from),
             source_port: matches.source_port.map(u32::from),
             destination_port: matches.destination_port.map(u32::from),
+            vlan: matches.vlan.map(u32::from),
         }),
         dag: rule.dag.to_string(),
         labels: rule.notes.labels.as_map().clone(),

@@ -112,8 +112,9 @@ fn any_match() -> impl Strategy<Value = Match> {
         prop::option::of(any_prefix()),
         any::<Option<u8>>(),
         any::<(Option<u16>, Option<u16>)>(),
+        prop::option::of(1..=4_094_u16),
     )
-        .prop_map(|(virtual_function, vni, source, destination, protocol, ports)| Match {
+        .prop_map(|(virtual_function, vni, source, destination, protocol, ports, vlan)| Match {
             virtual_function,
             vni,
             source,
@@ -121,6 +122,7 @@ fn any_match() -> impl Strategy<Value = Match> {
             protocol,
             source_port: ports.0,
             destination_port: ports.1,
+            vlan,
         })
         .prop_filter("at least one field", |matches| *matches != Match::default())
 }

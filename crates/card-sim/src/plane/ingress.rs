@@ -486,6 +486,7 @@ fn matches(row: &ClassifierRow, header: &Header) -> bool {
     let inside = |(address, mask): (u32, u32), at: u32| at & mask == address & mask;
     row.virtual_function.is_none_or(|vf| vf == header.virtual_function)
         && row.vni.is_none_or(|vni| header.vni == Some(vni))
+        && row.vlan.is_none_or(|vlan| header.vlan == Some(vlan))
         && row.protocol.is_none_or(|protocol| protocol == header.protocol)
         && row.source_port.is_none_or(|port| port == header.source_port)
         && row.destination_port.is_none_or(|port| port == header.destination_port)

@@ -240,6 +240,7 @@ fn packets_without_a_descriptor_are_classified_by_rules() {
         protocol: Some(17),
         source_port: None,
         destination_port: Some(53),
+        vlan: Some(5),
     };
     rig.program(|image| {
         image.set(4, &rule).expect("there");
@@ -250,11 +251,14 @@ fn packets_without_a_descriptor_are_classified_by_rules() {
         source: 0x0a01_0203,
         protocol: 17,
         destination_port: 53,
+        vlan: Some(5),
         ..Header::default()
     };
     let bad = [
         Header { virtual_function: 4, ..good },
         Header { vni: None, ..good },
+        Header { vlan: None, ..good },
+        Header { vlan: Some(6), ..good },
         Header { source: 0x0b01_0203, ..good },
         Header { protocol: 6, ..good },
         Header { destination_port: 54, ..good },

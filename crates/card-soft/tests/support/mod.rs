@@ -224,6 +224,7 @@ impl Bench {
             protocol: None,
             source_port: None,
             destination_port: None,
+            vlan: None,
         };
         target.set(0, &rule).expect("there");
         for (key, words) in self.image.delta_to(&target).rows() {

@@ -28,6 +28,9 @@ pub struct RuleMatch {
     /// TCP or UDP destination port
     #[arg(long, group = "match")]
     pub destination_port: Option<u32>,
+    /// VLAN of the outermost tag, 1 to 4094
+    #[arg(long, group = "match")]
+    pub vlan: Option<u32>,
 }
 
 /// A classification rule.

@@ -107,6 +107,7 @@ impl RuleMatch {
             protocol: self.protocol,
             source_port: self.source_port,
             destination_port: self.destination_port,
+            vlan: self.vlan,
         }
     }
 }

@@ -44,6 +44,7 @@ fn packet_match(found: Option<&PacketMatch>) -> String {
     };
     number("vf", found.virtual_function);
     number("vni", found.vni);
+    number("vlan", found.vlan);
     number("protocol", found.protocol);
     number("source-port", found.source_port);
     number("destination-port", found.destination_port);

@@ -60,6 +60,7 @@ fn a_rule_becomes_a_row_with_all_that_it_says() {
         protocol: Some(17),
         source_port: Some(0),
         destination_port: Some(4_789),
+        vlan: Some(4_094),
     };
     let made = view(world.ask(rule("r", 9, matches)));
     assert!(!made.programmed, "the card does not have it yet");
@@ -74,6 +75,7 @@ fn a_rule_becomes_a_row_with_all_that_it_says() {
         protocol: Some(17),
         source_port: Some(0),
         destination_port: Some(4_789),
+        vlan: Some(4_094),
     };
     assert_eq!(on_card(&mut world), [expected]);
     assert!(world.controller.rule_view(&rule_id("r")).expect("it exists").programmed);
@@ -90,6 +92,8 @@ fn invalid_rules_are_refused_with_the_reason() {
     let cases = [
         (rule("r", 1, Match::default()), "rule.match"),
         (rule("r", 1, vni(1 << 24)), "rule.match.vni"),
+        (rule("r", 1, Match { vlan: Some(0), ..vni(1) }), "rule.match.vlan"),
+        (rule("r", 1, Match { vlan: Some(4_095), ..vni(1) }), "rule.match.vlan"),
         (rule("r", 1, Match { source: Some(long), ..vni(1) }), "rule.match.source"),
         (rule("r", 1, Match { destination: Some(long), ..vni(1) }), "rule.match.destination"),
     ];

@@ -304,6 +304,13 @@ fn profiles_and_quotas_keep_their_field_names() {
         }),
     );
     check(
+        Match { vlan: Some(7), ..Match::default() },
+        json!({
+            "virtual_function": null, "vni": null, "source": null, "destination": null,
+            "protocol": null, "source_port": null, "destination_port": null, "vlan": 7,
+        }),
+    );
+    check(
         Prefix { address: [10, 0, 0, 0].into(), length: 8 },
         json!({"address": "10.0.0.0", "length": 8}),
     );

@@ -247,12 +247,14 @@ async fn rules_lead_to_dags_and_go_with_them() {
         source_prefix: "10.1.0.0/16".into(),
         destination_prefix: "10.2.0.1".into(),
         protocol: Some(6),
+        vlan: Some(4_094),
         ..Default::default()
     };
     let rule = operator.rules.create_rule(create("r1", matches.clone(), WEB)).await;
     let rule = rule.item().expect("made");
     let read = rule.r#match.clone().expect("always there");
     assert_eq!((&*read.source_prefix, &*read.destination_prefix), ("10.1.0.0/16", "10.2.0.1/32"));
+    assert_eq!((read.vni, read.vlan), (Some(7), Some(4_094)));
     let list = v1::ListRulesRequest { dag: WEB.into(), ..Default::default() };
     let rules = operator.rules.list_rules(list.clone()).await.expect("a list").into_inner().rules;
     assert_eq!(rules, std::slice::from_ref(&rule));
@@ -263,6 +265,8 @@ async fn rules_lead_to_dags_and_go_with_them() {
     };
     let cases = [
         (bad(|m| m.vni = Some(1 << 24)), "rule.match.vni"),
+        (bad(|m| m.vlan = Some(0)), "rule.match.vlan"),
+        (bad(|m| m.vlan = Some(4_095)), "rule.match.vlan"),
         (bad(|m| m.source_port = Some(65_536)), "rule.match.source_port"),
         (bad(|m| m.protocol = Some(256)), "rule.match.protocol"),
         (bad(|m| m.source_prefix = "10.1.0.1/16".into()), "rule.match.source_prefix"),

@@ -79,6 +79,7 @@ const MATCH_ALL: ClassifierRow = ClassifierRow {
     protocol: None,
     source_port: None,
     destination_port: None,
+    vlan: None,
 };
 
 #[test]
@@ -93,14 +94,15 @@ fn a_classifier_row_in_words() {
         protocol: Some(17),
         source_port: Some(0x1234),
         destination_port: Some(4789),
+        vlan: Some(0x0fed),
     };
     check_golden(
         row,
         &[
             0x8000_0000,
             0x0040_0007,
-            0x0102_001f,
-            0x0000_0304,
+            0x0102_003f,
+            0x0fed_0304,
             0x00ab_cdef,
             0x0a00_0001,
             0xffff_ff00,
@@ -120,6 +122,7 @@ fn each_field_of_a_classifier_row_counts_by_its_own_bit() {
         ClassifierRow { protocol: Some(0), ..MATCH_ALL },
         ClassifierRow { source_port: Some(0), ..MATCH_ALL },
         ClassifierRow { destination_port: Some(0), ..MATCH_ALL },
+        ClassifierRow { vlan: Some(0), ..MATCH_ALL },
     ];
     for (bit, row) in rows.into_iter().enumerate() {
         check_golden(row, &[1 << 31, 0, 1 << bit]);

@@ -8,16 +8,18 @@ use snic_tables::{
 
 type Masked = (u32, u32);
 
-fn fields() -> impl Strategy<Value = (Option<u16>, Option<u32>, Option<u8>, Option<u16>)> {
-    let vni = proptest::option::of(0..1u32 << 24);
-    (any::<Option<u16>>(), vni, any::<Option<u8>>(), any::<Option<u16>>())
+type Fields = (Option<u16>, (Option<u32>, Option<u16>), Option<u8>, Option<u16>);
+
+fn fields() -> impl Strategy<Value = Fields> {
+    let (vni, vlan) = (proptest::option::of(0..1u32 << 24), proptest::option::of(0..1u16 << 12));
+    (any::<Option<u16>>(), (vni, vlan), any::<Option<u8>>(), any::<Option<u16>>())
 }
 
 pub fn classifier() -> impl Strategy<Value = ClassifierRow> {
     let addresses = any::<(Masked, Masked)>();
     (any::<(u32, u16, Option<u16>)>(), fields(), addresses).prop_map(
         |((dag_uid, priority, destination_port), fields, (source, destination))| {
-            let (virtual_function, vni, protocol, source_port) = fields;
+            let (virtual_function, (vni, vlan), protocol, source_port) = fields;
             ClassifierRow {
                 dag_uid,
                 priority,
@@ -28,6 +30,7 @@ pub fn classifier() -> impl Strategy<Value = ClassifierRow> {
                 protocol,
                 source_port,
                 destination_port,
+                vlan,
             }
         },
     )

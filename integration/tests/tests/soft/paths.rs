@@ -6,12 +6,14 @@
 //!   neighbour ─ function 1┘
 //! ```
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use snic_bitstream::catalogue;
 use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_integration::commands;
 
-use crate::rig::{Net, assert_no_loss, chain, dag, missing, run};
+use crate::rig::{Host, Net, READY_MAX, assert_no_loss, chain, dag, missing, run};
 
 /// Packets of each experiment.
 const COUNT: u64 = 20;
@@ -69,7 +71,7 @@ async fn packets_take_four_ways_each_through_the_dags_of_their_functions() {
     create(&net, "web", "--vf 0 --priority 10").await;
     create(&net, "store", "--vf 1 --priority 10").await;
     create(&net, "transit", "--destination 10.77.0.9/32 --priority 5").await;
-    let ping = |from: &crate::rig::Host, to: &str| {
+    let ping = |from: &Host, to: &str| {
         let said = from.run(&format!("ping -c {COUNT} -i 0.02 -W 2 {to}"));
         assert_no_loss(&String::from_utf8_lossy(&said.stdout));
     };
@@ -88,7 +90,7 @@ async fn packets_take_four_ways_each_through_the_dags_of_their_functions() {
     run("ip", "-n snic-snkup neigh replace 10.77.0.9 lladdr 02:00:00:00:00:99 dev snkup");
     let line = format!("tcpdump -i snkup -Q in -c {COUNT} -n icmp and dst 10.77.0.9");
     let dump = net.server.start(&line);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     let seen = passed(&net, dags, || {
         drop(net.server.run(&format!("ping -c {COUNT} -i 0.02 -W 1 10.77.0.9")));
     })
@@ -98,7 +100,7 @@ async fn packets_take_four_ways_each_through_the_dags_of_their_functions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_tell_packets_apart_by_ports_and_by_vni() {
+async fn rules_tell_packets_apart_by_ports_by_vni_and_by_vlan() {
     if let Some(why) = missing() {
         println!("not run: {why}");
         return;
@@ -107,7 +109,8 @@ async fn rules_tell_packets_apart_by_ports_and_by_vni() {
     create(&net, "web", "--vf 0 --priority 10").await;
     create(&net, "narrow", "--protocol 17 --destination-port 9999 --priority 5").await;
     create(&net, "overlay", "--vni 7 --priority 5").await;
-    let dags = ["web", "narrow", "overlay"];
+    create(&net, "tagged", "--vlan 5 --priority 4").await;
+    let dags = ["web", "narrow", "overlay", "tagged"];
     let said = net.guest.run("ping -c 2 -W 2 10.77.0.2");
     assert_no_loss(&String::from_utf8_lossy(&said.stdout));
 
@@ -118,12 +121,12 @@ async fn rules_tell_packets_apart_by_ports_and_by_vni() {
         );
         let mut command = net.guest.command("python3 -c");
         assert!(command.arg(program).status().expect("python3 starts").success());
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
     };
     let seen = passed(&net, dags, || send(9_999)).await;
-    assert!(seen[1] == COUNT && seen[2] == 0, "{seen:?}");
+    assert!(seen[1] == COUNT && seen[2..] == [0, 0], "{seen:?}");
     let seen = passed(&net, dags, || send(9_998)).await;
-    assert!(seen[0] >= COUNT && seen[1..] == [0, 0], "{seen:?}");
+    assert!(seen[0] >= COUNT && seen[1..] == [0, 0, 0], "{seen:?}");
 
     // Two networks between the same hosts.
     for (number, (end, own, other)) in
@@ -139,19 +142,30 @@ async fn rules_tell_packets_apart_by_ports_and_by_vni() {
             run("ip", &format!("-n snic-{end} link set vx{vni} up"));
         }
     }
-    let ping = |vni: u16, count: u64| {
-        net.guest.run(&format!("ping -c {count} -i 0.02 -W 2 10.9{vni}.0.2"))
-    };
-    // A kernel takes up to a second to bring up a new device.
-    let until = std::time::Instant::now() + crate::rig::READY_MAX;
-    while ![7, 8].into_iter().all(|vni| ping(vni, 1).status.success()) {
-        assert!(std::time::Instant::now() < until, "{:?}", net.observe());
+    // And one of a VLAN, with tags in the hosts' frames.
+    for (number, end) in [(1, "snlf0"), (2, "snlup")] {
+        run("ip", &format!("-n snic-{end} link add link {end} name vlan5 type vlan id 5"));
+        run("ip", &format!("-n snic-{end} address add 10.95.0.{number}/24 dev vlan5"));
+        run("ip", &format!("-n snic-{end} link set vlan5 up"));
     }
-    for (vni, own, other) in [(7, 2, 0), (8, 0, 2)] {
+    let ping = |network: &str, count: u64| {
+        net.guest.run(&format!("ping -c {count} -i 0.02 -W 2 {network}.2"))
+    };
+    let networks = ["10.97.0", "10.98.0", "10.95.0"];
+    // A kernel takes up to a second to bring up a new device.
+    let until = Instant::now() + READY_MAX;
+    while !networks.into_iter().all(|network| ping(network, 1).status.success()) {
+        assert!(Instant::now() < until, "{:?}", net.observe());
+    }
+    for (network, own) in networks.into_iter().zip([2, 0, 3]) {
         let seen = passed(&net, dags, || {
-            assert_no_loss(&String::from_utf8_lossy(&ping(vni, COUNT).stdout));
+            assert_no_loss(&String::from_utf8_lossy(&ping(network, COUNT).stdout));
         })
         .await;
-        assert!(is_about(seen[own], 2 * COUNT) && seen[other] < OTHERS, "VNI {vni}: {seen:?}");
+        let is_right = |(at, seen): (usize, &u64)| match at == own {
+            true => is_about(*seen, 2 * COUNT),
+            false => *seen < OTHERS,
+        };
+        assert!(seen.iter().enumerate().all(is_right), "{network}: {seen:?}");
     }
 }
