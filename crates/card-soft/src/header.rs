@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use snic_card_sim::Header;
 use snic_nts::wire::{self, Flow, Frame, protocol};
 
+use crate::segments::UDP_BYTES;
+
 /// The function of frames that are of none.
 pub(crate) const NO_FUNCTION: u16 = u16::MAX;
 /// The UDP port of VXLAN (RFC 7348).
 const VXLAN_PORT: u16 = 4_789;
-/// Bytes of a UDP header, and of a VXLAN header behind it.
-const UDP_BYTES: usize = 8;
+/// Bytes of a VXLAN header, behind that of UDP.
 const VXLAN_BYTES: usize = 8;
 /// EtherTypes of VLAN tags: 802.1Q and 802.1ad.
 const VLAN_TAGS: [u16; 2] = [0x8100, 0x88a8];

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Only what the kernel would cut into the same frames is merged: TCP segments that follow one another, and UDP datagrams of
-//! one size, whose checksums are right. A frame that is not like this goes alone, and in its place.
+//! one size, whose checksums are right. A frame that is not like this goes alone, and in its place. What may change is the
+//! identification of an IPv4 packet with "don't fragment", where it says nothing (RFC 6864, section 4.1).
 
 use std::io;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use std::ops::Range;
 use snic_nts::Packet;
 use snic_nts::wire::{self, Fragment, Frame, Layout, Verified, protocol};
 
-use crate::segments::{self, Headers, Kind, OFFLOAD_BYTES, Offload};
+use crate::segments::{self, Headers, Kind, OFFLOAD_BYTES, Offload, UDP_BYTES};
 
 /// Frames that are looked at together.
 pub(crate) const FRAMES_MAX: usize = 64;
@@ -23,7 +24,6 @@ const IP_BYTES_MAX: usize = 65_535;
 /// Where the IP header of a frame without VLAN tags begins.
 const NETWORK: usize = 14;
 const IPV6_BYTES: usize = 40;
-const UDP_BYTES: usize = 8;
 /// Flags of TCP.
 const PUSH: u8 = 0x08;
 const ACK: u8 = 0x10;
@@ -172,9 +172,7 @@ impl Merger {
             Kind::TcpV4 | Kind::TcpV6 => self.tcp = false,
         }
         undo(&unit, frames);
-        let alone =
-            |frame: usize| Unit { first: frame as u8, last: frame as u8, frames: 1, ..unit };
-        let alone: Vec<Unit> = self.frames(&unit).map(alone).collect();
+        let alone: Vec<Unit> = self.frames(&unit).map(|at| Unit::alone(at as u8)).collect();
         self.units.splice(at..=at, alone);
     }
 
@@ -213,7 +211,7 @@ impl Merger {
         };
         let flow = match &found {
             Ok(Frame::Ip(layout)) if layout.fragment == Fragment::No => Some(hash(bytes, layout)),
-            // Nothing overtakes what belongs to nobody knows which flow.
+            // Its flow is unknown: nothing that comes behind it goes before it.
             Ok(Frame::Ip(_)) | Err(_) => {
                 self.units.iter_mut().for_each(|unit| unit.open = false);
                 None
@@ -303,7 +301,7 @@ impl Merger {
             let is_next_id = !is_ipv4 || {
                 let id = be16(first, NETWORK + 4) as u16;
                 let own = be16(bytes, NETWORK + 4) as u16;
-                // With "don't fragment" the field says nothing (RFC 6864, 4.1).
+                // With "don't fragment" the field says nothing.
                 let says_nothing = first[NETWORK + 6] & 0x40 != 0;
                 own == id.wrapping_add(number) || says_nothing && own == id
             };

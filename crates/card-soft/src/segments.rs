@@ -14,7 +14,7 @@ const LAST_FLAGS: u8 = 0x09;
 const FIRST_FLAGS: u8 = 0x80;
 
 /// Bytes of a UDP header.
-const UDP_BYTES: usize = 8;
+pub(crate) const UDP_BYTES: usize = 8;
 
 /// What a merged frame consists of, with its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

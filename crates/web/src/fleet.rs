@@ -67,7 +67,7 @@ pub trait FleetSource: Clone + Send + Sync + 'static {
     /// Nobody leads, or the server stops.
     fn hosts(&self) -> impl Future<Output = Result<HostChanges, Status>> + Send;
 
-    /// The number of DAGs of each host, by its name.
+    /// How many DAGs each host has, by the host's name.
     ///
     /// # Errors
     /// Nobody leads.

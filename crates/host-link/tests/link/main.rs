@@ -149,7 +149,7 @@ async fn the_next_replica_is_tried_when_one_does_not_lead_or_is_gone() {
     applied(&mut orders, 7).await;
     assert!(follower.asked() > 0);
     assert!(leader.lost().iter().chain(&follower.lost()).all(Option::is_none), "none was lost");
-    // It leads no more; the host serves on, says whom it has lost, and finds it again when it leads.
+    // It no longer leads: the host keeps serving, names the leader that it lost, and finds it when it leads again.
     let before = (leader.asked(), follower.asked());
     leader.refuse("replica-1 leads");
     orders.end();

@@ -45,7 +45,7 @@ async fn passed<const N: usize>(net: &Net, of: [&str; N], experiment: impl FnOnc
     let count = || {
         let seen = net.observe();
         uids.map(|uid| {
-            let tasks = seen.tasks.iter().filter(|task| u64::from(task.uid) == u64::from(uid));
+            let tasks = seen.tasks.iter().filter(|task| task.uid == uid);
             tasks.map(|task| task.forwarded).sum::<u64>()
         })
     };
