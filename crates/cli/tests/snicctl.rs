@@ -12,6 +12,8 @@ mod hints;
 mod images;
 #[path = "snicctl/models.rs"]
 mod models;
+#[path = "snicctl/policies.rs"]
+mod policies;
 #[path = "snicctl/shared.rs"]
 mod shared;
 mod support;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable as _};
 use snic_api::connect::{Connection, Sender};
 use snic_api::fleet_v1::fleet_service_client::FleetServiceClient;
+use snic_api::fleet_v1::policy_service_client::PolicyServiceClient;
 use snic_api::fleet_v1::project_service_client::ProjectServiceClient;
 use snic_api::trace_parent;
 use snic_api::v1::audit_service_client::AuditServiceClient;
@@ -98,6 +99,8 @@ services! {
     traffic: TrafficServiceClient,
     /// A fleet's hosts, and how it is.
     fleet: FleetServiceClient,
+    /// Policies of a fleet.
+    policies: PolicyServiceClient,
     /// Projects of a fleet.
     projects: ProjectServiceClient,
 }

@@ -86,6 +86,12 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     signatures(&settings, &mut findings);
     let policies = policies::load(settings.policies_dir.as_deref());
     findings.add("policies", "all are valid", policies.map_err(|error| error.to_string()));
+    let of_fleet = policies::fleet_file_names(&settings);
+    if !of_fleet.is_empty() {
+        let names = of_fleet.join(", ");
+        findings
+            .good("policies of the fleet", &format!("{names}; in force instead of this host's"));
+    }
     let rules = policies::check_authorization(&settings);
     findings.add("authorization policies", "all are valid", rules);
     let known = KnownCards::read(&settings).map_err(|error| format!("{error:#}"));

@@ -12,7 +12,7 @@ use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, NtType};
 use snic_fleet::placement::{CardSpec, HostSpec};
-use snic_fleet::protocol::{CardFaults, Epoch};
+use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_fleet::{RackId, ZoneId};
 use snic_front::gate::{PassedCall, PassedCalls};
 use snic_host_link::{HostFailure, HostLink, LinkSettings, LinkStatus, LinkTls, LinkedHost};
@@ -20,6 +20,7 @@ use snic_server::shell::{ControlPlane, ShellError};
 use snic_telemetry::metrics::{FleetReading, set_fleet};
 use tokio::sync::watch;
 
+use crate::policies::PolicyKeeper;
 use crate::secrets;
 use crate::settings::Settings;
 
@@ -83,7 +84,7 @@ fn host_spec(
 pub fn start(
     settings: &Settings,
     plane: ControlPlane,
-    api: PassedCalls,
+    (api, policies): (PassedCalls, PolicyKeeper),
 ) -> Result<Option<HostLink>> {
     let Some(fleet) = &settings.fleet else { return Ok(None) };
     let own =
@@ -97,6 +98,7 @@ pub fn start(
     let host = DaemonHost {
         plane,
         api,
+        policies,
         tls,
         epoch_file: settings.data_dir.join(EPOCH_FILE),
         cards: settings.cards.iter().map(|card| card.id.clone()).collect(),
@@ -156,6 +158,7 @@ impl TlsFiles {
 struct DaemonHost {
     plane: ControlPlane,
     api: PassedCalls,
+    policies: PolicyKeeper,
     tls: TlsFiles,
     epoch_file: PathBuf,
     /// As in the settings.
@@ -185,12 +188,8 @@ fn read_epoch(path: &Path) -> Result<Epoch> {
     }
 }
 
-/// Durable when it returns: the folder is synced after the file took its name.
 fn write_epoch(path: &Path, epoch: Epoch) -> Result<()> {
-    secrets::write(path, &serde_json::to_vec(&epoch)?, 0o600)?;
-    let folder = path.parent().context("the file is in the data folder")?;
-    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
-    synced.with_context(|| format!("sync {}", folder.display()))
+    secrets::write_durably(path, &serde_json::to_vec(&epoch)?)
 }
 
 /// On a thread that may block.
@@ -261,6 +260,19 @@ impl LinkedHost for DaemonHost {
 
     async fn bitstream(&self, id: BitstreamId) -> Result<Option<Bitstream>, HostFailure> {
         self.plane.bitstream_of(id).await.map_err(failure)
+    }
+
+    async fn policies(&self) -> Result<HostPolicies, HostFailure> {
+        let policies = self.policies.clone();
+        blocking(move || Ok(policies.of_fleet())).await
+    }
+
+    async fn set_policies(
+        &self,
+        files: Numbered<PolicyFiles>,
+    ) -> Result<HostPolicies, HostFailure> {
+        let policies = self.policies.clone();
+        blocking(move || policies.set_for_fleet(files)).await
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {

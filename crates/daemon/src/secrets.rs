@@ -44,3 +44,14 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     })();
     result.with_context(|| format!("write {}", path.display()))
 }
+
+/// Writes a file that only its owner reads. Durable when it returns: the folder is synced after the file took its name.
+///
+/// # Errors
+/// It cannot be written, or it is not known whether it is durable.
+pub fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
+    write(path, bytes, 0o600)?;
+    let folder = path.parent().context("the file is in a folder")?;
+    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.with_context(|| format!("sync {}", folder.display()))
+}

@@ -99,7 +99,8 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
         readers.push(metrics::keep_fresh(daemon.plane.clone(), links));
     }
     let api = PassedCalls::default();
-    let link = fleet::start(settings, daemon.plane.clone(), api.clone())?;
+    let link =
+        fleet::start(settings, daemon.plane.clone(), (api.clone(), daemon.policies.clone()))?;
     let result = serve(settings, daemon, diagnostics(settings, Some(&telemetry)), api).await;
     if let Some(link) = link {
         link.stop().await;

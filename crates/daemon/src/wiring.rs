@@ -19,7 +19,7 @@ use snic_processors::{NicModel, builtin};
 use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, ResetCard, Running};
 use snic_server::{CardLink, CardLinks};
 
-use crate::policies::{self, AuthorizationFiles, Policies};
+use crate::policies::{self, AuthorizationFiles, Policies, PolicyKeeper};
 use crate::settings::{CardSettings, Driver, Settings};
 use crate::simulated::SimGenerator;
 use crate::store::{self, Adopted};
@@ -39,6 +39,8 @@ pub struct Daemon {
     pub links: CardLinks,
     /// Who may do what; follows the policy files.
     pub authorization: Authorization,
+    /// The policies that it follows.
+    pub policies: PolicyKeeper,
     running: Running,
     reloader: Option<policies::Reloader>,
 }
@@ -47,7 +49,7 @@ impl Daemon {
     /// Opens the store, recovers its state, and starts the threads.
     pub fn start(settings: &Settings) -> Result<Self> {
         let (store, files_are_whole) = store::open(&settings.data_dir)?;
-        let policies = Policies::new(settings);
+        let mut policies = Policies::new(settings);
         let (policy, mut refused) = policies.read();
         let mut rules = AuthorizationFiles::new(settings);
         let reading = rules.read()?;
@@ -82,12 +84,13 @@ impl Daemon {
         }
         // The controller shows it to operators as an event.
         refused.into_iter().for_each(|reason| plane.set_policies(Err(reason)));
+        let policies = PolicyKeeper::new(policies, plane.clone());
         let reloader = settings.policies_dir.as_deref();
         let reloader = reloader.map(|folder| {
-            reload(folder, policies, Mutex::new(rules), authorization.clone(), &plane)
+            reload(folder, &policies, Mutex::new(rules), authorization.clone(), &plane)
         });
         let reloader = reloader.transpose()?;
-        Ok(Self { plane, simulated, links, authorization, running, reloader })
+        Ok(Self { plane, simulated, links, authorization, policies, running, reloader })
     }
 
     /// Waits until the control plane stops by itself, as it does when its store fails.
@@ -117,14 +120,14 @@ impl Daemon {
 /// Reloads policies that change while the daemon runs. An invalid file is rejected; the others apply.
 fn reload(
     folder: &Path,
-    policies: Policies,
+    policies: &PolicyKeeper,
     rules: Mutex<AuthorizationFiles>,
     authorization: Authorization,
     plane: &ControlPlane,
 ) -> Result<policies::Reloader> {
-    let plane = plane.clone();
+    let (plane, policies) = (plane.clone(), policies.clone());
     policies::watch(folder, move || {
-        let (policy, mut refused) = policies.read();
+        let mut refused = Vec::new();
         // One thread reads them: a poisoned lock means that it has panicked.
         let reading = rules.lock().map(|mut rules| rules.read());
         match reading {
@@ -138,8 +141,8 @@ fn reload(
             Ok(Err(error)) => refused.push(format!("{error:#}")),
             Err(_) => return,
         }
-        tracing::info!(rejected = refused.len(), "policies reloaded");
-        plane.set_policies(Ok(policy));
+        let rejected = refused.len() + policies.reload();
+        tracing::info!(rejected, "policies reloaded");
         refused.into_iter().for_each(|reason| plane.set_policies(Err(reason)));
     })
     .with_context(|| format!("watch the policies in {}", folder.display()))

@@ -11,8 +11,8 @@ use snic_domain::{
 };
 
 use crate::protocol::{
-    CardFaults, Epoch, HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind,
-    Provisions,
+    CardFaults, Epoch, HostChoice, HostOrder, HostPolicies, HostReport, MISSING_MAX, Numbered,
+    OrderKind, PolicyFiles, Provisions,
 };
 use crate::records::PlaceRecord;
 
@@ -75,6 +75,8 @@ pub enum AgentEvent {
     Faults(BTreeMap<CardId, CardFaults>),
     /// What was provided and is there now: NT types and tenants registered, images fetched, checked and registered.
     Provided(Provisions),
+    /// Which of the fleet's policies the host looked at, and whether they are in force.
+    Policies(HostPolicies),
     /// It is time to say that the host lives.
     BeatDue,
 }
@@ -118,6 +120,9 @@ pub enum AgentEffect {
     },
     /// Have it forgotten, where it has these numbers, once nothing uses it.
     Withdraw(Provisions),
+    /// Have policies checked, stored and put in force, and [`AgentEvent::Policies`] say what came of it. If that fails for
+    /// a while only, they are ordered again.
+    SetPolicies(Numbered<PolicyFiles>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +146,8 @@ pub struct HostAgent {
     images: BTreeMap<BitstreamId, u64>,
     /// What of its cards takes nothing, once that is known.
     faults: Option<BTreeMap<CardId, CardFaults>>,
+    /// Which policies it looked at, once that is known.
+    policies: Option<HostPolicies>,
 }
 
 impl HostAgent {
@@ -155,8 +162,8 @@ impl HostAgent {
             (card, dags.into_iter().map(holding).collect())
         };
         let (cards, images) = (served.into_iter().map(of_card).collect(), told.bitstreams.clone());
-        let (told_digest, faults) = (None, None);
-        Self { epoch, sequence: 0, cards, told, told_digest, images, faults }
+        let (told_digest, faults, policies) = (None, None, None);
+        Self { epoch, sequence: 0, cards, told, told_digest, images, faults, policies }
     }
 
     /// What an event leads to.
@@ -187,6 +194,11 @@ impl HostAgent {
                     *known = number.max(*known);
                 }
                 Vec::new()
+            }
+            AgentEvent::Policies(now) => {
+                let is_news = self.policies.as_ref() != Some(&now);
+                self.policies = Some(now);
+                if is_news { vec![self.beat()] } else { Vec::new() }
             }
             AgentEvent::BeatDue => vec![self.beat()],
         }
@@ -239,6 +251,7 @@ impl HostAgent {
                 effects.extend(self.provide(nts, bitstreams, tenants));
             }
             OrderKind::Withdraw(gone) => effects.extend(self.withdraw(gone)),
+            OrderKind::SetPolicies(files) => effects.push(AgentEffect::SetPolicies(files)),
         }
         effects
     }
@@ -363,6 +376,7 @@ impl HostAgent {
             provided,
             missing,
             faults: self.faults.clone(),
+            policies: self.policies.clone(),
         })
     }
 }
@@ -579,6 +593,26 @@ mod tests {
         assert_eq!(beat(&mut restarted.clone()), (there(4).digest(), 0));
         agent.handle(order(5, 4, OrderKind::Withdraw(there(4))));
         assert_eq!(beat(&mut agent), none);
+    }
+
+    /// Policies are for the host to check; what came of it is told at once, and with each beat.
+    #[test]
+    fn policies_are_passed_on_and_what_came_of_them_is_told() {
+        let told = |effects: Vec<AgentEffect>| match effects.as_slice() {
+            [AgentEffect::Report(HostReport::Beat { policies, .. })] => policies.clone(),
+            other => panic!("{other:?}"),
+        };
+        let mut agent = agent();
+        assert_eq!(told(agent.handle(AgentEvent::BeatDue)), None, "it has not looked");
+        let of = [("fairness.toml".to_owned(), String::new())].into();
+        let files = Numbered { number: 9, of };
+        let effects = agent.handle(order(5, 1, OrderKind::SetPolicies(files.clone())));
+        assert_eq!(effects, [AgentEffect::SetPolicies(files)]);
+        let refused = HostPolicies { number: 9, refused: Some("fairness.toml:1: no".into()) };
+        let event = AgentEvent::Policies(refused.clone());
+        assert_eq!(told(agent.handle(event.clone())), Some(refused.clone()));
+        assert_eq!(agent.handle(event), [], "that is no news");
+        assert_eq!(told(agent.handle(AgentEvent::BeatDue)), Some(refused));
     }
 
     /// What a program of the version before says is understood.

@@ -6,12 +6,14 @@ use std::time::Duration;
 use snic_domain::{CardId, CardModel, DagName, Digest, TenantId, Timestamp};
 
 use crate::agent::holdings_digest;
-use crate::protocol::CardFaults;
+use crate::protocol::{CardFaults, HostPolicies};
 use crate::records::{HostRecord, Versioned};
 use crate::{HostId, ZoneId};
 
 /// Beats without progress after which orders count as lost.
 const STALLED_BEATS: u32 = 2;
+/// Beats after which policies are sent again to a host that does not say it looked at them.
+const POLICIES_BEATS: u32 = 3;
 
 /// Whether a host answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +66,10 @@ pub(crate) struct HostState {
     leaving: BTreeSet<(CardId, DagName)>,
     /// What of its cards takes nothing, as it said.
     faults: BTreeMap<CardId, CardFaults>,
+    /// Which policies it looked at. `None`: it has not said, or its program takes none.
+    policies: Option<HostPolicies>,
+    /// The number of those that it was sent last, and how many beats ago, while it has not looked at them.
+    policies_sent: Option<(u64, u32)>,
 }
 
 /// What a beat asks for.
@@ -101,6 +107,8 @@ impl HostState {
             bound: BTreeSet::new(),
             leaving: BTreeSet::new(),
             faults: BTreeMap::new(),
+            policies: None,
+            policies_sent: None,
         }
     }
 
@@ -183,6 +191,24 @@ impl HostState {
         faults: BTreeMap<CardId, CardFaults>,
     ) -> BTreeMap<CardId, CardFaults> {
         std::mem::replace(&mut self.faults, faults)
+    }
+
+    pub const fn policies(&self) -> Option<&HostPolicies> {
+        self.policies.as_ref()
+    }
+
+    /// It says which policies it looked at; returns whether those with the wanted number are to be sent.
+    pub fn policies_are(&mut self, said: HostPolicies, wanted: u64) -> bool {
+        let is_it = said.number == wanted;
+        self.policies = Some(said);
+        let sent = self.policies_sent.filter(|(number, _)| *number == wanted);
+        let is_due = !is_it && sent.is_none_or(|(_, beats)| beats >= POLICIES_BEATS);
+        self.policies_sent = match sent {
+            _ if is_it => None,
+            Some((_, beats)) if !is_due => Some((wanted, beats + 1)),
+            _ => Some((wanted, 1)),
+        };
+        is_due
     }
 
     /// How many DAGs it serves until their new places do.
@@ -358,7 +384,32 @@ pub(crate) fn difference(of: &Held, from: &Held) -> BTreeSet<Option<ZoneId>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::placement::HostSpec;
+    use crate::{RackId, ZoneId};
+
     use super::*;
+
+    /// At once, then after as many beats as an answer may take; others at once.
+    #[test]
+    fn policies_are_sent_again_until_the_host_has_looked_at_them() {
+        let zone = ZoneId::new("z").expect("a name of the test");
+        let rack = RackId::new("r").expect("a name of the test");
+        let (labels, cards) = (BTreeMap::new(), BTreeMap::new());
+        let spec = HostSpec { zone, rack, labels, is_cordoned: false, cards };
+        let id = HostId::new("h").expect("a name of the test");
+        let record = HostRecord { host: id, spec, is_draining: false, meta: Default::default() };
+        let mut host = HostState::new(Versioned::new(record), Timestamp::ZERO);
+        let said = |number| HostPolicies { number, refused: None };
+        let mut sent = |has: u64, wanted: u64| host.policies_are(said(has), wanted);
+        assert!(!sent(0, 0), "none are registered");
+        let beats: Vec<bool> = (0..8).map(|_| sent(0, 7)).collect();
+        assert_eq!(beats, [true, false, false, true, false, false, true, false]);
+        assert!(sent(0, 9), "others were registered");
+        assert!(!sent(9, 9));
+        assert!(sent(9, 0), "a fleet that knows none, after its records were restored");
+    }
 
     #[test]
     fn a_bucket_gives_its_burst_and_then_its_rate() {

@@ -13,8 +13,10 @@ use snic_domain::{
 };
 use snic_planner::{RegionLoad, Reservation};
 
-use crate::placement::{CardConstraints, CardPolicy, HostSpec};
-use crate::protocol::{DrainArea, FleetReply, LoadRange, RebalanceOutcome, RequestId, StayReason};
+use crate::placement::{CardConstraints, CardPolicy, HostSpec, PromiseLimits};
+use crate::protocol::{
+    DrainArea, FleetReply, LoadRange, PolicyFiles, RebalanceOutcome, RequestId, StayReason,
+};
 use crate::{FleetCard, HostId, ProjectId, ZoneId};
 
 /// Where all keys begin.
@@ -208,6 +210,20 @@ pub struct RebalanceEnd {
     pub stays: BTreeMap<StayReason, u64>,
     /// Those of them whose machines are there; the first hundred.
     pub bound: Vec<DagName>,
+}
+
+/// The policy files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoliciesRecord {
+    /// By name.
+    pub files: PolicyFiles,
+    /// What they say of promises.
+    #[serde(default)]
+    pub promises: PromiseLimits,
+    /// Their number on hosts: another one after each change.
+    pub number: u64,
+    /// When they were registered and changed.
+    pub meta: RecordMeta,
 }
 
 /// A project.
@@ -413,6 +429,9 @@ pub fn drain_key(area: &DrainArea) -> String {
 
 /// The key of [`RebalanceRecord`].
 pub const REBALANCE: &str = "/snic/v1/rebalance/last";
+
+/// The key of [`PoliciesRecord`].
+pub const POLICIES: &str = "/snic/v1/policies/files";
 
 /// The key of a reservation.
 pub fn reservation_key(tenant: &TenantId, id: RequestId) -> String {

@@ -28,6 +28,8 @@ const FLEET: &[Row] = &[
     row("/snic.fleet.v1.HostLinkService/Answer", Access::Host, Span::Dialogue),
     row("/snic.fleet.v1.HostLinkService/FetchImage", Access::Host, Span::Stream),
     row("/snic.fleet.v1.HostLinkService/Link", Access::Host, Span::Dialogue),
+    row("/snic.fleet.v1.PolicyService/GetPolicies", Access::Operator, Span::Short),
+    change("/snic.fleet.v1.PolicyService/UpdatePolicies", Access::Operator, Span::Short),
     change("/snic.fleet.v1.ProjectService/CreateProject", Access::Operator, Span::Short),
     change("/snic.fleet.v1.ProjectService/DeleteProject", Access::Operator, Span::Short),
     row("/snic.fleet.v1.ProjectService/GetProject", Access::Operator, Span::Short),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Uri;
 use snic_api::fleet_v1::fleet_service_server::FleetServiceServer;
 use snic_api::fleet_v1::host_link_service_server::HostLinkServiceServer;
+use snic_api::fleet_v1::policy_service_server::PolicyServiceServer;
 use snic_api::fleet_v1::project_service_server::ProjectServiceServer;
 use snic_api::fleet_v1::replica_service_server::ReplicaServiceServer;
 use snic_api::v1::bitstream_service_server::BitstreamServiceServer;
@@ -224,7 +225,7 @@ async fn knows_a_leader(handle: &RunnerHandle) -> bool {
 }
 
 /// Names of the services, for health checks.
-const SERVICES: [&str; 10] = [
+const SERVICES: [&str; 11] = [
     "",
     "snic.control.v1.BitstreamService",
     "snic.control.v1.DagService",
@@ -233,6 +234,7 @@ const SERVICES: [&str; 10] = [
     "snic.control.v1.TenantService",
     "snic.fleet.v1.FleetService",
     "snic.fleet.v1.HostLinkService",
+    "snic.fleet.v1.PolicyService",
     "snic.fleet.v1.ProjectService",
     "snic.fleet.v1.ReplicaService",
 ];
@@ -265,6 +267,7 @@ fn routes(
         )
         .add_service(OperationServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(TenantServiceServer::new(services.clone()).max_decoding_message_size(most))
+        .add_service(PolicyServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(ProjectServiceServer::new(services.clone()).max_decoding_message_size(most))
         .add_service(FleetServiceServer::new(services).max_decoding_message_size(most));
     let elsewhere = async |uri: Uri| not_here(uri.path()).into_http::<tonic::body::Body>();

@@ -146,6 +146,7 @@ pub(crate) fn host(of: &FleetHost) -> fleet_v1::Host {
         profile: serde_json::to_string(&card.profile).unwrap_or_default(),
         functions: card.functions,
         cordoned: card.is_cordoned,
+        model: card.profile.model.to_string(),
     });
     fleet_v1::Host {
         name: format!("hosts/{}", of.host),
@@ -164,6 +165,14 @@ pub(crate) fn host(of: &FleetHost) -> fleet_v1::Host {
 }
 
 /// A host as a watch tells it: with a condition only once the leader has said one.
+/// A host as far as a caller asks for it.
+pub(crate) fn viewed(mut host: fleet_v1::Host, view: fleet_v1::HostView) -> fleet_v1::Host {
+    if view == fleet_v1::HostView::Basic {
+        host.cards.iter_mut().for_each(|card| card.profile = String::new());
+    }
+    host
+}
+
 pub(crate) fn watched_host(of: &HostRecord, state: Option<FleetHostState>) -> fleet_v1::Host {
     let condition = state.map_or(HostCondition::Behind, |state| state.condition);
     let mut told = host(&FleetHost {

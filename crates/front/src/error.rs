@@ -51,6 +51,7 @@ pub fn kind_of(resource: &str) -> &'static str {
         ["operations", _] => "operation",
         ["vmBindings", _] => "binding",
         ["hosts", _] => "host",
+        ["policies"] => "policies",
         ["projects", _] => "project",
         ["tenants", _, "reservations", _] => "reservation",
         _ => "resource",

@@ -6,7 +6,7 @@ use http::Response;
 use snic_api::fleet_v1::AnswerResponse;
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName};
-use snic_fleet::protocol::{CardFaults, Epoch};
+use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -88,6 +88,20 @@ pub trait LinkedHost: Send + Sync + 'static {
         number: u64,
         image: Vec<u8>,
     ) -> Result<(), HostFailure>;
+
+    /// Which of the fleet's policies it looked at, and whether they are in force.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    async fn policies(&self) -> Result<HostPolicies, HostFailure>;
+
+    /// Checks policies, stores them and puts them in force, or refuses them in what it returns. The same ones again are as
+    /// good as once.
+    ///
+    /// # Errors
+    /// They cannot be stored; those before are still in force.
+    async fn set_policies(&self, files: Numbered<PolicyFiles>)
+    -> Result<HostPolicies, HostFailure>;
 
     /// What of its cards takes nothing; cards without a fault are left out.
     ///

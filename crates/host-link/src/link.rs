@@ -1,6 +1,6 @@
 //! The task that owns the agent: orders in, effects to the workers, reports out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
         let is_open = matches!(self.connection, Connection::Open(_));
         tokio::select! {
             Some(event) = events.recv() => self.handle(event).await,
-            _ = beats.tick(), if is_open => self.handle(AgentEvent::BeatDue).await,
+            _ = beats.tick(), if is_open => self.beat().await,
             arrived = self.connection.next(), if has_room || !is_open => match arrived {
                 Arrived::Opened(live) => self.opened(live).await,
                 Arrived::Order(order) => {
@@ -281,6 +281,12 @@ impl<'a> Session<'a> {
         });
         self.channel.send_replace(Some(live.channel.clone()));
         self.connection = Connection::Open(Box::new(live));
+        self.beat().await
+    }
+
+    async fn beat(&mut self) -> Result<(), HostFailure> {
+        // The host's own files may have changed what it makes of the fleet's.
+        self.handle(AgentEvent::Policies(self.host.policies().await?)).await?;
         self.handle(AgentEvent::BeatDue).await
     }
 
@@ -302,13 +308,17 @@ impl<'a> Session<'a> {
     }
 
     async fn handle(&mut self, event: AgentEvent) -> Result<(), HostFailure> {
-        for effect in self.agent.handle(event) {
-            self.carry_out(effect).await?;
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for effect in self.agent.handle(event) {
+                events.extend(self.carry_out(effect).await?);
+            }
         }
         Ok(())
     }
 
-    async fn carry_out(&mut self, effect: AgentEffect) -> Result<(), HostFailure> {
+    /// What that leads to at once, if anything.
+    async fn carry_out(&mut self, effect: AgentEffect) -> Result<Option<AgentEvent>, HostFailure> {
         let full = || HostFailure::Unavailable("a worker of the link has ended".to_owned());
         match effect {
             AgentEffect::Remember(epoch) => self.host.remember(epoch).await?,
@@ -332,8 +342,13 @@ impl<'a> Session<'a> {
                 let job = ProvisionJob::Withdraw(gone);
                 self.provisions.try_send(job).map_err(|_| full())?;
             }
+            AgentEffect::SetPolicies(files) => match self.host.set_policies(files).await {
+                Ok(said) => return Ok(Some(AgentEvent::Policies(said))),
+                // The fleet orders them again.
+                Err(error) => tracing::error!(%error, "policies of the fleet are not taken yet"),
+            },
         }
-        Ok(())
+        Ok(None)
     }
 
     fn report(&self, report: &HostReport) {

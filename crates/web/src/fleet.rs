@@ -263,11 +263,7 @@ fn dag(of: &v1::Dag) -> Value {
 
 /// What a host's row shows.
 fn host(of: &Host, dags: Option<u64>) -> Value {
-    let model = |profile: &str| {
-        let profile: Value = serde_json::from_str(profile).unwrap_or_default();
-        profile["model"].as_str().unwrap_or_default().to_owned()
-    };
-    let models: BTreeSet<String> = of.cards.iter().map(|card| model(&card.profile)).collect();
+    let models: BTreeSet<&str> = of.cards.iter().map(|card| card.model.as_str()).collect();
     let condition = match of.condition() {
         Condition::Unspecified => "UNKNOWN",
         Condition::InStep => "IN_STEP",

@@ -20,6 +20,7 @@ fn a_host(number: usize, condition: Condition) -> Host {
         profile: format!("{{\"model\":\"sim-16\",\"rest\":\"{}\"}}", "x".repeat(PROFILE_BYTES)),
         functions: 8,
         cordoned: card == 1,
+        model: "sim-16".into(),
     };
     Host {
         name: format!("hosts/h{number:04}"),

@@ -37,7 +37,8 @@ const ARROWS: &[(&str, To)] = &[
         ]),
     ),
     ("ports", To::Only(&["tables", "bitstream", "domain"])),
-    ("offloads", To::Only(&["domain"])), // other designs of a card, for figures
+    ("policies", To::Only(&["controller", "domain"])), // what files set is the controller's
+    ("offloads", To::Only(&["domain"])),               // other designs of a card, for figures
     // One model, two clocks: the software card is the simulated one with bytes.
     ("card-soft", To::Only(&["card-sim", "nts", "ports", "domain", "tables"])),
     ("card-sim", To::Only(&["ports", "processors", "domain", "tables"])),
@@ -79,6 +80,7 @@ const ARROWS: &[(&str, To)] = &[
             "etcd",
             "fleet",
             "front",
+            "policies",
             "ports",
             "store-etcd",
             "telemetry",

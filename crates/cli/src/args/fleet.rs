@@ -59,6 +59,36 @@ pub enum FleetCommands {
     /// Manage projects: tenants that share limits
     #[command(subcommand)]
     Project(ProjectCommand),
+    /// Manage the policy files of all hosts
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+}
+
+/// Verbs of `snicctl fleet policy`.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Show which files are registered, and on which hosts they are in force
+    List,
+    /// Print the text of a file
+    Get {
+        /// File, such as fairness.toml
+        file: String,
+    },
+    /// Register files, or replace those of these names; others stay
+    Set {
+        /// Files, or folders with them
+        #[arg(required = true, value_name = "FILE|DIR")]
+        paths: Vec<PathBuf>,
+        /// Only check them
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Remove files; hosts use their own again, or what ships
+    Delete {
+        /// Files, such as fairness.toml
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<String>,
+    },
 }
 
 /// Verbs of `snicctl fleet host`.

@@ -11,9 +11,9 @@ use snic_api::fleet_v1::{
     CordonHostRequest, CreateHostRequest, CreateProjectRequest, DeleteHostRequest,
     DeleteProjectRequest, DrainAreaRequest, DrainHostRequest, GetAreaDrainRequest, GetFleetRequest,
     GetFleetResponse, GetHostRequest, GetProjectRequest, GetRebalanceRequest, Host, HostCard,
-    ListHostsRequest, ListProjectsRequest, Project, SetTenantProjectRequest, StartRebalanceRequest,
-    StopRebalanceRequest, UncordonHostRequest, UndrainAreaRequest, UndrainHostRequest,
-    UpdateProjectRequest, WatchHostsRequest, WatchHostsResponse, rebalance,
+    HostView, ListHostsRequest, ListProjectsRequest, Project, SetTenantProjectRequest,
+    StartRebalanceRequest, StopRebalanceRequest, UncordonHostRequest, UndrainAreaRequest,
+    UndrainHostRequest, UpdateProjectRequest, WatchHostsRequest, WatchHostsResponse, rebalance,
 };
 use snic_client::Client;
 use snic_client::Failure;
@@ -22,7 +22,7 @@ use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::names;
 use snic_client::output::{Style, fleet_views as views};
 
-use super::{CliSession, request_id};
+use super::{CliSession, policy, request_id};
 use crate::args::{FleetCommands, HostCommand, ProjectCommand, ProjectLimits};
 
 /// How often the rebalance is looked at that is waited for.
@@ -78,11 +78,12 @@ pub async fn run(session: &mut CliSession, command: FleetCommands) -> Result<(),
             session.output.one(&rebalance, views::rebalance)
         }
         FleetCommands::RebalanceStop => {
-            let request = StopRebalanceRequest {};
+            let request = StopRebalanceRequest { request_id: request_id() };
             let rebalance = call!(client, fleet.stop_rebalance => rebalance, request)?;
             session.output.one(&rebalance, views::rebalance)
         }
         FleetCommands::Project(command) => project(session, &client, command).await,
+        FleetCommands::Policy(command) => policy::run(session, &client, command).await,
     }
 }
 
@@ -94,7 +95,8 @@ async fn host(
     let host = match command {
         HostCommand::List => {
             let hosts = pages(async |page_token| {
-                let request = ListHostsRequest { page_size: PAGE_SIZE, page_token };
+                let view = HostView::Basic.into();
+                let request = ListHostsRequest { page_size: PAGE_SIZE, page_token, view };
                 let reply = call!(client, fleet.list_hosts, request)?;
                 Ok((reply.hosts, reply.next_page_token))
             });
@@ -143,7 +145,7 @@ async fn host(
 
 async fn watch_hosts(session: &mut CliSession, client: &Client) -> Result<(), Failure> {
     let open = async |resume_revision| {
-        let request = WatchHostsRequest { resume_revision };
+        let request = WatchHostsRequest { resume_revision, view: HostView::Basic.into() };
         Ok(client.fleet().watch_hosts(request).await?.into_inner())
     };
     let print = |event: WatchHostsResponse| {
@@ -280,6 +282,7 @@ fn read(path: &Path) -> Result<Host, Failure> {
         profile: of.profile.to_string(),
         functions: of.functions,
         cordoned: of.is_cordoned,
+        ..HostCard::default()
     });
     Ok(Host { zone, rack, labels, cordoned, cards: cards.collect(), ..Host::default() })
 }

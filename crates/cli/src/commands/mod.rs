@@ -19,6 +19,7 @@ mod models;
 mod nt;
 mod operation;
 mod pcapng;
+mod policy;
 mod region;
 mod rule;
 mod system;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use prost::Message;
 use snic_api::fleet_v1::fleet_service_server::{FleetService, FleetServiceServer};
+use snic_api::fleet_v1::policy_service_server::{PolicyService, PolicyServiceServer};
 use snic_api::fleet_v1::project_service_server::{ProjectService, ProjectServiceServer};
 use snic_api::fleet_v1::*;
 use snic_api::v1::bitstream_service_server::{BitstreamService, BitstreamServiceServer};
@@ -158,6 +159,7 @@ impl Services {
             .add_service(OperationServiceServer::new(self.clone()))
             .add_service(SystemServiceServer::new(self.clone()))
             .add_service(FleetServiceServer::new(self.clone()))
+            .add_service(PolicyServiceServer::new(self.clone()))
             .add_service(ProjectServiceServer::new(self.clone()))
             .add_service(TenantServiceServer::new(self))
     }
@@ -410,6 +412,14 @@ impl FleetService for Services {
         renew_reservation "RenewReservation" RenewReservationRequest => RenewReservationResponse;
         delete_reservation "DeleteReservation" DeleteReservationRequest => DeleteReservationResponse;
         get_fleet "GetFleet" GetFleetRequest => GetFleetResponse;
+    }
+}
+
+#[tonic::async_trait]
+impl PolicyService for Services {
+    unary! {
+        get_policies "GetPolicies" GetPoliciesRequest => GetPoliciesResponse;
+        update_policies "UpdatePolicies" UpdatePoliciesRequest => UpdatePoliciesResponse;
     }
 }
 

@@ -3,7 +3,7 @@
 use snic_api::fleet_v1::host::Condition;
 use snic_api::fleet_v1::rebalance::{State, StayReason};
 use snic_api::fleet_v1::{
-    AreaDrain, GetFleetResponse, Host, LoadRange, Project, Rebalance, WatchHostsResponse,
+    AreaDrain, GetFleetResponse, Host, LoadRange, Policies, Project, Rebalance, WatchHostsResponse,
 };
 
 use super::Style;
@@ -92,12 +92,6 @@ pub fn host_event(event: &WatchHostsResponse, _: Style) -> Option<String> {
     Some(changed(event.r#type(), id(&host.name), how.trim()))
 }
 
-/// The model in a card's profile.
-pub fn model(profile: &str) -> String {
-    let profile: serde_json::Value = serde_json::from_str(profile).unwrap_or_default();
-    profile["model"].as_str().unwrap_or_default().to_owned()
-}
-
 /// One host with its cards, and the DAGs that stay where it is drained.
 pub fn host(host: &Host, style: Style) -> String {
     let rows = [
@@ -113,7 +107,7 @@ pub fn host(host: &Host, style: Style) -> String {
     ];
     let cards = host.cards.iter().map(|card| {
         let word = if card.cordoned { "cordoned" } else { "" };
-        vec![card.card.clone(), model(&card.profile), card.functions.to_string(), word.to_owned()]
+        vec![card.card.clone(), card.model.clone(), card.functions.to_string(), word.to_owned()]
     });
     let cards = table(style, &["CARD", "MODEL", "FUNCTIONS", "USE"], cards.collect());
     properties(style, &rows) + &section("Cards", &cards) + &bound(&host.bound_dags)
@@ -204,6 +198,31 @@ const fn reason(of: StayReason) -> &'static str {
         StayReason::Policy => "emptier cards are not what their policy prefers",
         StayReason::Image => "hosts of emptier cards lack an image",
     }
+}
+
+/// Policy files, and on which hosts they are in force.
+pub fn policies(of: &Policies, style: Style) -> String {
+    let rows = of.files.iter().map(|(name, text)| {
+        vec![name.clone(), text.lines().count().to_string(), text.len().to_string()]
+    });
+    let hosts = format!(
+        "in force on {}, pending on {}, refused by {}",
+        of.hosts_in_force, of.hosts_pending, of.hosts_refusing
+    );
+    let changed = match &of.update_time {
+        Some(time) => format!("{} ago", age(Some(time), style.now)),
+        None => "never: each host uses its own files, or what ships".to_owned(),
+    };
+    let files = table(style, &["FILE", "LINES", "BYTES"], rows.collect());
+    let refusals = of.refusals.iter().map(|of| vec![id(&of.host).to_owned(), of.reason.clone()]);
+    let refusals = table(style, &["HOST", "REASON"], refusals.collect());
+    let pending: String = of.pending_hosts.iter().map(|host| format!("  {}\n", id(host))).collect();
+    let part =
+        |title, is_any: bool, text| if is_any { section(title, text) } else { String::new() };
+    properties(style, &[("Changed", changed), ("Hosts", hosts), ("Etag", of.etag.clone())])
+        + &part("Files", !of.files.is_empty(), &files)
+        + &part("Refused by", !of.refusals.is_empty(), &refusals)
+        + &part("Pending on", !of.pending_hosts.is_empty(), &pending)
 }
 
 /// Projects, one per row.

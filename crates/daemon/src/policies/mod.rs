@@ -1,29 +1,23 @@
-//! Policies: TOML files that are checked as a whole and reloaded when they change. The shipped files are
-//! the defaults.
+//! Policies: files that are checked and reloaded when they change. Those that a fleet registered come before the host's
+//! own of the same names; the shipped files are the defaults.
 
 mod authorization;
-mod files;
-#[cfg(test)]
-mod keys;
+mod fleet_files;
+mod keeper;
 mod reload;
-mod source;
 
 use std::path::{Path, PathBuf};
 
-use snic_controller::{ControllerSettings, Scheme};
+use snic_controller::ControllerSettings;
+use snic_fleet::protocol::{HostPolicies, Numbered, PolicyFiles};
+use snic_policies::{CONTRADICTING, InvalidPolicy, PolicyText, PolicyTexts, SHIPPED};
 
 pub use authorization::{AuthorizationFiles, check as check_authorization};
+pub use fleet_files::names as fleet_file_names;
+pub use keeper::PolicyKeeper;
 pub use reload::{Reloader, watch};
-use source::Source;
 
-/// The shipped files by name.
-const SHIPPED: [(&str, &str); 5] = [
-    ("placement.toml", include_str!("../../../../policies/placement.toml")),
-    ("fairness.toml", include_str!("../../../../policies/fairness.toml")),
-    ("autoscaling.toml", include_str!("../../../../policies/autoscaling.toml")),
-    ("admission.toml", include_str!("../../../../policies/admission.toml")),
-    ("scheduling.toml", include_str!("../../../../policies/scheduling.toml")),
-];
+use fleet_files::FleetFiles;
 
 /// Why a policy file was rejected.
 #[derive(Debug, thiserror::Error)]
@@ -38,56 +32,60 @@ pub enum InvalidPolicyFile {
         source: std::io::Error,
     },
     /// It is not TOML, or a key is wrong.
-    #[error("{path}:{line}: {message}")]
-    Key {
-        /// The file.
-        path: String,
-        /// The line.
-        line: usize,
-        /// What is wrong, and what is allowed.
-        message: String,
-    },
+    #[error(transparent)]
+    Key(#[from] InvalidPolicy),
 }
 
-/// The policy files of the settings, and the texts of them that were last accepted.
+/// The policy files of the settings and of the fleet, and the texts that were last accepted.
 ///
 /// A file that is invalid does not take effect, and does not keep the others from it: the text that was
-/// accepted last stays in force, also over a restart; without one, what ships.
+/// accepted last stays in force, also over a restart; without one, what ships. Of the fleet's files all or none are taken.
 pub struct Policies {
     folder: Option<PathBuf>,
     accepted: PathBuf,
+    /// `None`: the settings name no fleet.
+    fleet: Option<FleetFiles>,
 }
 
 impl Policies {
     /// Those of the settings.
     pub fn new(settings: &crate::settings::Settings) -> Self {
         let accepted = settings.data_dir.join("policies");
-        Self { folder: settings.policies_dir.clone(), accepted }
+        let fleet = settings.fleet.as_ref().map(|_| FleetFiles::read(&settings.data_dir));
+        Self { folder: settings.policies_dir.clone(), accepted, fleet }
     }
 
     /// Reads all files. Gives the policies in force, and why files were rejected.
-    pub fn read(&self) -> (ControllerSettings, Vec<String>) {
-        let Some(folder) = &self.folder else { return (ControllerSettings::default(), Vec::new()) };
+    pub fn read(&mut self) -> (ControllerSettings, Vec<String>) {
         let mut rejected = Vec::new();
+        // The host's own files may have been what it was refused for.
+        if let Some((files, _)) = self.fleet.as_mut().and_then(FleetFiles::take_refused)
+            && let Err(error) = self.set_for_fleet(files)
+        {
+            rejected.push(format!("policies of the fleet: {error:#}"));
+        }
+        let has_own = self.folder.is_some();
+        if !has_own && self.fleet.as_ref().is_none_or(FleetFiles::is_empty) {
+            return (ControllerSettings::default(), rejected);
+        }
         let mut texts = SHIPPED.map(|(name, shipped)| {
-            let text = read(&folder.join(name), name, shipped).and_then(|text| {
-                alone(name, &text)?;
-                Ok(text)
-            });
-            text.unwrap_or_else(|error| {
+            if let Some(text) = self.fleet.as_ref().and_then(|fleet| fleet.text(name)) {
+                return text;
+            }
+            self.own(name, shipped).unwrap_or_else(|error| {
                 rejected.push(self.reject(name, &error));
                 self.last(name, shipped)
             })
         });
-        let settings = parse_texts(&texts).or_else(|error| {
+        let settings = snic_policies::parse(&texts).or_else(|error| {
             // Each is valid, but two contradict each other: neither of them takes effect.
-            rejected.push(self.reject("fairness.toml and autoscaling.toml", &error));
+            rejected.push(self.reject(&CONTRADICTING.join(" and "), &error.into()));
             for (at, (name, shipped)) in SHIPPED.into_iter().enumerate() {
-                if ["fairness.toml", "autoscaling.toml"].contains(&name) {
+                if CONTRADICTING.contains(&name) {
                     texts[at] = self.last(name, shipped);
                 }
             }
-            parse_texts(&texts)
+            snic_policies::parse(&texts)
         });
         match settings {
             Ok(settings) => {
@@ -96,10 +94,51 @@ impl Policies {
             }
             // What was accepted contradicts what is there now.
             Err(error) => {
-                rejected.push(self.reject("all files", &error));
+                rejected.push(self.reject("all files", &error.into()));
                 (ControllerSettings::default(), rejected)
             }
         }
+    }
+
+    /// Keeps files of the fleet, to be read with the next [`Self::read`], or refuses them.
+    ///
+    /// # Errors
+    /// They cannot be stored. What was there before still is.
+    pub fn set_for_fleet(&mut self, files: Numbered<PolicyFiles>) -> anyhow::Result<()> {
+        let checked = self.check_for_fleet(&files.of);
+        let Some(fleet) = &mut self.fleet else { return Ok(()) };
+        match checked {
+            Ok(()) => fleet.keep(files),
+            Err(error) => {
+                fleet.refuse(files, error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// Which of the fleet's files it looked at.
+    pub fn of_fleet(&self) -> HostPolicies {
+        self.fleet.as_ref().map(FleetFiles::looked_at).unwrap_or_default()
+    }
+
+    /// Whether files of the fleet can be in force beside this host's own.
+    fn check_for_fleet(&self, files: &PolicyFiles) -> Result<(), InvalidPolicy> {
+        snic_policies::check_names(files)?;
+        let texts = SHIPPED.map(|(name, shipped)| match files.get(name) {
+            Some(text) => PolicyText::new(format!("the fleet's {name}"), text),
+            None => self.own(name, shipped).unwrap_or_else(|_| self.last(name, shipped)),
+        });
+        snic_policies::parse(&texts).map(drop)
+    }
+
+    /// The text of the host's own file, if it is valid by itself, or what ships.
+    fn own(&self, name: &str, shipped: &str) -> Result<PolicyText, InvalidPolicyFile> {
+        let text = match &self.folder {
+            Some(folder) => read(&folder.join(name), name, shipped)?,
+            None => PolicyText::shipped(name, shipped),
+        };
+        snic_policies::check_alone(name, &text)?;
+        Ok(text)
     }
 
     fn reject(&self, name: &str, error: &InvalidPolicyFile) -> String {
@@ -112,11 +151,11 @@ impl Policies {
         let path = self.accepted.join(name);
         let kept = std::fs::read_to_string(&path).ok();
         let kept = kept.map(|text| PolicyText { path: path.display().to_string(), text });
-        let kept = kept.filter(|text| alone(name, text).is_ok());
-        kept.unwrap_or_else(|| PolicyText::new(format!("policies/{name}"), shipped))
+        let kept = kept.filter(|text| snic_policies::check_alone(name, text).is_ok());
+        kept.unwrap_or_else(|| PolicyText::shipped(name, shipped))
     }
 
-    fn accept(&self, texts: &[PolicyText; SHIPPED.len()]) {
+    fn accept(&self, texts: &PolicyTexts) {
         let kept = std::fs::create_dir_all(&self.accepted).map_err(anyhow::Error::from);
         let kept = kept.and_then(|()| {
             SHIPPED.iter().zip(texts).try_for_each(|((name, _), PolicyText { text, .. })| {
@@ -134,44 +173,15 @@ impl Policies {
     }
 }
 
-/// The text of a policy file.
-#[derive(Debug, Clone)]
-struct PolicyText {
-    /// Where it is from, for errors.
-    path: String,
-    text: String,
-}
-
-impl PolicyText {
-    fn new(path: String, text: &str) -> Self {
-        Self { path, text: text.to_owned() }
-    }
-}
-
-/// Checks one file, beside others that are empty.
-fn alone(name: &str, text: &PolicyText) -> Result<(), InvalidPolicyFile> {
-    let texts = SHIPPED.map(|(other, _)| match other == name {
-        true => text.clone(),
-        false => PolicyText::new(other.to_owned(), ""),
-    });
-    parse_texts(&texts).map(|_| ())
-}
-
-fn parse_texts(
-    texts: &[PolicyText; SHIPPED.len()],
-) -> Result<ControllerSettings, InvalidPolicyFile> {
-    parse(&texts.each_ref().map(|PolicyText { path, text }| Source { path: path.clone(), text }))
-}
-
 /// Reads all policies from a folder, all or none. A missing file, or no folder, means the shipped
 /// policies.
 pub fn load(folder: Option<&Path>) -> Result<ControllerSettings, InvalidPolicyFile> {
     let Some(folder) = folder else { return Ok(ControllerSettings::default()) };
-    let mut texts = SHIPPED.map(|(name, _)| PolicyText::new(name.to_owned(), ""));
+    let mut texts = SHIPPED.map(|(name, shipped)| PolicyText::shipped(name, shipped));
     for (text, (name, shipped)) in texts.iter_mut().zip(SHIPPED) {
         *text = read(&folder.join(name), name, shipped)?;
     }
-    parse_texts(&texts)
+    Ok(snic_policies::parse(&texts)?)
 }
 
 /// A file's text, or what ships where there is none in the folder.
@@ -180,7 +190,7 @@ fn read(path: &Path, name: &str, shipped: &str) -> Result<PolicyText, InvalidPol
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(PolicyText { path: shown, text }),
         Err(source) if source.kind() == std::io::ErrorKind::NotFound && folder_exists(path) => {
-            Ok(PolicyText::new(format!("policies/{name}"), shipped))
+            Ok(PolicyText::shipped(name, shipped))
         }
         Err(source) => Err(InvalidPolicyFile::Read { path: shown, source }),
     }
@@ -190,179 +200,9 @@ fn folder_exists(file: &Path) -> bool {
     file.parent().is_some_and(Path::is_dir)
 }
 
-fn parse(sources: &[Source<'_>; SHIPPED.len()]) -> Result<ControllerSettings, InvalidPolicyFile> {
-    let [placement, fairness, autoscaling, admission, scheduling] = sources;
-    let mut settings = ControllerSettings::default();
-    files::placement(placement, &mut settings)?;
-    let scheme_at = files::fairness(fairness, &mut settings)?;
-    let enabled_at = files::autoscaling(autoscaling, &mut settings)?;
-    files::admission(admission, &mut settings)?;
-    files::scheduling(scheduling, &mut settings)?;
-    if settings.fairness.scheme != Scheme::Static || !settings.autoscaling.enabled {
-        return Ok(settings);
-    }
-    let Some(line) = enabled_at else {
-        // It was not set explicitly, so the static scheme decides.
-        settings.autoscaling.enabled = false;
-        return Ok(settings);
-    };
-    let message = format!(
-        "sharing.scheme = \"static\" allows no more than the guaranteed rates, but {}:{line} sets \
-         enabled = true; set enabled = false or choose another scheme",
-        autoscaling.path
-    );
-    Err(InvalidPolicyFile::Key {
-        path: fairness.path.clone(),
-        line: scheme_at.unwrap_or(1),
-        message,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Parses these texts instead of the shipped ones.
-    pub(super) fn with(changed: &[(&str, &str)]) -> Result<ControllerSettings, String> {
-        let text = |name: &'static str| {
-            let own = changed.iter().find(|(file, _)| *file == name);
-            Source { path: name.to_owned(), text: own.map_or("", |(_, text)| text) }
-        };
-        parse(&SHIPPED.map(|(name, _)| text(name))).map_err(|error| error.to_string())
-    }
-
-    pub(super) fn error(file: &str, text: &str) -> String {
-        with(&[(file, text)]).expect_err(text)
-    }
-
-    #[test]
-    fn the_files_that_ship_say_what_empty_ones_mean() {
-        let shipped = SHIPPED.map(|(name, text)| PolicyText::new(name.to_owned(), text));
-        let shipped = parse_texts(&shipped).expect("they ship");
-        assert_eq!(Ok(shipped), with(&[]));
-        assert_eq!(shipped, ControllerSettings::default());
-    }
-
-    #[test]
-    fn every_shipped_key_is_documented() {
-        for (name, text) in SHIPPED {
-            let lines: Vec<&str> = text.lines().collect();
-            for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(" = ")) {
-                let documented = line.starts_with('#') || lines[at - 1].starts_with('#');
-                assert!(documented, "{name}:{}: {line}", at + 1);
-            }
-        }
-    }
-
-    #[test]
-    fn errors_name_file_line_key_and_range() {
-        let cases = [
-            (
-                "placement.toml",
-                "[reconfiguration]\nattempts = 0\n",
-                "placement.toml:2: reconfiguration.attempts = 0 is not allowed: 1 to 100",
-            ),
-            ("placement.toml", "[reconfiguration]\ntries = 3", "placement.toml:2: "),
-            (
-                "placement.toml",
-                "[reconfiguration]\nbackoff_ms = 100\nbackoff_max_ms = 50",
-                "placement.toml:3: reconfiguration.backoff_max_ms = 50 is not allowed: 100 to 600000",
-            ),
-            ("placement.toml", "[reconfiguration]\nattempts = -1", "placement.toml:2: "),
-            (
-                "placement.toml",
-                "[consolidation]\n\nregions_min = 0",
-                "placement.toml:3: consolidation.regions_min = 0 is not allowed: 1 to 32",
-            ),
-            (
-                "fairness.toml",
-                "[sharing]\n\nscheme = \"fair\"",
-                "fairness.toml:3: sharing.scheme = \"fair\" is not allowed: \"static\", \"drf\", \"full\"",
-            ),
-            ("fairness.toml", "[sharing]\nweight = 0", "fairness.toml:2: "),
-            ("fairness.toml", "[sharing]\nheadroom_percent = nan", "fairness.toml:2: "),
-            (
-                "fairness.toml",
-                "[epoch]\nlength_ms = 0",
-                "fairness.toml:2: epoch.length_ms = 0 is not allowed: 1 to 10000",
-            ),
-            ("autoscaling.toml", "enabled = 1", "autoscaling.toml:1: "),
-            (
-                "autoscaling.toml",
-                "[scale_in]\npercent = 101",
-                "autoscaling.toml:2: scale_in.percent = 101 is not allowed: 1 to 100",
-            ),
-            (
-                "admission.toml",
-                "[promises]\ningress_percent = 0",
-                "admission.toml:2: promises.ingress_percent = 0 is not allowed: 1 to 100",
-            ),
-            ("admission.toml", "promises = ", "admission.toml:1: "),
-            (
-                "scheduling.toml",
-                "[instances]\nsteering = \"random\"",
-                "scheduling.toml:2: instances.steering = \"random\" is not allowed: \"round-robin\", \
-                 \"least-loaded\"",
-            ),
-            (
-                "scheduling.toml",
-                "[credits]\n\nreservation = \"none\"",
-                "scheduling.toml:3: credits.reservation = \"none\" is not allowed: \"chain\", \"prefix\"",
-            ),
-            ("scheduling.toml", "[credits]\ninitial = 4", "scheduling.toml:2: "),
-        ];
-        for (file, text, says) in cases {
-            let error = error(file, text);
-            assert!(error.starts_with(says), "{error}");
-        }
-    }
-
-    #[test]
-    fn words_of_placement_are_checked() {
-        let cases = [
-            (
-                "placement.toml",
-                "[objective]\nfirst = \"latency\"",
-                "placement.toml:2: objective.first = \"latency\" is not allowed: \"regions\", \
-                 \"passes\", \"balanced\"",
-            ),
-            (
-                "placement.toml",
-                "[cards]\norder = \"random\"",
-                "placement.toml:2: cards.order = \"random\" is not allowed: \"pack\", \"spread\", \
-                 \"headroom\"",
-            ),
-        ];
-        for (file, text, says) in cases {
-            let error = error(file, text);
-            assert!(error.starts_with(says), "{error}");
-        }
-        let text = "[objective]\nfirst = \"passes\"\n[cards]\norder = \"pack\"";
-        let placement = with(&[("placement.toml", text)]).expect("both are known").placement;
-        assert_eq!(placement.objective, snic_controller::Objective::Passes);
-        assert_eq!(placement.cards, snic_controller::CardOrder::Pack);
-    }
-
-    #[test]
-    fn policies_that_contradict_each_other_are_refused_with_both_places() {
-        let fixed = ("fairness.toml", "[sharing]\nscheme = \"static\"");
-        let refused =
-            with(&[fixed, ("autoscaling.toml", "\nenabled = true")]).expect_err("refused");
-        assert!(refused.starts_with("fairness.toml:2: "), "{refused}");
-        assert!(refused.contains("autoscaling.toml:2"), "{refused}");
-        let settings = with(&[fixed]).expect("nobody asked for autoscaling");
-        assert!(!settings.autoscaling.enabled);
-        with(&[fixed, ("autoscaling.toml", "enabled = false")]).expect("they agree");
-        let calm = "[scale_in]\npercent = 90";
-        let refused = error("autoscaling.toml", calm);
-        let says = "autoscaling.toml:2: scale_in.percent = 90 is not below \
-                    scale_out.pre_launch_percent = 90: ";
-        assert!(refused.starts_with(says), "{refused}");
-        let never = format!("[scale_out]\npre_launch = false\n{calm}");
-        with(&[("autoscaling.toml", &never)]).expect("nothing is launched ahead of need");
-        let lower = format!("[scale_out]\npre_launch_percent = 91\n{calm}");
-        with(&[("autoscaling.toml", &lower)]).expect("there is room between them");
-    }
 
     #[test]
     fn a_missing_folder_is_named_and_a_missing_file_is_the_shipped_one() {
@@ -404,5 +244,104 @@ mod tests {
         let (now, rejected) = read();
         assert_eq!((now.fairness.epoch.as_millis(), now.load_attempts), (40, 9));
         assert_eq!(rejected.len(), SHIPPED.len(), "{rejected:?}");
+    }
+
+    fn at_a_fleet(folder: &Path) -> crate::settings::Settings {
+        let text = "endpoints = [\"https://fleet-0:7444\"]";
+        crate::settings::Settings {
+            data_dir: folder.join("store"),
+            policies_dir: Some(folder.join("policies")),
+            fleet: Some(toml::from_str(text).expect("settings of a fleet")),
+            ..Default::default()
+        }
+    }
+
+    fn numbered(number: u64, files: &[(&str, &str)]) -> Numbered<PolicyFiles> {
+        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        Numbered { number, of: files.iter().map(owned).collect() }
+    }
+
+    /// The fleet's files come before the host's own, hold over a restart, and go when the fleet has them no more.
+    #[test]
+    fn files_of_a_fleet_come_before_the_hosts_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = at_a_fleet(folder.path());
+        for made in [&settings.data_dir, &folder.path().join("policies")] {
+            std::fs::create_dir(made).expect("a folder");
+        }
+        let own = |name: &str, text: &str| {
+            std::fs::write(folder.path().join("policies").join(name), text).expect("written");
+        };
+        own("fairness.toml", "[epoch]\nlength_ms = 40");
+        own("placement.toml", "[reconfiguration]\nattempts = 9");
+        let mut policies = Policies::new(&settings);
+        let set = |policies: &mut Policies, number, files: &[(&str, &str)]| {
+            policies.set_for_fleet(numbered(number, files)).expect("there is room");
+            let (now, rejected) = policies.read();
+            let (epoch, attempts) = (now.fairness.epoch.as_millis(), now.load_attempts);
+            (policies.of_fleet(), epoch, attempts, rejected)
+        };
+        let taken = |number| HostPolicies { number, refused: None };
+        let now = set(&mut policies, 3, &[("fairness.toml", "[epoch]\nlength_ms = 60")]);
+        assert_eq!(now, (taken(3), 60, 9, Vec::new()));
+        let mut again = Policies::new(&settings);
+        assert_eq!(again.read().0.fairness.epoch.as_millis(), 60, "after a restart");
+        assert_eq!(again.of_fleet(), taken(3));
+        let alone = crate::settings::Settings { fleet: None, ..settings.clone() };
+        assert_eq!(Policies::new(&alone).read().0.fairness.epoch.as_millis(), 40, "no fleet");
+        // A part of them is wrong: none is taken.
+        let wrong = [("fairness.toml", "[epoch]\nlength_ms = 80"), ("placement.toml", "x = 1")];
+        let (said, epoch, attempts, _) = set(&mut policies, 4, &wrong);
+        assert_eq!((said.number, epoch, attempts), (4, 60, 9));
+        let why = said.refused.expect("it is refused");
+        assert!(why.starts_with("the fleet's placement.toml:1: x: "), "{why}");
+        let (said, ..) = set(&mut policies, 5, &[("limits.toml", "")]);
+        assert!(said.refused.is_some_and(|why| why.contains("no such policy file")));
+        let now = set(&mut policies, 6, &[]);
+        assert_eq!(now, (taken(6), 40, 9, Vec::new()), "the host's own again");
+    }
+
+    /// What was refused for a file of the host is taken once that is mended.
+    #[test]
+    fn files_of_a_fleet_that_contradict_the_hosts_own_wait_for_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = at_a_fleet(folder.path());
+        for made in [&settings.data_dir, &folder.path().join("policies")] {
+            std::fs::create_dir(made).expect("a folder");
+        }
+        let own = folder.path().join("policies/autoscaling.toml");
+        std::fs::write(&own, "enabled = true").expect("written");
+        let mut policies = Policies::new(&settings);
+        let fixed = [("fairness.toml", "[sharing]\nscheme = \"static\"")];
+        policies.set_for_fleet(numbered(7, &fixed)).expect("there is room");
+        let why = policies.of_fleet().refused.expect("it is refused");
+        assert!(why.contains("the fleet's fairness.toml:2"), "{why}");
+        assert!(why.contains("policies/autoscaling.toml:1"), "{why}");
+        let scheme = |policies: &mut Policies| policies.read().0.fairness.scheme;
+        assert_ne!(scheme(&mut policies), snic_controller::Scheme::Static);
+        assert!(policies.of_fleet().refused.is_some(), "it is as it was");
+        std::fs::write(&own, "enabled = false").expect("written");
+        assert_eq!(scheme(&mut policies), snic_controller::Scheme::Static);
+        assert_eq!(policies.of_fleet(), HostPolicies { number: 7, refused: None });
+    }
+
+    /// A file that is damaged is none: the fleet sends its files again.
+    #[test]
+    fn a_damaged_file_of_the_fleet_counts_as_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = at_a_fleet(folder.path());
+        for made in [&settings.data_dir, &folder.path().join("policies")] {
+            std::fs::create_dir(made).expect("a folder");
+        }
+        let mut policies = Policies::new(&settings);
+        let files = numbered(3, &[("fairness.toml", "[epoch]\nlength_ms = 60")]);
+        policies.set_for_fleet(files.clone()).expect("there is room");
+        let path = settings.data_dir.join(fleet_files::FILE);
+        std::fs::write(&path, "{").expect("written");
+        let mut policies = Policies::new(&settings);
+        assert_eq!(policies.of_fleet(), HostPolicies::default());
+        assert_eq!(policies.read().0.fairness.epoch.as_millis(), 20);
+        policies.set_for_fleet(files).expect("there is room");
+        assert_eq!(policies.read().0.fairness.epoch.as_millis(), 60);
     }
 }

@@ -11,7 +11,7 @@ use crate::{TABLES, types};
 /// Crates whose texts are not about the daemon's settings: the fleet's service has its own.
 const OTHER_PROGRAMS: [&str; 4] = ["fleetd", "fleet", "store-etcd", "xtask"];
 /// Sources whose texts are about other files: policies are checked in their own tests.
-const OTHER_FILES: [&str; 1] = ["daemon/src/policies"];
+const OTHER_FILES: [&str; 2] = ["daemon/src/policies", "policies/src"];
 /// Where `key = value` in a text is a setting.
 const ADVICE: [&str; 6] = [
     "daemon/src/doctor.rs",

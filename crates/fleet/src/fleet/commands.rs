@@ -198,6 +198,10 @@ impl Fleet {
             }
             FleetCommand::GetRebalance => self.get_rebalance(),
             FleetCommand::EndRebalance => self.end_rebalance(turn, step),
+            FleetCommand::SetPolicies { files, promises, etag } => {
+                self.set_policies(turn, (files, promises), etag.as_deref(), step)
+            }
+            FleetCommand::GetPolicies => Ok(self.get_policies()),
             FleetCommand::GetFleet => Ok(FleetReply::Fleet(self.counts())),
             FleetCommand::GetHostStates => {
                 turn.operator()?;

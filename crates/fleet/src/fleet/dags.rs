@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use snic_domain::{Dag, DagName, DagPatch, DagSpec, Notes};
+use snic_domain::{Bandwidth, Dag, DagName, DagPatch, DagSpec, Notes};
 use snic_planner::Ledger;
 
 use super::{DagEntry, Fleet, Turn};
@@ -122,6 +122,7 @@ impl Fleet {
         let NewFleetDag { name, spec, constraints, policy } = new;
         self.check_is_new(&name)?;
         let dag = valid(&spec)?;
+        self.check_bandwidth(&spec, Bandwidth::ZERO)?;
         self.tenants.admit(&name.tenant, FleetUsage::default(), self.usage_of(&dag))?;
         let record = FleetDagRecord {
             name,
@@ -194,6 +195,7 @@ impl Fleet {
             return self.placed(name).map(FleetReply::Placed).ok_or_else(missing);
         }
         let dag = valid(&spec)?;
+        self.check_bandwidth(&spec, entry.of().spec.bandwidth)?;
         let usage = self.usage_of(&dag);
         self.tenants.admit(&name.tenant, entry.usage, usage)?;
         let changed = FleetDagRecord { spec, refusals: Vec::new(), ..entry.of().clone() };

@@ -9,6 +9,7 @@ mod drains;
 mod evacuation;
 mod explain;
 mod leveling;
+mod policies;
 mod reads;
 mod rebalance;
 mod registry;
@@ -28,7 +29,7 @@ use crate::hosts::{Held, HostState, Hosts, Stay, TokenBucket};
 use crate::journal::{FleetStep, Journal};
 use crate::placement::{HostSpec, Inventory};
 use crate::protocol::{DrainArea, FleetEffect, FleetUsage, HostOrder, OrderKind, Provisions};
-use crate::records::{FleetDagRecord, Versioned};
+use crate::records::{FleetDagRecord, PoliciesRecord, Versioned};
 use crate::tenants::{Capacity, Tenants};
 use crate::{FleetCard, HostId};
 
@@ -98,6 +99,7 @@ pub(crate) struct Fleet {
     /// How many DAGs of a rack or zone move at a time while it is emptied.
     drains: BTreeMap<DrainArea, u32>,
     rebalancing: Rebalancing,
+    policies: Option<Versioned<PoliciesRecord>>,
     registry: Registry,
     reservations: Reservations,
     requests: Requests,
@@ -122,6 +124,7 @@ impl Fleet {
             moved_last: None,
             drains: BTreeMap::new(),
             rebalancing: Rebalancing::default(),
+            policies: None,
             registry: Registry::default(),
             reservations: Reservations::default(),
             requests: Requests::default(),

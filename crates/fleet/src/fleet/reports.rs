@@ -9,7 +9,7 @@ use super::Fleet;
 use crate::journal::FleetStep;
 use crate::placement::HostImages;
 use crate::protocol::{
-    CardFaults, Epoch, FleetEffect, FleetNotice, HostReport, MISSING_MAX, OrderKind,
+    CardFaults, Epoch, FleetEffect, FleetNotice, HostPolicies, HostReport, MISSING_MAX, OrderKind,
 };
 use crate::{FleetCard, HostId};
 
@@ -21,6 +21,7 @@ struct Heard {
     provided: Digest,
     missing: BTreeSet<BitstreamId>,
     faults: Option<BTreeMap<CardId, CardFaults>>,
+    policies: Option<HostPolicies>,
 }
 
 impl Fleet {
@@ -36,11 +37,11 @@ impl Fleet {
             return true;
         }
         match report {
-            HostReport::Beat { epoch, sequence, digests, provided, missing, faults } => {
+            HostReport::Beat { epoch, sequence, digests, provided, missing, faults, policies } => {
                 if epoch > self.journal.epoch() {
                     return false;
                 }
-                let heard = Heard { epoch, sequence, digests, provided, missing, faults };
+                let heard = Heard { epoch, sequence, digests, provided, missing, faults, policies };
                 self.beat(now, host, heard, step);
             }
             HostReport::Has { epoch, provided } => {
@@ -115,7 +116,7 @@ impl Fleet {
     }
 
     fn beat(&mut self, now: Timestamp, host: &HostId, heard: Heard, step: &mut FleetStep) {
-        let Heard { epoch, sequence, digests, provided, missing, faults } = heard;
+        let Heard { epoch, sequence, digests, provided, missing, faults, policies } = heard;
         let leader = self.journal.epoch();
         let Some(state) = self.hosts.get_mut(host) else { return };
         if state.heard(now) {
@@ -155,6 +156,9 @@ impl Fleet {
         }
         for card in after.differ {
             self.order(host, OrderKind::List(card), step);
+        }
+        if let Some(said) = policies {
+            self.policies_heard(host, said, step);
         }
         if !was_in_step && self.host(host).is_some_and(|state| state.is_in_step()) {
             let _ = self.inventory.set_reachable(host, true);

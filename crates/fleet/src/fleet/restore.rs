@@ -8,12 +8,12 @@ use crate::journal::{FleetStep, Journal};
 use crate::protocol::{Epoch, OrderKind};
 use crate::records::{
     DoneRequest, DrainRecord, FleetBitstreamRecord, FleetDagRecord, FleetNtRecord,
-    FleetTenantRecord, HostRecord, LAST_TRANSACTION, LastTransaction, PREFIX, ProjectRecord,
-    RebalanceRecord, ReservedFunctions, Unplaced, UnreadableRecord, Versioned,
+    FleetTenantRecord, HostRecord, LAST_TRANSACTION, LastTransaction, PREFIX, PoliciesRecord,
+    ProjectRecord, RebalanceRecord, ReservedFunctions, Unplaced, UnreadableRecord, Versioned,
 };
 
 /// Kinds of records in the order in which they are read: each may name what is before it.
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "projects/",
     "tenants/",
     "nt-types/",
@@ -21,6 +21,7 @@ const KINDS: [&str; 10] = [
     "hosts/",
     "drains/",
     "rebalance/",
+    "policies/",
     "dags/",
     "reservations/",
     "requests/",
@@ -97,6 +98,10 @@ impl Fleet {
             "rebalance/" => {
                 let of = Versioned::<RebalanceRecord>::parse(key, value).map_err(text)?;
                 self.restore_rebalance(of, now);
+            }
+            "policies/" => {
+                let of = Versioned::<PoliciesRecord>::parse(key, value).map_err(text)?;
+                self.insert_policies(of);
             }
             "dags/" => {
                 let of = Versioned::<FleetDagRecord>::parse(key, value).map_err(text)?;

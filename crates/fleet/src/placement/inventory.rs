@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
 use snic_domain::{BitstreamId, CardModel, CardProfile, DagName, NtTypeId, RegionId, TenantId};
 use snic_planner::{
     ContentMismatch, Ledger, Overbooked, PlanCatalogue, RegionCondition, RegionLoad, Reservation,
@@ -10,38 +9,9 @@ use snic_planner::{
 
 use super::images::HostImages;
 use super::index::{CardSlot, GroupKey, Index};
+use super::registered::{CardSpec, HostSpec, PromiseLimits};
 use super::summary::{Kinds, Summary};
-use crate::{FleetCard, HostId, RackId, ZoneId};
-
-/// A host, as operators register it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostSpec {
-    /// Where it stands.
-    pub zone: ZoneId,
-    /// Where in the zone.
-    pub rack: RackId,
-    /// For selectors.
-    #[serde(default)]
-    pub labels: BTreeMap<String, String>,
-    /// Whether an operator keeps new DAGs off it.
-    #[serde(default)]
-    pub is_cordoned: bool,
-    /// Its cards.
-    #[serde(default)]
-    pub cards: BTreeMap<snic_domain::CardId, CardSpec>,
-}
-
-/// A card of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CardSpec {
-    /// What it offers.
-    pub profile: CardProfile,
-    /// Its virtual functions.
-    pub functions: u32,
-    /// Whether an operator keeps new DAGs off it.
-    #[serde(default)]
-    pub is_cordoned: bool,
-}
+use crate::{FleetCard, HostId};
 
 /// The fleet has no such host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,12 +63,28 @@ pub struct Inventory {
     /// Each DAG with its card and its area.
     dags: BTreeMap<DagName, (CardSlot, u64)>,
     index: Index,
+    promises: PromiseLimits,
 }
 
 impl Inventory {
     /// No host, no NT.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// How much may be promised from now on; what is promised stays. O(cards), microseconds for each.
+    pub fn set_promises(&mut self, promises: PromiseLimits) {
+        if std::mem::replace(&mut self.promises, promises) == promises {
+            return;
+        }
+        for slot in self.slots.values().copied().collect::<Vec<_>>() {
+            self.change(slot, |_| ());
+        }
+    }
+
+    /// How much may be promised.
+    pub const fn promises(&self) -> PromiseLimits {
+        self.promises
     }
 
     /// What plans may use.
@@ -136,7 +122,7 @@ impl Inventory {
         let entry = CardEntry {
             name: name.clone(),
             profile,
-            summary: Summary::of(&ledger),
+            summary: Summary::of(&ledger, self.promises.ingress_percent),
             ledger,
             functions_left: of.functions,
             is_cordoned: of.is_cordoned,
@@ -271,7 +257,7 @@ impl Inventory {
         self.unlist(slot);
         let entry = self.cards[slot as usize].as_mut().expect("a slot in use has a card");
         let done = change(entry);
-        entry.summary = Summary::of(&entry.ledger);
+        entry.summary = Summary::of(&entry.ledger, self.promises.ingress_percent);
         self.list(slot);
         done
     }
@@ -457,7 +443,7 @@ impl Inventory {
         for (name, slot) in &self.slots {
             let entry = self.entry(*slot);
             entry.ledger.check().map_err(|wrong| format!("{name}: {wrong}"))?;
-            if entry.summary != Summary::of(&entry.ledger) {
+            if entry.summary != Summary::of(&entry.ledger, self.promises.ingress_percent) {
                 return Err(format!("{name}: the summary is {:?}", entry.summary));
             }
             if entry.milli_luts != areas.remove(slot).unwrap_or_default() {

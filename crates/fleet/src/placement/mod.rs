@@ -17,6 +17,7 @@ mod index;
 mod inventory;
 mod level;
 mod place;
+mod registered;
 mod summary;
 mod walk;
 
@@ -24,7 +25,8 @@ pub use constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused}
 pub use find::{HostNeeds, RANKED_HOSTS_MAX, RankedHost};
 pub use images::HostImages;
 pub(crate) use index::CardSlot;
-pub use inventory::{CannotHold, CardSpec, HostSpec, HostUnknown, Inventory, NoSuchCard};
+pub use inventory::{CannotHold, HostUnknown, Inventory, NoSuchCard};
 pub use level::CardLoad;
 pub(crate) use level::{LevelRule, Levels, Stays, Taken};
 pub use place::{DagChoice, PlaceDag};
+pub use registered::{CardSpec, HostSpec, PromiseLimits};

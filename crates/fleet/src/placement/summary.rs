@@ -28,9 +28,15 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub fn of(ledger: &Ledger) -> Self {
+    /// With so much of the ingress that may be promised, in percent.
+    pub fn of(ledger: &Ledger, ingress_percent: u32) -> Self {
+        let ingress = ledger.profile().ingress;
+        let most = u128::from(ingress.get()) * u128::from(ingress_percent) / 100;
+        let most = Bandwidth::from_bps(u64::try_from(most).unwrap_or(u64::MAX));
         let mut summary = Self {
-            ingress_left: ledger.ingress_residual(),
+            ingress_left: ledger
+                .ingress_residual()
+                .min(most.saturating_sub(ledger.ingress_reserved())),
             egress_left: ledger.egress_residual(),
             is_pristine: ledger.reservations().next().is_none(),
             ..Self::default()

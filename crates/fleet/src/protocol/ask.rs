@@ -8,8 +8,8 @@ use snic_domain::{
     Tenant, TenantId, TenantPatch,
 };
 
-use super::RequestId;
-use crate::placement::{CardConstraints, CardPolicy, HostSpec};
+use super::{PolicyFiles, RequestId};
+use crate::placement::{CardConstraints, CardPolicy, HostSpec, PromiseLimits};
 use crate::{HostId, ProjectId, RackId, ZoneId};
 
 /// A request of a tenant or an operator. Rights were checked before.
@@ -199,6 +199,17 @@ pub enum FleetCommand {
     GetRebalance,
     /// Ends the rebalance; DAGs that have moved stay where they are.
     EndRebalance,
+    /// Replaces the policy files: those that are not named are in force no more. At most 64 KiB in all.
+    SetPolicies {
+        /// By name.
+        files: PolicyFiles,
+        /// What they say of promises: hosts refuse more, so nothing more is placed there.
+        promises: PromiseLimits,
+        /// As it was read.
+        etag: Option<String>,
+    },
+    /// The policy files, and on which hosts they are in force.
+    GetPolicies,
     /// Places a DAG.
     CreateDag(NewFleetDag),
     /// Places several DAGs of the caller, in their order: all of them or none. At most [`BATCH_DAGS_MAX`].

@@ -13,7 +13,7 @@ use super::Epoch;
 use crate::records::PlaceRecord;
 
 /// Something that hosts are given, with its number: another number is another thing, even under the same id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbered<T> {
     /// The number.
     pub number: u64,
@@ -52,6 +52,19 @@ impl Provisions {
     pub(crate) fn digest_from(nts: Digest, bitstreams: Digest, tenants: Digest) -> Digest {
         Digest::of(format!("{nts} {bitstreams} {tenants}").as_bytes())
     }
+}
+
+/// The texts of policy files by name, such as `fairness.toml`.
+pub type PolicyFiles = BTreeMap<String, String>;
+
+/// Which of the fleet's policies a host looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPolicies {
+    /// The number of the files; 0: none.
+    pub number: u64,
+    /// Why they are not in force there. What was before stays.
+    #[serde(default)]
+    pub refused: Option<String>,
 }
 
 /// An order to a host, released only once what it follows from is committed.
@@ -105,6 +118,8 @@ pub enum OrderKind {
     },
     /// Forget what was provided with these numbers, once nothing uses it.
     Withdraw(Provisions),
+    /// Put policy files in force instead of those before. Only for hosts whose beats have [`HostPolicies`].
+    SetPolicies(Numbered<PolicyFiles>),
 }
 
 /// What a host's controller really chose for a DAG.
@@ -136,6 +151,9 @@ pub enum HostReport {
         /// What of its cards takes nothing; cards without a fault are left out. `None`: it does not say.
         #[serde(default)]
         faults: Option<BTreeMap<CardId, CardFaults>>,
+        /// Which policies it looked at. `None`: it takes none.
+        #[serde(default)]
+        policies: Option<HostPolicies>,
     },
     /// All DAGs of a card, each with the serial of its place.
     Holds {

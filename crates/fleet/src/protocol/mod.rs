@@ -20,12 +20,13 @@ pub use ask::{
 };
 pub use denied::{Denied, OverQuota};
 pub use host::{
-    CardFaults, HostChoice, HostOrder, HostReport, MISSING_MAX, Numbered, OrderKind, Provisions,
+    CardFaults, HostChoice, HostOrder, HostPolicies, HostReport, MISSING_MAX, Numbered, OrderKind,
+    PolicyFiles, Provisions,
 };
 pub use reply::{
     DrainProgress, FleetCounts, FleetDag, FleetExplanation, FleetHost, FleetHostState, FleetItem,
-    FleetProject, FleetReply, FleetTenant, FleetUsage, HostCondition, LoadRange, PlacedDag,
-    PlannedMove, RebalanceOutcome, RebalanceProgress, StayReason,
+    FleetPolicies, FleetProject, FleetReply, FleetTenant, FleetUsage, HostCondition, LoadRange,
+    PlacedDag, PlannedMove, RebalanceOutcome, RebalanceProgress, StayReason,
 };
 
 /// A leader's term: the revision at which its election key was created. A later leader has a larger one.

@@ -7,7 +7,7 @@ use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardModel, DagName, DagSpec, NtType, Quota, Tenant, Timestamp,
 };
 
-use super::{DrainArea, FleetName};
+use super::{DrainArea, FleetName, PolicyFiles};
 use crate::placement::{CardConstraints, CardPolicy, Constraint, HostSpec, RankedHost};
 use crate::records::{FleetDagRecord, RecordMeta, ReservedFunctions, Unplaced};
 use crate::{FleetCard, HostId, ProjectId, RackId, ZoneId};
@@ -311,6 +311,25 @@ pub struct RebalanceProgress {
     pub planned: Vec<PlannedMove>,
 }
 
+/// The policy files, and on which hosts they are in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetPolicies {
+    /// By name.
+    pub files: PolicyFiles,
+    /// When they were registered and changed; `None`: never.
+    pub meta: Option<RecordMeta>,
+    /// How many hosts said that they are in force there.
+    pub in_force: usize,
+    /// How many have not said anything of them.
+    pub pending: usize,
+    /// These; the first hundred.
+    pub pending_hosts: Vec<HostId>,
+    /// How many refuse them.
+    pub refusing: usize,
+    /// These, with reasons; the first hundred.
+    pub refusals: Vec<(HostId, String)>,
+}
+
 /// How the fleet is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetCounts {
@@ -365,6 +384,8 @@ pub enum FleetReply {
     Drain(DrainProgress),
     /// How far a rebalance is.
     Rebalance(Box<RebalanceProgress>),
+    /// The policy files.
+    Policies(Box<FleetPolicies>),
     /// How the fleet is.
     Fleet(FleetCounts),
     /// What of each host only the leader knows.

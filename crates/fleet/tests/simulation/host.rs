@@ -1,10 +1,10 @@
 //! A host: the agent, and a controller that decides on ledgers of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use snic_domain::{BitstreamId, CardId, DagName};
 use snic_fleet::placement::HostSpec;
-use snic_fleet::protocol::{CardFaults, Epoch, HostReport, Provisions};
+use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, HostReport, Provisions};
 use snic_fleet::records::PlaceRecord;
 use snic_fleet::{AgentEffect, AgentEvent, HostAgent, ServeRefused};
 use snic_planner::{Ledger, PlanCatalogue};
@@ -28,6 +28,10 @@ pub struct SimHost {
     pub epoch: Epoch,
     /// NT types, tenants and bitstreams with their images, as stored.
     pub provided: Provisions,
+    /// Number of the policies that are in force, as stored.
+    pub policies: u64,
+    /// Its disk is full for the next ones.
+    pub policies_fail: bool,
     pub is_isolated: bool,
     /// Cards that do not answer.
     pub failed: BTreeSet<CardId>,
@@ -42,7 +46,18 @@ impl SimHost {
         let (epoch, served, provided) = (Epoch::default(), BTreeMap::new(), Provisions::default());
         let agent = HostAgent::new(epoch, BTreeMap::new(), Provisions::default());
         let (is_isolated, failed) = (false, BTreeSet::new());
-        Self { agent, ledgers, served, epoch, provided, is_isolated, failed }
+        let (policies, policies_fail) = (0, false);
+        Self {
+            agent,
+            ledgers,
+            served,
+            epoch,
+            provided,
+            policies,
+            policies_fail,
+            is_isolated,
+            failed,
+        }
     }
 
     /// What of its cards takes nothing.
@@ -81,10 +96,16 @@ impl SimHost {
         self.agent = HostAgent::new(self.epoch, self.served.clone(), self.provided.clone());
     }
 
+    /// Which policies are in force.
+    pub fn policies(&self) -> AgentEvent {
+        AgentEvent::Policies(HostPolicies { number: self.policies, refused: None })
+    }
+
     /// What the agent has others do.
     pub fn event(&mut self, event: AgentEvent) -> Begun {
         let mut begun = Begun::default();
-        for effect in self.agent.handle(event) {
+        let mut effects = VecDeque::from(self.agent.handle(event));
+        while let Some(effect) = effects.pop_front() {
             match effect {
                 AgentEffect::Remember(epoch) => {
                     assert!(epoch > self.epoch, "epochs rise: {epoch:?} after {:?}", self.epoch);
@@ -104,6 +125,13 @@ impl SimHost {
                     let tenants = tenants.into_iter().map(|of| (of.of.id, of.number));
                     self.provided.tenants.extend(tenants);
                     begun.fetched.extend(bitstreams.into_iter().map(|of| (of.of.id, of.number)));
+                }
+                AgentEffect::SetPolicies(files) => {
+                    if !std::mem::take(&mut self.policies_fail) {
+                        assert!(files.number >= self.policies, "older policies replace later ones");
+                        self.policies = files.number;
+                        effects.extend(self.agent.handle(self.policies()));
+                    }
                 }
                 AgentEffect::Withdraw(gone) => {
                     self.provided.nts.retain(|id, of| gone.nts.get(id) != Some(of));

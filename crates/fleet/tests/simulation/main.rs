@@ -57,6 +57,7 @@ fn every_seed() {
         counts.changed,
         counts.rebalances,
         counts.leveled,
+        counts.policies,
     ];
     assert!(each.iter().all(|count| *count >= seeds / 10), "too little happened: {counts:?}");
 }

@@ -11,13 +11,13 @@ use snic_domain::{
 use snic_etcd::election::{Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Term};
 use snic_etcd::model::{EtcdModel, Mishap};
 use snic_etcd::{Answer, Failed, Record, Request, Revision, Told, Watch};
-use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory};
+use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory, PromiseLimits};
 use snic_fleet::protocol::{
     Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName,
     FleetNotice, FleetReply, HostOrder, HostReport, NewFleetDag, ProjectChange, Provisions,
     RequestId,
 };
-use snic_fleet::records::{FleetDagRecord, PlaceRecord, Versioned};
+use snic_fleet::records::{FleetDagRecord, POLICIES, PlaceRecord, PoliciesRecord, Versioned};
 use snic_fleet::{AgentEvent, FleetCard, FleetSettings, HostId, ProjectId, Replica, ServeRefused};
 
 use crate::book::Book;
@@ -66,6 +66,8 @@ pub struct Counts {
     /// Rebalances that were begun, and DAGs that they moved.
     pub rebalances: u64,
     pub leveled: u64,
+    /// Runs that ended with policies on all hosts.
+    pub policies: u64,
     pub denied: u64,
     pub transactions: u64,
 }
@@ -91,6 +93,7 @@ impl Counts {
         self.changed += other.changed;
         self.rebalances += other.rebalances;
         self.leveled += other.leveled;
+        self.policies += other.policies;
         self.denied += other.denied;
         self.transactions += other.transactions;
     }
@@ -361,6 +364,13 @@ impl World {
         }
         let at = Duration::from_millis(self.rng.below(seconds * 1_500) as u64);
         self.client(None, FleetCommand::EndRebalance, at);
+        for number in 0..3 {
+            let at = Duration::from_millis(self.rng.below(seconds * 1_000) as u64);
+            let files = [("fairness.toml".to_owned(), format!("# {number}\n"))].into();
+            let ingress_percent = [100, 60, 80][number];
+            let promises = PromiseLimits { ingress_percent, ..PromiseLimits::default() };
+            self.client(None, FleetCommand::SetPolicies { files, promises, etag: None }, at);
+        }
         for number in 0..self.plan.tenants {
             let at = Duration::from_millis(self.rng.below(seconds * 1_000) as u64);
             let weight = Some(1 + self.rng.below(9) as u32);
@@ -453,6 +463,8 @@ impl World {
                 self.after(Duration::from_secs(1), What::Beat(id.clone()));
                 let faults = self.hosts[&id].faults();
                 self.host_event(&id, faults);
+                let policies = self.hosts[&id].policies();
+                self.host_event(&id, policies);
                 self.host_event(&id, AgentEvent::BeatDue);
             }
             What::Etcd { replica, number, request, is_told } => {
@@ -868,7 +880,8 @@ impl World {
         let of = self.rng.below(REPLICAS);
         let ids: Vec<HostId> = self.hosts.keys().cloned().collect();
         let id = ids[self.rng.below(ids.len())].clone();
-        match self.rng.below(14) {
+        match self.rng.below(15) {
+            14 => self.hosts.get_mut(&id).expect("a host").policies_fail = true,
             12 => self.fail_card(&id),
             13 => self.hosts.values_mut().for_each(|host| host.failed.clear()),
             0 => {
@@ -973,6 +986,14 @@ impl World {
             }
         }
         let records = self.records();
+        let policies = records.iter().find(|of| of.key == POLICIES).map(|of| {
+            let record = Versioned::<PoliciesRecord>::parse(&of.key, &of.value);
+            record.expect("policies").value().number
+        });
+        for (id, host) in &self.hosts {
+            assert_eq!(host.policies, policies.unwrap_or_default(), "policies of {id}");
+        }
+        self.counts.policies += policies.map_or(0, |_| 1);
         self.book.judge_quiet(&records, &served);
         self.counts.leveled = self.book.leveled();
     }

@@ -9,7 +9,8 @@ use snic_etcd::{Answer, Operation, Record, Request, Revision, Transaction};
 use snic_fleet::placement::{CardConstraints, CardPolicy, HostSpec};
 use snic_fleet::protocol::{
     Denied, FleetAsk, FleetCall, FleetCommand, FleetDag, FleetEffect, FleetEvent, FleetItem,
-    FleetName, FleetNotice, FleetReply, HostOrder, HostReport, NewFleetDag, OrderKind, Provisions,
+    FleetName, FleetNotice, FleetReply, HostOrder, HostPolicies, HostReport, NewFleetDag,
+    OrderKind, Provisions,
 };
 use snic_fleet::{
     AgentEffect, AgentEvent, FleetCard, FleetSettings, HostAgent, HostId, Replica, ServeRefused,
@@ -42,6 +43,8 @@ pub struct Fleet {
     pub told: BTreeMap<BitstreamId, u64>,
     /// DAGs that moved, from where and to where.
     pub moved: Vec<(DagName, FleetCard, FleetCard)>,
+    /// Hosts that take policies, and which they have.
+    pub policies: BTreeMap<HostId, HostPolicies>,
 }
 
 impl Fleet {
@@ -76,6 +79,7 @@ impl Fleet {
             now: Duration::ZERO,
             told: BTreeMap::new(),
             moved: Vec::new(),
+            policies: BTreeMap::new(),
         };
         fleet.handle(FleetEvent::Elected { key: KEY.into(), created });
         for id in ["acme", "beta"] {
@@ -157,6 +161,16 @@ impl Fleet {
                     let bitstreams = if self.fetches { numbers } else { BTreeMap::new() };
                     let there = Provisions { bitstreams, ..Provisions::default() };
                     self.agent(id, AgentEvent::Provided(there));
+                }
+                AgentEffect::SetPolicies(files) => {
+                    if let Some(said) = self.policies.get_mut(id) {
+                        *said = HostPolicies { number: files.number, refused: None };
+                        if files.of.contains_key("refused.toml") {
+                            said.refused = Some("it has no such file".into());
+                        }
+                        let said = said.clone();
+                        self.agent(id, AgentEvent::Policies(said));
+                    }
                 }
                 AgentEffect::Remember(_) | AgentEffect::Stop { .. } => {}
                 AgentEffect::Withdraw(_) => {}

@@ -108,7 +108,9 @@ impl FleetService for Services {
         request: Request<wire_v1::ListHostsRequest>,
     ) -> RpcResult<wire_v1::ListHostsResponse> {
         let caller = caller(&request)?;
-        let wire_v1::ListHostsRequest { page_size, page_token } = request.into_inner();
+        let request = request.into_inner();
+        let view = request.view();
+        let wire_v1::ListHostsRequest { page_size, page_token, .. } = request;
         let page = PageRequest::parse(Query::of("ListHosts"), page_size, &page_token);
         let page = page.map_err(|error| ApiError::invalid_page(&error))?;
         let after = page.after().and_then(|key| HostId::new(key).ok()).map(FleetName::Host);
@@ -119,7 +121,7 @@ impl FleetService for Services {
                 let last = hosts.last().filter(|_| next.is_some());
                 let next_page_token =
                     last.map_or(String::new(), |host| page.token_after(host.host.as_str()));
-                let hosts = hosts.iter().map(wire::host).collect();
+                let hosts = hosts.iter().map(|host| wire::viewed(wire::host(host), view)).collect();
                 let listed = wire_v1::ListHostsResponse { hosts, next_page_token, revision };
                 Ok(Response::new(listed))
             }
@@ -133,7 +135,9 @@ impl FleetService for Services {
         &self,
         request: Request<wire_v1::WatchHostsRequest>,
     ) -> RpcResult<Self::WatchHostsStream> {
-        Ok(Response::new(self.watch_all_hosts(request.into_inner().resume_revision).await?))
+        let request = request.into_inner();
+        let hosts = self.watch_all_hosts(request.resume_revision, request.view()).await?;
+        Ok(Response::new(hosts))
     }
 
     async fn delete_host(
@@ -253,7 +257,8 @@ impl FleetService for Services {
         request: Request<wire_v1::StopRebalanceRequest>,
     ) -> RpcResult<wire_v1::StopRebalanceResponse> {
         let caller = caller(&request)?;
-        let reply = self.ask(&caller, None, FleetCommand::EndRebalance).await?;
+        let repeat = repeat_of(&request.into_inner().request_id)?;
+        let reply = self.ask(&caller, repeat, FleetCommand::EndRebalance).await?;
         let rebalance = Some(rebalance(reply, false)?);
         Ok(Response::new(wire_v1::StopRebalanceResponse { rebalance }))
     }

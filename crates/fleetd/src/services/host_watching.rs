@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_api::error::ApiError;
-use snic_api::fleet_v1::{Host, WatchHostsResponse};
+use snic_api::fleet_v1::{Host, HostView, WatchHostsResponse};
 use snic_api::v1::EventType;
 use snic_fleet::HostId;
 use snic_fleet::protocol::{FleetAsk, FleetCommand, FleetHostState, FleetReply};
@@ -67,18 +67,19 @@ impl Services {
     pub(super) async fn watch_all_hosts(
         &self,
         resume: u64,
+        view: HostView,
     ) -> Result<Events<WatchHostsResponse>, ApiError> {
         let spec =
             WatchSpec { kind: "hosts/", tenant: None, is_of_tenant: false, event: record_event };
         let mut states = self.host_states();
-        let mut hosts = Hosts::default();
+        let mut hosts = Hosts { view, ..Hosts::default() };
         if resume == 0 {
             // What the wait brings is not needed: without it hosts have no condition at first.
             let first = states.wait_for(Option::is_some);
             let _ = tokio::time::timeout(FIRST_MAX, first).await;
         } else {
             // Conditions have no revision: they are told once more for all hosts.
-            hosts = Hosts::resumed(self.all_records("hosts/").await?, resume);
+            hosts = Hosts::resumed(self.all_records("hosts/").await?, resume, view);
             states.mark_changed();
         }
         let records = self.watch(spec, resume).await?;
@@ -148,13 +149,19 @@ struct Hosts {
     known: BTreeMap<HostId, (HostRecord, Option<FleetHostState>)>,
     /// Where a watch that is resumed goes on.
     at: u64,
+    /// How much of each host is sent.
+    view: HostView,
 }
 
 impl Hosts {
     /// All hosts, of whose states nothing was told.
-    fn resumed(records: Vec<HostRecord>, at: u64) -> Self {
+    fn resumed(records: Vec<HostRecord>, at: u64, view: HostView) -> Self {
         let known = records.into_iter().map(|record| (record.host.clone(), (record, None)));
-        Self { known: known.collect(), at }
+        Self { known: known.collect(), at, view }
+    }
+
+    fn host(&self, record: &HostRecord, state: Option<FleetHostState>) -> Host {
+        wire::viewed(wire::watched_host(record, state), self.view)
     }
 
     /// What is told of a change of a record.
@@ -163,7 +170,7 @@ impl Hosts {
             RecordEvent::Bookmark(revision) => (EventType::Bookmark, None, revision),
             RecordEvent::Seen(kind, record, revision) => {
                 let state = states.as_ref().and_then(|of| of.get(&record.host)).copied();
-                let host = wire::watched_host(&record, state);
+                let host = self.host(&record, state);
                 self.known.insert(record.host.clone(), (*record, state));
                 (kind, Some(host), revision)
             }
@@ -181,11 +188,12 @@ impl Hosts {
     fn changed(&mut self, states: &Told) -> Vec<WatchHostsResponse> {
         let Some(states) = states else { return Vec::new() };
         let (at, mut changed) = (self.at, Vec::new());
+        let view = self.view;
         for (host, (record, told)) in &mut self.known {
             let now = states.get(host).copied();
             if now.is_some() && now != *told {
                 *told = now;
-                let host = Some(wire::watched_host(record, now));
+                let host = Some(wire::viewed(wire::watched_host(record, now), view));
                 changed.push(WatchHostsResponse {
                     r#type: EventType::Modified.into(),
                     host,

@@ -8,6 +8,7 @@ mod hosts;
 mod nt_types;
 mod operations;
 mod page;
+mod policies;
 mod projects;
 mod replica;
 mod tenants;

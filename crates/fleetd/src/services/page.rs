@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snic_api::fleet_v1::fleet_service_server::FleetService as _;
 use snic_api::fleet_v1::{
-    GetFleetRequest, GetFleetResponse, GetRebalanceRequest, ListHostsRequest, Rebalance,
+    GetFleetRequest, GetFleetResponse, GetRebalanceRequest, HostView, ListHostsRequest, Rebalance,
 };
 use snic_api::v1;
 use snic_api::v1::EventType;
@@ -55,7 +55,7 @@ impl FleetSource for FleetPage {
     type Host = HostPage;
 
     async fn hosts(&self) -> Result<HostChanges, Status> {
-        let events = self.services.watch_all_hosts(0).await?;
+        let events = self.services.watch_all_hosts(0, HostView::Basic).await?;
         Ok(Box::pin(events.map(|event| {
             let event = event?;
             let kind = event.r#type();
@@ -70,7 +70,8 @@ impl FleetSource for FleetPage {
     async fn dag_counts(&self) -> Result<Vec<(String, u64)>, Status> {
         let (mut counts, mut page_token) = (Vec::new(), String::new());
         loop {
-            let request = ListHostsRequest { page_size: PAGE_SIZE, page_token };
+            let view = HostView::Basic.into();
+            let request = ListHostsRequest { page_size: PAGE_SIZE, page_token, view };
             let reply = self.services.list_hosts(as_operator(request)).await?.into_inner();
             counts.extend(reply.hosts.into_iter().map(|host| (host.name, host.dags)));
             page_token = reply.next_page_token;

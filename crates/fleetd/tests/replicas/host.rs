@@ -7,7 +7,7 @@ use snic_api::connect::LOST_EPOCH_HEADER;
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
 use snic_domain::{Bitstream, Digest};
-use snic_fleet::protocol::{Epoch, HostOrder, Numbered, Provisions};
+use snic_fleet::protocol::{Epoch, HostOrder, HostPolicies, Numbered, Provisions};
 use snic_fleet::{AgentEffect, AgentEvent, HostAgent};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -86,6 +86,8 @@ async fn serve(
     mut orders: Streaming<LinkResponse>,
 ) {
     let mut beats = tokio::time::interval(Duration::from_millis(200));
+    let none = HostPolicies::default(); // as after a start
+    agent.handle(AgentEvent::Policies(none));
     loop {
         let mut events = vec![tokio::select! {
             _ = beats.tick() => AgentEvent::BeatDue,
@@ -127,6 +129,10 @@ async fn serve(
                         there.tenants =
                             tenants.iter().map(|of| (of.of.id.clone(), of.number)).collect();
                         events.push(AgentEvent::Provided(there));
+                    }
+                    AgentEffect::SetPolicies(files) => {
+                        let said = HostPolicies { number: files.number, refused: None };
+                        events.push(AgentEvent::Policies(said));
                     }
                     AgentEffect::Remember(_)
                     | AgentEffect::Stop { .. }

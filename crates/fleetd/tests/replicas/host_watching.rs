@@ -19,7 +19,7 @@ const CHAIN: [&str; 2] = ["firewall", "nat"];
 type Hosts = Streaming<WatchHostsResponse>;
 
 async fn watch(of: &Client, resume_revision: u64) -> Result<Hosts, Status> {
-    let request = wire::WatchHostsRequest { resume_revision };
+    let request = wire::WatchHostsRequest { resume_revision, ..Default::default() };
     Ok(FleetServiceClient::new(of.0.clone()).watch_hosts(request).await?.into_inner())
 }
 
@@ -169,7 +169,18 @@ fn who_may_not_watch_and_from_where_nobody_can() {
         root.create_host("h1").await.unwrap();
         let mut fleet = FleetServiceClient::new(root.0.clone());
         let listed = fleet.list_hosts(wire::ListHostsRequest::default()).await.unwrap();
-        let mut after = watch(&root, listed.into_inner().revision).await.unwrap();
+        let listed = listed.into_inner();
+        assert!(listed.hosts[0].cards[0].profile.contains("regions"), "{listed:?}");
+        let view = wire::HostView::Basic.into();
+        let request = wire::ListHostsRequest { view, ..Default::default() };
+        let basic = fleet.list_hosts(request).await.unwrap().into_inner().hosts.remove(0);
+        assert_eq!((basic.cards[0].profile.as_str(), basic.cards[0].functions), ("", 8));
+        assert_eq!(basic.cards[0].model, listed.hosts[0].cards[0].model);
+        let request = wire::WatchHostsRequest { view, ..Default::default() };
+        let mut first = fleet.watch_hosts(request).await.unwrap().into_inner();
+        let told = first.message().await.unwrap().unwrap().host.unwrap();
+        assert_eq!((told.cards[0].profile.as_str(), told.cards[0].functions), ("", 8));
+        let mut after = watch(&root, listed.revision).await.unwrap();
         root.create_host("h2").await.unwrap();
         let seen = until(&mut after, |kind, _| kind == EventType::Added).await;
         assert!(is_host("h2", seen.last().unwrap().host.as_ref().unwrap()), "{seen:?}");

@@ -150,7 +150,7 @@ fn a_rebalance_is_begun_watched_and_stopped() {
         assert_eq!((begun.zone.as_str(), begun.moves_max), ("zones/z1", 3));
         let other = fleet.start_rebalance(of("", 3, 10)).await.unwrap_err();
         assert_eq!(other.code(), Code::FailedPrecondition, "{other:?}");
-        let stopped = fleet.stop_rebalance(wire::StopRebalanceRequest {}).await.unwrap();
+        let stopped = fleet.stop_rebalance(wire::StopRebalanceRequest::default()).await.unwrap();
         let stopped = stopped.into_inner().rebalance.unwrap();
         assert_eq!(stopped.state(), wire::rebalance::State::Stopped);
         let shown = fleet.get_rebalance(wire::GetRebalanceRequest {}).await.unwrap().into_inner();

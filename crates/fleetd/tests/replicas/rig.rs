@@ -301,7 +301,7 @@ impl Client {
             card: "card0".into(),
             profile: serde_json::to_string(&profile()).unwrap(),
             functions: 8,
-            cordoned: false,
+            ..Default::default()
         };
         let request = fleet_v1::CreateHostRequest {
             host_id: host.into(),

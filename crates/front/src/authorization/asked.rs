@@ -88,9 +88,15 @@ macro_rules! about_the_fleet {
 about_the_fleet! {
     CordonHostRequest, CreateHostRequest, CreateProjectRequest, DeleteHostRequest,
     DeleteProjectRequest, DrainAreaRequest, DrainHostRequest, FindHostsRequest,
-    GetAreaDrainRequest, GetFleetRequest, GetHostRequest, GetProjectRequest, GetRebalanceRequest,
-    ListHostsRequest, ListProjectsRequest, SetTenantProjectRequest, StopRebalanceRequest,
+    GetAreaDrainRequest, GetFleetRequest, GetHostRequest, GetPoliciesRequest, GetProjectRequest,
+    GetRebalanceRequest, ListHostsRequest, ListProjectsRequest, SetTenantProjectRequest, StopRebalanceRequest,
     UncordonHostRequest, UndrainAreaRequest, UndrainHostRequest, UpdateProjectRequest,
+}
+
+impl Asks for fleet_v1::UpdatePoliciesRequest {
+    fn asked(&self) -> AccessSubject {
+        checked(self.validate_only, vec![NamedResource::everything()])
+    }
 }
 
 impl Asks for fleet_v1::StartRebalanceRequest {

@@ -14,7 +14,7 @@ use snic_controller::{
     ProvisionName,
 };
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Digest, Form, Mapping};
-use snic_fleet::protocol::{CardFaults, Epoch};
+use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 use tonic::Status;
 use tonic::body::Body;
@@ -41,6 +41,8 @@ struct Memory {
     provided: Vec<String>,
     said: Vec<Said>,
     remembers: bool,
+    /// The policies in force, by file.
+    policies: Numbered<PolicyFiles>,
     refuses: Option<String>,
     fails_later: bool,
     holds: bool,
@@ -134,6 +136,10 @@ impl MemoryHost {
         self.memory().images.get(id).cloned()
     }
 
+    pub fn policy(&self, name: &str) -> Option<String> {
+        self.memory().policies.of.get(name).cloned()
+    }
+
     pub fn provided(&self) -> Vec<String> {
         self.memory().provided.clone()
     }
@@ -185,6 +191,23 @@ impl LinkedHost for MemoryHost {
         memory.epoch = epoch;
         memory.said.push(Said::Remembered(epoch.0));
         Ok(())
+    }
+
+    async fn policies(&self) -> Result<HostPolicies, HostFailure> {
+        Ok(HostPolicies { number: self.memory().policies.number, refused: None })
+    }
+
+    async fn set_policies(
+        &self,
+        files: Numbered<PolicyFiles>,
+    ) -> Result<HostPolicies, HostFailure> {
+        let mut memory = self.memory();
+        if !memory.remembers {
+            return Err(HostFailure::Unavailable("the disk is full".to_owned()));
+        }
+        let number = files.number;
+        memory.policies = files;
+        Ok(HostPolicies { number, refused: None })
     }
 
     async fn assigned(&self) -> Result<Vec<(DagName, AssignedDag)>, HostFailure> {

@@ -12,7 +12,7 @@ use replica::{
 };
 use snic_api::fleet_v1::answer_request::Part;
 use snic_domain::BitstreamId;
-use snic_fleet::protocol::{Epoch, HostReport, OrderKind};
+use snic_fleet::protocol::{Epoch, HostPolicies, HostReport, Numbered, OrderKind};
 use snic_host_link::{HostLink, LinkSettings};
 
 /// Longest wait for something that must happen; nothing is asserted about how long it takes.
@@ -422,5 +422,43 @@ async fn calls_are_answered_beside_each_other_and_dropped_with_their_caller() {
         }
     })
     .await;
+    link.stop().await;
+}
+
+async fn policies(orders: &mut Orders) -> HostPolicies {
+    report(orders, |report| match report {
+        HostReport::Beat { policies, .. } => policies,
+        _ => None,
+    })
+    .await
+}
+
+/// Policies are taken once, and said with every beat; what could not be stored is no reason to end the link.
+#[tokio::test]
+async fn policies_are_taken_and_what_came_of_them_is_told() {
+    let authority = Authority::new();
+    let host = MemoryHost::new(&authority);
+    let mut replica = Replica::start(&authority).await;
+    let link = link(&[&replica], &host);
+    let mut orders = within(replica.linked()).await;
+    assert_eq!(policies(&mut orders).await, HostPolicies::default());
+    orders.send(5, 1, OrderKind::Greet);
+    looked_at(&mut orders, 5, 1).await;
+    host.fail_to_remember(true);
+    let files = |number, text: &str| {
+        let of = [("fairness.toml".to_owned(), text.to_owned())].into();
+        OrderKind::SetPolicies(Numbered { number, of })
+    };
+    orders.send(5, 2, files(9, "a"));
+    looked_at(&mut orders, 5, 2).await;
+    assert_eq!((policies(&mut orders).await.number, host.policy("fairness.toml")), (0, None));
+    host.fail_to_remember(false);
+    orders.send(5, 3, files(9, "a"));
+    while policies(&mut orders).await.number != 9 {}
+    assert_eq!(host.policy("fairness.toml").as_deref(), Some("a"));
+    orders.send(4, 9, files(8, "older"));
+    orders.send(5, 4, OrderKind::Greet);
+    looked_at(&mut orders, 5, 4).await;
+    assert_eq!(host.policy("fairness.toml").as_deref(), Some("a"), "an older leader's");
     link.stop().await;
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use snic_api::fleet_v1::{
-    GetFleetRequest, GetFleetResponse, ListHostsRequest, Rebalance, WatchHostsRequest,
+    GetFleetRequest, GetFleetResponse, HostView, ListHostsRequest, Rebalance, WatchHostsRequest,
     WatchHostsResponse,
 };
 use snic_client::lists::{self, PAGE_SIZE, pages};
@@ -49,7 +49,8 @@ pub async fn status(client: &Client) -> Result<(GetFleetResponse, Option<Rebalan
 /// [`Failure`] of a request.
 pub async fn hosts(client: &Client) -> Result<Vec<HostRow>, Failure> {
     pages(async |page_token| {
-        let request = ListHostsRequest { page_size: PAGE_SIZE, page_token };
+        let view = HostView::Basic.into();
+        let request = ListHostsRequest { page_size: PAGE_SIZE, page_token, view };
         let reply = call!(client, fleet.list_hosts, request)?;
         let rows = reply.hosts.iter().map(|host| HostRow::of(host, true));
         Ok((rows.collect(), reply.next_page_token))
@@ -67,8 +68,7 @@ pub async fn read(client: &Client, interval: Duration, feeds: mpsc::Sender<Fleet
     );
 }
 
-/// Reads all hosts again and again: only the list has the number of their DAGs. It has the profiles of all cards, too,
-/// which may be megabytes.
+/// Reads all hosts again and again: only the list has the number of their DAGs.
 async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<FleetFeed>) {
     loop {
         let begun = Instant::now();
@@ -86,7 +86,7 @@ async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<FleetFee
 
 async fn changes(client: &Client, feeds: &mpsc::Sender<FleetFeed>) {
     let open = async |resume_revision| {
-        let request = WatchHostsRequest { resume_revision };
+        let request = WatchHostsRequest { resume_revision, view: HostView::Basic.into() };
         Ok(client.fleet().watch_hosts(request).await?.into_inner())
     };
     while !feeds.is_closed() {

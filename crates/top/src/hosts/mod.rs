@@ -48,8 +48,8 @@ pub struct HostRow {
 impl HostRow {
     /// Of a host; `has_dags` where the number of its DAGs is known.
     pub fn of(host: &Host, has_dags: bool) -> Self {
-        let models = host.cards.iter().map(|card| words::model(&card.profile));
-        let models: BTreeSet<String> = models.filter(|model| !model.is_empty()).collect();
+        let models = host.cards.iter().map(|card| card.model.as_str());
+        let models: BTreeSet<&str> = models.filter(|model| !model.is_empty()).collect();
         Self {
             host: text::id(&host.name).to_owned(),
             area: format!("{}/{}", host.zone, host.rack),

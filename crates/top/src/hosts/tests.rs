@@ -12,9 +12,9 @@ pub fn at(seconds: u64) -> SystemTime {
 pub fn host(name: &str, condition: Condition) -> Host {
     let card = |card: &str, model: &str| HostCard {
         card: card.into(),
-        profile: format!("{{\"model\":\"{model}\"}}"),
+        model: model.into(),
         functions: 8,
-        cordoned: false,
+        ..HostCard::default()
     };
     Host {
         name: format!("hosts/{name}"),
@@ -125,7 +125,7 @@ fn a_watch_changes_all_but_the_number_of_dags_which_a_list_has() {
 fn a_row_sums_a_hosts_cards() {
     let mut one = host("a", Condition::InStep);
     one.cards[1].cordoned = true;
-    one.cards[1].profile = "{\"model\":\"u250\"}".into();
+    one.cards[1].model = "u250".into();
     let row = HostRow::of(&one, true);
     assert_eq!((row.cards, row.cards_cordoned, row.functions), (2, 1, 16));
     assert_eq!(row.models, "sim-16, u250");

@@ -8,7 +8,7 @@ use snic_controller::{
     ProvisionName,
 };
 use snic_domain::{Bitstream, BitstreamId, CardId, DagName, Form, Mapping};
-use snic_fleet::protocol::{CardFaults, Epoch};
+use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFiles};
 use snic_host_link::{HostFailure, LinkTls, LinkedHost};
 
 #[derive(Default)]
@@ -16,6 +16,7 @@ struct Stored {
     epoch: Epoch,
     dags: BTreeMap<DagName, AssignedCard>,
     provisions: BTreeMap<ProvisionName, u64>,
+    policies: HostPolicies,
 }
 
 /// In memory.
@@ -75,6 +76,19 @@ impl LinkedHost for IdleHost {
             (name, dag)
         };
         Ok(names.into_iter().map(found).collect())
+    }
+
+    async fn policies(&self) -> Result<HostPolicies, HostFailure> {
+        Ok(self.stored.lock().unwrap().policies.clone())
+    }
+
+    async fn set_policies(
+        &self,
+        files: Numbered<PolicyFiles>,
+    ) -> Result<HostPolicies, HostFailure> {
+        let said = HostPolicies { number: files.number, refused: None };
+        self.stored.lock().unwrap().policies = said.clone();
+        Ok(said)
     }
 
     async fn provisions(&self) -> Result<Vec<(ProvisionName, u64)>, HostFailure> {

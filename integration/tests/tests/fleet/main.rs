@@ -10,6 +10,7 @@ mod faults;
 mod history;
 mod network;
 mod passing;
+mod policies;
 #[allow(dead_code, reason = "shared with the benchmark of a fleet")]
 mod rig;
 mod signatures;
@@ -183,7 +184,7 @@ fn a_watch_says_in_time_which_host_is_lost() {
         let mut fleet = Fleet::start(cluster, 2, 2).await;
         let other = 1 - fleet.leader().await;
         let root = fleet.client(other, "operator-root");
-        let request = WatchHostsRequest { resume_revision: 0 };
+        let request = WatchHostsRequest::default();
         let mut watch = root.fleet().watch_hosts(request).await.unwrap().into_inner();
         let is = |condition| move |of: &Host| of.condition() == condition;
         told(&mut watch, 1, is(Condition::InStep)).await;

@@ -514,6 +514,7 @@ fn host_of(spec: &HostSpec) -> fleet_v1::Host {
         profile: serde_json::to_string(&card.profile).unwrap(),
         functions: card.functions,
         cordoned: card.is_cordoned,
+        ..Default::default()
     });
     fleet_v1::Host {
         zone: spec.zone.to_string(),

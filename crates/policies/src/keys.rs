@@ -5,7 +5,7 @@ use std::path::Path;
 use syn::{Fields, Item, Type};
 
 use super::tests::{error, with};
-use super::{SHIPPED, Source, parse};
+use super::{SHIPPED, Source, settings_of};
 
 /// What a key takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ fn innermost(ty: &Type) -> String {
 
 /// The keys, from the source of the types: a type named after its file, then its tables.
 fn keys() -> Vec<Key> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/policies/files.rs");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/files.rs");
     let source = std::fs::read_to_string(path).expect("a source");
     let items = syn::parse_file(&source).expect("Rust").items;
     let fields = |of: &str| -> Vec<(String, String)> {
@@ -252,7 +252,7 @@ fn all_pairs_of_keys_at_their_ends_have_an_answer() {
                     .zip(&texts)
                     .map(|(name, text)| Source { path: (*name).to_owned(), text })
                     .collect();
-                let answer = parse(sources.as_array().expect("as many"));
+                let answer = settings_of(sources.as_array().expect("as many"));
                 if let Err(error) = answer.map(|_| ()).map_err(|error| error.to_string()) {
                     let places = error.contains(&one.path()) || error.contains(&other.path());
                     assert!(places, "{} and {}: {error}", one.path(), other.path());

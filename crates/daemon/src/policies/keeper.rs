@@ -1,0 +1,69 @@
+//! Who has policies read, and the control plane follow them: a changed file, a signal, the fleet.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use snic_fleet::protocol::{HostPolicies, Numbered, PolicyFiles};
+use snic_server::shell::ControlPlane;
+
+use super::Policies;
+
+/// The policies of a running daemon. Cheap to clone.
+#[derive(Clone)]
+pub struct PolicyKeeper(Arc<Kept>);
+
+struct Kept {
+    policies: Mutex<Policies>,
+    plane: ControlPlane,
+}
+
+impl PolicyKeeper {
+    /// For this control plane, which has them already.
+    pub fn new(policies: Policies, plane: ControlPlane) -> Self {
+        Self(Arc::new(Kept { policies: Mutex::new(policies), plane }))
+    }
+
+    /// Reads all files again; what is invalid is an event, and what was accepted last stays.
+    pub fn reload(&self) -> usize {
+        self.follow(&mut self.policies())
+    }
+
+    /// Takes files of the fleet and puts them in force, or refuses them. Blocks until they are stored.
+    ///
+    /// # Errors
+    /// They cannot be stored. What was there before still is.
+    pub fn set_for_fleet(&self, files: Numbered<PolicyFiles>) -> anyhow::Result<HostPolicies> {
+        let mut policies = self.policies();
+        if policies.of_fleet().number == files.number {
+            return Ok(policies.of_fleet()); // It was sent twice.
+        }
+        policies.set_for_fleet(files)?;
+        let said = policies.of_fleet();
+        match &said.refused {
+            None => drop(self.follow(&mut policies)),
+            Some(why) => {
+                let reason = format!("policies of the fleet: {why}; what was in force stays");
+                self.0.plane.set_policies(Err(reason));
+            }
+        }
+        Ok(said)
+    }
+
+    /// Which of the fleet's files it looked at.
+    pub fn of_fleet(&self) -> HostPolicies {
+        self.policies().of_fleet()
+    }
+
+    /// How many were rejected.
+    fn follow(&self, policies: &mut Policies) -> usize {
+        let (now, rejected) = policies.read();
+        let count = rejected.len();
+        self.0.plane.set_policies(Ok(now));
+        rejected.into_iter().for_each(|reason| self.0.plane.set_policies(Err(reason)));
+        count
+    }
+
+    /// What a thread that panicked left is whole: each step stores first, then changes one value.
+    fn policies(&self) -> MutexGuard<'_, Policies> {
+        self.0.policies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
