@@ -32,12 +32,8 @@ use crate::METHODS;
 use crate::calls::Parts;
 use crate::services::Services;
 
-/// Calls that a replica passes on at once. Another replica gives it 64 streams.
-const CALLS_MAX: usize = 48;
-/// Of one caller.
-const CALLS_PER_CALLER_MAX: usize = 12;
 /// What is before a message on the wire of gRPC: whether it is compressed, and its length.
-const PREFIX_BYTES: usize = 5;
+pub(crate) const PREFIX_BYTES: usize = 5;
 /// Methods about one DAG that only its host can answer. Field 1 of their requests is the DAG's name.
 const OF_DAGS: [&str; 3] = [
     "/snic.control.v1.DagService/DiagnoseDag",
@@ -55,7 +51,7 @@ pub(crate) struct Passing {
 
 impl Passing {
     pub fn new(services: Services, message_bytes_max: usize) -> Self {
-        let places = Places::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX);
+        let places = services.passed();
         Self { services, message_bytes_max, places }
     }
 }
@@ -220,7 +216,7 @@ fn answer(parts: Parts, place: Place) -> Response<Body> {
     reply
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

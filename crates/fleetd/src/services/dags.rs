@@ -16,7 +16,7 @@ use snic_fleet::protocol::{
 };
 use snic_front::configurations;
 use snic_front::fields::{etag, repeat_of};
-use snic_front::gate::caller;
+use snic_front::gate::{caller, passage};
 use snic_front::listing;
 use tonic::{Request, Response};
 
@@ -91,10 +91,11 @@ impl DagService for Services {
     }
 
     async fn get_dag(&self, request: Request<v1::GetDagRequest>) -> RpcResult<v1::GetDagResponse> {
-        let caller = caller(&request)?;
+        let (caller, passage) = (caller(&request)?, passage(&request)?);
         let name = name::dag("name", &request.into_inner().name).map_err(ApiError::from)?;
         let found = self.dag(&caller, name).await?;
-        Ok(Response::new(wire::dag(&found, &caller).into()))
+        let dag = wire::dag(&found, &caller);
+        Ok(Response::new(self.seen_by_its_host(&passage, (&found, &caller), dag).await.into()))
     }
 
     async fn list_dags(

@@ -3,6 +3,7 @@
 mod bitstreams;
 mod dags;
 mod fleet;
+mod host_view;
 mod host_watching;
 mod hosts;
 mod nt_types;
@@ -28,7 +29,8 @@ use snic_controller::Caller;
 use snic_domain::{DagName, TenantId};
 use snic_fleet::HostId;
 use snic_fleet::protocol::{
-    FleetAsk, FleetCommand, FleetItem, FleetList, FleetName, FleetReply, LIST_MAX, RequestId,
+    FleetAsk, FleetCommand, FleetDag, FleetItem, FleetList, FleetName, FleetReply, LIST_MAX,
+    RequestId,
 };
 use snic_front::settings::Limits;
 use snic_front::share::Places;
@@ -48,6 +50,10 @@ use crate::sweeper::KeptImages;
 /// Most bytes of a list's items in one reply: well below the 4 MiB that clients accept.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
+/// Calls that a replica passes on at once. Another replica gives it 64 streams.
+const CALLS_MAX: usize = 48;
+/// Of one caller.
+const CALLS_PER_CALLER_MAX: usize = 12;
 /// Threads for checks of configurations and uploads.
 const WORKSHOP_THREADS: usize = 2;
 
@@ -77,6 +83,8 @@ pub(crate) struct Services(Arc<Shared>);
 struct Shared {
     parts: Parts,
     uploads: Places,
+    /// For calls that are passed on to hosts.
+    passed: Places,
     /// What takes a thread for more than a moment.
     workshop: Workshop,
     /// Interval of bookmarks on an idle watch.
@@ -87,9 +95,15 @@ struct Shared {
 impl Services {
     pub fn new(parts: Parts, limits: &Limits) -> Self {
         let uploads = Places::uploads(limits.uploads_max, limits.uploads_per_caller_max);
+        let passed = Places::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX);
         let (workshop, bookmark) = (Workshop::new(WORKSHOP_THREADS), limits.bookmark);
         let host_states = host_watching::HostStates::default();
-        Self(Arc::new(Shared { parts, uploads, workshop, bookmark, host_states }))
+        Self(Arc::new(Shared { parts, uploads, passed, workshop, bookmark, host_states }))
+    }
+
+    /// The room for calls that are passed on to hosts.
+    pub fn passed(&self) -> Places {
+        self.0.passed.clone()
     }
 
     /// Asks for a change or reads.
@@ -128,8 +142,7 @@ impl Services {
         let FleetItem::Dag(dag) = self.item(caller, FleetName::Dag(name.clone())).await? else {
             return Err(ApiError::internal("item"));
         };
-        let before = dag.served_by.filter(|_| !dag.is_ready);
-        before.or(dag.card).map(|card| card.host).ok_or_else(|| {
+        serving_host(&dag).cloned().ok_or_else(|| {
             let text = format!(
                 "{name} has no place at the moment, so no host knows more of it; see its condition \
                  Mapped, and `snicctl dag explain`"
@@ -234,6 +247,12 @@ impl Services {
             }
         }
     }
+}
+
+/// The host that serves a DAG now.
+fn serving_host(of: &FleetDag) -> Option<&HostId> {
+    let before = of.served_by.as_ref().filter(|_| !of.is_ready);
+    before.or(of.card.as_ref()).map(|card| &card.host)
 }
 
 fn ask_of(caller: &Caller, repeat: Option<&str>, command: FleetCommand) -> FleetAsk {

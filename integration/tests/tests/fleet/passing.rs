@@ -40,6 +40,16 @@ async fn tenants_change_the_endpoint_alone(fleet: &Fleet, replica: usize) {
         packets = message.total.map_or(packets, |total| total.packets_offered);
     }
     assert!(messages >= 2 && packets > 100, "{messages} messages, {packets} packets");
+    // The DAG itself says what its host says of it.
+    let dag = the_dag(&acme).await;
+    let traffic = dag.traffic.expect("its host tells");
+    assert!(traffic.packets_out > 100, "{traffic:?}");
+    assert!(dag.rate_limit_bps > 0 && dag.mapping.is_some(), "{} bit/s", dag.rate_limit_bps);
+}
+
+async fn the_dag(tenant: &TestClient) -> v1::Dag {
+    let request = v1::GetDagRequest { name: "tenants/acme/dags/web".into() };
+    tenant.dags().get_dag(request).await.unwrap().into_inner().dag.unwrap()
 }
 
 /// Another tenant learns nothing, and names no host.
@@ -138,6 +148,12 @@ fn a_host_answers_at_the_fleets_endpoint() {
         let away = ask().await.unwrap_err();
         assert_eq!(away.code(), Code::Unavailable, "{away}");
         assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+        // The fleet knows the DAG without its host.
+        let dag = the_dag(&fleet.client(0, "tenant-acme")).await;
+        assert_eq!(
+            (dag.name.as_str(), dag.bandwidth_bps),
+            ("tenants/acme/dags/web", 1_000_000_000)
+        );
         fleet.restart_host(host).await;
         eventually(async || ask().await.is_ok()).await;
     }));
