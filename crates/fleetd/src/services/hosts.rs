@@ -15,7 +15,9 @@ use snic_fleet::protocol::{Epoch, HostReport};
 use snic_front::error::RETRY_SOON;
 use snic_front::gate::passage;
 use snic_front::identity::Party;
+use snic_ports::store::StoreError;
 use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -36,6 +38,14 @@ fn host<T>(request: &Request<T>) -> Result<HostId, Status> {
             .map_err(|error| ApiError::new(ErrorReason::IdentityMissing, error).into()),
         Party::Caller(_) | Party::Replica(_) => Err(passage.refused().into()),
     }
+}
+
+/// What a host is told whose image cannot be read.
+fn unreadable(error: StoreError) -> ApiError {
+    let error = error.with_source();
+    tracing::warn!(error, "an image cannot be read");
+    let text = "the image cannot be read at the moment; try again later";
+    ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
 }
 
 #[tonic::async_trait]
@@ -68,19 +78,23 @@ impl HostLinkService for Services {
             let text = "is not a SHA-256 digest (expected 64 hexadecimal digits)";
             ApiError::in_field(ErrorReason::InvalidField, "digest", text)
         })?;
-        let bytes = self.0.parts.images.images.get(digest).await.map_err(|error| {
-            let error = error.with_source();
-            tracing::warn!(%digest, error, "an image cannot be read");
-            let text = "the image cannot be read at the moment; try again later";
-            ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
-        })?;
+        let mut pieces = self.0.parts.images.images.pieces(digest).await.map_err(unreadable)?;
         let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
+        // All hosts fetch a new image at once: of each only some chunks are in memory. The host compares the digest.
         tokio::spawn(async move {
-            let bytes = bytes::Bytes::from(bytes);
-            for begin in (0..bytes.len()).step_by(CHUNK_BYTES) {
-                let chunk = bytes.slice(begin..bytes.len().min(begin + CHUNK_BYTES));
-                if sender.send(Ok(FetchImageResponse { chunk })).await.is_err() {
-                    return;
+            while let Some(piece) = pieces.next().await {
+                let mut piece = match piece {
+                    Ok(piece) => piece,
+                    Err(error) => {
+                        let _ = sender.send(Err(unreadable(error).into())).await;
+                        return;
+                    }
+                };
+                while !piece.is_empty() {
+                    let chunk = piece.split_to(piece.len().min(CHUNK_BYTES));
+                    if sender.send(Ok(FetchImageResponse { chunk })).await.is_err() {
+                        return;
+                    }
                 }
             }
         });

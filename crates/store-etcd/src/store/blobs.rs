@@ -5,12 +5,13 @@ use std::path::Path as Folder;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
 use snic_domain::Digest;
 use snic_ports::store::StoreError;
-use tokio_stream::StreamExt as _;
+use tokio_stream::{Stream, StreamExt as _};
 
 /// Blobs in a folder, which all hosts of the fleet's service share. What is stored there is synced.
 ///
@@ -150,6 +151,26 @@ impl Blobs {
         Ok(bytes.into())
     }
 
+    /// The bytes in pieces of any length, as they are read. Nobody has compared them with the digest yet, and a piece may
+    /// take as long as the object store does.
+    ///
+    /// # Errors
+    ///
+    /// There are none, or the first cannot be read.
+    pub async fn pieces(
+        &self,
+        digest: Digest,
+    ) -> Result<impl Stream<Item = Result<Bytes, StoreError>> + Send + Unpin + 'static, StoreError>
+    {
+        let path = path(digest);
+        let object = self.within(self.objects.get(&path)).await.map_err(|error| match error {
+            Error::NotFound { .. } => StoreError::NoBlob(digest),
+            error => failed("read", digest, error),
+        })?;
+        let failed = move |error| failed("read", digest, error);
+        Ok(object.into_stream().map(move |piece| piece.map_err(failed)))
+    }
+
     /// When the object was last stored, by the clock of the object store; `None` if there is none.
     ///
     /// # Errors
@@ -271,6 +292,27 @@ mod tests {
                 let foreign = Path::from_iter([FOLDER, "README"]);
                 objects.put(&foreign, PutPayload::from_static(b"")).await.unwrap();
                 assert_eq!(blobs.list().await.unwrap(), [digest]);
+            });
+        }
+    }
+
+    #[test]
+    fn an_object_is_read_in_pieces_that_make_a_whole() {
+        let folder_of_files = tempfile::tempdir().unwrap();
+        for objects in [folder_of_blobs(folder_of_files.path()).unwrap(), Arc::new(InMemory::new())]
+        {
+            let bytes: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
+            let (blobs, digest) = (Blobs::new(objects), Digest::of(&bytes));
+            wait(async {
+                let absent = blobs.pieces(digest).await.map(drop).unwrap_err();
+                assert!(matches!(absent, StoreError::NoBlob(of) if of == digest), "{absent}");
+                blobs.put(digest, &bytes).await.unwrap();
+                let mut pieces = blobs.pieces(digest).await.unwrap();
+                let mut whole = Vec::new();
+                while let Some(piece) = pieces.next().await {
+                    whole.extend(piece.unwrap());
+                }
+                assert!(whole == bytes, "{} bytes of {}", whole.len(), bytes.len());
             });
         }
     }
