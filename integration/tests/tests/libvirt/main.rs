@@ -1,11 +1,12 @@
 //! The hook, called by the real libvirt, with a real QEMU that emulates.
 //!
 //! libvirtd runs in a separate mount namespace, with empty folders for its files, so that the
-//! machine's own libvirt is neither seen nor changed. Needs root and the distribution's programs;
+//! machine's own libvirt is neither seen nor changed; and with a host name of its own. Needs root and the distribution's programs;
 //! without them the test is skipped and says so.
 
 mod esp;
 mod guest;
+mod migration;
 #[path = "../soft/rig.rs"]
 #[expect(dead_code, reason = "a guest needs a part of it")]
 mod rig;
@@ -39,7 +40,9 @@ group = "root"
 cgroup_controllers = [ ]
 namespaces = [ ]
 END
-printf 'auth_unix_rw = "none"\nauth_unix_ro = "none"\n' > /etc/libvirt/libvirtd.conf
+host=$(cat /proc/sys/kernel/random/uuid)
+printf 'auth_unix_rw = "none"\nauth_unix_ro = "none"\nhost_uuid = "%s"\n' "$host" > /etc/libvirt/libvirtd.conf
+echo "$host" > /proc/sys/kernel/hostname
 exec libvirtd --pid-file /run/libvirt/libvirtd.pid
 "#;
 
@@ -64,7 +67,7 @@ impl Libvirt {
     fn start(home: &Home) -> Self {
         let log = std::fs::File::create(home.path().join("libvirtd.log")).expect("a file");
         let daemon = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "sh", "-c", BEGIN])
+            .args(["--mount", "--uts", "--propagation", "private", "sh", "-c", BEGIN])
             .env("HOOK", program("snic-hook"))
             .env("HOOK_CONFIG", home.path().join("hook.toml"))
             .stdin(Stdio::null())
