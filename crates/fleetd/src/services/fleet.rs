@@ -135,6 +135,7 @@ impl FleetService for Services {
         &self,
         request: Request<wire_v1::WatchHostsRequest>,
     ) -> RpcResult<Self::WatchHostsStream> {
+        caller(&request)?;
         let request = request.into_inner();
         let hosts = self.watch_all_hosts(request.resume_revision, request.view()).await?;
         Ok(Response::new(hosts))

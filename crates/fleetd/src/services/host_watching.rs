@@ -304,7 +304,7 @@ mod tests {
     /// Who was away cannot know which states changed meanwhile.
     #[test]
     fn a_watch_that_is_resumed_tells_all_states() {
-        let mut hosts = Hosts::resumed(vec![record("h1"), record("h2")], 5);
+        let mut hosts = Hosts::resumed(vec![record("h1"), record("h2")], 5, HostView::Full);
         let states = told(&[("h1", HostCondition::Lost), ("h2", HostCondition::InStep)]);
         let changed: Vec<_> = hosts.changed(&states).iter().map(said).collect();
         let modified = |host: &str, condition| (EventType::Modified, host.to_owned(), condition, 5);

@@ -91,6 +91,7 @@ about_the_fleet! {
     GetAreaDrainRequest, GetFleetRequest, GetHostRequest, GetPoliciesRequest, GetProjectRequest,
     GetRebalanceRequest, ListHostsRequest, ListProjectsRequest, SetTenantProjectRequest, StopRebalanceRequest,
     UncordonHostRequest, UndrainAreaRequest, UndrainHostRequest, UpdateProjectRequest,
+    WatchHostsRequest,
 }
 
 impl Asks for fleet_v1::UpdatePoliciesRequest {
