@@ -11,7 +11,7 @@ use snic_controller::{
 };
 use snic_domain::Bandwidth;
 
-use super::InvalidPolicy;
+use super::InvalidPolicyText;
 use super::source::{Source, Spanned};
 
 /// Range of a percentage.
@@ -49,7 +49,7 @@ struct Health {
 }
 
 impl Health {
-    fn check(&self, source: &Source<'_>) -> Result<DevicePolicy, InvalidPolicy> {
+    fn check(&self, source: &Source<'_>) -> Result<DevicePolicy, InvalidPolicyText> {
         let small = |key: &str, value, default, range| {
             source.small(&format!("health.{key}"), value, default, range)
         };
@@ -81,7 +81,7 @@ struct Consolidation {
 }
 
 impl Consolidation {
-    fn check(&self, source: &Source<'_>) -> Result<ConsolidationSettings, InvalidPolicy> {
+    fn check(&self, source: &Source<'_>) -> Result<ConsolidationSettings, InvalidPolicyText> {
         let after = source.number("consolidation.after_s", &self.after_s, 60, 0..=86_400)?;
         let small = |key: &str, value, default, range| {
             source.small(&format!("consolidation.{key}"), value, default, range)
@@ -108,7 +108,7 @@ struct Reconfiguration {
 pub(super) fn placement(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<(), InvalidPolicy> {
+) -> Result<(), InvalidPolicyText> {
     let PlacementFile { reconfiguration: keys, consolidation, objective, cards, health } =
         source.keys()?;
     let default = PlacementPolicy::default();
@@ -171,7 +171,7 @@ struct Epoch {
 pub(super) fn fairness(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<Option<usize>, InvalidPolicy> {
+) -> Result<Option<usize>, InvalidPolicyText> {
     let keys = source.keys::<FairnessFile>()?;
     let default = Fairness::default();
     let schemes = [("static", Scheme::Static), ("drf", Scheme::Drf), ("full", Scheme::Full)];
@@ -234,7 +234,7 @@ struct Residency {
 pub(super) fn autoscaling(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<Option<usize>, InvalidPolicy> {
+) -> Result<Option<usize>, InvalidPolicyText> {
     let keys = source.keys::<AutoscalingFile>()?;
     let default = Autoscaling::default();
     let period = source.number("monitor.period_ms", &keys.monitor.period_ms, 10, 1..=60_000)?;
@@ -270,7 +270,7 @@ fn check_hysteresis(
     policy: &Autoscaling,
     calm: &ScaleIn,
     out: &ScaleOut,
-) -> Result<(), InvalidPolicy> {
+) -> Result<(), InvalidPolicyText> {
     let (calm_percent, near) = (policy.scale_in_percent, policy.pre_launch_percent);
     if !policy.pre_launch || calm_percent < near {
         return Ok(());
@@ -308,7 +308,7 @@ struct Credits {
 pub(super) fn scheduling(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<(), InvalidPolicy> {
+) -> Result<(), InvalidPolicyText> {
     let SchedulingFile { instances, credits } = source.keys()?;
     let default = Scheduling::default();
     let steerings =
@@ -344,7 +344,7 @@ struct Promises {
 pub(super) fn admission(
     source: &Source<'_>,
     to: &mut ControllerSettings,
-) -> Result<(), InvalidPolicy> {
+) -> Result<(), InvalidPolicyText> {
     let keys = source.keys::<AdmissionFile>()?.promises;
     let key = "promises.dag_bandwidth_max_mbps";
     let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, 1..=4_000_000)?;

@@ -29,7 +29,7 @@ pub const CONTRADICTING: [&str; 2] = ["fairness.toml", "autoscaling.toml"];
 /// What is wrong with a text: it is not TOML, or a key is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}:{line}: {message}")]
-pub struct InvalidPolicy {
+pub struct InvalidPolicyText {
     /// Where the text is from.
     pub path: String,
     /// The line.
@@ -67,7 +67,7 @@ pub type PolicyTexts = [PolicyText; SHIPPED.len()];
 /// # Errors
 ///
 /// The first key that is wrong, or two that contradict each other.
-pub fn parse(texts: &PolicyTexts) -> Result<ControllerSettings, InvalidPolicy> {
+pub fn parse(texts: &PolicyTexts) -> Result<ControllerSettings, InvalidPolicyText> {
     settings_of(
         &texts.each_ref().map(|PolicyText { path, text }| Source { path: path.clone(), text }),
     )
@@ -78,7 +78,7 @@ pub fn parse(texts: &PolicyTexts) -> Result<ControllerSettings, InvalidPolicy> {
 /// # Errors
 ///
 /// The first key that is wrong.
-pub fn check_alone(name: &str, text: &PolicyText) -> Result<(), InvalidPolicy> {
+pub fn check_alone(name: &str, text: &PolicyText) -> Result<(), InvalidPolicyText> {
     let texts = SHIPPED.map(|(other, _)| match other == name {
         true => text.clone(),
         false => PolicyText::new(other.to_owned(), ""),
@@ -91,7 +91,9 @@ pub fn check_alone(name: &str, text: &PolicyText) -> Result<(), InvalidPolicy> {
 /// # Errors
 ///
 /// There is no policy file of a name, the first key that is wrong, or two that contradict each other.
-pub fn check_files(files: &BTreeMap<String, String>) -> Result<ControllerSettings, InvalidPolicy> {
+pub fn check_files(
+    files: &BTreeMap<String, String>,
+) -> Result<ControllerSettings, InvalidPolicyText> {
     check_names(files)?;
     let texts = SHIPPED.map(|(name, shipped)| match files.get(name) {
         Some(text) => PolicyText::new(name.to_owned(), text),
@@ -105,17 +107,19 @@ pub fn check_files(files: &BTreeMap<String, String>) -> Result<ControllerSetting
 /// # Errors
 ///
 /// The first name that is none.
-pub fn check_names(files: &BTreeMap<String, String>) -> Result<(), InvalidPolicy> {
+pub fn check_names(files: &BTreeMap<String, String>) -> Result<(), InvalidPolicyText> {
     if let Some(unknown) = files.keys().find(|name| SHIPPED.iter().all(|(known, _)| known != name))
     {
         let names = SHIPPED.map(|(name, _)| name).join(", ");
         let message = format!("there is no such policy file; there are {names}");
-        return Err(InvalidPolicy { path: format!("{unknown:.80}"), line: 1, message });
+        return Err(InvalidPolicyText { path: format!("{unknown:.80}"), line: 1, message });
     }
     Ok(())
 }
 
-fn settings_of(sources: &[Source<'_>; SHIPPED.len()]) -> Result<ControllerSettings, InvalidPolicy> {
+fn settings_of(
+    sources: &[Source<'_>; SHIPPED.len()],
+) -> Result<ControllerSettings, InvalidPolicyText> {
     let [placement, fairness, autoscaling, admission, scheduling] = sources;
     let mut settings = ControllerSettings::default();
     files::placement(placement, &mut settings)?;
@@ -136,7 +140,7 @@ fn settings_of(sources: &[Source<'_>; SHIPPED.len()]) -> Result<ControllerSettin
          enabled = true; set enabled = false or choose another scheme",
         autoscaling.path
     );
-    Err(InvalidPolicy { path: fairness.path.clone(), line: scheme_at.unwrap_or(1), message })
+    Err(InvalidPolicyText { path: fairness.path.clone(), line: scheme_at.unwrap_or(1), message })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::de::DeserializeOwned;
 
-use super::InvalidPolicy;
+use super::InvalidPolicyText;
 
 /// An optional value with its position in the file.
 pub(super) type Spanned<T> = Option<toml::Spanned<T>>;
@@ -17,7 +17,7 @@ pub(super) struct Source<'a> {
 
 impl Source<'_> {
     /// The file's keys. Unknown keys and wrong types are errors.
-    pub fn keys<T: DeserializeOwned>(&self) -> Result<T, InvalidPolicy> {
+    pub fn keys<T: DeserializeOwned>(&self) -> Result<T, InvalidPolicyText> {
         toml::from_str(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let message = error.message().replace('\n', "; ");
@@ -43,9 +43,9 @@ impl Source<'_> {
         }
     }
 
-    pub fn wrong(&self, at: usize, message: String) -> InvalidPolicy {
+    pub fn wrong(&self, at: usize, message: String) -> InvalidPolicyText {
         let line = self.line(at);
-        InvalidPolicy { path: self.path.clone(), line, message }
+        InvalidPolicyText { path: self.path.clone(), line, message }
     }
 
     /// The line number of a byte offset.
@@ -60,7 +60,7 @@ impl Source<'_> {
         value: &Spanned<u64>,
         default: u64,
         range: RangeInclusive<u64>,
-    ) -> Result<u64, InvalidPolicy> {
+    ) -> Result<u64, InvalidPolicyText> {
         let Some(value) = value else { return Ok(default) };
         let number = *value.get_ref();
         if range.contains(&number) {
@@ -78,7 +78,7 @@ impl Source<'_> {
         value: &Spanned<u64>,
         default: u32,
         range: RangeInclusive<u32>,
-    ) -> Result<u32, InvalidPolicy> {
+    ) -> Result<u32, InvalidPolicyText> {
         let (min, max) = range.into_inner();
         let number = self.number(key, value, default.into(), min.into()..=max.into())?;
         Ok(u32::try_from(number).expect("within a range of 32 bits"))
@@ -91,7 +91,7 @@ impl Source<'_> {
         value: &Spanned<String>,
         default: T,
         words: &[(&str, T)],
-    ) -> Result<T, InvalidPolicy> {
+    ) -> Result<T, InvalidPolicyText> {
         let Some(value) = value else { return Ok(default) };
         let given = value.get_ref();
         if let Some((_, meaning)) = words.iter().find(|(word, _)| word == given) {

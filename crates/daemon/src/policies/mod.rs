@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use snic_controller::ControllerSettings;
 use snic_fleet::protocol::{HostPolicies, Numbered, PolicyFiles};
-use snic_policies::{CONTRADICTING, InvalidPolicy, PolicyText, PolicyTexts, SHIPPED};
+use snic_policies::{CONTRADICTING, InvalidPolicyText, PolicyText, PolicyTexts, SHIPPED};
 
 pub use authorization::{AuthorizationFiles, check as check_authorization};
 pub use fleet_files::names as fleet_file_names;
@@ -33,7 +33,7 @@ pub enum InvalidPolicyFile {
     },
     /// It is not TOML, or a key is wrong.
     #[error(transparent)]
-    Key(#[from] InvalidPolicy),
+    Key(#[from] InvalidPolicyText),
 }
 
 /// The policy files of the settings and of the fleet, and the texts that were last accepted.
@@ -122,7 +122,7 @@ impl Policies {
     }
 
     /// Whether files of the fleet can be in force beside this host's own.
-    fn check_for_fleet(&self, files: &PolicyFiles) -> Result<(), InvalidPolicy> {
+    fn check_for_fleet(&self, files: &PolicyFiles) -> Result<(), InvalidPolicyText> {
         snic_policies::check_names(files)?;
         let texts = SHIPPED.map(|(name, shipped)| match files.get(name) {
             Some(text) => PolicyText::new(format!("the fleet's {name}"), text),

@@ -71,8 +71,13 @@ async fn start(mut network: Network) -> Fleet {
     };
     let seats = (0..MEMBERS).map(seat).collect();
     let cluster = tokio::task::spawn_blocking(move || Cluster::start_at(seats)).await.unwrap();
-    let fleet =
-        Fleet::start_in(Some(network), cluster.unwrap(), REPLICAS, (HOSTS, Cards::Simulated)).await;
+    let fleet = Fleet::start_in(
+        (Some(network), None),
+        cluster.unwrap(),
+        REPLICAS,
+        (HOSTS, Cards::Simulated),
+    )
+    .await;
     let quota = v1::Quota { dags_max: Some(DAGS_MAX), ..Default::default() };
     fleet.set_quota(quota, &["quota.dags_max"]).await;
     fleet

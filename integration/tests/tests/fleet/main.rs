@@ -14,7 +14,11 @@ mod policies;
 #[allow(dead_code, reason = "shared with the benchmark of a fleet")]
 mod rig;
 mod signatures;
+#[allow(dead_code, reason = "hosts at the ports of a card need a part of it")]
+#[path = "../soft/rig.rs"]
+mod soft;
 mod top;
+mod upgrade;
 mod workload;
 
 use std::time::{Duration, Instant};

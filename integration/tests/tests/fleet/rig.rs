@@ -92,6 +92,8 @@ pub enum Cards {
     Simulated,
     /// A process each.
     Software,
+    /// The same with TAP devices, whose names begin so: uplink and function 0 of host 1 are `…1up` and `…1f0`.
+    Taps(&'static str),
 }
 
 /// A fleet.
@@ -103,6 +105,40 @@ pub struct Fleet {
     pub cluster: Cluster,
     /// Where each part has an address of its own; all are on the loopback without.
     pub network: Option<Network>,
+    /// Where parts run programs of different versions.
+    pub versions: Option<Versions>,
+}
+
+/// Programs of two versions. Each part of a fleet runs the older ones until it is upgraded.
+pub struct Versions {
+    newer: PathBuf,
+    /// Links to the folders of programs, by part.
+    links: tempfile::TempDir,
+}
+
+impl Versions {
+    /// The older ones are in this folder, the newer ones beside the test.
+    pub fn new(older: &Path, parts: &[String]) -> Self {
+        let links = tempfile::tempdir().unwrap();
+        for part in parts {
+            std::os::unix::fs::symlink(older, links.path().join(part)).unwrap();
+        }
+        let newer = program("snicd").parent().expect("a folder").to_owned();
+        Self { newer, links }
+    }
+
+    fn upgrade(&self, part: &str) {
+        let link = self.links.path().join(part);
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&self.newer, link).unwrap();
+    }
+
+    /// What the command of a part begins with: it runs the program of the same name behind the part's link.
+    fn enter(&self, part: &str) -> Vec<String> {
+        let link = self.links.path().join(part);
+        let run = "link=$1; name=${2##*/}; shift 2; exec \"$link/$name\" \"$@\"";
+        ["sh", "-c", run, "sh", &link.display().to_string()].map(str::to_owned).to_vec()
+    }
 }
 
 fn free_port() -> u16 {
@@ -122,12 +158,13 @@ impl Fleet {
 
     /// The same with cards of a kind.
     pub async fn start_with(cluster: Cluster, replicas: usize, hosts: (usize, Cards)) -> Self {
-        Self::start_in(None, cluster, replicas, hosts).await
+        Self::start_in((None, None), cluster, replicas, hosts).await
     }
 
-    /// The same in a network, whose parts `r0` and so on are the replicas, and `h0` and so on the hosts.
+    /// The same in a network, and with programs of these versions. Parts `r0` and so on are the replicas, and `h0` and so
+    /// on the hosts.
     pub async fn start_in(
-        network: Option<Network>,
+        (network, versions): (Option<Network>, Option<Versions>),
         cluster: Cluster,
         replicas: usize,
         (hosts, cards): (usize, Cards),
@@ -138,7 +175,7 @@ impl Fleet {
             pki(&home, &format!("issue {who}")).unwrap();
         }
         let (made, none) = (Vec::new(), Vec::new());
-        let mut fleet = Self { replicas: made, hosts: none, home, cluster, network };
+        let mut fleet = Self { replicas: made, hosts: none, home, cluster, network, versions };
         for number in 0..replicas {
             fleet.add_replica(number);
         }
@@ -193,7 +230,10 @@ impl Fleet {
     fn seat(&self, part: &str) -> (String, Vec<String>) {
         match &self.network {
             Some(network) => (network.address(part), self.clock(part, network.enter(part))),
-            None => ("127.0.0.1".to_owned(), Vec::new()),
+            None => {
+                let enter = self.versions.as_ref().map(|of| of.enter(part));
+                ("127.0.0.1".to_owned(), enter.unwrap_or_default())
+            }
         }
     }
 
@@ -276,6 +316,11 @@ impl Fleet {
         match cards {
             Cards::Simulated => home.write_settings(&fleet),
             Cards::Software => home.write_soft_settings(&fleet),
+            Cards::Taps(name) => {
+                let [up, function] = ["up", "f0"].map(|end| format!("tap:{name}{number}{end}"));
+                let ports = format!("uplink = {up:?}\nfunctions = [{function:?}]");
+                home.write_soft_settings(&format!("{ports}\n{fleet}"));
+            }
         }
         let settings = home.settings();
         let told = shell(
@@ -380,6 +425,28 @@ impl Fleet {
 
     pub fn restart_replica(&mut self, replica: usize) {
         self.replicas[replica].start();
+    }
+
+    /// A replica stops as it does for an operator, and the programs of the next version take its place.
+    pub async fn upgrade_replica(&mut self, replica: usize) {
+        println!("r{replica} is upgraded");
+        let mut child = self.replicas[replica].child.take().expect("it runs");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+        assert!(status.success(), "{status}");
+        self.versions.as_ref().expect("there are two").upgrade(&format!("r{replica}"));
+        self.replicas[replica].start();
+    }
+
+    /// The same of a host's daemon. Its card goes on.
+    pub async fn upgrade_host(&mut self, host: usize) {
+        println!("h{host} is upgraded");
+        let daemon = self.hosts[host].daemon.take().expect("it runs");
+        let stopped = tokio::task::spawn_blocking(|| daemon.stop()).await.unwrap();
+        assert!(stopped.0.success(), "{}", stopped.1);
+        self.versions.as_ref().expect("there are two").upgrade(&format!("h{host}"));
+        self.restart_host(host).await;
     }
 
     /// A replica takes only signed bitstreams from now on: `signatures` is what its settings say of that. It is started
