@@ -16,7 +16,7 @@ use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFile
 use snic_fleet::{RackId, ZoneId};
 use snic_front::gate::{PassedCall, PassedCalls};
 use snic_host_link::{HostFailure, HostLink, LinkSettings, LinkStatus, LinkTls, LinkedHost};
-use snic_server::shell::{ControlPlane, ShellError};
+use snic_server::shell::{ControlPlane, OutOfUse, ShellError};
 use snic_telemetry::metrics::{FleetReading, set_fleet};
 use tokio::sync::watch;
 
@@ -276,9 +276,12 @@ impl LinkedHost for DaemonHost {
     }
 
     async fn faults(&self) -> Result<BTreeMap<CardId, CardFaults>, HostFailure> {
-        let found = self.plane.card_faults().await.map_err(failure)?;
-        let faults = |(card, (is_gone, regions)): (_, (bool, Vec<_>))| {
-            (card, CardFaults { is_gone, regions: regions.into_iter().collect() })
+        let found = self.plane.out_of_use().await.map_err(failure)?;
+        let faults = |(card, of): (_, OutOfUse)| {
+            let OutOfUse { is_lost: is_gone, faulty, cordoned } = of;
+            let (regions, cordoned) =
+                (faulty.into_iter().collect(), cordoned.into_iter().collect());
+            (card, CardFaults { is_gone, regions, cordoned })
         };
         // A card of the settings that the controller does not know was removed, or was never seen.
         let gone = CardFaults { is_gone: true, ..CardFaults::default() };

@@ -19,7 +19,9 @@ use snic_fleet::protocol::{
 use snic_fleet::records::Unplaced;
 use snic_fleet::{AgentEvent, FleetSettings, ProjectId, ServeRefused};
 use support::leading::{Fleet, new};
-use support::{bitstreams, card_id, catalogue, host, name, rack, spec, tenant, zone};
+use support::{
+    bitstreams, card_id, catalogue, host, host_spec, name, profile, rack, spec, tenant, zone,
+};
 
 fn find(dag: Option<(DagName, u64)>, policy: CardPolicy, most: usize) -> FleetCommand {
     let dag = dag.map(|(name, mbit)| (name, Box::new(spec(catalogue(), &[0, 1], mbit))));
@@ -552,6 +554,55 @@ fn a_change_that_a_host_refuses_is_made_elsewhere() {
     assert_ne!(after.card.expect("it has a place").host, before.host);
     assert!(after.is_ready && after.served_by.is_none());
     assert_eq!(fleet.held(), 1, "the old place is gone");
+}
+
+/// Regions that an operator of a host has cordoned get nothing new; what they serve stays.
+#[test]
+fn cordoned_regions_of_a_host_get_nothing_new() {
+    let mut fleet = Fleet::new(1);
+    let create = |fleet: &mut Fleet, dag| {
+        fleet.acme(FleetCommand::CreateDag(new("acme", dag, 1_000))).map(drop)
+    };
+    create(&mut fleet, "a").expect("there is room");
+    let cordoned = (0..16).map(RegionId).collect();
+    let all = CardFaults { cordoned, ..CardFaults::default() };
+    fleet.agent(&host("h0"), AgentEvent::Faults([(card_id(0), all)].into()));
+    assert!(create(&mut fleet, "b").is_err());
+    fleet.pass(Duration::from_secs(1));
+    assert!(fleet.dag("a").is_ready, "it stays");
+    fleet.agent(&host("h0"), AgentEvent::Faults(BTreeMap::new()));
+    create(&mut fleet, "b").expect("there is room again");
+}
+
+/// A drain that finds no host which takes a DAG leaves it where it is served, and tries other hosts later.
+#[test]
+fn a_dag_that_is_refused_everywhere_stays_where_it_is_served() {
+    let mut fleet = Fleet::new(6);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    let before = fleet.dag("a").card.expect("it has a place");
+    let all = fleet.agents.keys().filter(|id| **id != before.host);
+    fleet.full = all.cloned().collect();
+    fleet.operator(FleetCommand::DrainHost(before.host.clone(), true));
+    for _ in 0..10 {
+        fleet.pass(Duration::from_secs(1));
+        let now = fleet.dag("a");
+        assert!(now.is_ready && now.served_by.is_none(), "{now:?}");
+        assert_eq!(now.card.as_ref(), Some(&before));
+        assert_eq!(now.unplaced, None);
+    }
+    let orders = fleet.orders;
+    fleet.pass(Duration::from_secs(1));
+    assert_eq!(fleet.orders, orders, "all have refused it: nobody is asked again");
+    // A host that is new, or a change of the DAG, is another try.
+    let sim = profile(catalogue(), "sim-16");
+    fleet.add_host("new", host_spec(0, 9, &[&sim]));
+    for _ in 0..4 {
+        fleet.pass(Duration::from_secs(1));
+    }
+    let now = fleet.dag("a");
+    assert_eq!(now.card.map(|card| card.host), Some(host("new")));
+    assert!(now.is_ready && now.served_by.is_none());
+    assert_eq!(fleet.held(), 1);
 }
 
 /// While an image is on its way a request waits, and is refused when it takes too long.

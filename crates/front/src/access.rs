@@ -179,11 +179,15 @@ impl Row {
         }
     }
 
-    /// Whether a fleet's replica may pass calls of it on to a host: what reads, and what shows a DAG's packets or sends some.
+    /// Whether a fleet's replica may pass calls of it on to a host: what reads, what shows a DAG's packets or sends some, and
+    /// what takes cards and regions out of use or back, which is as good twice as once.
     pub fn may_be_passed_on(&self) -> bool {
         let reads =
             self.effect() == MethodEffect::Read && matches!(self.span, Short | Wait | Stream);
-        self.is_decided() && (reads || self.path.starts_with("/snic.control.v1.TrafficService/"))
+        let is_passed = reads
+            || self.path.starts_with("/snic.control.v1.TrafficService/")
+            || OUT_OF_USE.iter().any(|method| self.path.ends_with(method));
+        self.is_decided() && is_passed
     }
 
     /// Whether policies decide about the method: not where everybody may call it, nor between the parts of a fleet.
@@ -198,6 +202,16 @@ impl Row {
             || self.path == "/snic.control.v1.OrchestrationService/Heartbeat"
     }
 }
+
+/// Methods that take cards and regions out of use, or back.
+const OUT_OF_USE: [&str; 6] = [
+    ".CardService/CordonCard",
+    ".CardService/CordonRegion",
+    ".CardService/DrainCard",
+    ".CardService/DrainRegion",
+    ".CardService/UncordonCard",
+    ".CardService/UndrainRegion",
+];
 
 /// The methods of a server, from one table or several.
 #[derive(Debug, Clone, Copy)]

@@ -229,7 +229,7 @@ pub(crate) fn card(view: &CardView) -> v1::Card {
         config_port_bytes_per_second: profile.configuration_bytes_per_second,
         clock_hz: profile.clock_hz,
         regions: u32::try_from(profile.regions.len()).unwrap_or(u32::MAX),
-        regions_cordoned: u32::try_from(view.cordoned).unwrap_or(u32::MAX),
+        regions_cordoned: u32::try_from(view.cordoned.len()).unwrap_or(u32::MAX),
         ingress_bps: profile.ingress.get(),
         egress_bps: profile.egress.get(),
         memory_bytes: profile.memory.get(),

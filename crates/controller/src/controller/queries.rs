@@ -217,8 +217,9 @@ impl Controller {
             ingress_reserved: card.ledger().ingress_reserved(),
             regions: card.region_ids().map(|region| (region, card.region_state(region))).collect(),
             cordoned: {
-                let entries = card.region_ids().filter_map(|region| card.region(region));
-                entries.filter(|entry| entry.is_cordoned()).count()
+                let is_cordoned =
+                    |id: &RegionId| card.region(*id).is_some_and(|of| of.is_cordoned());
+                card.region_ids().filter(is_cordoned).collect()
             },
             device: card.device().view(),
             threads_used: {

@@ -255,8 +255,8 @@ pub struct CardView {
     pub counters: CardCounters,
     /// Regions by state, for a summary.
     pub regions: Vec<(RegionId, RegionState)>,
-    /// How many of them are cordoned.
-    pub cordoned: usize,
+    /// Those of them that are cordoned.
+    pub cordoned: Vec<RegionId>,
     /// Its device, where something was ever read of it.
     pub device: Option<DeviceView>,
     /// Threads that programs have, of each processor of the profile.

@@ -18,6 +18,8 @@ use crate::{FleetCard, HostId};
 
 /// Most hosts that may refuse a DAG before it has failed.
 const REFUSALS_MAX: usize = 3;
+/// Cards that a DAG remembers to have been refused by, once it has gone back to the one that served it.
+const REFUSALS_KEPT_MAX: usize = 16;
 
 /// A DAG that can be placed.
 pub(super) fn valid(spec: &DagSpec) -> Result<Dag, Denied> {
@@ -439,8 +441,12 @@ impl Fleet {
             is_changed = true;
         }
         let leaving = record.leaving.take();
-        is_changed |= !std::mem::take(&mut record.refusals).is_empty();
-        is_changed |= record.changes.take().is_some() || leaving.is_some();
+        let is_changed_here = record.changes.take().is_some();
+        if !is_changed_here {
+            // What went back keeps them: the same cards would refuse it again.
+            is_changed |= !std::mem::take(&mut record.refusals).is_empty();
+        }
+        is_changed |= is_changed_here || leaving.is_some();
         if is_changed {
             step.put(dag_key(name), entry.record.bytes());
         }
@@ -475,11 +481,29 @@ impl Fleet {
         self.inventory.release(name);
         let reasons: Vec<String> =
             record.refusals.iter().map(|(card, why)| format!("{card}: {why}")).collect();
-        if reasons.len() >= REFUSALS_MAX {
-            self.unplace(name, Unplaced::Failed(reasons), step);
-        } else {
+        if reasons.len() < REFUSALS_MAX {
             self.place_again(name, step);
+        } else if !self.goes_back(name, step) {
+            self.unplace(name, Unplaced::Failed(reasons), step);
         }
+    }
+
+    /// What serves a DAG still becomes its place again, unless that has refused it, too. It is not tried where it was
+    /// refused until it has another place.
+    fn goes_back(&mut self, name: &DagName, step: &mut FleetStep) -> bool {
+        let Some(entry) = self.dags.get_mut(name) else { return false };
+        let Some((card, _)) = entry.of().leaving.clone() else { return false };
+        let refusals = &mut entry.record.value_mut().refusals;
+        if refusals.iter().any(|(refused, _)| *refused == card) {
+            return false;
+        }
+        refusals.drain(..refusals.len().saturating_sub(REFUSALS_KEPT_MAX));
+        let Some(choice) = self.inventory.place_back((name, &entry.dag), &card) else {
+            return false;
+        };
+        let leaving = entry.of().leaving.clone();
+        self.settle(name, choice, Before { leaving, changes: None }, step);
+        true
     }
 
     /// Its host served it and cannot any longer. It waits for its turn to be placed again: when a card fails, many do.

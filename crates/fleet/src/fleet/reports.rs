@@ -98,6 +98,7 @@ impl Fleet {
                 let region = RegionId(region);
                 let condition = match of.is_gone || of.regions.contains(&region) {
                     true => RegionCondition::Faulty,
+                    false if of.cordoned.contains(&region) => RegionCondition::Cordoned,
                     false => RegionCondition::Usable,
                 };
                 let _ = self.inventory.set_condition(&at, region, condition);

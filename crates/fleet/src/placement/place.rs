@@ -194,6 +194,14 @@ impl Inventory {
         Ok(DagChoice { card: card.clone(), plan })
     }
 
+    /// A placement on the card that serves a DAG still, whoever keeps new ones off it; changes nothing.
+    pub fn place_back(&self, (name, dag): (&DagName, &Dag), card: &FleetCard) -> Option<DagChoice> {
+        let asked = PlanRequest { name, dag, previous: None };
+        let plan = plan(self.ledger(card)?, self.catalogue(), &asked).ok()?;
+        let is_there = self.has_images(&card.host, &plan.loads);
+        is_there.then(|| DagChoice { card: card.clone(), plan })
+    }
+
     pub(super) fn has_images(&self, host: &HostId, loads: &[RegionLoad]) -> bool {
         let images = self.images(host);
         images.is_some_and(|images| loads.iter().all(|load| images.has(&load.bitstream)))

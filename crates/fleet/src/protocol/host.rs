@@ -206,6 +206,8 @@ pub struct CardFaults {
     pub is_gone: bool,
     /// Regions that failed.
     pub regions: BTreeSet<RegionId>,
+    /// Regions that take nothing new: an operator of the host keeps it off them. What they serve stays.
+    pub cordoned: BTreeSet<RegionId>,
 }
 
 /// Most bitstreams that a beat says are missing.

@@ -1,6 +1,6 @@
 //! One leader with the model of etcd and hosts that do as they are told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use snic_domain::{BitstreamId, DagName, Quota, Tenant, TenantId, Timestamp};
@@ -35,6 +35,8 @@ pub struct Fleet {
     pub later: Vec<(HostId, AgentEvent)>,
     /// This host changes nothing that it serves.
     pub refuses: Option<HostId>,
+    /// These take nothing new.
+    pub full: BTreeSet<HostId>,
     pub is_dry: bool,
     /// What hosts were told of tenants.
     pub weights: BTreeMap<TenantId, u32>,
@@ -74,6 +76,7 @@ impl Fleet {
             serves: true,
             later,
             refuses: None,
+            full: BTreeSet::new(),
             is_dry: false,
             weights,
             now: Duration::ZERO,
@@ -145,7 +148,10 @@ impl Fleet {
                     let (card, serial) = (place.card.card, place.serial);
                     let reason = "no".to_owned();
                     let refused = ServeRefused { reason, faulty: Vec::new() };
-                    let refuses = changes.is_some() && self.refuses.as_ref() == Some(id);
+                    let refuses = match changes {
+                        Some(_) => self.refuses.as_ref() == Some(id),
+                        None => self.full.contains(id),
+                    };
                     let result = if refuses { Err(refused) } else { Ok(None) };
                     let served = AgentEvent::Served { name, card, serial, result };
                     self.later.push((id.clone(), served));

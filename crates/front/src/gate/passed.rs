@@ -69,7 +69,7 @@ impl PassedCalls {
         let _ = self.0.set(ready);
     }
 
-    /// Carries a call out, as if its caller had called here. Only what reads is passed on.
+    /// Carries a call out, as if its caller had called here. Few things but reads are passed on.
     pub async fn call(&self, call: PassedCall) -> Response<Body> {
         let Some(ready) = self.0.get() else {
             let text = "the server does not serve yet; try again later";
@@ -144,8 +144,8 @@ impl Ready {
 pub fn never_passed_on(path: &str) -> ApiError {
     let method: String = path.rsplit('/').next().unwrap_or_default().chars().take(80).collect();
     let text = format!(
-        "{method} is not passed on to hosts, only what reads; call the daemon of the host (`snicd`) \
-         itself"
+        "{method} is not passed on to hosts, only what reads, and cordons and drains of cards and regions; \
+         call the daemon of the host (`snicd`) itself"
     );
     ApiError::new(ErrorReason::InvalidState, text)
 }

@@ -16,6 +16,17 @@ use super::{ControlPlane, ShellError};
 /// DAGs that are read together: a read on the controller's thread has a bound.
 const DAGS_READ_MAX: usize = 256;
 
+/// What of a card takes nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OutOfUse {
+    /// The card does not answer.
+    pub is_lost: bool,
+    /// Regions that failed.
+    pub faulty: Vec<RegionId>,
+    /// Regions that an operator keeps new DAGs off.
+    pub cordoned: Vec<RegionId>,
+}
+
 impl ControlPlane {
     /// All DAGs that the fleet assigned.
     ///
@@ -72,17 +83,18 @@ impl ControlPlane {
         .await
     }
 
-    /// All cards that were ever seen: whether each does not answer, and its regions that take nothing.
+    /// What of all cards that were ever seen takes nothing.
     ///
     /// # Errors
     /// The control plane has ended, or too many calls wait.
-    pub async fn card_faults(&self) -> Result<BTreeMap<CardId, (bool, Vec<RegionId>)>, ShellError> {
+    pub async fn out_of_use(&self) -> Result<BTreeMap<CardId, OutOfUse>, ShellError> {
         self.read_for_fleet(|controller| {
             let of = |view: CardView| {
                 let is_lost = matches!(view.health, CardHealth::Lost(_));
-                let faulty = |(_, state): &(_, RegionState)| *state == RegionState::Faulty;
-                let regions = view.regions.into_iter().filter(faulty);
-                (view.card, (is_lost, regions.map(|(region, _)| region).collect()))
+                let is_faulty = |(_, state): &(_, RegionState)| *state == RegionState::Faulty;
+                let faulty = view.regions.into_iter().filter(is_faulty);
+                let faulty = faulty.map(|(region, _)| region).collect();
+                (view.card, OutOfUse { is_lost, faulty, cordoned: view.cordoned })
             };
             controller.cards().map(of).collect()
         })

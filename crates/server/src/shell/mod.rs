@@ -44,6 +44,8 @@ use tokio::sync::{broadcast, oneshot};
 use actor::{Actor, Message};
 use inbox::{Inbox, NotQueued};
 
+pub use fleet::OutOfUse;
+
 /// Changes that a watcher may lag behind before it has to start again.
 const CHANGES_KEPT: usize = 4_096;
 

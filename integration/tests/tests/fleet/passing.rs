@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use snic_api::v1;
+use snic_domain::{Bandwidth, DagSpec};
 use snic_integration::TestClient;
 use tonic::{Code, Request};
 
 use crate::cluster::{Cluster, eventually, in_time, runtime};
-use crate::rig::{Cards, Fleet};
+use crate::rig::{Cards, Fleet, name};
 
 /// A request about a host, by an operator.
 fn at<T>(host: &str, message: T) -> Request<T> {
@@ -87,11 +88,40 @@ async fn operators_look_into(fleet: &Fleet, replica: usize, (host, other): (usiz
     let dag = v1::GetDagRequest { name: "tenants/acme/dags/web".into() };
     let elsewhere = root.dags().get_dag(at(&other, dag)).await.unwrap_err();
     assert_eq!(elsewhere.code(), Code::NotFound, "{elsewhere}");
-    let drain = v1::DrainCardRequest { name: "cards/card0".into(), ..Default::default() };
-    let refused = root.cards().drain_card(at(&name, drain)).await.unwrap_err();
+    let reset = v1::ResetCardRequest { name: "cards/card0".into(), ..Default::default() };
+    let refused = root.cards().reset_card(at(&name, reset)).await.unwrap_err();
     assert!(refused.message().contains("not passed on"), "{refused}");
     let nobody = root.cards().list_regions(at("h9", regions())).await.unwrap_err();
     assert!(nobody.message().contains("host h9 is not linked"), "{nobody}");
+}
+
+/// An operator keeps new DAGs off the cards of hosts, through the fleet; the fleet knows it, and places nothing there.
+async fn operators_take_cards_out_of_use(fleet: &Fleet, replica: usize) {
+    let root = fleet.client(replica, "operator-root");
+    let card = "cards/card0".to_owned();
+    for host in ["h0", "h1"] {
+        let cordon = v1::CordonCardRequest { name: card.clone(), ..Default::default() };
+        root.cards().cordon_card(at(host, cordon)).await.unwrap();
+    }
+    let acme = fleet.client(replica, "tenant-acme");
+    let spec = DagSpec::chain(&["nat".parse().unwrap()], Bandwidth::from_mbps(1));
+    let dag = name(&format!("late{replica}"));
+    // The fleet hears of it with the next beat; until then the host refuses.
+    eventually(async || match acme.create_dag(&dag, &spec).await {
+        Ok(_) => {
+            acme.delete_dag(&dag).await.unwrap();
+            false
+        }
+        Err(status) => status.code() == Code::ResourceExhausted,
+    })
+    .await;
+    for host in ["h0", "h1"] {
+        let uncordon = v1::UncordonCardRequest { name: card.clone(), ..Default::default() };
+        root.cards().uncordon_card(at(host, uncordon)).await.unwrap();
+    }
+    eventually(async || acme.create_dag(&dag, &spec).await.is_ok()).await;
+    let gone = async || acme.delete_dag(&dag).await.is_ok();
+    eventually(gone).await;
 }
 
 /// A watch goes on until its reader leaves, and then there is room again. One caller has a share.
@@ -126,6 +156,7 @@ fn a_host_answers_at_the_fleets_endpoint() {
             tenants_change_the_endpoint_alone(&fleet, replica).await;
             others_are_refused(&fleet, replica, &name).await;
             operators_look_into(&fleet, replica, (host, 1 - host)).await;
+            operators_take_cards_out_of_use(&fleet, replica).await;
         }
         let root = fleet.client(0, "operator-root");
         watches_give_their_places_back(&root, &name).await;
