@@ -32,10 +32,11 @@ const NET: Host = Host { namespace: "snic-net", device: "snic-up", address: "10.
 const DEVICES_MAX: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What the firewall lets through: ping, a web server at port 8000, iperf3.
+/// What the firewall lets through: ping, a web server at port 8000, iperf3, and what `snicctl traffic run` sends.
 const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
     {"action":"accept","protocol":"tcp","destination_ports":"8000"},
-    {"action":"accept","protocol":"tcp","destination_ports":"5201"}]}"#;
+    {"action":"accept","protocol":"tcp","destination_ports":"5201"},
+    {"action":"accept","protocol":"udp","destination_ports":"9"}]}"#;
 
 /// More NT types and chains, which only software cards have.
 const PACKET_NT_TYPES: &str = include_str!("../../../../bitstreams/packets/nt-types.toml");

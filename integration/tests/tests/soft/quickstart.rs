@@ -75,6 +75,22 @@ fn police(folder: &Path, guest: &Host, net: &Host) {
     assert!((75.0..85.0).contains(&lost), "{lost} % lost: {}", said["end"]);
 }
 
+/// What the quick start says to try sends packets that its firewall lets through.
+fn suggested_traffic_passes(folder: &Path, said: &str) {
+    let line =
+        said.lines().find(|line| line.contains("snicctl traffic run")).expect("a suggestion");
+    let line = line.trim().replace("1Gbps", "10Mbps").replace("5s", "1s");
+    let mut run = Command::new(program("snicctl"));
+    run.env("SNICCTL_CONFIG", folder.join("quick/snicctl.toml"));
+    run.args(line.split_whitespace().skip(1)).args(["-o", "json"]);
+    let output = run.output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let count = |name: &str| told[name].as_u64();
+    let (offered, served) = (count("packets_offered"), count("packets_served"));
+    assert!(offered.is_some_and(|count| count > 100) && offered == served, "{told:#}");
+}
+
 #[test]
 fn the_quick_start_makes_two_hosts_and_takes_them_away() {
     if let Some(why) = missing() {
@@ -87,6 +103,7 @@ fn the_quick_start_makes_two_hosts_and_takes_them_away() {
     let said = start.said();
     assert!(said.contains("ip netns exec snic-guest ping -c 3 10.77.0.2"), "{said}");
     assert_no_loss(&String::from_utf8_lossy(&guest.run("ping -c 3 -W 2 10.77.0.2").stdout));
+    suggested_traffic_passes(folder.path(), &said);
     let _servers = [8_000, 8_002].map(|port| start_server(&net, port));
     assert_eq!(fetch(&guest, "http://10.77.0.2:8000/").as_deref(), Some("8000 10.77.0.1"));
     assert!(is_shut(&guest, "http://10.77.0.2:8002/"), "no rule lets it through");
