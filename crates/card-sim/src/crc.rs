@@ -13,15 +13,23 @@ const REGISTER_CMD: u32 = 4;
 const COMMAND_RCRC: u32 = 7;
 const COMMAND_DESYNC: u32 = 13;
 
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = shift(byte as u32, 8);
-        byte += 1;
+const TABLE: [u32; 256] = table(8);
+/// What each byte of a word comes to once the bytes after it have gone in too: a word takes one step and not four
+/// that wait for each other. Tests check files of many megabytes.
+const TABLES: [[u32; 256]; 4] = [table(32), table(24), table(16), TABLE];
+/// The same for the address of a register.
+const ADDRESSES: [u32; 32] = table(5);
+
+/// What the lowest bits of a CRC come to after so many.
+const fn table<const LENGTH: usize>(bits: u32) -> [u32; LENGTH] {
+    let mut table = [0; LENGTH];
+    let mut lowest = 0;
+    while lowest < LENGTH {
+        table[lowest] = shift(lowest as u32, bits);
+        lowest += 1;
     }
     table
-};
+}
 
 const fn shift(mut crc: u32, bits: u32) -> u32 {
     let mut bit = 0;
@@ -38,11 +46,11 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 fn add(crc: u32, register: u32, word: u32) -> u32 {
-    let crc = word
-        .to_le_bytes()
-        .iter()
-        .fold(crc, |crc, byte| crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize]);
-    shift(crc ^ register, 5)
+    let [first, second, third, fourth] = (crc ^ word).to_le_bytes().map(usize::from);
+    let [of_first, of_second, of_third, of_fourth] = &TABLES;
+    let crc = of_first[first] ^ of_second[second] ^ of_third[third] ^ of_fourth[fourth];
+    let crc = crc ^ register;
+    crc >> 5 ^ ADDRESSES[(crc & 0x1f) as usize]
 }
 
 /// What came of a file's CRC.
