@@ -30,8 +30,8 @@ use std::collections::BTreeMap;
 use book::Seen;
 use scenario::{FailedSeed, run};
 
-/// Seeds of a normal run.
-const SEEDS: u64 = 1_000;
+/// Seeds of a normal run: what 300 do not find, hardly any do (`cargo xtask mutants`, which takes as many).
+const SEEDS: u64 = 500;
 
 const HELD_FOR_NO_PANIC: &str = "a lock that is held for no panic";
 
