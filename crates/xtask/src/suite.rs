@@ -59,8 +59,10 @@ const COMPUTING: [&str; 15] = [
 
 /// Test programs of the others that leave more than half of two processors idle, for they wait for other processes; those
 /// that take longest first.
-const WAITING: [&str; 9] =
-    ["libvirt", "real", "modules", "server", "replicas", "device", "guests", "snicctl", "kubelet"];
+const WAITING: [&str; 10] = [
+    "clients", "libvirt", "real", "modules", "server", "replicas", "device", "guests", "snicctl",
+    "kubelet",
+];
 
 struct Step {
     name: &'static str,

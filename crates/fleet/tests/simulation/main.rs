@@ -101,7 +101,7 @@ fn a_lost_host_is_evacuated_in_time() {
 /// The budget is a burst of eight and eight a second.
 #[test]
 fn an_evacuation_keeps_to_its_budget() {
-    let mut world = World::new(7, Plan { tenants: 8, requests: 240, chaos_seconds: 0, ..SMALL });
+    let mut world = World::new(7, Plan { tenants: 8, requests: 300, chaos_seconds: 0, ..SMALL });
     world.run();
     let lost = world.fullest_host();
     assert!(world.free_dags_on(&lost) > 20, "too few to tell");
