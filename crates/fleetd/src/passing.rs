@@ -22,7 +22,7 @@ use snic_fleet::HostId;
 use snic_front::error::trailers;
 use snic_front::gate::{Deadline, Passage, never_passed_on};
 use snic_front::settings::WAIT_MAX;
-use snic_front::share::{CallerFlow, CallerLevel, Place, Places};
+use snic_front::share::{CallerFlow, CallerLevel, Place};
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
@@ -33,7 +33,7 @@ use crate::calls::Parts;
 use crate::services::Services;
 
 /// What is before a message on the wire of gRPC: whether it is compressed, and its length.
-pub(crate) const PREFIX_BYTES: usize = 5;
+const PREFIX_BYTES: usize = 5;
 /// Methods about one DAG that only its host can answer. Field 1 of their requests is the DAG's name.
 const OF_DAGS: [&str; 3] = [
     "/snic.control.v1.DagService/DiagnoseDag",
@@ -46,13 +46,11 @@ const OF_DAGS: [&str; 3] = [
 pub(crate) struct Passing {
     services: Services,
     message_bytes_max: usize,
-    places: Places,
 }
 
 impl Passing {
-    pub fn new(services: Services, message_bytes_max: usize) -> Self {
-        let places = services.passed();
-        Self { services, message_bytes_max, places }
+    pub const fn new(services: Services, message_bytes_max: usize) -> Self {
+        Self { services, message_bytes_max }
     }
 }
 
@@ -122,7 +120,8 @@ impl Passing {
         if !METHODS.find(&path).is_some_and(|row| row.may_be_passed_on()) {
             return Err(never_passed_on(&path).into());
         }
-        let place = self.places.enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
+        let place =
+            self.services.passed().enter(CallerLevel::of(caller), CallerFlow::from(caller))?;
         let message = self.message(&head.headers, body).await?;
         let host = match head.headers.get(HOST_HEADER) {
             Some(name) => named_host(name, caller)?,
@@ -165,31 +164,30 @@ impl Passing {
     }
 }
 
-/// The way to a host's own services in the name of an operator, for clients in this process: the page for browsers.
+/// The way to a host's own services in a caller's name, for clients in this process: the page for browsers, and reads of
+/// DAGs.
 #[derive(Clone)]
 pub(crate) struct HostTransport {
-    passing: Passing,
+    services: Services,
     host: HostId,
     caller: Caller,
     identity: String,
 }
 
-impl Passing {
-    /// To a host, for an operator with this identity.
-    pub fn transport(&self, host: HostId, caller: Caller, identity: String) -> HostTransport {
-        HostTransport { passing: self.clone(), host, caller, identity }
-    }
-}
-
 impl HostTransport {
+    /// To a host, for a caller with this identity.
+    pub const fn new(services: Services, host: HostId, caller: Caller, identity: String) -> Self {
+        Self { services, host, caller, identity }
+    }
+
     async fn pass(self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let Self { passing, host, caller, identity } = self;
-        let place = passing.places.enter(CallerLevel::of(&caller), CallerFlow::from(&caller))?;
+        let Self { services, host, caller, identity } = self;
+        let place = services.passed().enter(CallerLevel::of(&caller), CallerFlow::from(&caller))?;
         let (head, body) = request.into_parts();
         let message = body.collect().await?.to_bytes().to_vec();
         let (path, timeout_ms) = (head.uri.path().to_owned(), millis(WAIT_MAX));
         let call = AnswerResponse { path, caller: identity, message, timeout_ms };
-        Ok(answer(passing.services.call_host(&host, call).await?, place))
+        Ok(answer(services.call_host(&host, call).await?, place))
     }
 }
 
@@ -216,7 +214,7 @@ fn answer(parts: Parts, place: Place) -> Response<Body> {
     reply
 }
 
-pub(crate) fn millis(time: Duration) -> u64 {
+fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

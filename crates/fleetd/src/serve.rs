@@ -166,7 +166,7 @@ impl FleetBound {
         };
         let services = Services::new(parts, &settings.front.limits);
         let passing = Passing::new(services.clone(), settings.front.limits.message_bytes_max);
-        let source = FleetPage::new(services.clone(), passing.clone());
+        let source = FleetPage::new(services.clone());
         let page = web.map(|page| serve_page(page, source, &settings.front, stopping.clone()));
         let (health, routes) = routes(services, passing, settings.front.limits.message_bytes_max)?;
         let watched = tokio::spawn(async move {

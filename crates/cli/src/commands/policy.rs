@@ -69,7 +69,7 @@ fn absent(file: &str, policies: &Policies) -> Failure {
     Failure::usage(format!("{file} is not registered with the fleet"), hint)
 }
 
-/// The text of a file by its name, or of all TOML files of a folder.
+/// A file's text under its name, or the texts of all TOML files in a folder.
 fn files_at(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
     let failed = |source: io::Error| Failure::Read { path: path.to_owned(), source };
     if !path.is_dir() {

@@ -64,8 +64,7 @@ impl Policies {
         {
             rejected.push(format!("policies of the fleet: {error:#}"));
         }
-        let has_own = self.folder.is_some();
-        if !has_own && self.fleet.as_ref().is_none_or(FleetFiles::is_empty) {
+        if self.folder.is_none() && self.fleet.as_ref().is_none_or(FleetFiles::is_empty) {
             return (ControllerSettings::default(), rejected);
         }
         let mut texts = SHIPPED.map(|(name, shipped)| {

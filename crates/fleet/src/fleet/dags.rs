@@ -492,16 +492,16 @@ impl Fleet {
     /// refused until it has another place.
     fn goes_back(&mut self, name: &DagName, step: &mut FleetStep) -> bool {
         let Some(entry) = self.dags.get_mut(name) else { return false };
-        let Some((card, _)) = entry.of().leaving.clone() else { return false };
+        let leaving = entry.of().leaving.clone();
+        let Some((card, _)) = &leaving else { return false };
         let refusals = &mut entry.record.value_mut().refusals;
-        if refusals.iter().any(|(refused, _)| *refused == card) {
+        if refusals.iter().any(|(refused, _)| refused == card) {
             return false;
         }
         refusals.drain(..refusals.len().saturating_sub(REFUSALS_KEPT_MAX));
-        let Some(choice) = self.inventory.place_back((name, &entry.dag), &card) else {
+        let Some(choice) = self.inventory.place_back((name, &entry.dag), card) else {
             return false;
         };
-        let leaving = entry.of().leaving.clone();
         self.settle(name, choice, Before { leaving, changes: None }, step);
         true
     }

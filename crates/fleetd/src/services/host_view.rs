@@ -2,20 +2,15 @@
 
 use std::time::Duration;
 
-use prost::Message as _;
-use snic_api::fleet_v1::AnswerResponse;
-use snic_api::fleet_v1::call_host_response::Part;
 use snic_api::v1;
+use snic_api::v1::dag_service_client::DagServiceClient;
 use snic_controller::Caller;
 use snic_fleet::protocol::FleetDag;
 use snic_front::gate::Passage;
-use snic_front::share::{CallerFlow, CallerLevel};
-use tokio_stream::StreamExt as _;
 
 use super::{Services, serving_host};
-use crate::passing::{PREFIX_BYTES, millis};
+use crate::passing::HostTransport;
 
-const GET_DAG: &str = "/snic.control.v1.DagService/GetDag";
 /// How long a read of a DAG waits for its host.
 const HOST_MAX: Duration = Duration::from_secs(1);
 
@@ -49,26 +44,9 @@ impl Services {
         of: &FleetDag,
         caller: &Caller,
     ) -> Option<v1::Dag> {
-        let host = serving_host(of)?;
-        let places = &self.0.passed;
-        let _place = places.enter(CallerLevel::of(caller), CallerFlow::from(caller)).ok()?;
-        let asked = v1::GetDagRequest { name: of.name.to_string() }.encode_to_vec();
-        let mut message = vec![0];
-        message.extend(u32::try_from(asked.len()).ok()?.to_be_bytes());
-        message.extend(asked);
-        let (path, caller) = (GET_DAG.to_owned(), passage.identity().to_string());
-        let call = AnswerResponse { path, caller, message, timeout_ms: millis(HOST_MAX) };
-        let mut parts = self.call_host(host, call).await.ok()?;
-        let mut reply = Vec::new();
-        while let Some(Ok(part)) = parts.next().await {
-            match part.part? {
-                Part::Data(data) => reply.extend(data),
-                Part::End(end) => {
-                    let whole = reply.get(PREFIX_BYTES..).filter(|_| end.code == 0)?;
-                    return v1::GetDagResponse::decode(whole).ok()?.dag;
-                }
-            }
-        }
-        None
+        let (host, identity) = (serving_host(of)?.clone(), passage.identity().to_string());
+        let transport = HostTransport::new(self.clone(), host, caller.clone(), identity);
+        let request = v1::GetDagRequest { name: of.name.to_string() };
+        DagServiceClient::new(transport).get_dag(request).await.ok()?.into_inner().dag
     }
 }

@@ -102,8 +102,8 @@ impl Services {
     }
 
     /// The room for calls that are passed on to hosts.
-    pub fn passed(&self) -> Places {
-        self.0.passed.clone()
+    pub fn passed(&self) -> &Places {
+        &self.0.passed
     }
 
     /// Asks for a change or reads.

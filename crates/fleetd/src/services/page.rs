@@ -22,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::Services;
-use crate::passing::{HostTransport, Passing};
+use crate::passing::HostTransport;
 
 /// Largest page of a list.
 const PAGE_SIZE: i32 = 1_000;
@@ -35,12 +35,11 @@ const CHANGES_WAITING_MAX: usize = 64;
 #[derive(Clone)]
 pub(crate) struct FleetPage {
     services: Services,
-    passing: Passing,
 }
 
 impl FleetPage {
-    pub const fn new(services: Services, passing: Passing) -> Self {
-        Self { services, passing }
+    pub const fn new(services: Services) -> Self {
+        Self { services }
     }
 }
 
@@ -99,7 +98,7 @@ impl FleetSource for FleetPage {
         let host = HostId::new(host).ok()?;
         let operator = who.strip_prefix("operator/")?;
         let caller = Caller::Operator(operator.into());
-        Some(HostPage(self.passing.transport(host, caller, who.to_owned())))
+        Some(HostPage(HostTransport::new(self.services.clone(), host, caller, who.to_owned())))
     }
 }
 

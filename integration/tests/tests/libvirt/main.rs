@@ -111,10 +111,15 @@ impl Libvirt {
         self.fine(&["define", path.to_str().expect("a plain path")]);
     }
 
+    /// Where a file of libvirt's namespace is for others.
+    fn path(&self, path: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.daemon.id()));
+        root.join(path.trim_start_matches('/'))
+    }
+
     /// What a file of libvirt's namespace holds.
     fn read(&self, path: &str) -> Option<String> {
-        let root = PathBuf::from(format!("/proc/{}/root", self.daemon.id()));
-        std::fs::read_to_string(root.join(path.trim_start_matches('/'))).ok()
+        std::fs::read_to_string(self.path(path)).ok()
     }
 
     fn qemu(&self) -> Option<rustix::process::Pid> {

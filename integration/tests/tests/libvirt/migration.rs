@@ -32,8 +32,8 @@ impl Host {
 
     /// Moves the machine away; libvirt's error if it stays.
     fn migrate(&self, to: &Self) -> Result<(), String> {
-        let socket = format!("/proc/{}/root/run/libvirt/libvirt-sock", to.libvirt.daemon.id());
-        let target = format!("qemu+unix:///system?socket={socket}");
+        let socket = to.libvirt.path("/run/libvirt/libvirt-sock");
+        let target = format!("qemu+unix:///system?socket={}", socket.display());
         let way = format!("unix://{}", to.home.path().join("memory.sock").display());
         let words = ["migrate", "--live", "web1", &target, "--migrateuri", &way];
         let output = self.libvirt.virsh(&words);
