@@ -110,8 +110,10 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
+    /// Goes on after the last serial number that is on record.
     pub fn new(key: String, epoch: Epoch, last_changed: Revision, serial: u64) -> Self {
         let (queue, under_way) = (VecDeque::new(), None);
+        let serial = serial.max(epoch.first_serial());
         Self { key, epoch, last_changed, number: 0, serial, queue, under_way }
     }
 
@@ -124,7 +126,8 @@ impl Journal {
         u64::try_from(self.last_changed.0).unwrap_or_default()
     }
 
-    /// A number that was never given out before, by any leader.
+    /// A number that was never given out before, by any leader. A host that has something with this number has this very
+    /// thing, whatever happened to etcd since.
     pub const fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
@@ -309,6 +312,19 @@ mod tests {
             Ok(Answer::Range { records, .. }) => records.len(),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn serial_numbers_are_new_though_etcd_has_forgotten_some() {
+        let journal =
+            |epoch, on_record| Journal::new(KEY.into(), Epoch(epoch), Revision(0), on_record);
+        let mut before = journal(70, 12);
+        let given: Vec<_> = (0..1_000).map(|_| before.next_serial()).collect();
+        // A backup from before has the 12, and epochs are above all that hosts have seen.
+        assert!(journal(71, 12).next_serial() > given[999]);
+        // Without a backup numbers go on.
+        let last = journal(71, 12).next_serial() + (1 << 30);
+        assert_eq!(journal(72, last).next_serial(), last + 1);
     }
 
     #[test]

@@ -35,6 +35,15 @@ pub use reply::{
 )]
 pub struct Epoch(pub i64);
 
+impl Epoch {
+    /// Serial numbers begin here in this term: after all numbers of earlier terms, also after those that no record of etcd
+    /// has any more because it was restored from a backup. Each revision stands for 2^24 numbers, and a transaction
+    /// needs at most some hundreds.
+    pub(crate) const fn first_serial(self) -> u64 {
+        self.0.unsigned_abs() << 24
+    }
+}
+
 /// A request's number, chosen by the client: the same number again is the same request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId(pub u64);

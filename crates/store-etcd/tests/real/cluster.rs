@@ -181,6 +181,34 @@ impl Cluster {
         }
     }
 
+    /// Saves what a member has.
+    pub fn back_up(&self, member: usize, file: &Path) {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.urls()[member]]);
+        command.args(["snapshot", "save"]).arg(file).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// All members are lost, with their disks. Others take their places, with what was saved.
+    pub async fn restore(&mut self, file: &Path) {
+        for member in 0..self.members.len() {
+            self.lose(member);
+        }
+        for member in &self.members {
+            let mut command = Command::new("etcdctl");
+            command.env("ETCDCTL_API", "3").args(["snapshot", "restore"]).arg(file);
+            command.args(["--name", &member.seat.name, "--data-dir"]);
+            command.arg(self.folder.path().join(&member.seat.name)).args(&self.options);
+            command.args(["--initial-cluster-token", "restored-1"]);
+            command.args(["--initial-advertise-peer-urls", &member.peer_url()]);
+            let output = command.stdin(Stdio::null()).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        (0..self.members.len()).for_each(|member| self.restart(member));
+        self.wait().await;
+    }
+
     /// A member and its disk are lost.
     pub fn lose(&mut self, member: usize) {
         self.kill(member);

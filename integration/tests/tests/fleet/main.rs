@@ -11,6 +11,7 @@ mod history;
 mod network;
 mod passing;
 mod policies;
+mod restore;
 #[allow(dead_code, reason = "shared with the benchmark of a fleet")]
 mod rig;
 mod signatures;

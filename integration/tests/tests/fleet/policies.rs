@@ -4,14 +4,14 @@ use crate::cluster::{Cluster, eventually, in_time, runtime};
 use crate::rig::Fleet;
 
 /// Sets the length of an epoch with `snicctl` at a replica.
-fn set(fleet: &Fleet, replica: usize, millis: u32) -> Result<String, String> {
+pub fn set(fleet: &Fleet, replica: usize, millis: u32) -> Result<String, String> {
     let file = fleet.folder().join("fairness.toml");
     std::fs::write(&file, format!("[epoch]\nlength_ms = {millis}\n")).unwrap();
     fleet.shell(&format!("snicctl --context root-r{replica} fleet policy set {}", file.display()))
 }
 
 /// Whether the last event of a host about policies says this length, and that before.
-fn is_in_force(fleet: &Fleet, host: usize, (millis, before): (u32, u32)) -> bool {
+pub fn is_in_force(fleet: &Fleet, host: usize, (millis, before): (u32, u32)) -> bool {
     let events = fleet.shell(&format!("snicctl --context h{host} events -o json"));
     let Ok(events) = events else { return false };
     let events: serde_json::Value = serde_json::from_str(&events).unwrap();

@@ -483,6 +483,15 @@ impl Fleet {
         drop(self.hosts[host].daemon.take().map(DaemonProcess::kill));
     }
 
+    /// The highest term that any host has seen, from their data folders.
+    pub fn highest_epoch(&self) -> i64 {
+        let seen = self.hosts.iter().map(|host| {
+            let file = host.home.path().join("store/fleet-epoch.json");
+            serde_json::from_str::<i64>(&std::fs::read_to_string(file).unwrap()).unwrap()
+        });
+        seen.max().unwrap()
+    }
+
     /// A host's software card ends, and cannot be started again until that is given back.
     pub fn take_card(&self, host: usize) {
         let home = &self.hosts[host].home;
