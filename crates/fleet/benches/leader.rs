@@ -13,8 +13,8 @@ use snic_etcd::model::EtcdModel;
 use snic_etcd::{Answer, Operation, Request, Transaction};
 use snic_fleet::placement::{CardConstraints, CardPolicy};
 use snic_fleet::protocol::{
-    FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName, HostReport, NewFleetDag,
-    Provisions, RequestId,
+    FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName, FleetNotice, HostReport,
+    NewFleetDag, Provisions, RequestId,
 };
 use snic_fleet::{AgentEffect, AgentEvent, FleetSettings, HostAgent, HostId, Replica};
 use support::{bitstreams, catalogue, host, host_spec, name, profile, spec, tenant};
@@ -29,6 +29,8 @@ struct Fleet {
     etcd: EtcdModel,
     agents: BTreeMap<HostId, HostAgent>,
     calls: u64,
+    /// How many DAGs have moved.
+    moved: usize,
     now: Timestamp,
 }
 
@@ -43,7 +45,7 @@ impl Fleet {
         };
         let replica = Replica::new(FleetSettings::default());
         let (agents, now) = (BTreeMap::new(), Timestamp::from_nanos(1));
-        let mut fleet = Self { replica, etcd, agents, calls: 0, now };
+        let mut fleet = Self { replica, etcd, agents, calls: 0, moved: 0, now };
         fleet.handle(FleetEvent::Elected { key: KEY.into(), created });
         let quota = Quota {
             dags_max: 1_000_000,
@@ -83,6 +85,7 @@ impl Fleet {
                     self.agent(&host, AgentEvent::Order(order));
                 }
                 FleetEffect::Reply { result, .. } => drop(result.expect("there is room")),
+                FleetEffect::Tell(FleetNotice::DagMoved { .. }) => self.moved += 1,
                 _ => {}
             }
         }
@@ -107,6 +110,17 @@ impl Fleet {
                 _ => {}
             }
         }
+    }
+
+    /// Creates 10,000 DAGs, which hosts serve.
+    fn fill(&mut self, policy: CardPolicy) {
+        for at in 0..10_000 {
+            let constraints = CardConstraints::default();
+            let (name, spec) = (name("acme", &format!("r{at}")), spec(catalogue(), &[0, 1], 1_000));
+            let new = NewFleetDag { name, spec, constraints, policy };
+            self.ask(FleetCommand::CreateDag(new), Some("acme"));
+        }
+        (0..3).for_each(|_| self.beat());
     }
 
     /// All hosts say that they live.
@@ -189,13 +203,7 @@ fn creates(c: &mut Criterion) {
             fleet.together(names.into_iter().map(delete).collect());
         });
     });
-    for at in 0..10_000 {
-        let (constraints, policy) = (CardConstraints::default(), CardPolicy::Spread);
-        let (name, spec) = (name("acme", &format!("r{at}")), spec(catalogue(), &[0, 1], 1_000));
-        let new = NewFleetDag { name, spec, constraints, policy };
-        fleet.ask(FleetCommand::CreateDag(new), Some("acme"));
-    }
-    (0..3).for_each(|_| fleet.beat());
+    fleet.fill(CardPolicy::Spread);
     group.throughput(Throughput::Elements(HOSTS as u64));
     let fleet = RefCell::new(fleet);
     group.bench_function("a beat of each of 1,000 hosts with 10,000 DAGs, and a tick", |b| {
@@ -216,5 +224,32 @@ fn creates(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, creates);
+/// Cards are filled one after the other, so that most are empty, and a rebalance moves DAGs until all are alike. Then it
+/// finds nothing more to do, and is begun again.
+fn rebalance(c: &mut Criterion) {
+    let fleet = RefCell::new(Fleet::new());
+    fleet.borrow_mut().fill(CardPolicy::Pack);
+    let mut group = c.benchmark_group("a rebalance of 10,000 cards with 10,000 DAGs");
+    group.sample_size(50);
+    group.bench_function("a tick in which DAGs move", |b| {
+        b.iter_batched(
+            || {
+                let fleet = &mut *fleet.borrow_mut();
+                let (zone, moves_max, tolerance_percent) = (None, 1_000, 1);
+                let command = FleetCommand::Rebalance { zone, moves_max, tolerance_percent };
+                fleet.ask(command, None);
+                fleet.now = fleet.now + Duration::from_millis(100);
+            },
+            |()| {
+                let fleet = &mut *fleet.borrow_mut();
+                fleet.handle(FleetEvent::Tick);
+            },
+            criterion::BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+    println!("{} DAGs have another place", fleet.borrow().moved);
+}
+
+criterion_group!(benches, creates, rebalance);
 criterion_main!(benches);

@@ -505,6 +505,11 @@ impl Inventory {
         &self.profiles[profile]
     }
 
+    /// All profiles, by the number that cards have.
+    pub(super) fn profiles(&self) -> &[CardProfile] {
+        &self.profiles
+    }
+
     pub(super) const fn index(&self) -> &Index {
         &self.index
     }

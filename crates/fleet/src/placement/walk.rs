@@ -10,6 +10,7 @@ use snic_domain::{Bandwidth, CardProfile, Dag, NtTypeId, TenantId};
 use super::constraints::{CardConstraints, CardPolicy, Constraint};
 use super::index::{CardSlot, Group, GroupKey, Ordered};
 use super::inventory::{CardEntry, HostEntry, Inventory};
+use super::summary::Kinds;
 use crate::HostId;
 
 /// Most cards that a policy passes over for one that it prefers. Without a limit a tenant that has DAGs on each host would
@@ -39,6 +40,16 @@ pub(super) struct Query<'a> {
     bandwidth: Bandwidth,
     /// Each NT once, with the bandwidth of all of its nodes.
     nts: SmallVec<[(&'a NtTypeId, Bandwidth); 8]>,
+    /// By profile: what follows for all cards that have it.
+    profiles: Vec<ProfileFit>,
+}
+
+/// What follows from a request for all cards of a profile.
+#[derive(Debug)]
+struct ProfileFit {
+    takes_model: bool,
+    /// By NT of the request: kinds of regions that can be loaded with it.
+    kinds: SmallVec<[Kinds; 8]>,
 }
 
 impl<'a> Query<'a> {
@@ -58,7 +69,13 @@ impl<'a> Query<'a> {
         }
         let tenant = dag.map(|(tenant, _)| tenant);
         let bandwidth = dag.map(|(_, dag)| dag.bandwidth()).unwrap_or_default();
-        Self { inventory, constraints, policy, tenant, bandwidth, nts }
+        let models = &constraints.models;
+        let fit = |profile: &CardProfile| ProfileFit {
+            takes_model: models.is_empty() || models.contains(&profile.model),
+            kinds: nts.iter().map(|(nt, _)| inventory.kinds(&profile.model, nt)).collect(),
+        };
+        let profiles = inventory.profiles().iter().map(fit).collect();
+        Self { inventory, constraints, policy, tenant, bandwidth, nts, profiles }
     }
 
     /// What a host fails, whatever its cards are.
@@ -81,14 +98,13 @@ impl<'a> Query<'a> {
     /// What a card fails, its host aside.
     pub fn card_fails(&self, card: &CardEntry) -> Option<Constraint> {
         let (of, summary) = (self.constraints, &card.summary);
-        let profile = self.inventory.profile(card.profile);
-        let is_short = |(nt, needed): &(&NtTypeId, Bandwidth)| {
-            summary.left(nt) < *needed
-                && self.inventory.kinds(&profile.model, nt) & summary.loadable == 0
+        let profile = &self.profiles[card.profile];
+        let is_short = |((nt, needed), kinds): (&(&NtTypeId, Bandwidth), &Kinds)| {
+            kinds & summary.loadable == 0 && summary.left(nt) < *needed
         };
         let lines = summary.ingress_left.min(summary.egress_left);
         let fails = [
-            (Constraint::CardModel, !self.takes_model(profile)),
+            (Constraint::CardModel, !profile.takes_model),
             (Constraint::CardCordoned, card.is_cordoned),
             (Constraint::CardOverbooked, !card.beyond.is_empty()),
             (Constraint::CardAffinity, !of.cards.is_empty() && !of.cards.contains(&card.name)),
@@ -97,11 +113,8 @@ impl<'a> Query<'a> {
             (Constraint::Bandwidth, lines < self.bandwidth),
         ];
         let first = fails.into_iter().find(|(_, fails)| *fails).map(|(constraint, _)| constraint);
-        first.or_else(|| self.nts.iter().any(is_short).then_some(Constraint::Nts))
-    }
-
-    fn takes_model(&self, profile: &CardProfile) -> bool {
-        self.constraints.models.is_empty() || self.constraints.models.contains(&profile.model)
+        let mut needs = self.nts.iter().zip(&profile.kinds);
+        first.or_else(|| needs.any(is_short).then_some(Constraint::Nts))
     }
 
     fn passes(&self, card: &CardEntry) -> bool {
@@ -186,14 +199,14 @@ impl<'a> Query<'a> {
         group: &'g Group,
         loaded_only: bool,
     ) -> Option<&'g Ordered> {
-        let profile = self.inventory.profile(key.profile);
+        let profile = &self.profiles[key.profile];
         let zones = &self.constraints.zones;
-        if !self.takes_model(profile) || !zones.is_empty() && !zones.contains(&key.zone) {
+        if !profile.takes_model || !zones.is_empty() && !zones.contains(&key.zone) {
             return None;
         }
         let mut source = &group.cards;
-        for (nt, _) in &self.nts {
-            if loaded_only || self.inventory.kinds(&profile.model, nt) & key.loadable == 0 {
+        for ((nt, _), kinds) in self.nts.iter().zip(&profile.kinds) {
+            if loaded_only || kinds & key.loadable == 0 {
                 let having = group.by_nt.get(*nt)?;
                 source = if having.len() < source.len() { having } else { source };
             }
