@@ -62,7 +62,7 @@ pub fn settings(
 
 /// Records what a worker did for a step as a child span of the step.
 fn tell(parent: &str, work: TracedWork) {
-    trace::record(trace::RemoteSpan {
+    trace::record(trace::FinishedSpan {
         parent: parent.to_owned(),
         name: "snic.xrt",
         times: (work.first, work.last),

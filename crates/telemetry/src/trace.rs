@@ -12,12 +12,13 @@
 //! | `snic.reconfigure` | a region is loaded | `snic.card`, `snic.region`, `snic.hidden`, `snic.result` |
 //! | `snic.state` | a region's wrapper saves, restores, clears or erases state | `snic.card`, `snic.region`, `snic.order`, `snic.result` |
 //! | `snic.tables` | table rows are written, activated and read back | `snic.card`, `snic.words`, `snic.result` |
+//! | `snic.tables.write`, `snic.tables.packets`, `snic.tables.read_back` | its parts: configurations and rows are written; packets of the old tables leave; the rows are read back | |
 //! | `snic.load_role` | a card is closed for another role | `snic.card`, `snic.forced`, `snic.result` |
 //! | `snic.reset` | a card is closed and reset | `snic.card`, `snic.forced`, `snic.result` |
 //! | `snic.read_back` | a card's state is read back | `snic.card`, `snic.result` |
 //! | `snic.xrt` | the XRT worker process does part of one of the above | `snic.accesses`, `snic.words`, `snic.bytes`, `process.pid` |
 //!
-//! All spans but the last have `snic.tenant` if the call concerns a tenant.
+//! All but the last and the parts of `snic.tables` have `snic.tenant` if the call concerns a tenant.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,7 +57,7 @@ static ONE_IN: AtomicU32 = AtomicU32::new(0);
 /// Calls without a context so far.
 static UNDECIDED: AtomicU32 = AtomicU32::new(0);
 
-/// Exports spans that other processes report.
+/// Exports spans that have ended.
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 
 pub(crate) fn switch_on(tracer: SdkTracer, one_in: u32) {
@@ -200,9 +201,9 @@ pub fn parent(span: &Span) -> Option<String> {
     headers.remove(HEADER)
 }
 
-/// A finished span of another process.
+/// A span that has ended, of another process or a thread that measures it itself.
 #[derive(Debug)]
-pub struct RemoteSpan {
+pub struct FinishedSpan {
     /// The parent, from [`parent`].
     pub parent: String,
     /// Its name.
@@ -213,17 +214,17 @@ pub struct RemoteSpan {
     pub numbers: Vec<(&'static str, u64)>,
 }
 
-/// Exports a span of another process.
-pub fn record(remote: RemoteSpan) {
+/// Exports a span that has ended.
+pub fn record(ended: FinishedSpan) {
     let Some(tracer) = TRACER.get() else { return };
-    let headers = HashMap::from([(HEADER.to_owned(), remote.parent)]);
+    let headers = HashMap::from([(HEADER.to_owned(), ended.parent)]);
     let context = TraceContextPropagator::new().extract(&headers);
-    let numbers = remote.numbers.into_iter();
+    let numbers = ended.numbers.into_iter();
     // All values are far below i64::MAX.
     let numbers: Vec<_> = numbers.map(|(key, value)| KeyValue::new(key, value as i64)).collect();
-    let builder = tracer.span_builder(remote.name).with_start_time(remote.times.0);
+    let builder = tracer.span_builder(ended.name).with_start_time(ended.times.0);
     let mut span = builder.with_attributes(numbers).start_with_context(tracer, &context);
-    span.end_with_timestamp(remote.times.1);
+    span.end_with_timestamp(ended.times.1);
 }
 
 #[cfg(test)]

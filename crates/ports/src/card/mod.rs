@@ -12,7 +12,7 @@ pub(crate) mod fake;
 /// does: a simulated one, and those that check before a load.
 pub use snic_bitstream as image;
 use snic_domain::{CardModel, Timestamp};
-use snic_tables::registers::Address;
+pub use snic_tables::registers::Address;
 
 /// Why a card did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +102,17 @@ pub trait Buffers {
     fn release(&mut self, address: u64) -> Result<(), CardError>;
 }
 
+/// A part of programming tables, for those who measure how long each takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramPart {
+    /// Configurations and rows are written.
+    Write,
+    /// The commit is under way: packets of the old tables leave.
+    Packets,
+    /// The rows are read back.
+    ReadBack,
+}
+
 /// A card.
 pub trait Card: Registers + Buffers + Send {
     /// Its model, by which profile and bitstreams are chosen.
@@ -118,6 +129,9 @@ pub trait Card: Registers + Buffers + Send {
     /// Says which trace the accesses from now on are for, as the W3C header `traceparent`, or that
     /// they are for none. Only a card whose accesses are made by another process has a use for it.
     fn trace(&mut self, _parent: Option<&str>) {}
+
+    /// Says which part of programming tables the accesses of this trace are from now on.
+    fn trace_part(&mut self, _part: ProgramPart) {}
 
     /// Says that what was done for a trace is done.
     ///

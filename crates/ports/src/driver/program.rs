@@ -27,7 +27,7 @@ use snic_tables::registers::{
 use snic_tables::{CardReport, DagConfiguration, ProgramFailure, RowKey, TableDelta, Ticket};
 
 use super::{Context, release};
-use crate::card::{Card, CardError};
+use crate::card::{Card, CardError, ProgramPart};
 
 /// A `Program` under way.
 #[derive(Debug)]
@@ -136,6 +136,7 @@ impl Program {
         if self.delta.is_empty() {
             return Ok(Some(Ok(active)));
         }
+        card.trace_part(ProgramPart::Write);
         self.stage = Stage::Configurations(Sending { active, sent: 0 });
         Ok(None)
     }
@@ -181,6 +182,7 @@ impl Program {
         }
         let version = active.wrapping_add(1);
         card.write(COMMIT, version)?;
+        card.trace_part(ProgramPart::Packets);
         context.statistics.commits += 1;
         self.stage = Stage::Packets { version };
         self.since = context.now;
@@ -206,6 +208,7 @@ impl Program {
         if status == COMMIT_BUSY {
             return Ok(self.late(context));
         }
+        card.trace_part(ProgramPart::ReadBack);
         self.stage = Stage::ReadBack(Comparing { version, read: 0, differ: 0 });
         Ok(None)
     }

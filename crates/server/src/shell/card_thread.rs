@@ -17,6 +17,7 @@ use snic_ports::store::Store;
 use super::CardSlot;
 use super::actor::Message;
 use super::inbox::Inbox;
+use super::measured_card::MeasuredCard;
 use super::monitor_thread::{self, MonitorThread};
 
 /// Commands that may wait for a card. The controller has at most one commit, one load and one
@@ -199,7 +200,7 @@ impl<'a> Served<'a> {
                     let event = Event::CardAppeared { card: card_id, profile };
                     self.messages.send(Message::Event(event));
                     let opened = Instant::now();
-                    let end = self.serve(card.as_mut());
+                    let end = self.serve(&mut MeasuredCard::new(card.as_mut()));
                     drop(card);
                     match end {
                         End::Lost => open_for = opened.elapsed(),

@@ -19,6 +19,7 @@ mod card_thread;
 mod fleet;
 mod inbox;
 mod lines;
+mod measured_card;
 mod monitor_thread;
 mod search_thread;
 mod steps;
