@@ -22,7 +22,7 @@ use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Target of lines that stay on standard error: successful calls that are not traced. A collector gets
+/// Target of lines that stay on standard error, at the level DEBUG: successful calls that are not traced. A collector gets
 /// their count and duration from the metrics.
 pub const UNREMARKABLE: &str = "snic_server::unremarkable";
 

@@ -179,7 +179,7 @@ mod tests {
         let body = Body::new(Full::<Bytes>::from([&[0][..], &length, &request].concat()));
         let operator = Caller::Operator("root".into());
         let path = "/snic.control.v1.TenantService/DeleteTenant";
-        let mut call = Call::begin(path, &http::HeaderMap::new());
+        let mut call = Call::begin(path, &http::HeaderMap::new(), &Arc::default());
         call.identity = Some(operator.clone().into());
         let origin = CallOrigin { peer: "192.0.2.7:1".into(), trace_id: "t".into() };
         let (pending, mut body) = PendingEntry::begin(&log, path, &call, origin, body);

@@ -1,6 +1,7 @@
 //! Wraps a reply's body to notice the end of the call: then the permits are released and the span is
 //! closed, also if the caller disconnects midway.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderMap, Response};
@@ -14,6 +15,7 @@ use tonic::body::Body;
 use tracing::field::Empty;
 
 use super::admission::Permits;
+use super::lines::FailureLines;
 use super::passage::Settled;
 use super::reply::code_in;
 use crate::identity::{CallerIdentity, Party};
@@ -28,13 +30,14 @@ pub(super) struct Call {
     pub identity: Option<CallerIdentity>,
     /// What was decided about it.
     pub settled: Settled,
+    lines: Arc<FailureLines>,
     begun: Instant,
 }
 
 impl Call {
     /// A call of the method with this path. One that is traced has a span of its own kind: see
     /// [`trace::is_sampled`].
-    pub fn begin(path: &'static str, headers: &HeaderMap) -> Self {
+    pub fn begin(path: &'static str, headers: &HeaderMap, lines: &Arc<FailureLines>) -> Self {
         let is_traced = trace::is_sampled(headers);
         let full_name = path.trim_start_matches('/');
         let span = if is_traced {
@@ -67,6 +70,7 @@ impl Call {
             method: full_name,
             identity: None,
             settled: Settled::default(),
+            lines: Arc::clone(lines),
             begun: Instant::now(),
         }
     }
@@ -88,10 +92,19 @@ impl Call {
         instruments().called(self.method, code as i32, took.as_secs_f64());
         let latency_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let _entered = self.span.enter();
-        if self.is_traced || code != Code::Ok {
+        if code != Code::Ok {
+            let allowed = self.lines.take(self.identity.clone(), Instant::now());
+            if allowed.left_out > 0 {
+                tracing::info!(calls = allowed.left_out, "more calls failed and were not logged");
+            }
+            if allowed.this {
+                tracing::info!(status = ?code, latency_us, "call ended");
+            }
+        } else if self.is_traced {
             tracing::info!(status = ?code, latency_us, "call ended");
         } else {
-            tracing::info!(target: UNREMARKABLE, status = ?code, latency_us, "call ended");
+            // Thousands a second: they are counted in the metrics, and changes are in the audit log.
+            tracing::debug!(target: UNREMARKABLE, status = ?code, latency_us, "call ended");
         }
     }
 }

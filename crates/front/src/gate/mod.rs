@@ -15,6 +15,7 @@ mod arrival;
 mod audited;
 mod body;
 mod deadline;
+mod lines;
 mod passage;
 mod passed;
 mod reply;
@@ -46,6 +47,7 @@ use admission::{Admission, Line, Permits};
 use audited::{CallOrigin, PendingEntry};
 use body::{Call, track};
 pub use deadline::{Deadline, exceeded as out_of_time};
+use lines::FailureLines;
 use passage::Settled;
 pub use passage::{OwnCaller, Passage, caller, passage};
 pub use passed::{PassedCall, PassedCalls, never_passed_on};
@@ -62,6 +64,7 @@ struct Rules {
     admission: Admission,
     audit: Option<AuditLog>,
     authorization: Authorization,
+    lines: Arc<FailureLines>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -75,6 +78,7 @@ impl Gate {
             admission,
             audit: settings.audit.clone(),
             authorization: settings.authorization.clone(),
+            lines: Arc::default(),
             stopping,
         }))
     }
@@ -193,7 +197,8 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let row = self.rules.methods.find(request.uri().path());
-        let mut call = Call::begin(row.map_or("unknown", |row| row.path), request.headers());
+        let path = row.map_or("unknown", |row| row.path);
+        let mut call = Call::begin(path, request.headers(), &self.rules.lines);
         let Some(row) = row else {
             let text = format!("unknown method {:.200}", request.uri().path());
             let reply = reply::of_status(Status::unimplemented(text));

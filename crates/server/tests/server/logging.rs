@@ -1,9 +1,10 @@
-//! Every call leaves one line in the log: what, who, how it ended, how long it took.
+//! What the log says of calls: what, who, how it ended, how long it took. Calls that succeed are in it at the level `debug`.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use snic_api::v1;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::rig::Rig;
@@ -41,11 +42,11 @@ impl Log {
     /// While a process has one subscriber, the thread that reaches a line first decides for all
     /// threads whether the line is wanted, and the threads of other tests have no subscriber. With
     /// two subscribers, all are asked.
-    fn of_this_thread() -> (Self, Kept) {
+    fn of_this_thread(level: LevelFilter) -> (Self, Kept) {
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
-            .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+            .with_max_level(level)
             .with_writer(log.clone())
             .finish();
         let other = tracing::Dispatch::new(tracing_subscriber::registry());
@@ -58,10 +59,10 @@ impl Log {
     }
 }
 
-#[tokio::test]
-async fn a_call_leaves_a_line() {
+/// What is logged at a level of a call that fails, one that succeeds, and one that is cut off.
+async fn logged(level: LevelFilter) -> String {
     // The server's tasks run on the test's thread.
-    let (log, _kept) = Log::of_this_thread();
+    let (log, _kept) = Log::of_this_thread(level);
     let rig = Rig::start().await;
     let mut acme = rig.client("tenant/acme").await;
     acme.get_dag("tenants/acme/dags/web").await.expect_err("absent");
@@ -71,18 +72,51 @@ async fn a_call_leaves_a_line() {
     let mut events = operator.dags.watch_dags(request).await.expect("a watch").into_inner();
     events.message().await.expect("no error").expect("a bookmark");
     rig.stop().await;
-    let text = log.text();
-    let expected = [
-        ("DagService/GetDag", "caller=\"tenant\"", "rpc.grpc.status_code=5"),
-        ("TenantService/CreateTenant", "caller=\"operator\"", "rpc.grpc.status_code=0"),
-        ("DagService/WatchDags", "caller=\"operator\"", "rpc.grpc.status_code=14"),
-    ];
-    for (method, caller, status) in expected {
-        let ended = |line: &&str| line.contains(method) && line.contains("call ended");
-        let lines: Vec<&str> = text.lines().filter(ended).collect();
+    log.text()
+}
+
+const ABSENT: [&str; 3] = ["DagService/GetDag", "caller=\"tenant\"", "rpc.grpc.status_code=5"];
+const MADE: [&str; 3] =
+    ["TenantService/CreateTenant", "caller=\"operator\"", "rpc.grpc.status_code=0"];
+const CUT_OFF: [&str; 3] =
+    ["DagService/WatchDags", "caller=\"operator\"", "rpc.grpc.status_code=14"];
+
+/// Lines about the end of calls of this method.
+fn ends<'a>(text: &'a str, method: &str) -> Vec<&'a str> {
+    let ended = |line: &&str| line.contains(method) && line.contains("call ended");
+    text.lines().filter(ended).collect()
+}
+
+#[tokio::test]
+async fn a_call_leaves_a_line() {
+    let text = logged(LevelFilter::DEBUG).await;
+    for [method, caller, status] in [ABSENT, MADE, CUT_OFF] {
+        let lines = ends(&text, method);
         let [line] = lines[..] else { panic!("{method}: {lines:?} in {text}") };
         assert!(line.contains(caller) && line.contains(status), "{line}");
         assert!(line.contains("latency_us="), "{line}");
     }
     assert!(!text.contains("root"), "names of callers are not logged with every call: {text}");
+}
+
+#[tokio::test]
+async fn calls_that_succeed_do_not_fill_the_log() {
+    let text = logged(LevelFilter::INFO).await;
+    let told = [ABSENT, MADE, CUT_OFF].map(|[method, ..]| ends(&text, method).len());
+    assert_eq!(told, [1, 0, 1], "{text}");
+}
+
+#[tokio::test]
+async fn a_caller_whose_calls_fail_does_not_fill_the_log() {
+    let (log, _kept) = Log::of_this_thread(LevelFilter::INFO);
+    let rig = Rig::start().await;
+    let mut acme = rig.client("tenant/acme").await;
+    let begun = std::time::Instant::now();
+    for _ in 0..200 {
+        acme.get_dag("tenants/acme/dags/web").await.expect_err("absent");
+    }
+    let seconds = begun.elapsed().as_secs() as usize + 1;
+    rig.stop().await;
+    let lines = ends(&log.text(), ABSENT[0]).len();
+    assert!((10..=10 * seconds).contains(&lines), "{lines} lines within {seconds} s");
 }
