@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use anyhow::Context as _;
+
 use crate::command;
 use crate::report::Tally;
 
@@ -12,6 +14,16 @@ struct Package {
     name: &'static str,
     sign: Sign,
     why: &'static str,
+    needed: Needed,
+}
+
+/// What a package is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needed {
+    /// A build, of the lints too.
+    Builds,
+    /// Some tests.
+    Tests,
 }
 
 /// How to detect that a package is installed.
@@ -45,7 +57,7 @@ const PACKAGES: &[Package] = &[
     program("libvirt-clients", "virsh", "the test of snic-hook with libvirt"),
     program("qemu-system-x86", "qemu-system-x86_64", "the test of snic-hook with libvirt"),
     file("busybox-static", "/var/lib/dpkg/info/busybox-static.list", "the guest of the test of snic-hook with libvirt"),
-    Package { name: "linux-image-cloud-amd64", sign: Sign::Beginning("/boot/vmlinuz-"), why: "the guest of the test of snic-hook with libvirt" },
+    Package { name: "linux-image-cloud-amd64", sign: Sign::Beginning("/boot/vmlinuz-"), why: "the guest of the test of snic-hook with libvirt", needed: Needed::Tests },
     program("chromium", "chromium", "the test of the web page"),
     program("libnss3-tools", "certutil", "client certificates for the test of the web page"),
     program("openssl", "openssl", "client certificates for the test of the web page"),
@@ -54,8 +66,8 @@ const PACKAGES: &[Package] = &[
     program("make", "make", "tests of the build flow's Makefile"),
     program("verilator", "verilator", "the lint of the NT interface, and a simulation of the kernel for XRT"),
     program("g++", "g++", "what Verilator makes of a simulation"),
-    program("protobuf-compiler", "protoc", "the build of etcd's client, which snic-store-etcd uses"),
-    file("libprotobuf-dev", "/usr/include/google/protobuf/descriptor.proto", "the build of etcd's client, which imports it"),
+    program("protobuf-compiler", "protoc", "the build of etcd's client, which snic-store-etcd uses").for_builds(),
+    file("libprotobuf-dev", "/usr/include/google/protobuf/descriptor.proto", "the build of etcd's client, which imports it").for_builds(),
     program("etcd-server", "etcd", "tests of the fleet's store"),
     file("libfaketime", "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "clocks that go wrong, in tests of the fleet"),
     program("etcd-client", "etcdctl", "tests of the fleet's store"),
@@ -67,37 +79,49 @@ const PACKAGES: &[Package] = &[
 ];
 
 const fn program(name: &'static str, program: &'static str, why: &'static str) -> Package {
-    Package { name, sign: Sign::Program(program), why }
+    Package { name, sign: Sign::Program(program), why, needed: Needed::Tests }
 }
 
 const fn file(name: &'static str, path: &'static str, why: &'static str) -> Package {
-    Package { name, sign: Sign::File(path), why }
+    Package { name, sign: Sign::File(path), why, needed: Needed::Tests }
+}
+
+impl Package {
+    const fn for_builds(self) -> Self {
+        Self { needed: Needed::Builds, ..self }
+    }
 }
 
 /// Folders of system programs, which are often missing from a user's search path.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Checks for the packages and, as root, installs those that are missing.
+/// Checks for what is needed for this and, as root, installs what is missing.
 ///
 /// In CI, a missing package is a failure. On a developer's machine it is only reported, and counted neither as
 /// passed nor as failed.
 ///
 /// # Errors
 /// The installer cannot be started.
-pub fn provide(target: &Path) -> anyhow::Result<Tally> {
+pub fn provide(needed: Needed, target: &Path) -> anyhow::Result<Tally> {
     let folders = search_path();
-    let missing = || PACKAGES.iter().filter(|package| !is_there(&package.sign, &folders));
-    let wanted: Vec<_> = missing().map(|package| package.name).collect();
+    let is_missing =
+        |package: &&Package| package.needed == needed && !is_there(&package.sign, &folders);
+    let wanted: Vec<_> = PACKAGES.iter().filter(is_missing).map(|package| package.name).collect();
     let may_install =
         rustix::process::geteuid().is_root() && is_there(&Sign::Program("apt-get"), &folders);
     if !wanted.is_empty() && may_install {
         install(&wanted)?;
     }
-    let still: Vec<_> = missing().collect();
+    let still: Vec<_> = PACKAGES.iter().filter(is_missing).collect();
     still.iter().for_each(|package| println!("{}", advice(package)));
-    let has_target = provide_target();
-    let has_s3 = provide_s3(target);
-    let others = usize::from(!has_target) + usize::from(!has_s3);
+    let others = match needed {
+        Needed::Builds => 0,
+        Needed::Tests => {
+            let has_target = provide_target();
+            let has_s3 = provide_s3(target);
+            usize::from(!has_target) + usize::from(!has_s3)
+        }
+    };
     Ok(verdict(still.len() + others, command::is_ci()))
 }
 
@@ -170,16 +194,21 @@ fn verdict(missing: usize, unattended: bool) -> Tally {
     }
 }
 
+/// What the installer says is printed where it fails: it may run beside something else that prints.
 fn install(names: &[&str]) -> anyhow::Result<()> {
-    let apt = |arguments: &[&str]| {
+    let apt = |arguments: &[&str]| -> anyhow::Result<()> {
         let mut command = Command::new("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive").args(arguments);
-        command::succeeds(&mut command)
+        command.env("DEBIAN_FRONTEND", "noninteractive").args(arguments).stdin(Stdio::null());
+        let output = command.output().context("apt-get cannot be started")?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stdout);
+            println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
     };
     // A stale index may be good enough; the packages are checked again afterwards.
     apt(&["update", "--quiet"])?;
-    apt(&[&["install", "--yes", "--no-install-recommends"], names].concat())?;
-    Ok(())
+    apt(&[&["install", "--yes", "--no-install-recommends"], names].concat())
 }
 
 fn advice(package: &Package) -> String {

@@ -4,12 +4,13 @@
 //! and rustdoc.
 
 use std::io::Write;
+use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
 
 use crate::command::{self, cargo};
-use crate::packages;
+use crate::packages::{self, Needed};
 use crate::programs::{self, TestProgram};
 use crate::proto;
 use crate::report::{Report, Tally, seconds, words};
@@ -59,9 +60,9 @@ const COMPUTING: [&str; 15] = [
 
 /// Test programs of the others that leave more than half of two processors idle, for they wait for other processes; those
 /// that take longest first.
-const WAITING: [&str; 10] = [
-    "clients", "libvirt", "real", "modules", "server", "replicas", "device", "guests", "snicctl",
-    "kubelet",
+const WAITING: [&str; 11] = [
+    "fleet", "libvirt", "clients", "real", "modules", "server", "replicas", "device", "guests",
+    "snicctl", "kubelet",
 ];
 
 struct Step {
@@ -78,14 +79,15 @@ const STEPS: &[Step] = &[
     Step {
         name: "packages",
         kind: Kind::Quick,
-        shown: "system packages for some tests",
-        run: provide,
+        shown: "system packages that builds need",
+        run: build_packages,
     },
     Step { name: "proto", kind: Kind::Quick, shown: "cargo xtask proto", run: proto::check },
     Step {
         name: "lints",
         kind: Kind::Lints,
-        shown: "cargo clippy --workspace --all-targets --features snicd/cedar -- -D warnings",
+        shown: "cargo clippy --workspace --all-targets --features snicd/cedar -- -D warnings; \
+                meanwhile system packages for some tests",
         run: lints,
     },
     Step {
@@ -154,14 +156,22 @@ fn format(workspace: &Workspace) -> anyhow::Result<Tally> {
     command::succeeds(&mut cargo(&workspace.root, &["fmt", "--all", "--check"])).map(Tally::one)
 }
 
-fn provide(workspace: &Workspace) -> anyhow::Result<Tally> {
-    packages::provide(&workspace.target)
+fn build_packages(workspace: &Workspace) -> anyhow::Result<Tally> {
+    packages::provide(Needed::Builds, &workspace.target)
 }
 
+/// Installing packages mostly waits for the network and the disk, so the lints run beside it.
 fn lints(workspace: &Workspace) -> anyhow::Result<Tally> {
     let targets = ["clippy", "--workspace", "--all-targets"];
     let arguments = [&targets[..], &FEATURES, &["--", "-D", "warnings"]].concat();
-    command::succeeds(&mut cargo(&workspace.root, &arguments)).map(Tally::one)
+    thread::scope(|scope| {
+        let packages = scope.spawn(|| packages::provide(Needed::Tests, &workspace.target));
+        let linted = command::succeeds(&mut cargo(&workspace.root, &arguments)).map(Tally::one);
+        let installed = packages.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let mut tally = linted?;
+        tally += installed?;
+        Ok(tally)
+    })
 }
 
 fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
