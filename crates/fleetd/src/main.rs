@@ -1,13 +1,15 @@
 //! `snic-fleet`: a replica of the fleet's service.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use clap::Parser;
+use anyhow::{Context as _, Result, bail};
+use clap::{CommandFactory as _, Parser};
 use snic_audit::{AuditLog, AuditSettings};
 use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
+use snic_etcd::Request;
 use snic_fleetd::settings::Settings;
 use snic_fleetd::{FleetServerSettings, METHODS, bind};
 use snic_front::TlsReloader;
@@ -22,10 +24,16 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// A replica of the service that runs a fleet of hosts with SmartNICs.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(name = "snic-fleet", version)]
 struct Arguments {
     /// The settings, TOML
-    #[arg(long, value_name = "FILE", env = "SNIC_FLEET_CONFIG")]
+    #[arg(
+        long,
+        short,
+        value_name = "FILE",
+        env = "SNIC_FLEET_CONFIG",
+        default_value = "/etc/snic-fleet/snic-fleet.toml"
+    )]
     config: PathBuf,
     /// What is logged
     #[arg(long, value_name = "FILTER", default_value = "info", env = "SNIC_LOG")]
@@ -33,9 +41,13 @@ struct Arguments {
     /// Format of the log: human or json
     #[arg(long, value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
-    /// Only check the settings, and that images can be stored and read where they say
+    /// Only check settings, certificates and keys, that etcd answers, and that images can be stored and read. Run it as
+    /// the user of the service: it makes the folder of images
     #[arg(long)]
     check: bool,
+    /// Print the manual page in roff
+    #[arg(long, hide = true, exclusive = true)]
+    man: bool,
 }
 
 /// Each host has a connection and a stream, and each other replica brings many callers' requests on one connection.
@@ -136,6 +148,66 @@ fn upload_check(settings: &Settings) -> Result<UploadCheck> {
     }))
 }
 
+/// Prints the findings and counts the problems.
+#[derive(Debug, Default)]
+struct Findings {
+    wrong: usize,
+}
+
+impl Findings {
+    fn add(&mut self, part: &str, good: impl Display, result: Result<()>) {
+        match result {
+            Ok(()) => println!("ok    {part}: {good}"),
+            Err(error) => {
+                self.wrong += 1;
+                println!("WRONG {part}: {error:#}");
+            }
+        }
+    }
+}
+
+/// Whether any bitstream can be accepted.
+fn can_accept(settings: &Settings) -> Result<()> {
+    let UploadRules { trust, .. } = upload_rules(settings)?;
+    if trust.provider.is_empty() && trust.tenants.is_empty() && !trust.allows_unsigned {
+        bail!("there is no key, so every bitstream is rejected; name one in signatures.provider");
+    }
+    Ok(())
+}
+
+/// Whether a member of etcd answers.
+async fn ask_etcd(settings: &Settings) -> Result<()> {
+    let etcd = EtcdConnection::new(settings.etcd()?).await?;
+    // Any read will do.
+    let request = Request::Range { prefix: "/".to_owned(), at: None, from: None, limit: 1 };
+    etcd.ask(&request).await.context("no member answers")?;
+    Ok(())
+}
+
+/// Whether images can be stored and read.
+async fn try_images(settings: &Settings) -> Result<()> {
+    let images = settings.images.open()?;
+    let checked = tokio::time::timeout(IMAGES_MAX, settings.images.check(&images)).await;
+    checked.with_context(|| format!("no answer within {IMAGES_MAX:?}"))??;
+    Ok(())
+}
+
+/// Checks everything that a start needs but the listeners, which a running replica has; fails if there is a problem.
+async fn check(settings: &Settings) -> Result<()> {
+    let mut findings = Findings::default();
+    let domain = TrustDomain::new(&settings.trust_domain);
+    findings.add("trust_domain", &settings.trust_domain, domain.map(drop).map_err(Into::into));
+    let tls = settings.listener_tls().and_then(|tls| Ok(tls.check()?));
+    findings.add("tls", "certificates, key and revocation list can be used", tls);
+    findings.add("signatures", "keys and card profiles can be read", can_accept(settings));
+    findings.add("etcd", settings.etcd.endpoints.join(", "), ask_etcd(settings).await);
+    findings.add("images", "they can be stored and read", try_images(settings).await);
+    match findings.wrong {
+        0 => Ok(()),
+        wrong => bail!("problems found: {wrong}; see the lines that start with WRONG"),
+    }
+}
+
 /// Waits for Ctrl-C or a request to terminate.
 async fn stop_signal() -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("wait for signals")?;
@@ -180,11 +252,14 @@ async fn run(settings: Settings) -> Result<()> {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if arguments.man {
+        let page = clap_mangen::Man::new(Arguments::command());
+        return page.render(&mut std::io::stdout()).context("print the manual page");
+    }
     let settings = Settings::read(&arguments.config)?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     if arguments.check {
-        let images = server(&settings)?.images;
-        return runtime.block_on(settings.images.check(&images)).context("images");
+        return runtime.block_on(check(&settings));
     }
     snic_telemetry::init_log(&arguments.log, arguments.log_format).context("set up the log")?;
     runtime.block_on(run(settings))
@@ -223,9 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_are_all_that_must_be_said() {
-        let arguments = Arguments::try_parse_from(["snic-fleet", "--config", "fleet.toml"]);
-        assert_eq!(arguments.expect("enough").log_format, LogFormat::Human);
+    fn no_argument_must_be_given() {
+        let arguments = Arguments::try_parse_from(["snic-fleet"]).expect("enough");
+        assert_eq!(arguments.log_format, LogFormat::Human);
+        assert!(arguments.config.ends_with("snic-fleet/snic-fleet.toml"), "{arguments:?}");
         let with = |format| ["snic-fleet", "--config", "fleet.toml", "--log-format", format];
         let arguments = Arguments::try_parse_from(with("json"));
         assert_eq!(arguments.expect("a format").log_format, LogFormat::Json);

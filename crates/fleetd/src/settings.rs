@@ -229,6 +229,47 @@ mod tests {
         assert_eq!(settings.runner().fleet, FleetSettings::default());
     }
 
+    /// The package's settings, as they are and with all that is commented out there.
+    #[test]
+    fn the_packaged_settings_have_every_key() {
+        let text = include_str!("../package/snic-fleet.toml");
+        let shipped = Settings::parse(text).expect("as shipped");
+        let whole: String = text
+            .lines()
+            .filter(|line| !line.starts_with("# ") && !line.starts_with("images = "))
+            .map(|line| format!("{}\n", line.strip_prefix('#').unwrap_or(line)))
+            .collect();
+        let settings = Settings::parse(&whole).expect("with all keys");
+        // Without `..`, so that a new key has to be added here and there.
+        let Settings {
+            listen: _,
+            address: _,
+            trust_domain,
+            tls: TlsPaths { ca: _, certificate: _, key: _, crl: Some(_) },
+            etcd: Etcd { endpoints: _, tls: Some(_), lease_seconds },
+            images,
+            profiles_dir: Some(_),
+            signatures: Signatures { allow_unsigned: false, provider, tenants: _ },
+            audit_dir: Some(_),
+            hosts,
+            web: Some(PageSettings { listen: _ }),
+        } = settings
+        else {
+            panic!("{settings:?}")
+        };
+        let Images::Bucket(bucket) = images else { panic!("{images:?}") };
+        let options = [&bucket.region, &bucket.endpoint].map(Option::is_some);
+        assert!(options == [true; 2] && bucket.ca.is_some() && bucket.credentials.is_some());
+        assert!(!bucket.prefix.is_empty() && !bucket.allow_http && provider.len() == 1);
+        for key in ["trust_domain", "allow_http", "timeout_seconds", "moves_per_second"] {
+            assert!(whole.contains(&format!("\n{key} = ")), "{key}");
+        }
+        assert_eq!(whole.matches("\nlease_seconds = ").count(), 2);
+        let defaults = (shipped.trust_domain, shipped.etcd.lease_seconds, shipped.hosts);
+        assert_eq!((trust_domain, lease_seconds, hosts), defaults);
+        assert_eq!((shipped.signatures, shipped.web), (Signatures::default(), None));
+    }
+
     #[test]
     fn what_is_wrong_is_named_by_its_key() {
         let cases = [

@@ -35,7 +35,7 @@ const LOST_MAX: Duration = Duration::from_secs(5);
 /// The settings of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkSettings {
-    /// The replicas, such as `https://fleet-0:7444`.
+    /// The replicas, such as `https://fleet-0:7700`.
     pub endpoints: Vec<String>,
     /// How often the host says that it lives.
     pub beat: Duration,

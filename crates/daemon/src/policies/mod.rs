@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn at_a_fleet(folder: &Path) -> crate::settings::Settings {
-        let text = "endpoints = [\"https://fleet-0:7444\"]";
+        let text = "endpoints = [\"https://fleet-0:7700\"]";
         crate::settings::Settings {
             data_dir: folder.join("store"),
             policies_dir: Some(folder.join("policies")),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetMembership {
-    /// Replicas of the fleet, such as `https://fleet-0:7444`. One is linked to at a time, the next one when it
+    /// Replicas of the fleet, such as `https://fleet-0:7700`. One is linked to at a time, the next one when it
     /// fails or does not lead.
     pub endpoints: Vec<String>,
     /// Certificate of the authority that issues the replicas' certificates; by default `tls.ca`.
@@ -61,13 +61,13 @@ mod tests {
 
     #[test]
     fn the_membership_in_a_fleet_is_checked() {
-        let text = "[fleet]\nendpoints = [\"https://fleet-0:7444\"]";
+        let text = "[fleet]\nendpoints = [\"https://fleet-0:7700\"]";
         let settings = Settings::parse("x", text).expect("enough");
         assert_eq!(settings.fleet.as_ref().map(|fleet| fleet.beat_ms), Some(1_000));
         assert_eq!(Settings::parse("x", &settings.to_toml()).expect("own output"), settings);
         assert!(error("[fleet]\nendpoints = []").contains("fleet.endpoints: no replica"));
-        let plain = error("[fleet]\nendpoints = [\"http://fleet-0:7444\"]");
-        assert!(plain.contains("\"http://fleet-0:7444\" is not a valid endpoint"), "{plain}");
+        let plain = error("[fleet]\nendpoints = [\"http://fleet-0:7700\"]");
+        assert!(plain.contains("\"http://fleet-0:7700\" is not a valid endpoint"), "{plain}");
         for beat_ms in [99, 3_001] {
             let wrong = error(&format!("{text}\nbeat_ms = {beat_ms}"));
             assert!(wrong.contains(&format!("fleet.beat_ms = {beat_ms}")), "{wrong}");

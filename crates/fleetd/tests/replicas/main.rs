@@ -5,6 +5,7 @@
 
 mod access;
 mod buckets;
+mod checking;
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
 #[path = "../../../store-etcd/tests/real/cluster.rs"]
 mod cluster;
