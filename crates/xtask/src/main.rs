@@ -96,7 +96,7 @@ enum Task {
         #[arg(long)]
         target: Option<String>,
     },
-    /// Build container images with the daemon, and with the device plugin, as archives in target/image; then try them
+    /// Build container images with the daemon, the fleet's replica, and the device plugin, as archives in target/image; then try them
     Image {
         /// Platform of an image, as a target of Rust; several make one image for all; this machine's without
         #[arg(long)]

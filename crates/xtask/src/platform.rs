@@ -51,6 +51,9 @@ pub const PLATFORMS: [Platform; 2] = [
     },
 ];
 
+/// Cargo's profile of what is shipped.
+pub const PROFILE: &str = "dist";
+
 /// What a build needs of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Need {
@@ -119,11 +122,11 @@ impl Platform {
         self.processor != std::env::consts::ARCH
     }
 
-    /// Where cargo puts its programs, below the target folder: this machine's go where every build puts them.
-    pub fn release(&self, target: &Path) -> PathBuf {
+    /// Where cargo puts its programs, below the target folder.
+    pub fn programs(&self, target: &Path) -> PathBuf {
         match self.is_foreign() {
-            true => target.join(self.target).join("release"),
-            false => target.join("release"),
+            true => target.join(self.target).join(PROFILE),
+            false => target.join(PROFILE),
         }
     }
 
@@ -167,7 +170,12 @@ impl Platform {
     }
 
     fn needs(&self) -> Vec<Need> {
-        let mut needs = vec![Need::Target(self.static_target)];
+        let mut needs = vec![
+            Need::Target(self.static_target),
+            // Of etcd's client, in snic-fleet.
+            Need::Program("protoc".to_owned(), "protobuf-compiler"),
+            Need::File("/usr/include/google/protobuf/descriptor.proto".into(), "libprotobuf-dev"),
+        ];
         if self.is_foreign() {
             let [compiler, library] = self.packages;
             needs.push(Need::Program(format!("{}-gcc", self.triple), compiler));
@@ -205,12 +213,12 @@ impl Platform {
         BTreeMap::from([(linker, compiler.clone()), (format!("CC_{name}"), compiler)])
     }
 
-    /// Builds programs with `cargo build --release` and these words.
+    /// Builds programs with `cargo build --profile dist` and these words.
     ///
     /// # Errors
     /// They do not build, which cargo explains.
     pub fn build(&self, root: &Path, words: &[&str]) -> anyhow::Result<()> {
-        let mut build = cargo(root, &["build", "--release"]);
+        let mut build = cargo(root, &["build", "--profile", PROFILE]);
         build.args(words);
         if self.is_foreign() {
             build.args(["--target", self.target]).envs(self.variables(self.target));
@@ -233,16 +241,16 @@ impl Platform {
         target: &Path,
         package: &str,
     ) -> anyhow::Result<PathBuf> {
-        let words = ["build", "--release", "-p", package, "--target", self.static_target];
+        let words = ["build", "--profile", PROFILE, "-p", package, "--target", self.static_target];
         let mut build = cargo(root, &words);
         build.envs(self.variables(self.static_target));
-        build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+        build.env("CARGO_PROFILE_DIST_STRIP", "symbols");
         ensure!(
             command::succeeds(&mut build)?,
             "{package} for {} failed to build; see the output above",
             self.static_target
         );
-        let program = target.join(self.static_target).join("release").join(package);
+        let program = target.join(self.static_target).join(PROFILE).join(package);
         let linked = linked(&program)?;
         ensure!(linked.is_static(), "{} is not static: {linked:?}", program.display());
         Ok(program)
@@ -326,9 +334,9 @@ mod tests {
     fn one_platform_is_this_machine_s() {
         let own = Platform::of_machine().expect("tests run on such machines only");
         assert!(!own.is_foreign() && own != foreign());
-        assert_eq!(own.release(Path::new("target")), Path::new("target/release"));
-        let below = format!("target/{}/release", foreign().target);
-        assert_eq!(foreign().release(Path::new("target")), Path::new(&below));
+        assert_eq!(own.programs(Path::new("target")), Path::new("target/dist"));
+        let below = format!("target/{}/dist", foreign().target);
+        assert_eq!(foreign().programs(Path::new("target")), Path::new(&below));
     }
 
     #[test]

@@ -40,11 +40,22 @@ struct Image {
     programs: &'static [Program],
     arguments: &'static [&'static str],
     user: u32,
-    /// Whether it has the daemon's settings, policies and folders.
-    is_daemon: bool,
+    /// What it has besides.
+    content: Content,
 }
 
-const IMAGES: [Image; 2] = [
+/// Settings and folders of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// The daemon's: settings, policies, the folders of its store and its socket.
+    Daemon,
+    /// The fleet's: settings, the folder of images and the audit log.
+    Fleet,
+    /// None.
+    Nothing,
+}
+
+const IMAGES: [Image; 3] = [
     Image {
         name: "snic",
         programs: &[
@@ -61,7 +72,18 @@ const IMAGES: [Image; 2] = [
         ],
         arguments: &["run", "--config", "/etc/snic/snicd.toml"],
         user: USER,
-        is_daemon: true,
+        content: Content::Daemon,
+    },
+    Image {
+        name: "snic-fleet",
+        programs: &[Program {
+            name: "snic-fleet",
+            path: "usr/bin/snic-fleet",
+            says: concat!("snic-fleet ", env!("CARGO_PKG_VERSION")),
+        }],
+        arguments: &[],
+        user: USER,
+        content: Content::Fleet,
     },
     Image {
         name: "snic-device-plugin",
@@ -73,7 +95,7 @@ const IMAGES: [Image; 2] = [
         arguments: &[],
         // The kubelet's sockets are root's.
         user: 0,
-        is_daemon: false,
+        content: Content::Nothing,
     },
 ];
 
@@ -87,7 +109,7 @@ const TAG: &str = env!("CARGO_PKG_VERSION");
 pub fn run(workspace: &Workspace, platforms: &[&Platform]) -> anyhow::Result<bool> {
     platforms.iter().try_for_each(|platform| platform.check())?;
     for platform in platforms {
-        package::build(workspace, platform, &["snicd", "snic-kubernetes"])?;
+        package::build(workspace, platform, &["snicd", "snic-fleetd", "snic-kubernetes"])?;
     }
     let folder = workspace.target.join("image");
     fs::create_dir_all(&folder)?;
@@ -130,21 +152,24 @@ impl Image {
             "WorkingDir": "/",
             "Labels": { "org.opencontainers.image.title": self.name, "org.opencontainers.image.version": TAG },
         });
-        if self.is_daemon {
-            config["Volumes"] = json!({ "/var/lib/snic": {} });
-            config["StopSignal"] = json!("SIGTERM");
-        }
+        let volume = match self.content {
+            Content::Daemon => "/var/lib/snic",
+            Content::Fleet => "/var/lib/snic-fleet",
+            Content::Nothing => return config,
+        };
+        config["Volumes"] = json!({ volume: {} });
+        config["StopSignal"] = json!("SIGTERM");
         config
     }
 
     fn tree(&self, workspace: &Workspace, platform: &Platform) -> anyhow::Result<Tree> {
         let mut tree = Tree::default();
-        let release = platform.release(&workspace.target);
+        let built = platform.programs(&workspace.target);
         let work = tempfile::tempdir()?;
         for Program { name, path, .. } in self.programs {
             let stripped = work.path().join(name);
             let mut strip = platform.strip();
-            strip.arg("-o").arg(&stripped).arg(release.join(name));
+            strip.arg("-o").arg(&stripped).arg(built.join(name));
             ensure!(command::succeeds(&mut strip)?, "{name} cannot be stripped");
             tree.copy(path, 0o755, &stripped)?;
             add_libraries(&mut tree, platform, &stripped)?;
@@ -155,11 +180,19 @@ impl Image {
         tree.file("etc/passwd", 0o644, user);
         tree.file("etc/group", 0o644, format!("root:x:0:\nsnic:x:{USER}:\n"));
         tree.folder("tmp", 0o1777, 0);
-        if self.is_daemon {
-            tree.copy_folder("etc/snic/policies", &workspace.root.join("policies"))?;
-            tree.file("etc/snic/snicd.toml", 0o644, generated::settings(platform, &release)?);
-            tree.folder("var/lib/snic", 0o700, USER);
-            tree.folder("run/snic", 0o750, USER);
+        match self.content {
+            Content::Daemon => {
+                tree.copy_folder("etc/snic/policies", &workspace.root.join("policies"))?;
+                tree.file("etc/snic/snicd.toml", 0o644, generated::settings(platform, &built)?);
+                tree.folder("var/lib/snic", 0o700, USER);
+                tree.folder("run/snic", 0o750, USER);
+            }
+            Content::Fleet => {
+                let settings = workspace.root.join("crates/fleetd/package/snic-fleet.toml");
+                tree.copy("etc/snic-fleet/snic-fleet.toml", 0o644, &settings)?;
+                tree.folder("var/lib/snic-fleet", 0o750, USER);
+            }
+            Content::Nothing => {}
         }
         Ok(tree)
     }

@@ -70,12 +70,12 @@ pub fn write_packed(file: &Path, text: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the platform's programs in the folder `release` print their pages, and writes all files to `target`.
+/// Has the platform's programs in the folder `built` print their pages, and writes all files to `target`.
 ///
 /// # Errors
 /// A program fails, or a file cannot be written.
-pub fn generate(platform: &Platform, release: &Path, target: &Path) -> anyhow::Result<()> {
-    let programs = Programs { platform, folder: release };
+pub fn generate(platform: &Platform, built: &Path, target: &Path) -> anyhow::Result<()> {
+    let programs = Programs { platform, folder: built };
     let man = target.join("man");
     // Remove the pages of commands that no longer exist.
     if man.exists() {
@@ -91,13 +91,16 @@ pub fn generate(platform: &Platform, release: &Path, target: &Path) -> anyhow::R
         left.extend(commands(&programs, &words)?);
     }
     write_page(&man, "snicd", &programs.print("snicd", &["man"])?)?;
-    let of_card = target.join("card-man");
-    fs::create_dir_all(&of_card)?;
-    write_page(&of_card, "snic-card", &programs.print("snic-card", &["man"])?)?;
+    for (folder, name, words) in
+        [("card-man", "snic-card", ["man"]), ("fleet-man", "snic-fleet", ["--man"])]
+    {
+        fs::create_dir_all(target.join(folder))?;
+        write_page(&target.join(folder), name, &programs.print(name, &words)?)?;
+    }
     for (shell, file) in COMPLETIONS {
         fs::write(target.join(file), programs.print("snicctl", &["completions", shell])?)?;
     }
-    fs::write(target.join("snicd.toml"), settings(platform, release)?)?;
+    fs::write(target.join("snicd.toml"), settings(platform, built)?)?;
     Ok(())
 }
 
@@ -105,10 +108,10 @@ pub fn generate(platform: &Platform, release: &Path, target: &Path) -> anyhow::R
 ///
 /// # Errors
 /// The daemon cannot print them.
-pub fn settings(platform: &Platform, release: &Path) -> anyhow::Result<Vec<u8>> {
+pub fn settings(platform: &Platform, built: &Path) -> anyhow::Result<Vec<u8>> {
     let few = tempfile::NamedTempFile::new()?;
     fs::write(few.path(), SETTINGS)?;
-    let programs = Programs { platform, folder: release };
+    let programs = Programs { platform, folder: built };
     programs.print("snicd", &["config", "--config", path(few.path())?])
 }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask package`: builds the programs for a platform, generates the files of the Debian packages, builds these, and
 //! tries what is in them. If cargo-deb is missing, it is installed below the target folder first.
 
+mod fleet_smoke;
 pub mod generated;
 mod smoke;
 
@@ -11,16 +12,17 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 
 use crate::command::{self, cargo};
-use crate::platform::Platform;
+use crate::platform::{PROFILE, Platform};
 use crate::workspace::Workspace;
 
 /// The version of cargo-deb that the package was tested with.
 const CARGO_DEB: &str = "3.8.0";
 
 /// The crates that have a package each: the crate, its folder, the package's name.
-const PACKAGES: [(&str, &str, &str); 4] = [
+const PACKAGES: [(&str, &str, &str); 5] = [
     ("snicd", "crates/daemon", "snic"),
     ("snic-card", "crates/card", "snic-card"),
+    ("snic-fleetd", "crates/fleetd", "snic-fleet"),
     ("snic-cdi", "integration/cdi", "snic-cdi"),
     ("snic-kubernetes", "integration/kubernetes", "snic-device-plugin"),
 ];
@@ -40,9 +42,9 @@ pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
     let root = &workspace.root;
     platform.check()?;
     build(workspace, platform, &PACKAGES.map(|(name, ..)| name))?;
-    let release = platform.release(&workspace.target);
-    let target = release.join("package");
-    generated::generate(platform, &release, &target)?;
+    let programs = platform.programs(&workspace.target);
+    let target = programs.join("package");
+    generated::generate(platform, &programs, &target)?;
     let changes = fs::read(root.join("CHANGELOG.md")).context("reading CHANGELOG.md")?;
     generated::write_packed(&target.join("changelog.gz"), &changes)?;
     // The hook runs on hosts with any C library, so it brings its own.
@@ -57,7 +59,8 @@ pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
         let file = workspace.target.join("debian").join(file_name(name, platform.architecture));
         let mut deb = Command::new(&cargo_deb);
         // Cargo passes the name of the subcommand on.
-        deb.current_dir(root).args(["deb", "--no-build", "-p", package, "--output"]).arg(&file);
+        deb.current_dir(root).args(["deb", "--no-build", "--profile", PROFILE, "-p", package]);
+        deb.arg("--output").arg(&file);
         if platform.is_foreign() {
             deb.args(["--target", platform.target]);
         }
@@ -69,7 +72,7 @@ pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
     if !checked(&made)? {
         return Ok(false);
     }
-    smoke::test(platform, &made, &root.join("bitstreams"))?;
+    smoke::test(platform, &made)?;
     made.iter().for_each(|file| println!("{}", file.display()));
     Ok(true)
 }
@@ -196,8 +199,14 @@ mod tests {
     fn check_asset(folder: &Path, manifest: &str, file: &str) {
         if let Some(made) = file.strip_prefix("target/release/package/") {
             let known = generated::COMPLETIONS.iter().any(|(_, file)| *file == made);
-            let others =
-                ["snicd.toml", "changelog.gz", "snic-hook", "man/*.1.gz", "card-man/*.1.gz"];
+            let others = [
+                "snicd.toml",
+                "changelog.gz",
+                "snic-hook",
+                "man/*.1.gz",
+                "card-man/*.1.gz",
+                "fleet-man/*.1.gz",
+            ];
             assert!(known || others.contains(&made), "{file}");
         } else if let Some((below, end)) = file.split_once("/*.") {
             let (_, policies) = below.split_once("policies").expect("policies");

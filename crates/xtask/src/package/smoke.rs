@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
+use super::fleet_smoke;
 use super::generated::printed;
 use crate::command;
 use crate::platform::{Platform, linked};
 
-/// How long the daemon may take to serve, and to stop: under QEMU a start takes seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a program may take to serve, and to stop: under QEMU a start takes seconds.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What `snicctl` is asked, in this order; each has to succeed.
 const DAY: [&[&str]; 6] = [
-    &["apply", "-f", "bitstreams"],
+    &["apply", "-f", "system/usr/share/snic/bitstreams"],
     &[
         "bitstream",
         "build-test",
@@ -50,60 +51,66 @@ const GUEST: &str = "<domain type='kvm'><name>guest</name>\
 ///
 /// # Errors
 /// A program in them does not do what it should.
-pub fn test(platform: &Platform, packages: &[PathBuf], bitstreams: &Path) -> anyhow::Result<()> {
+pub fn test(platform: &Platform, packages: &[PathBuf]) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let host = Host { platform, folder: folder.path() };
+    let host = UnpackedHost { platform, folder: folder.path() };
     for package in packages {
         let mut unpack = Command::new("dpkg-deb");
         unpack.arg("-x").arg(package).arg(host.system());
         ensure!(command::succeeds(&mut unpack)?, "{} cannot be unpacked", package.display());
     }
-    for name in ["snicd", "snicctl", "snic-card"] {
+    for name in ["snicd", "snicctl", "snic-card", "snic-fleet"] {
         let said = host.said(&format!("usr/bin/{name}"), &["--version"])?;
         let expected = format!("{name} {}", env!("CARGO_PKG_VERSION"));
         ensure!(said.trim() == expected, "{name} --version says {said:?}, not {expected:?}");
     }
     let hook = linked(&host.system().join("usr/lib/snic/snic-hook"))?;
     ensure!(hook.is_static(), "the packaged hook is not static: {hook:?}");
-    host.write_files(bitstreams)?;
-    let mut daemon = Daemon { child: host.start()?, log: host.log() };
-    let tried = host.try_daemon(&mut daemon);
-    let stopped = daemon.stop();
-    tried.and(stopped).with_context(|| daemon.log_text())?;
-    println!(
-        "tried on {}{}: a daemon with a simulated card, a DAG, a virtual machine bound by the hook",
-        platform.architecture,
-        if platform.is_foreign() { " (under QEMU)" } else { "" }
-    );
+    host.write_files()?;
+    let daemon = host.program("usr/bin/snicd", &["run", "--config", "snicd.toml"]);
+    RunningProgram::start("snicd", daemon, folder.path())?
+        .tried(|daemon| host.try_daemon(daemon))?;
+    let on = match platform.is_foreign() {
+        true => format!("{} (under QEMU)", platform.architecture),
+        false => platform.architecture.to_owned(),
+    };
+    println!("tried on {on}: a daemon, a simulated card, a DAG, a machine bound by the hook");
+    if fleet_smoke::test(&host)? {
+        println!("tried on {on}: a replica of the fleet over etcd");
+    }
     Ok(())
 }
 
 /// A host with the packages unpacked.
-struct Host<'a> {
+pub struct UnpackedHost<'a> {
     platform: &'a Platform,
-    folder: &'a Path,
+    /// Its programs run here.
+    pub folder: &'a Path,
 }
 
-impl Host<'_> {
-    fn system(&self) -> PathBuf {
+impl UnpackedHost<'_> {
+    /// What is in the packages.
+    pub fn system(&self) -> PathBuf {
         self.folder.join("system")
     }
 
-    fn log(&self) -> PathBuf {
-        self.folder.join("log")
-    }
-
-    fn program(&self, path: &str) -> Command {
+    /// A command that runs a program of the packages.
+    pub fn program(&self, path: &str, words: &[&str]) -> Command {
         let mut command = self.platform.command(&self.system().join(path));
         command.current_dir(self.folder).env("SNICCTL_CONFIG", self.folder.join("contexts.toml"));
+        command.args(words);
         command
     }
 
-    fn said(&self, path: &str, words: &[&str]) -> anyhow::Result<String> {
-        Ok(String::from_utf8(printed(self.program(path).args(words))?)?)
+    /// What it prints.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn said(&self, path: &str, words: &[&str]) -> anyhow::Result<String> {
+        Ok(String::from_utf8(printed(&mut self.program(path, words))?)?)
     }
 
-    fn write_files(&self, bitstreams: &Path) -> anyhow::Result<()> {
+    fn write_files(&self) -> anyhow::Result<()> {
         let write = |name: &str, text: String| fs::write(self.folder.join(name), text);
         let socket = self.folder.join("socket");
         let user = geteuid().as_raw();
@@ -134,30 +141,12 @@ impl Host<'_> {
             ),
         )?;
         write("web.yaml", WEB.to_owned())?;
-        std::os::unix::fs::symlink(bitstreams, self.folder.join("bitstreams"))?;
         Ok(())
     }
 
-    fn start(&self) -> anyhow::Result<Child> {
-        let log = File::create(self.log())?;
-        let mut daemon = self.program("usr/bin/snicd");
-        daemon.args(["run", "--config", "snicd.toml"]).stdin(Stdio::null());
-        daemon.stdout(log.try_clone()?).stderr(log);
-        daemon.spawn().context("start snicd")
-    }
-
-    fn try_daemon(&self, daemon: &mut Daemon) -> anyhow::Result<()> {
-        let start = Instant::now();
+    fn try_daemon(&self, daemon: &mut RunningProgram) -> anyhow::Result<()> {
         // Not `version`, for which a server that does not answer is no error.
-        while let Err(error) = self.said("usr/bin/snicctl", &["card", "list"]) {
-            if let Some(status) = daemon.child.try_wait()? {
-                bail!("snicd ended while it was asked: {status}");
-            }
-            if start.elapsed() > PATIENCE {
-                return Err(error.context(format!("snicd does not serve within {PATIENCE:?}")));
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        daemon.until(|| self.said("usr/bin/snicctl", &["card", "list"]))?;
         for words in DAY {
             self.said("usr/bin/snicctl", words)?;
         }
@@ -185,37 +174,117 @@ impl Host<'_> {
     }
 }
 
-/// The daemon, which is killed unless it was stopped.
-struct Daemon {
+/// A program that runs until it is stopped; it is killed where something fails before.
+pub struct RunningProgram {
+    name: &'static str,
     child: Child,
     log: PathBuf,
 }
 
-impl Daemon {
+impl RunningProgram {
+    /// Starts a program with a log in `folder`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(name: &'static str, mut command: Command, folder: &Path) -> anyhow::Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("start {name}"))?;
+        Ok(Self { name, child, log })
+    }
+
+    /// Tries it, and stops it. What it has logged is told with what goes wrong.
+    ///
+    /// # Errors
+    /// Those of `attempt`, and if it does not end well.
+    pub fn tried(
+        mut self,
+        attempt: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let tried = attempt(&mut self);
+        let stopped = self.stop();
+        tried.and(stopped).with_context(|| {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            format!("{}'s log:\n{log}", self.name)
+        })
+    }
+
+    /// Asks until there is an answer.
+    ///
+    /// # Errors
+    /// There is none, or the program has ended.
+    pub fn until(&mut self, ask: impl Fn() -> anyhow::Result<String>) -> anyhow::Result<String> {
+        let (start, name) = (Instant::now(), self.name);
+        loop {
+            let error = match ask() {
+                Ok(said) => return Ok(said),
+                Err(error) => error,
+            };
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{name} ended while it was asked: {status}");
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(error.context(format!("{name} does not serve within {PATIENCE:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Asks it to stop, and waits for it.
     fn stop(&mut self) -> anyhow::Result<()> {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).context("stop snicd")?;
+        let (pid, name) = (Pid::from_child(&self.child), self.name);
+        kill_process(pid, Signal::TERM).with_context(|| format!("stop {name}"))?;
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if let Some(status) = self.child.try_wait()? {
-                ensure!(status.success(), "snicd ended with {status}");
+                ensure!(status.success(), "{name} ended with {status}");
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        bail!("snicd does not stop within {PATIENCE:?}")
-    }
-
-    fn log_text(&self) -> String {
-        format!("snicd's log:\n{}", fs::read_to_string(&self.log).unwrap_or_default())
+        bail!("{name} does not stop within {PATIENCE:?}")
     }
 }
 
-impl Drop for Daemon {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // It has ended already where all went well.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, folder: &Path) -> RunningProgram {
+        let mut command = Command::new("sh");
+        command.current_dir(folder).args(["-c", script]);
+        RunningProgram::start("script", command, folder).expect("there is a shell")
+    }
+
+    #[test]
+    fn a_program_is_asked_until_it_answers_and_then_stopped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script =
+            "trap 'exit 0' TERM; sleep 0.3; echo yes > answer; while :; do sleep 0.05; done";
+        let ask = || Ok(fs::read_to_string(folder.path().join("answer"))?);
+        let tried = shell(script, folder.path()).tried(|running| {
+            ensure!(running.until(ask)? == "yes\n");
+            Ok(())
+        });
+        tried.expect("it answers and stops");
+    }
+
+    #[test]
+    fn a_program_that_ends_is_told_with_its_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let running = shell("echo no card; exit 3", folder.path());
+        let error = running.tried(|running| running.until(|| bail!("no answer")).map(drop));
+        let text = format!("{:#}", error.expect_err("it ended"));
+        assert!(text.contains("script's log:\nno card\n"), "{text}");
+        assert!(text.contains("script ended while it was asked: exit status: 3"), "{text}");
     }
 }
