@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -180,7 +181,7 @@ async fn ask_etcd(settings: &Settings) -> Result<()> {
     let etcd = EtcdConnection::new(settings.etcd()?).await?;
     // Any read will do.
     let request = Request::Range { prefix: "/".to_owned(), at: None, from: None, limit: 1 };
-    etcd.ask(&request).await.context("no member answers")?;
+    etcd.ask(&request).await?;
     Ok(())
 }
 
@@ -250,8 +251,17 @@ async fn run(settings: Settings) -> Result<()> {
     bound.serve(etcd, shutdown).await.context("serve")
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match begin(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("snic-fleet: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin(arguments: &Arguments) -> Result<()> {
     if arguments.man {
         let page = clap_mangen::Man::new(Arguments::command());
         return page.render(&mut std::io::stdout()).context("print the manual page");

@@ -42,7 +42,7 @@ fn each_part_of_the_settings_is_tried() {
     assert_eq!(parts.len(), 5, "{text}");
     fs::write(path("empty"), "").unwrap();
     for (from, to, expected) in [
-        (etcd.clone(), "http://127.0.0.1:1".to_owned(), "WRONG etcd: no member answers"),
+        (etcd.clone(), "http://127.0.0.1:1".to_owned(), "WRONG etcd: etcd cannot be reached"),
         (path("replica.key"), path("empty"), "WRONG tls: the server's certificate or key cannot"),
         (path("replica.key"), path("none"), "WRONG tls: tls.key: read "),
         (path("images"), path("empty"), "WRONG images: "),

@@ -153,7 +153,11 @@ impl Image {
             "Labels": { "org.opencontainers.image.title": self.name, "org.opencontainers.image.version": TAG },
         });
         let volume = match self.content {
-            Content::Daemon => "/var/lib/snic",
+            Content::Daemon => {
+                // As in the unit of the package.
+                config["Env"] = json!(["PATH=/usr/bin", "MIMALLOC_PURGE_DELAY=0"]);
+                "/var/lib/snic"
+            }
             Content::Fleet => "/var/lib/snic-fleet",
             Content::Nothing => return config,
         };
@@ -280,6 +284,8 @@ mod tests {
             let words = &config["process"]["args"];
             assert_eq!(words[0], "/usr/bin/snicd", "{words}");
             assert_eq!(config["process"]["user"]["uid"], USER);
+            let variables = config["process"]["env"].to_string();
+            assert!(variables.contains("\"MIMALLOC_PURGE_DELAY=0\""), "{variables}");
             let layer = read["Layers"][0].as_str().expect("a digest").replace("sha256:", "");
             let layer = format!("{architecture}/blobs/sha256/{layer}");
             let list = said(&["tar", "--utc", "--numeric-owner", "-tvzf", &layer]);

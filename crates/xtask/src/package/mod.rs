@@ -144,7 +144,7 @@ fn cargo_deb(root: &Path) -> anyhow::Result<PathBuf> {
 /// A package's changelog in the format of Debian policy 4.4. What has changed is in the project's own.
 fn changelog(name: &str, date: &str) -> String {
     format!(
-        "{name} ({VERSION}) unstable; urgency=medium\n\n  * See /usr/share/doc/snic/changelog.gz.\n\n \
+        "{name} ({VERSION}) unstable; urgency=medium\n\n  * See /usr/share/doc/{name}/changelog.gz.\n\n \
          -- {MAINTAINER}  {date}\n"
     )
 }
@@ -164,8 +164,12 @@ mod tests {
         let (name, rest) = file.split_once('_').expect("a name");
         let (version, architecture) = rest.split_once('_').expect("a version");
         assert_eq!((name, architecture), ("snic-cdi", "arm64.deb"));
-        let first = format!("{name} ({version}) ");
-        assert!(changelog(name, "").starts_with(&first), "{first}");
+        let (first, log) = (format!("{name} ({version}) "), changelog(name, ""));
+        assert!(log.starts_with(&first), "{log}");
+        assert!(
+            log.contains(" /usr/share/doc/snic-cdi/changelog.gz.\n"),
+            "it is in the package: {log}"
+        );
     }
 
     /// The files of the packages that are sources are there; the others are made here.
@@ -184,6 +188,8 @@ mod tests {
                 check_asset(&folder, &manifest, file);
             }
             assert!(count >= 2, "{package}: {count} files");
+            let changes = format!("changelog.gz\", \"usr/share/doc/{name}/\"");
+            assert!(manifest.contains(&changes), "{package}: {changes}");
             let log = format!("changelog = \"../../target/package/{name}.changelog\"");
             assert!(manifest.contains(&log), "{package}: {log}");
             assert!(manifest.contains(MAINTAINER), "{package}: {MAINTAINER}");
