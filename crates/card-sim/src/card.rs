@@ -489,6 +489,11 @@ impl Registers for SimCard {
             self.accesses.reads += words.len() as u64;
             return Ok(());
         }
+        // Each read may find the card lost, where that is asked for.
+        if self.fault_rng.faults.card_lost <= 0.0 && self.copy_dag_load(at, words) {
+            self.accesses.reads += words.len() as u64;
+            return Ok(());
+        }
         for (address, word) in (at..).step_by(4).zip(words) {
             *word = self.read(address)?;
         }

@@ -2,13 +2,22 @@
 
 use snic_ports::card::CardError;
 use snic_tables::BANK_WORDS;
-use snic_tables::DropCause;
 use snic_tables::Table;
 use snic_tables::registers::*;
+use snic_tables::{DagCounters, DropCause};
 
 use crate::banks::CommitState;
 use crate::card::SimCard;
 use crate::region::Region;
+
+/// Words of a row of DAGs' counters, and of all rows.
+const DAG_LOAD_ROW_WORDS: usize = DAG_LOAD_ROW as usize / 4;
+const DAG_LOAD_WORDS: usize = Table::Dag.rows() * DAG_LOAD_ROW_WORDS;
+
+/// A DAG's counters, in the order of its row.
+const fn dag_load(dag: DagCounters) -> [u64; DAG_LOAD_ROW_WORDS / 2] {
+    [dag.packets_in, dag.bytes_intended, dag.bytes_served, dag.packets_out]
+}
 
 /// One half of a 64-bit counter, the low one first.
 const fn half(value: u64, at: Address) -> u32 {
@@ -43,6 +52,23 @@ impl SimCard {
             let first = word(at, bank, BANK_WORDS)?;
             self.plane.banks.words(shadow).get(first..first + count)
         })
+    }
+
+    /// Copies counters of DAGs, from the first one of a row on: the daemon reads those of all rows each epoch. Whether the
+    /// words are such counters.
+    pub(crate) fn copy_dag_load(&self, at: Address, words: &mut [u32]) -> bool {
+        let Some(first) = word(at, DAG_LOAD, DAG_LOAD_WORDS) else { return false };
+        let is_row = at.is_multiple_of(4) && first.is_multiple_of(DAG_LOAD_ROW_WORDS);
+        if !is_row || first + words.len() > DAG_LOAD_WORDS {
+            return false;
+        }
+        let rows = first / DAG_LOAD_ROW_WORDS..;
+        for (row, words) in rows.zip(words.chunks_mut(DAG_LOAD_ROW_WORDS)) {
+            let counters = dag_load(self.plane.stats.dag(row as u16));
+            let halves = counters.iter().flat_map(|value| [*value as u32, (value >> 32) as u32]);
+            words.iter_mut().zip(halves).for_each(|(word, half)| *word = half);
+        }
+        true
     }
 
     fn value(&self, at: Address) -> Option<u32> {
@@ -107,11 +133,9 @@ impl SimCard {
         if let Some(index) = word(at, DROPS, 2 * DropCause::ALL.len()) {
             return Some(half(stats.drops[index / 2], at));
         }
-        if let Some(index) = word(at, DAG_LOAD, Table::Dag.rows() * DAG_LOAD_ROW as usize / 4) {
-            let words = DAG_LOAD_ROW as usize / 4;
-            let dag = stats.dag((index / words) as u16);
-            let columns = [dag.packets_in, dag.bytes_intended, dag.bytes_served, dag.packets_out];
-            return Some(half(columns[index % words / 2], at));
+        if let Some(index) = word(at, DAG_LOAD, DAG_LOAD_WORDS) {
+            let counters = dag_load(stats.dag((index / DAG_LOAD_ROW_WORDS) as u16));
+            return Some(half(counters[index % DAG_LOAD_ROW_WORDS / 2], at));
         }
         if let Some(index) = word(at, DAG_DROPS, Table::Dag.rows() * DAG_DROPS_ROW as usize / 4) {
             let words = DAG_DROPS_ROW as usize / 4;

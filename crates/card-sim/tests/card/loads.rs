@@ -6,9 +6,11 @@ use std::time::Duration;
 use crate::rig::{Rig, uid};
 use snic_card_sim::{PacketOutcome, SharedSimCard, SimCard, Sizes, SourceId, TrafficSource};
 use snic_domain::Bandwidth;
-use snic_ports::card::Card as _;
+use snic_domain::limits::DAG_ROWS;
+use snic_ports::card::{Card as _, Registers as _};
 use snic_ports::generator::{LoadCounts, LoadReading};
 use snic_tables::DropCause;
+use snic_tables::registers::{DAG_LOAD, DAG_LOAD_ROW};
 
 /// A chain of 30 Gbit/s at most.
 fn rig() -> Rig {
@@ -73,6 +75,33 @@ fn what_is_counted_is_what_the_trace_of_packets_and_the_cards_counters_say() {
     let dag = rig.card.take_measurements().dag(1).expect("packets came").counters;
     assert_eq!((dag.packets_in, dag.packets_out), (total.packets_offered, total.packets_served));
     assert_eq!((dag.bytes_intended, dag.bytes_served), (total.bytes_offered, total.bytes_served));
+}
+
+#[test]
+fn counters_of_dags_are_read_together_as_one_by_one() {
+    let mut rig = rig();
+    load(&mut rig.card, 5_000, Sizes::imix(), 100);
+    rig.drain();
+    let end = DAG_LOAD + DAG_ROWS as u32 * DAG_LOAD_ROW;
+    let ranges = [
+        (DAG_LOAD, 3 * DAG_LOAD_ROW as usize / 4),
+        (DAG_LOAD + DAG_LOAD_ROW, 3),
+        (DAG_LOAD + DAG_LOAD_ROW + 8, 13),
+        (end - DAG_LOAD_ROW, DAG_LOAD_ROW as usize / 4),
+    ];
+    let mut sum = 0;
+    for (at, count) in ranges {
+        let before = rig.card.accesses().reads;
+        let mut block = vec![0; count];
+        rig.card.read_block(at, &mut block).expect("registers");
+        assert_eq!(rig.card.accesses().reads - before, count as u64);
+        let single = (at..).step_by(4).take(count).map(|at| rig.card.read(at).expect("one"));
+        assert_eq!(block, single.collect::<Vec<_>>(), "{at:#x}");
+        sum += block.iter().map(|word| u64::from(*word)).sum::<u64>();
+    }
+    assert!(sum > 0, "packets were counted");
+    let behind = rig.card.read_block(end - DAG_LOAD_ROW, &mut [0; 4096]);
+    assert!(behind.is_err(), "it goes on behind the counters");
 }
 
 #[test]
