@@ -109,7 +109,7 @@ const TAG: &str = env!("CARGO_PKG_VERSION");
 pub fn run(workspace: &Workspace, platforms: &[&Platform]) -> anyhow::Result<bool> {
     platforms.iter().try_for_each(|platform| platform.check())?;
     for platform in platforms {
-        package::build(workspace, platform, &["snicd", "snic-fleetd", "snic-kubernetes"])?;
+        package::build(workspace, platform)?;
     }
     let folder = workspace.target.join("image");
     fs::create_dir_all(&folder)?;

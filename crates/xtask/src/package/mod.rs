@@ -41,7 +41,7 @@ const MAINTAINER: &str = "The snic authors <authors@snic.invalid>";
 pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
     let root = &workspace.root;
     platform.check()?;
-    build(workspace, platform, &PACKAGES.map(|(name, ..)| name))?;
+    build(workspace, platform)?;
     let programs = platform.programs(&workspace.target);
     let target = programs.join("package");
     generated::generate(platform, &programs, &target)?;
@@ -77,14 +77,15 @@ pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Builds `snicctl` and these packages for a platform. What is shipped applies authorization policies; a build for a first
-/// look need not.
+/// Builds `snicctl` and the programs of all packages for a platform. What is shipped applies authorization policies; a build
+/// for a first look need not. All together, also for images: which features their dependencies have depends on who asks for
+/// them, so a few alone would be other programs, and another build of many minutes.
 ///
 /// # Errors
 /// They do not build.
-pub fn build(workspace: &Workspace, platform: &Platform, packages: &[&str]) -> anyhow::Result<()> {
+pub fn build(workspace: &Workspace, platform: &Platform) -> anyhow::Result<()> {
     let mut words = vec!["--features", "snicd/cedar", "-p", "snicctl"];
-    words.extend(packages.iter().flat_map(|name| ["-p", name]));
+    words.extend(PACKAGES.iter().flat_map(|(name, ..)| ["-p", name]));
     platform.build(&workspace.root, &words)
 }
 
