@@ -239,6 +239,7 @@ fn rebalance(c: &mut Criterion) {
                 let command = FleetCommand::Rebalance { zone, moves_max, tolerance_percent };
                 fleet.ask(command, None);
                 fleet.now = fleet.now + Duration::from_millis(100);
+                fleet.beat();
             },
             |()| {
                 let fleet = &mut *fleet.borrow_mut();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory as _, Parser};
+use mimalloc::MiMalloc;
 use snic_audit::{AuditLog, AuditSettings};
 use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
@@ -22,6 +23,10 @@ use snic_telemetry::LogFormat;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+/// What a leader does is allocated by one thread and freed by others; see the measurements.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A replica of the service that runs a fleet of hosts with SmartNICs.
 #[derive(Debug, Parser)]

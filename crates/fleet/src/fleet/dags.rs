@@ -8,7 +8,7 @@ use snic_planner::Ledger;
 use super::{DagEntry, Fleet, Turn};
 use crate::hosts::{HostState, Stay};
 use crate::journal::FleetStep;
-use crate::placement::{CardConstraints, CardPolicy, DagChoice, PlaceDag, PlacementRefused};
+use crate::placement::{CardPolicy, DagChoice, PlaceDag, PlacementRefused};
 use crate::protocol::{
     BATCH_DAGS_MAX, Denied, FleetDag, FleetEffect, FleetName, FleetNotice, FleetReply, FleetUsage,
     HostChoice, NewFleetDag, PlacedDag,
@@ -155,6 +155,7 @@ impl Fleet {
         let (name, usage) = (record.name.clone(), self.usage_of(&dag));
         self.tenants.take(&name.tenant, usage);
         self.registry.uses.count_spec(&record.spec, true);
+        self.affinities.count(&name, &record.spec, true);
         let record = Versioned::new(record);
         self.dags.insert(name.clone(), DagEntry { record, dag, usage });
         self.settle(&name, choice, Before::default(), step);
@@ -256,8 +257,10 @@ impl Fleet {
         let tenant = changed.name.tenant.clone();
         self.tenants.give_back(&tenant, entry.usage);
         self.tenants.take(&tenant, usage);
-        self.registry.uses.count_spec(&entry.of().spec, false);
-        self.registry.uses.count_spec(&changed.spec, true);
+        for (spec, is_more) in [(&entry.of().spec, false), (&changed.spec, true)] {
+            self.registry.uses.count_spec(spec, is_more);
+            self.affinities.count(&changed.name, spec, is_more);
+        }
         let key = dag_key(&changed.name);
         let record = entry.record.value_mut();
         (record.spec, record.refusals) = (changed.spec, changed.refusals);
@@ -303,6 +306,7 @@ impl Fleet {
         let Some(entry) = self.dags.remove(name) else { return };
         self.tenants.give_back(&name.tenant, entry.usage);
         self.registry.uses.count_spec(&entry.of().spec, false);
+        self.affinities.count(name, &entry.of().spec, false);
         if let Some(place) = &entry.of().place {
             self.registry.uses.count_place(place, false);
         }
@@ -335,41 +339,6 @@ impl Fleet {
         self.add_affinities(&record.name, &record.spec, &mut constraints);
         let (name, policy): (_, CardPolicy) = (&record.name, record.policy);
         self.inventory.place(&PlaceDag { name, dag, constraints: &constraints, policy })
-    }
-
-    /// What the DAG and others of its tenant say of each other. Preferences are not looked at.
-    pub(super) fn add_affinities(
-        &self,
-        name: &DagName,
-        spec: &DagSpec,
-        constraints: &mut CardConstraints,
-    ) {
-        let own = &spec.card_affinity;
-        for (other, entry) in self.dags_of(&name.tenant) {
-            let theirs = &entry.of().spec.card_affinity;
-            // Few say anything, and where a DAG is takes a search.
-            let says_nothing = theirs.apart_from.is_empty()
-                && !own.apart_from.contains(other)
-                && !own.together_with.contains(other);
-            if says_nothing || other == name {
-                continue;
-            }
-            let Some(card) = self.inventory.card_of(other) else { continue };
-            let is_apart = !own.preferred && own.apart_from.contains(other)
-                || !theirs.preferred && theirs.apart_from.contains(name);
-            if is_apart {
-                constraints.apart_from_cards.insert(card.clone());
-            }
-            if !own.preferred && own.together_with.contains(other) {
-                // Two that are on different cards leave none.
-                let others = constraints.cards.iter().filter(|of| *of != card).cloned();
-                constraints.apart_from_cards.extend(others.collect::<Vec<_>>());
-                if !constraints.cards.is_empty() && !constraints.cards.contains(card) {
-                    constraints.apart_from_cards.insert(card.clone());
-                }
-                constraints.cards.insert(card.clone());
-            }
-        }
     }
 
     /// Gives a DAG its place, in the ledgers and in its record, and orders it.

@@ -247,14 +247,6 @@ impl Fleet {
         Ok(self.inventory.level(&request, (levels, rule), (from, taken))?)
     }
 
-    /// Whether another DAG of its tenant is to be on its card: then neither leaves the other. Time O(DAGs of the tenant).
-    fn has_company(&self, name: &DagName) -> bool {
-        self.dags_of(&name.tenant).any(|(_, other)| {
-            let theirs = &other.of().spec.card_affinity;
-            !theirs.preferred && theirs.together_with.contains(name)
-        })
-    }
-
     /// Gives a DAG its new place; the old one serves it until that does.
     fn move_to_level(&mut self, now: Timestamp, next: NextMove, step: &mut FleetStep) {
         let NextMove { name, choice, .. } = next;

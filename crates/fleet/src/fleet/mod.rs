@@ -3,6 +3,7 @@
 //! Each verb changes this state at once, and notes in a [`FleetStep`] what must be stored and what follows. Nothing of it
 //! is seen before it is durable: the journal holds the effects back, and a leader that cannot store forgets all of it.
 
+mod affinities;
 mod commands;
 mod dags;
 mod drains;
@@ -33,6 +34,7 @@ use crate::records::{FleetDagRecord, PoliciesRecord, Versioned};
 use crate::tenants::{Capacity, Tenants};
 use crate::{FleetCard, HostId};
 
+use affinities::Affinities;
 use commands::Turn;
 use rebalance::Rebalancing;
 use registry::{Registry, Uses};
@@ -89,6 +91,7 @@ pub(crate) struct Fleet {
     capacity: Capacity,
     hosts: Hosts,
     dags: BTreeMap<DagName, DagEntry>,
+    affinities: Affinities,
     /// DAGs without a place that are to get one.
     waiting: BTreeSet<DagName>,
     /// DAGs without a place that were refused too often.
@@ -118,6 +121,7 @@ impl Fleet {
             capacity: Capacity::default(),
             hosts: BTreeMap::new(),
             dags: BTreeMap::new(),
+            affinities: Affinities::default(),
             waiting: BTreeSet::new(),
             failed: BTreeSet::new(),
             waited_last: None,
@@ -247,11 +251,13 @@ impl Fleet {
         self.inventory.check()?;
         let (mut usage, mut uses) =
             (self.registry.usage(self.inventory.catalogue()), Uses::default());
+        let mut affinities = Affinities::default();
         let mut desired: BTreeMap<(&HostId, &CardId, &DagName), u64> = BTreeMap::new();
         let mut areas: BTreeMap<&FleetCard, u64> = BTreeMap::new();
         for (name, entry) in &self.dags {
             usage.entry(name.tenant.clone()).or_default().add(self.usage_of(&entry.dag));
             uses.count_spec(&entry.of().spec, true);
+            affinities.count(name, &entry.of().spec, true);
             entry.of().place.iter().for_each(|place| uses.count_place(place, true));
             let place = entry.of().place.as_ref();
             if self.inventory.card_of(name) != place.map(|place| &place.card) {
@@ -272,6 +278,9 @@ impl Fleet {
             }
         }
         self.registry.check(uses, self.inventory.catalogue())?;
+        if affinities != self.affinities {
+            return Err(format!("DAGs name {affinities:?}, noted {:?}", self.affinities));
+        }
         for (tenant, of) in &usage {
             if self.tenants.usage(tenant) != Some(*of) {
                 return Err(format!(
