@@ -45,22 +45,6 @@ pub fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// The same command, which others go before.
-pub fn with_low_priority(command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.arg(command.get_program()).args(command.get_args());
-    if let Some(folder) = command.get_current_dir() {
-        nice.current_dir(folder);
-    }
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => nice.env(name, value),
-            None => nice.env_remove(name),
-        };
-    }
-    nice
-}
-
 /// Runs `command` with our output. Returns whether it succeeded.
 ///
 /// # Errors

@@ -98,27 +98,17 @@ fn package_of(workspace: &Workspace, folder: &Path) -> String {
     member.map(|member| member.name.clone()).unwrap_or_default()
 }
 
-/// How programs share the machine.
-#[derive(Debug, Clone, Copy)]
-pub struct Groups<'a> {
-    /// Packages whose programs only compute.
-    pub side_by_side: &'a [&'a str],
-    /// Programs that mostly wait.
-    pub waiting: &'a [&'a str],
-}
-
 /// Runs `programs`: those of packages in `side_by_side` first, in the order of that list, as many at once as the
 /// machine has processors, and each one's output printed when it has ended; then those that are named in `waiting`, two
-/// at a time, and `beside` with them; then the others, alone. Returns what `beside` says as well.
+/// at a time; then the others, alone.
 ///
 /// # Errors
 /// A program cannot be started, or `out` is closed.
-pub fn run<T: Send>(
+pub fn run(
     programs: Vec<TestProgram>,
-    Groups { side_by_side, waiting }: Groups<'_>,
-    beside: impl FnOnce() -> T + Send,
+    (side_by_side, waiting): (&[&str], &[&str]),
     out: &mut (impl Write + Send),
-) -> anyhow::Result<(Vec<TestSummary>, T)> {
+) -> anyhow::Result<Vec<TestSummary>> {
     let place = |list: &[&str], name: &str| list.iter().position(|other| *other == name);
     let (mut together, rest): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|of| place(side_by_side, &of.package).is_some());
@@ -128,16 +118,11 @@ pub fn run<T: Send>(
     in_pairs.sort_by_key(|of| place(waiting, &of.target));
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let mut summaries = run_together(together, processors, out)?;
-    let (waited, said) = thread::scope(|scope| {
-        let beside = scope.spawn(beside);
-        let waited = run_together(in_pairs, 2, out);
-        (waited, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    summaries.extend(waited?);
+    summaries.extend(run_together(in_pairs, 2, out)?);
     for program in alone {
         summaries.push(program.run(out)?);
     }
-    Ok((summaries, said))
+    Ok(summaries)
 }
 
 fn run_together(
@@ -187,10 +172,10 @@ pub mod tests {
 
     fn text_of(
         programs: Vec<TestProgram>,
-        (side_by_side, waiting): (&[&str], &[&str]),
+        lists: (&[&str], &[&str]),
     ) -> (String, Vec<TestSummary>) {
-        let (mut out, groups) = (Vec::new(), Groups { side_by_side, waiting });
-        let (summaries, ()) = run(programs, groups, || (), &mut out).expect("all can be run");
+        let mut out = Vec::new();
+        let summaries = run(programs, lists, &mut out).expect("all can be run");
         (String::from_utf8(out).expect("text"), summaries)
     }
 

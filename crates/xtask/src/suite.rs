@@ -11,7 +11,7 @@ use anyhow::bail;
 
 use crate::command::{self, cargo};
 use crate::packages::{self, Needed};
-use crate::programs::{self, Groups, TestProgram};
+use crate::programs::{self, TestProgram};
 use crate::proto;
 use crate::report::{Report, Tally, seconds, words};
 use crate::tidy;
@@ -25,6 +25,7 @@ enum Kind {
     Quick,
     Lints,
     Tests,
+    Docs,
 }
 
 /// Crates without I/O whose property tests take seconds.
@@ -92,8 +93,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "tests",
         kind: Kind::Tests,
-        shown: "cargo test --workspace --features snicd/cedar --no-fail-fast, in programs side by side; \
-                meanwhile RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --features snicd/cedar",
+        shown: "cargo test --workspace --features snicd/cedar --no-fail-fast, in programs side by side",
         run: tests,
     },
     Step {
@@ -101,6 +101,12 @@ const STEPS: &[Step] = &[
         kind: Kind::Tests,
         shown: "PROPTEST_RNG_SEED=… and the test programs of the pure crates; does not fail the run",
         run: fresh_seed,
+    },
+    Step {
+        name: "docs",
+        kind: Kind::Docs,
+        shown: "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --features snicd/cedar",
+        run: docs,
     },
 ];
 
@@ -180,17 +186,9 @@ fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
             program.set("PROPTEST_RNG_SEED", "2024");
         }
     }
-    let groups = Groups { side_by_side: &COMPUTING, waiting: &WAITING };
-    let documentation = || docs(workspace);
-    let (mut summaries, documented) =
-        programs::run(all, groups, documentation, &mut std::io::stdout())?;
+    let mut summaries = programs::run(all, (&COMPUTING, &WAITING), &mut std::io::stdout())?;
     summaries.push(documentation_tests(workspace)?);
-    let (mut total, mut failures) = sum(summaries);
-    let documented = documented?;
-    total += documented;
-    if documented.failed > 0 {
-        failures.push("cargo doc, whose output is among that of the tests that wait".to_owned());
-    }
+    let (total, failures) = sum(summaries);
     failures.iter().for_each(|failure| println!("failed: {failure}"));
     Ok(total)
 }
@@ -237,9 +235,7 @@ fn try_seed(
     for program in &mut programs {
         program.set("PROPTEST_RNG_SEED", &seed.to_string());
     }
-    let groups = Groups { side_by_side: &FRESHLY_SEEDED, waiting: &[] };
-    let (summaries, ()) = programs::run(programs, groups, || (), out)?;
-    let (total, failures) = sum(summaries);
+    let (total, failures) = sum(programs::run(programs, (&FRESHLY_SEEDED, &[]), out)?);
     writeln!(out, "fresh seed {seed}: {}", words(&total))?;
     for failure in &failures {
         writeln!(out, "found with a fresh seed, not counted: {failure}")?;
@@ -250,11 +246,9 @@ fn try_seed(
     Ok(Tally { failed: 0, ..total })
 }
 
-/// The documentation builds without warnings. It runs beside tests that wait, takes one processor and lets them go first.
 fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {
-    let arguments = [&["doc", "--no-deps", "--workspace", "--jobs", "1"], &FEATURES[..]].concat();
-    let cargo = cargo(&workspace.root, &arguments);
-    let mut command = command::with_low_priority(&cargo);
+    let arguments = [&["doc", "--no-deps", "--workspace"], &FEATURES[..]].concat();
+    let mut command = cargo(&workspace.root, &arguments);
     command::succeeds(command.env("RUSTDOCFLAGS", "-D warnings")).map(Tally::one)
 }
 
@@ -273,13 +267,14 @@ mod tests {
         (ran, report)
     }
 
-    const ALL: [&str; 7] = ["format", "tidy", "packages", "proto", "lints", "tests", "fresh seed"];
+    const ALL: [&str; 8] =
+        ["format", "tidy", "packages", "proto", "lints", "tests", "fresh seed", "docs"];
 
     #[test]
     fn all_steps_run_while_all_is_well() {
         let (ran, report) = outcome(&[], false);
         assert_eq!(ran, ALL);
-        assert!(report.closing().ends_with("\n7 passed, 0 failed\n"));
+        assert!(report.closing().ends_with("\n8 passed, 0 failed\n"));
     }
 
     #[test]
@@ -287,7 +282,7 @@ mod tests {
         let (ran, report) = outcome(&["format"], false);
         assert_eq!(ran, ["format", "tidy", "packages", "proto"]);
         let closing = report.closing();
-        assert!(closing.contains("skipped: lints, tests, fresh seed"), "{closing}");
+        assert!(closing.contains("skipped: lints, tests, fresh seed, docs"), "{closing}");
         assert!(closing.ends_with("\n3 passed, 1 failed\n"), "{closing}");
     }
 
