@@ -86,6 +86,12 @@ impl Browser {
 
     /// One command; its result.
     pub fn ask(&mut self, method: &str, parameters: Value) -> Value {
+        let result = self.try_to_ask(method, parameters);
+        result.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// One command; its result, or what the browser says against it.
+    fn try_to_ask(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         self.last += 1;
         let mut message = json!({ "id": self.last, "method": method, "params": parameters });
         if let Some(session) = &self.session {
@@ -95,8 +101,8 @@ impl Browser {
         loop {
             let reply = self.read();
             if reply["id"] == json!(self.last) {
-                assert!(reply["error"].is_null(), "{method}: {}", reply["error"]);
-                return reply["result"].clone();
+                let error = reply["error"].clone();
+                return if error.is_null() { Ok(reply["result"].clone()) } else { Err(error) };
             }
         }
     }
@@ -147,10 +153,18 @@ impl Browser {
         assert!(gone["errorText"].is_null(), "{url}: {}", gone["errorText"]);
     }
 
-    /// The value of an expression in the page's scripts.
+    /// The value of an expression in the page's scripts: in those of the next page, if the browser goes on to it meanwhile.
     pub fn eval(&mut self, expression: &str) -> Value {
         let how = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
-        let result = self.ask("Runtime.evaluate", how);
+        let result = loop {
+            match self.try_to_ask("Runtime.evaluate", how.clone()) {
+                Ok(result) => break result,
+                Err(error) => {
+                    let has_gone_on = error["message"] == "Inspected target navigated or closed";
+                    assert!(has_gone_on, "{expression}: {error}");
+                }
+            }
+        };
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
         result["result"]["value"].clone()
     }
