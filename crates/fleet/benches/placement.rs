@@ -44,7 +44,7 @@ fn place(c: &mut Criterion) {
         ("three NTs", vec![0, 1, 5], 5_000),
         ("40 Gbit/s", vec![1], 40_000),
         ("more than a card has", vec![1], 1_000_000),
-        ("more regions than a card has", (0..12).collect(), 90_000),
+        ("twelve NTs with 90 Gbit/s", (0..12).collect(), 90_000),
     ];
     let constraints = CardConstraints::default();
     for (fill, most) in [("empty", 0), ("up to 8 DAGs", 8), ("up to 40 DAGs", 40)] {
