@@ -8,7 +8,8 @@ use snic_domain::{DagName, DagSpec};
 use super::Fleet;
 use crate::placement::CardConstraints;
 
-/// Each DAG that others name, with those that do. A DAG may be named that does not exist.
+/// Each DAG that others of its tenant name, with those that do. A DAG may be named that does not exist; what is said of another
+/// tenant's DAGs is not kept, so that nobody makes that tenant's creates slower.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Affinities(BTreeMap<DagName, BTreeSet<DagName>>);
 
@@ -16,7 +17,8 @@ impl Affinities {
     /// A DAG has this spec from now on, or no longer.
     pub fn count(&mut self, name: &DagName, spec: &DagSpec, is_more: bool) {
         let own = &spec.card_affinity;
-        for other in own.apart_from.union(&own.together_with) {
+        let named = own.apart_from.union(&own.together_with);
+        for other in named.filter(|other| other.tenant == name.tenant) {
             if is_more {
                 self.0.entry(other.clone()).or_default().insert(name.clone());
             } else if let Some(by) = self.0.get_mut(other) {
@@ -73,7 +75,7 @@ impl Fleet {
 
     /// Whether another DAG of its tenant is to be on its card: then neither leaves the other.
     pub(super) fn has_company(&self, name: &DagName) -> bool {
-        self.affinities.that_name(name).filter(|other| other.tenant == name.tenant).any(|other| {
+        self.affinities.that_name(name).any(|other| {
             let theirs = self.dags.get(other).map(|entry| &entry.of().spec.card_affinity);
             theirs.is_some_and(|of| !of.preferred && of.together_with.contains(name))
         })

@@ -95,7 +95,9 @@ impl Call {
         if code != Code::Ok {
             let allowed = self.lines.take(self.identity.clone(), Instant::now());
             if allowed.left_out > 0 {
-                tracing::info!(calls = allowed.left_out, "more calls failed and were not logged");
+                // Of all callers, so not in the span of this call.
+                let calls = allowed.left_out;
+                tracing::info!(parent: None, calls, "more calls failed and were not logged");
             }
             if allowed.this {
                 tracing::info!(status = ?code, latency_us, "call ended");

@@ -127,7 +127,7 @@ pub trait Card: Registers + Buffers + Send {
     fn poll(&mut self, now: Timestamp) -> Result<(), CardError>;
 
     /// Says which trace the accesses from now on are for, as the W3C header `traceparent`, or that
-    /// they are for none. Only a card whose accesses are made by another process has a use for it.
+    /// they are for none. For a card whose accesses are made by another process, or are measured.
     fn trace(&mut self, _parent: Option<&str>) {}
 
     /// Says which part of programming tables the accesses of this trace are from now on.

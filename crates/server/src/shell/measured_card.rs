@@ -16,7 +16,6 @@ struct Begun {
 /// Passes everything on to the card, and records a span for each part that has ended.
 pub(super) struct MeasuredCard<'a> {
     card: &'a mut dyn Card,
-    record: fn(FinishedSpan),
     /// The trace that accesses are for.
     parent: Option<String>,
     begun: Option<Begun>,
@@ -24,7 +23,7 @@ pub(super) struct MeasuredCard<'a> {
 
 impl<'a> MeasuredCard<'a> {
     pub fn new(card: &'a mut dyn Card) -> Self {
-        Self { card, record, parent: None, begun: None }
+        Self { card, parent: None, begun: None }
     }
 
     fn end_part(&mut self) {
@@ -35,7 +34,7 @@ impl<'a> MeasuredCard<'a> {
             ProgramPart::ReadBack => "snic.tables.read_back",
         };
         let times = (at, SystemTime::now());
-        (self.record)(FinishedSpan { parent, name, times, numbers: Vec::new() });
+        record(FinishedSpan { parent, name, times, numbers: Vec::new() });
     }
 }
 
