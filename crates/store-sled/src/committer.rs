@@ -1,9 +1,10 @@
 //! The only thread that writes: it commits all queued changes as one group, makes the group durable in the
-//! journal and in sled, and answers the callers in order.
+//! journal, applies it to sled, and answers the callers in order.
 //!
 //! A group is one number, one journal entry and one batch of sled: after a crash it is there completely or
 //! not at all. While a group is being synced, the next one queues up (group commit): the more callers, the
-//! larger the groups.
+//! larger the groups. What makes it durable is the journal; sled is synced behind it
+//! ([`background_sync`](crate::background_sync)).
 //!
 //! After the first error nothing more is written. It is then unknown what is durable; only opening the
 //! store again, which reads the files, can tell.
@@ -12,12 +13,12 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::Instant;
 
 use snic_ports::store::snapshot::Snapshot;
 use snic_ports::store::{Batch, Done, StoreError, Write};
 
+use crate::background_sync::BackgroundSync;
 use crate::engine::{SledEngine, panic_text};
 use crate::history::History;
 use crate::store::SledOptions;
@@ -56,6 +57,7 @@ pub(crate) struct Committer {
     pub(crate) options: SledOptions,
     /// The last group that is durable.
     pub(crate) sequence: u64,
+    sled: BackgroundSync,
     /// The error after which nothing more is written.
     stopped: Option<StoreError>,
     last_checkpoint: Instant,
@@ -70,10 +72,21 @@ impl Committer {
         history: History,
         options: SledOptions,
         sequence: u64,
-    ) -> Self {
+    ) -> Result<Self, StoreError> {
         let last_checkpoint = Instant::now();
         let (stopped, groups_tried) = (None, 0);
-        Self { engine, history, options, sequence, stopped, last_checkpoint, groups_tried }
+        let sled = BackgroundSync::start(Arc::clone(&engine))
+            .map_err(|error| StoreError::io("start the thread that syncs sled", error))?;
+        Ok(Self {
+            engine,
+            history,
+            options,
+            sequence,
+            sled,
+            stopped,
+            last_checkpoint,
+            groups_tried,
+        })
     }
 
     /// Serves until the last sender is gone and the queue is empty, then takes a snapshot.
@@ -137,11 +150,9 @@ impl Committer {
         Ok(())
     }
 
-    /// Journal first, so that sled holds nothing that the journal misses when this process dies;
-    /// then both are synced at once, which takes as long as the slower of the two. Only when the
-    /// power fails in between can sled be a group ahead; that group was not acknowledged.
+    /// The journal first, until it is durable: sled never holds what the journal may miss.
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        if let Some(cause) = &self.stopped {
+        if let Some(cause) = self.why_stopped() {
             return Err(StoreError::Stopped(cause.to_string()));
         }
         if writes.is_empty() {
@@ -151,9 +162,13 @@ impl Committer {
         let committed = self
             .history
             .append(sequence, writes)
-            .and_then(|()| self.apply_and_sync(sequence, writes));
+            .and_then(|()| self.history.sync())
+            .and_then(|()| self.engine.apply(sequence, writes));
         match &committed {
-            Ok(()) => self.sequence = sequence,
+            Ok(()) => {
+                self.sequence = sequence;
+                self.sled.changed();
+            }
             Err(error) => {
                 tracing::error!(error = with_source(error), "the store stopped");
                 self.stopped = Some(error.clone());
@@ -162,18 +177,12 @@ impl Committer {
         committed
     }
 
-    fn apply_and_sync(&self, sequence: u64, writes: &[Write]) -> Result<(), StoreError> {
-        thread::scope(|scope| {
-            let journal = thread::Builder::new()
-                .name("snic-journal".to_owned())
-                .spawn_scoped(scope, || self.history.sync())
-                .map_err(|error| StoreError::io("start a thread".to_owned(), error))?;
-            let applied = self.engine.apply(sequence, writes).and_then(|()| self.engine.sync());
-            let journaled = journal
-                .join()
-                .unwrap_or_else(|_| Err(StoreError::Stopped("the journal panicked".to_owned())));
-            journaled.and(applied)
-        })
+    /// The error after which nothing more is written, if there was one.
+    fn why_stopped(&mut self) -> Option<&StoreError> {
+        if self.stopped.is_none() {
+            self.stopped = self.sled.failure();
+        }
+        self.stopped.as_ref()
     }
 
     /// Whether the journal is long enough for a new snapshot.
@@ -188,7 +197,13 @@ impl Committer {
     fn checkpoint(&mut self) {
         self.last_checkpoint = Instant::now();
         let (groups, _) = self.history.pending();
-        if groups == 0 || self.stopped.is_some() {
+        if groups == 0 || self.why_stopped().is_some() {
+            return;
+        }
+        // The journals that sled may need after a power cut are about to go.
+        if let Err(error) = self.engine.sync() {
+            tracing::error!(error = with_source(&error), "the store stopped");
+            self.stopped = Some(error);
             return;
         }
         let taken = self
@@ -243,7 +258,7 @@ mod tests {
             Some(journal) => History::resume(folder, &RecoveredLog::read(folder).unwrap(), journal),
             None => History::first(folder),
         };
-        Committer::new(Arc::new(engine), history.unwrap(), SledOptions::default(), 0)
+        Committer::new(Arc::new(engine), history.unwrap(), SledOptions::default(), 0).unwrap()
     }
 
     /// A command's index and how it was answered.
