@@ -5,11 +5,11 @@
 //! path, and a journal makes it durable before it is acknowledged:
 //!
 //! ```text
-//!  submit ─┐                   ┌────────────────── committer (one thread) ──────────────────┐
-//!  submit ─┼─▶ queue ─▶ group ─▶ journal: append, fdatasync ─▶ sled: one batch ─▶ done, in order
-//!  submit ─┘                   │        └▶ now and then: snapshot, new journal      │       │
-//!                              └────────────────────────────────────────────────────┼───────┘
-//!                                  another thread: flush, fdatasync of `db`, 20 ms ◀┘ behind
+//!  submit ─┐                   ┌──────────────── committer (one thread) ────────────────┐
+//!  submit ─┼─▶ queue ─▶ group ─▶ journal: append, fdatasync ─▶ done, in order            │
+//!  submit ─┘                   │        └▶ now and then: snapshot, new journal    │     │
+//!                              └──────────────────────────────────────────────────┼─────┘
+//!               follower: gather for 20 ms, one batch of sled, flush, fdatasync ◀─┘
 //! ```
 //!
 //! Every acknowledged change is in the newest snapshot or in the journals after it. Opening compares sled
@@ -27,10 +27,10 @@
 
 #![warn(clippy::missing_errors_doc)]
 
-mod background_sync;
 mod blobs;
 mod committer;
 mod engine;
+mod follower;
 mod history;
 pub mod inspection;
 mod journal;

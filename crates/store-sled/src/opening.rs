@@ -29,6 +29,7 @@ use snic_ports::store::{StoreError, Write};
 use crate::blobs::Blobs;
 use crate::committer::Committer;
 use crate::engine::{OpenFailure, SledEngine};
+use crate::follower::Follower;
 use crate::history::{History, Records, RecoveredLog, sweep_temporaries};
 use crate::store::{SledOptions, SledStore};
 
@@ -141,7 +142,9 @@ pub(crate) fn open(folder: &Path, options: SledOptions) -> Result<Opened, StoreE
     };
     let failed = |error| StoreError::io(format!("protect {}", database.display()), error);
     private_folder(&database).map_err(failed)?;
-    let committer = Committer::new(Arc::new(engine), history, options, sequence)?;
+    let sled =
+        Follower::start(engine).map_err(|error| StoreError::io("start sled's thread", error))?;
+    let committer = Committer::new(Arc::new(sled), history, options, sequence);
     let store = SledStore::start(folder, lock, blobs, committer)?;
     Ok(Opened { store, recovered })
 }
