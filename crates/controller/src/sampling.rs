@@ -25,13 +25,16 @@ fn shortest_interval(core: &Core) -> Duration {
     settings.fairness.epoch.min(settings.autoscaling.monitor_period)
 }
 
-/// That; while no DAG has traffic twice as long, and no longer than an epoch.
+/// That, or longer while no DAG has traffic on any card.
 fn sample_interval(core: &Core) -> Duration {
     let shortest = shortest_interval(core);
-    if core.dags.is_empty() || !core.loops.iter().all(|(_, card_loop)| card_loop.is_at_rest()) {
+    if core.dags.is_empty() {
         return shortest;
     }
-    (2 * shortest).min(core.policies.current().fairness.epoch.max(shortest))
+    let epoch = core.policies.current().fairness.epoch;
+    let of_cards =
+        core.loops.iter().map(|(_, card_loop)| card_loop.sample_interval(shortest, epoch));
+    of_cards.min().unwrap_or(shortest)
 }
 
 /// When counters are to be read next.
@@ -118,7 +121,11 @@ pub(crate) fn sampled(
     if span.is_zero() {
         return; // Nothing is known of any load: what the card lets in stays.
     }
-    compute(core, id);
+    compute(core, id, is_edge);
+    let card_loop = core.loops.known(id);
+    if card_loop.is_stale() && card_loop.is_promise_at_risk() {
+        compute(core, id, true); // Rates are about to be set.
+    }
     scaling::scale(core, tx, id, look.span);
     keep_spare(core, tx, id);
     let follows = is_edge || core.loops.known(id).is_promise_at_risk();
@@ -150,9 +157,11 @@ fn measure(
     }
 }
 
-/// Brings the engine up to date with what is on the card, and has it compute.
-fn compute(core: &mut Core, id: &CardId) {
-    if core.loops.known(id).is_stale() {
+/// Brings the engine up to date with what is on the card, unless that is to wait for the edge of an epoch, and has it
+/// compute.
+fn compute(core: &mut Core, id: &CardId, is_edge: bool) {
+    let (now, epoch) = (core.now(), core.policies.current().fairness.epoch);
+    if core.loops.known_mut(id).is_to_renew(now, is_edge, epoch) {
         let on_card = OnCard { id, card: core.cards.known(id), registry: &core.registry };
         let named = on_card.topology(&core.dags);
         let Ticket(number) = core.ticket();
@@ -199,7 +208,7 @@ fn set_rates(core: &mut Core, id: &CardId) {
 /// A DAG is about to be served by other instances: its rate follows with the same commit.
 pub(crate) fn follow_at_once(core: &mut Core, id: &CardId) {
     if core.loops.known_mut(id).take_hurry() {
-        compute(core, id);
+        compute(core, id, true);
         set_rates(core, id);
     }
 }

@@ -2,7 +2,8 @@
 //! and against etcd's puts where etcd is installed; with 1, 8 and 64 clients, in one run.
 //!
 //! Every create is planned, stored and answered as in the daemon, while a simulated card is
-//! programmed. Only creates are timed, not the deletes that make room again.
+//! programmed. Only creates are timed, not the deletes that make room again. Beside criterion's rates it prints
+//! how long a create takes its caller.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -92,6 +93,8 @@ struct Fixture {
     clients: Vec<TestClient>,
     recorder: Arc<Recorder>,
     next: AtomicU64,
+    /// How long each create took its caller.
+    latencies: Mutex<Vec<Duration>>,
     _running: shell::Running,
     _folder: tempfile::TempDir,
 }
@@ -142,7 +145,15 @@ fn fixture(folder: tempfile::TempDir) -> Fixture {
         clients
     });
     let next = AtomicU64::new(0);
-    Fixture { runtime, clients, recorder, next, _running: running, _folder: folder }
+    Fixture {
+        runtime,
+        clients,
+        recorder,
+        next,
+        latencies: Mutex::default(),
+        _running: running,
+        _folder: folder,
+    }
 }
 
 impl Fixture {
@@ -167,21 +178,39 @@ impl Fixture {
                 let client = self.clients[worker as usize].clone();
                 tokio::spawn(async move {
                     let spec = spec();
+                    let mut latencies = Vec::new();
                     for number in (first..first + count).filter(|n| n % clients == worker) {
                         let name = name(number);
                         if create {
+                            let begun = Instant::now();
                             client.create_dag(&name, &spec).await.expect("there is room");
+                            latencies.push(begun.elapsed());
                         } else {
                             client.delete_dag(&name).await.expect("it is there");
                         }
                     }
+                    latencies
                 })
             })
             .collect();
+        let mut latencies = Vec::new();
         for task in tasks {
-            task.await.expect("no panic");
+            latencies.extend(task.await.expect("no panic"));
         }
-        began.elapsed()
+        let took = began.elapsed();
+        self.latencies.lock().extend(latencies);
+        took
+    }
+
+    /// Prints how long creates took since the last time, and forgets it.
+    fn print_latencies(&self, clients: u64) {
+        let mut latencies = std::mem::take(&mut *self.latencies.lock());
+        latencies.sort_unstable();
+        let at = |percent: usize| latencies[(latencies.len() - 1) * percent / 100];
+        if !latencies.is_empty() {
+            let (median, p99, count) = (at(50), at(99), latencies.len());
+            println!("{clients} clients: median {median:.2?}, p99 {p99:.2?} of {count} creates");
+        }
     }
 }
 
@@ -308,6 +337,7 @@ fn creates(criterion: &mut Criterion) {
     // What creates write, for the bare store: without those of the catalogue.
     fixture.recorder.batches.lock().clear();
     fixture.creates(8, 256);
+    fixture.latencies.lock().clear();
     let batches: Vec<Batch> = std::mem::take(&mut *fixture.recorder.batches.lock());
     let is_create = |batch: &&Batch| {
         batch.writes.iter().any(|w| w.key.starts_with("uids/") && w.value.is_some())
@@ -331,6 +361,7 @@ fn creates(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("gRPC", clients), |b| {
             b.iter_custom(|count| fixture.creates(clients, count));
         });
+        fixture.print_latencies(clients);
         group.bench_function(BenchmarkId::new("bare store", clients), |b| {
             b.iter_custom(|count| bare(&store, &batches, clients, count));
         });

@@ -34,6 +34,9 @@ const RATE_PART: u64 = 64;
 /// happen wherever a machine is busy for a moment, and only count.
 const LATE_TOLD: u64 = 10;
 
+/// In how many epochs the engine is brought up to date once between two edges.
+const EPOCHS_BETWEEN_RENEWALS: u32 = 10;
+
 /// What the loop of a card did since the daemon started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoopFigures {
@@ -78,6 +81,8 @@ pub(crate) struct Loop {
     applied: Vec<Bandwidth>,
     /// The engine is of another topology than the card's.
     stale: bool,
+    /// When it was last brought up to date between two edges.
+    renewed_between: Timestamp,
     /// Rates must follow at once: a DAG has other instances.
     urgent: bool,
     asked: Option<Ticket>,
@@ -273,9 +278,9 @@ impl Loop {
         self.rest.sampled(Sample { span, has_changed, epoch_ended })
     }
 
-    /// Whether nothing moves: the next sample may come later.
-    pub const fn is_at_rest(&self) -> bool {
-        self.rest.is_still()
+    /// How long the next sample may take to come, where those of a card with traffic come once a `shortest`.
+    pub fn sample_interval(&self, shortest: Duration, epoch: Duration) -> Duration {
+        self.rest.sample_interval(shortest, epoch)
     }
 
     /// The DAGs were looked at, and rates set if `rates_follow`: whether they need to be looked at again soon.
@@ -318,6 +323,23 @@ impl Loop {
     /// Whether the engine is of another topology than the card's.
     pub const fn is_stale(&self) -> bool {
         self.stale || self.engine.is_none()
+    }
+
+    /// Whether to bring the engine up to date now: at each edge, and once in a while between two. Where DAGs come and go
+    /// all the time that takes longer than all else, and what is new has its promise already.
+    pub fn is_to_renew(&mut self, now: Timestamp, is_edge: bool, epoch: Duration) -> bool {
+        if !self.is_stale() {
+            return false;
+        }
+        if is_edge {
+            return true;
+        }
+        let is_rare =
+            now.since(self.renewed_between) >= epoch.saturating_mul(EPOCHS_BETWEEN_RENEWALS);
+        if is_rare {
+            self.renewed_between = now;
+        }
+        is_rare
     }
 
     /// Takes over what is on the card now, under a number that no engine had.
@@ -504,6 +526,8 @@ pub(crate) struct Loops {
     of: BTreeMap<CardId, Loop>,
     /// When counters were last asked for; zero before the first time.
     sampled: Timestamp,
+    /// How long the next sample was to take to come then.
+    interval: Duration,
 }
 
 impl Loops {
@@ -552,10 +576,11 @@ impl Loops {
     /// The counters are asked for; gives how many samples were missed since the last time.
     pub fn sample(&mut self, now: Timestamp, interval: Duration) -> u64 {
         let before = std::mem::replace(&mut self.sampled, now);
+        let waited_for = std::mem::replace(&mut self.interval, interval).max(interval);
         if before == Timestamp::ZERO {
             return 0;
         }
-        let late = now.since(before).as_nanos() / interval.as_nanos().max(1);
+        let late = now.since(before).as_nanos() / waited_for.as_nanos().max(1);
         u64::try_from(late.saturating_sub(1)).unwrap_or(u64::MAX)
     }
 
@@ -589,7 +614,11 @@ mod tests {
         assert_eq!(loops.sample(at(769), 10 * MS), 3);
         loops.begin_samples(at(9_000));
         assert_eq!(loops.sample(at(9_010), 10 * MS), 0, "they were far apart on purpose");
-        assert_eq!(loops.sample(at(9_011), Duration::ZERO), 999_999, "no interval is a nanosecond");
+        assert_eq!(loops.sample(at(9_110), 100 * MS), 0, "the cards came to rest");
+        assert_eq!(loops.sample(at(9_210), 10 * MS), 0, "and are at rest no more");
+        assert_eq!(loops.sample(at(9_240), 10 * MS), 2);
+        loops.sample(at(9_241), Duration::ZERO);
+        assert_eq!(loops.sample(at(9_242), Duration::ZERO), 999_999, "no interval is a nanosecond");
     }
 
     #[test]
@@ -638,6 +667,18 @@ mod tests {
         let text = told(99 + LATE_TOLD, 0).expect("the card is late");
         assert!(text.contains("not answered for 10 samples"), "{text}");
         assert_eq!(told(100 + LATE_TOLD, 0), None, "told once in a while");
+    }
+
+    #[test]
+    fn an_engine_follows_changes_at_edges_and_now_and_then_between() {
+        let mut card_loop = Loop::default();
+        let epoch = 20 * MS;
+        let mut is_to_renew = |ms, is_edge| card_loop.is_to_renew(at(ms), is_edge, epoch);
+        assert!(is_to_renew(1_000, false), "the first change does not wait");
+        assert!(!is_to_renew(1_010, false));
+        assert!(is_to_renew(1_020, true), "an edge always counts");
+        assert!(!is_to_renew(1_199, false));
+        assert!(is_to_renew(1_200, false));
     }
 
     #[test]

@@ -1,10 +1,24 @@
 //! A card whose DAGs have no traffic is sampled half as often as others, at least once an epoch, so that the first
 //! packets are seen soon. Its DAGs are looked at once in ten epochs: a step with the same loads comes to the same rates.
+//!
+//! After a second without traffic it is sampled once in five epochs, and its DAGs are looked at once in fifty: a daemon that nobody uses is not to cost a host
+//! anything. All DAGs may send what they were promised meanwhile, so what comes later by up to [`RESTING_MAX`] is only
+//! what goes beyond it: rates, scale-out, and what is shown.
 
 use std::time::Duration;
 
 /// In how many epochs the DAGs of a card at rest are looked at once.
 const EPOCHS: u32 = 10;
+
+/// How long nothing has moved on a card that is at rest.
+const RESTING_AFTER: Duration = Duration::from_secs(1);
+
+/// In how many epochs a card at rest is sampled once, and in how many its DAGs are looked at.
+const RESTING_EPOCHS: u32 = 5;
+const RESTING_LOOK_EPOCHS: u32 = 50;
+
+/// The longest time between two samples of a card at rest; that, or an epoch.
+const RESTING_MAX: Duration = Duration::from_millis(100);
 
 /// Since when nothing moves on a card.
 #[derive(Debug, Default)]
@@ -12,6 +26,8 @@ pub(crate) struct Rest {
     /// How long ago the DAGs were looked at, where none had a load and the rates follow from that; `None`
     /// where something moves.
     still: Option<Duration>,
+    /// How long nothing has moved, up to the last sample.
+    in_all: Duration,
 }
 
 /// What a sample says, compared with the one before.
@@ -38,11 +54,19 @@ impl Rest {
     /// The DAGs were looked at; `is_still`: none has a load, and the rates follow from that.
     pub fn looked(&mut self, is_still: bool) {
         self.still = is_still.then_some(Duration::ZERO);
+        if !is_still {
+            self.in_all = Duration::ZERO;
+        }
     }
 
-    /// Whether nothing moves.
-    pub const fn is_still(&self) -> bool {
-        self.still.is_some()
+    /// How long the next sample may take to come, where those of a card with traffic come once a `shortest`.
+    pub fn sample_interval(&self, shortest: Duration, epoch: Duration) -> Duration {
+        let epoch = epoch.max(shortest);
+        match self.still {
+            None => shortest,
+            Some(_) if self.in_all < RESTING_AFTER => shortest.saturating_mul(2).min(epoch),
+            Some(_) => epoch.saturating_mul(RESTING_EPOCHS).min(RESTING_MAX).max(epoch),
+        }
     }
 
     /// A sample has come; how the DAGs are to be looked at, if they are.
@@ -52,10 +76,14 @@ impl Rest {
             return Some(Look { still: Duration::ZERO, span });
         };
         if has_changed {
+            self.in_all = Duration::ZERO;
             return Some(Look { still, span });
         }
+        self.in_all = self.in_all.saturating_add(span);
         let still = still.saturating_add(span);
-        if epoch_ended.is_some_and(|epoch| still >= epoch * EPOCHS) {
+        let is_resting = self.in_all > RESTING_AFTER;
+        let epochs = if is_resting { RESTING_LOOK_EPOCHS } else { EPOCHS };
+        if epoch_ended.is_some_and(|epoch| still >= epoch.saturating_mul(epochs)) {
             return Some(Look { still: Duration::ZERO, span: still });
         }
         self.still = Some(still);
@@ -69,6 +97,31 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
     const SAMPLE: Sample = Sample { span: MS, has_changed: false, epoch_ended: Some(MS) };
+
+    #[test]
+    fn samples_come_less_often_the_longer_nothing_moves() {
+        let mut rest = Rest::default();
+        let interval = |rest: &Rest| rest.sample_interval(10 * MS, 20 * MS);
+        assert_eq!(interval(&rest), 10 * MS);
+        rest.looked(true);
+        assert_eq!(interval(&rest), 20 * MS);
+        let sample = Sample { span: 20 * MS, has_changed: false, epoch_ended: Some(20 * MS) };
+        for _ in 0..49 {
+            if rest.sampled(sample).is_some() {
+                rest.looked(true);
+            }
+        }
+        assert_eq!(interval(&rest), 20 * MS, "for less than a second");
+        rest.sampled(sample);
+        rest.looked(true);
+        assert_eq!(interval(&rest), 100 * MS);
+        assert_eq!(rest.sample_interval(10 * MS, 500 * MS), 500 * MS, "an epoch at least");
+        assert_eq!(rest.sample_interval(MS, 2 * MS), 10 * MS);
+        assert!(rest.sampled(Sample { has_changed: true, ..sample }).is_some());
+        assert_eq!(interval(&rest), 10 * MS, "something moves");
+        rest.looked(true);
+        assert_eq!(interval(&rest), 20 * MS);
+    }
 
     fn whole(span: Duration) -> Option<Look> {
         Some(Look { still: Duration::ZERO, span })
@@ -93,6 +146,24 @@ mod tests {
             assert_eq!(rest.sampled(SAMPLE), whole(10 * MS), "the look is of all the time");
             rest.looked(true);
         }
+    }
+
+    #[test]
+    fn a_card_at_rest_is_looked_at_once_in_fifty_epochs() {
+        let mut rest = Rest::default();
+        let epoch = 20 * MS;
+        let sample =
+            |ms: u32| Sample { span: ms * MS, has_changed: false, epoch_ended: Some(epoch) };
+        rest.looked(true);
+        let mut looks = Vec::new();
+        for at in 1..=30 {
+            if let Some(look) = rest.sampled(sample(100)) {
+                looks.push((at, look.span));
+                rest.looked(true);
+            }
+        }
+        assert_eq!(looks[..3], [(2, 200 * MS), (4, 200 * MS), (6, 200 * MS)]);
+        assert_eq!(looks[looks.len() - 2..], [(20, 1_000 * MS), (30, 1_000 * MS)]);
     }
 
     #[test]

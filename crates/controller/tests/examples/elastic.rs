@@ -106,11 +106,16 @@ fn a_card_without_traffic_is_looked_at_seldom_and_its_first_packets_at_once() {
     let looks = |world: &World| world.controller.fairness(&tenant_id("acme"))[0].step;
     periods(&mut world, 20, &[("acme/web", 0)]);
     let (before, epochs) = (looks(&world), figures(&world).epochs);
-    periods(&mut world, 200, &[("acme/web", 0)]);
-    assert_eq!(looks(&world) - before, 10, "one in ten epochs of 20 ms");
-    assert_eq!(figures(&world).epochs - epochs, 100, "each epoch ends all the same");
+    periods(&mut world, 60, &[("acme/web", 0)]);
+    assert_eq!(looks(&world) - before, 3, "one in ten epochs of 20 ms");
+    assert_eq!(figures(&world).epochs - epochs, 30, "each epoch ends all the same");
     let next = |world: &World| world.controller.next_sample().since(world.now);
     assert_eq!(next(&world), 2 * PERIOD, "that is an epoch");
+    periods(&mut world, 40, &[("acme/web", 0)]);
+    let before = looks(&world);
+    periods(&mut world, 300, &[("acme/web", 0)]);
+    assert_eq!(next(&world), 10 * PERIOD, "after a second it is at rest");
+    assert_eq!(looks(&world) - before, 3, "once a second");
 
     period(&mut world, &[("acme/web", 25)]);
     assert_eq!(holds(&world, "acme/web"), 25, "the first period of a load counts");
