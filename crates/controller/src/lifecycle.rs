@@ -380,10 +380,8 @@ pub(crate) fn check_spec(
 
 /// The DAGs of other tenants that an affinity names.
 fn strangers(tenant: &TenantId, affinity: &CardAffinity) -> Vec<FieldViolation> {
-    let lists = [("together_with", &affinity.together_with), ("apart_from", &affinity.apart_from)];
-    let named = lists.iter().flat_map(|(list, dags)| dags.iter().map(move |dag| (list, dag)));
-    let wrong = named.filter(|(_, dag)| dag.tenant != *tenant);
-    wrong
+    affinity
+        .strangers(tenant)
         .map(|(list, dag)| FieldViolation {
             field: format!("dag.card_affinity.{list}"),
             description: format!("{dag} is not of tenants/{tenant}; name DAGs of the same tenant"),

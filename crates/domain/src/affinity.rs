@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::DagName;
+use crate::{DagName, TenantId};
 
 /// Which other DAGs of its tenant a DAG shares a card with, and which it does not. It counts when a card is
 /// chosen; those that do not exist or have no place do not.
@@ -25,6 +25,14 @@ impl CardAffinity {
     /// Whether there is no rule and no preference.
     pub fn is_none(&self) -> bool {
         self.together_with.is_empty() && self.apart_from.is_empty()
+    }
+
+    /// The DAGs of other tenants that it names, which it may not, each with the list.
+    pub fn strangers(&self, tenant: &TenantId) -> impl Iterator<Item = (&'static str, &DagName)> {
+        let lists = [("together_with", &self.together_with), ("apart_from", &self.apart_from)];
+        let named =
+            lists.into_iter().flat_map(|(list, dags)| dags.iter().map(move |dag| (list, dag)));
+        named.filter(move |(_, dag)| dag.tenant != *tenant)
     }
 
     /// Whether it is as if it had not been given.

@@ -56,6 +56,29 @@ fn dags_of_a_batch_share_a_transaction_and_are_apart_if_they_say_so() {
     }
 }
 
+#[test]
+fn a_dag_that_names_one_of_another_tenant_is_refused_at_once_and_learns_nothing() {
+    let mut fleet = Fleet::new(2);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    for other in ["there", "absent"] {
+        let mut wrong = new("acme", "b", 1_000);
+        wrong.spec.card_affinity.together_with.insert(name("globex", other));
+        let change = wrong.spec.clone();
+        let expected = format!("globex/dags/{other} is not of tenants/acme");
+        let is_told = |denied: &Result<FleetReply, Denied>| matches!(denied, Err(Denied::Invalid(why)) if why.contains(&expected));
+        let asked = FleetCommand::FindHosts {
+            constraints: CardConstraints::default(),
+            policy: CardPolicy::default(),
+            dag: Some((name("acme", "b"), Box::new(change))),
+            most: 1,
+        };
+        for command in [FleetCommand::CreateDag(wrong), asked] {
+            let denied = fleet.acme(command);
+            assert!(is_told(&denied), "{denied:?}");
+        }
+    }
+}
+
 /// A card fails long after it served a DAG: the DAG waits for its turn, gets a place on another host, and nothing goes
 /// to the failed card until its host says that it is well again.
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use snic_domain::{Bandwidth, Dag, DagName, DagPatch, DagSpec, Notes};
+use snic_domain::{Bandwidth, Dag, DagName, DagPatch, DagSpec, Notes, TenantId};
 use snic_planner::Ledger;
 
 use super::{DagEntry, Fleet, Turn};
@@ -22,7 +22,13 @@ const REFUSALS_MAX: usize = 3;
 const REFUSALS_KEPT_MAX: usize = 16;
 
 /// A DAG that can be placed.
-pub(super) fn valid(spec: &DagSpec) -> Result<Dag, Denied> {
+pub(super) fn valid(tenant: &TenantId, spec: &DagSpec) -> Result<Dag, Denied> {
+    if let Some((list, dag)) = spec.card_affinity.strangers(tenant).next() {
+        let wrong = format!(
+            "card_affinity.{list}: {dag} is not of tenants/{tenant}; name DAGs of the same tenant"
+        );
+        return Err(Denied::Invalid(wrong));
+    }
     Dag::new(spec.clone()).map_err(|wrong| Denied::Invalid(wrong.to_string()))
 }
 
@@ -123,7 +129,7 @@ impl Fleet {
     ) -> Result<(FleetDagRecord, Dag, DagChoice), Denied> {
         let NewFleetDag { name, spec, constraints, policy } = new;
         self.check_is_new(&name)?;
-        let dag = valid(&spec)?;
+        let dag = valid(&name.tenant, &spec)?;
         self.check_bandwidth(&spec, Bandwidth::ZERO)?;
         self.tenants.admit(&name.tenant, FleetUsage::default(), self.usage_of(&dag))?;
         let record = FleetDagRecord {
@@ -197,7 +203,7 @@ impl Fleet {
             }
             return self.placed(name).map(FleetReply::Placed).ok_or_else(missing);
         }
-        let dag = valid(&spec)?;
+        let dag = valid(&name.tenant, &spec)?;
         self.check_bandwidth(&spec, entry.of().spec.bandwidth)?;
         let usage = self.usage_of(&dag);
         self.tenants.admit(&name.tenant, entry.usage, usage)?;

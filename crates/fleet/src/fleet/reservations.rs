@@ -105,8 +105,9 @@ impl Fleet {
             None => None,
             Some((name, spec)) => {
                 self.check_is_new(&name)?;
+                let dag = valid(&name.tenant, &spec)?;
                 self.add_affinities(&name, &spec, &mut constraints);
-                Some((name, valid(&spec)?))
+                Some((name, dag))
             }
         };
         let dag = dag.as_ref().map(|(name, dag)| (name, dag));
