@@ -157,11 +157,11 @@ fn measure(
     }
 }
 
-/// Brings the engine up to date with what is on the card, unless that is to wait for the edge of an epoch, and has it
-/// compute.
-fn compute(core: &mut Core, id: &CardId, is_edge: bool) {
+/// Has the engine compute. Before that it is brought up to date with what is on the card: if it must be, else once in a
+/// while.
+fn compute(core: &mut Core, id: &CardId, must_renew: bool) {
     let (now, epoch) = (core.now(), core.policies.current().fairness.epoch);
-    if core.loops.known_mut(id).is_to_renew(now, is_edge, epoch) {
+    if core.loops.known_mut(id).take_renewal(now, must_renew, epoch) {
         let on_card = OnCard { id, card: core.cards.known(id), registry: &core.registry };
         let named = on_card.topology(&core.dags);
         let Ticket(number) = core.ticket();

@@ -60,21 +60,25 @@ fn dags_of_a_batch_share_a_transaction_and_are_apart_if_they_say_so() {
 fn a_dag_that_names_one_of_another_tenant_is_refused_at_once_and_learns_nothing() {
     let mut fleet = Fleet::new(2);
     fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    let theirs = FleetCommand::CreateDag(new("beta", "there", 1_000));
+    fleet.ask(Some(&tenant("beta")), theirs).expect("there is room");
     for other in ["there", "absent"] {
         let mut wrong = new("acme", "b", 1_000);
-        wrong.spec.card_affinity.together_with.insert(name("globex", other));
-        let change = wrong.spec.clone();
-        let expected = format!("globex/dags/{other} is not of tenants/acme");
-        let is_told = |denied: &Result<FleetReply, Denied>| matches!(denied, Err(Denied::Invalid(why)) if why.contains(&expected));
+        wrong.spec.card_affinity.together_with.insert(name("beta", other));
+        let affinity = Some(wrong.spec.card_affinity.clone());
+        let patch = Box::new(DagPatch { card_affinity: affinity, ..DagPatch::default() });
+        let changed = FleetCommand::UpdateDag { name: name("acme", "a"), patch, etag: None };
         let asked = FleetCommand::FindHosts {
             constraints: CardConstraints::default(),
             policy: CardPolicy::default(),
-            dag: Some((name("acme", "b"), Box::new(change))),
+            dag: Some((name("acme", "b"), Box::new(wrong.spec.clone()))),
             most: 1,
         };
-        for command in [FleetCommand::CreateDag(wrong), asked] {
+        let expected = format!("beta/dags/{other} is not of tenants/acme");
+        for command in [FleetCommand::CreateDag(wrong), changed, asked] {
             let denied = fleet.acme(command);
-            assert!(is_told(&denied), "{denied:?}");
+            let is_told = matches!(&denied, Err(Denied::Invalid(why)) if why.contains(&expected));
+            assert!(is_told, "{denied:?}");
         }
     }
 }

@@ -29,7 +29,6 @@ pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
     }
     if is_ci() {
         command.env("CARGO_INCREMENTAL", "0"); // a single build gains nothing from incremental data
-        command.env("CARGO_PROFILE_DEV_DEBUG", "0"); // nobody steps through it, and panics say their line
     }
     command
 }

@@ -34,7 +34,7 @@ const RATE_PART: u64 = 64;
 /// happen wherever a machine is busy for a moment, and only count.
 const LATE_TOLD: u64 = 10;
 
-/// In how many epochs the engine is brought up to date once between two edges.
+/// Epochs between two renewals of the engine that do not fall on an edge.
 const EPOCHS_BETWEEN_RENEWALS: u32 = 10;
 
 /// What the loop of a card did since the daemon started.
@@ -325,13 +325,14 @@ impl Loop {
         self.stale || self.engine.is_none()
     }
 
-    /// Whether to bring the engine up to date now: at each edge, and once in a while between two. Where DAGs come and go
-    /// all the time that takes longer than all else, and what is new has its promise already.
-    pub fn is_to_renew(&mut self, now: Timestamp, is_edge: bool, epoch: Duration) -> bool {
+    /// Whether to bring the engine up to date now: if it `must` be, as at each edge, and once in a while between two.
+    /// Where DAGs come and go all the time, that takes longer than anything else in a sample, and new DAGs have their
+    /// promise already.
+    pub fn take_renewal(&mut self, now: Timestamp, must: bool, epoch: Duration) -> bool {
         if !self.is_stale() {
             return false;
         }
-        if is_edge {
+        if must {
             return true;
         }
         let is_rare =
@@ -526,7 +527,7 @@ pub(crate) struct Loops {
     of: BTreeMap<CardId, Loop>,
     /// When counters were last asked for; zero before the first time.
     sampled: Timestamp,
-    /// How long the next sample was to take to come then.
+    /// The interval that was in force then.
     interval: Duration,
 }
 
@@ -673,12 +674,12 @@ mod tests {
     fn an_engine_follows_changes_at_edges_and_now_and_then_between() {
         let mut card_loop = Loop::default();
         let epoch = 20 * MS;
-        let mut is_to_renew = |ms, is_edge| card_loop.is_to_renew(at(ms), is_edge, epoch);
-        assert!(is_to_renew(1_000, false), "the first change does not wait");
-        assert!(!is_to_renew(1_010, false));
-        assert!(is_to_renew(1_020, true), "an edge always counts");
-        assert!(!is_to_renew(1_199, false));
-        assert!(is_to_renew(1_200, false));
+        let mut take_renewal = |ms, must| card_loop.take_renewal(at(ms), must, epoch);
+        assert!(take_renewal(1_000, false), "the first change does not wait");
+        assert!(!take_renewal(1_010, false));
+        assert!(take_renewal(1_020, true), "an edge always counts");
+        assert!(!take_renewal(1_199, false));
+        assert!(take_renewal(1_200, false));
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! A card whose DAGs have no traffic is sampled half as often as others, at least once an epoch, so that the first
 //! packets are seen soon. Its DAGs are looked at once in ten epochs: a step with the same loads comes to the same rates.
 //!
-//! After a second without traffic it is sampled once in five epochs, and its DAGs are looked at once in fifty: a daemon that nobody uses is not to cost a host
-//! anything. All DAGs may send what they were promised meanwhile, so what comes later by up to [`RESTING_MAX`] is only
-//! what goes beyond it: rates, scale-out, and what is shown.
+//! After a second without traffic it is sampled once in five epochs, and its DAGs are looked at once in fifty: a daemon
+//! that nobody uses should cost its host next to nothing. All DAGs may send what they were promised meanwhile. Only what
+//! goes beyond that comes up to [`RESTING_MAX`] later: rates, scale-out, and what is shown.
 
 use std::time::Duration;
 
 /// In how many epochs the DAGs of a card at rest are looked at once.
 const EPOCHS: u32 = 10;
 
-/// How long nothing has moved on a card that is at rest.
+/// How long nothing moves before a card counts as at rest.
 const RESTING_AFTER: Duration = Duration::from_secs(1);
 
 /// In how many epochs a card at rest is sampled once, and in how many its DAGs are looked at.
@@ -26,8 +26,8 @@ pub(crate) struct Rest {
     /// How long ago the DAGs were looked at, where none had a load and the rates follow from that; `None`
     /// where something moves.
     still: Option<Duration>,
-    /// How long nothing has moved, up to the last sample.
-    in_all: Duration,
+    /// How long nothing has moved, up to the last sample; looks do not end it.
+    at_rest: Duration,
 }
 
 /// What a sample says, compared with the one before.
@@ -55,7 +55,7 @@ impl Rest {
     pub fn looked(&mut self, is_still: bool) {
         self.still = is_still.then_some(Duration::ZERO);
         if !is_still {
-            self.in_all = Duration::ZERO;
+            self.at_rest = Duration::ZERO;
         }
     }
 
@@ -64,7 +64,7 @@ impl Rest {
         let epoch = epoch.max(shortest);
         match self.still {
             None => shortest,
-            Some(_) if self.in_all < RESTING_AFTER => shortest.saturating_mul(2).min(epoch),
+            Some(_) if self.at_rest < RESTING_AFTER => shortest.saturating_mul(2).min(epoch),
             Some(_) => epoch.saturating_mul(RESTING_EPOCHS).min(RESTING_MAX).max(epoch),
         }
     }
@@ -76,12 +76,12 @@ impl Rest {
             return Some(Look { still: Duration::ZERO, span });
         };
         if has_changed {
-            self.in_all = Duration::ZERO;
+            self.at_rest = Duration::ZERO;
             return Some(Look { still, span });
         }
-        self.in_all = self.in_all.saturating_add(span);
+        self.at_rest = self.at_rest.saturating_add(span);
         let still = still.saturating_add(span);
-        let is_resting = self.in_all > RESTING_AFTER;
+        let is_resting = self.at_rest > RESTING_AFTER;
         let epochs = if is_resting { RESTING_LOOK_EPOCHS } else { EPOCHS };
         if epoch_ended.is_some_and(|epoch| still >= epoch.saturating_mul(epochs)) {
             return Some(Look { still: Duration::ZERO, span: still });
