@@ -45,8 +45,8 @@ pub(crate) struct Shared {
     pub(crate) for_guest: Bell,
     /// The port's thread waits for buffers that the card has.
     pub(crate) waits_for_buffers: AtomicBool,
-    /// The guest takes frames.
-    pub(crate) is_up: AtomicBool,
+    /// The front end whose guest takes frames, by its number; 0 where none does.
+    pub(crate) taker: AtomicU64,
     /// What the guest sent that was no frame, not counted yet.
     pub(crate) refused: AtomicU64,
 }
@@ -57,10 +57,16 @@ impl Shared {
     }
 }
 
+/// A frame for the guest behind the front end of this number.
+pub(crate) struct Leaving {
+    pub(crate) taker: u64,
+    pub(crate) frame: Packet,
+}
+
 /// The card's end.
 pub(crate) struct CardEnd {
     pub(crate) arrived: Receiver<Packet>,
-    pub(crate) leaving: SyncSender<Packet>,
+    pub(crate) leaving: SyncSender<Leaving>,
     /// Where frames to the guest are copied to.
     pub(crate) buffers: Pool,
     pub(crate) shared: Arc<Shared>,
@@ -70,16 +76,25 @@ pub(crate) struct CardEnd {
 pub(crate) struct GuestEnd {
     pub(crate) arrived: SyncSender<Packet>,
     /// Nobody else has it: the lock is there because the library shares its back end between threads.
-    leaving: Mutex<Receiver<Packet>>,
+    leaving: Mutex<Receiver<Leaving>>,
     /// Where frames of the guest are copied to.
     pub(crate) buffers: Pool,
     pub(crate) shared: Arc<Shared>,
 }
 
 impl GuestEnd {
-    /// The next frame for the guest.
-    pub(crate) fn next(&mut self) -> Option<Packet> {
-        self.leaving.get_mut().ok()?.try_recv().ok()
+    /// The next frame for the guest of this front end. What was for another one is dropped.
+    pub(crate) fn next(&mut self, taker: u64) -> Option<Packet> {
+        let leaving = self.leaving.get_mut().ok()?;
+        leaving.try_iter().find(|frame| frame.taker == taker).map(|leaving| leaving.frame)
+    }
+
+    /// No front end takes frames from here on. The card may still send what it began before.
+    pub(crate) fn stop(&mut self) {
+        self.shared.taker.store(0, Ordering::Release);
+        if let Ok(leaving) = self.leaving.get_mut() {
+            leaving.try_iter().for_each(drop);
+        }
     }
 }
 
@@ -89,7 +104,7 @@ pub(crate) fn channel() -> io::Result<(CardEnd, GuestEnd)> {
         for_card: Bell::new()?,
         for_guest: Bell::new()?,
         waits_for_buffers: AtomicBool::new(false),
-        is_up: AtomicBool::new(false),
+        taker: AtomicU64::new(0),
         refused: AtomicU64::new(0),
     });
     let (from_guest, arrived) = sync_channel(BUFFERS_FROM_GUEST);

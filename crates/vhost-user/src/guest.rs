@@ -55,6 +55,8 @@ pub(crate) type Memory = Arc<GuestMemoryMmap>;
 
 pub(crate) struct Guest {
     end: GuestEnd,
+    /// The front end that there is, or is waited for: they are counted from 1.
+    number: u64,
     /// What was checked of the guest's memory.
     memory: Option<Memory>,
     features: u64,
@@ -77,6 +79,7 @@ impl Guest {
     pub(crate) fn new(end: GuestEnd) -> Self {
         Self {
             end,
+            number: 0,
             memory: None,
             features: 0,
             inlet: Inlet::default(),
@@ -86,12 +89,13 @@ impl Guest {
         }
     }
 
-    /// Another front end comes.
+    /// Another front end comes. The thread of the one before has ended.
     pub(crate) fn begin(&mut self) -> Arc<Shared> {
+        self.number += 1;
         self.memory = None;
         self.features = 0;
         self.waiting = None;
-        std::iter::from_fn(|| self.end.next()).for_each(drop);
+        self.end.stop();
         Arc::clone(&self.end.shared)
     }
 
@@ -162,7 +166,8 @@ impl Guest {
         let (header, merges) = (self.header_bytes(), self.features & MERGEABLE_BUFFERS != 0);
         let mut ring = ring.get_mut();
         let is_up = ring.is_enabled() && ring.get_queue().ready();
-        self.end.shared.is_up.store(is_up, Ordering::Release);
+        let taker = if is_up { self.number } else { 0 };
+        self.end.shared.taker.store(taker, Ordering::Release);
         if !is_up {
             return Turn::Done;
         }
@@ -174,7 +179,7 @@ impl Guest {
             if tried >= TURN_CHAINS {
                 break Turn::More;
             }
-            let next = self.waiting.take().or_else(|| self.end.next());
+            let next = self.waiting.take().or_else(|| self.end.next(taker));
             let Some(frame) = next else { break Turn::Done };
             tried += 1;
             match self.inlet.put(queue, memory, frame.bytes(), (header, merges)) {

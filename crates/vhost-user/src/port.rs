@@ -16,7 +16,7 @@ use vhost_user_backend::VhostUserDaemon;
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 
-use crate::channel::{CardEnd, channel};
+use crate::channel::{CardEnd, Leaving, channel};
 use crate::guest::{BELL_EVENT, Guest};
 use crate::relay;
 
@@ -72,7 +72,6 @@ fn serve(listener: &UnixListener, inner: &Path, guest: &Arc<Mutex<Guest>>) {
             relay::pass_on(&front, &library);
             let _ = daemon.wait();
         }
-        bell.is_up.store(false, Ordering::Release);
         // Dropping it ends the thread that works on the rings.
         drop(daemon);
     }
@@ -109,11 +108,13 @@ impl Port for VhostUserPort {
 
     fn send(&mut self, frames: &mut Vec<Packet>) -> Sent {
         let CardEnd { leaving, buffers, shared, .. } = &self.end;
-        let is_up = shared.is_up.load(Ordering::Acquire);
+        let taker = shared.taker.load(Ordering::Acquire);
         let sent = Sent::each(frames, |frame| {
-            let copy = buffers.copy_of(frame.bytes()).filter(|_| is_up);
-            let copy = copy.ok_or(io::ErrorKind::WouldBlock)?;
-            leaving.try_send(copy).map_err(|_| io::ErrorKind::WouldBlock.into())
+            let copy = buffers.copy_of(frame.bytes()).filter(|_| taker != 0);
+            let frame = copy.ok_or(io::ErrorKind::WouldBlock)?;
+            leaving
+                .try_send(Leaving { taker, frame })
+                .map_err(|_| io::ErrorKind::WouldBlock.into())
         });
         if sent.frames > 0 {
             shared.for_guest.ring();

@@ -55,18 +55,23 @@ impl Child {
         }
     }
 
-    /// Kills it and adds what it said was acknowledged; gives the count of batches.
-    pub fn kill(mut self, acknowledged: &mut Acknowledged) -> usize {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-        self.reader.take().map(JoinHandle::join);
-        let lines = self.seen.drain(..).chain(self.lines.try_iter());
+    /// Adds what it has said so far was acknowledged; gives the count of batches.
+    pub fn hear(&mut self, acknowledged: &mut Acknowledged) -> usize {
         let mut count = 0;
+        let lines = self.seen.drain(..).chain(self.lines.try_iter());
         for line in lines {
             assert!(!line.starts_with("failed"), "the child could not do its work: {line}");
             count += usize::from(acknowledged.add(&line));
         }
         count
+    }
+
+    /// Kills it and adds what it said was acknowledged; gives the count of batches.
+    pub fn kill(mut self, acknowledged: &mut Acknowledged) -> usize {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.reader.take().map(JoinHandle::join);
+        self.hear(acknowledged)
     }
 }
 

@@ -2,20 +2,22 @@
 //! that whatever was not synced is gone. Needs root, loop devices and mkfs.ext4.
 
 use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
 const IMAGE_BYTES: u64 = 192 << 20;
 
 /// `FS_IOC_SHUTDOWN`, which is `_IOR('X', 125, u32)`, with `EXT4_GOING_FLAGS_NOLOGFLUSH` (2): stop
-/// at once and do not even flush the file system's log.
-const CUT_POWER_PERL: &str = r#"open(my $f, "<", $ARGV[0]) or die "open: $!"; my $flag = pack("L", 2); ioctl($f, 0x8004587D, $flag) or die "ioctl: $!";"#;
+/// at once and do not even flush the file system's log. A byte says that it is ready, and it cuts when its input ends.
+const CUT_POWER_PERL: &str = r#"open(my $f, "<", $ARGV[0]) or die "open: $!"; my $flag = pack("L", 2); $| = 1; print "."; <STDIN>; ioctl($f, 0x8004587D, $flag) or die "ioctl: $!";"#;
 
 /// The same in Python, for a machine without perl.
 const CUT_POWER_PYTHON: &str = "import fcntl,os,struct,sys;\
-    fcntl.ioctl(os.open(sys.argv[1],os.O_RDONLY),0x8004587D,struct.pack('I',2))";
+    f=os.open(sys.argv[1],os.O_RDONLY);print('.',end='',flush=True);sys.stdin.read();\
+    fcntl.ioctl(f,0x8004587D,struct.pack('I',2))";
 
 /// An image file with an empty ext4.
 pub struct Disk {
@@ -38,7 +40,7 @@ impl Disk {
             .map_err(|error| format!("no image file: {error}"))?;
         disk.format()?;
         let mounted = disk.try_mount()?;
-        try_cut_power(mounted.path())?;
+        Switch::new(mounted.path())?.try_off()?;
         if std::fs::write(mounted.path().join("after"), "").is_ok() {
             return Err("the file system still takes writes after its shutdown".to_owned());
         }
@@ -75,9 +77,50 @@ impl Mounted {
         &self.path
     }
 
+    /// A switch that cuts its power, and does not keep it from being unmounted.
+    pub fn switch(&self) -> Switch {
+        Switch::new(&self.path).unwrap()
+    }
+}
+
+/// Cuts the power of a disk without delay: its process runs already.
+pub struct Switch {
+    program: String,
+    process: std::process::Child,
+}
+
+impl Switch {
+    fn new(path: &Path) -> Result<Self, String> {
+        Self::start("perl", ["-e", CUT_POWER_PERL], path).or_else(|perl| {
+            Self::start("python3", ["-c", CUT_POWER_PYTHON], path)
+                .map_err(|python| format!("{perl}; {python}"))
+        })
+    }
+
+    fn start(program: &str, script: [&str; 2], path: &Path) -> Result<Self, String> {
+        let mut process = Command::new(program)
+            .args(script)
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{program}: {error}"))?;
+        let ready = process.stdout.as_mut().unwrap().read_exact(&mut [0]);
+        let switch = Self { program: program.to_owned(), process };
+        // What ended before it was ready says why.
+        if ready.is_err() { Err(switch.try_off().unwrap_err()) } else { Ok(switch) }
+    }
+
     /// From here on nothing reaches the disk, and what was not synced is lost.
-    pub fn cut_power(&self) {
-        try_cut_power(&self.path).unwrap();
+    pub fn off(self) {
+        self.try_off().unwrap();
+    }
+
+    fn try_off(self) -> Result<(), String> {
+        // Its input ends with this.
+        let output = self.process.wait_with_output();
+        check(&self.program, output)
     }
 }
 
@@ -96,16 +139,13 @@ impl Drop for Mounted {
     }
 }
 
-fn try_cut_power(path: &Path) -> Result<(), String> {
-    run(Command::new("perl").args(["-e", CUT_POWER_PERL]).arg(path)).or_else(|perl| {
-        run(Command::new("python3").args(["-c", CUT_POWER_PYTHON]).arg(path))
-            .map_err(|python| format!("{perl}; {python}"))
-    })
-}
-
 fn run(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| format!("{program}: {error}"))?;
+    check(&program, command.output())
+}
+
+fn check(program: &str, output: io::Result<Output>) -> Result<(), String> {
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }

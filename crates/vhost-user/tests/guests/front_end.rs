@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -189,6 +190,16 @@ impl FrontEnd {
 
     pub fn kick(&self, ring: usize) {
         self.kicks[ring].write(1).expect("an event");
+    }
+
+    /// Kicks a ring until it is told to end, also when the front end is gone.
+    pub fn kicker<'a>(&self, ring: usize, end: &'a AtomicBool) -> impl FnOnce() + use<'a> {
+        let kick = self.kicks[ring].try_clone().expect("an event");
+        move || {
+            while !end.load(Ordering::Relaxed) {
+                kick.write(1).expect("an event");
+            }
+        }
     }
 
     /// Chains that were used: their heads and bytes.
