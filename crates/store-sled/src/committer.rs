@@ -1,9 +1,10 @@
 //! The only thread that writes: it commits all queued changes as one group, makes the group durable in the
-//! journal and in sled, and answers the callers in order.
+//! journal, and answers the callers in order.
 //!
-//! A group is one number, one journal entry and one batch of sled: after a crash it is there completely or
+//! A group is one number and one journal entry: after a crash it is there completely or
 //! not at all. While a group is being synced, the next one queues up (group commit): the more callers, the
-//! larger the groups.
+//! larger the groups. What makes it durable is the journal; sled follows
+//! ([`follower`](crate::follower)).
 //!
 //! After the first error nothing more is written. It is then unknown what is durable; only opening the
 //! store again, which reads the files, can tell.
@@ -12,13 +13,13 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::Instant;
 
 use snic_ports::store::snapshot::Snapshot;
 use snic_ports::store::{Batch, Done, StoreError, Write};
 
-use crate::engine::{SledEngine, panic_text};
+use crate::engine::panic_text;
+use crate::follower::Follower;
 use crate::history::History;
 use crate::store::SledOptions;
 
@@ -51,7 +52,7 @@ impl Command {
 
 /// The state of the thread.
 pub(crate) struct Committer {
-    pub(crate) engine: Arc<SledEngine>,
+    pub(crate) sled: Arc<Follower>,
     pub(crate) history: History,
     pub(crate) options: SledOptions,
     /// The last group that is durable.
@@ -66,14 +67,14 @@ pub(crate) struct Committer {
 
 impl Committer {
     pub(crate) fn new(
-        engine: Arc<SledEngine>,
+        sled: Arc<Follower>,
         history: History,
         options: SledOptions,
         sequence: u64,
     ) -> Self {
         let last_checkpoint = Instant::now();
         let (stopped, groups_tried) = (None, 0);
-        Self { engine, history, options, sequence, stopped, last_checkpoint, groups_tried }
+        Self { sled, history, options, sequence, stopped, last_checkpoint, groups_tried }
     }
 
     /// Serves until the last sender is gone and the queue is empty, then takes a snapshot.
@@ -110,7 +111,7 @@ impl Committer {
             };
             answers.push((done, added));
         }
-        let committed = self.commit(&writes);
+        let committed = self.commit(writes);
         for (done, added) in answers {
             let answer = added.and_then(|()| committed.clone());
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| done(answer))) {
@@ -125,7 +126,7 @@ impl Committer {
         records: Vec<(String, Vec<u8>)>,
         writes: &mut Vec<Write>,
     ) -> Result<(), StoreError> {
-        let present = self.engine.scan("")?.into_iter().map(|(key, _)| key);
+        let present = self.sled.caught_up()?.scan("")?.into_iter().map(|(key, _)| key);
         let mut absent: BTreeSet<String> = present.collect();
         absent.extend(writes.iter().map(|write| write.key.clone()));
         for (key, _) in &records {
@@ -137,23 +138,21 @@ impl Committer {
         Ok(())
     }
 
-    /// Journal first, so that sled holds nothing that the journal misses when this process dies;
-    /// then both are synced at once, which takes as long as the slower of the two. Only when the
-    /// power fails in between can sled be a group ahead; that group was not acknowledged.
-    fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        if let Some(cause) = &self.stopped {
+    /// The journal first, until it is durable: sled never holds what the journal may miss.
+    fn commit(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+        if let Some(cause) = self.why_stopped() {
             return Err(StoreError::Stopped(cause.to_string()));
         }
         if writes.is_empty() {
             return Ok(());
         }
         let sequence = self.sequence + 1;
-        let committed = self
-            .history
-            .append(sequence, writes)
-            .and_then(|()| self.apply_and_sync(sequence, writes));
+        let committed = self.history.append(sequence, &writes).and_then(|()| self.history.sync());
         match &committed {
-            Ok(()) => self.sequence = sequence,
+            Ok(()) => {
+                self.sequence = sequence;
+                self.sled.follow(sequence, writes);
+            }
             Err(error) => {
                 tracing::error!(error = with_source(error), "the store stopped");
                 self.stopped = Some(error.clone());
@@ -162,18 +161,12 @@ impl Committer {
         committed
     }
 
-    fn apply_and_sync(&self, sequence: u64, writes: &[Write]) -> Result<(), StoreError> {
-        thread::scope(|scope| {
-            let journal = thread::Builder::new()
-                .name("snic-journal".to_owned())
-                .spawn_scoped(scope, || self.history.sync())
-                .map_err(|error| StoreError::io("start a thread".to_owned(), error))?;
-            let applied = self.engine.apply(sequence, writes).and_then(|()| self.engine.sync());
-            let journaled = journal
-                .join()
-                .unwrap_or_else(|_| Err(StoreError::Stopped("the journal panicked".to_owned())));
-            journaled.and(applied)
-        })
+    /// The error after which nothing more is written, if there was one.
+    fn why_stopped(&mut self) -> Option<&StoreError> {
+        if self.stopped.is_none() {
+            self.stopped = self.sled.failure();
+        }
+        self.stopped.as_ref()
     }
 
     /// Whether the journal is long enough for a new snapshot.
@@ -188,13 +181,14 @@ impl Committer {
     fn checkpoint(&mut self) {
         self.last_checkpoint = Instant::now();
         let (groups, _) = self.history.pending();
-        if groups == 0 || self.stopped.is_some() {
+        if groups == 0 || self.why_stopped().is_some() {
             return;
         }
-        let taken = self
-            .engine
-            .scan("")
-            .and_then(|records| self.history.checkpoint(&Snapshot::now(self.sequence, records)));
+        // Synced: the journals that it may need after a power cut are about to go.
+        let taken =
+            self.sled.synced().and_then(|sled| sled.scan("")).and_then(|records| {
+                self.history.checkpoint(&Snapshot::now(self.sequence, records))
+            });
         if let Err(error) = taken {
             tracing::warn!(error = with_source(&error), "no snapshot; the journal goes on");
         }
@@ -234,16 +228,18 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::engine::SledEngine;
     use crate::history::RecoveredLog;
 
     /// A committer over an empty folder; its journal is `journal`, or a real one.
     fn committer(folder: &Path, journal: Option<&Path>) -> Committer {
         let engine = SledEngine::open(&folder.join("db"), 16 << 20).unwrap();
+        let sled = Arc::new(Follower::start(engine).unwrap());
         let history = match journal {
             Some(journal) => History::resume(folder, &RecoveredLog::read(folder).unwrap(), journal),
             None => History::first(folder),
         };
-        Committer::new(Arc::new(engine), history.unwrap(), SledOptions::default(), 0)
+        Committer::new(sled, history.unwrap(), SledOptions::default(), 0)
     }
 
     /// A command's index and how it was answered.
@@ -269,13 +265,13 @@ mod tests {
     }
 
     /// Runs a committer over commands that have all queued up before it began.
-    fn run(committer: Committer, queued: Vec<Command>) -> Arc<SledEngine> {
-        let engine = Arc::clone(&committer.engine);
+    fn run(committer: Committer, queued: Vec<Command>) -> Arc<Follower> {
+        let sled = Arc::clone(&committer.sled);
         let (commands, queue) = mpsc::channel();
         queued.into_iter().for_each(|command| commands.send(command).unwrap());
         drop(commands);
         committer.run(&queue);
-        engine
+        sled
     }
 
     fn key(i: usize) -> String {
@@ -287,9 +283,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let answers = Answers::default();
         let queued = (0..100).map(|i| answers.write(i, Batch::new().put(key(i), "1"))).collect();
-        let engine = run(committer(folder.path(), None), queued);
-        assert_eq!(engine.sequence().unwrap(), 1);
-        assert_eq!(engine.scan("").unwrap().len(), 100);
+        let sled = run(committer(folder.path(), None), queued);
+        assert_eq!(sled.caught_up().unwrap().sequence().unwrap(), 1);
+        assert_eq!(sled.caught_up().unwrap().scan("").unwrap().len(), 100);
         let order: Vec<usize> = answers.of().iter().map(|(index, _)| *index).collect();
         assert_eq!(order, (0..100).collect::<Vec<_>>());
     }
@@ -301,8 +297,8 @@ mod tests {
         let large = || vec![0; GROUP_BYTES / 50];
         let queued =
             (0..110).map(|i| answers.write(i, Batch::new().put(key(i), large()))).collect();
-        let engine = run(committer(folder.path(), None), queued);
-        assert_eq!(engine.sequence().unwrap(), 3);
+        let sled = run(committer(folder.path(), None), queued);
+        assert_eq!(sled.caught_up().unwrap().sequence().unwrap(), 3);
         assert!(answers.of().iter().all(|(_, result)| result.is_ok()));
     }
 
@@ -316,10 +312,10 @@ mod tests {
             Command::Replace { records, done: answers.done(1) },
             answers.write(2, Batch::new().put("after", "3")),
         ];
-        let engine = run(committer(folder.path(), None), queued);
+        let sled = run(committer(folder.path(), None), queued);
         let expected = [("after".to_owned(), b"3".to_vec()), ("kept".to_owned(), b"2".to_vec())];
-        assert_eq!(engine.scan("").unwrap(), expected);
-        assert_eq!(engine.sequence().unwrap(), 1);
+        assert_eq!(sled.caught_up().unwrap().scan("").unwrap(), expected);
+        assert_eq!(sled.caught_up().unwrap().sequence().unwrap(), 1);
     }
 
     #[test]
@@ -336,8 +332,8 @@ mod tests {
         assert!(matches!(answered[0], (0, Err(StoreError::Io { .. }))), "{answered:?}");
         assert!(matches!(answered[1], (1, Err(StoreError::Io { .. }))), "{answered:?}");
         assert!(matches!(answered[2], (2, Err(StoreError::Stopped(_)))), "{answered:?}");
-        assert_eq!(committer.engine.scan("").unwrap(), []);
-        assert_eq!(committer.engine.sequence().unwrap(), 0);
+        assert_eq!(committer.sled.caught_up().unwrap().scan("").unwrap(), []);
+        assert_eq!(committer.sled.caught_up().unwrap().sequence().unwrap(), 0);
     }
 
     /// Whatever sled says: the journal is what a start trusts. The null device takes every byte and
@@ -364,9 +360,9 @@ mod tests {
             Command::Write { batches, done: panics },
             answers.write(1, Batch::new().put("b", "1")),
         ];
-        let engine = run(committer(folder.path(), None), queued);
+        let sled = run(committer(folder.path(), None), queued);
         assert!(matches!(answers.of()[..], [(1, Ok(()))]));
-        assert_eq!(engine.scan("").unwrap().len(), 2);
+        assert_eq!(sled.caught_up().unwrap().scan("").unwrap().len(), 2);
     }
 
     #[test]

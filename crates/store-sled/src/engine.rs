@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ pub(crate) struct SledEngine {
     folder: PathBuf,
     /// Held for writing while a group is applied: sled's iterators may see half a batch.
     gate: RwLock<()>,
+    /// One flush at a time: sled deadlocks under several.
+    syncing: Mutex<()>,
 }
 
 impl SledEngine {
@@ -66,7 +68,8 @@ impl SledEngine {
             .and_then(|()| File::open(folder)?.sync_all())
             .and_then(|()| file.sync_all())
             .map_err(refused)?;
-        Ok(Self { database, file, folder: folder.to_owned(), gate: RwLock::new(()) })
+        let (gate, syncing) = (RwLock::default(), Mutex::default());
+        Ok(Self { database, file, folder: folder.to_owned(), gate, syncing })
     }
 
     /// The number of the last group applied; 0 before the first.
@@ -114,6 +117,7 @@ impl SledEngine {
 
     /// Makes durable all that was applied: blocking flush, then the fdatasync that sled omits.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        let _one = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         self.guarded("flush", || self.database.flush())?;
         let synced = self.file.sync_data();
         synced.map_err(|error| StoreError::io(format!("sync {}", self.folder.display()), error))

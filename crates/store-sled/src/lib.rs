@@ -2,15 +2,14 @@
 //!
 //! sled answers reads and keeps the records; it does not sync by itself, deadlocks under
 //! concurrent asynchronous flushes, and may not open after a power cut. So every change takes one
-//! path, and is written twice before it is acknowledged:
+//! path, and a journal makes it durable before it is acknowledged:
 //!
 //! ```text
-//!  submit ─┐                   ┌──────────── committer (one thread) ───────────────┐
-//!  submit ─┼─▶ queue ─▶ group ─▶ journal: append ─┬▶ fdatasync ───────────────────┐│
-//!  submit ─┘                   │                   └▶ sled: one batch, flush,      ├┼▶ done, in order
-//!                              │                      fdatasync of `db` ───────────┘│
-//!                              │        └▶ now and then: snapshot, new journal      │
-//!                              └────────────────────────────────────────────────────┘
+//!  submit ─┐                   ┌──────────────── committer (one thread) ────────────────┐
+//!  submit ─┼─▶ queue ─▶ group ─▶ journal: append, fdatasync ─▶ done, in order            │
+//!  submit ─┘                   │        └▶ now and then: snapshot, new journal    │     │
+//!                              └──────────────────────────────────────────────────┼─────┘
+//!               follower: gather for 20 ms, one batch of sled, flush, fdatasync ◀─┘
 //! ```
 //!
 //! Every acknowledged change is in the newest snapshot or in the journals after it. Opening compares sled
@@ -31,6 +30,7 @@
 mod blobs;
 mod committer;
 mod engine;
+mod follower;
 mod history;
 pub mod inspection;
 mod journal;

@@ -5,8 +5,8 @@
 //!   before the history's base                   sled lost changes: rebuilt from the history
 //!   within the history, records as they were    the groups after it are replayed (after a crash)
 //!   within the history, records differ          rebuilt
-//!   one after the history's end                 the power failed between the two syncs of a group
-//!                                               that was not acknowledged: sled's records are used
+//!   one after the history's end                 as an older version left it, which synced both at once: the
+//!                                               power failed between, and sled's records are used
 //!   further after it                            the history lost changes: sled's records are used
 //!   unknown: it does not open, or panics        rebuilt
 //!   none, and the history is damaged too        an error: nothing is overwritten
@@ -29,6 +29,7 @@ use snic_ports::store::{StoreError, Write};
 use crate::blobs::Blobs;
 use crate::committer::Committer;
 use crate::engine::{OpenFailure, SledEngine};
+use crate::follower::Follower;
 use crate::history::{History, Records, RecoveredLog, sweep_temporaries};
 use crate::store::{SledOptions, SledStore};
 
@@ -141,7 +142,9 @@ pub(crate) fn open(folder: &Path, options: SledOptions) -> Result<Opened, StoreE
     };
     let failed = |error| StoreError::io(format!("protect {}", database.display()), error);
     private_folder(&database).map_err(failed)?;
-    let committer = Committer::new(Arc::new(engine), history, options, sequence);
+    let sled =
+        Follower::start(engine).map_err(|error| StoreError::io("start sled's thread", error))?;
+    let committer = Committer::new(Arc::new(sled), history, options, sequence);
     let store = SledStore::start(folder, lock, blobs, committer)?;
     Ok(Opened { store, recovered })
 }

@@ -12,7 +12,7 @@ use snic_ports::store::{Batch, Done, Store, StoreError, check_limits};
 
 use crate::blobs::Blobs;
 use crate::committer::{Command, Committer};
-use crate::engine::SledEngine;
+use crate::follower::Follower;
 use crate::opening::{self, Opened};
 
 /// How the store is run. `Default` suits a host with thousands of DAGs. While a snapshot is taken,
@@ -49,7 +49,7 @@ pub struct SledStore {
     commands: Option<mpsc::Sender<Command>>,
     committer: Option<JoinHandle<()>>,
     // The order of these two matters: sled closes before the lock is released.
-    engine: Arc<SledEngine>,
+    sled: Arc<Follower>,
     _lock: File,
     blobs: Blobs,
     folder: PathBuf,
@@ -82,14 +82,14 @@ impl SledStore {
         blobs: Blobs,
         committer: Committer,
     ) -> Result<Self, StoreError> {
-        let engine = Arc::clone(&committer.engine);
+        let sled = Arc::clone(&committer.sled);
         let (commands, queue) = mpsc::channel();
         let committer = thread::Builder::new()
             .name("snic-store".to_owned())
             .spawn(move || committer.run(&queue))
             .map_err(|error| StoreError::io("start the store's thread", error))?;
         let (commands, committer) = (Some(commands), Some(committer));
-        Ok(Self { commands, committer, engine, _lock: lock, blobs, folder: folder.to_owned() })
+        Ok(Self { commands, committer, sled, _lock: lock, blobs, folder: folder.to_owned() })
     }
 
     /// Queues a command. Never blocks: the queue is bounded by what its callers have under way.
@@ -134,11 +134,11 @@ impl Drop for SledStore {
 
 impl Store for SledStore {
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        self.engine.scan(prefix)
+        self.sled.caught_up()?.scan(prefix)
     }
 
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.engine.get(key)
+        self.sled.caught_up()?.get(key)
     }
 
     fn apply_all(&self, batches: &[Batch]) -> Result<(), StoreError> {
@@ -170,7 +170,7 @@ impl Store for SledStore {
     }
 
     fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
-        Snapshot::now(0, self.engine.scan("")?).write(to)
+        Snapshot::now(0, self.sled.caught_up()?.scan("")?).write(to)
     }
 
     fn restore(&self, from: &Path) -> Result<(), StoreError> {

@@ -35,7 +35,12 @@ impl Crashed {
         let store = SledStore::open(&live, OPTIONS).unwrap().store;
         write(&store, 0..120);
         let records = store.scan("").unwrap();
-        copy(&live, &folder.path().join("store"));
+        let crashed = folder.path().join("store");
+        copy(&live, &crashed);
+        // sled follows the journal: closing waits for it.
+        store.close();
+        fs::remove_dir_all(crashed.join("db")).unwrap();
+        copy(&live.join("db"), &crashed.join("db"));
         Self { folder, records }
     }
 
@@ -115,6 +120,12 @@ fn overwrite(path: &Path, at: u64, count: usize) {
     bytes.iter_mut().for_each(|byte| *byte ^= 0x5a);
     file.seek(SeekFrom::Start(at)).unwrap();
     file.write_all(&bytes).unwrap();
+}
+
+/// Bytes of a file before the zeros at its end, which are room for more.
+fn used(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
 fn size(path: &Path) -> u64 {
@@ -259,7 +270,7 @@ fn a_damaged_history_of_a_sound_database_is_written_anew() {
 fn when_database_and_journal_are_damaged_the_message_says_what_may_be_lost() {
     let crashed = Crashed::new();
     let journal = crashed.history(3, "journal");
-    overwrite(&journal, size(&journal) / 2, 1);
+    overwrite(&journal, used(&journal) / 2, 1);
     ruin(&crashed);
     let opened = crashed.open().unwrap();
     let recovery = opened.recovered.unwrap();
