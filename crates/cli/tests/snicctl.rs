@@ -295,6 +295,32 @@ fn a_server_that_is_not_there_is_exit_code_7() {
 }
 
 #[test]
+fn without_a_server_there_is_no_support_bundle() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bundle.tar.gz");
+    let words = format!("support-bundle -f {}", path.display());
+    let absent = run("unix:/nonexistent/snicd.sock", &words);
+    assert_eq!(absent.code, 7);
+    assert!(absent.stderr.contains("cannot connect to unix:/nonexistent"), "{}", absent.stderr);
+    assert!(!path.exists());
+    // One that answers something has a bundle of it, with what went wrong.
+    let fake = Fake::start();
+    let refused = ApiError::new(ErrorReason::PermissionDenied, "not you");
+    fake.refuse("GetDiagnostics", refused);
+    assert_eq!(run(fake.endpoint(), &words).code, 0);
+    assert!(path.exists());
+}
+
+#[test]
+fn lists_of_what_happened_say_that_they_are_empty() {
+    let fake = Fake::start();
+    fake.answer("ListEvents", &ListEventsResponse::default());
+    fake.answer("ListAuditEntries", &ListAuditEntriesResponse::default());
+    assert_eq!(run(fake.endpoint(), "events").stdout, "no events\n");
+    assert_eq!(run(fake.endpoint(), "audit").stdout, "no entries\n");
+}
+
+#[test]
 fn a_server_that_does_not_answer_is_exit_code_7() {
     let fake = Fake::start();
     fake.ignore("ListTenants");

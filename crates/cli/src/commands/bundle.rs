@@ -2,7 +2,7 @@
 //!
 //! Everything comes over the API, as the operator sees it. The server removes secrets from its settings
 //! and log, and keys never leave their files. If a part cannot be read, the bundle has the error instead,
-//! because a bundle is needed when things are broken.
+//! because a bundle is needed when things are broken. Where nobody answers there is none: it would have nothing.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,6 +24,8 @@ use snic_client::call;
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::output::message::{JsonMessage, PrintedMessage};
 
+/// How a program ends that got no answer.
+const UNAVAILABLE: u8 = 7;
 /// Entries of the audit log in a bundle.
 const AUDIT_ENTRIES: i32 = 1_000;
 
@@ -32,13 +34,22 @@ struct Bundle {
     archive: tar::Builder<GzEncoder<Vec<u8>>>,
     time: u64,
     names: Vec<String>,
+    /// The first part that could not be read, while none could.
+    unanswered: Option<Failure>,
+    is_answered: bool,
 }
 
 impl Bundle {
     fn new() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
-        Self { archive, time: since.as_secs(), names: Vec::new() }
+        Self {
+            archive,
+            time: since.as_secs(),
+            names: Vec::new(),
+            unanswered: None,
+            is_answered: false,
+        }
     }
 
     fn add(&mut self, name: &str, content: &str) -> Result<(), Failure> {
@@ -64,9 +75,24 @@ impl Bundle {
             Ok(serde_json::to_string_pretty(&shown).unwrap_or_default())
         });
         match shown {
-            Ok(text) => self.add(&format!("{name}.json"), &text),
-            Err(error) => self.add(&format!("{name}.error.txt"), &error.to_string()),
+            Ok(text) => {
+                self.is_answered = true;
+                self.add(&format!("{name}.json"), &text)
+            }
+            Err(error) => self.add_error(name, error),
         }
+    }
+
+    fn add_error(&mut self, name: &str, error: Failure) -> Result<(), Failure> {
+        let text = error.to_string();
+        self.unanswered.get_or_insert(error);
+        self.add(&format!("{name}.error.txt"), &text)
+    }
+
+    /// Fails where nobody has answered so far.
+    fn check_answered(&mut self) -> Result<(), Failure> {
+        let unanswered = self.unanswered.take_if(|error| error.exit_code() == UNAVAILABLE);
+        unanswered.filter(|_| !self.is_answered).map_or(Ok(()), Err)
     }
 
     fn finish(self) -> Result<Vec<u8>, Failure> {
@@ -114,6 +140,7 @@ async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     let found = call!(client, system.get_diagnostics => diagnostics, GetDiagnosticsRequest {});
     match found {
         Ok(found) => {
+            bundle.is_answered = true;
             let started = snic_client::output::text::time(found.start_time.as_ref());
             versions += &format!("snicd {}, up since {started}\n", system::build(&found));
             versions += &format!("{}\n{}\n", found.operating_system, found.kernel);
@@ -121,10 +148,11 @@ async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
             bundle.add("metrics.txt", &found.metrics)?;
             bundle.add("log.txt", &(found.log_lines.join("\n") + "\n"))?;
         }
-        Err(error) => bundle.add("diagnostics.error.txt", &error.to_string())?,
+        Err(error) => bundle.add_error("diagnostics", error)?,
     }
     let state = call!(client, system.get_maintenance => maintenance, GetMaintenanceRequest {});
     bundle.add_list("maintenance", state.map(|state| vec![state]))?;
+    bundle.check_answered()?;
     bundle.add("versions.txt", &versions)
 }
 

@@ -7,6 +7,9 @@ use super::text;
 
 /// Entries, one per line, oldest first.
 pub fn entries(entries: &[AuditEntry], _: Style) -> String {
+    if entries.is_empty() {
+        return "no entries\n".to_owned();
+    }
     entries.iter().map(|entry| line(entry) + "\n").collect()
 }
 

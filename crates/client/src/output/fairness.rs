@@ -168,6 +168,9 @@ fn history(of: &Fairness, style: Style) -> String {
 
 /// Events, one per line, oldest first.
 pub fn events(events: &[Event], _: Style) -> String {
+    if events.is_empty() {
+        return "no events\n".to_owned();
+    }
     events.iter().map(|event| line(event) + "\n").collect()
 }
 
