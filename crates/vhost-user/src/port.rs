@@ -112,9 +112,7 @@ impl Port for VhostUserPort {
         let sent = Sent::each(frames, |frame| {
             let copy = buffers.copy_of(frame.bytes()).filter(|_| taker != 0);
             let frame = copy.ok_or(io::ErrorKind::WouldBlock)?;
-            leaving
-                .try_send(Leaving { taker, frame })
-                .map_err(|_| io::ErrorKind::WouldBlock.into())
+            leaving.try_send(Leaving { taker, frame }).map_err(|_| io::ErrorKind::WouldBlock.into())
         });
         if sent.frames > 0 {
             shared.for_guest.ring();
