@@ -312,15 +312,6 @@ fn without_a_server_there_is_no_support_bundle() {
 }
 
 #[test]
-fn lists_of_what_happened_say_that_they_are_empty() {
-    let fake = Fake::start();
-    fake.answer("ListEvents", &ListEventsResponse::default());
-    fake.answer("ListAuditEntries", &ListAuditEntriesResponse::default());
-    assert_eq!(run(fake.endpoint(), "events").stdout, "no events\n");
-    assert_eq!(run(fake.endpoint(), "audit").stdout, "no entries\n");
-}
-
-#[test]
 fn a_server_that_does_not_answer_is_exit_code_7() {
     let fake = Fake::start();
     fake.ignore("ListTenants");

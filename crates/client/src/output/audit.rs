@@ -42,6 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_empty_log_says_so() {
+        let style = Style { is_colour: false, width: crate::output::WIDTH, now: UNIX_EPOCH };
+        assert_eq!(entries(&[], style), "no entries\n");
+    }
+
+    #[test]
     fn an_entry_says_who_what_and_how_it_ended() {
         let entry = AuditEntry {
             time: Some(prost_types::Timestamp { seconds: 1, nanos: 0 }),

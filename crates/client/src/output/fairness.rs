@@ -202,6 +202,11 @@ mod tests {
 
     const STYLE: Style = Style { is_colour: false, width: crate::output::WIDTH, now: UNIX_EPOCH };
 
+    #[test]
+    fn no_events_are_said_to_be_none() {
+        assert_eq!(events(&[], STYLE), "no events\n");
+    }
+
     fn fairness() -> Fairness {
         Fairness {
             tenant: "tenants/acme".into(),
