@@ -55,7 +55,7 @@ pub(crate) type Memory = Arc<GuestMemoryMmap>;
 
 pub(crate) struct Guest {
     end: GuestEnd,
-    /// The front end that there is, or is waited for: they are counted from 1.
+    /// The number of the front end that is connected or awaited, from 1.
     number: u64,
     /// What was checked of the guest's memory.
     memory: Option<Memory>,

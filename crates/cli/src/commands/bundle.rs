@@ -24,7 +24,7 @@ use snic_client::call;
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::output::message::{JsonMessage, PrintedMessage};
 
-/// How a program ends that got no answer.
+/// The exit code where nobody answers.
 const UNAVAILABLE: u8 = 7;
 /// Entries of the audit log in a bundle.
 const AUDIT_ENTRIES: i32 = 1_000;
@@ -34,8 +34,9 @@ struct Bundle {
     archive: tar::Builder<GzEncoder<Vec<u8>>>,
     time: u64,
     names: Vec<String>,
-    /// The first part that could not be read, while none could.
+    /// Why the first part that failed could not be read.
     unanswered: Option<Failure>,
+    /// Whether some part was read.
     is_answered: bool,
 }
 
@@ -89,7 +90,7 @@ impl Bundle {
         self.add(&format!("{name}.error.txt"), &text)
     }
 
-    /// Fails where nobody has answered so far.
+    /// Fails if no part was read so far and the first failed as unavailable.
     fn check_answered(&mut self) -> Result<(), Failure> {
         let unanswered = self.unanswered.take_if(|error| error.exit_code() == UNAVAILABLE);
         unanswered.filter(|_| !self.is_answered).map_or(Ok(()), Err)

@@ -77,7 +77,7 @@ impl Mounted {
         &self.path
     }
 
-    /// A switch that cuts its power, and does not keep it from being unmounted.
+    /// A switch that cuts its power. Until it has, the disk cannot be unmounted.
     pub fn switch(&self) -> Switch {
         Switch::new(&self.path).unwrap()
     }

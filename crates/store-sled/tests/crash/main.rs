@@ -86,10 +86,11 @@ fn a_power_cut_loses_and_tears_nothing() {
         let switch = mounted.switch();
         let mut child = Child::spawn(&store);
         wait_for_a_moment(&mut child, &mut random);
-        // A machine without power says no more, but this child does: what it says from here on does not count. The
-        // kernel lets a sync that it is just at succeed, although the blocks did not get there.
+        // A machine without power acknowledges nothing more, but this child does: what it says from here on does not
+        // count. A sync that is under way may report success although its blocks did not reach the disk.
         total += child.hear(&mut acknowledged);
         switch.off();
+        // Checks once more that the child could do its work.
         child.kill(&mut Acknowledged::default());
         drop(mounted);
         let mounted = disk.mount();
