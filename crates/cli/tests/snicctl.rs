@@ -303,10 +303,27 @@ fn without_a_server_there_is_no_support_bundle() {
     assert_eq!(absent.code, 7);
     assert!(absent.stderr.contains("cannot connect to unix:/nonexistent"), "{}", absent.stderr);
     assert!(!path.exists());
-    // One that answers something has a bundle of it, with what went wrong.
+    let silent = Fake::start();
+    silent.ignore("GetDiagnostics");
+    silent.ignore("GetMaintenance");
+    let run_out = run(silent.endpoint(), &format!("{words} --timeout 200ms"));
+    assert_eq!(run_out.code, 7);
+    assert!(run_out.stderr.contains("no reply from"), "{}", run_out.stderr);
+    assert!(!path.exists());
+}
+
+/// A bundle is for when things are broken: it has what went wrong.
+#[test]
+fn a_server_that_only_refuses_has_a_support_bundle() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bundle.tar.gz");
     let fake = Fake::start();
-    let refused = ApiError::new(ErrorReason::PermissionDenied, "not you");
-    fake.refuse("GetDiagnostics", refused);
+    for _ in 0..10 {
+        // More often than a call is tried again.
+        fake.refuse("GetDiagnostics", unavailable());
+        fake.refuse("GetMaintenance", unavailable());
+    }
+    let words = format!("support-bundle -f {}", path.display());
     assert_eq!(run(fake.endpoint(), &words).code, 0);
     assert!(path.exists());
 }

@@ -32,7 +32,7 @@ use snic_api::v1::traffic_service_client::TrafficServiceClient;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use crate::contexts::{ClientContext, ContextsFile};
@@ -180,10 +180,7 @@ impl Client {
         let span = CallSpan::begin::<Q>();
         let header = span.as_ref().and_then(CallSpan::header);
         let attempt = || {
-            let mut request = Request::new(message.clone());
-            if let Some(header) = &header {
-                request.metadata_mut().insert(trace_parent::NAME, header.clone());
-            }
+            let mut request = traced(message.clone(), header.clone());
             request.set_timeout(end.saturating_duration_since(Instant::now()));
             send(self.clone(), request)
         };
@@ -212,10 +209,29 @@ impl Client {
         }
     }
 
+    /// Opens a stream, with one attempt. Its span ends when it is open: a watch lasts as long as its reader wants.
+    ///
+    /// # Errors
+    /// The status that the server refused it with, or of the connection; [`Client::failure`] tells them apart.
+    pub async fn open<Q, T, F>(
+        &self,
+        message: Q,
+        send: impl FnOnce(Self, Request<Q>) -> F,
+    ) -> Result<Streaming<T>, Status>
+    where
+        F: Future<Output = Result<Response<Streaming<T>>, Status>>,
+    {
+        let span = CallSpan::begin::<Q>();
+        let request = traced(message, span.as_ref().and_then(CallSpan::header));
+        let opened = send(self.clone(), request).await;
+        if let Some(span) = span {
+            span.end(opened.as_ref().map_or_else(Status::code, |_| Code::Ok)).await;
+        }
+        opened.map(Response::into_inner)
+    }
+
     fn timed_out(&self) -> Failure {
-        let limit = humantime::Duration::from(self.deadline);
-        let message = format!("no reply from {} within {limit}", self.endpoint);
-        Status::deadline_exceeded(message).into()
+        Failure::NoReply { endpoint: self.endpoint.clone(), limit: self.deadline.into() }
     }
 
     /// The failure for a status. A status that the server did not send means that there was no connection.
@@ -230,6 +246,15 @@ impl Client {
             None => status.into(),
         }
     }
+}
+
+/// A request that tells the server which span it belongs to, if any.
+fn traced<Q>(message: Q, span: Option<MetadataValue<Ascii>>) -> Request<Q> {
+    let mut request = Request::new(message);
+    if let Some(span) = span {
+        request.metadata_mut().insert(trace_parent::NAME, span);
+    }
+    request
 }
 
 /// Whether the deadline passed on this side.

@@ -30,6 +30,10 @@ use crate::contexts::ContextsError;
 use crate::output::Format;
 use snic_dagfile::InvalidFile;
 
+/// What to do about a request that was cut off.
+const UNKNOWN_EFFECT: &str =
+    "it may still have taken effect: check before you repeat it, or use a longer --timeout";
+
 /// Any failure of the program.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -73,6 +77,14 @@ pub enum Failure {
         endpoint: String,
         /// The cause.
         message: String,
+    },
+    /// The server is silent, so whether the request took effect is not known.
+    #[error("no reply from {endpoint} within {limit}")]
+    NoReply {
+        /// The endpoint.
+        endpoint: String,
+        /// The time limit.
+        limit: humantime::Duration,
     },
     /// Waiting timed out.
     #[error("{operation} has not ended within {limit}; it is still running")]
@@ -178,11 +190,16 @@ impl Failure {
             | Self::Usage { .. }
             | Self::Read { .. }
             | Self::Write { .. } => 2,
-            Self::Connect { .. } | Self::StillRunning { .. } => 7,
+            Self::Connect { .. } | Self::NoReply { .. } | Self::StillRunning { .. } => 7,
             Self::Reply(_) | Self::Output(_) => 1,
             // As shells say of a program that Ctrl-C ended.
             Self::Interrupted { .. } => 130,
         }
+    }
+
+    /// Whether nobody answered: there is no connection, or the server is silent.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::NoReply { .. })
     }
 
     /// Whether the reader closed the pipe, which is no failure: `snicctl … | head`.
@@ -307,9 +324,10 @@ impl Report {
         };
         error.exit_code = failure.exit_code();
         if error.code.is_empty() {
-            error.code = match error.exit_code {
-                2 => "INVALID_ARGUMENT",
-                7 => "UNAVAILABLE",
+            error.code = match (failure, error.exit_code) {
+                (Failure::NoReply { .. }, _) => "DEADLINE_EXCEEDED",
+                (_, 2) => "INVALID_ARGUMENT",
+                (_, 7) => "UNAVAILABLE",
                 _ => "UNKNOWN",
             }
             .to_owned();
@@ -335,6 +353,7 @@ impl Report {
                     "check that snicd runs and that the context is right: `snicctl context show`"
                         .into();
             }
+            Failure::NoReply { .. } => error.hint = UNKNOWN_EFFECT.into(),
             Failure::StillRunning { operation, .. } | Failure::Interrupted { operation } => {
                 error.hint =
                     format!("keep waiting with `snicctl operation wait {}`", last_part(operation));
@@ -503,9 +522,7 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
         (_, Code::Unavailable) => {
             "try again; check the server and the context: `snicctl context show`"
         }
-        (_, Code::DeadlineExceeded) => {
-            "it may still have taken effect: check before you repeat it, or use a longer --timeout"
-        }
+        (_, Code::DeadlineExceeded) => UNKNOWN_EFFECT,
         (None, Code::Unimplemented) => {
             "the server is older than this program and does not know the method; upgrade it"
         }

@@ -148,8 +148,24 @@ fn failures_of_this_program_say_what_to_do_next() {
     );
     assert!(text.contains("snicctl operation wait o1"), "{text}");
     assert_eq!((connect.exit_code(), running.exit_code()), (7, 7));
+    let limit = Duration::from_secs(30).into();
+    let silent = Failure::NoReply { endpoint: "unix:/x".into(), limit };
+    let text = silent.render(Format::Table, false);
+    assert!(text.starts_with("error: no reply from unix:/x within 30s"), "{text}");
+    assert!(text.contains("next:     it may still have taken effect"), "{text}");
+    assert!(silent.render(Format::Json, false).contains("DEADLINE_EXCEEDED"));
+    assert_eq!(silent.exit_code(), 7);
     let pipe = Failure::Output(io::ErrorKind::BrokenPipe.into());
     assert!(pipe.is_closed_pipe() && !connect.is_closed_pipe());
+}
+
+#[test]
+fn a_server_that_refuses_has_answered() {
+    let limit = Duration::from_secs(30).into();
+    assert!(Failure::NoReply { endpoint: "unix:/x".into(), limit }.is_unanswered());
+    for code in [Code::Unavailable, Code::DeadlineExceeded, Code::Internal] {
+        assert!(!Failure::from(Status::new(code, "not now")).is_unanswered(), "{code:?}");
+    }
 }
 
 #[test]

@@ -35,6 +35,19 @@ macro_rules! call {
     };
 }
 
+/// Opens the stream of a method: `open!(client, dags.watch_dags, request)`; see [`Client::open`].
+#[macro_export]
+macro_rules! open {
+    ($client:expr, $service:ident.$method:ident, $request:expr) => {
+        $client
+            .open(
+                $request,
+                |client, request| async move { client.$service().$method(request).await },
+            )
+            .await
+    };
+}
+
 /// All pages of a list. `page` returns the items of a page and the token of the next one.
 ///
 /// # Errors

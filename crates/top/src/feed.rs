@@ -180,7 +180,7 @@ async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<Feed>) {
 async fn regions(client: &Client, feeds: &mpsc::Sender<Feed>) {
     let open = async |resume_revision| {
         let request = WatchRegionsRequest { parent: "cards/-".into(), resume_revision };
-        Ok(client.cards().watch_regions(request).await?.into_inner())
+        snic_client::open!(client, cards.watch_regions, request)
     };
     while !feeds.is_closed() {
         let take = |event: snic_api::v1::WatchRegionsResponse| {
@@ -202,7 +202,7 @@ async fn regions(client: &Client, feeds: &mpsc::Sender<Feed>) {
 async fn dags(client: &Client, feeds: &mpsc::Sender<Feed>) {
     let open = async |resume_revision| {
         let request = WatchDagsRequest { parent: "tenants/-".into(), resume_revision };
-        Ok(client.dags().watch_dags(request).await?.into_inner())
+        snic_client::open!(client, dags.watch_dags, request)
     };
     while !feeds.is_closed() {
         let take = |event: snic_api::v1::WatchDagsResponse| {

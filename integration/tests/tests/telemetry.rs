@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
 use snic_integration::{
@@ -186,7 +187,10 @@ async fn each_call_is_one_trace_that_is_sampled_as_configured() {
     (0..3).for_each(|_| snicctl(&of('a', "01"), "tenant list"));
     (0..5).for_each(|_| snicctl(&of('b', "00"), "tenant list"));
     // A client that exports spans itself has the root.
-    snicctl(&format!("OTEL_EXPORTER_OTLP_ENDPOINT=http://{otlp}"), "nt list");
+    let exporting = format!("OTEL_EXPORTER_OTLP_ENDPOINT=http://{otlp}");
+    snicctl(&exporting, "nt list");
+    // A watch has no end: its span ends when it is open.
+    snicctl(&format!("{exporting} timeout 2"), "tenant watch || true");
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
     let name = "snic.control.v1.TenantService/ListTenants";
@@ -196,11 +200,13 @@ async fn each_call_is_one_trace_that_is_sampled_as_configured() {
         *by_trace.entry(hex(&span.trace_id)).or_default() += 1;
     }
     let roots: Vec<_> = spans.iter().filter(|span| span.kind() == SpanKind::Client).collect();
-    let [root] = roots[..] else { panic!("one call of that kind: {roots:?}") };
-    assert_eq!((&*root.name, root.parent_span_id.len()), ("ListNtTypes", 0));
-    let child =
-        spans.iter().find(|span| span.name.ends_with("/ListNtTypes")).expect("the server's");
-    assert_eq!((&child.trace_id, &child.parent_span_id), (&root.trace_id, &root.span_id));
+    let [list, watch] = roots[..] else { panic!("two calls of that kind: {roots:?}") };
+    for (root, method) in [(list, "ListNtTypes"), (watch, "WatchTenants")] {
+        assert_eq!((&*root.name, root.parent_span_id.len()), (method, 0));
+        let of_server = |span: &&Span| span.name.ends_with(&format!("/{method}"));
+        let child = spans.iter().find(of_server).expect("the server's");
+        assert_eq!((&child.trace_id, &child.parent_span_id), (&root.trace_id, &root.span_id));
+    }
     let given = |digit: &str| by_trace.get(&digit.repeat(32)).copied();
     assert_eq!((given("a"), given("b")), (Some(3), None), "{by_trace:?}");
     let own: Vec<usize> =

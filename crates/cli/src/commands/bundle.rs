@@ -24,8 +24,6 @@ use snic_client::call;
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::output::message::{JsonMessage, PrintedMessage};
 
-/// The exit code where nobody answers.
-const UNAVAILABLE: u8 = 7;
 /// Entries of the audit log in a bundle.
 const AUDIT_ENTRIES: i32 = 1_000;
 
@@ -34,9 +32,9 @@ struct Bundle {
     archive: tar::Builder<GzEncoder<Vec<u8>>>,
     time: u64,
     names: Vec<String>,
-    /// Why the first part that failed could not be read.
+    /// Why nobody answered the first time that nobody did.
     unanswered: Option<Failure>,
-    /// Whether some part was read.
+    /// Whether the server said something, if only that it refuses.
     is_answered: bool,
 }
 
@@ -86,14 +84,17 @@ impl Bundle {
 
     fn add_error(&mut self, name: &str, error: Failure) -> Result<(), Failure> {
         let text = error.to_string();
-        self.unanswered.get_or_insert(error);
+        if error.is_unanswered() {
+            self.unanswered.get_or_insert(error);
+        } else {
+            self.is_answered = true;
+        }
         self.add(&format!("{name}.error.txt"), &text)
     }
 
-    /// Fails if no part was read so far and the first failed as unavailable.
+    /// Fails if nobody has answered so far, not even with a refusal.
     fn check_answered(&mut self) -> Result<(), Failure> {
-        let unanswered = self.unanswered.take_if(|error| error.exit_code() == UNAVAILABLE);
-        unanswered.filter(|_| !self.is_answered).map_or(Ok(()), Err)
+        self.unanswered.take().filter(|_| !self.is_answered).map_or(Ok(()), Err)
     }
 
     fn finish(self) -> Result<Vec<u8>, Failure> {

@@ -296,7 +296,7 @@ async fn watch_dags(
     let client = session.client()?;
     let open = async |resume_revision| {
         let request = WatchDagsRequest { parent: parent.clone(), resume_revision };
-        Ok(client.dags().watch_dags(request).await?.into_inner())
+        snic_client::open!(client, dags.watch_dags, request)
     };
     follow(&client, open, |event| {
         let other = |wanted: &String| event.dag.as_ref().is_some_and(|dag| dag.name != *wanted);

@@ -39,7 +39,7 @@ pub async fn run(session: &mut CliSession, query: EventQuery) -> Result<(), Fail
     })?;
     let open = async |resume_revision| {
         let request = WatchEventsRequest { resume_revision };
-        Ok(client.events().watch_events(request).await?.into_inner())
+        snic_client::open!(client, events.watch_events, request)
     };
     follow(&client, open, |change| {
         let is_shown = |event: &Event| is_late(event) && filter.key_of(event).is_some();

@@ -146,7 +146,7 @@ async fn host(
 async fn watch_hosts(session: &mut CliSession, client: &Client) -> Result<(), Failure> {
     let open = async |resume_revision| {
         let request = WatchHostsRequest { resume_revision, view: HostView::Basic.into() };
-        Ok(client.fleet().watch_hosts(request).await?.into_inner())
+        snic_client::open!(client, fleet.watch_hosts, request)
     };
     let print = |event: WatchHostsResponse| {
         session.output.event(&event, views::host_event)?;

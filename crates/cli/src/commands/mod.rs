@@ -49,7 +49,7 @@ macro_rules! watch {
         let client = $session.client()?;
         let open = async |resume_revision| {
             let request = snic_api::v1::$request { resume_revision };
-            Ok(client.$service().$method(request).await?.into_inner())
+            snic_client::open!(client, $service.$method, request)
         };
         let print = |event| {
             $session.output.event(&event, $view)?;

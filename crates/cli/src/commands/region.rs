@@ -71,7 +71,7 @@ pub async fn run(session: &mut CliSession, command: RegionCommand) -> Result<(),
             let parent = parent(card)?;
             let open = async |resume_revision| {
                 let request = WatchRegionsRequest { parent: parent.clone(), resume_revision };
-                Ok(client.cards().watch_regions(request).await?.into_inner())
+                snic_client::open!(client, cards.watch_regions, request)
             };
             follow(&client, open, |event| {
                 session.output.event(&event, views::region_event)?;

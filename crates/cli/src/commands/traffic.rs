@@ -65,8 +65,8 @@ async fn open(
     packet_bytes_max: u32,
 ) -> Result<Streaming<WatchPacketsResponse>, Failure> {
     let request = WatchPacketsRequest { name: name.to_owned(), packet_bytes_max };
-    let opened = client.traffic().watch_packets(request).await;
-    opened.map(tonic::Response::into_inner).map_err(|status| client.failure(status))
+    let opened = snic_client::open!(client, traffic.watch_packets, request);
+    opened.map_err(|status| client.failure(status))
 }
 
 pub async fn capture(session: &mut CliSession, options: CaptureOptions) -> Result<(), Failure> {

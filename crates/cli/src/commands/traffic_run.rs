@@ -283,8 +283,8 @@ pub async fn run(session: &mut CliSession, options: RunOptions) -> Result<(), Fa
     let request = request(&name, &options)?;
     let client = session.client()?;
     let begun = std::time::Instant::now();
-    let stream = client.traffic().run_traffic(request).await;
-    let stream = stream.map_err(|status| client.failure(status))?.into_inner();
+    let stream = snic_client::open!(client, traffic.run_traffic, request);
+    let stream = stream.map_err(|status| client.failure(status))?;
     let counts = follow(stream).await.map_err(|status| client.failure(status))?;
     let Some(counts) = counts else {
         return Err(Failure::Usage {

@@ -61,7 +61,7 @@ pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Fai
             let client = session.client()?;
             let open = async |resume_revision| {
                 let request = WatchBindingsRequest { parent: parent.clone(), resume_revision };
-                Ok(client.machines().watch_bindings(request).await?.into_inner())
+                snic_client::open!(client, machines.watch_bindings, request)
             };
             follow(&client, open, |event| {
                 session.output.event(&event, views::event)?;

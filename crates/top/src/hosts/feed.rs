@@ -87,7 +87,7 @@ async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<FleetFee
 async fn changes(client: &Client, feeds: &mpsc::Sender<FleetFeed>) {
     let open = async |resume_revision| {
         let request = WatchHostsRequest { resume_revision, view: HostView::Basic.into() };
-        Ok(client.fleet().watch_hosts(request).await?.into_inner())
+        snic_client::open!(client, fleet.watch_hosts, request)
     };
     while !feeds.is_closed() {
         let take = |event: WatchHostsResponse| {
