@@ -251,7 +251,11 @@ async fn tour(
     let card =
         daemon.simulated.values().next().context("the quick start has a simulated card")?.clone();
     let (sent, micros) = (dags.clone(), options.traffic_us);
-    say!("sending traffic to all DAGs at once for {micros} us of simulated time ...");
+    say!(
+        "sending {} % of what each DAG is promised, in packets at random times, for {micros} us of \
+         simulated time ...",
+        traffic::LOAD_PERCENT
+    );
     let run = tokio::task::spawn_blocking(move || traffic::drive(&card, &sent, micros)).await??;
     say!("{}", report::heading("Traffic").trim_end());
     say!("{}", report::traffic(&run).trim_end());

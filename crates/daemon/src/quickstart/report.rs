@@ -36,22 +36,24 @@ fn gbps(bandwidth: Bandwidth) -> String {
 pub fn traffic(run: &TrafficRun) -> String {
     let mut text = String::from(
         "DAG                              Gbit/s            packets    latency in ns\n\
-         \x20                      requested    sent  served        out   mean   p50   p99\n",
+         \x20                       promised    sent  served        out   mean   p50   p99\n",
     );
     for flow in &run.flows {
         let name = flow.dag.trim_start_matches("tenants/").replace("/dags/", "/");
-        let asked = gbps(flow.requested);
+        let promised = gbps(flow.promised);
         match &flow.measured {
-            Some(seen) => text.push_str(&traffic_line(&name, &asked, seen)),
-            None => writeln!(text, "{name:<24} {asked:>7} no packets").expect("a string takes all"),
+            Some(seen) => text.push_str(&traffic_line(&name, &promised, seen)),
+            None => {
+                writeln!(text, "{name:<24} {promised:>7} no packets").expect("a string takes all")
+            }
         }
     }
     text
 }
 
-fn traffic_line(name: &str, asked: &str, seen: &DagMeasurement) -> String {
+fn traffic_line(name: &str, promised: &str, seen: &DagMeasurement) -> String {
     format!(
-        "{name:<24} {asked:>7} {:>7} {:>7} {:>10} {:>6.0} {:>5.0} {:>5.0}\n",
+        "{name:<24} {promised:>7} {:>7} {:>7} {:>10} {:>6.0} {:>5.0} {:>5.0}\n",
         gbps(seen.intended),
         gbps(seen.served),
         seen.counters.packets_out,
@@ -72,7 +74,7 @@ mod tests {
     fn a_dag_without_packets_is_named() {
         let flow = MeasuredDag {
             dag: "tenants/acme/dags/web".into(),
-            requested: Bandwidth::from_gbps(10),
+            promised: Bandwidth::from_gbps(10),
             measured: None,
         };
         let text = traffic(&TrafficRun { flows: vec![flow], all: Measurements::default() });

@@ -9,8 +9,8 @@ use snic_domain::{Bandwidth, DagUid};
 pub struct MeasuredDag {
     /// Its resource name.
     pub dag: String,
-    /// The requested bandwidth.
-    pub requested: Bandwidth,
+    /// The bandwidth that it is promised.
+    pub promised: Bandwidth,
     /// What the card measured.
     pub measured: Option<DagMeasurement>,
 }
@@ -24,9 +24,9 @@ pub struct TrafficRun {
     pub all: Measurements,
 }
 
-/// The load, in percent of the requested bandwidth. At 100 %, random arrivals would wait for the rate
+/// The load, in percent of the promised bandwidth. At 100 %, random arrivals would wait for the rate
 /// limiter without bound; that is queueing theory, not the card.
-const LOAD_PERCENT: u64 = 80;
+pub const LOAD_PERCENT: u64 = 80;
 
 /// Sends [`LOAD_PERCENT`] of each DAG's bandwidth for `micros` of simulated time, as packets of the Internet
 /// mix with random (Poisson) arrivals. Blocks while the card is simulated.
@@ -49,7 +49,7 @@ pub fn drive(card: &SharedSimCard, dags: &[Dag], micros: u64) -> anyhow::Result<
         }
         let flow = |dag: &Dag| MeasuredDag {
             dag: dag.name.clone(),
-            requested: Bandwidth::from_bps(dag.bandwidth_bps),
+            promised: Bandwidth::from_bps(dag.bandwidth_bps),
             measured: all.dag(DagUid::from_raw(dag.uid).row()).cloned(),
         };
         Ok(TrafficRun { flows: dags.iter().map(flow).collect(), all })
