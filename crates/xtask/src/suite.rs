@@ -40,7 +40,7 @@ const FRESHLY_SEEDED: [&str; 7] = [
 ];
 
 /// Crates whose tests only compute, those that take longest first: they run side by side.
-const COMPUTING: [&str; 15] = [
+const COMPUTING: [&str; 17] = [
     "snic-repro",
     "snic-controller",
     "snic-fleet",
@@ -48,6 +48,8 @@ const COMPUTING: [&str; 15] = [
     "snic-planner",
     "snic-card-sim",
     "snic-nts",
+    "snic-api",
+    "snic-authorization-cedar",
     "snic-oracles",
     "snic-processors",
     "snic-fairness",
@@ -58,11 +60,29 @@ const COMPUTING: [&str; 15] = [
     "snic-etcd",
 ];
 
-/// Test programs of the others that leave more than half of two processors idle, for they wait for other processes; those
-/// that take longest first.
-const WAITING: [&str; 11] = [
-    "fleet", "libvirt", "clients", "real", "modules", "server", "replicas", "device", "guests",
-    "snicctl", "kubelet",
+/// Test programs of the others that leave a processor idle, for they wait for other processes or for the disk, and that
+/// do not watch the time closely; those that take longest first.
+const WAITING: [&str; 20] = [
+    "fleet",
+    "libvirt",
+    "clients",
+    "real",
+    "faults",
+    "modules",
+    "server",
+    "replicas",
+    "crash",
+    "device",
+    "guests",
+    "conformance",
+    "kernel",
+    "snicctl",
+    "lost_card",
+    "disk",
+    "snic_server",
+    "xtask",
+    "pages",
+    "kubelet",
 ];
 
 struct Step {
