@@ -62,13 +62,13 @@ const COMPUTING: [&str; 17] = [
 
 /// Test programs of the others that leave a processor idle, for they wait for other processes or for the disk, and that
 /// do not watch the time closely; those that take longest first.
-const WAITING: [&str; 20] = [
+const WAITING: [&str; 22] = [
     "fleet",
     "libvirt",
-    "clients",
     "real",
+    "web",
+    "clients",
     "faults",
-    "modules",
     "server",
     "replicas",
     "crash",
@@ -79,6 +79,8 @@ const WAITING: [&str; 20] = [
     "snicctl",
     "lost_card",
     "disk",
+    "watching",
+    "operating",
     "snic_server",
     "xtask",
     "pages",

@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::cluster::{Cluster, eventually};
+use crate::cluster::{Cluster, eventually, free_ports};
 
 const DOMAIN: &str = "snic.test";
 const IMAGE_BYTES: u64 = 16_384;
@@ -76,12 +76,6 @@ fn upload_check() -> UploadCheck {
     })
 }
 
-/// A port that nobody uses now: replicas are known by their addresses before they listen.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 impl Rig {
     /// So many replicas; `None` if there is no etcd.
     pub async fn start(cluster: Cluster, count: usize) -> Self {
@@ -112,7 +106,7 @@ impl Rig {
     }
 
     async fn add(&mut self, number: usize) {
-        let port = free_port();
+        let port = free_ports(1)[0];
         let address = format!("https://localhost:{port}");
         let names = vec![
             SanType::DnsName("localhost".try_into().unwrap()),

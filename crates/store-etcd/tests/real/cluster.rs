@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use snic_etcd::{Answer, Failed, Operation, Record, Request, Revision, Transaction};
@@ -71,11 +72,23 @@ pub fn is_here() -> bool {
     is_here
 }
 
-/// So many ports that nobody uses now.
-fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> =
-        (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+/// So many ports that nobody uses now, none of those that the kernel gives to connections: what is stopped and started
+/// again at its address would now and then find it taken by one.
+pub fn free_ports(count: usize) -> Vec<u16> {
+    /// The kernel's begin at 32768.
+    const FIRST: u32 = 10_000;
+    /// Ports for each process, so that those of tests that run side by side differ.
+    const OF_PROCESS: u32 = 500;
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = FIRST + std::process::id() % 44 * OF_PROCESS;
+    let candidates = (0..OF_PROCESS).map(|_| {
+        let next = ASKED.fetch_add(1, Ordering::Relaxed) % OF_PROCESS;
+        u16::try_from(first + next).unwrap()
+    });
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let ports: Vec<u16> = candidates.filter(is_free).take(count).collect();
+    assert_eq!(ports.len(), count, "too few free ports from {first} on");
+    ports
 }
 
 impl Cluster {

@@ -1,6 +1,5 @@
 //! A fleet of real processes: etcd, replicas, hosts with a simulated card each, and certificates of `snicd pki`.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -16,7 +15,7 @@ use snic_integration::{DaemonProcess, Home, TestClient, program};
 use tonic::Status;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use crate::cluster::{Cluster, eventually};
+use crate::cluster::{Cluster, eventually, free_ports};
 use crate::network::Network;
 
 /// Gives a program another clock, and leaves that alone which measures how long something takes.
@@ -141,10 +140,6 @@ impl Versions {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
-}
-
 /// The DAG of acme with this id.
 pub fn name(dag: &str) -> DagName {
     DagName { tenant: "acme".parse().unwrap(), dag: dag.parse().unwrap() }
@@ -261,7 +256,8 @@ impl Fleet {
     fn add_replica(&mut self, number: usize) {
         let (at, enter) = self.seat(&format!("r{number}"));
         pki(&self.home, &format!("issue replica/r{number} --host {at}")).unwrap();
-        let (port, page_port) = (free_port(), free_port());
+        let ports = free_ports(2);
+        let (port, page_port) = (ports[0], ports[1]);
         let address = format!("https://{at}:{port}");
         let page = format!("https://{at}:{page_port}");
         let settings = self.home.path().join(format!("r{number}.toml"));
