@@ -60,31 +60,22 @@ const COMPUTING: [&str; 17] = [
     "snic-etcd",
 ];
 
-/// Test programs of the others that leave a processor idle, for they wait for other processes or for the disk, and that
-/// do not watch the time closely; those that take longest first.
-const WAITING: [&str; 22] = [
+/// Test programs of the others that leave more than half of two processors idle, for they wait for other processes; those
+/// that take longest first. More at once, or the browser's and those that fail a device among them, and tests fail.
+const WAITING: [&str; 13] = [
     "fleet",
     "libvirt",
-    "real",
-    "web",
     "clients",
-    "faults",
+    "real",
     "server",
     "replicas",
-    "crash",
     "device",
     "guests",
     "conformance",
-    "kernel",
     "snicctl",
     "lost_card",
-    "disk",
-    "watching",
-    "operating",
-    "snic_server",
-    "xtask",
-    "pages",
     "kubelet",
+    "xtask",
 ];
 
 struct Step {
