@@ -110,9 +110,9 @@ pub(crate) fn open(folder: &Path, options: SledOptions) -> Result<Opened, StoreE
     let history_folder = folder.join("history");
     sweep_temporaries(&history_folder)?;
     let database = folder.join("db");
-    // An old database before the log: it asks for 26 MiB of zeros that it hardly uses, which cost nothing while they
-    // are fresh from the kernel. In memory that the log was read into they would have to be written.
-    // A new one behind the log, so that a sled without a history is known to be damaged.
+    // An existing database is opened before the log is read. sled asks for 26 MiB of zeroed memory and uses little of it:
+    // fresh pages of the kernel are zero already, but pages that the log was read into would all be written.
+    // A new database comes after the journal, so that a sled without a history is known to be damaged.
     let open = || SledEngine::open(&database, options.cache_bytes);
     let old = database.exists().then(open);
     let mut log = RecoveredLog::read(&history_folder)?;

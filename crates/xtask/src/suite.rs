@@ -61,7 +61,8 @@ const COMPUTING: [&str; 17] = [
 ];
 
 /// Test programs of the others that leave more than half of two processors idle, for they wait for other processes; those
-/// that take longest first. More at once, or the browser's and those that fail a device among them, and tests fail.
+/// that take longest first. Tests have failed with three at a time, and with the browser's tests or those of failing
+/// devices in this list.
 const WAITING: [&str; 13] = [
     "fleet",
     "libvirt",

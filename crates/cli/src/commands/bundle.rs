@@ -32,7 +32,7 @@ struct Bundle {
     archive: tar::Builder<GzEncoder<Vec<u8>>>,
     time: u64,
     names: Vec<String>,
-    /// Why nobody answered the first time that nobody did.
+    /// The first failure without an answer.
     unanswered: Option<Failure>,
     /// Whether the server said something, if only that it refuses.
     is_answered: bool,

@@ -54,7 +54,7 @@ fn a_fleet_is_restored_from_a_backup() {
 
         // The first change since the backup, as the one above was.
         eventually(async || set(&fleet, 0, 80).is_ok()).await;
-        // A host that is linked before that change takes the backup's policies first.
+        // If the host is linked before that change, it takes the backup's policies first.
         let before = [60, 40];
         eventually(async || before.iter().any(|&was| is_in_force(&fleet, 0, (80, was)))).await;
         fleet.restart_host(away).await;
