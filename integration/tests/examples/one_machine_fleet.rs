@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a program for developers: what fails, ends it")]
 
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
-#[path = "../../../crates/store-etcd/tests/real/cluster.rs"]
+#[path = "../../../crates/stores/store-etcd/tests/real/cluster.rs"]
 mod cluster;
 #[allow(dead_code, reason = "shared with the tests of fleets")]
 #[path = "../tests/fleet/network.rs"]

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use snic_integration::commands::{block, ended, make_context, pki, reload, shell, until};
 use snic_integration::{DaemonProcess, Home, TestClient, program};
 
-const PAGE: &str = include_str!("../../../crates/daemon/docs/authorization.md");
+const PAGE: &str = include_str!("../../../crates/host/daemon/docs/authorization.md");
 
 /// A daemon with the cards `card0` and `a`, the policies of the page, and certificates.
 struct Site {

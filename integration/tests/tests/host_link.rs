@@ -2,7 +2,7 @@
 
 // The replica of the link's own tests; some of what it can do is for those.
 #[allow(dead_code)]
-#[path = "../../../crates/host-link/tests/link/replica.rs"]
+#[path = "../../../crates/fleet/host-link/tests/link/replica.rs"]
 mod replica;
 
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@
 //! regions: the sums are all there is to the fewest regions. Regions of a class are of one kind and size, and the same
 //! bitstreams have images for them.
 
-#[path = "../../../crates/planner/tests/support/validate.rs"]
+#[path = "../../../crates/core/planner/tests/support/validate.rs"]
 mod validate;
 
 use std::collections::BTreeSet;

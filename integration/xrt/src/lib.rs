@@ -9,7 +9,7 @@
 //! ```
 //!
 //! These tests show that registers and buffers go through XRT correctly, and how the daemon reacts
-//! when something on the way fails. What they cannot show is in `crates/card-xrt/README.md`.
+//! when something on the way fails. What they cannot show is in `crates/cards/card-xrt/README.md`.
 
 pub mod control;
 pub mod daemon;

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
-#[path = "../../../../crates/store-etcd/tests/real/cluster.rs"]
+#[path = "../../../../crates/stores/store-etcd/tests/real/cluster.rs"]
 mod cluster;
 mod faults;
 mod history;

@@ -11,7 +11,8 @@ use crate::rig::{Fleet, name};
 
 /// The page's commands that raise etcd's revision above an epoch.
 fn raising(highest: i64) -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/fleetd/docs/operating.md");
+    let page =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/fleet/fleetd/docs/operating.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, rest) = page.split_once("highest=71\n").expect("the page has it");
     let (commands, _) = rest.split_once("```").expect("the block ends");

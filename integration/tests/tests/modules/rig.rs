@@ -79,7 +79,7 @@ pub fn compile_c(source: &str) -> Vec<u8> {
             "-Werror",
         ])
         .args(["-Wl,--no-entry", "-Wl,-z,stack-size=16384", "-I"])
-        .arg(examples().join("../../crates/nts-wasm/include"))
+        .arg(examples().join("../../crates/cards/nts-wasm/include"))
         .arg("-o")
         .args([&to, &from]));
     std::fs::read(to).expect("a module")

@@ -201,17 +201,17 @@ fn a_report_of_packets_is_read() {
 
 #[test]
 fn the_page_for_tenants_works_from_its_first_command_to_its_last() {
-    follow(&["crates/daemon/docs/tenants.md"], false);
+    follow(&["crates/host/daemon/docs/tenants.md"], false);
 }
 
 #[test]
 fn the_page_for_researchers_works_from_its_first_command_to_its_last() {
-    follow(&["crates/daemon/docs/researchers.md"], false);
+    follow(&["crates/host/daemon/docs/researchers.md"], false);
 }
 
 #[test]
 fn an_operators_first_day_goes_from_an_empty_machine_over_a_kill_to_the_end() {
-    let Some(said) = follow(&["crates/daemon/docs/operators.md"], true) else { return };
+    let Some(said) = follow(&["crates/host/daemon/docs/operators.md"], true) else { return };
     assert!(said.contains("READY"), "{said}");
 }
 

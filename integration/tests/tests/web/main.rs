@@ -8,7 +8,7 @@ mod browser;
 mod certificates;
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
 #[allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
-#[path = "../../../../crates/store-etcd/tests/real/cluster.rs"]
+#[path = "../../../../crates/stores/store-etcd/tests/real/cluster.rs"]
 mod cluster;
 mod fleet;
 #[allow(dead_code, reason = "shared with the tests of a fleet")]

@@ -8,7 +8,7 @@
 
 use core::cell::UnsafeCell;
 
-/// As in `crates/nts-wasm/include/snic_nt.h`.
+/// As in `crates/cards/nts-wasm/include/snic_nt.h`.
 const HEADROOM: usize = 128;
 const FRAME_BYTES_MAX: usize = 9_216;
 const FORWARD: u64 = 1 << 56;
