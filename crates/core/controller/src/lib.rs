@@ -119,7 +119,7 @@ pub use planning::LOOKS_OF_AN_EVENT;
 pub use protocol::{
     AdmissionPolicy, AppliedPlace, Arrangement, AssignedCard, AssignedDag, AssignmentProgress,
     BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
-    Caller, CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
+    CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
     ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagTraffic,
     DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX, EPOCH_MIN, Effect,
     Event, Fairness, FieldViolation, FleetChange, LogEntry, LogKind, MoveView, NewDag, NtView,

@@ -7,6 +7,7 @@
 
 mod affinity;
 mod binding;
+mod caller;
 mod card;
 mod chain_identity;
 mod condition;
@@ -30,6 +31,7 @@ mod units;
 
 pub use affinity::CardAffinity;
 pub use binding::{BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidVmId, VmId};
+pub use caller::Caller;
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
 pub use chain_identity::{ChainIdentity, ChainMismatch, InvalidChainIdentity, ReportedChain};
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};

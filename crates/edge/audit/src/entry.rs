@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use snic_api::list::ListSelection;
 use snic_api::v1;
-use snic_controller::Caller;
-use snic_domain::Timestamp;
+use snic_domain::{Caller, Timestamp};
 
 /// The decision that the caller may.
 pub const ALLOW: &str = "ALLOW";

@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
-use snic_controller::Caller;
+use snic_domain::Caller;
 
 use super::entry::tenant_of;
 use super::{AuditSettings, Entry};

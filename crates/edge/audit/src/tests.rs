@@ -2,8 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use snic_api::list::ListSelection;
 use snic_api::v1;
-use snic_controller::Caller;
-use snic_domain::TenantId;
+use snic_domain::{Caller, TenantId};
 
 use super::*;
 

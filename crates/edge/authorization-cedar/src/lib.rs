@@ -254,7 +254,7 @@ impl Names {
         identity: &CallerIdentity,
         entities: &mut HashMap<EntityUid, Entity>,
     ) -> EntityUid {
-        use snic_controller::Caller;
+        use snic_domain::Caller;
         use snic_front::identity::Party;
         let bare = |uid: EntityUid| Entity::new_no_attrs(uid, HashSet::new());
         let entity = match (identity.party(), identity.member()) {

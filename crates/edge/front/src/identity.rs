@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use snic_controller::Caller;
-use snic_domain::TenantId;
+use snic_domain::{Caller, TenantId};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 /// The header by which a user of a Unix socket chooses among its identities.

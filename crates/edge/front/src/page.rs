@@ -1,6 +1,6 @@
 //! Who may see a server's page for browsers: all of it is for those who may read all of it.
 
-use snic_controller::Caller;
+use snic_domain::Caller;
 
 use crate::access::{Methods, Row};
 use crate::authorization::{Authorization, NamedResource, decide_all};

@@ -18,8 +18,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use snic_admission::{OverShare, Room, Seat};
 use snic_api::error::ApiError;
-use snic_controller::Caller;
-use snic_domain::TenantId;
+use snic_domain::{Caller, TenantId};
 
 use crate::error::overloaded;
 use crate::identity::{CallerIdentity, Party};

@@ -14,7 +14,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use snic_admission::FairQueue;
 use snic_api::error::ApiError;
-use snic_controller::Caller;
+use snic_domain::Caller;
 use tokio::sync::oneshot;
 
 use crate::error::{overloaded, shutting_down};

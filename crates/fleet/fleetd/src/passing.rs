@@ -17,7 +17,7 @@ use snic_api::error::ApiError;
 use snic_api::fleet_v1::call_host_response::Part;
 use snic_api::fleet_v1::{AnswerResponse, CallEnd};
 use snic_api::v1::ErrorReason;
-use snic_controller::Caller;
+use snic_domain::Caller;
 use snic_fleet::HostId;
 use snic_front::error::trailers;
 use snic_front::gate::{Deadline, Passage, never_passed_on};

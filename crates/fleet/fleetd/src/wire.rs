@@ -4,8 +4,7 @@ use snic_api::convert::{bitstream, dag, name, nt_type, tenant, timestamp};
 use snic_api::v1::condition::Status as Holds;
 use snic_api::v1::operation_metadata::Verb;
 use snic_api::{fleet_v1, v1};
-use snic_controller::Caller;
-use snic_domain::{Bitstream, DagName, NtType, Quota};
+use snic_domain::{Bitstream, Caller, DagName, NtType, Quota};
 use snic_fleet::FleetCard;
 use snic_fleet::protocol::{
     DrainProgress, FleetDag, FleetHost, FleetHostState, FleetProject, FleetTenant, HostCondition,

@@ -6,8 +6,8 @@
 use snic_api::convert::explanation::shortage_to_wire;
 use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
-use snic_controller::{Caller, ControlError, FieldViolation, OperationWork};
-use snic_domain::{Infeasible, Resource};
+use snic_controller::{ControlError, FieldViolation, OperationWork};
+use snic_domain::{Caller, Infeasible, Resource};
 use snic_front::error::{RETRY_SOON, kind_of, overloaded, shutting_down};
 
 use crate::shell::ShellError;

@@ -8,11 +8,11 @@ use snic_api::v1;
 use snic_api::v1::chain_state::Place;
 use snic_api::v1::operation_metadata::{Progress, Verb};
 use snic_controller::{
-    BitstreamView, Caller, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagTraffic,
-    DagView, DropCause, NtView, OperationView, OperationWork, RegionView, ResourceKey, RuleView,
-    StatePlace, StateView, TenantView,
+    BitstreamView, CardCounters, CardHealth, CardLoss, CardView, DagCounters, DagTraffic, DagView,
+    DropCause, NtView, OperationView, OperationWork, RegionView, ResourceKey, RuleView, StatePlace,
+    StateView, TenantView,
 };
-use snic_domain::{Headroom, ProcessorProfile, RegionState};
+use snic_domain::{Caller, Headroom, ProcessorProfile, RegionState};
 use snic_front::configurations;
 
 use crate::error;

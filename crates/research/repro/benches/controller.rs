@@ -20,11 +20,11 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
-    CallId, Caller, CardCommand, CardCounters, CardReport, Command, Controller, ControllerSettings,
+    CallId, CardCommand, CardCounters, CardReport, Command, Controller, ControllerSettings,
     DagBatch, Effect, Event, NewDag, Outbox, Request, Tx,
 };
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, DagId, DagName,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Caller, CardId, CardProfile, DagId, DagName,
     DagSpec, Digest, NtTypeId, Quota, RegionImages, RegionKind, RegionProfile, ReportedChain,
     Tenant, TenantId, Timestamp,
 };

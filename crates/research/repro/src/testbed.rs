@@ -10,13 +10,13 @@ use anyhow::{Context, Result, bail, ensure};
 use snic_bitstream::build_test;
 use snic_card_sim::{Measurements, PlaneOptions, SimCard, SourceId, TrafficSource};
 use snic_controller::{
-    CallId, Caller, CardCommand, CardReport, Command, Controller, ControllerSettings, DagView,
-    Effect, Event, Outbox, Request,
+    CallId, CardCommand, CardReport, Command, Controller, ControllerSettings, DagView, Effect,
+    Event, Outbox, Request,
 };
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Cycles, DagId, DagName,
-    DagSpec, DagState, Digest, NtType, NtTypeId, Quota, RegionImages, RegionKind, Tenant, TenantId,
-    Timestamp, Traffic,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Caller, CardId, CardProfile, Cycles, DagId,
+    DagName, DagSpec, DagState, Digest, NtType, NtTypeId, Quota, RegionImages, RegionKind, Tenant,
+    TenantId, Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_processors::NicModel;

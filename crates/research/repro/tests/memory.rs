@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use snic_card_sim::{MemoryAccess, PlaneOptions, Sizes, TrafficSource};
-use snic_controller::{Caller, LogKind};
-use snic_domain::{Bandwidth, ByteSize, DagSpec, NtType, NtTypeId};
+use snic_controller::LogKind;
+use snic_domain::{Bandwidth, ByteSize, Caller, DagSpec, NtType, NtTypeId};
 use snic_ports::card::Registers;
 use snic_repro::{Parameters, Setup, Testbed, nt};
 use snic_tables::registers::active_row;

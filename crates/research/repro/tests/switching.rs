@@ -81,7 +81,7 @@ fn kept(testbed: &Testbed, dag: &DagView) -> u64 {
 }
 
 fn told(testbed: &Testbed, kind: LogKind) -> Vec<LogEntry> {
-    let operator = snic_controller::Caller::Operator("repro".into());
+    let operator = snic_domain::Caller::Operator("repro".into());
     let mut all: Vec<LogEntry> = testbed
         .controller
         .log_before(&operator, None)

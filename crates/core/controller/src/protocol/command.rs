@@ -1,9 +1,9 @@
-//! Commands, and the callers who send them.
+//! Commands, with the caller of each.
 
 use snic_domain::{
-    BindingSpec, Bitstream, BitstreamId, CardId, DagName, DagPatch, DagSpec, Digest, NotesPatch,
-    NtType, NtTypeId, OperationId, QuotaPatch, RegionId, Rule, RuleId, RulePatch, Tenant, TenantId,
-    VmId,
+    BindingSpec, Bitstream, BitstreamId, Caller, CardId, DagName, DagPatch, DagSpec, Digest,
+    NotesPatch, NtType, NtTypeId, OperationId, QuotaPatch, RegionId, Rule, RuleId, RulePatch,
+    Tenant, TenantId, VmId,
 };
 
 use super::assignment::FleetChange;
@@ -12,50 +12,6 @@ use super::batch::{BatchPlan, DagBatch};
 /// Names a request in its reply; the shell's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
-
-/// Who asks. The shell has checked it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Caller {
-    /// Someone who runs the card.
-    Operator(String),
-    /// A tenant.
-    Tenant(TenantId),
-    /// A program that starts and stops machines: it binds them, and sees nothing else.
-    Orchestrator(String),
-}
-
-impl Caller {
-    /// The tenant, if it is one.
-    pub const fn tenant(&self) -> Option<&TenantId> {
-        match self {
-            Self::Operator(_) | Self::Orchestrator(_) => None,
-            Self::Tenant(tenant) => Some(tenant),
-        }
-    }
-
-    /// Whether it may see and change what `owner` owns; `None` is the provider.
-    pub fn may_change(&self, owner: Option<&TenantId>) -> bool {
-        match self {
-            Self::Operator(_) => true,
-            Self::Tenant(tenant) => owner == Some(tenant),
-            Self::Orchestrator(_) => false,
-        }
-    }
-
-    /// For keys of the store: unique, and no path separator inside.
-    pub(crate) fn key(&self) -> String {
-        match self {
-            Self::Operator(name) => format!("operator:{}", name.replace('/', "_")),
-            Self::Tenant(tenant) => format!("tenant:{tenant}"),
-            Self::Orchestrator(name) => format!("orchestrator:{}", name.replace('/', "_")),
-        }
-    }
-
-    /// The tenant that has this [`Caller::key`], if it is a tenant's.
-    pub(crate) fn tenant_of_key(key: &str) -> Option<TenantId> {
-        key.strip_prefix("tenant:").and_then(|tenant| TenantId::new(tenant).ok())
-    }
-}
 
 /// A request for a change.
 #[derive(Debug, Clone, PartialEq)]

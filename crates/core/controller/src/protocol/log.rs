@@ -2,7 +2,7 @@
 
 use snic_domain::{CardId, DagName, RegionId, TenantId, Timestamp};
 
-use super::command::Caller;
+use snic_domain::Caller;
 
 /// What kind of decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

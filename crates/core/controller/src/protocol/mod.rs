@@ -26,7 +26,7 @@ pub use assignment::{
 pub(crate) use batch::{Admission, Choice, Preemption};
 pub use batch::{BatchPlan, DagBatch, NewDag};
 pub use binding::{BindingRecord, BindingView, BoundDag};
-pub use command::{CallId, Caller, Command, Request};
+pub use command::{CallId, Command, Request};
 pub use device::{DeviceAspect, DeviceCondition, DeviceView};
 pub use effect::{Change, Effect};
 pub use error::{ControlError, FieldViolation};
@@ -39,6 +39,7 @@ pub use policy::{
 };
 pub use reply::Reply;
 pub use resource::{ResourceKey, ResourceKind};
+pub(crate) use snic_domain::Caller;
 pub(crate) use traffic::part_of;
 pub use traffic::{DagTraffic, RecentPackets};
 pub use view::{

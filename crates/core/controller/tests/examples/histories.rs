@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use snic_controller::{Caller, Command, Reply, Request};
-use snic_domain::OperationId;
+use snic_controller::{Command, Reply, Request};
 use snic_domain::limits::TENANT_HISTORY_MAX;
+use snic_domain::{Caller, OperationId};
 
 use crate::elastic::{deployed, period};
 use crate::support::things::{caller, create, delete, spec, tenant, tenant_id};

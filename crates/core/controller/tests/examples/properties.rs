@@ -1,8 +1,8 @@
 //! What holds for any DAGs, from random ones.
 
 use proptest::prelude::*;
-use snic_controller::{Caller, Command, Controller, Request, Tx};
-use snic_domain::{DagSpec, DagState};
+use snic_controller::{Command, Controller, Request, Tx};
+use snic_domain::{Caller, DagSpec, DagState};
 
 use crate::support::things::{card_id, create, delete, drain, spec, undrain, update};
 use crate::support::{World, operation_id};

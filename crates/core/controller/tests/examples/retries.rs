@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use snic_controller::{BitstreamView, Caller, Command};
-use snic_domain::Bitstream;
+use snic_controller::{BitstreamView, Command};
+use snic_domain::{Bitstream, Caller};
 use snic_tables::LoadFailure;
 
 use crate::support::things::{

@@ -4,9 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use snic_controller::{CallId, Caller, Command, ControlError, Controller, Reply};
+use snic_controller::{CallId, Command, ControlError, Controller, Reply};
 use snic_domain::limits::PAGE_SIZE;
-use snic_domain::{BindingSpec, BindingTarget, DagName, DagSpec, NtTypeId, Quota, TenantId};
+use snic_domain::{
+    BindingSpec, BindingTarget, Caller, DagName, DagSpec, NtTypeId, Quota, TenantId,
+};
 
 use crate::callers::{check_said, may_change, operator, owner_of};
 use crate::world::{CATALOGUE, TENANTS, tenant};

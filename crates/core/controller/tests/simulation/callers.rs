@@ -6,9 +6,9 @@ use std::fmt::Debug;
 
 use rand::Rng;
 use snic_controller::{
-    Caller, Command, ControlError, Controller, LogEntry, OperationRecord, OperationWork, Reply,
+    Command, ControlError, Controller, LogEntry, OperationRecord, OperationWork, Reply,
 };
-use snic_domain::{DagName, OperationId, TenantId};
+use snic_domain::{Caller, DagName, OperationId, TenantId};
 
 use crate::world::{TENANTS, World, tenant};
 

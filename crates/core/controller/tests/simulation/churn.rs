@@ -11,12 +11,12 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use snic_controller::{
-    CallId, Caller, Change, Command, Controller, ControllerSettings, Effect, Event, LogEntry,
-    LogKind, LoopFigures, Outbox, Request,
+    CallId, Change, Command, Controller, ControllerSettings, Effect, Event, LogEntry, LogKind,
+    LoopFigures, Outbox, Request,
 };
 use snic_domain::{
-    Bandwidth, ByteSize, DagId, DagName, DagSpec, DagState, DagUid, NtTypeId, Quota, RegionId,
-    Tenant, TenantId, Timestamp,
+    Bandwidth, ByteSize, Caller, DagId, DagName, DagSpec, DagState, DagUid, NtTypeId, Quota,
+    RegionId, Tenant, TenantId, Timestamp,
 };
 
 use crate::fluid::{COMMIT, Card, PERIOD};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use snic_controller::{CallId, Caller, Command, Event, Reply, Request};
-use snic_domain::{Bandwidth, DagId, DagName, DagSpec, NtTypeId, Quota, Tenant, TenantId};
+use snic_controller::{CallId, Command, Event, Reply, Request};
+use snic_domain::{Bandwidth, Caller, DagId, DagName, DagSpec, NtTypeId, Quota, Tenant, TenantId};
 
 use crate::world::{CATALOGUE, World, card_id};
 

@@ -1,7 +1,7 @@
 //! What a tenant reads of its own records waits until a crash could undo none of it, and need not wait for more.
 
-use snic_controller::{Caller, Controller};
-use snic_domain::TenantId;
+use snic_controller::Controller;
+use snic_domain::{Caller, TenantId};
 
 /// A tenant reads whenever the steps so far are a multiple of this.
 pub const READ_AFTER: usize = 8;

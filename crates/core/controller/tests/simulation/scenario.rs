@@ -9,12 +9,12 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use snic_card_sim::Faults;
 use snic_controller::{
-    Autoscaling, BatchPlan, CallId, Caller, Command, ControllerSettings, CreditReservation,
-    DagBatch, Event, Fairness, NewDag, OperationWork, Request, Scheduling, Scheme, Steering,
+    Autoscaling, BatchPlan, CallId, Command, ControllerSettings, CreditReservation, DagBatch,
+    Event, Fairness, NewDag, OperationWork, Request, Scheduling, Scheme, Steering,
 };
 use snic_domain::{
-    Bandwidth, DagName, DagSpec, DagState, DeviceReading, Match, QuotaPatch, Rule, RuleId, Sensor,
-    SensorKind, Tenant,
+    Bandwidth, Caller, DagName, DagSpec, DagState, DeviceReading, Match, QuotaPatch, Rule, RuleId,
+    Sensor, SensorKind, Tenant,
 };
 
 use crate::book::{Book, Seen};

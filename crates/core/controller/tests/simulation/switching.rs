@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rand::Rng;
 use snic_card_sim::Faults;
-use snic_controller::{CallId, Caller, Command, Event, Request, StateFigures};
+use snic_controller::{CallId, Command, Event, Request, StateFigures};
 use snic_domain::{
-    Bandwidth, DagId, DagName, DagSpec, NtTypeId, Quota, RegionId, Tenant, TenantId,
+    Bandwidth, Caller, DagId, DagName, DagSpec, NtTypeId, Quota, RegionId, Tenant, TenantId,
 };
 
 use crate::world::{CATALOGUE, World, card_id};

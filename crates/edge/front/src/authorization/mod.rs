@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::access::{Access, Row};
 use crate::identity::{CallerIdentity, Party};
-use snic_controller::Caller;
+use snic_domain::Caller;
 
 pub use asked::{AccessSubject, Asks};
 pub use resource::{NamedResource, ResourceType};

@@ -163,7 +163,7 @@ mod tests {
     use snic_api::list::ListSelection;
     use snic_api::v1;
     use snic_audit::{AuditSettings, Filter};
-    use snic_controller::Caller;
+    use snic_domain::Caller;
 
     use super::*;
 

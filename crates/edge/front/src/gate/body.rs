@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt as _;
-use snic_controller::Caller;
+use snic_domain::Caller;
 use snic_telemetry::UNREMARKABLE;
 use snic_telemetry::metrics::instruments;
 use snic_telemetry::trace;

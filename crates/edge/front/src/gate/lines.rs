@@ -52,7 +52,7 @@ impl FailureLines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use snic_controller::Caller;
+    use snic_domain::Caller;
 
     fn tenant(id: &str) -> Who {
         let id = id.parse().expect("an id");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use snic_api::error::ApiError;
 use snic_api::v1::ErrorReason;
-use snic_controller::Caller;
+use snic_domain::Caller;
 use tonic::Status;
 
 use crate::access::Row;

@@ -7,9 +7,8 @@ use snic_api::v1;
 use snic_api::v1::batch_create_dags_result::Result as OfBatch;
 use snic_api::v1::dag_service_server::DagService;
 use snic_api::v1::operation_metadata::Verb;
-use snic_controller::Caller;
-use snic_domain::DagName;
 use snic_domain::limits::DAG_BATCH_MAX;
+use snic_domain::{Caller, DagName};
 use snic_fleet::placement::{CardConstraints, CardPolicy};
 use snic_fleet::protocol::{
     FleetCommand, FleetDag, FleetItem, FleetList, FleetName, FleetReply, NewFleetDag, PlacedDag,

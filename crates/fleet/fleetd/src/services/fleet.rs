@@ -8,8 +8,7 @@ use snic_api::fleet_v1 as wire_v1;
 use snic_api::fleet_v1::fleet_service_server::FleetService;
 use snic_api::page::{PageRequest, Query};
 use snic_api::v1::ErrorReason;
-use snic_controller::Caller;
-use snic_domain::{CardId, CardModel};
+use snic_domain::{Caller, CardId, CardModel};
 use snic_fleet::placement::{CardConstraints, CardPolicy, CardSpec, HostSpec};
 use snic_fleet::protocol::{
     DrainArea, FleetAsk, FleetCommand, FleetHost, FleetItem, FleetList, FleetName, FleetReply,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use snic_api::v1;
 use snic_api::v1::dag_service_client::DagServiceClient;
-use snic_controller::Caller;
+use snic_domain::Caller;
 use snic_fleet::protocol::FleetDag;
 use snic_front::gate::Passage;
 

@@ -25,8 +25,7 @@ use snic_api::fleet_v1::AnswerResponse;
 use snic_api::list::{Keyed, Listed, Listing};
 use snic_api::page::Page;
 use snic_api::v1::ErrorReason;
-use snic_controller::Caller;
-use snic_domain::{DagName, TenantId};
+use snic_domain::{Caller, DagName, TenantId};
 use snic_fleet::HostId;
 use snic_fleet::protocol::{
     FleetAsk, FleetCommand, FleetDag, FleetItem, FleetList, FleetName, FleetReply, LIST_MAX,

@@ -10,7 +10,7 @@ use snic_api::fleet_v1::{
 use snic_api::v1;
 use snic_api::v1::EventType;
 use snic_api::v1::dag_service_server::DagService as _;
-use snic_controller::Caller;
+use snic_domain::Caller;
 use snic_fleet::HostId;
 use snic_front::gate::OwnCaller;
 use snic_web::{

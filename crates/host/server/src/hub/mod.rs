@@ -30,10 +30,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use snic_controller::{
-    BindingView, BitstreamView, Caller, CardView, Change, Controller, DagView, LogEntry, NtView,
+    BindingView, BitstreamView, CardView, Change, Controller, DagView, LogEntry, NtView,
     OperationView, RegionView, ResourceKey, ResourceKind, RuleView, TenantView,
 };
-use snic_domain::{CardId, DagName, DagUid, OperationId, RegionId, TenantId, VmId};
+use snic_domain::{Caller, CardId, DagName, DagUid, OperationId, RegionId, TenantId, VmId};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_front::wall_clock;
 use tokio::sync::{OnceCell, broadcast, watch};

@@ -9,7 +9,7 @@ use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::audit_service_server::AuditService;
 use snic_audit::Filter;
-use snic_controller::Caller;
+use snic_domain::Caller;
 use snic_front::gate::caller;
 use tonic::{Request, Response};
 

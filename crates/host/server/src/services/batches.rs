@@ -6,9 +6,9 @@ use snic_api::names::excerpt;
 use snic_api::v1;
 use snic_api::v1::batch_create_dags_result::Result as Wire;
 use snic_api::v1::operation_metadata::Verb;
-use snic_controller::{Caller, Command, ControlError, DagBatch, NewDag, Reply, Request};
-use snic_domain::TenantId;
+use snic_controller::{Command, ControlError, DagBatch, NewDag, Reply, Request};
 use snic_domain::limits::DAG_BATCH_MAX;
+use snic_domain::{Caller, TenantId};
 use snic_front::configurations;
 use snic_front::share::{CallerFlow, CallerLevel};
 

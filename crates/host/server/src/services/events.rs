@@ -3,7 +3,8 @@
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::event_service_server::EventService;
-use snic_controller::{Caller, Controller, LogEntry};
+use snic_controller::{Controller, LogEntry};
+use snic_domain::Caller;
 use snic_front::gate::caller;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};

@@ -5,8 +5,8 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::network_task_service_server::NetworkTaskService;
-use snic_controller::{Caller, Command, Controller, NtView, Reply, ResourceKind};
-use snic_domain::NtTypeId;
+use snic_controller::{Command, Controller, NtView, Reply, ResourceKind};
+use snic_domain::{Caller, NtTypeId};
 use snic_front::gate::caller;
 use tonic::{Request, Response};
 

@@ -5,8 +5,8 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::classification_service_server::ClassificationService;
-use snic_controller::{Caller, Command, Controller, Reply, ResourceKind, RuleView};
-use snic_domain::RuleId;
+use snic_controller::{Command, Controller, Reply, ResourceKind, RuleView};
+use snic_domain::{Caller, RuleId};
 use snic_front::gate::caller;
 use tonic::{Request, Response};
 

@@ -5,8 +5,8 @@ use snic_api::error::ApiError;
 use snic_api::page::Query;
 use snic_api::v1;
 use snic_api::v1::tenant_service_server::TenantService;
-use snic_controller::{Caller, Command, Controller, Reply, ResourceKind, TenantView};
-use snic_domain::{TenantId, TenantPatch};
+use snic_controller::{Command, Controller, Reply, ResourceKind, TenantView};
+use snic_domain::{Caller, TenantId, TenantPatch};
 use snic_front::gate::caller;
 use tonic::{Request, Response};
 

@@ -9,8 +9,8 @@ use snic_api::convert::name;
 use snic_api::error::ApiError;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
-use snic_controller::{Caller, DropCause};
-use snic_domain::{Bandwidth, CardId, DagName, DagUid};
+use snic_controller::DropCause;
+use snic_domain::{Bandwidth, Caller, CardId, DagName, DagUid};
 use snic_front::error::shutting_down;
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::generator::{

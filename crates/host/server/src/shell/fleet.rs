@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use snic_controller::{
-    AssignedDag, Caller, CardHealth, CardView, Command, Controller, FleetChange, Provision,
-    ProvisionName, Reply, Request,
+    AssignedDag, CardHealth, CardView, Command, Controller, FleetChange, Provision, ProvisionName,
+    Reply, Request,
 };
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, DagName, Digest, NtType, NtTypeId, RegionId, RegionState,
+    Bitstream, BitstreamId, Caller, CardId, DagName, Digest, NtType, NtTypeId, RegionId,
+    RegionState,
 };
 use snic_front::share::{CallerFlow, CallerLevel};
 

@@ -31,9 +31,9 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use snic_controller::{
-    Caller, Change, Command, ControlError, Controller, ControllerSettings, Event, Reply, Request,
+    Change, Command, ControlError, Controller, ControllerSettings, Event, Reply, Request,
 };
-use snic_domain::{Bitstream, CardId, CardProfile, Digest, TenantId};
+use snic_domain::{Bitstream, Caller, CardId, CardProfile, Digest, TenantId};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::card::Card;
 use snic_ports::device::DeviceMonitor;

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{
-    CallId, Caller, CardCommand, CardReport, Change, Command, ControlError, Controller,
-    ControllerSettings, DagView, Effect, Event, InvalidRecord, LOOKS_OF_AN_EVENT, NumberedBatch,
-    OperationView, Outbox, Reply, Request, Tx,
+    CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, ControllerSettings,
+    DagView, Effect, Event, InvalidRecord, LOOKS_OF_AN_EVENT, NumberedBatch, OperationView, Outbox,
+    Reply, Request, Tx,
 };
 use snic_domain::{
-    CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
+    Caller, CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
     Timestamp,
 };
 use snic_tables::StateOrder;

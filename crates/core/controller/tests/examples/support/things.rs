@@ -1,10 +1,11 @@
 //! A small catalogue, and short ways to name things.
 
-use snic_controller::{Caller, Command};
+use snic_controller::Command;
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
-    DagId, DagName, DagSpec, Digest, NtType, NtTypeId, OperationId, Quota, RegionId, RegionImage,
-    RegionImages, RegionKind, RegionProfile, SaveArea, Tenant, TenantId, Traffic, VirtualFunctions,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, Caller, CardId, CardModel, CardProfile,
+    Cycles, DagId, DagName, DagSpec, Digest, NtType, NtTypeId, OperationId, Quota, RegionId,
+    RegionImage, RegionImages, RegionKind, RegionProfile, SaveArea, Tenant, TenantId, Traffic,
+    VirtualFunctions,
 };
 
 /// NT types: name, Gbit/s.

@@ -10,10 +10,10 @@ use std::sync::mpsc::Receiver;
 
 use parking_lot::Mutex;
 use snic_bitstream::catalogue;
-use snic_controller::{Caller, Command, ControllerSettings};
+use snic_controller::{Command, ControllerSettings};
 use snic_domain::{
-    Bandwidth, Bitstream, BitstreamId, ByteSize, CardProfile, DagId, DagName, DagSpec, NtTypeId,
-    Quota, RegionImages, RegionKind, Tenant, TenantId,
+    Bandwidth, Bitstream, BitstreamId, ByteSize, Caller, CardProfile, DagId, DagName, DagSpec,
+    NtTypeId, Quota, RegionImages, RegionKind, Tenant, TenantId,
 };
 use snic_ports::store::Done;
 use snic_ports::store::memory::MemoryStore;

@@ -3,8 +3,8 @@
 
 use snic_bitstream::catalogue;
 use snic_card_sim::{SharedSimCard, SimCard};
-use snic_controller::{Caller, Command, ControllerSettings};
-use snic_domain::{Quota, RegionId, Tenant, TenantId};
+use snic_controller::{Command, ControllerSettings};
+use snic_domain::{Caller, Quota, RegionId, Tenant, TenantId};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::card::Card as _;
 use snic_ports::store::memory::{Fault, FullableDisk};

@@ -1,0 +1,47 @@
+//! Callers of the API.
+
+use crate::TenantId;
+
+/// The caller of a request, as the front has authenticated it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// Someone who runs the card.
+    Operator(String),
+    /// A tenant.
+    Tenant(TenantId),
+    /// A program that starts and stops machines: it binds them, and sees nothing else.
+    Orchestrator(String),
+}
+
+impl Caller {
+    /// The tenant that calls; `None` for operators and orchestrators.
+    pub const fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Operator(_) | Self::Orchestrator(_) => None,
+            Self::Tenant(tenant) => Some(tenant),
+        }
+    }
+
+    /// Whether it may see and change what `owner` owns; `None` is the provider.
+    pub fn may_change(&self, owner: Option<&TenantId>) -> bool {
+        match self {
+            Self::Operator(_) => true,
+            Self::Tenant(tenant) => owner == Some(tenant),
+            Self::Orchestrator(_) => false,
+        }
+    }
+
+    /// A name of the caller for keys of the store, without `/`.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Operator(name) => format!("operator:{}", name.replace('/', "_")),
+            Self::Tenant(tenant) => format!("tenant:{tenant}"),
+            Self::Orchestrator(name) => format!("orchestrator:{}", name.replace('/', "_")),
+        }
+    }
+
+    /// The tenant that has this [`Caller::key`], if it is a tenant's.
+    pub fn tenant_of_key(key: &str) -> Option<TenantId> {
+        key.strip_prefix("tenant:").and_then(|tenant| TenantId::new(tenant).ok())
+    }
+}
