@@ -116,11 +116,10 @@ mod tests {
 
     #[test]
     fn it_is_crc_32c() {
-        // The published check value of CRC-32C for "123456789", from its first eight bytes on.
-        let crc = b"123456789"
-            .iter()
-            .fold(!0u32, |crc, byte| crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize]);
-        assert_eq!(!crc, 0xe306_9283);
+        // The check value that catalogues of CRCs print, and RFC 3720, B.4: 32 bytes of zeros and of ones.
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
     }
 
     #[test]

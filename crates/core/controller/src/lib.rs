@@ -20,102 +20,22 @@
 //! One crate, because its machines share one event, one transaction and one set of records; the borders
 //! between them are modules with private state, whose arrows `cargo xtask tidy` checks.
 
-mod admission;
-mod arrivals;
-mod assignments;
-mod batch;
-mod batch_create;
-mod bindings;
-mod card;
-mod card_choice;
-mod card_picture;
-mod check;
-mod classification;
-mod commands;
-mod connection;
-mod consolidation;
-mod contents;
+// Each folder uses only those before it; `cargo xtask tidy` checks it.
 mod controller;
-mod dags;
-mod device_health;
-mod diagnosis;
-mod drains;
-mod epoch;
-mod etag;
+mod decide;
 #[cfg(test)]
 mod fixtures;
-mod forgotten;
-mod freed;
-mod guards;
-mod history;
-mod images;
-mod inspection;
-mod lifecycle;
-mod log;
-mod maintenance;
-mod managed;
-mod memory_use;
-mod meter;
-mod migration;
-mod mixed_cards;
-mod nt_numbers;
-mod operations;
-mod outbox;
-mod passes;
-mod placement;
-mod planning;
-mod policies;
+mod place;
 mod protocol;
-mod quarantine;
-mod quotas;
-mod reconcile;
-mod records;
-mod recovery;
-mod refused;
-mod registrations;
-mod registry;
-mod removals;
-mod reopening;
-mod reports;
-mod requests;
-mod residency;
-mod retirement;
-mod revisions;
-mod rows;
-mod rules;
-mod sampling;
-mod scaling;
-mod serving;
+mod react;
+mod request;
+mod restart;
 mod state;
-mod status;
-mod suspects;
-mod tally;
-mod thread_use;
-mod trials;
-mod tx;
-mod untrusted;
-mod views;
-mod vm_bindings;
-mod work;
+mod store;
+mod view;
 
-pub use batch::BatchSnapshot;
-pub use card::StateFigures;
-pub use card_picture::CardPicture;
 pub use controller::{Controller, RegionGlance};
-pub use diagnosis::{
-    DagVerdict, Diagnosis, DiagnosisInput, LatencyPart, LimitingResource, PacketPart, Remedy,
-    ResourceUser, diagnose,
-};
-pub use epoch::{
-    AREA_UNITS, AreaUse, CardResource, DagFairness, DagFlow, Engine, EpochOutcome, FairnessPoint,
-    FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, OF_REGIONS, ResourceUse,
-    SpaceView, TenantOutcome, TenantShape, Topology, area_per_bps,
-};
-pub use inspection::{Inspection, shown};
-pub use log::{LOG_KEPT, TENANT_LOG_KEPT};
-pub use migration::{Migrated, migrate};
-pub use outbox::{BatchNo, NumberedBatch, Outbox};
-pub use planning::LOOKS_OF_AN_EVENT;
+pub use decide::batch::BatchSnapshot;
 pub use protocol::{
     AdmissionPolicy, AppliedPlace, Arrangement, AssignedCard, AssignedDag, AssignmentProgress,
     BatchPlan, BindingRecord, BindingView, BitstreamAdvice, BitstreamView, BoundDag, CallId,
@@ -128,12 +48,8 @@ pub use protocol::{
     ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
     TenantView,
 };
-pub use quarantine::SetAside;
-pub use records::{
-    InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, REVISIONS_KEY, RecordWrite,
-    RefusedRecord, ResidentContext, Stamp, StateRecord, is_set_aside,
-};
-pub use revisions::RevisionTooOld;
+pub use restart::inspection::{Inspection, shown};
+pub use restart::quarantine::SetAside;
 pub use snic_autoscaler::Policy as Autoscaling;
 pub use snic_fairness::fluid::Spare;
 pub use snic_planner::{Objective, Underfilled};
@@ -141,4 +57,24 @@ pub use snic_tables::{
     CardCommand, CardCounters, CardReport, CreditReservation, DagCounters, DropCause, Steering,
     Ticket,
 };
-pub use tx::Tx;
+pub use state::card::StateFigures;
+pub use state::epoch::{
+    AREA_UNITS, AreaUse, CardResource, DagFairness, DagFlow, Engine, EpochOutcome, FairnessPoint,
+    FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, LoopFigures, OF_REGIONS, ResourceUse,
+    SpaceView, TenantOutcome, TenantShape, Topology, area_per_bps,
+};
+pub use state::planning::LOOKS_OF_AN_EVENT;
+pub use store::log::{LOG_KEPT, TENANT_LOG_KEPT};
+pub use store::migration::{Migrated, migrate};
+pub use store::outbox::{BatchNo, NumberedBatch, Outbox};
+pub use store::records::{
+    InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, REVISIONS_KEY, RecordWrite,
+    RefusedRecord, ResidentContext, Stamp, StateRecord, is_set_aside,
+};
+pub use store::revisions::RevisionTooOld;
+pub use store::tx::Tx;
+pub use view::card_picture::CardPicture;
+pub use view::diagnosis::{
+    DagVerdict, Diagnosis, DiagnosisInput, LatencyPart, LimitingResource, PacketPart, Remedy,
+    ResourceUser, diagnose,
+};

@@ -45,3 +45,37 @@ impl Caller {
         key.strip_prefix("tenant:").and_then(|tenant| TenantId::new(tenant).ok())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn callers() -> [Caller; 4] {
+        let tenant = |name| Caller::Tenant(TenantId::new(name).expect("a tenant's name"));
+        [
+            Caller::Operator("acme".into()),
+            tenant("acme"),
+            tenant("globex"),
+            Caller::Orchestrator("acme".into()),
+        ]
+    }
+
+    #[test]
+    fn operators_change_everything_tenants_their_own_and_orchestrators_nothing() {
+        let acme = TenantId::new("acme").expect("a tenant's name");
+        let may = |owner: Option<&TenantId>| callers().map(|caller| caller.may_change(owner));
+        assert_eq!(may(Some(&acme)), [true, true, false, false]);
+        assert_eq!(may(None), [true, false, false, false], "the provider's");
+    }
+
+    #[test]
+    fn keys_differ_by_kind_and_name_and_lead_back_to_tenants_only() {
+        let keys = callers().map(|caller| caller.key());
+        for (at, key) in keys.iter().enumerate() {
+            assert!(!keys[..at].contains(key), "{key}");
+            let tenant = Caller::tenant_of_key(key);
+            assert_eq!(tenant.as_ref(), callers()[at].tenant(), "{key}");
+        }
+        assert!(!Caller::Operator("a/b".into()).key().contains('/'));
+    }
+}

@@ -8,7 +8,7 @@
 
 use crate::time::Meter;
 
-/// Promises take at most 1 - 1 / `HEADROOM_PART` of a port (ARCHITECTURE.md, the capacity model): 96 %.
+/// Promises take at most 1 - 1 / `HEADROOM_PART` of a port (`crates/core/tables/README.md`, the table of resources): 96 %.
 const HEADROOM_PART: u64 = 25;
 
 /// For how long packets beyond their promises wait at most after the last promised one, in cycles: 16 µs at 250 MHz. A

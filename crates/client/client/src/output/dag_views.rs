@@ -28,7 +28,7 @@ pub(super) fn configurations(dag: &Dag, style: Style) -> String {
             vec![node.id.clone(), cut(&json, CONFIGURATION_CHARS_MAX)]
         })
         .collect();
-    if rows.is_empty() { String::new() } else { table(style, &["TASK", "IS TOLD"], rows) }
+    if rows.is_empty() { String::new() } else { table(style, &["TASK", "CONFIGURATION"], rows) }
 }
 
 /// What goes through a DAG, in a line.

@@ -8,23 +8,24 @@ use std::ops::Range;
 use snic_domain::{CardId, CardModel, Timestamp, VirtualFunctions};
 use snic_processors::NicModel;
 
-use crate::inspection::{self, Inspection};
-use crate::log::Log;
+use crate::place::consolidation;
 use crate::protocol::{
     Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
 };
-use crate::quarantine::{self, SetAside};
-use crate::records::{InvalidRecord, RequestKey};
-use crate::recovery::Recovered;
-use crate::requests::{Fingerprint, Requests};
-use crate::revisions::Revisions;
+use crate::react::{reconcile, reports, sampling};
+use crate::request::vm_bindings::Progress;
+use crate::request::{assignments, commands, vm_bindings};
+use crate::restart::inspection::{self, Inspection};
+use crate::restart::quarantine::{self, SetAside};
+use crate::restart::recovery::Recovered;
+use crate::restart::{check, recovery};
 use crate::state::Core;
-use crate::tx::{About, Tx};
-use crate::vm_bindings::Progress;
-use crate::{
-    assignments, check, commands, consolidation, quotas, reconcile, recovery, reports, sampling,
-    views, vm_bindings,
-};
+use crate::store::log::Log;
+use crate::store::records::{InvalidRecord, RequestKey};
+use crate::store::requests::{Fingerprint, Requests};
+use crate::store::revisions::Revisions;
+use crate::store::tx::{About, Tx};
+use crate::view::{quotas, views};
 
 pub use queries::RegionGlance;
 

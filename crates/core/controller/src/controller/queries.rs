@@ -7,20 +7,22 @@ use snic_domain::{
     NtTypeId, OperationId, RegionId, RegionState, RuleId, TenantId, Timestamp, VmId,
 };
 
-use crate::batch::BatchSnapshot;
-use crate::card::{ConnectionState, StateFigures};
-use crate::card_picture::{self, CardPicture};
-use crate::diagnosis::{Diagnosis, DiagnosisInput, diagnose};
-use crate::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
+use crate::decide::batch::BatchSnapshot;
+use crate::place::consolidation;
 use crate::protocol::{
     Arrangement, AssignedDag, BindingView, BitstreamView, Caller, CardHealth, CardView, Command,
     ControlError, DagBatch, DagView, Event, LogEntry, NtView, OperationRecord, OperationView,
     ProvisionName, RegionView, ResourceKey, ResourceKind, RuleView, StateView, TenantView,
 };
-use crate::records::{Maintenance, Stamp};
-use crate::revisions::RevisionTooOld;
+use crate::request::{assignments, batch_create};
 use crate::state::Core;
-use crate::{assignments, batch_create, consolidation, guards, quotas, views};
+use crate::state::card::{ConnectionState, StateFigures};
+use crate::state::epoch::{FairnessView, Loop, LoopFigures, daemon_share_ppm};
+use crate::store::records::{Maintenance, Stamp};
+use crate::store::revisions::RevisionTooOld;
+use crate::view::card_picture::{self, CardPicture};
+use crate::view::diagnosis::{Diagnosis, DiagnosisInput, diagnose};
+use crate::view::{guards, quotas, views};
 
 use super::Controller;
 

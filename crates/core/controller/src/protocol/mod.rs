@@ -1,5 +1,7 @@
 //! The controller's alphabet: events in, effects out, and what both are made of. Data only.
 
+pub(crate) mod etag;
+
 mod arrangement;
 mod assignment;
 mod batch;

@@ -16,17 +16,18 @@ use snic_tables::{
 };
 
 use super::Core;
-use crate::card::{CardMachine, ConnectionState, ObservedContent};
-use crate::dags::DagEntry;
 use crate::fixtures::{catalogue, gbps, name, nt_id, profile};
-use crate::operations::Operations;
+use crate::place::{classification, contents, drains, placement, work};
 use crate::protocol::{Caller, ControlError, ControllerSettings, Effect, OperationWork, Reply};
-use crate::records::{LAYOUT, Meta};
-use crate::tx::Tx;
-use crate::{
-    check, classification, contents, drains, lifecycle, placement, quotas, reconcile, removals,
-    reports, views, work,
-};
+use crate::react::{reconcile, reports};
+use crate::request::{lifecycle, removals};
+use crate::restart::check;
+use crate::state::card::{CardMachine, ConnectionState, ObservedContent};
+use crate::state::dags::DagEntry;
+use crate::state::operations::Operations;
+use crate::store::records::{LAYOUT, Meta};
+use crate::store::tx::Tx;
+use crate::view::{quotas, views};
 
 const NOW: Timestamp = Timestamp::from_nanos(5_000_000_000);
 

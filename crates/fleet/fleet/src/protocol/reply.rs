@@ -188,7 +188,7 @@ pub struct FleetExplanation {
     pub at: Option<(CardModel, ZoneId, RackId)>,
     /// How many regions of the card it uses.
     pub regions: usize,
-    /// How many hosts would fail what if it were placed now; [`Constraint::NotTried`]: nothing is known against them.
+    /// Number of hosts that fail each constraint, if it were placed now; [`Constraint::NotTried`]: nothing is known against them.
     pub hosts: BTreeMap<Constraint, usize>,
     /// Cards that refused it since its last success, with reasons.
     pub refusals: Vec<(FleetCard, String)>,

@@ -34,7 +34,9 @@ pub fn check(root: &Path, tracked: &[String]) -> anyhow::Result<Vec<String>> {
 
 /// Notes which records a file's module writes; the file by its path below [`SOURCES`].
 fn note_writers(file: &str, text: &str, writers: &mut BTreeMap<String, BTreeSet<String>>) {
-    let module = file.split(['/', '.']).next().unwrap_or(file);
+    // The module in its folder: `state/rules.rs` is of `rules`.
+    let (_, below) = file.split_once('/').unwrap_or(("", file));
+    let module = below.split(['/', '.']).next().unwrap_or(below);
     let code: Vec<&str> = text.lines().take(code_lines(text)).collect();
     // A call may be broken over lines.
     let code: String = code.join("").split_whitespace().collect();
@@ -73,8 +75,12 @@ mod tests {
     fn a_record_has_one_writer() {
         let put = "fn a() {\n    tx.put(\n        Record::Rule(rule),\n    );\n}\n";
         let delete = "fn b() {\n    tx.delete(RecordKey::Rule(id));\n}\n";
-        assert_eq!(told(&[("rules.rs", put), ("rules/view.rs", delete)]), [""; 0], "one module");
-        let both = told(&[("rules.rs", put), ("lifecycle.rs", delete)]);
+        assert_eq!(
+            told(&[("state/rules.rs", put), ("state/rules/view.rs", delete)]),
+            [""; 0],
+            "one module"
+        );
+        let both = told(&[("state/rules.rs", put), ("request/lifecycle.rs", delete)]);
         assert_eq!(both.len(), 1, "{both:?}");
         assert!(both[0].contains("lifecycle, rules all write Record::Rule"), "{both:?}");
     }
@@ -83,6 +89,6 @@ mod tests {
     fn tests_may_write_what_they_like() {
         let tested = "fn b() {}\n\n#[cfg(test)]\nmod tests {\n    tx.put(Record::Rule(rule));\n}\n";
         let put = "fn a() {\n    tx.put(Record::Rule(rule));\n}\n";
-        assert_eq!(told(&[("rules.rs", put), ("lifecycle.rs", tested)]), [""; 0]);
+        assert_eq!(told(&[("state/rules.rs", put), ("request/lifecycle.rs", tested)]), [""; 0]);
     }
 }

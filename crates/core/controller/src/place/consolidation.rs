@@ -1,0 +1,187 @@
+//! Consolidation: a better arrangement of the deployed DAGs, applied move by move.
+//!
+//! ```text
+//! asked for, or something was freed a while ago ── search of a picture ──> moves ──┐
+//!       ▲                                          (another thread)                ▼
+//!       └────────────────── things changed meanwhile ──  one move: make before break, as a drain does
+//! ```
+//!
+//! By itself it starts a pass some time after capacity was freed, or as soon as a DAG finds no room, and a pass that gains
+//! something frees something: so another one follows, until there is nothing to gain. That ends: every
+//! pass leaves fewer regions in use, or as many and fewer passes.
+//!
+//! One DAG of a card moves at a time. Its new place is loaded, reserved and served before the old
+//! one is left (see `placement`), so nothing is lost wherever this ends. Only the operation is
+//! stored: after a crash the moves are looked for again, in what was reached.
+
+use snic_domain::{CardId, DagName, Instance, OperationId};
+use snic_planner::{Move, Plan, RegionCondition};
+
+use crate::place::placement::Handover;
+use crate::place::{placement, work};
+use crate::protocol::{Arrangement, Choice, ControlError, OperationWork, PlannedMove, Reply};
+use crate::state::Core;
+use crate::state::passes::Searcher;
+use crate::store::tx::Tx;
+
+/// Moves DAGs of a card together where that is worth it.
+pub(crate) fn optimize_card(
+    core: &mut Core,
+    tx: &mut Tx,
+    id: &CardId,
+) -> Result<Reply, ControlError> {
+    check_is_known(core, id)?;
+    let operation = match core.passes.on(id).cloned() {
+        Some(operation) => operation,
+        None => work::begin(core, tx, OperationWork::OptimizeCard(id.clone())),
+    };
+    Ok(work::reply(core, &operation))
+}
+
+/// Fails where there is no card with this id, or what it holds is not known.
+pub(crate) fn check_is_known(core: &Core, id: &CardId) -> Result<(), ControlError> {
+    let card = core.cards.get(id).ok_or_else(|| ControlError::not_found(card_name(id)))?;
+    if !card.is_ready() {
+        let text = "it does not answer, or is still being read; try again when it does";
+        return Err(ControlError::precondition(card_name(id), text));
+    }
+    Ok(())
+}
+
+/// Something was freed: in a while the rest may be put together.
+pub(crate) fn begin_later(core: &mut Core) {
+    core.passes.begin_later(core.now(), core.policies.current().consolidation.after);
+}
+
+/// Another policy: what was to come by the one before is forgotten.
+pub(crate) fn begin_by_policy(core: &mut Core) {
+    core.passes.forget_begin();
+    begin_later(core);
+}
+
+/// The next step of every pass. Time O(passes under way) where there is none to take.
+pub(crate) fn go_on(core: &mut Core, tx: &mut Tx) {
+    begin_on_its_own(core, tx);
+    let pending: Vec<OperationId> = core.passes.operations().cloned().collect();
+    for operation in pending {
+        step(core, tx, &operation);
+    }
+}
+
+/// Searches for the passes for which it is time.
+fn begin_on_its_own(core: &mut Core, tx: &mut Tx) {
+    if !core.passes.take_begin(core.now()) {
+        return;
+    }
+    let most = core.policies.current().consolidation.reconfigurations_max;
+    for id in core.cards.ready() {
+        // What is searched now may have been looked at before something was freed.
+        if core.passes.on(&id).is_some() || core.passes.is_searched(&id) {
+            begin_later(core);
+        } else {
+            search(core, tx, &id, Searcher::NewPass, most);
+        }
+    }
+}
+
+fn search(core: &mut Core, tx: &mut Tx, id: &CardId, searcher: Searcher, reconfigurations: u32) {
+    core.passes.search(id, searcher);
+    tx.search(id.clone(), reconfigurations);
+}
+
+/// A search has ended. Its moves are made by the steps of the pass, each if it is still good by then.
+pub(crate) fn searched(core: &mut Core, tx: &mut Tx, found: Arrangement) {
+    let Arrangement { card: id, moves, is_under_way, has_failed } = found;
+    let is_ready = core.cards.get(&id).is_some_and(|card| card.is_ready());
+    match core.passes.searched(&id) {
+        Some(Searcher::Pass(operation)) if has_failed => {
+            let error = ControlError::SearchFailed { resource: card_name(&id) };
+            work::end(core, tx, &operation, Err(error));
+        }
+        Some(Searcher::Pass(operation)) => core.passes.plan(&operation, moves),
+        // Somebody has asked for a pass meanwhile, which looks for itself.
+        Some(Searcher::NewPass) if core.passes.on(&id).is_some() => begin_later(core),
+        // Without a gain there is no operation that says so.
+        Some(Searcher::NewPass) if moves.is_empty() => {
+            if is_under_way {
+                begin_later(core);
+            }
+        }
+        Some(Searcher::NewPass) if is_ready => {
+            let operation = work::begin(core, tx, OperationWork::OptimizeCard(id));
+            core.passes.plan(&operation, moves);
+        }
+        // When the card is back something may be gained again.
+        Some(Searcher::NewPass) | None => {}
+    }
+}
+
+/// The next step of one pass: a move, where the one before is done.
+fn step(core: &mut Core, tx: &mut Tx, operation: &OperationId) {
+    let Some(id) = core.passes.card(operation).cloned() else {
+        return; // A step of another pass has ended it.
+    };
+    let is_ready = core.cards.known(&id).is_ready();
+    let is_moving = core.dags.on_card(&id).any(|entry| entry.previous().is_some());
+    if !is_ready || is_moving || core.passes.is_searched(&id) {
+        return;
+    }
+    while let Some(PlannedMove { step, serial }) = core.passes.next_move(operation) {
+        let loads = u32::try_from(step.plan.loads.len()).unwrap_or(u32::MAX);
+        let is_good = is_good(core, &id, &step, serial);
+        if is_good && move_to(core, tx, &step.name, &id, step.plan).is_ok() {
+            core.operations.start(operation, core.now());
+            core.passes.moved(operation, loads);
+            return;
+        }
+        core.passes.give_up_moves(operation);
+    }
+    match core.passes.next_round(operation) {
+        Some(left) => search(core, tx, &id, Searcher::Pass(operation.clone()), left),
+        None => work::end(core, tx, operation, Ok(())),
+    }
+}
+
+/// Whether a move is still what it was planned as.
+fn is_good(core: &Core, id: &CardId, next: &Move, serial: u64) -> bool {
+    let ledger = core.cards.known(id).ledger();
+    let Some(entry) = core.dags.get(&next.name) else {
+        return false; // It was deleted.
+    };
+    let usable = |region| ledger.condition(region) == RegionCondition::Usable;
+    let load = |region| next.plan.loads.iter().find(|load| load.region == region);
+    // One of the same name may be another owner's decision by now.
+    let is_open = |instance: &Instance| {
+        let (catalogue, tenant) = (core.registry.catalogue(), &next.name.tenant);
+        let bitstream = core.registry.bitstream(&instance.bitstream);
+        bitstream.is_some_and(|bitstream| catalogue.lets_pass(bitstream, tenant, entry.spec()))
+    };
+    let holds = |instance: &Instance| match load(instance.region) {
+        Some(load) => load.bitstream == instance.bitstream,
+        None => ledger.content(instance.region).map(|b| &b.id) == Some(&instance.bitstream),
+    };
+    entry.is_ready()
+        && entry.desired().is_some_and(|p| p.serial == serial)
+        && next.plan.loads.iter().all(|load| {
+            ledger.is_unused(load.region) && core.registry.bitstream(&load.bitstream).is_some()
+        })
+        && next.plan.mapping.instances().all(|i| usable(i.region) && holds(i) && is_open(i))
+}
+
+/// Moves a DAG that is served: the old place serves until the new one does.
+fn move_to(
+    core: &mut Core,
+    tx: &mut Tx,
+    name: &DagName,
+    card: &CardId,
+    plan: Plan,
+) -> Result<(), ControlError> {
+    let choice = Choice { card: card.clone(), plan };
+    placement::assign(core, tx, name, choice, Handover::MakeBeforeBreak)?;
+    core.dags.store(tx, name);
+    Ok(())
+}
+
+fn card_name(id: &CardId) -> String {
+    format!("cards/{id}")
+}

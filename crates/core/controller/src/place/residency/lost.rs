@@ -1,0 +1,151 @@
+//! Lost state, and regions that keep their content so that state is not lost.
+
+use snic_domain::RegionId;
+
+use super::{Loadable, Residency, as_told, is_there, refresh_kept};
+use crate::place::contents;
+use crate::place::placement;
+use crate::protocol::LogKind;
+use crate::state::card::{ObservedContent, Region};
+use crate::store::records::{Phase, ResidentContext, StateRecord};
+use crate::store::tx::About;
+
+impl Residency<'_> {
+    /// A card said what it holds: contexts that its memory and its regions do not have are lost.
+    pub fn adopt(&mut self) {
+        let boot_id = self.card().contexts().boot_id();
+        let records: Vec<StateRecord> = self.card().contexts().records().cloned().collect();
+        for record in records {
+            if record.boot_id != boot_id {
+                self.drop_record(&record, "the card has lost its memory");
+            } else if let Phase::Saving(from) = record.phase
+                && !is_there(self.core, self.observed(from), &record.context())
+            {
+                self.set_phase(record.offset, Phase::Erasing);
+                let why = "the region does not hold it any more";
+                self.tell_lost_in(from, &record.context(), why);
+            }
+        }
+        for region in self.card().region_ids() {
+            self.settle_residents(region);
+        }
+        refresh_kept(self.core, self.id);
+    }
+
+    /// The save area is smaller than it was: what does not fit is lost.
+    pub fn lose_outside(&mut self) {
+        let most = self.card().profile().save_area.bytes.get();
+        let outside = |r: &&StateRecord| u64::from(r.offset) + u64::from(r.length) > most;
+        let outside: Vec<_> = self.card().contexts().records().filter(outside).cloned().collect();
+        for record in outside {
+            self.drop_record(&record, "the save area is smaller than it was");
+        }
+    }
+
+    /// The card goes: what it and its regions keep is lost.
+    pub fn lose_all(&mut self, why: &str) {
+        let records: Vec<StateRecord> = self.card().contexts().records().cloned().collect();
+        records.iter().for_each(|record| self.drop_record(record, why));
+        for region in self.card().region_ids() {
+            let gone: Vec<ResidentContext> =
+                self.card().contexts().residents(region).cloned().collect();
+            self.remove_residents(region, &gone);
+            gone.iter().for_each(|context| self.tell_lost_in(region, context, why));
+        }
+        let erases: Vec<_> = self.card().contexts().pending_erases().collect();
+        let contexts = self.core.cards.known_mut(self.id).contexts_mut();
+        for (region, uid, _) in erases {
+            contexts.remove_pending_erase(self.tx, region, uid);
+        }
+    }
+
+    /// What a record stands for is gone.
+    fn drop_record(&mut self, record: &StateRecord, why: &str) {
+        if record.phase != Phase::Erasing {
+            self.tell_lost(&record.context(), why);
+        }
+        self.core.cards.known_mut(self.id).contexts_mut().remove(self.tx, record.offset);
+    }
+
+    fn observed(&self, region: RegionId) -> ObservedContent {
+        self.card().region(region).map_or(ObservedContent::Unknown, Region::observed)
+    }
+
+    /// Contexts of a region that holds something else by now are lost.
+    pub fn settle_residents(&mut self, region: RegionId) {
+        let observed = self.observed(region);
+        if observed == ObservedContent::Unknown {
+            return;
+        }
+        let residents = self.card().contexts().residents(region);
+        let gone = residents.filter(|context| !is_there(self.core, observed, context));
+        let gone: Vec<ResidentContext> = gone.cloned().collect();
+        self.remove_residents(region, &gone);
+        for context in &gone {
+            self.tell_lost_in(region, context, "the region does not hold it any more");
+        }
+    }
+
+    /// A context that a region had is lost.
+    pub(super) fn tell_lost_in(&mut self, region: RegionId, context: &ResidentContext, why: &str) {
+        let keeper = as_told(&context.bitstream, &context.dag);
+        let text = format!("what {keeper} kept for it in region {region} is lost: {why}");
+        self.note_lost(context, vec![region], (why, text));
+    }
+
+    /// A context is lost.
+    pub(super) fn tell_lost(&mut self, context: &ResidentContext, why: &str) {
+        let keeper = as_told(&context.bitstream, &context.dag);
+        let text = format!("what {keeper} kept for it is lost: {why}");
+        self.note_lost(context, Vec::new(), (why, text));
+    }
+
+    fn note_lost(
+        &mut self,
+        context: &ResidentContext,
+        regions: Vec<RegionId>,
+        (why, text): (&str, String),
+    ) {
+        let dag = &context.dag;
+        self.card_mut().contexts_mut().count_lost();
+        self.core.dags.mark_dirty(dag);
+        let about = About { regions, ..About::dag(self.id, dag) };
+        self.tx.note_of(why, LogKind::StateLost, about, text);
+        self.core.dags.emit(self.tx, dag);
+    }
+
+    /// A region stays what it is: what is kept in it cannot be saved. Who was to get it is planned
+    /// again.
+    pub(super) fn keep_region(&mut self, region: RegionId, why: &str) {
+        let card = self.card_mut();
+        let desired = card.region(region).and_then(|entry| entry.bitstream().cloned());
+        card.contexts_mut().set_unsavable(region, why);
+        refresh_kept(self.core, self.id);
+        placement::abandon_content(self.core, self.tx, self.id, region);
+        contents::keep_as_victim(self.core, self.tx, self.id, region);
+        let desired = desired.map_or_else(|| "another chain".to_owned(), |b| b.to_string());
+        let text = format!(
+            "region {region} is not loaded with {desired}: state that is kept in it cannot be saved: \
+             {why}"
+        );
+        let about = About { regions: vec![region], ..About::card(self.id) };
+        self.tx.note(LogKind::StateKept, about, text);
+    }
+
+    /// A region is to be loaded: begins to save what is kept in it. Where there is no room for it the
+    /// region stays what it is.
+    pub fn make_loadable(&mut self, region: RegionId) -> Loadable {
+        self.settle_residents(region);
+        let observed = self.observed(region);
+        let contexts = self.card().contexts().residents(region);
+        let there = contexts.filter(|context| is_there(self.core, observed, context));
+        let there: Vec<ResidentContext> = there.cloned().collect();
+        if there.is_empty() {
+            return Loadable::Now;
+        }
+        if self.begin_saving(region, there).is_err() {
+            self.keep_region(region, "the save area has no room for it");
+        }
+        Loadable::NotYet
+    }
+}

@@ -1,0 +1,470 @@
+//! Binds and unbinds virtual machines: functions, their rules, and the DAG of a template. See
+//! [`crate::state::bindings`] for the states of a binding.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use snic_domain::limits::{BINDING_FUNCTIONS_MAX, LEASE_MAX, LEASE_MIN, READY_WITHIN_MAX};
+use snic_domain::{
+    BindingSpec, BindingState, BindingTarget, BoundFunction, CardId, DagId, DagName, DagState,
+    MacAddress, Match, Rule, RuleId, TenantId, VmId,
+};
+
+use crate::place::classification;
+use crate::place::classification::MACHINE_PRIORITY;
+use crate::protocol::{Change, ControlError, Reply};
+use crate::request::lifecycle;
+use crate::request::lifecycle::DecidedDag;
+use crate::state::Core;
+use crate::state::bindings::Renewal;
+use crate::store::tx::Tx;
+use crate::view::{quotas, views};
+
+/// Where a function is to lead, and by which card.
+struct FunctionPlace {
+    card: CardId,
+    dag: DagName,
+}
+
+/// Whether something has changed that others may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Made,
+    None,
+}
+
+/// The DAG that is made for a machine.
+fn own_dag(tenant: &TenantId, vm: &VmId) -> DagName {
+    let dag = DagId::new(&format!("vm-{vm}")).expect("a prefix and a UUID are a label");
+    DagName { tenant: tenant.clone(), dag }
+}
+
+/// The rule of a machine's function.
+fn own_rule(vm: &VmId, number: usize) -> RuleId {
+    RuleId::new(&format!("vm-{vm}-{number}")).expect("a prefix, a UUID and a number are a label")
+}
+
+fn resource(vm: &VmId) -> String {
+    format!("vmBindings/{vm}")
+}
+
+/// Deletes a DAG; who used it has nothing any more.
+pub(crate) fn delete_dag(core: &mut Core, tx: &mut Tx, name: &DagName) -> Reply {
+    lifecycle::supersede(core, tx, name);
+    end_bindings_of(core, tx, name);
+    lifecycle::delete_dag(core, tx, name)
+}
+
+/// Removes a DAG; who used it has nothing any more.
+pub(crate) fn remove_dag(core: &mut Core, tx: &mut Tx, name: &DagName) {
+    end_bindings_of(core, tx, name);
+    // A machine's own DAG has gone with its binding.
+    if core.dags.contains(name) {
+        lifecycle::remove_dag(core, tx, name);
+    }
+}
+
+/// Binds a machine, or renews the lease of one that is bound in the same way.
+pub(crate) fn bind_vm(
+    core: &mut Core,
+    tx: &mut Tx,
+    spec: BindingSpec,
+) -> Result<Reply, ControlError> {
+    check_binding(core, &spec)?;
+    let vm = spec.vm.clone();
+    if let Some(before) = core.bindings.live(&vm) {
+        if !before.spec.is_same(&spec) {
+            let text = format!(
+                "it is already bound with a different spec, for tenants/{}; unbind it first",
+                before.spec.tenant
+            );
+            return Err(ControlError::precondition(resource(&vm), text));
+        }
+        renew_lease(core, tx, &vm, Some(spec.lease));
+        return binding_reply(core, &vm);
+    }
+    check_quotas(core, &spec)?;
+    let own = match &spec.chains {
+        BindingTarget::Template(template) => Some(decide_own_dag(core, tx, &vm, template)?),
+        BindingTarget::Dags(_) => None,
+    };
+    check_free(core, &spec, own.as_ref())?;
+    let own = own.map(|decided| {
+        let name = decided.name().clone();
+        lifecycle::create_decided(core, tx, decided);
+        name
+    });
+    core.bindings.begin(spec, own, core.now());
+    if let Err(error) = start_binding(core, tx, &vm) {
+        undo_binding(core, tx, &vm);
+        return Err(error);
+    }
+    core.bindings.store(tx, &vm);
+    emit_binding(core, tx, &vm);
+    binding_reply(core, &vm)
+}
+
+/// Refuses a binding that is one too many for its tenant, or whose rules' ids are taken.
+fn check_quotas(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
+    quotas::check_machine(core, &spec.tenant)?;
+    quotas::check_rules(core, &spec.tenant, spec.functions.into())?;
+    for number in 0..usize::from(spec.functions) {
+        let rule = own_rule(&spec.vm, number);
+        if core.rules.get(&rule).is_some() {
+            return Err(ControlError::exists(format!("classificationRules/{rule}")));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a binding that could not begin, before anything is made for it: the functions and rules that it
+/// takes of each card must be free.
+fn check_free(
+    core: &Core,
+    spec: &BindingSpec,
+    own: Option<&DecidedDag>,
+) -> Result<(), ControlError> {
+    let cards: Option<Vec<CardId>> = match (&spec.chains, own) {
+        (_, Some(own)) => Some(vec![own.card().clone()]),
+        (BindingTarget::Dags(dags), None) => {
+            dags.iter().map(|dag| core.dags.get(dag)?.card().cloned()).collect()
+        }
+        (BindingTarget::Template(_), None) => None,
+    };
+    let Some(cards) = cards else {
+        return Ok(()); // A DAG has no place yet: the binding begins when it has one.
+    };
+    let mut needed: BTreeMap<&CardId, usize> = BTreeMap::new();
+    for card in cards.iter().cycle().take(spec.functions.into()) {
+        *needed.entry(card).or_default() += 1;
+    }
+    for (card, count) in needed {
+        core.bindings.check_free_functions(card, count)?;
+        core.rules.check_free_rows(card, count)?;
+    }
+    Ok(())
+}
+
+/// Decides about a DAG for one machine, like another of the tenant.
+fn decide_own_dag(
+    core: &mut Core,
+    tx: &mut Tx,
+    vm: &VmId,
+    template: &DagName,
+) -> Result<DecidedDag, ControlError> {
+    let Some(like) = core.dags.get(template) else {
+        return Err(ControlError::invalid("template", format!("{template} does not exist")));
+    };
+    let spec = like.spec().clone();
+    lifecycle::decide_new(core, tx, own_dag(&template.tenant, vm), spec, false)
+}
+
+/// Checks what is asked for on its own, and that whose it is exists.
+fn check_binding(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
+    if core.registry.tenant(&spec.tenant).is_none() {
+        return Err(ControlError::not_found(format!("tenants/{}", spec.tenant)));
+    }
+    if !(1..=BINDING_FUNCTIONS_MAX).contains(&spec.functions) {
+        let rule = format!("{} is not allowed: 1 to {BINDING_FUNCTIONS_MAX}", spec.functions);
+        return Err(ControlError::invalid("functions", rule));
+    }
+    if spec.ready_within.is_zero() || spec.ready_within > READY_WITHIN_MAX {
+        let rule = format!("it is more than 0 and at most {READY_WITHIN_MAX:?}");
+        return Err(ControlError::invalid("ready_within", rule));
+    }
+    if spec.lease.is_some_and(|lease| !(LEASE_MIN..=LEASE_MAX).contains(&lease)) {
+        let rule = format!("a lease is from {LEASE_MIN:?} to {LEASE_MAX:?}");
+        return Err(ControlError::invalid("lease", rule));
+    }
+    match &spec.chains {
+        BindingTarget::Dags(dags) => check_dags(core, spec, dags),
+        BindingTarget::Template(dag) if dag.tenant == spec.tenant => Ok(()),
+        BindingTarget::Template(_) => {
+            Err(ControlError::invalid("template", "it belongs to another tenant than the machine"))
+        }
+    }
+}
+
+fn check_dags(core: &Core, spec: &BindingSpec, dags: &[DagName]) -> Result<(), ControlError> {
+    if dags.is_empty() || dags.len() > usize::from(spec.functions) {
+        let rule = format!(
+            "{} DAGs for {} functions: name at least one, and at most one a function",
+            dags.len(),
+            spec.functions
+        );
+        return Err(ControlError::invalid("dags", rule));
+    }
+    for (i, dag) in dags.iter().enumerate() {
+        let problem = if dag.tenant != spec.tenant {
+            format!("{dag} is not of tenants/{}", spec.tenant)
+        } else if !core.dags.contains(dag) {
+            format!("{dag} does not exist")
+        } else if dags[..i].contains(dag) {
+            format!("{dag} is named twice")
+        } else {
+            continue;
+        };
+        return Err(ControlError::invalid(format!("dags[{i}]"), problem));
+    }
+    Ok(())
+}
+
+/// Gives back what a machine has. Of one that has nothing any more nothing changes.
+pub(crate) fn unbind_vm(
+    core: &mut Core,
+    tx: &mut Tx,
+    vm: &VmId,
+    tenant: Option<&TenantId>,
+) -> Result<Reply, ControlError> {
+    let record = core.bindings.get(vm).ok_or_else(|| ControlError::not_found(resource(vm)))?;
+    if tenant.is_some_and(|tenant| *tenant != record.spec.tenant) {
+        let text = format!(
+            "it belongs to tenants/{}, not to the tenant of the request",
+            record.spec.tenant
+        );
+        return Err(ControlError::precondition(resource(vm), text));
+    }
+    if !record.state.has_ended() {
+        end_binding(core, tx, vm, BindingState::Unbound, None);
+    }
+    binding_reply(core, vm)
+}
+
+/// Renews the leases of machines; tells which are bound, and which are not.
+pub(crate) fn heartbeat(core: &mut Core, tx: &mut Tx, vms: Vec<VmId>) -> Reply {
+    let mut missing = Vec::new();
+    let mut alive = Vec::new();
+    for vm in vms {
+        if core.bindings.live(&vm).is_none() {
+            missing.push(vm);
+            continue;
+        }
+        renew_lease(core, tx, &vm, None);
+        alive.extend(views::binding_view(core, &vm));
+    }
+    Reply::Heartbeat { alive, missing }
+}
+
+/// The lease runs from now; with another term, if one is asked for.
+fn renew_lease(core: &mut Core, tx: &mut Tx, vm: &VmId, term: Option<Option<Duration>>) {
+    match core.bindings.renew(tx, vm, term) {
+        Renewal::Same => {}
+        Renewal::OtherTerm => emit_binding(core, tx, vm),
+    }
+}
+
+fn binding_reply(core: &Core, vm: &VmId) -> Result<Reply, ControlError> {
+    let absent = || ControlError::not_found(resource(vm));
+    views::binding_view(core, vm).map(|view| Reply::Binding(Box::new(view))).ok_or_else(absent)
+}
+
+/// Moves bindings on; says whether cards have to be looked at again.
+pub(crate) fn step_bindings(core: &mut Core, tx: &mut Tx) -> Progress {
+    let mut progress = Progress::None;
+    for vm in core.bindings.pending() {
+        if step_binding(core, tx, &vm) == Progress::Made {
+            progress = Progress::Made;
+        }
+    }
+    while let Some(vm) = core.bindings.due(core.now()).cloned() {
+        expire(core, tx, &vm);
+        progress = Progress::Made;
+    }
+    progress
+}
+
+fn step_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) -> Progress {
+    // A DAG that went with another machine's binding may have ended this one meanwhile.
+    let Some(record) = core.bindings.live(vm) else { return Progress::None };
+    match record.state {
+        BindingState::Initial => match start_binding(core, tx, vm) {
+            Ok(Progress::Made) => {
+                core.bindings.store(tx, vm);
+                emit_binding(core, tx, vm);
+                Progress::Made
+            }
+            Ok(Progress::None) => Progress::None,
+            Err(error) => {
+                let state = BindingState::BindFailed;
+                end_binding(core, tx, vm, state, Some(error.to_string()));
+                Progress::Made
+            }
+        },
+        BindingState::BindStarted if waits_for(core, vm).is_none() => {
+            core.bindings.bound(tx, vm);
+            emit_binding(core, tx, vm);
+            Progress::None
+        }
+        _ => Progress::None,
+    }
+}
+
+/// A deadline has passed, or a lease is over.
+fn expire(core: &mut Core, tx: &mut Tx, vm: &VmId) {
+    let record = core.bindings.live(vm).expect("what has ended has no alarm");
+    if record.state == BindingState::Bound {
+        let text = format!("no heartbeat came for {:?}", record.spec.lease.unwrap_or_default());
+        end_binding(core, tx, vm, BindingState::Unbound, Some(text));
+    } else {
+        let why = waits_for(core, vm).unwrap_or_else(|| "its DAGs have no place".to_owned());
+        let text = format!("not ready within {:?}: {why}", record.spec.ready_within);
+        end_binding(core, tx, vm, BindingState::BindFailed, Some(text));
+    }
+}
+
+/// What a started binding still waits for.
+fn waits_for(core: &Core, vm: &VmId) -> Option<String> {
+    let record = core.bindings.get(vm)?;
+    for dag in record.dags() {
+        let Some(entry) = core.dags.get(dag) else { return Some(format!("{dag} is gone")) };
+        if views::dag_state(core, entry) != DagState::Ready {
+            let ready = entry.conditions().last().map_or("", |c| c.message.as_str());
+            return Some(format!("{dag}: {ready}"));
+        }
+    }
+    let missing = |function: &&BoundFunction| {
+        !views::rule_view(core, &function.rule).is_some_and(|rule| rule.programmed)
+    };
+    record.functions.iter().find(missing).map(|function| {
+        let (number, card) = (function.function, &function.card);
+        format!("cards/{card} does not lead packets of function {number} to {}", function.dag)
+    })
+}
+
+/// Reserves functions and installs their rules, once every DAG has a place; all or nothing.
+fn start_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) -> Result<Progress, ControlError> {
+    let record = core.bindings.live(vm).expect("it was begun and has not ended");
+    let dags = record.dags().to_vec();
+    let mut places = Vec::with_capacity(usize::from(record.spec.functions));
+    for dag in dags.iter().cycle().take(record.spec.functions.into()) {
+        let entry = core.dags.get(dag).ok_or_else(|| ControlError::not_found(dag))?;
+        let Some(card) = entry.card() else { return Ok(Progress::None) };
+        places.push(FunctionPlace { card: card.clone(), dag: dag.clone() });
+    }
+    for (number, place) in places.into_iter().enumerate() {
+        if let Err(error) = bind_function(core, tx, vm, own_rule(vm, number), place) {
+            release_functions(core, tx, vm);
+            return Err(error);
+        }
+    }
+    core.bindings.started(vm, core.now());
+    Ok(Progress::Made)
+}
+
+fn bind_function(
+    core: &mut Core,
+    tx: &mut Tx,
+    vm: &VmId,
+    rule: RuleId,
+    place: FunctionPlace,
+) -> Result<(), ControlError> {
+    let FunctionPlace { card, dag } = place;
+    let (function, pci_address) = core.bindings.free_function(&card)?;
+    let matches = Match { virtual_function: Some(function), ..Match::default() };
+    let wanted = Rule {
+        id: rule.clone(),
+        priority: MACHINE_PRIORITY,
+        matches,
+        dag: dag.clone(),
+        notes: Default::default(),
+    };
+    classification::install_rule(core, tx, wanted, Some(vm.clone()))?;
+    let scope = format!("{}/{card}", core.secret());
+    let mac_address = MacAddress::of_function(&scope, function);
+    let bound = BoundFunction { card, function, pci_address, mac_address, dag, rule };
+    core.bindings.assign(vm, bound);
+    Ok(())
+}
+
+fn release_functions(core: &mut Core, tx: &mut Tx, vm: &VmId) {
+    core.bindings.release(vm);
+    classification::remove_rules_of_binding(core, tx, vm);
+}
+
+/// Ends a binding: all that it had is given back.
+fn end_binding(
+    core: &mut Core,
+    tx: &mut Tx,
+    vm: &VmId,
+    state: BindingState,
+    reason: Option<String>,
+) {
+    release_functions(core, tx, vm);
+    let own = core.bindings.end(tx, vm, state, reason);
+    remove_own_dag(core, tx, own);
+    emit_binding(core, tx, vm);
+}
+
+fn remove_own_dag(core: &mut Core, tx: &mut Tx, own: Option<DagName>) {
+    if let Some(own) = own.filter(|own| core.dags.contains(own)) {
+        delete_dag(core, tx, &own);
+    }
+}
+
+/// A DAG goes: who used it has nothing any more.
+fn end_bindings_of(core: &mut Core, tx: &mut Tx, dag: &DagName) {
+    while let Some(vm) = core.bindings.user_of(dag).cloned() {
+        lose_binding(core, tx, &vm, format!("{dag} was deleted"));
+    }
+}
+
+/// A card goes, with the functions that a machine has of it.
+pub(crate) fn card_removed(core: &mut Core, tx: &mut Tx, vm: &VmId, card: &CardId) {
+    // Its DAG may have gone with another machine's.
+    if core.bindings.live(vm).is_some() {
+        lose_binding(core, tx, vm, format!("cards/{card} was removed"));
+    }
+}
+
+/// Ends a binding that nobody asked to end.
+fn lose_binding(core: &mut Core, tx: &mut Tx, vm: &VmId, reason: String) {
+    let bound = core.bindings.get(vm).map(|record| record.state);
+    let state = match bound {
+        Some(BindingState::Bound) => BindingState::Unbound,
+        _ => BindingState::BindFailed,
+    };
+    end_binding(core, tx, vm, state, Some(reason));
+}
+
+/// Undoes a binding that could not even begin: as if it had never been asked for.
+fn undo_binding(core: &mut Core, tx: &mut Tx, vm: &VmId) {
+    release_functions(core, tx, vm);
+    let own = core.bindings.undo(tx, vm);
+    remove_own_dag(core, tx, own);
+}
+
+/// Forgets ended bindings that are old, or too many of a tenant. Amortised O(log bindings) an event.
+pub(crate) fn forget_old_bindings(core: &mut Core, tx: &mut Tx) {
+    while let Some(vm) = core.bindings.outdated(core.now()) {
+        forget_binding(core, tx, vm);
+    }
+}
+
+/// Forgets the ended bindings of a tenant that was deleted: its name is another's now.
+pub(crate) fn retire(core: &mut Core, tx: &mut Tx, tenant: &TenantId) {
+    for vm in core.bindings.retire(tenant) {
+        forget_binding(core, tx, vm);
+    }
+}
+
+fn forget_binding(core: &mut Core, tx: &mut Tx, vm: VmId) {
+    let view = views::binding_view(core, &vm).expect("it has ended and is remembered");
+    tx.emit(Change::BindingForgotten(Box::new(view)));
+    core.bindings.forget(tx, vm);
+}
+
+fn emit_binding(core: &Core, tx: &mut Tx, vm: &VmId) {
+    let view = views::binding_view(core, vm).expect("it has just changed");
+    tx.emit(Change::Binding(Box::new(view)));
+}
+
+/// Refuses to delete a DAG that a machine uses.
+pub(crate) fn check_unbound(core: &Core, dag: &DagName) -> Result<(), ControlError> {
+    match core.bindings.user_of(dag) {
+        None => Ok(()),
+        Some(vm) => {
+            let text = format!("{} leads packets to it; unbind it first", resource(vm));
+            Err(ControlError::precondition(dag, text))
+        }
+    }
+}

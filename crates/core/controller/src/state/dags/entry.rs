@@ -1,0 +1,476 @@
+//! One DAG: what it asks for, where it is, and which of its placements the card serves.
+
+use std::collections::BTreeSet;
+
+use snic_domain::{
+    Bandwidth, CardId, Condition, ConditionStatus, ConditionType, DagName, DagSpec, DagUid,
+    Explanation, Infeasible, Notes, NtTypeId, OperationId, TenantId, Timestamp,
+};
+
+use super::place::Place;
+use crate::protocol::AssignedCard;
+use crate::state::meter::Meter;
+use crate::store::records::{DagRecord, Placement};
+
+/// A placement that a DAG has no more: its rows and its reservation are to be given back.
+#[derive(Debug)]
+pub(crate) struct ReplacedPlacement {
+    pub placement: Placement,
+    /// The target tables still have its rows.
+    pub in_target: bool,
+}
+
+/// A DAG with what is known of it at run time.
+#[derive(Debug, Clone)]
+pub(crate) struct DagEntry {
+    name: DagName,
+    uid: DagUid,
+    spec: DagSpec,
+    generation: u64,
+    place: Place,
+    created: Timestamp,
+    updated: Timestamp,
+    /// Serial of the placement whose rows the target tables hold.
+    target: Option<u64>,
+    /// Serial of the placement whose rows the card's tables hold, as read back.
+    active: Option<u64>,
+    /// The generation that those rows are of; zero where there are none.
+    observed: u64,
+    /// Since when no rows lead it anywhere, for its state is moved.
+    stopped: Option<Timestamp>,
+    /// The operation that waits for it; its own record says for which DAG.
+    operation: Option<OperationId>,
+    explanation: Option<Explanation>,
+    conditions: Vec<Condition>,
+    /// Since when its promise is broken, where that was told.
+    broken: Option<Timestamp>,
+    /// The card that the fleet assigned it to, which it does not leave.
+    assigned: Option<AssignedCard>,
+    /// Its traffic.
+    meter: Meter,
+}
+
+impl DagEntry {
+    /// A new DAG, nowhere yet.
+    pub fn new(name: DagName, uid: DagUid, spec: DagSpec, now: Timestamp) -> Self {
+        let (placement, previous) = (None, None);
+        let (created, updated, generation, assigned) = (now, now, 1, None);
+        let record = DagRecord {
+            name,
+            uid,
+            spec,
+            generation,
+            placement,
+            previous,
+            created,
+            updated,
+            assigned,
+        };
+        Self::restore(record, None)
+    }
+
+    /// From the store; which rows the card has is not known.
+    pub fn restore(record: DagRecord, explanation: Option<Explanation>) -> Self {
+        Self {
+            name: record.name,
+            uid: record.uid,
+            spec: record.spec,
+            generation: record.generation,
+            place: Place::stored(record.placement, record.previous),
+            created: record.created,
+            updated: record.updated,
+            target: None,
+            active: None,
+            observed: 0,
+            stopped: None,
+            operation: None,
+            explanation,
+            conditions: Vec::new(),
+            broken: None,
+            assigned: record.assigned,
+            meter: Meter::default(),
+        }
+    }
+
+    /// What is stored of it.
+    pub fn record(&self) -> DagRecord {
+        DagRecord {
+            name: self.name.clone(),
+            uid: self.uid,
+            spec: self.spec.clone(),
+            generation: self.generation,
+            placement: self.place.desired().cloned(),
+            previous: self.place.previous().cloned(),
+            created: self.created,
+            updated: self.updated,
+            assigned: self.assigned.clone(),
+        }
+    }
+
+    /// The card that the fleet assigned it to; `None`: it was created on this host.
+    pub const fn assigned(&self) -> Option<&AssignedCard> {
+        self.assigned.as_ref()
+    }
+
+    /// The fleet assigned it to this card.
+    pub fn assign(&mut self, to: AssignedCard) {
+        self.assigned = Some(to);
+    }
+
+    pub const fn name(&self) -> &DagName {
+        &self.name
+    }
+
+    /// What packets carry.
+    pub const fn uid(&self) -> DagUid {
+        self.uid
+    }
+
+    /// Sets the UID that its packets carry. Only while it has no place.
+    pub(super) fn set_uid(&mut self, uid: DagUid) {
+        debug_assert!(self.placements().next().is_none(), "{}: its rows have its UID", self.name);
+        self.uid = uid;
+    }
+
+    /// What is asked for now.
+    pub const fn spec(&self) -> &DagSpec {
+        &self.spec
+    }
+
+    /// Counts changes of the spec.
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The generation that the card serves; zero where it serves none.
+    pub const fn observed_generation(&self) -> u64 {
+        self.observed
+    }
+
+    pub const fn created(&self) -> Timestamp {
+        self.created
+    }
+
+    pub const fn updated(&self) -> Timestamp {
+        self.updated
+    }
+
+    /// What its tenant's usage counts: what it asks for, and its card if it has a place.
+    pub fn counted(&self) -> (&DagSpec, Option<&CardId>) {
+        (self.spec(), self.card())
+    }
+
+    /// The next generation of it; gives what was asked for before.
+    pub fn change_spec(&mut self, spec: DagSpec, now: Timestamp) -> DagSpec {
+        self.generation += 1;
+        self.updated = now;
+        std::mem::replace(&mut self.spec, spec)
+    }
+
+    /// What it asks for, and what its placements are for.
+    fn specs(&self) -> impl Iterator<Item = &DagSpec> {
+        self.placements().map(|placement| &placement.spec).chain([&self.spec])
+    }
+
+    /// Whether it, or a placement of it, names a tenant as trusted.
+    pub fn names_as_trusted(&self, tenant: &TenantId) -> bool {
+        self.specs().any(|spec| spec.trusted_tenants.contains(tenant))
+    }
+
+    /// The tenants that it, or a placement of it, names as trusted.
+    pub fn trusted(&self) -> BTreeSet<TenantId> {
+        self.specs().flat_map(|spec| &spec.trusted_tenants).cloned().collect()
+    }
+
+    /// Whether it, or a placement of it, has an NT of this type.
+    pub fn uses(&self, nt: &NtTypeId) -> bool {
+        self.specs().flat_map(|spec| &spec.nodes).any(|node| node.nt == *nt)
+    }
+
+    /// The types of the NTs that it, or a placement of it, has.
+    pub fn nts(&self) -> BTreeSet<NtTypeId> {
+        self.specs().flat_map(|spec| &spec.nodes).map(|node| node.nt.clone()).collect()
+    }
+
+    /// A tenant is gone, and it does not trust that name any more. That is its next generation, and what was
+    /// placed for the one before is placed for that.
+    pub fn forget_trust(&mut self, tenant: &TenantId, now: Timestamp) {
+        let before = self.generation;
+        self.generation += 1;
+        self.updated = now;
+        self.spec.trusted_tenants.remove(tenant);
+        self.place.forget_trust(tenant, before, self.generation);
+        if self.observed == before {
+            self.observed = self.generation;
+        }
+    }
+
+    /// Changes its labels or description; its generation stays.
+    pub fn annotate(&mut self, notes: Notes, now: Timestamp) {
+        self.updated = now;
+        self.spec.notes = notes;
+    }
+
+    /// The operation that waits for it.
+    pub const fn operation(&self) -> Option<&OperationId> {
+        self.operation.as_ref()
+    }
+
+    /// An operation waits for it from now on.
+    pub fn set_operation(&mut self, operation: OperationId) {
+        self.operation = Some(operation);
+    }
+
+    /// An operation has ended: where it waited for this DAG, it does not any more.
+    pub fn end_operation(&mut self, ended: &OperationId) {
+        self.operation.take_if(|operation| operation == ended);
+    }
+
+    /// Why it is placed as it is.
+    pub const fn explanation(&self) -> Option<&Explanation> {
+        self.explanation.as_ref()
+    }
+
+    /// Why it is placed as it is, where that is known.
+    pub fn set_explanation(&mut self, explanation: Option<Explanation>) {
+        self.explanation = explanation;
+    }
+
+    /// How far it is.
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// The condition that says whether its promise is kept; none before it was given one.
+    pub fn promise(&self) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == ConditionType::PromiseKept)
+    }
+
+    /// What was promised and is not known to be served.
+    pub fn unserved(&self) -> Bandwidth {
+        let kept = self.promise().is_none_or(|promise| promise.status == ConditionStatus::True);
+        if kept { Bandwidth::ZERO } else { self.spec.bandwidth }
+    }
+
+    /// How much less than the smaller of promise and load it is served, or known to be served.
+    pub fn shortfall(&self) -> Bandwidth {
+        let (promised, sizes) = (self.spec.bandwidth, &self.spec.packet_sizes);
+        let traffic = self.meter.traffic();
+        let missing = traffic.map_or(Bandwidth::ZERO, |traffic| traffic.shortfall(promised, sizes));
+        missing.max(self.unserved())
+    }
+
+    /// Its promise is broken, which is told; `false` where it was told before.
+    pub const fn note_broken(&mut self, now: Timestamp) -> bool {
+        let is_new = self.broken.is_none();
+        if is_new {
+            self.broken = Some(now);
+        }
+        is_new
+    }
+
+    /// Its promise is kept; gives since when it was broken, if it was told that.
+    pub const fn note_kept(&mut self) -> Option<Timestamp> {
+        self.broken.take()
+    }
+
+    /// Whether it is stopped while its state is moved.
+    pub const fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// It is as far as these say.
+    pub fn set_conditions(&mut self, conditions: Vec<Condition>) {
+        self.conditions = conditions;
+    }
+
+    /// Its meter: the measured traffic, and what the autoscaler remembers.
+    pub const fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Its meter, a machine with private fields that only its verbs change; `sampling` and `scaling` call them.
+    pub const fn meter_mut(&mut self) -> &mut Meter {
+        &mut self.meter
+    }
+
+    /// The desired placement, if one is known.
+    pub const fn desired(&self) -> Option<&Placement> {
+        self.place.desired()
+    }
+
+    /// The placement that it leaves, which serves until the card has another one.
+    pub const fn previous(&self) -> Option<&Placement> {
+        self.place.previous()
+    }
+
+    /// Its placements: the desired one first.
+    pub fn placements(&self) -> impl Iterator<Item = &Placement> {
+        self.place.placements()
+    }
+
+    /// The placement with this serial.
+    pub fn placement(&self, serial: u64) -> Option<&Placement> {
+        self.place.placement(serial)
+    }
+
+    /// The card it is on, or is to be on.
+    pub fn card(&self) -> Option<&CardId> {
+        self.place.card()
+    }
+
+    /// Why it has no place, where that is known.
+    pub const fn why_unplaced(&self) -> Option<&Infeasible> {
+        self.place.why()
+    }
+
+    /// The placement that serves until one that replaces the desired one does.
+    pub fn serves_meanwhile(&self) -> Option<&Placement> {
+        let serves = |placement: &&Placement| self.active == Some(placement.serial);
+        self.previous().or(self.desired().filter(serves))
+    }
+
+    /// The desired placement, where one that replaces it takes its room at once: it never served, or
+    /// another one does meanwhile.
+    pub fn gives_way(&self) -> Option<&Placement> {
+        let serves = |placement: &&Placement| self.active == Some(placement.serial);
+        self.desired().filter(|placement| self.previous().is_some() || !serves(placement))
+    }
+
+    /// The serial of the next placement.
+    pub fn next_serial(&self) -> u64 {
+        let known = self.placements().map(|placement| placement.serial).chain(self.active);
+        known.max().unwrap_or(0) + 1
+    }
+
+    /// It gets a place; what is there serves until the card has the new one.
+    pub fn begin(&mut self, next: Placement) {
+        self.place.begin(next);
+    }
+
+    /// The card has the desired placement: gives what served until now.
+    pub fn arrived(&mut self) -> Option<ReplacedPlacement> {
+        debug_assert!(self.is_ready(), "{}: what arrives is what the card has", self.name);
+        let placement = self.place.arrived()?;
+        Some(self.left(placement))
+    }
+
+    /// Nothing is desired any more; what serves meanwhile stays.
+    pub fn withdraw(&mut self) -> Option<ReplacedPlacement> {
+        let placement = self.place.withdraw()?;
+        Some(self.left(placement))
+    }
+
+    /// What serves meanwhile serves no more.
+    pub fn leave(&mut self) -> Option<ReplacedPlacement> {
+        let placement = self.place.leave()?;
+        Some(self.left(placement))
+    }
+
+    /// What serves is desired again, as a placement of the generation of now; what was desired
+    /// instead must have been withdrawn.
+    pub fn abort(&mut self) {
+        let next = self.place.abort(self.generation);
+        debug_assert!(next.is_none(), "{}: rows and reservation are lost", self.name);
+    }
+
+    /// A place was looked for and not found.
+    pub fn refused(&mut self, why: Option<Infeasible>) {
+        self.place.refused(why);
+    }
+
+    fn left(&mut self, placement: Placement) -> ReplacedPlacement {
+        let in_target = self.target.take_if(|target| *target == placement.serial).is_some();
+        ReplacedPlacement { placement, in_target }
+    }
+
+    /// How it would be with a placement, on a card that does not know of it.
+    pub fn planned_at(mut self, placement: Placement) -> Self {
+        self.place = Place::stored(Some(placement), None);
+        self.conditions.clear();
+        self.forget_rows();
+        self
+    }
+
+    /// The placement whose rows the target tables hold.
+    pub fn targeted(&self) -> Option<&Placement> {
+        let serial = self.target?;
+        let placement = self.placement(serial);
+        debug_assert!(placement.is_some(), "{}: placement {serial} is gone", self.name);
+        placement
+    }
+
+    /// Serial of the placement whose rows the target tables hold.
+    pub const fn target(&self) -> Option<u64> {
+        self.target
+    }
+
+    /// The target tables hold the rows of this placement from now on.
+    pub fn set_target(&mut self, serial: Option<u64>) {
+        debug_assert!(
+            serial.is_none_or(|serial| self.placement(serial).is_some()),
+            "{}: rows of placement {serial:?}, which it has not",
+            self.name
+        );
+        self.target = serial;
+    }
+
+    /// Serial of the placement whose rows the card's tables hold, as read back.
+    pub const fn active(&self) -> Option<u64> {
+        self.active
+    }
+
+    /// The card's tables, as read back, hold the rows of this placement; gives since when the DAG was
+    /// stopped, if it was and is no more.
+    pub fn set_active(&mut self, serial: Option<u64>) -> Option<Timestamp> {
+        self.active = serial;
+        let placement = serial.and_then(|serial| self.placement(serial));
+        self.observed = placement.map_or(0, |placement| placement.generation);
+        self.stopped.take_if(|_| serial.is_some())
+    }
+
+    /// No rows lead it anywhere from now on, until its state has been moved.
+    pub fn stop(&mut self, now: Timestamp) {
+        self.stopped = Some(now);
+    }
+
+    /// Which rows the tables hold is not known any more.
+    pub fn forget_rows(&mut self) {
+        self.target = None;
+        self.active = None;
+        self.observed = 0;
+    }
+
+    /// Whether it is at rest: what is desired is what serves, and nothing is under way.
+    pub fn is_at_rest(&self) -> bool {
+        self.previous().is_none() && self.operation.is_none() && self.is_ready()
+    }
+
+    /// The placement that tells how the DAG is: while another one of the same generation is on its
+    /// way, the one that serves.
+    pub fn shown(&self) -> Option<&Placement> {
+        let serves = |p: &&Placement| {
+            self.active == Some(p.serial)
+                && self.target == self.active
+                && p.generation == self.generation
+        };
+        self.previous().filter(serves).or(self.desired())
+    }
+
+    /// What its token bucket lets in where so much was promised.
+    pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
+        self.meter.rate(promised)
+    }
+
+    /// Whether the card, read back, serves the spec that is asked for now.
+    pub fn is_served(&self) -> bool {
+        let shown = self.shown().map(|p| p.serial);
+        shown.is_some() && shown == self.active && shown == self.target
+    }
+
+    /// Whether the card, read back, has the placement that is wanted now.
+    pub fn is_ready(&self) -> bool {
+        let desired = self.desired().map(|p| p.serial);
+        desired.is_some() && desired == self.active && desired == self.target
+    }
+}

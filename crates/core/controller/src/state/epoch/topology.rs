@@ -1,0 +1,262 @@
+//! From placements to the engine's topology.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
+use snic_domain::{
+    Bandwidth, ByteSize, CardId, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId,
+};
+use snic_fairness::Weight;
+use snic_fairness::fluid::Cost;
+use snic_planner::BitCost;
+
+use super::area::{self, AreaUse, HeldArea};
+use super::engine::{DagFlow, OF_REGIONS, TenantShape, Topology};
+use crate::state::card::CardMachine;
+use crate::state::dags::{DagEntry, Dags};
+use crate::state::registry::Registry;
+use crate::store::records::Placement;
+
+/// The first of the ports of regions.
+const PORTS: usize = REGIONS_MAX * CHAIN_SLOTS_MAX;
+const INGRESS: usize = OF_REGIONS;
+const EGRESS: usize = OF_REGIONS + 1;
+const STORE: usize = OF_REGIONS + 2;
+const RESOURCES: usize = OF_REGIONS + 3;
+
+/// How long a packet is taken to stay in the packet store where its latency says nothing else, in
+/// nanoseconds; costs there are in proportion to it.
+const STORE_STAY_NANOS: u64 = 10_000;
+
+/// The engine's resource of a slot.
+const fn slot(region: RegionId, slot: Slot) -> usize {
+    region.0 as usize * CHAIN_SLOTS_MAX + slot.0 as usize
+}
+
+/// The engine's resource of a region's port.
+const fn port(region: RegionId) -> usize {
+    PORTS + region.0 as usize
+}
+
+/// A resource that packets of a card share in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CardResource(pub(super) usize);
+
+impl CardResource {
+    /// What takes packets in.
+    pub const INGRESS: Self = Self(INGRESS);
+    /// Where packets are while they are on the card.
+    pub const PACKET_STORE: Self = Self(STORE);
+
+    /// An NT slot.
+    pub const fn of_slot(region: RegionId, number: Slot) -> Self {
+        Self(slot(region, number))
+    }
+
+    /// The port of a region.
+    #[cfg(test)]
+    pub(crate) const fn of_port(region: RegionId) -> Self {
+        Self(port(region))
+    }
+
+    /// The region that has it; `None` for what the whole card has.
+    pub const fn region(self) -> Option<RegionId> {
+        match self.0 {
+            slot @ 0..PORTS => Some(RegionId((slot / CHAIN_SLOTS_MAX) as u8)),
+            port @ PORTS..OF_REGIONS => Some(RegionId((port - PORTS) as u8)),
+            _ => None,
+        }
+    }
+
+    /// Its slot, if it is one.
+    pub const fn slot(self) -> Option<Slot> {
+        if self.is_nt_slot() { Some(Slot((self.0 % CHAIN_SLOTS_MAX) as u8)) } else { None }
+    }
+
+    /// Whether it is an NT slot.
+    pub const fn is_nt_slot(self) -> bool {
+        self.0 < PORTS
+    }
+}
+
+impl fmt::Display for CardResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            INGRESS => f.write_str("the ingress ports"),
+            EGRESS => f.write_str("the egress ports"),
+            STORE => f.write_str("the packet store"),
+            port @ PORTS.. => write!(f, "the port of region {}", port - PORTS),
+            slot => {
+                write!(f, "slot {} of region {}", slot % CHAIN_SLOTS_MAX, slot / CHAIN_SLOTS_MAX)
+            }
+        }
+    }
+}
+
+/// What is on a card, with the names of tenants and DAGs in their order.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub topology: Topology,
+    pub tenants: Vec<TenantId>,
+    pub dags: Vec<DagName>,
+    /// By DAG: what one more instance adds.
+    pub units: Vec<Bandwidth>,
+    /// By DAG: what its area is made of.
+    pub area_uses: Vec<Vec<AreaUse>>,
+}
+
+/// What a topology is made from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OnCard<'a> {
+    pub id: &'a CardId,
+    pub card: &'a CardMachine,
+    pub registry: &'a Registry,
+}
+
+impl OnCard<'_> {
+    /// What is, or is about to be, in the card's tables. Time O(DAGs × NTs).
+    pub fn topology<'a>(&self, dags: &'a Dags) -> Named {
+        let profile = self.card.profile();
+        let mut named = Named {
+            topology: Topology {
+                capacities: self.capacities(),
+                memory: profile.memory.get() / PAGE_SIZE.get(),
+                ..Topology::default()
+            },
+            tenants: Vec::new(),
+            dags: Vec::new(),
+            units: Vec::new(),
+            area_uses: Vec::new(),
+        };
+        // What is not in the tables, or in another card's, does not count.
+        let served = |entry: &'a DagEntry| {
+            let placement = entry.targeted()?;
+            (placement.mapping.card == *self.id).then_some((entry, placement))
+        };
+        let served: Vec<_> = dags.iter().filter_map(served).collect();
+        let mut held = HeldArea::default();
+        // DAGs come by name, so the DAGs of a tenant follow each other.
+        for of_tenant in served.chunk_by(|(a, _), (b, _)| a.name().tenant == b.name().tenant) {
+            let id = &of_tenant[0].0.name().tenant;
+            let tenant = u32::try_from(named.tenants.len()).unwrap_or(u32::MAX);
+            named.tenants.push(id.clone());
+            named.topology.tenants.push(self.tenant_shape(id));
+            let used = area::used_slots(of_tenant.iter().map(|(_, placement)| *placement));
+            let mut counted = BTreeSet::new();
+            for (entry, placement) in of_tenant {
+                let area_uses = self.area_uses(placement, &used);
+                held.add(&area_uses);
+                let memory = self.memory(placement, &mut counted);
+                named.topology.flows.push(self.flow(
+                    entry,
+                    placement,
+                    (tenant, memory),
+                    &area_uses,
+                ));
+                named.dags.push(entry.name().clone());
+                named.units.push(self.unit(entry));
+                named.area_uses.push(area_uses);
+            }
+        }
+        named.topology.area = held.available(profile);
+        named
+    }
+
+    fn tenant_shape(&self, id: &TenantId) -> TenantShape {
+        let tenant = self.registry.tenant(id).map(|record| &record.tenant);
+        TenantShape {
+            weight: tenant.and_then(|t| Weight::new(t.weight).ok()).unwrap_or_default(),
+            memory_max: tenant.map(|t| t.quota.memory_max.get() / PAGE_SIZE.get()),
+        }
+    }
+
+    fn capacities(&self) -> Vec<u64> {
+        let mut capacities = vec![0; RESOURCES];
+        for region in self.card.region_ids().take(REGIONS_MAX) {
+            let nts = self.card.ledger().content(region).map_or(&[][..], |content| &content.nts);
+            for (number, nt) in (0..).map(Slot).zip(nts).take(CHAIN_SLOTS_MAX) {
+                let serves = self.registry.nt(nt).map_or(0, |nt| nt.bandwidth_max.get());
+                capacities[slot(region, number)] = serves;
+            }
+            capacities[port(region)] = BitCost::port_capacity(self.card.profile());
+        }
+        capacities[INGRESS] = self.card.profile().ingress.get();
+        capacities[EGRESS] = self.card.profile().egress.get();
+        capacities[STORE] = store_capacity(self.card.profile());
+        capacities
+    }
+
+    fn flow(
+        &self,
+        entry: &DagEntry,
+        placement: &Placement,
+        (tenant, memory): (u32, u64),
+        area_uses: &[AreaUse],
+    ) -> DagFlow {
+        let mut costs: BTreeMap<usize, u32> = BTreeMap::new();
+        let bit = BitCost::of(self.card.profile(), &placement.spec, self.registry.catalogue());
+        for chain in placement.mapping.chains() {
+            let all: u32 = chain.instances.iter().map(|i| i.bandwidth.kbps()).sum();
+            for instance in &chain.instances {
+                let part = Cost::from_ratio(instance.bandwidth.kbps(), all).raw();
+                for number in &instance.slots {
+                    let cost = costs.entry(slot(instance.region, *number)).or_default();
+                    *cost = cost.saturating_add(part);
+                }
+                let pass = (u64::from(part) * u64::from(bit.port)).div_ceil(Cost::ONE.raw().into());
+                let cost = costs.entry(port(instance.region)).or_default();
+                *cost = cost.saturating_add(u32::try_from(pass).unwrap_or(u32::MAX));
+            }
+        }
+        costs.insert(INGRESS, bit.ingress);
+        costs.insert(EGRESS, bit.egress);
+        costs.insert(STORE, self.stay(placement).raw());
+        DagFlow {
+            tenant,
+            admitted: entry.spec().bandwidth.min(placement.spec.bandwidth),
+            uses: costs
+                .into_iter()
+                .filter(|(_, cost)| *cost > 0)
+                .map(|(k, cost)| (k, Cost::from_raw(cost)))
+                .collect(),
+            area_per_bps: area::per_bps(area_uses),
+            memory,
+        }
+    }
+
+    /// Pages of a DAG's NTs but for those already `counted`: DAGs of a tenant share them.
+    fn memory(&self, placement: &Placement, counted: &mut BTreeSet<NtTypeId>) -> u64 {
+        let pages = self.registry.pages_of(&placement.spec).into_iter();
+        let new: ByteSize =
+            pages.filter(|(nt, _)| counted.insert(nt.clone())).map(|(_, memory)| memory).sum();
+        new.get() / PAGE_SIZE.get()
+    }
+
+    /// How long packets of a DAG stay in the packet store, beside [`STORE_STAY_NANOS`].
+    fn stay(&self, placement: &Placement) -> Cost {
+        let latency = self
+            .card
+            .latency(placement, self.registry.latency(placement))
+            .duration(self.card.profile().clock_hz);
+        let nanos = u32::try_from(latency.as_nanos()).unwrap_or(u32::MAX);
+        Cost::from_ratio(nanos, STORE_STAY_NANOS as u32)
+    }
+
+    /// What one more instance adds to a DAG: the least maximum of its NTs, or what a region's port passes of it.
+    fn unit(&self, entry: &DagEntry) -> Bandwidth {
+        let nts = entry.spec().nodes.iter().filter_map(|node| self.registry.nt(&node.nt));
+        let least = nts.map(|nt| nt.bandwidth_max).min().unwrap_or_default();
+        let profile = self.card.profile();
+        let bit = BitCost::of(profile, entry.spec(), self.registry.catalogue());
+        let passes = u128::from(BitCost::port_capacity(profile)) * u128::from(Cost::ONE.raw());
+        let passes = passes.checked_div(bit.port.into()).and_then(|bps| u64::try_from(bps).ok());
+        least.min(Bandwidth::from_bps(passes.unwrap_or(u64::MAX)))
+    }
+}
+
+/// The rate at which the packet store is full if every packet stays [`STORE_STAY_NANOS`].
+fn store_capacity(profile: &CardProfile) -> u64 {
+    let bits = u128::from(profile.packet_store.get()) * 8 * 1_000_000_000;
+    u64::try_from(bits / u128::from(STORE_STAY_NANOS)).unwrap_or(u64::MAX)
+}

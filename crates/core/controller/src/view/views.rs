@@ -1,0 +1,357 @@
+//! Makes views for callers from the state.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use snic_domain::{
+    Bandwidth, BitstreamId, BoundFunction, ByteSize, CardId, Cycles, DagName, DagState, Digest,
+    NtTypeId, RegionId, RuleId, Slot, VmId,
+};
+use snic_planner::Ledger;
+use snic_tables::ClassifierRow;
+
+use crate::decide::rows;
+use crate::protocol::etag::etag;
+use crate::protocol::{
+    BindingRecord, BindingView, BoundDag, DagView, OperationRecord, OperationView, OperationWork,
+    RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView,
+};
+use crate::state::Core;
+use crate::state::card::CardMachine;
+use crate::state::dags::DagEntry;
+use crate::state::rules::Rules;
+use crate::store::records::{Phase, Placement, regions_of};
+use crate::view::guards;
+use crate::view::images;
+
+/// DAGs that a drain names at most: an answer is read by people.
+const LEFT_NAMED_MAX: usize = 8;
+
+pub(crate) fn dag_etag(entry: &DagEntry) -> String {
+    let notes = &entry.spec().notes;
+    let (name, uid, generation) = (entry.name(), entry.uid(), entry.generation());
+    if notes.is_empty() {
+        return etag(&[name, &uid, &generation]);
+    }
+    let notes = serde_json::to_vec(notes).expect("they are stored as JSON");
+    etag(&[name, &uid, &generation, &Digest::of(&notes)])
+}
+
+pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
+    let desired = entry.desired();
+    let active = entry.active().and_then(|serial| entry.placement(serial));
+    DagView {
+        name: entry.name().clone(),
+        uid: entry.uid(),
+        spec: entry.spec().clone(),
+        generation: entry.generation(),
+        observed_generation: entry.observed_generation(),
+        state: dag_state(core, entry),
+        conditions: entry.conditions().to_vec(),
+        mapping: desired.map(|p| p.mapping.clone()),
+        contents: desired.map(|p| contents(core, p)).unwrap_or_default(),
+        latency: desired.map_or(Cycles::ZERO, |p| latency(core, p)),
+        explanation: entry.explanation().cloned(),
+        rate: entry.rate(active.map_or(entry.spec().bandwidth, |p| p.spec.bandwidth)),
+        unserved: entry.unserved(),
+        shortfall: entry.shortfall(),
+        states: contexts_of(core, entry.name()),
+        traffic: entry.meter().traffic().map(Box::new),
+        etag: dag_etag(entry),
+        created: entry.created(),
+        updated: entry.updated(),
+        assigned: entry.assigned().cloned(),
+    }
+}
+
+/// What a packet that waits nowhere takes.
+fn latency(core: &Core, placement: &Placement) -> Cycles {
+    let card = core.cards.known(&placement.mapping.card);
+    let programs = &placement.mapping.programs;
+    if !programs.is_empty() {
+        // Known only where all are.
+        let all: Option<Duration> = programs.iter().map(|program| program.latency).sum();
+        let cycles = u128::from(card.profile().clock_hz) * all.unwrap_or_default().as_nanos();
+        return Cycles::new(u64::try_from(cycles / 1_000_000_000).unwrap_or(u64::MAX));
+    }
+    card.latency(placement, core.registry.latency(placement))
+}
+
+/// What the bitstreams of a placement hold.
+fn contents(core: &Core, placement: &Placement) -> BTreeMap<BitstreamId, Vec<NtTypeId>> {
+    let content = |id: &BitstreamId| {
+        let bitstream = core.registry.bitstream(id)?;
+        Some((id.clone(), bitstream.nts.clone()))
+    };
+    placement.mapping.instances().filter_map(|i| content(&i.bitstream)).collect()
+}
+
+/// One region.
+pub(crate) fn region_view(core: &Core, id: &CardId, region: RegionId) -> Option<RegionView> {
+    let card = core.cards.get(id)?;
+    let entry = card.region(region)?;
+    let profile = card.profile().region(region)?;
+    Some(RegionView {
+        card: id.clone(),
+        region,
+        kind: profile.kind,
+        area: profile.area,
+        state: card.region_state(region),
+        cordoned: entry.is_cordoned(),
+        bitstream: entry.bitstream().cloned(),
+        slots: slots(core, card.ledger(), region),
+        users: users(core, card, region),
+        loads: entry.loads(),
+        failures: entry.failures(),
+        last_error: entry.fault().or(entry.last_error()).map(ToOwned::to_owned),
+        last_error_at: entry.last_error_at(),
+        states: contexts_in(core, id, region),
+        etag: guards::region_etag(core, id, region)?,
+    })
+}
+
+fn slots(core: &Core, ledger: &Ledger, region: RegionId) -> Vec<SlotView> {
+    let nts = ledger.content(region).map_or(&[][..], |content| &content.nts);
+    (0u8..)
+        .map(Slot)
+        .zip(nts)
+        .map(|(slot, nt)| SlotView {
+            nt: nt.clone(),
+            bandwidth_max: core.registry.nt(nt).map_or(Default::default(), |nt| nt.bandwidth_max),
+            reserved: ledger.reserved(region, slot),
+        })
+        .collect()
+}
+
+fn users(core: &Core, card: &CardMachine, region: RegionId) -> Vec<RegionUser> {
+    let user = |name: &DagName| {
+        let entry = core.dags.get(name)?;
+        let mut slots = Vec::new();
+        let mut bandwidth = Bandwidth::ZERO;
+        let placement = entry.placements().next()?;
+        for instance in placement.mapping.instances().filter(|i| i.region == region) {
+            slots.extend(instance.slots.iter().copied());
+            bandwidth += instance.bandwidth;
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        Some(RegionUser { dag: name.clone(), slots, bandwidth })
+    };
+    card.ledger().users(region).filter_map(user).collect()
+}
+
+/// One rule.
+pub(crate) fn rule_view(core: &Core, id: &RuleId) -> Option<RuleView> {
+    let record = core.rules.get(id)?;
+    let card = core.cards.get(&record.card);
+    let uid = core.dags.get(&record.rule.dag).map(|entry| entry.uid());
+    let desired = uid.map(|uid| rows::classifier(&record.rule, uid));
+    let observed = card
+        .filter(|card| card.is_ready())
+        .and_then(|card| card.tables().active().get::<ClassifierRow>(record.row));
+    Some(RuleView {
+        rule: record.rule.clone(),
+        programmed: observed.is_some() && observed == desired,
+        etag: Rules::etag(record),
+        binding: record.binding.clone(),
+        created: record.created,
+        updated: record.updated.unwrap_or(record.created),
+    })
+}
+
+/// How many regions an operation's work has, and how many of them are done; as it was, if it has ended.
+pub(crate) fn regions_done(core: &Core, record: &OperationRecord) -> (u32, u32) {
+    if record.ended.is_some() {
+        return record.regions.unwrap_or_default();
+    }
+    let regions = match &record.work {
+        OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
+            core.dags.get(name).and_then(|entry| entry.desired()).map(|placement| {
+                let loaded = core.cards.known(&placement.mapping.card).count_loaded(placement);
+                (regions_of(placement).len() as u32, loaded as u32)
+            })
+        }
+        OperationWork::DrainRegion(card, region) => drained(core, card, Some(*region)),
+        OperationWork::DrainCard(card) => drained(core, card, None),
+        _ => None,
+    };
+    regions.unwrap_or_default()
+}
+
+/// What an operation that has not ended waits for; `users` are the DAGs that still use what it deletes.
+fn stage(core: &Core, record: &OperationRecord, users: Option<usize>) -> Option<String> {
+    if record.ended.is_some() {
+        return None;
+    }
+    match &record.work {
+        OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => {
+            Some(core.dags.get(name)?.conditions().last()?.message.clone())
+        }
+        OperationWork::DrainRegion(card, region) => not_drained(core, card, Some(*region)),
+        OperationWork::DrainCard(card) => not_drained(core, card, None),
+        _ => users.map(|users| match users {
+            1 => "1 DAG still uses it".to_owned(),
+            users => format!("{users} DAGs still use it"),
+        }),
+    }
+}
+
+/// How many regions are to be drained, and how many of them are.
+fn drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<(u32, u32)> {
+    let ledger = core.cards.get(id)?.ledger();
+    let all = || core.cards.regions_meant(id, region);
+    let empty = all().filter(|region| ledger.is_unused(*region)).count();
+    Some((u32::try_from(all().count()).ok()?, u32::try_from(empty).ok()?))
+}
+
+/// Which DAGs are left in regions that are drained, and why.
+fn not_drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<String> {
+    let ledger = core.cards.get(id)?.ledger();
+    let left: BTreeSet<&DagName> =
+        core.cards.regions_meant(id, region).flat_map(|r| ledger.users(r)).collect();
+    let what = if region.is_none() {
+        "packets of what it serves come in by this card: delete it, or unbind its machines and \
+         bind them at another one"
+    } else {
+        "what finds no room in other regions stays: uncordon some, or delete DAGs"
+    };
+    let left = if left.is_empty() {
+        "no DAG is left".to_owned()
+    } else {
+        let named: Vec<_> = left.iter().take(LEFT_NAMED_MAX).map(|n| n.to_string()).collect();
+        let more = left.len().saturating_sub(named.len());
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let are = if left.len() == 1 { "DAG is" } else { "DAGs are" };
+        format!("{} {are} left: {}{more}; {what}", left.len(), named.join(", "))
+    };
+    Some(left)
+}
+
+pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> OperationView {
+    let entry = match &record.work {
+        OperationWork::CreateDag(name) | OperationWork::UpdateDag(name) => core.dags.get(name),
+        _ => None,
+    };
+    let users = core.operations.removal(&record.id).map(|of| images::users(core, of).len());
+    let region = match &record.work {
+        OperationWork::DrainRegion(card, region) | OperationWork::ResetRegion(card, region) => {
+            region_view(core, card, *region).map(Box::new)
+        }
+        _ => None,
+    };
+    let started = record.started.is_some();
+    let cancellable = record.ended.is_none()
+        && match &record.work {
+            OperationWork::CreateDag(_) => !started,
+            OperationWork::UpdateDag(_) => {
+                !started && entry.is_some_and(|e| e.previous().is_some())
+            }
+            OperationWork::DrainRegion(..)
+            | OperationWork::DrainCard(_)
+            | OperationWork::OptimizeCard(_) => true,
+            OperationWork::DeleteBitstream(_) | OperationWork::DeleteTenant(_) => {
+                users.is_some_and(|users| users > 0)
+            }
+            OperationWork::DeleteDag(..)
+            | OperationWork::ResetRegion(..)
+            | OperationWork::LoadRole { .. }
+            | OperationWork::ResetCard { .. } => false,
+        };
+    OperationView {
+        region,
+        cancellable,
+        record: record.clone(),
+        regions: regions_done(core, record),
+        stage: stage(core, record, users),
+        dags_left: users.unwrap_or_default() as u32,
+        dag: entry.filter(|_| record.ended.is_some()).map(|entry| Box::new(view_of(core, entry))),
+    }
+}
+
+/// How far a DAG is, in one word.
+pub(crate) fn dag_state(core: &Core, entry: &DagEntry) -> DagState {
+    let Some(placement) = entry.desired() else {
+        return DagState::Failed; // It waits for a place.
+    };
+    let card = core.cards.known(&placement.mapping.card);
+    let silent = !card.is_ready();
+    let operation = entry.operation().and_then(|id| core.operations.get(id));
+    match operation {
+        None if entry.is_served() && !silent => DagState::Ready,
+        None => DagState::Degraded,
+        Some(operation) if operation.started.is_some() => DagState::Provisioning,
+        Some(_) if entry.previous().is_some() => DagState::Provisioning,
+        Some(_) => DagState::Pending,
+    }
+}
+
+pub(crate) fn view_of_binding(core: &Core, record: &BindingRecord) -> BindingView {
+    let dag = |name: &DagName| {
+        let entry = core.dags.get(name);
+        BoundDag {
+            name: name.clone(),
+            uid: entry.map(|entry| entry.uid()),
+            state: entry.map(|entry| dag_state(core, entry)),
+        }
+    };
+    let programmed = |function: &BoundFunction| {
+        rule_view(core, &function.rule).is_some_and(|rule| rule.programmed)
+    };
+    BindingView {
+        dags: record.dags().iter().map(dag).collect(),
+        programmed: record.functions.iter().map(programmed).collect(),
+        expires: core.bindings.expires(&record.spec.vm),
+        etag: guards::binding_etag(record),
+        record: record.clone(),
+    }
+}
+
+/// One binding.
+pub(crate) fn binding_view(core: &Core, vm: &VmId) -> Option<BindingView> {
+    core.bindings.get(vm).map(|record| view_of_binding(core, record))
+}
+
+/// The contexts of a DAG: those in regions first.
+pub(crate) fn contexts_of(core: &Core, name: &DagName) -> Vec<StateView> {
+    core.cards.ids().flat_map(|id| contexts_where(core, id, |of, _| of == name)).collect()
+}
+
+/// The contexts in a region, or being saved from it.
+fn contexts_in(core: &Core, id: &CardId, region: RegionId) -> Vec<StateView> {
+    contexts_where(core, id, |_, place| match place {
+        StatePlace::Region(of) | StatePlace::Saving(of) => of == region,
+        StatePlace::Saved(_) => false,
+    })
+}
+
+/// The contexts on a card that are meant: those in regions first.
+pub(crate) fn contexts_where(
+    core: &Core,
+    id: &CardId,
+    is_meant: impl Fn(&DagName, StatePlace) -> bool,
+) -> Vec<StateView> {
+    let Some(card) = core.cards.get(id) else {
+        return Vec::new(); // A caller may name any card.
+    };
+    let in_regions = card.contexts().all_residents().map(|(region, resident)| {
+        (&resident.dag, &resident.bitstream, StatePlace::Region(region), None)
+    });
+    let saved = card.contexts().records().filter_map(|record| {
+        let place = match record.phase {
+            Phase::Saving(region) => StatePlace::Saving(region),
+            Phase::Saved(_) => StatePlace::Saved(record.offset),
+            Phase::Erasing => return None,
+        };
+        Some((&record.dag, &record.bitstream, place, Some(record.since)))
+    });
+    let meant = in_regions.chain(saved).filter(|(dag, _, place, _)| is_meant(dag, *place));
+    meant
+        .map(|(dag, bitstream, place, since)| StateView {
+            dag: dag.clone(),
+            bitstream: bitstream.clone(),
+            place,
+            bytes: ByteSize::from_bytes(core.registry.state_bytes(bitstream).into()),
+            since,
+        })
+        .collect()
+}
