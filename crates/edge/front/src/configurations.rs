@@ -3,7 +3,7 @@
 use serde_json::Value;
 use snic_api::convert::{FieldProblem, Problems};
 use snic_api::error::ApiError;
-use snic_domain::Node;
+use snic_domain::{Caller, Node};
 use snic_nts::config::InvalidConfiguration;
 
 use crate::workshop::Workshop;
@@ -78,7 +78,7 @@ pub fn shown(node: &Node) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{Caller, NodeId, NtConfiguration, NtTypeId};
+    use snic_domain::{NodeId, NtConfiguration, NtTypeId};
     use tonic::Status;
     use tonic_types::StatusExt as _;
 

@@ -1,6 +1,7 @@
 //! Why a DAG is where it is, in words. Tenants are told counts and kinds; hosts and what these said are for operators.
 
 use snic_api::v1;
+use snic_domain::Caller;
 use snic_fleet::placement::{CardPolicy, Constraint};
 use snic_fleet::protocol::FleetExplanation;
 
@@ -63,7 +64,7 @@ const fn policy(of: CardPolicy) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use snic_domain::{Bandwidth, Caller, CardId, CardModel, DagSpec};
+    use snic_domain::{Bandwidth, CardId, CardModel, DagSpec};
     use snic_fleet::protocol::FleetDag;
     use snic_fleet::records::Unplaced;
     use snic_fleet::{FleetCard, HostId, RackId, ZoneId};

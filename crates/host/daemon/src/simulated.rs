@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use snic_card_sim::{SharedSimCard, SimCard, Sizes, SourceId, TrafficSource};
 use snic_domain::{Bandwidth, CardProfile};
 use snic_ports::card::Card as _;
+use snic_ports::driver::Deadlines;
 use snic_ports::generator::{
     GeneratedLoad, GeneratedPackets, GeneratorError, LoadReading, RunningLoad, TrafficGenerator,
 };
-use snic_server::shell::{Open, ResetCard};
+use snic_server::shell::{CardBackend, OpenedCard};
 
 /// Loads of one card at once: as many as the server has, which shares them between callers.
 const LOADS_MAX: usize = 8;
@@ -33,22 +34,40 @@ const LAG_MAX: Duration = Duration::from_millis(20);
 /// long as it should.
 const SLOWEST: u32 = 4;
 
-/// The function that opens a simulated card.
-pub fn open(shared: SharedSimCard, profile: CardProfile) -> Open {
-    Box::new(move || {
-        let mut card = shared.clone();
-        card.with(SimCard::reopen);
-        card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
-        Ok((Box::new(card), profile.clone()))
-    })
+/// A simulated card of the settings.
+pub struct SimBackend {
+    /// The card, which others send traffic through.
+    pub card: SharedSimCard,
+    /// Its profile.
+    pub profile: CardProfile,
 }
 
-/// The function that resets a simulated card: its power goes and comes back.
-pub fn reset(shared: SharedSimCard) -> ResetCard {
-    Box::new(move || {
-        shared.with(SimCard::power_cycle);
+impl CardBackend for SimBackend {
+    fn open(&mut self) -> OpenedCard {
+        let mut card = self.card.clone();
+        card.with(SimCard::reopen);
+        card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
+        Ok((Box::new(card), self.profile.clone()))
+    }
+
+    fn prepare_role(&mut self, _force: bool) -> Result<(), String> {
+        Err(no_role("a simulated"))
+    }
+
+    /// Cuts the card's power, and gives it back.
+    fn reset(&mut self) -> Result<(), String> {
+        self.card.with(SimCard::power_cycle);
         Ok(())
-    })
+    }
+
+    fn deadlines(&self) -> Deadlines {
+        Deadlines::of(&self.profile)
+    }
+}
+
+/// The answer of a card without roles.
+pub fn no_role(kind: &str) -> String {
+    format!("{kind} card has no role; load-role needs a card with driver = \"xrt\"")
 }
 
 /// Makes loads on a simulated card.

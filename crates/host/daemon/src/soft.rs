@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use snic_card_soft::{CardExtras, CardFolder, Program, SoftCard, SoftGenerator, SoftWindow};
-use snic_domain::CardProfile;
-use snic_ports::card;
+use snic_domain::{CardId, CardProfile};
 use snic_ports::driver::Deadlines;
-use snic_server::CardLink;
-use snic_server::shell::ResetCard;
+use snic_server::shell::{CardBackend, OpenedCard};
+use snic_server::{CardLink, CardLinks};
 
 use crate::settings::{CardSettings, Settings, Soft};
+use crate::simulated::no_role;
 
 /// `snicd card`: is the card in `folder` until it is killed. It runs no WebAssembly modules and has no vhost-user
 /// ports: that is what the program `snic-card` is for.
@@ -58,11 +58,6 @@ pub fn launcher(
 /// not measured.
 const COMPILE_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a card may take: the load of a bitstream with modules ends when they are compiled.
-pub fn deadlines(profile: &CardProfile) -> Deadlines {
-    Deadlines { load_margin: COMPILE_LIMIT, ..Deadlines::of(profile) }
-}
-
 /// Through what a card's packets are seen.
 pub fn window(launcher: &SoftCardLauncher, profile: &CardProfile) -> SoftWindow {
     SoftWindow::new(launcher.place.clone(), profile.model.clone(), launcher.settings.clone())
@@ -73,28 +68,44 @@ pub fn generator(launcher: &SoftCardLauncher, profile: &CardProfile) -> SoftGene
     SoftGenerator::new(launcher.place.clone(), profile, launcher.settings.clone())
 }
 
-/// The function that resets a card: its process is killed, and opening the card starts another one.
-pub fn reset(launcher: &SoftCardLauncher) -> ResetCard {
-    let place = launcher.place.clone();
-    Box::new(move || place.kill().map_err(|error| format!("the card's process: {error}")))
+/// A software card of the settings.
+pub struct SoftBackend {
+    /// Name of the card.
+    pub id: CardId,
+    /// Finds or starts the card's process.
+    pub launcher: SoftCardLauncher,
+    /// Its profile.
+    pub profile: CardProfile,
+    /// Connections of all cards, for display.
+    pub links: CardLinks,
 }
 
-/// Opens a card: the process that is there, or a new one.
-pub fn open(
-    launcher: &SoftCardLauncher,
-    profile: &CardProfile,
-) -> Result<(Box<dyn card::Card>, CardLink), String> {
-    let card = SoftCard::open(
-        &launcher.place,
-        &launcher.program,
-        profile.model.clone(),
-        &launcher.settings,
-    )?;
-    let link = CardLink {
-        driver: "software".to_owned(),
-        link: format!("process {}", card.link().pid),
-        shell: String::new(),
-    };
-    tracing::info!(pid = card.link().pid, "card opened");
-    Ok((Box::new(card), link))
+impl CardBackend for SoftBackend {
+    /// Opens the process that is there, or starts a new one.
+    fn open(&mut self) -> OpenedCard {
+        let SoftCardLauncher { place, program, settings } = &self.launcher;
+        let card = SoftCard::open(place, program, self.profile.model.clone(), settings)?;
+        let link = CardLink {
+            driver: "software".to_owned(),
+            link: format!("process {}", card.link().pid),
+            shell: String::new(),
+        };
+        tracing::info!(pid = card.link().pid, "card opened");
+        self.links.set(self.id.clone(), link);
+        Ok((Box::new(card), self.profile.clone()))
+    }
+
+    fn prepare_role(&mut self, _force: bool) -> Result<(), String> {
+        Err(no_role("a software"))
+    }
+
+    /// Kills the card's process; opening the card starts another one.
+    fn reset(&mut self) -> Result<(), String> {
+        self.launcher.place.kill().map_err(|error| format!("the card's process: {error}"))
+    }
+
+    /// Leaves time for modules: the load of a bitstream with modules ends when they are compiled.
+    fn deadlines(&self) -> Deadlines {
+        Deadlines { load_margin: COMPILE_LIMIT, ..Deadlines::of(&self.profile) }
+    }
 }

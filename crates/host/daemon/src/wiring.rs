@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,18 +12,18 @@ use snic_card_sim::{SharedSimCard, SimCard};
 use snic_controller::Controller;
 use snic_domain::{CardId, CardProfile};
 use snic_front::authorization::Authorization;
-use snic_ports::driver::Deadlines;
 use snic_ports::store::Store;
 use snic_processors::{NicModel, builtin};
-use snic_server::shell::{self, CardSlot, ControlPlane, Open, PrepareRole, ResetCard, Running};
+use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, Running};
 use snic_server::{CardLink, CardLinks};
 
 use crate::policies::{self, AuthorizationFiles, Policies, PolicyKeeper};
 use crate::settings::{CardSettings, Driver, Settings};
-use crate::simulated::SimGenerator;
+use crate::simulated::{SimBackend, SimGenerator};
+use crate::soft::SoftBackend;
 use crate::store::{self, Adopted};
-use crate::xrt::RoleCheck;
-use crate::{simulated as sim, soft, xrt};
+use crate::xrt::{RoleCheck, XrtBackend};
+use crate::{soft, xrt};
 
 /// How often to check whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
@@ -218,6 +217,7 @@ impl KnownCards {
     }
 }
 
+/// The card of some settings, with the backend of its driver.
 fn slot(
     card: &CardSettings,
     settings: &Settings,
@@ -226,98 +226,70 @@ fn slot(
     simulated: &mut BTreeMap<CardId, SharedSimCard>,
 ) -> Result<CardSlot> {
     let found = known.find(card).map_err(anyhow::Error::msg);
-    let (profile, processors) = found.with_context(|| format!("card {}", card.id))?;
-    let deadlines = match card.driver {
-        Driver::Soft => soft::deadlines(&profile),
-        Driver::Sim | Driver::Xrt => Deadlines::of(&profile),
-    };
-    let (mut monitor, mut is_present) = (None, None);
-    let (open, prepare_role, reset): (Open, PrepareRole, ResetCard) = match card.driver {
+    let of_card = || format!("card {}", card.id);
+    let (profile, processors) = found.with_context(of_card)?;
+    let backend: Box<dyn CardBackend> = match card.driver {
         Driver::Sim => {
-            let sim = match processors {
-                Some(model) => {
-                    SimCard::with_processors(profile.clone(), card.seed, Arc::new(model.clone()))
-                }
-                None => SimCard::new(profile.clone(), card.seed),
-            };
-            let sim = sim.with_context(|| format!("card {}", card.id))?;
-            let shared = SharedSimCard::new(sim);
-            simulated.insert(card.id.clone(), shared.clone());
-            let (driver, link) = ("simulated".to_owned(), "in the daemon".to_owned());
-            links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });
-            let generator = SimGenerator::new(shared.clone(), &profile);
-            links.set_generator(card.id.clone(), Arc::new(generator));
-            let reset = sim::reset(shared.clone());
-            (sim::open(shared, profile), no_role("a simulated"), reset)
+            let backend = sim_backend(card, profile, processors, links).with_context(of_card)?;
+            simulated.insert(card.id.clone(), backend.card.clone());
+            Box::new(backend)
         }
         Driver::Soft => {
-            let soft = card.soft.clone().unwrap_or_default();
-            let launcher = soft::launcher(&soft, card, settings)
-                .with_context(|| format!("card {}", card.id))?;
-            links.set_window(card.id.clone(), Arc::new(soft::window(&launcher, &profile)));
-            let generator = soft::generator(&launcher, &profile);
-            links.set_generator(card.id.clone(), Arc::new(generator));
-            let reset = soft::reset(&launcher);
-            let (id, links) = (card.id.clone(), links.clone());
-            let open = move || {
-                let (card, link) = soft::open(&launcher, &profile)?;
-                links.set(id.clone(), link);
-                Ok((card, profile.clone()))
-            };
-            (Box::new(open), no_role("a software"), reset)
+            Box::new(soft_backend(card, profile, settings, links).with_context(of_card)?)
         }
-        Driver::Xrt => {
-            let reached = card.xrt.as_ref().context("checked with the settings")?;
-            let through = xrt::settings(reached, &card.id, &settings.data_dir)
-                .with_context(|| format!("card {}", card.id))?;
-            let (id, links) = (card.id.clone(), links.clone());
-            let check = RoleCheck {
-                interface: reached.interface,
-                signature: reached.role_signature.clone(),
-                trust: Trust::read(&settings.signatures)?,
-                profile,
-            };
-            let device = xrt::XrtCardDevice::new(&card.id, reached);
-            (monitor, is_present) = (device.monitor(&through), device.presence());
-            let reset = xrt::reset(through.clone());
-            let (open, prepare_role) = open_through_xrt(through, check, device, move |link| {
-                links.set(id.clone(), link);
-            });
-            (open, prepare_role, reset)
-        }
+        Driver::Xrt => Box::new(xrt_backend(card, profile, settings, links).with_context(of_card)?),
     };
-    let id = card.id.clone();
-    Ok(CardSlot { id, open, prepare_role, reset, monitor, is_present, deadlines })
+    Ok(CardSlot { id: card.id.clone(), backend })
 }
 
-/// The answer of a card without roles.
-fn no_role(kind: &'static str) -> PrepareRole {
-    Box::new(move |_| {
-        Err(format!("{kind} card has no role; load-role needs a card with driver = \"xrt\""))
-    })
+fn sim_backend(
+    card: &CardSettings,
+    profile: CardProfile,
+    processors: Option<&NicModel>,
+    links: &CardLinks,
+) -> Result<SimBackend> {
+    let sim = match processors {
+        Some(model) => {
+            SimCard::with_processors(profile.clone(), card.seed, Arc::new(model.clone()))
+        }
+        None => SimCard::new(profile.clone(), card.seed),
+    };
+    let shared = SharedSimCard::new(sim?);
+    let (driver, link) = ("simulated".to_owned(), "in the daemon".to_owned());
+    links.set(card.id.clone(), CardLink { driver, link, shell: String::new() });
+    let generator = SimGenerator::new(shared.clone(), &profile);
+    links.set_generator(card.id.clone(), Arc::new(generator));
+    Ok(SimBackend { card: shared, profile })
 }
 
-/// The functions that open an XRT card and that check its role beforehand. The check passes on
-/// whether the next opening must load the role by force.
-fn open_through_xrt(
-    through: snic_card_xrt::XrtCardSettings,
-    check: RoleCheck,
-    device: xrt::XrtCardDevice,
-    opened: impl Fn(CardLink) + Send + 'static,
-) -> (Open, PrepareRole) {
-    let by_force = Arc::new(AtomicBool::new(false));
-    let (mut next, of_next, of_role) = (through.clone(), Arc::clone(&by_force), check.clone());
-    let of_device = device.clone();
-    let open = move || {
-        next.force_role = of_next.swap(false, Ordering::Relaxed);
-        let (card, link) = xrt::open(&next, &check, &device)?;
-        opened(link);
-        Ok((card, check.profile.clone()))
+fn soft_backend(
+    card: &CardSettings,
+    profile: CardProfile,
+    settings: &Settings,
+    links: &CardLinks,
+) -> Result<SoftBackend> {
+    let soft = card.soft.clone().unwrap_or_default();
+    let launcher = soft::launcher(&soft, card, settings)?;
+    links.set_window(card.id.clone(), Arc::new(soft::window(&launcher, &profile)));
+    let generator = soft::generator(&launcher, &profile);
+    links.set_generator(card.id.clone(), Arc::new(generator));
+    Ok(SoftBackend { id: card.id.clone(), launcher, profile, links: links.clone() })
+}
+
+fn xrt_backend(
+    card: &CardSettings,
+    profile: CardProfile,
+    settings: &Settings,
+    links: &CardLinks,
+) -> Result<XrtBackend> {
+    let reached = card.xrt.as_ref().context("checked with the settings")?;
+    let through = xrt::settings(reached, &card.id, &settings.data_dir)?;
+    let check = RoleCheck {
+        interface: reached.interface,
+        signature: reached.role_signature.clone(),
+        trust: Trust::read(&settings.signatures)?,
+        profile,
     };
-    let prepare = move |force| {
-        of_device.check_platform(&of_role.check(&through)?)?;
-        by_force.store(force, Ordering::Relaxed);
-        Ok(())
-    };
-    (Box::new(open), Box::new(prepare))
+    let device = xrt::XrtCardDevice::new(&card.id, reached);
+    Ok(XrtBackend::new(through, check, device, links.clone()))
 }

@@ -15,11 +15,10 @@ use snic_card_xrt::{
     XrtCard, XrtMonitor, device_folder, read_platform,
 };
 use snic_domain::{CardId, CardProfile, Digest};
-use snic_ports::card::Card;
 use snic_ports::device::DeviceMonitor;
 use snic_ports::driver::Deadlines;
-use snic_server::CardLink;
-use snic_server::shell::{IsPresent, ResetCard};
+use snic_server::shell::{CardBackend, OpenedCard};
+use snic_server::{CardLink, CardLinks};
 use snic_telemetry::metrics::instruments;
 use snic_telemetry::trace;
 use uuid::Uuid;
@@ -73,11 +72,6 @@ fn tell(parent: &str, work: TracedWork) {
             ("process.pid", work.pid.into()),
         ],
     });
-}
-
-/// The function that has XRT's driver reset a card, while it is closed.
-pub fn reset(settings: snic_card_xrt::XrtCardSettings) -> ResetCard {
-    Box::new(move || XrtCard::reset(&settings))
 }
 
 /// What a card's role file must be.
@@ -158,10 +152,9 @@ impl XrtCardDevice {
         Some(Box::new(XrtMonitor::new(settings.clone(), folder, self.errors.clone())))
     }
 
-    /// Whether the device is there, where its folder is known.
-    pub fn presence(&self) -> Option<IsPresent> {
-        let folder = self.folder.clone()?;
-        Some(Box::new(move || folder.exists()))
+    /// Whether the device is there; where its folder is not known, it counts as there.
+    pub fn is_present(&self) -> bool {
+        self.folder.as_ref().is_none_or(|folder| folder.exists())
     }
 }
 
@@ -221,33 +214,81 @@ pub fn patient(
     settings
 }
 
-/// Opens a card after checking its role.
-pub fn open(
-    settings: &snic_card_xrt::XrtCardSettings,
-    check: &RoleCheck,
-    device: &XrtCardDevice,
-) -> Result<(Box<dyn Card>, CardLink), String> {
-    device.check_presence()?;
-    let role = check.check(settings)?;
-    device.check_platform(&role)?;
-    let settings = &patient(settings, &role, &check.profile);
-    if device.had_worker.swap(true, Ordering::Relaxed) {
-        instruments().worker_restarted(device.id.as_str());
+/// A card behind XRT, of the settings.
+pub struct XrtBackend {
+    settings: snic_card_xrt::XrtCardSettings,
+    check: RoleCheck,
+    device: XrtCardDevice,
+    /// Whether the next opening must load the role even if the card has it.
+    force_role: bool,
+    /// Connections of all cards, for display.
+    links: CardLinks,
+}
+
+impl XrtBackend {
+    /// The card of these settings, whose role is checked before each opening.
+    pub const fn new(
+        settings: snic_card_xrt::XrtCardSettings,
+        check: RoleCheck,
+        device: XrtCardDevice,
+        links: CardLinks,
+    ) -> Self {
+        Self { settings, check, device, force_role: false, links }
     }
-    let card = XrtCard::open(check.profile.model.clone(), settings.clone(), role.digest)
-        .map_err(|error| error.to_string())?;
-    let id = device.id.clone();
-    let observe = move |what, time: Duration| {
-        instruments().accessed(id.as_str(), what, time.as_secs_f64());
-    };
-    let card = card.observing(Box::new(observe)).reporting_to(device.errors.clone());
-    let card = if trace::is_on() { card.telling(tell) } else { card };
-    let link = card.link();
-    tracing::info!(role = %link.role, xrt = link.xrt_version, bulk = link.bulk, "card opened");
-    let shown = CardLink {
-        driver: format!("XRT {}", link.xrt_version),
-        link: format!("card {}, worker {}", settings.device, card.worker_id().unwrap_or_default()),
-        shell: link.role.to_string(),
-    };
-    Ok((Box::new(card), shown))
+}
+
+impl CardBackend for XrtBackend {
+    fn open(&mut self) -> OpenedCard {
+        let Self { check, device, .. } = &*self;
+        device.check_presence()?;
+        let role = check.check(&self.settings)?;
+        device.check_platform(&role)?;
+        let mut settings = patient(&self.settings, &role, &check.profile);
+        settings.force_role = std::mem::take(&mut self.force_role);
+        let Self { check, device, .. } = &*self;
+        if device.had_worker.swap(true, Ordering::Relaxed) {
+            instruments().worker_restarted(device.id.as_str());
+        }
+        let selector = settings.device;
+        let card = XrtCard::open(check.profile.model.clone(), settings, role.digest)
+            .map_err(|error| error.to_string())?;
+        let id = device.id.clone();
+        let observe = move |what, time: Duration| {
+            instruments().accessed(id.as_str(), what, time.as_secs_f64());
+        };
+        let card = card.observing(Box::new(observe)).reporting_to(device.errors.clone());
+        let card = if trace::is_on() { card.telling(tell) } else { card };
+        let link = card.link();
+        tracing::info!(role = %link.role, xrt = link.xrt_version, bulk = link.bulk, "card opened");
+        let shown = CardLink {
+            driver: format!("XRT {}", link.xrt_version),
+            link: format!("card {selector}, worker {}", card.worker_id().unwrap_or_default()),
+            shell: link.role.to_string(),
+        };
+        self.links.set(device.id.clone(), shown);
+        Ok((Box::new(card), check.profile.clone()))
+    }
+
+    fn prepare_role(&mut self, force: bool) -> Result<(), String> {
+        self.device.check_platform(&self.check.check(&self.settings)?)?;
+        self.force_role = force;
+        Ok(())
+    }
+
+    /// Has XRT's driver reset the card.
+    fn reset(&mut self) -> Result<(), String> {
+        XrtCard::reset(&self.settings)
+    }
+
+    fn is_present(&self) -> bool {
+        self.device.is_present()
+    }
+
+    fn take_monitor(&mut self) -> Option<Box<dyn DeviceMonitor>> {
+        self.device.monitor(&self.settings)
+    }
+
+    fn deadlines(&self) -> Deadlines {
+        Deadlines::of(&self.check.profile)
+    }
 }

@@ -154,7 +154,7 @@ pub(super) fn start(
 ) -> std::io::Result<CardThread> {
     let (commands, inbox) = sync_channel(COMMANDS_MAX);
     let id = slot.id.clone();
-    let monitor = slot.monitor.take();
+    let monitor = slot.backend.take_monitor();
     let monitor = monitor.map(|one| monitor_thread::start(id.clone(), one, messages.clone()));
     let monitor = monitor.transpose()?;
     let to_controller = messages.clone();
@@ -185,7 +185,7 @@ impl<'a> Served<'a> {
         messages: &'a Inbox,
         orders: &'a Receiver<Order>,
     ) -> Self {
-        let session = Session::new(slot.deadlines);
+        let session = Session::new(slot.backend.deadlines());
         let clock = CardClock::new(wall_clock());
         Self { slot, session, clock, store, messages, orders, reset: None }
     }
@@ -194,7 +194,7 @@ impl<'a> Served<'a> {
         let mut backoff = Backoff::new();
         loop {
             let mut open_for = Duration::ZERO;
-            match (self.slot.open)() {
+            match self.slot.backend.open() {
                 Ok((mut card, profile)) => {
                     let (card_id, profile) = (self.slot.id.clone(), Box::new(profile));
                     let event = Event::CardAppeared { card: card_id, profile };
@@ -227,7 +227,7 @@ impl<'a> Served<'a> {
     /// the lost card are of no use to the next one, but for a reset.
     fn pause(&mut self, pause: Duration) -> bool {
         let mut left = pause;
-        let mut was_there = self.is_present();
+        let mut was_there = self.slot.backend.is_present();
         while !left.is_zero() {
             let piece = left.min(PRESENCE_INTERVAL);
             match self.orders.recv_timeout(piece) {
@@ -239,7 +239,7 @@ impl<'a> Served<'a> {
                 Err(RecvTimeoutError::Timeout) => left -= piece,
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
-            let is_there = self.is_present();
+            let is_there = self.slot.backend.is_present();
             if is_there && !was_there {
                 tracing::info!(card = %self.slot.id, "the card's device is back");
                 return true;
@@ -249,14 +249,9 @@ impl<'a> Served<'a> {
         true
     }
 
-    /// Whether the card's device is there, as far as that can be told.
-    fn is_present(&self) -> bool {
-        self.slot.is_present.as_ref().is_none_or(|is_present| is_present())
-    }
-
     /// Has the closed card reset.
     fn reset(&mut self, ticket: Ticket) {
-        let said = match (self.slot.reset)() {
+        let said = match self.slot.backend.reset() {
             Ok(()) => CardReport::Released { ticket },
             Err(reason) => CardReport::NotReset { ticket, reason },
         };
@@ -302,13 +297,15 @@ impl<'a> Served<'a> {
 
     fn submit(&mut self, command: CardCommand, parent: Option<String>) {
         match command {
-            CardCommand::LoadRole { ticket, force } => match (self.slot.prepare_role)(force) {
-                Ok(()) => self.session.submit(CardCommand::LoadRole { ticket, force }, None),
-                Err(reason) => {
-                    let refused = CardReport::NotReleased { ticket, reason };
-                    report(self.messages, &self.slot.id, refused);
+            CardCommand::LoadRole { ticket, force } => {
+                match self.slot.backend.prepare_role(force) {
+                    Ok(()) => self.session.submit(CardCommand::LoadRole { ticket, force }, None),
+                    Err(reason) => {
+                        let refused = CardReport::NotReleased { ticket, reason };
+                        report(self.messages, &self.slot.id, refused);
+                    }
                 }
-            },
+            }
             CardCommand::Reset { ticket, .. } => {
                 self.reset = Some(ticket);
                 self.session.submit(command, None);

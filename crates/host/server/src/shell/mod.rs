@@ -53,49 +53,69 @@ const CHANGES_KEPT: usize = 4_096;
 /// The result of opening a card: the card and its capabilities, or why it cannot be opened.
 pub type OpenedCard = Result<(Box<dyn Card>, CardProfile), String>;
 
-/// See [`CardSlot::open`].
-pub type Open = Box<dyn FnMut() -> OpenedCard + Send>;
+/// A kind of card behind the shell. The card's own thread makes all calls, one after the other, so none of them may
+/// wait for long: while one does, the card is not polled.
+pub trait CardBackend: Send {
+    /// Opens the card; called again, after a pause, whenever it was lost.
+    ///
+    /// # Errors
+    /// The reason why it cannot be opened, for operators.
+    fn open(&mut self) -> OpenedCard;
 
-/// See [`CardSlot::prepare_role`].
-pub type PrepareRole = Box<dyn FnMut(bool) -> Result<(), String> + Send>;
+    /// Validates the role that the next opening loads, before the card is closed for it. With `force`, that opening
+    /// loads the role even if the card has it.
+    ///
+    /// # Errors
+    /// The reason why it cannot be loaded; the card stays open.
+    fn prepare_role(&mut self, _force: bool) -> Result<(), String> {
+        Err("it has no role".to_owned())
+    }
 
-/// See [`CardSlot::reset`].
-pub type ResetCard = Box<dyn FnMut() -> Result<(), String> + Send>;
+    /// Resets the card while it is closed. It is opened again in any case.
+    ///
+    /// # Errors
+    /// The reason why it was not reset.
+    fn reset(&mut self) -> Result<(), String> {
+        Err("it cannot be reset".to_owned())
+    }
 
-/// See [`CardSlot::is_present`].
-pub type IsPresent = Box<dyn Fn() -> bool + Send>;
+    /// Whether its device is there, where that can be told: it is opened as soon as it comes back.
+    fn is_present(&self) -> bool {
+        true
+    }
+
+    /// Reader of its device, where it has sensors; called once, when the thread starts.
+    fn take_monitor(&mut self) -> Option<Box<dyn DeviceMonitor>> {
+        None
+    }
+
+    /// Times after which its steps count as failed.
+    fn deadlines(&self) -> Deadlines {
+        Deadlines::default()
+    }
+}
 
 /// One card of the settings.
 pub struct CardSlot {
-    /// Its id.
+    /// Name of the card.
     pub id: CardId,
-    /// Opens it; called again, after a pause, whenever it was lost.
-    pub open: Open,
-    /// Validates the role that the next opening loads, before the card is closed for it; returns
-    /// why it cannot be loaded, if so. With `true`, that opening loads the role by force.
-    pub prepare_role: PrepareRole,
-    /// Resets it while it is closed; returns why it was not reset, if so. It is opened again in any case.
-    pub reset: ResetCard,
-    /// Reads its device, where it has sensors.
-    pub monitor: Option<Box<dyn DeviceMonitor>>,
-    /// Whether its device is there, where that can be told: it is opened as soon as it comes back.
-    pub is_present: Option<IsPresent>,
-    /// How long its steps may take.
-    pub deadlines: Deadlines,
+    /// The card itself.
+    pub backend: Box<dyn CardBackend>,
 }
 
 impl CardSlot {
     /// A card of which only registers and buffers can be reached: it has no role, cannot be reset, and has no sensors.
-    pub fn of_registers(id: CardId, open: Open) -> Self {
-        Self {
-            id,
-            open,
-            prepare_role: Box::new(|_| Err("it has no role".to_owned())),
-            reset: Box::new(|| Err("it cannot be reset".to_owned())),
-            monitor: None,
-            is_present: None,
-            deadlines: Deadlines::default(),
-        }
+    pub fn of_registers(id: CardId, open: impl FnMut() -> OpenedCard + Send + 'static) -> Self {
+        Self { id, backend: Box::new(Registers(open)) }
+    }
+}
+
+/// The backend of [`CardSlot::of_registers`].
+struct Registers<F>(F);
+
+impl<F: FnMut() -> OpenedCard + Send> CardBackend for Registers<F> {
+    fn open(&mut self) -> OpenedCard {
+        (self.0)()
     }
 }
 

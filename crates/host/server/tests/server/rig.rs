@@ -33,7 +33,7 @@ use snic_front::{ServeError, TlsReloader};
 use snic_ports::card::Card as _;
 use snic_ports::store::Store;
 use snic_ports::store::memory::MemoryStore;
-use snic_server::shell::{self, CardSlot, ControlPlane, OpenedCard, Running};
+use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, OpenedCard, Running};
 use snic_server::{AuditLog, AuditSettings, PageKey, ServerSettings, WebSettings};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -193,19 +193,25 @@ fn plane_of(card: SharedSimCard, store: &Arc<dyn Store>) -> (ControlPlane, Runni
     let physical_function = "0000:3b:00.0".parse().expect("an address");
     let functions = VirtualFunctions { physical_function, count: 8, first_offset: 1, stride: 1 };
     controller.declare_functions(card_id, functions);
-    let to_reset = card.clone();
-    let reset = Box::new(move || {
-        to_reset.with(SimCard::power_cycle);
-        Ok(())
-    });
-    let open = Box::new(move || -> OpenedCard {
-        let mut card = card.clone();
+    let id = CardId::new("card0").expect("valid");
+    let slot = CardSlot { id, backend: Box::new(ResettableCard(card)) };
+    shell::start(controller, Arc::clone(store), vec![slot]).expect("threads")
+}
+
+/// A simulated card that can be reset.
+struct ResettableCard(SharedSimCard);
+
+impl CardBackend for ResettableCard {
+    fn open(&mut self) -> OpenedCard {
+        let mut card = self.0.clone();
         card.poll(snic_front::wall_clock()).map_err(|error| error.to_string())?;
         Ok((Box::new(card), profile()))
-    });
-    let id = CardId::new("card0").expect("valid");
-    let slot = CardSlot { reset, ..CardSlot::of_registers(id, open) };
-    shell::start(controller, Arc::clone(store), vec![slot]).expect("threads")
+    }
+
+    fn reset(&mut self) -> Result<(), String> {
+        self.0.with(SimCard::power_cycle);
+        Ok(())
+    }
 }
 
 /// A server and what its clients need.
