@@ -156,6 +156,18 @@ mod tests {
         assert_eq!(rows[5], ("Frames", "a read and a write for each frame".to_owned()));
         assert_eq!(rows.len(), 6);
         assert!(port_rows(&Card::default(), 60).is_empty());
+        let refusing = CardPort {
+            port: "tap:f0".into(),
+            frames_control: 3,
+            frames_wrong_source: 2,
+            frames_wrong_vlan: 1,
+            frames_over_group_rate: 4,
+            ..CardPort::default()
+        };
+        let card = Card { ports: vec![refusing], ..Card::default() };
+        let shown = "tap:f0: 0 in, 0 out, 3 control frames of the link, 2 from a wrong source, \
+                     1 of a wrong VLAN, 4 over the group rate";
+        assert_eq!(port_rows(&card, 200)[0].1, shown);
     }
 
     #[test]

@@ -87,7 +87,9 @@ fn kind(ty: &syn::Type) -> String {
         "OsUser" => "user name or number".into(),
         "XrtDevice" => "PCI address or number".into(),
         "PciAddress" => "PCI address".into(),
-        "String" | "CardId" | "CardModel" | "TenantId" | "PortSpec" | "Uuid" | "Mac" => "text".into(),
+        "String" | "CardId" | "CardModel" | "TenantId" | "PortSpec" | "Uuid" | "Mac" => {
+            "text".into()
+        }
         own => {
             let table = TABLES.iter().find(|(_, ty)| *ty == own);
             let (table, _) = table.unwrap_or_else(|| panic!("{own} is not among the tables"));
