@@ -11,6 +11,7 @@ use crate::FRAME_BYTES_MAX;
 use crate::datapath::{Datapath, FrameRoute, Leaving};
 use crate::machine::FRAMES_MAX;
 use crate::modules::Modules;
+use crate::port_guard::is_link_control;
 use crate::protocol::TaskObservation;
 
 /// A frame that left the card.
@@ -46,9 +47,13 @@ impl FrameBench {
         card.frames().expect("the frames of this bench were set when it was attached")
     }
 
-    /// A frame of this DAG arrives by a port, at the card's time. `false` if it is too long or the card has no buffer:
-    /// then it is lost.
+    /// A frame of this DAG arrives by a port, at the card's time. `false` if it is too long, the card has no buffer, or it
+    /// is a control frame of the link, which no port relays: then it is lost.
     pub fn inject(&self, card: &mut SimCard, dag: DagUid, port: usize, frame: &[u8]) -> bool {
+        if is_link_control(frame) {
+            Self::count_control(card, port);
+            return false;
+        }
         let Some(packet) = self.pool.copy_of(frame) else { return false };
         let bytes = packet.len() as u32;
         let held = Self::datapath(card).hold(packet, FrameRoute { from: port, to: None });
@@ -79,12 +84,50 @@ impl FrameBench {
 
     /// The next frame that left the card.
     pub fn left(&self, card: &mut SimCard) -> Option<LeftFrame> {
-        let Leaving { packet, way, back, at } = Self::datapath(card).leaving()?;
-        Some(LeftFrame { packet, port: way.from, back, at })
+        loop {
+            let Leaving { packet, way, back, at } = Self::datapath(card).leaving()?;
+            if !is_link_control(packet.bytes()) {
+                return Some(LeftFrame { packet, port: way.from, back, at });
+            }
+            Self::count_control(card, way.from);
+        }
+    }
+
+    fn count_control(card: &mut SimCard, port: usize) {
+        *Self::datapath(card).control.entry(port).or_default() += 1;
+    }
+
+    /// Control frames of the link that came in by a port, or would have left because of a frame that did.
+    pub fn control_frames(card: &mut SimCard, port: usize) -> u64 {
+        Self::datapath(card).control.get(&port).copied().unwrap_or_default()
     }
 
     /// What went through the NTs that have a configuration.
     pub fn observe(&self, card: &mut SimCard) -> Vec<TaskObservation> {
         Self::datapath(card).tasks.observe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snic_bitstream::catalogue;
+    use snic_domain::CardModel;
+
+    use super::*;
+
+    #[test]
+    fn a_port_of_the_model_refuses_control_frames_and_counts_them() {
+        let catalogue = catalogue::builtin().expect("the built-in catalogue");
+        let model = CardModel::new("sim-16").expect("a label");
+        let profile = catalogue.card(&model).expect("it is listed").clone();
+        let mut card = SimCard::new(profile, 1).expect("a valid profile");
+        let bench = FrameBench::attach(&mut card, 1);
+        let dag = DagUid::from_raw(1);
+        let frame = |to: [u8; 6]| [&to[..], &[2, 0, 0, 0, 0, 1, 8, 0], &[0; 46]].concat();
+        assert!(!bench.inject(&mut card, dag, 3, &frame([1, 0x80, 0xC2, 0, 0, 2])));
+        assert!(!bench.inject(&mut card, dag, 3, &frame([1, 0x80, 0xC2, 0, 0, 0x0E])));
+        assert!(bench.inject(&mut card, dag, 4, &frame([0xFF; 6])));
+        let control = |card: &mut SimCard, port| FrameBench::control_frames(card, port);
+        assert_eq!([3, 4].map(|port| control(&mut card, port)), [2, 0]);
     }
 }

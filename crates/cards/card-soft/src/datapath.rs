@@ -73,6 +73,8 @@ pub(crate) struct Datapath {
     pub(crate) modules: Modules,
     pub(crate) captures: Captures,
     pub(crate) loads: Loads,
+    /// Control frames that ports of a bench refused, by port. A card's switch counts those of its ports itself.
+    pub(crate) control: BTreeMap<usize, u64>,
 }
 
 impl Datapath {
@@ -90,6 +92,7 @@ impl Datapath {
             modules,
             captures: Captures::default(),
             loads: Loads::default(),
+            control: BTreeMap::new(),
         }
     }
 

@@ -13,8 +13,6 @@ pub(crate) const NO_FUNCTION: u16 = u16::MAX;
 const VXLAN_PORT: u16 = 4_789;
 /// Bytes of a VXLAN header, behind that of UDP.
 const VXLAN_BYTES: usize = 8;
-/// EtherTypes of VLAN tags: 802.1Q and 802.1ad.
-const VLAN_TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// The flag that says that a VXLAN header has a VNI.
 const VXLAN_HAS_VNI: u8 = 0x08;
 
@@ -39,12 +37,10 @@ pub(crate) fn of(frame: &[u8], function: u16) -> Header {
     header
 }
 
-/// The number in the outermost tag; 0 stands for none (802.1Q-2022, table 9-2).
+/// The number in the outermost tag that has one. 0 stands for none (802.1Q-2022, table 9-2): Linux takes such tags off, and
+/// looks at the next one.
 fn vlan(frame: &[u8]) -> Option<u16> {
-    let &[high, low, first, second] = frame.get(12..16)?.first_chunk()?;
-    let is_tag = VLAN_TAGS.contains(&u16::from_be_bytes([high, low]));
-    let number = u16::from_be_bytes([first, second]) & 0xfff;
-    (is_tag && number != 0).then_some(number)
+    wire::vlans(frame).find(|number| *number != 0)
 }
 
 fn vni(vxlan: &[u8]) -> Option<u32> {
@@ -89,12 +85,13 @@ mod tests {
             let tags = tags.iter().flatten().copied();
             plain[..12].iter().copied().chain(tags).chain(plain[12..].iter().copied()).collect()
         };
-        let frames: [(Vec<u8>, Option<u16>); 5] = [
+        let frames: [(Vec<u8>, Option<u16>); 6] = [
             (plain.clone(), None),
             (tagged(&[[0x81, 0, 0x60, 5]]), Some(5)),
             (tagged(&[[0x88, 0xa8, 0x0f, 0xfe], [0x81, 0, 0, 5]]), Some(4_094)),
             // A tag for its priority alone.
             (tagged(&[[0x81, 0, 0xe0, 0]]), None),
+            (tagged(&[[0x81, 0, 0xe0, 0], [0x81, 0, 0, 5]]), Some(5)),
             (plain[..12].iter().copied().chain([0x81, 0, 0, 7]).collect(), Some(7)),
         ];
         for (frame, vlan) in frames {

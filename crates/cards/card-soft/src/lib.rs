@@ -43,6 +43,7 @@ mod machine;
 mod merging;
 mod modules;
 mod poller;
+mod port_guard;
 mod ports;
 mod process;
 mod protocol;
@@ -57,6 +58,7 @@ pub use client::{CardProcess, SoftCard};
 pub use control::{CardExtras, SoftCardFailure, serve, serve_folder};
 pub use generator::SoftGenerator;
 pub use machine::FRAMES_MAX;
+pub use port_guard::{FunctionGuard, InvalidGuard};
 pub use ports::{InvalidPort, OpenPort, Port, PortSpec, Received, Sent};
 pub use process::{CardFolder, Program};
 pub use protocol::{Observation, TaskObservation};
@@ -76,4 +78,7 @@ pub struct SoftCardSettings {
     pub uplink: Option<PortSpec>,
     /// The ports of the virtual functions, by number.
     pub functions: Vec<PortSpec>,
+    /// Limits of the virtual functions' ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<FunctionGuard>,
 }

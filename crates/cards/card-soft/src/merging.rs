@@ -216,7 +216,7 @@ impl Merger {
                 self.units.iter_mut().for_each(|unit| unit.open = false);
                 None
             }
-            Ok(Frame::Other(_)) => None,
+            Ok(Frame::Arp | Frame::Other(_)) => None,
         };
         let before =
             flow.and_then(|flow| self.units.iter().position(|unit| unit.open && unit.flow == flow));

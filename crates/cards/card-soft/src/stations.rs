@@ -47,21 +47,21 @@ const fn is_group(station: Station) -> bool {
 }
 
 impl Stations {
-    /// A frame came from a function.
-    pub(crate) fn learn(&mut self, frame: &[u8], function: u16, now: Timestamp) {
+    /// A frame came from a function; `false` if its source is another function's.
+    pub(crate) fn learn(&mut self, frame: &[u8], function: u16, now: Timestamp) -> bool {
         let Some(station) = frame.get(6..12).and_then(|bytes| Station::try_from(bytes).ok()) else {
-            return;
+            return true;
         };
         if is_group(station) {
-            return;
+            return true;
         }
         if let Some(home) = self.homes.get_mut(&station) {
             if home.function == function {
                 home.heard = now;
-                return;
+                return true;
             }
             if now.since(home.heard) < SILENT_MAX {
-                return;
+                return false;
             }
             let before = home.function;
             self.homes.remove(&station);
@@ -75,6 +75,7 @@ impl Stations {
             *count += 1;
             self.homes.insert(station, Home { function, heard: now });
         }
+        true
     }
 
     fn forget_silent(&mut self, function: u16, now: Timestamp) {
@@ -118,13 +119,13 @@ mod tests {
     #[test]
     fn a_station_belongs_to_who_sent_first_until_it_is_silent() {
         let mut stations = Stations::default();
-        stations.learn(&frame(9, 1), 4, START);
+        assert!(stations.learn(&frame(9, 1), 4, START));
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4));
-        stations.learn(&frame(9, 1), 5, START + Duration::from_secs(299));
+        assert!(!stations.learn(&frame(9, 1), 5, START + Duration::from_secs(299)));
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4), "no theft");
         assert_eq!(stations.sender(&frame(9, 1)), Some(4));
         assert_eq!((stations.sender(&frame(1, 9)), stations.sender(&[2; 11])), (None, None));
-        stations.learn(&frame(9, 1), 5, START + Duration::from_secs(301));
+        assert!(stations.learn(&frame(9, 1), 5, START + Duration::from_secs(301)));
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(5));
         assert_eq!(stations.receiver(&frame(2, 9)), Receiver::Unknown);
         assert_eq!(stations.receiver(&[0xff; 14]), Receiver::Group);
@@ -135,17 +136,17 @@ mod tests {
     fn a_function_that_sends_from_every_address_takes_a_bounded_number() {
         let mut stations = Stations::default();
         for from in 0..=255 {
-            stations.learn(&frame(9, from), 1, START);
+            assert!(stations.learn(&frame(9, from), 1, START));
         }
         assert_eq!(stations.homes.len(), STATIONS_MAX);
-        stations.learn(&frame(9, 200), 2, START);
+        assert!(stations.learn(&frame(9, 200), 2, START));
         assert_eq!(
             stations.receiver(&frame(200, 9)),
             Receiver::Function(2),
             "others have their own"
         );
         let later = START + SILENT_MAX;
-        stations.learn(&frame(9, 250), 1, later);
+        assert!(stations.learn(&frame(9, 250), 1, later));
         assert_eq!(stations.receiver(&frame(250, 9)), Receiver::Function(1), "the silent went");
         assert_eq!(stations.homes.len(), 2);
     }

@@ -16,6 +16,7 @@ use snic_ports::packets::PortTraffic;
 
 use crate::SoftCardSettings;
 use crate::datapath::{FrameRoute, Leaving};
+use crate::port_guard::{FunctionGuard, PortGuard, Refused};
 use crate::ports::{OpenPort, Port, Received};
 use crate::stations::{Receiver, Stations};
 
@@ -35,6 +36,7 @@ pub(crate) enum Side {
 struct Slot {
     side: Side,
     port: Box<dyn Port>,
+    guard: PortGuard,
     /// What leaves with the next [`Switch::flush`].
     leaving: Vec<Packet>,
     counts: PortTraffic,
@@ -95,10 +97,17 @@ impl Switch {
         let uplink = settings.uplink.iter().map(|spec| (Side::Uplink, spec));
         let functions = (0..).zip(&settings.functions);
         let functions = functions.map(|(number, spec)| (Side::Function(number), spec));
+        FunctionGuard::check(&settings.guards, settings.functions.len())
+            .map_err(|error| format!("guards: {error}"))?;
         let mut switch = Self::default();
         for (side, spec) in uplink.chain(functions) {
             let port = spec.open(vhost_user).map_err(|error| format!("port {spec}: {error}"))?;
             switch.add(side, spec.to_string(), port);
+        }
+        for limits in &settings.guards {
+            let port = switch.port_of(Side::Function(limits.function));
+            let port = port.expect("the guards were compared with the ports above");
+            switch.slots[port].guard = PortGuard::new(limits.clone());
         }
         Ok(switch)
     }
@@ -106,7 +115,8 @@ impl Switch {
     pub(crate) fn add(&mut self, side: Side, name: String, port: Box<dyn Port>) {
         let method = port.method().to_owned();
         let counts = PortTraffic { name, method, ..PortTraffic::default() };
-        self.slots.push(Slot { side, port, leaving: Vec::with_capacity(SENT_MAX), counts });
+        let (guard, leaving) = (PortGuard::default(), Vec::with_capacity(SENT_MAX));
+        self.slots.push(Slot { side, port, guard, leaving, counts });
     }
 
     /// How many ports there are.
@@ -129,11 +139,18 @@ impl Switch {
         let slot = &mut self.slots[from];
         match slot.port.receive(pool) {
             Ok(Received::Frame(packet)) => {
+                let mut admitted = slot.guard.admit(packet.bytes(), now);
+                if let (Ok(()), Side::Function(number)) = (admitted, slot.side)
+                    && !self.stations.learn(packet.bytes(), number, now)
+                {
+                    admitted = Err(Refused::Source);
+                }
+                if let Err(refused) = admitted {
+                    refused.count(&mut slot.counts);
+                    return Looked::Lost;
+                }
                 slot.counts.received += 1;
                 slot.counts.received_bytes += packet.len() as u64;
-                if let Side::Function(number) = slot.side {
-                    self.stations.learn(packet.bytes(), number, now);
-                }
                 Looked::Frame(Arrival { packet, from })
             }
             Ok(Received::NoBuffer) => {
@@ -203,8 +220,12 @@ impl Switch {
     }
 
     /// Sends a frame by a port, with the next [`Switch::flush`] or earlier.
+    /// What NTs made, or took out of a tunnel, is not for the port where its guard refuses it.
     pub(crate) fn send(&mut self, port: usize, packet: Packet) {
         let slot = &mut self.slots[port];
+        if let Err(refused) = slot.guard.may_leave(packet.bytes()) {
+            return refused.count(&mut slot.counts);
+        }
         slot.leaving.push(packet);
         if slot.leaving.len() >= SENT_MAX {
             slot.flush();
@@ -448,6 +469,66 @@ mod tests {
 
         fn take_drops(&mut self) -> u64 {
             u32::MAX.into()
+        }
+    }
+
+    /// A port at which these frames wait, and that takes what leaves.
+    struct Waiting(std::collections::VecDeque<Vec<u8>>);
+
+    impl Port for Waiting {
+        fn method(&self) -> &'static str {
+            "memory"
+        }
+
+        fn fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn receive(&mut self, pool: &Pool) -> io::Result<Received> {
+            let frame = self.0.pop_front();
+            Ok(frame
+                .and_then(|frame| pool.copy_of(&frame))
+                .map_or(Received::Nothing, Received::Frame))
+        }
+
+        fn send(&mut self, frames: &mut Vec<Packet>) -> Sent {
+            Sent::each(frames, |_| Ok(()))
+        }
+    }
+
+    #[test]
+    fn control_frames_and_foreign_sources_end_at_every_port_and_are_counted_there() {
+        let pool = Pool::new(4, FRAME_BYTES_MAX);
+        let frame = |to: [u8; 6], from: u8, kind: [u8; 2]| {
+            [&to[..], &[2, 0, 0, 0, 0, from], &kind, &[0; 46]].concat()
+        };
+        let lldp = |from| frame([1, 0x80, 0xc2, 0, 0, 0x0e], from, [0x88, 0xcc]);
+        let pause = |from| frame([0xff; 6], from, [0x88, 0x08]);
+        let plain = |from| frame([0xff; 6], from, [0x08, 0x06]);
+        let mut switch = Switch::default();
+        for (side, own) in [(Side::Uplink, 9), (Side::Function(0), 1), (Side::Function(1), 2)] {
+            // The station of function 0 is known when the others use it.
+            let frames = [plain(own), lldp(own), pause(own), plain(1), plain(own)];
+            switch.add(side, format!("{side:?}"), Box::new(Waiting(frames.into())));
+        }
+        let mut came = [0; 3];
+        for port in [1, 2, 0] {
+            for _ in 0..5 {
+                let looked = switch.receive(port, &pool, Timestamp::ZERO);
+                came[port] += usize::from(matches!(looked, Looked::Frame(_)));
+            }
+        }
+        assert_eq!(came, [3, 3, 2], "the network's stations are not learned");
+        for port in 0..3 {
+            for frame in [lldp(7), pause(7), plain(7)] {
+                switch.send(port, pool.copy_of(&frame).expect("a buffer"));
+            }
+        }
+        switch.flush();
+        for (port, seen) in switch.observe().iter().enumerate() {
+            assert_eq!((seen.control, seen.sent), (2 + 2, 1), "{seen:?}");
+            assert_eq!(seen.wrong_source, u64::from(port == 2), "{seen:?}");
+            assert_eq!(seen.received as usize, came[port], "{seen:?}");
         }
     }
 

@@ -27,6 +27,8 @@ drop_reasons! {
     Truncated = "truncated",
     /// A header contradicts itself.
     Malformed = "malformed",
+    /// Neither IP nor ARP nor an EtherType that the configuration names: LLC, MPLS, PPPoE, more VLAN tags than are read.
+    Unreadable = "unreadable",
     /// A checksum is wrong.
     BadChecksum = "bad_checksum",
     /// A rule of the firewall, or its default, drops it.

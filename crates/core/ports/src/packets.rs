@@ -126,6 +126,14 @@ pub struct PortTraffic {
     pub not_taken: u64,
     /// Frames that are longer than any may be.
     pub too_long: u64,
+    /// Control frames of the link, such as PAUSE and BPDUs, that came or were to leave: no port relays them.
+    pub control: u64,
+    /// Frames whose source is no station's address, not one that the function may use, or another function's.
+    pub wrong_source: u64,
+    /// Frames of a VLAN that the function does not have, that came or were to leave.
+    pub wrong_vlan: u64,
+    /// Broadcast and multicast frames over the rate that the function may send.
+    pub over_group_rate: u64,
 }
 
 /// Packets of a DAG that an NT dropped for one reason.

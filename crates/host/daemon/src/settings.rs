@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snic_bitstream::signature::Signatures;
+use snic_card_soft::FunctionGuard;
 use snic_card_xrt::{CallDeadlines, CardSelector};
 use snic_domain::{CardId, CardModel, PciAddress, VirtualFunctions};
 use snic_front::identity::UnixPeers;
@@ -338,6 +339,8 @@ impl CardSettings {
                 soft.functions.len()
             ));
         }
+        FunctionGuard::check(&soft.guards, soft.functions.len())
+            .map_err(|error| format!(".guards: {error}"))?;
         let mut devices: Vec<_> = soft.ports().collect();
         if let (None, Some(port)) = (&soft.program, soft.shared_memory_port()) {
             return Err(format!(
@@ -664,6 +667,12 @@ mod tests {
         Settings::parse("x", &full).expect("the full program has them");
         let twice = with("uplink = \"tap:a\"\nfunctions = [\"tap:a\"]");
         assert!(error(&twice).contains("device a is named twice"));
+        let guard = "[[cards.soft.guards]]\nfunction = 0\nmacs = [\"02:00:00:00:00:01\"]\nvlans = [5]\ngroup_frames_per_second = 100";
+        let guarded = Settings::parse("x", &format!("{good}\n{guard}")).expect("valid");
+        assert_eq!(Settings::parse("x", &guarded.to_toml()).expect("own output"), guarded);
+        let other = guard.replace("function = 0", "function = 1");
+        let wrong = error(&format!("{good}\n{other}"));
+        assert!(wrong.contains("cards[0].soft.guards: function = 1 for function 1"), "{wrong}");
         let sim = good.replace("\"soft\"", "\"sim\"");
         assert!(
             error(&sim).contains("cards[0].soft: not allowed for driver = \"sim\""),

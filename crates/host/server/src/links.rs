@@ -174,6 +174,10 @@ impl CardLinks {
                 ("TOO_SLOW", port.too_slow),
                 ("NOT_TAKEN", port.not_taken),
                 ("TOO_LONG", port.too_long),
+                ("CONTROL", port.control),
+                ("WRONG_SOURCE", port.wrong_source),
+                ("WRONG_VLAN", port.wrong_vlan),
+                ("OVER_GROUP_RATE", port.over_group_rate),
             ];
             causes.map(|(cause, frames)| {
                 let of = [
@@ -199,6 +203,10 @@ fn port(of: &PortTraffic) -> v1::CardPort {
         frames_too_slow: of.too_slow,
         frames_not_taken: of.not_taken,
         frames_too_long: of.too_long,
+        frames_control: of.control,
+        frames_wrong_source: of.wrong_source,
+        frames_wrong_vlan: of.wrong_vlan,
+        frames_over_group_rate: of.over_group_rate,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A card in this process, programmed through its registers, between two hosts.
 
-#![allow(unreachable_pub, reason = "each test binary uses it")]
+#![allow(unreachable_pub, dead_code, reason = "each test binary uses a part of it")]
 
 use std::net::UdpSocket;
 use std::path::PathBuf;
@@ -8,7 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use snic_bitstream::catalogue;
-use snic_card_soft::{CardExtras, CardFolder, PortSpec, Program, SoftCard, SoftCardSettings};
+use snic_card_soft::{
+    CardExtras, CardFolder, FunctionGuard, Observation, PortSpec, Program, SoftCard,
+    SoftCardSettings,
+};
 use snic_domain::{
     Bandwidth, ByteSize, CardModel, CardProfile, DagSpec, DagUid, Digest, NtConfiguration,
     NtNumber, NtType,
@@ -122,16 +125,22 @@ pub struct Bench {
 
 impl Bench {
     pub fn start(uplink: &PortSpec, function: &PortSpec) -> Self {
+        Self::with(uplink, std::slice::from_ref(function), Vec::new())
+    }
+
+    /// With several functions, and limits of their ports.
+    pub fn with(uplink: &PortSpec, functions: &[PortSpec], guards: Vec<FunctionGuard>) -> Self {
         let catalogue = catalogue::builtin().expect("the built-in catalogue");
         let model = CardModel::new("sim-16").expect("a label");
         let profile = catalogue.card(&model).expect("it is there").clone();
         let settings = SoftCardSettings {
             model: model.to_string(),
             uplink: Some(uplink.clone()),
-            functions: vec![function.clone()],
+            functions: functions.to_vec(),
+            guards,
         };
         let place = CardFolder::new(&tempfile::tempdir().expect("a folder").keep());
-        let thread = format!("card {}", function.device());
+        let thread = format!("card {}", functions[0].device());
         let (at, told, of) = (place.clone(), settings.clone(), profile.clone());
         std::thread::Builder::new()
             .name(thread.clone())
@@ -162,11 +171,23 @@ impl Bench {
     }
 
     pub fn ports(&mut self) -> Vec<PortTraffic> {
-        self.card.observe().expect("the card answers").ports
+        self.observe().ports
+    }
+
+    pub fn observe(&mut self) -> Observation {
+        self.card.observe().expect("the card answers")
     }
 
     /// Loads NAT and firewall, and leads all packets of function 0 through them.
     pub fn program(&mut self) {
+        let nat = r#"{"inside":["10.90.0.2/32"],"external":["10.91.0.1"]}"#;
+        let firewall = r#"{"rules":[{"action":"accept","protocol":"udp"}]}"#;
+        self.program_with([Some(nat), Some(firewall)], Some(0));
+    }
+
+    /// Loads NAT and firewall with these configurations, and leads all packets of a function, or all that there are,
+    /// through them. One without a configuration passes all frames on.
+    pub fn program_with(&mut self, told: [Option<&str>; 2], function: Option<u16>) {
         let catalogue = catalogue::builtin().expect("the built-in catalogue");
         let ids = ["nat", "firewall"].map(|id| id.parse().expect("a label"));
         let nts: Vec<&NtType> = ids
@@ -178,16 +199,13 @@ impl Bench {
         self.load(&bytes);
         let uid = DagUid::new(1, 1).expect("it fits");
         let mut spec = DagSpec::chain(&ids, Bandwidth::from_gbps(10));
-        let told = [
-            r#"{"inside":["10.90.0.2/32"],"external":["10.91.0.1"]}"#,
-            r#"{"rules":[{"action":"accept","protocol":"udp"}]}"#,
-        ];
         for (node, json) in spec.nodes.iter_mut().zip(told) {
-            node.configuration = Some(NtConfiguration::new(json));
+            node.configuration = json.map(NtConfiguration::new);
         }
-        let configuration =
-            DagConfiguration::of(uid, &spec, |nt| NtNumber(nt.code().0)).expect("it has some");
-        self.configure(&configuration);
+        let configuration = DagConfiguration::of(uid, &spec, |nt| NtNumber(nt.code().0));
+        if let Some(configuration) = &configuration {
+            self.configure(configuration);
+        }
         let mut target = self.image.clone();
         let code = |slot: usize| nts.get(slot).map_or(0, |nt| nt.id.code().0);
         let region = RegionRow {
@@ -211,13 +229,13 @@ impl Bench {
             stages: 1,
             rate_limiter: NONE,
             payload: true,
-            configuration: configuration.tag(),
+            configuration: configuration.map_or(0, |configuration| configuration.tag()),
         };
         target.set(1, &dag).expect("there");
         let rule = ClassifierRow {
             dag_uid: uid.raw(),
             priority: 0,
-            virtual_function: Some(0),
+            virtual_function: function,
             vni: None,
             source: (0, 0),
             destination: (0, 0),

@@ -6,9 +6,11 @@
 //! never sees a value out of range. Secrets go in and never come out: what can be read back holds
 //! their digest.
 
+mod non_ip;
 mod schema;
 mod value;
 
+pub(crate) use non_ip::{NON_IP, NonIp};
 pub use schema::{Field, Kind, Schema};
 pub use value::{InvalidValue, IpPrefix, Mac, PortRange, Secret};
 

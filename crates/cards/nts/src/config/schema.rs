@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 use snic_domain::Digest;
 
 use super::{
-    CONFIGURATION_BYTES_MAX, Configuration, InvalidConfiguration, IpPrefix, Mac, PortRange, Secret,
+    CONFIGURATION_BYTES_MAX, Configuration, InvalidConfiguration, IpPrefix, Mac, NonIp, PortRange,
+    Secret,
 };
 
 /// The schema of an NT type's configurations.
@@ -56,6 +58,8 @@ pub enum Kind {
     Mac,
     /// A port or a range of ports.
     Ports,
+    /// Frames other than IP that pass: a word, or a list of EtherTypes.
+    NonIp,
     /// Bytes as hexadecimal digits that are never read back.
     Secret {
         /// Allowed lengths, in bytes.
@@ -166,6 +170,7 @@ fn check_value(path: &str, kind: &'static Kind, value: &Value) -> Result<(), Inv
         (Kind::Prefix, Value::String(text)) => parses::<IpPrefix>(text),
         (Kind::Mac, Value::String(text)) => parses::<Mac>(text),
         (Kind::Ports, Value::String(text)) => parses::<PortRange>(text),
+        (Kind::NonIp, _) => NonIp::deserialize(value).is_ok(),
         (Kind::Secret { lengths }, Value::String(text)) => {
             text.parse::<Secret>().is_ok_and(|secret| lengths.contains(&secret.expose().len()))
         }
@@ -219,6 +224,7 @@ impl Kind {
             Self::Prefix => IpPrefix::ALLOWED.to_owned(),
             Self::Mac => Mac::ALLOWED.to_owned(),
             Self::Ports => PortRange::ALLOWED.to_owned(),
+            Self::NonIp => NonIp::ALLOWED.to_owned(),
             Self::Secret { lengths } => {
                 let lengths: Vec<_> = lengths.iter().map(ToString::to_string).collect();
                 format!("{} bytes as hexadecimal digits", lengths.join(" or "))

@@ -3,18 +3,21 @@
 use serde::Deserialize;
 use snic_domain::Timestamp;
 
-use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Schema};
-use crate::wire::{self, Frame, Verified};
+use crate::config::{Configuration, Field, InvalidConfiguration, Kind, NON_IP, NonIp, Schema};
+use crate::wire::{self, Verified};
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
 pub(crate) static SCHEMA: Schema = Schema {
     nt_type: "checksum",
     version: 1,
-    fields: &[Field::required(
-        "mode",
-        Kind::Choice(&["verify", "fill"]),
-        "Whether wrong TCP, UDP and ICMP checksums are dropped, or all are computed and written.",
-    )],
+    fields: &[
+        Field::required(
+            "mode",
+            Kind::Choice(&["verify", "fill"]),
+            "Whether wrong TCP, UDP and ICMP checksums are dropped, or all are computed and written.",
+        ),
+        NON_IP,
+    ],
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -27,13 +30,14 @@ enum Mode {
 #[derive(Debug, Deserialize)]
 struct Settings {
     mode: Mode,
+    #[serde(default)]
+    non_ip: NonIp,
 }
 
-/// The NT. Fragments pass, since no card sees all bytes that their checksum covers; so do packets
-/// other than IP.
+/// The NT. Fragments pass, since no card sees all bytes that their checksum covers.
 #[derive(Debug, Default)]
 pub(crate) struct Checksum {
-    mode: Option<Mode>,
+    settings: Option<Settings>,
 }
 
 impl NetworkTask for Checksum {
@@ -42,23 +46,24 @@ impl NetworkTask for Checksum {
         _: Timestamp,
         configuration: &Configuration,
     ) -> Result<(), InvalidConfiguration> {
-        self.mode = Some(configuration.read::<Settings>()?.mode);
+        self.settings = Some(configuration.read()?);
         Ok(())
     }
 
     fn process(&mut self, packet: &mut Packet, _: &mut Context<'_>) -> Verdict {
-        let layout = match wire::parse(packet.bytes()) {
-            Ok(Frame::Ip(layout)) => layout,
-            Ok(Frame::Other(_)) => return Verdict::Forward,
-            Err(reason) => return Verdict::Drop(reason),
+        let Some(settings) = &self.settings else {
+            return Verdict::Drop(DropReason::Unconfigured);
         };
-        match self.mode {
-            None => Verdict::Drop(DropReason::Unconfigured),
-            Some(Mode::Fill) => {
+        let layout = match wire::read_ip(packet.bytes(), &settings.non_ip) {
+            Ok(layout) => layout,
+            Err(verdict) => return verdict,
+        };
+        match settings.mode {
+            Mode::Fill => {
                 wire::fill(packet.bytes_mut(), &layout);
                 Verdict::Forward
             }
-            Some(Mode::Verify) => match wire::verify(packet.bytes(), &layout) {
+            Mode::Verify => match wire::verify(packet.bytes(), &layout) {
                 Verified::Wrong => Verdict::Drop(DropReason::BadChecksum),
                 Verified::Right | Verified::Absent => Verdict::Forward,
             },

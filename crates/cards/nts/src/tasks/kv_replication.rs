@@ -15,11 +15,9 @@ use snic_domain::Timestamp;
 
 use super::memcached::{self, HEADER_BYTES, Header, MemcachedRequest};
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
-use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Mac, Schema};
+use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Mac, NON_IP, NonIp, Schema};
 use crate::state::{self, InvalidState};
-use crate::wire::{
-    self, Endpoint, Flow, Fragment, Frame, Layout, Side, Verified, protocol, rewrite,
-};
+use crate::wire::{self, Endpoint, Flow, Fragment, Layout, Side, Verified, protocol, rewrite};
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
@@ -66,6 +64,7 @@ pub(crate) static SCHEMA: Schema = Schema {
             Kind::Integer { min: 1, max: 60_000 },
             "How long a write is remembered for its answers; 1000 by default.",
         ),
+        NON_IP,
     ],
 };
 
@@ -96,6 +95,8 @@ struct Settings {
     requests_max: usize,
     #[serde(default = "timeout_by_default")]
     timeout_ms: u64,
+    #[serde(default)]
+    non_ip: NonIp,
 }
 
 impl Settings {
@@ -184,10 +185,9 @@ impl NetworkTask for KvReplication {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::parse(packet.bytes()) {
-            Ok(Frame::Ip(layout)) => layout,
-            Ok(Frame::Other(_)) => return Verdict::Forward,
-            Err(reason) => return Verdict::Drop(reason),
+        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+            Ok(layout) => layout,
+            Err(verdict) => return verdict,
         };
         if layout.protocol != protocol::UDP {
             return Verdict::Forward;

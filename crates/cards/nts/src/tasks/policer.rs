@@ -145,7 +145,9 @@ impl NetworkTask for Policer {
                     Verdict::Forward
                 }
                 // Without a DSCP nothing can be marked.
-                Ok(Frame::Other(_)) => Verdict::Drop(DropReason::RateExceeded),
+                Ok(Frame::Arp | Frame::Other(_)) | Err(DropReason::Unreadable) => {
+                    Verdict::Drop(DropReason::RateExceeded)
+                }
                 Err(reason) => Verdict::Drop(reason),
             },
         }

@@ -228,6 +228,12 @@ pub(crate) fn slow_sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
+/// A request of ARP.
+pub(crate) fn arp() -> Vec<u8> {
+    let head = [&[0xFF; 6][..], &CLIENT_STATION, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]].concat();
+    [&head[..], &CLIENT_STATION, &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2], &[0; 18]].concat()
+}
+
 /// Whether another implementation, smoltcp, accepts the frame and its checksums.
 pub(crate) fn assert_valid(frame: &[u8]) {
     use smoltcp::wire::{

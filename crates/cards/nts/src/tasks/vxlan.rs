@@ -142,7 +142,10 @@ impl NetworkTask for Vxlan {
             Ok(Some(layout)) if settings.role != Role::Encapsulate => {
                 settings.decapsulate(packet, &layout)
             }
-            Err(reason) if settings.role == Role::Decapsulate => Err(reason),
+            // It may be VXLAN for the receiver, though it is none for this end.
+            Err(reason) if settings.role == Role::Decapsulate || settings.is_underlay(packet) => {
+                Err(reason)
+            }
             // Damaged inner frames are left to the receiver; packets from the other end are not
             // encapsulated again.
             Ok(None) | Err(_)
@@ -159,7 +162,11 @@ impl NetworkTask for Vxlan {
 impl Settings {
     /// The layout of a frame that is VXLAN for this end.
     fn packed(&self, bytes: &[u8]) -> Result<Option<Layout>, DropReason> {
-        let Frame::Ip(layout) = wire::parse(bytes)? else { return Ok(None) };
+        let layout = match wire::parse(bytes)? {
+            Frame::Ip(layout) => layout,
+            Frame::Arp => return Ok(None),
+            Frame::Other(_) => return Err(DropReason::Unreadable),
+        };
         let is_udp = layout.protocol == protocol::UDP && layout.destination == self.local;
         let is_ours = is_udp
             && layout.has_transport_header()
@@ -272,9 +279,9 @@ impl Settings {
     }
 }
 
-/// Whether a frame has a VLAN tag (IEEE 802.1Q or 802.1ad).
+/// Whether a frame has a VLAN tag of any kind.
 fn is_tagged(frame: &[u8]) -> bool {
-    matches!(read_u16(frame, ETHERNET_TYPE), 0x8100 | 0x88A8)
+    wire::is_tag(read_u16(frame, ETHERNET_TYPE))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod build;
 mod checksum;
 mod flow;
 mod rewrite;
+mod tags;
 
 pub use build::{
     TunnelHeader, ethernet_header_bytes, finish_udp, swap_stations, turn_around,
@@ -15,6 +16,7 @@ pub use build::{
 pub use checksum::{Verified, fill, replace_bytes, verify};
 pub use flow::{Flow, IcmpMessage, TcpFlags, quoted_flow};
 pub use rewrite::{Endpoint, Side, rewrite, rewrite_quoted};
+pub use tags::{Tags, is_tag, vlans};
 
 use std::net::IpAddr;
 
@@ -23,7 +25,8 @@ use etherparse::{
     UdpSlice,
 };
 
-use crate::DropReason;
+use crate::config::NonIp;
+use crate::{DropReason, Verdict};
 
 /// IP protocol numbers that NTs look at.
 pub mod protocol {
@@ -57,6 +60,10 @@ pub(crate) const UDP_CHECKSUM: usize = 6;
 pub(crate) const TCP_CHECKSUM: usize = 16;
 /// Offset of an ICMP message's checksum.
 pub(crate) const ICMP_CHECKSUM: usize = 2;
+/// Bytes of an ARP packet for IPv4 over Ethernet.
+const ARP_BYTES: usize = 28;
+/// Numbers below this one are lengths (IEEE 802.3).
+pub(crate) const ETHER_TYPE_MIN: u16 = 0x0600;
 /// Most VLAN tags of a frame: a service tag and a customer tag (IEEE 802.1ad).
 const VLAN_TAGS_MAX: usize = 2;
 
@@ -101,21 +108,29 @@ pub struct Layout {
 pub enum Frame {
     /// An IP packet.
     Ip(Layout),
-    /// Something else, such as ARP.
+    /// ARP for IPv4 over Ethernet.
+    Arp,
+    /// Something that NTs do not read, behind the tags that they do: it passes where its EtherType is named.
     Other(EtherType),
+}
+
+/// Whether frames with this tag are read. Linux takes off these two, and no others.
+fn is_read_tag(ether_type: EtherType) -> bool {
+    matches!(ether_type, EtherType::VLAN_TAGGED_FRAME | EtherType::PROVIDER_BRIDGING)
 }
 
 /// Reads the headers of an Ethernet frame. Up to two VLAN tags are skipped. An IPv4 header's checksum
 /// is verified, as every router does (RFC 1812, 5.2.2).
 ///
 /// # Errors
-/// [`DropReason::Truncated`], [`DropReason::Malformed`], [`DropReason::TinyFragment`] or
-/// [`DropReason::BadChecksum`].
+/// [`DropReason::Truncated`], [`DropReason::Malformed`], [`DropReason::TinyFragment`],
+/// [`DropReason::BadChecksum`], or [`DropReason::Unreadable`] for more tags, tags of other kinds, and frames
+/// with a length in place of an EtherType.
 pub fn parse(frame: &[u8]) -> Result<Frame, DropReason> {
     let link = Ethernet2Slice::from_slice_without_fcs(frame).map_err(|_| DropReason::Truncated)?;
     let (mut ether_type, mut network) = (link.ether_type(), ETHERNET_BYTES);
     for _ in 0..VLAN_TAGS_MAX {
-        if !matches!(ether_type, EtherType::VLAN_TAGGED_FRAME | EtherType::PROVIDER_BRIDGING) {
+        if !is_read_tag(ether_type) {
             break;
         }
         let tag = SingleVlanSlice::from_slice(&frame[network..]);
@@ -134,7 +149,35 @@ pub fn parse(frame: &[u8]) -> Result<Frame, DropReason> {
             }
             Ok(Frame::Ip(layout.behind(network)))
         }
+        EtherType::ARP => check_arp(&frame[network..]).map(|()| Frame::Arp),
+        // Linux takes off any number of tags with VLAN 0: what is behind the last one that is read here may be
+        // IP for the receiver, though it is none for an NT.
+        EtherType(tag) if is_tag(tag) => Err(DropReason::Unreadable),
+        EtherType(length) if length < ETHER_TYPE_MIN => Err(DropReason::Unreadable),
         other => Ok(Frame::Other(other)),
+    }
+}
+
+/// Checks that a packet is a request or a reply of ARP for IPv4 over Ethernet (RFC 826).
+fn check_arp(packet: &[u8]) -> Result<(), DropReason> {
+    let head = packet.get(..ARP_BYTES).ok_or(DropReason::Truncated)?;
+    let is_ours = head[..6] == [0, 1, 8, 0, 6, 4] && matches!(read_u16(head, 6), 1 | 2);
+    if is_ours { Ok(()) } else { Err(DropReason::Malformed) }
+}
+
+/// The IP packet of a frame, for an NT that has to read what it lets through.
+///
+/// # Errors
+/// The frame holds no IP packet; the verdict on it. What cannot be read is dropped, and so is what is neither ARP nor
+/// named by `non_ip`.
+pub(crate) fn read_ip(frame: &[u8], non_ip: &NonIp) -> Result<Layout, Verdict> {
+    match parse(frame) {
+        Ok(Frame::Ip(layout)) => Ok(layout),
+        Ok(Frame::Arp) if non_ip.has_arp() => Err(Verdict::Forward),
+        Ok(Frame::Arp) => Err(Verdict::Drop(DropReason::Rule)),
+        Ok(Frame::Other(ether_type)) if non_ip.names(ether_type) => Err(Verdict::Forward),
+        Ok(Frame::Other(_)) => Err(Verdict::Drop(DropReason::Unreadable)),
+        Err(reason) => Err(Verdict::Drop(reason)),
     }
 }
 

@@ -541,8 +541,12 @@ fn what_is_not_of_the_transport_passes_or_is_dropped_with_its_reason() {
             Some(reason) => assert_eq!(Some(card.dropped(reason)), before.map(|count| count + 1)),
         }
     };
-    let arp = [&[255; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6], &[0; 46]].concat();
+    let station = [2, 0, 0, 0, 0, 1];
+    let head = [&[255; 6][..], &station, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &station].concat();
+    let mut arp = [&head[..], &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2], &[0; 18]].concat();
     check(&arp, None);
+    arp[12..14].copy_from_slice(&[0x88, 0x47]);
+    check(&arp, Some(DropReason::Unreadable));
     let mut other = packet(0, false, 2);
     snic_nts::wire::replace_bytes(&mut other, 24, 32, &[0, 99]);
     fill(&mut other);

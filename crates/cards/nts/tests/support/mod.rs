@@ -98,7 +98,8 @@ pub fn frames() -> Vec<Vec<u8>> {
     }
     frames.extend(ipv6_frames());
     frames.extend(fragments());
-    frames.push([&MACS.0[..], &MACS.1, &[8, 6], &[0; 46]].concat());
+    let head = [&MACS.0[..], &MACS.1, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &MACS.1].concat();
+    frames.push([&head[..], &HOST, &[0; 6], &SERVER, &[0; 18]].concat());
     frames
 }
 

@@ -51,20 +51,28 @@ pub fn cards(cards: &[Card], style: Style) -> String {
     text
 }
 
+/// Frames that a port lost or refused, with the reason in words.
+fn port_losses(port: &CardPort) -> [(u64, &'static str); 7] {
+    [
+        (port.frames_too_slow, "lost (machine too slow)"),
+        (port.frames_not_taken, "not taken by the system"),
+        (port.frames_too_long, "too long"),
+        (port.frames_control, "control frames of the link"),
+        (port.frames_wrong_source, "from a wrong source"),
+        (port.frames_wrong_vlan, "of a wrong VLAN"),
+        (port.frames_over_group_rate, "over the group rate"),
+    ]
+}
+
 /// Ports of a software card, those with losses first; how frames cross, of the first.
 pub(super) fn port_rows(card: &Card, room: usize) -> Vec<(&'static str, String)> {
-    let lost =
-        |port: &CardPort| port.frames_too_slow + port.frames_not_taken + port.frames_too_long;
     let mut ports: Vec<&CardPort> = card.ports.iter().collect();
-    ports.sort_by_key(|port| std::cmp::Reverse(lost(port)));
+    ports.sort_by_key(|port| {
+        std::cmp::Reverse(port_losses(port).iter().map(|(frames, _)| frames).sum::<u64>())
+    });
     let row = |port: &&CardPort| {
         let mut text = format!("{}: {} in, {} out", port.port, port.frames_in, port.frames_out);
-        let losses = [
-            (port.frames_too_slow, "lost (machine too slow)"),
-            (port.frames_not_taken, "not taken by the system"),
-            (port.frames_too_long, "too long"),
-        ];
-        for (frames, why) in losses.iter().filter(|(frames, _)| *frames > 0) {
+        for (frames, why) in port_losses(port).iter().filter(|(frames, _)| *frames > 0) {
             text += &format!(", {frames} {why}");
         }
         ("Port", cut(&text, room))
@@ -148,6 +156,18 @@ mod tests {
         assert_eq!(rows[5], ("Frames", "a read and a write for each frame".to_owned()));
         assert_eq!(rows.len(), 6);
         assert!(port_rows(&Card::default(), 60).is_empty());
+        let refusing = CardPort {
+            port: "tap:f0".into(),
+            frames_control: 3,
+            frames_wrong_source: 2,
+            frames_wrong_vlan: 1,
+            frames_over_group_rate: 4,
+            ..CardPort::default()
+        };
+        let card = Card { ports: vec![refusing], ..Card::default() };
+        let shown = "tap:f0: 0 in, 0 out, 3 control frames of the link, 2 from a wrong source, \
+                     1 of a wrong VLAN, 4 over the group rate";
+        assert_eq!(port_rows(&card, 200)[0].1, shown);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use super::ecn;
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Fragment, Frame, IcmpMessage, Layout, TunnelHeader, parse_ip, protocol, read_u32,
+    self, Fragment, IcmpMessage, Layout, TunnelHeader, parse_ip, protocol, read_u32,
 };
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
@@ -80,10 +80,9 @@ impl NetworkTask for Esp {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::parse(packet.bytes()) {
-            Ok(Frame::Ip(layout)) => layout,
-            Ok(Frame::Other(_)) => return Verdict::Forward,
-            Err(reason) => return Verdict::Drop(reason),
+        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+            Ok(layout) => layout,
+            Err(verdict) => return verdict,
         };
         let is_from_tunnel =
             layout.protocol == protocol::ESP && layout.destination == active.settings.local;

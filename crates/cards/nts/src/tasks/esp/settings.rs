@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::config::{Field, InvalidConfiguration, IpPrefix, Kind, Schema, Secret};
+use crate::config::{Field, InvalidConfiguration, IpPrefix, Kind, NON_IP, NonIp, Schema, Secret};
 
 /// SPIs up to 255 are reserved (RFC 4303, section 2.1).
 const SPI: Kind = Kind::Integer { min: 256, max: u32::MAX as u64 };
@@ -61,6 +61,7 @@ pub(crate) static SCHEMA: Schema = Schema {
             Kind::Choice(&["drop", "forward"]),
             "What happens to IP packets that are not between the prefixes; drop by default.",
         ),
+        NON_IP,
     ],
 };
 
@@ -105,6 +106,8 @@ pub(super) struct Settings {
     pub(super) mtu: usize,
     #[serde(default)]
     pub(super) other: Other,
+    #[serde(default)]
+    pub(super) non_ip: NonIp,
 }
 
 impl Settings {

@@ -24,7 +24,7 @@ use super::tracking::{self, CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progr
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
-use crate::wire::{self, Flow, Fragment, Frame, IcmpMessage, Layout, TcpFlags, quoted_flow};
+use crate::wire::{self, Flow, Fragment, IcmpMessage, Layout, TcpFlags, quoted_flow};
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 2;
@@ -97,13 +97,9 @@ impl NetworkTask for Firewall {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::parse(packet.bytes()) {
-            Ok(Frame::Ip(layout)) => layout,
-            Ok(Frame::Other(_)) if active.settings.non_ip == Action::Accept => {
-                return Verdict::Forward;
-            }
-            Ok(Frame::Other(_)) => return Verdict::Drop(DropReason::Rule),
-            Err(reason) => return Verdict::Drop(reason),
+        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+            Ok(layout) => layout,
+            Err(verdict) => return verdict,
         };
         active.remove_expired(context.now);
         match active.decide(packet, &layout, context.now) {

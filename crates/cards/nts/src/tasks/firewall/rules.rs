@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::config::{Field, InvalidConfiguration, IpPrefix, Kind, PortRange, Schema};
+use crate::config::{
+    Field, InvalidConfiguration, IpPrefix, Kind, NON_IP, NonIp, PortRange, Schema,
+};
 use crate::tasks::tracking::{LIFETIMES, Lifetimes};
 use crate::wire::{Flow, protocol};
 
@@ -65,11 +67,7 @@ pub(crate) static SCHEMA: Schema = Schema {
             Kind::Flag,
             "Whether TCP connections that were opened elsewhere may go on; false by default.",
         ),
-        Field::optional(
-            "non_ip",
-            Kind::Choice(&["accept", "drop"]),
-            "What happens to frames without IP, such as ARP; accept by default.",
-        ),
+        NON_IP,
         Field::optional(
             "flows_max",
             Kind::Integer { min: 1, max: FLOWS_MAX },
@@ -138,9 +136,6 @@ impl Rule {
 fn drop_by_default() -> Action {
     Action::Drop
 }
-fn accept_by_default() -> Action {
-    Action::Accept
-}
 fn yes() -> bool {
     true
 }
@@ -157,8 +152,8 @@ pub(super) struct Settings {
     pub(super) stateful: bool,
     #[serde(default)]
     pub(super) pick_up: bool,
-    #[serde(default = "accept_by_default")]
-    pub(super) non_ip: Action,
+    #[serde(default)]
+    pub(super) non_ip: NonIp,
     #[serde(default = "flows_by_default")]
     pub(super) flows_max: usize,
     #[serde(default)]

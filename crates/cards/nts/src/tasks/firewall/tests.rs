@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::tasks::support::{Bench, echo, fragments, tcp, time_exceeded, udp_between};
+use crate::tasks::support::{Bench, arp, echo, fragments, tcp, time_exceeded, udp_between};
 use crate::{DropReason, Verdict};
 
 const INSIDE: (&str, u16) = ("10.0.0.1", 40_000);
@@ -245,10 +245,32 @@ fn without_state_every_packet_needs_a_rule() {
     let mut bench = outward(json!({"stateful": false, "non_ip": "drop", "default": "accept"}));
     assert_eq!(bench.run(&tcp(INSIDE, SERVER, "A")).verdict, FORWARD);
     assert_eq!(bench.run(&tcp(SERVER, ("10.0.0.1", 25), "A")).verdict, RULE);
-    let mut arp = vec![0; 60];
-    arp[12..14].copy_from_slice(&[0x08, 0x06]);
-    assert_eq!(bench.run(&arp).verdict, RULE);
-    assert_eq!(outward(json!({})).run(&arp).verdict, FORWARD);
+    assert_eq!(bench.run(&arp()).verdict, RULE);
+    assert_eq!(outward(json!({})).run(&arp()).verdict, FORWARD);
+}
+
+#[test]
+fn frames_other_than_ip_pass_where_they_are_named() {
+    let unreadable = Verdict::Drop(DropReason::Unreadable);
+    let mut experiment = arp();
+    experiment[12..14].copy_from_slice(&[0x88, 0xB5]);
+    for (named, passes) in [
+        (json!("accept"), [FORWARD, unreadable]),
+        (json!("drop"), [RULE, unreadable]),
+        (json!([]), [RULE, unreadable]),
+        (json!(["arp"]), [FORWARD, unreadable]),
+        (json!(["0x88b5"]), [RULE, FORWARD]),
+        (json!(["0x88b6", "arp"]), [FORWARD, unreadable]),
+    ] {
+        let mut bench = outward(json!({"non_ip": named.clone(), "default": "accept"}));
+        let verdicts = [arp(), experiment.clone()].map(|frame| bench.run(&frame).verdict);
+        assert_eq!(verdicts, passes, "{named}");
+    }
+    let message = outward(json!({})).rejected(&json!({"rules": [], "non_ip": ["0x8100"]}));
+    assert!(
+        message.starts_with("non_ip: a list of 1 entries is not allowed; allowed: \"accept\""),
+        "{message}"
+    );
 }
 
 #[test]

@@ -45,9 +45,11 @@ use receiver::{Arrival, Receiver, SavedReceiver};
 use sender::{Due, Limits, Phase, SavedSender, Sender};
 
 use crate::aging::KeyedHash;
-use crate::config::{Configuration, Field, InvalidConfiguration, Kind as FieldKind, Schema};
+use crate::config::{
+    Configuration, Field, InvalidConfiguration, Kind as FieldKind, NON_IP, NonIp, Schema,
+};
 use crate::state::{self, InvalidState};
-use crate::wire::{self, ETHERNET_BYTES, Frame, Layout};
+use crate::wire::{self, ETHERNET_BYTES, Layout};
 use crate::{Context, Direction, DropReason, Emitted, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
@@ -96,6 +98,7 @@ pub(crate) static SCHEMA: Schema = Schema {
             FieldKind::Integer { min: 1_280, max: 9_216 },
             "The largest IP packet on the way to the peer; 1500 by default.",
         ),
+        NON_IP,
     ],
 };
 
@@ -140,6 +143,8 @@ struct Settings {
     retries_max: u32,
     #[serde(default = "mtu_by_default")]
     mtu: usize,
+    #[serde(default)]
+    non_ip: NonIp,
 }
 
 impl Settings {
@@ -230,10 +235,9 @@ impl NetworkTask for GoBackN {
             return Verdict::Drop(DropReason::Unconfigured);
         };
         context.emitted.give_up(std::mem::take(&mut active.given_up));
-        let layout = match wire::parse(packet.bytes()) {
-            Ok(Frame::Ip(layout)) => layout,
-            Ok(Frame::Other(_)) => return Verdict::Forward,
-            Err(reason) => return Verdict::Drop(reason),
+        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+            Ok(layout) => layout,
+            Err(verdict) => return verdict,
         };
         let Settings { local, peer, role, .. } = active.settings;
         let done = if (layout.source, layout.destination) == (local, peer) && role != Role::Receive

@@ -24,9 +24,9 @@ use store::{Cached, SavedItem, Store};
 
 use super::memcached::{self, HEADER_BYTES, Header, Keys, MemcachedRequest, Writer};
 use crate::aging::KeyedHash;
-use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Schema};
+use crate::config::{Configuration, Field, InvalidConfiguration, Kind, NON_IP, NonIp, Schema};
 use crate::state::{self, InvalidState};
-use crate::wire::{self, Flow, Fragment, Frame, Layout, Verified, protocol, read_u16};
+use crate::wire::{self, Flow, Fragment, Layout, Verified, protocol, read_u16};
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
@@ -67,6 +67,7 @@ pub(crate) static SCHEMA: Schema = Schema {
             Kind::Integer { min: 1, max: 60_000 },
             "Longer than a packet ever takes to the server and back; 1000 by default.",
         ),
+        NON_IP,
     ],
 };
 
@@ -99,6 +100,8 @@ struct Settings {
     age_max_ms: u64,
     #[serde(default = "settling_by_default")]
     settling_ms: u64,
+    #[serde(default)]
+    non_ip: NonIp,
 }
 
 /// The NT.
@@ -150,10 +153,9 @@ impl NetworkTask for KvCache {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::parse(packet.bytes()) {
-            Ok(Frame::Ip(layout)) => layout,
-            Ok(Frame::Other(_)) => return Verdict::Forward,
-            Err(reason) => return Verdict::Drop(reason),
+        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+            Ok(layout) => layout,
+            Err(verdict) => return verdict,
         };
         active.pass(packet, layout, context.now)
     }

@@ -24,8 +24,8 @@ use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, quoted_flow,
-    rewrite, rewrite_quoted,
+    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, quoted_flow, rewrite,
+    rewrite_quoted,
 };
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
@@ -137,10 +137,9 @@ impl NetworkTask for LoadBalancer {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let mut layout = match wire::parse(packet.bytes()) {
-            Ok(Frame::Ip(layout)) => layout,
-            Ok(Frame::Other(_)) => return Verdict::Forward,
-            Err(reason) => return Verdict::Drop(reason),
+        let mut layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+            Ok(layout) => layout,
+            Err(verdict) => return verdict,
         };
         for _ in 0..EXPIRED_PER_PACKET {
             let Some(id) = active.flows.expired(context.now) else { break };

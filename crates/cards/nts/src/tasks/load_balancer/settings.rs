@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::config::{Field, InvalidConfiguration, Kind, Schema};
+use crate::config::{Field, InvalidConfiguration, Kind, NON_IP, NonIp, Schema};
 use crate::tasks::tracking::{LIFETIMES, Lifetimes};
 use crate::wire::{Endpoint, protocol};
 
@@ -58,6 +58,7 @@ pub(crate) static SCHEMA: Schema = Schema {
             Kind::Integer { min: 1, max: FLOWS_MAX },
             "Flows that keep their backend when backends change; 16384 by default.",
         ),
+        NON_IP,
         LIFETIMES,
     ],
 };
@@ -123,6 +124,8 @@ pub(super) struct Settings {
     pub(super) flows_max: usize,
     #[serde(default)]
     pub(super) lifetimes: Lifetimes,
+    #[serde(default)]
+    pub(super) non_ip: NonIp,
 }
 
 impl Settings {

@@ -7,6 +7,7 @@
 //!  to an external, mapping found    destination becomes inside        on
 //!  ICMP error about a session       as well, and the packet quoted    on
 //!  neither inside nor external      left alone                        on
+//!  from inside, to a group          dropped, but for neighbour discovery
 //! ```
 //!
 //! Later fragments follow their first one. What cannot be translated is dropped, never let through
@@ -30,8 +31,8 @@ use crate::aging::KeyedHash;
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, protocol,
-    quoted_flow, rewrite, rewrite_quoted,
+    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, protocol, quoted_flow,
+    rewrite, rewrite_quoted,
 };
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
@@ -84,10 +85,9 @@ impl NetworkTask for Nat {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let mut layout = match wire::parse(packet.bytes()) {
-            Ok(Frame::Ip(layout)) => layout,
-            Ok(Frame::Other(_)) => return Verdict::Forward,
-            Err(reason) => return Verdict::Drop(reason),
+        let mut layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+            Ok(layout) => layout,
+            Err(verdict) => return verdict,
         };
         active.tables.remove_expired(EXPIRED_PER_PACKET, context.now);
         let before = Flow::of(packet.bytes(), &layout);
@@ -162,10 +162,14 @@ impl Active {
     ) -> Result<Verdict, DropReason> {
         let (source, destination) = (layout.source, layout.destination);
         let message = IcmpMessage::of(bytes, layout);
-        if message == Some(IcmpMessage::NeighbourDiscovery) || is_local(destination) {
+        if message == Some(IcmpMessage::NeighbourDiscovery) {
             return Ok(Verdict::Forward);
         }
         let is_outward = self.settings.is_inside(source);
+        if is_local(destination) {
+            // Nobody outside can answer it, and it would show its sender's address there.
+            return if is_outward { Err(DropReason::NoMapping) } else { Ok(Verdict::Forward) };
+        }
         let is_to_us = self.settings.is_external(destination);
         match (is_outward, is_to_us) {
             (false, false) if self.settings.is_inside(destination) => {

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::config::{Field, InvalidConfiguration, IpPrefix, Kind, PortRange, Schema};
+use crate::config::{
+    Field, InvalidConfiguration, IpPrefix, Kind, NON_IP, NonIp, PortRange, Schema,
+};
 use crate::tasks::tracking::{LIFETIMES, Lifetimes};
 use crate::wire::{Endpoint, protocol};
 
@@ -51,6 +53,7 @@ pub(crate) static SCHEMA: Schema = Schema {
             Kind::Integer { min: 1, max: SESSIONS_MAX },
             "Sessions at once; 16384 by default.",
         ),
+        NON_IP,
         LIFETIMES,
     ],
 };
@@ -115,6 +118,8 @@ pub(super) struct Settings {
     pub(super) filtering: Filtering,
     #[serde(default = "sessions_by_default")]
     pub(super) sessions_max: usize,
+    #[serde(default)]
+    pub(super) non_ip: NonIp,
     #[serde(default)]
     pub(super) lifetimes: Lifetimes,
 }

@@ -211,10 +211,18 @@ fn packets_neither_inside_nor_outside_pass_unchanged() {
     for frame in [
         udp_between(("172.16.0.1", 1), ("172.16.0.2", 2), b""),
         udp_between(("10.0.0.1", 1), ("10.0.0.2", 2), b""),
-        udp_between(("10.0.0.1", 1), ("224.0.0.251", 5_353), b""),
-        udp_between(("2001:db8:1::1", 1), ("ff02::fb", 5_353), b""),
+        udp_between(("172.16.0.1", 1), ("224.0.0.251", 5_353), b""),
+        udp_between(("fe80::1", 1), ("ff02::fb", 5_353), b""),
+        udp_between(("0.0.0.0", 68), ("255.255.255.255", 67), b""),
     ] {
         assert_eq!(forwarded(&mut bench, &frame), frame);
+    }
+    for shown in [
+        udp_between(("10.0.0.1", 1), ("224.0.0.251", 5_353), b""),
+        udp_between(("10.0.0.1", 1), ("255.255.255.255", 5_353), b""),
+        udp_between(("2001:db8:1::1", 1), ("ff02::fb", 5_353), b""),
+    ] {
+        assert_eq!(bench.run(&shown).verdict, NO_MAPPING, "it would show an address of inside");
     }
     let around = udp_between(("172.16.0.1", 1), ("10.0.0.1", 2), b"");
     assert_eq!(bench.run(&around).verdict, NO_MAPPING, "past the NAT");
