@@ -1,5 +1,7 @@
 //! The network tasks.
 
+#[cfg(test)]
+mod chains;
 pub(crate) mod checksum;
 pub(crate) mod ecn;
 pub(crate) mod esp;

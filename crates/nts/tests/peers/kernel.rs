@@ -8,13 +8,13 @@ use serde_json::json;
 use super::card::{Card, Ending, Namespace, nt};
 use super::{PYTHON, left_out, without_namespaces};
 
-const INSIDE_MAC: &str = "02:00:00:00:00:0a";
-const OUTSIDE_MAC: &str = "02:00:00:00:00:0b";
+pub const INSIDE_MAC: &str = "02:00:00:00:00:0a";
+pub const OUTSIDE_MAC: &str = "02:00:00:00:00:0b";
 /// Long enough for many segments, short enough for a debug build.
 const BYTES: usize = 300_000;
 
 /// A namespace whose interface `wire` ends as `end` in the card's.
-fn host(card: &Namespace, purpose: &str, end: &str, mac: &str) -> Namespace {
+pub fn host(card: &Namespace, purpose: &str, end: &str, mac: &str) -> Namespace {
     let host = Namespace::new(purpose);
     host.ip(&format!("link add wire type veth peer name {end} netns {}", card.name));
     // One segment at a time, as on a wire; checksums are left to the card, as hosts do.
