@@ -73,6 +73,26 @@ impl Emitted {
         self.given_up += packets;
     }
 
+    /// Emits a packet that `build` makes of an empty one; counted as missed when there is no buffer for it.
+    ///
+    /// # Errors
+    /// That of `build`; nothing is emitted then.
+    pub(crate) fn build<E>(
+        &mut self,
+        direction: Direction,
+        build: impl FnOnce(&mut Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let has_room = self.packets.len() < self.packets.capacity();
+        match self.pool.take().filter(|_| has_room) {
+            Some(mut packet) => {
+                build(&mut packet)?;
+                self.packets.push((direction, packet));
+            }
+            None => self.missed += 1,
+        }
+        Ok(())
+    }
+
     /// Fragments are lost that the NT had kept until their first one came: counted as drops.
     pub(crate) fn give_up_orphans(&mut self, fragments: u64) {
         self.orphans += fragments;

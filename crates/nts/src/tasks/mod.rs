@@ -13,6 +13,7 @@ pub(crate) mod kv_replication;
 pub(crate) mod load_balancer;
 pub(crate) mod memcached;
 pub(crate) mod nat;
+pub(crate) mod path_mtu;
 pub(crate) mod policer;
 #[cfg(test)]
 pub(crate) mod support;
