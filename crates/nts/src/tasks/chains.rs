@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::support::{
-    Bench, End, assert_valid, assert_valid_error, cut, tcp, time_exceeded, too_big, udp_between,
-    unreachable,
+    Bench, End, assert_valid, assert_valid_error, cut, parameter_problem, tcp, time_exceeded,
+    too_big, udp_between, unreachable,
 };
 use crate::wire::{self, Flow, Fragment, Frame, Layout, quoted_flow};
 use crate::{Direction, Packet, Verdict};
@@ -16,7 +16,7 @@ use crate::{Direction, Packet, Verdict};
 struct Chain(Vec<Bench>);
 
 impl Chain {
-    /// What leaves the chain when a frame comes in.
+    /// Sends a frame in; the frames that leave the chain.
     fn run(&mut self, frame: &[u8]) -> Vec<(Direction, Vec<u8>)> {
         let mut left = Vec::new();
         let packet = self.0[0].packet(frame);
@@ -125,8 +125,10 @@ fn nat_and_wall() -> Chain {
 type MakeError = fn(&str, &str, &[u8]) -> Vec<u8>;
 
 /// An error of each kind, as a router makes it.
-const ERRORS: [MakeError; 3] =
-    [time_exceeded, unreachable, |router, to, frame| too_big(router, to, frame, 1_400)];
+const ERRORS: [MakeError; 4] =
+    [time_exceeded, unreachable, parameter_problem, |router, to, frame| {
+        too_big(router, to, frame, 1_400)
+    }];
 
 #[test]
 fn rfc_5508_req_4_errors_from_outside_reach_the_host_behind_nat_and_firewall() {
@@ -277,7 +279,7 @@ fn joined(fragments: &[Vec<u8>]) -> Option<Vec<u8>> {
     pieces.last()?.0.is_last.then_some(all)
 }
 
-/// What fragments in this order become, and what the whole packet becomes.
+/// Compares fragments in this order, behind the chain, with the whole packet behind it.
 fn check_fragments(chain: &mut Chain, packet: &[u8], id: u16, order: &[usize], size: usize) {
     let fragments = cut(packet, id, size);
     let mut out = Vec::new();

@@ -37,7 +37,7 @@ const HELD_BYTES_MAX: usize = 9_216;
 /// As Linux waits for the rest of a packet; RFC 8200 section 4.5 allows twice as long.
 const LIFETIME: Duration = Duration::from_secs(30);
 
-/// What all fragments of a packet have in common: for IPv6 addresses and identification (RFC 8200, section 4.5), for
+/// Identifies a packet in fragments: for IPv6 addresses and identification (RFC 8200, section 4.5), for
 /// IPv4 the protocol too (RFC 791).
 type Key = (IpAddr, IpAddr, Option<u8>, u32);
 
@@ -51,7 +51,7 @@ fn key(layout: &Layout) -> Option<Key> {
     }
 }
 
-/// What to do with a packet that came in.
+/// Next step for a packet that came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival<V> {
     /// It is whole or a first fragment: decide on it, then call [`Fragments::decide`].
@@ -62,7 +62,7 @@ pub(crate) enum Arrival<V> {
     Held,
 }
 
-/// How far the first fragment is.
+/// Decision on the first fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum First<V> {
     Missing,
@@ -229,7 +229,7 @@ impl<V: Copy> Fragments<V> {
         }
     }
 
-    /// What is known of a packet, from its first fragment that came on.
+    /// The record of a packet, made with the first of its fragments that comes.
     fn assembly(&mut self, key: Key, now: Timestamp, emitted: &mut Emitted) -> EntryId {
         match self.table.lookup(&key, now) {
             Lookup::Fresh(id) => return id,

@@ -28,7 +28,7 @@ use crate::{Context, Direction, DropReason, Packet, Verdict};
 pub(crate) const IPV6_MTU_MIN: usize = 1_280;
 /// The smallest MTU that an error sets for IPv4: what every host has to take (RFC 791, section 3.2).
 const IPV4_MTU_MIN: usize = 576;
-/// How long an error holds, before a larger packet is tried (RFC 1191, section 6.3; RFC 8201, section 4).
+/// Time for which an error holds, before a larger packet is tried (RFC 1191, section 6.3; RFC 8201, section 4).
 const LEARNT_FOR: Duration = Duration::from_secs(600);
 /// Longest ICMP error: RFC 1812, section 4.3.2.3.
 const IPV4_ERROR_BYTES_MAX: usize = 576;
@@ -45,7 +45,7 @@ const HOP_LIMIT: u8 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct PathMtu {
     configured: usize,
-    /// What an error said, and until when it holds.
+    /// The MTU that an error reported, and until when it holds.
     learnt: Option<(usize, Timestamp)>,
 }
 
@@ -83,10 +83,10 @@ fn reported_mtu(bytes: &[u8], error: &Layout) -> Option<usize> {
     usize::try_from(mtu).ok().filter(|mtu| *mtu > 0)
 }
 
-/// How many errors an NT may send.
+/// The rate limit of the errors of an NT.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorBudget {
-    /// When all that were sent would have been, one an interval.
+    /// The time at which all errors so far would be sent, one an interval.
     spent_until: Timestamp,
 }
 

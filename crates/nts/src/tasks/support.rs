@@ -90,7 +90,7 @@ impl Bench {
         Outcome { verdict, frame, emitted: self.drain() }
     }
 
-    /// What the NT has emitted since the last call.
+    /// Packets that the NT has emitted since the last call.
     pub(crate) fn made(&mut self) -> Vec<(Direction, Packet)> {
         self.emitted.drain().collect()
     }
@@ -229,6 +229,20 @@ pub(crate) fn unreachable(host: &str, to: &str, frame: &[u8]) -> Vec<u8> {
         ),
     );
     error((host, to), frame, 548, kinds)
+}
+
+/// A "parameter problem" from `router` about `frame`.
+pub(crate) fn parameter_problem(router: &str, to: &str, frame: &[u8]) -> Vec<u8> {
+    let kinds = (
+        etherparse::Icmpv4Type::ParameterProblem(
+            etherparse::icmpv4::ParameterProblemHeader::PointerIndicatesError(1),
+        ),
+        etherparse::Icmpv6Type::ParameterProblem(etherparse::icmpv6::ParameterProblemHeader {
+            code: etherparse::icmpv6::ParameterProblemCode::UnrecognizedNextHeader,
+            pointer: 6,
+        }),
+    );
+    error((router, to), frame, 548, kinds)
 }
 
 /// A "fragmentation needed" or "packet too big" from `router` about `frame`.

@@ -160,7 +160,7 @@ impl Card {
         Output { status: child.0.wait().unwrap(), stdout, stderr }
     }
 
-    /// What is passed on when a frame has come.
+    /// Takes a frame; the frames that are passed on now.
     fn reordered(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
         let (is_fragment, is_last) = match frame.get(12..14) {
             Some([0x08, 0]) => {

@@ -106,7 +106,7 @@ impl Net {
     }
 }
 
-/// What both programs begin with: a socket, and numbers that Python has no names for.
+/// The start of both programs: a socket, and numbers that Python has no names for.
 fn start(server: &str) -> String {
     format!(
         "import socket, time, os\n\

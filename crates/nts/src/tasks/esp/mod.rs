@@ -10,7 +10,7 @@
 //! Sequence numbers have 32 bits and never start again: when they are used up, packets are dropped
 //! until a new key is configured. Replays are detected within a window. The Ethernet header stays.
 //!
-//! What does not fit the path's MTU is answered or cut before it is encrypted, and errors from the path lower that MTU
+//! A packet that does not fit the path's MTU is answered or cut before it is encrypted, and errors from the path lower that MTU
 //! ([`super::path_mtu`]; RFC 4301, section 8.2). An error counts if it quotes index and number of a packet that was
 //! sent lately.
 

@@ -61,7 +61,7 @@ struct Active {
     /// Maglev's table of each service.
     slots: Vec<Vec<u16>>,
     flows: Table,
-    /// Which end of a packet becomes what; `None` for packets that are left alone.
+    /// The change to one end of a packet; `None` for packets that are left alone.
     fragments: Fragments<Option<(Side, Endpoint)>>,
 }
 
@@ -221,7 +221,7 @@ impl Active {
         Ok(Verdict::Forward)
     }
 
-    /// What a packet that has ports gets in place of which of its ends; `None` where it is left alone.
+    /// The change to one end of a packet that has ports; `None` where it is left alone.
     fn direct(
         &mut self,
         bytes: &[u8],

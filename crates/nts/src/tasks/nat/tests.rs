@@ -136,6 +136,27 @@ fn errors_from_outside_reach_the_host_with_its_own_packet() {
 }
 
 #[test]
+fn rfc_5508_req_6_errors_about_queries_are_translated_and_prolong_nothing() {
+    for (host, server, router) in [
+        ("10.0.0.1", "192.0.2.1", "198.51.100.1"),
+        ("2001:db8:1::1", "2001:db8:2::1", "2001:db8:9::1"),
+    ] {
+        let mut bench = nat(json!({}));
+        let sent = forwarded(&mut bench, &echo(host, server, 77, true));
+        let error = unreachable(router, fixed(flow(&sent).source), &sent);
+        bench.wait_secs(29);
+        let back = forwarded(&mut bench, &error);
+        assert_valid_error(&back);
+        let Ok(Frame::Ip(layout)) = wire::parse(&back) else { panic!() };
+        let (_, about) = quoted_flow(&back, &layout).unwrap();
+        assert_eq!((fixed(about.source), about.source_port), (host, 77));
+        bench.wait_secs(1);
+        let too_late = bench.run(&error).verdict;
+        assert!(matches!(too_late, Verdict::Drop(DropReason::NoConnection)), "{too_late:?}");
+    }
+}
+
+#[test]
 fn errors_from_inside_show_nothing_of_it() {
     let mut bench = nat(json!({}));
     let seen = external(&mut bench, &udp_between(HOST, SERVER, b""));
