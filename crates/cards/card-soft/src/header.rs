@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use snic_card_sim::Header;
-use snic_nts::wire::{self, Flow, Frame, protocol};
+use snic_nts::wire::{self, Flow, Frame, Layout, protocol};
 
 use crate::segments::UDP_BYTES;
 
@@ -19,10 +19,12 @@ const VXLAN_HAS_VNI: u8 = 0x08;
 /// The header of a frame that came from or is for `function`. Frames that are no IP packets, and those
 /// whose headers are broken, match only rules that look at none of their fields: IPv6 addresses too,
 /// since rows hold those of IPv4.
-pub(crate) fn of(frame: &[u8], function: u16) -> Header {
+///
+/// The layout is that of the IP packet in it.
+pub(crate) fn read(frame: &[u8], function: u16) -> (Header, Option<Layout>) {
     let vlan = vlan(frame);
     let mut header = Header { virtual_function: function, vlan, ..Header::default() };
-    let Ok(Frame::Ip(layout)) = wire::parse(frame) else { return header };
+    let Ok(Frame::Ip(layout)) = wire::parse(frame) else { return (header, None) };
     let flow = Flow::of(frame, &layout);
     header.protocol = flow.protocol;
     if matches!(flow.protocol, protocol::TCP | protocol::UDP) {
@@ -34,7 +36,7 @@ pub(crate) fn of(frame: &[u8], function: u16) -> Header {
     if flow.protocol == protocol::UDP && flow.destination_port == VXLAN_PORT {
         header.vni = vni(frame.get(layout.transport + UDP_BYTES..layout.end).unwrap_or_default());
     }
-    header
+    (header, Some(layout))
 }
 
 /// The number in the outermost tag that has one. 0 stands for none (802.1Q-2022, table 9-2): Linux takes such tags off, and
@@ -47,6 +49,12 @@ fn vni(vxlan: &[u8]) -> Option<u32> {
     let head = vxlan.get(..VXLAN_BYTES)?;
     let has_vni = head[0] & VXLAN_HAS_VNI != 0;
     has_vni.then(|| u32::from_be_bytes([0, head[4], head[5], head[6]]))
+}
+
+/// The header alone.
+#[cfg(test)]
+pub(crate) fn of(frame: &[u8], function: u16) -> Header {
+    read(frame, function).0
 }
 
 #[cfg(test)]

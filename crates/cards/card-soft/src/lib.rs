@@ -33,6 +33,7 @@ mod captures;
 mod client;
 mod control;
 mod datapath;
+mod fragments;
 mod frame_patterns;
 mod generator;
 mod header;

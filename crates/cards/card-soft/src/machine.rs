@@ -17,6 +17,7 @@ use snic_tables::DropCause;
 
 use crate::captures::CAPTURES_MAX;
 use crate::datapath::{Datapath, FrameRoute, Leaving};
+use crate::fragments::{FragmentOrder, PortFragments};
 use crate::header::{self, NO_FUNCTION};
 use crate::loads::{LOADS_MAX, LoadId, LoadRefused};
 use crate::modules::Modules;
@@ -49,6 +50,8 @@ pub(crate) struct Job {
 pub(crate) struct Machine {
     card: SimCard,
     switch: Switch,
+    /// Packets in fragments, for each port that they came in by.
+    fragments: Vec<PortFragments>,
     pool: Pool,
     start: Instant,
     /// When the card was switched on, by the host's clock.
@@ -77,7 +80,8 @@ impl Machine {
         // A host whose clock stands before 1970 shows times from there on.
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let wall = Timestamp::ZERO + since_1970.unwrap_or_default();
-        Ok(Self { card, switch, pool, start: Instant::now(), wall, settings })
+        let fragments = (0..switch.len()).map(|_| PortFragments::new()).collect();
+        Ok(Self { card, switch, fragments, pool, start: Instant::now(), wall, settings })
     }
 
     /// What becomes readable when a frame arrives.
@@ -135,6 +139,11 @@ impl Machine {
         self.datapath().tasks.expire(now);
         self.datapath().modules.expire(now);
         self.switch.look_at_drops(now);
+        for port in 0..self.fragments.len() {
+            while let Some(waiting) = self.fragments[port].next_expired(now) {
+                self.hand(waiting.packet, waiting.way, &waiting.header);
+            }
+        }
         if !self.datapath().captures.is_empty() {
             self.datapath().captures.expire(now);
             self.watch();
@@ -215,13 +224,35 @@ impl Machine {
         frames
     }
 
-    /// Hands a frame to the model.
+    /// Hands a frame to the model, with the ports of its first fragment if it is a later one.
     fn inject(&mut self, packet: Packet, way: FrameRoute, function: u16) {
-        let header = header::of(packet.bytes(), function);
+        let now = self.card.now();
+        let (mut header, layout) = header::read(packet.bytes(), function);
+        let Some(fragments) = self.fragments.get_mut(way.from) else {
+            return self.hand(packet, way, &header);
+        };
+        match fragments.look(layout.as_ref(), &mut header, now) {
+            FragmentOrder::GoesOn => self.hand(packet, way, &header),
+            FragmentOrder::First(key) => {
+                self.hand(packet, way, &header);
+                while let Some(waiting) = self.fragments[way.from].next_behind(&key) {
+                    self.hand(waiting.packet, waiting.way, &waiting.header);
+                }
+            }
+            FragmentOrder::Early(key) => {
+                if let Some(oldest) = fragments.hold(key, (packet, way, header), now) {
+                    self.hand(oldest.packet, oldest.way, &oldest.header);
+                }
+            }
+        }
+    }
+
+    /// Hands a frame to the model, as one with this header.
+    fn hand(&mut self, packet: Packet, way: FrameRoute, header: &Header) {
         // A frame is shorter than the pool's buffers.
         let bytes = packet.len() as u32;
         match self.datapath().hold(packet, way) {
-            Some(frame) => self.card.inject(frame, &header, bytes),
+            Some(frame) => self.card.inject(frame, header, bytes),
             None => self.switch.count_too_slow(way.from),
         }
     }

@@ -35,10 +35,18 @@ drop_reasons! {
     Rule = "rule",
     /// No rule accepts it and it belongs to no connection.
     NoConnection = "no_connection",
-    /// A later fragment whose first fragment was not seen or not let through.
+    /// A later fragment whose first fragment was not let through, or did not come within 30 s while the later one was
+    /// kept.
     FragmentWithoutFirst = "fragment_without_first",
     /// A first fragment without the whole transport header, or one that would overwrite it (RFC 3128).
     TinyFragment = "tiny_fragment",
+    /// A fragment with bytes that an earlier one of its packet has brought already. Unless it repeats that one
+    /// exactly, all further fragments of the packet are dropped as well (RFC 5722). A packet of more than 64
+    /// fragments ends the same way.
+    FragmentOverlap = "fragment_overlap",
+    /// The extension headers of an IPv6 packet: hop-by-hop options behind another header, a type 0 routing header
+    /// (RFC 5095), two fragment headers, or more than eight headers.
+    ExtensionHeader = "extension_header",
     /// A fragment where a whole packet is needed.
     Fragment = "fragment",
     /// The table of connections, mappings or outstanding requests is full.
@@ -122,8 +130,8 @@ pub struct Counters {
     pub emitted: u64,
     /// Packets that the NT could not make because no buffer was free.
     pub not_emitted: u64,
-    /// Of the drops: packets that the NT had kept to send them again, and that were counted as forwarded or consumed
-    /// before.
+    /// Of the drops: packets that the NT had kept, to send them again or until the first fragment comes, and that were
+    /// counted as forwarded or consumed before.
     pub given_up: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
@@ -155,9 +163,9 @@ impl Counters {
     }
 
     /// Counts packets that were kept and are given up.
-    pub(crate) fn count_given_up(&mut self, packets: u64) {
+    pub(crate) fn count_given_up(&mut self, packets: u64, reason: DropReason) {
         self.given_up += packets;
-        self.dropped[DropReason::PeerUnreachable as usize] += packets;
+        self.dropped[reason as usize] += packets;
     }
 
     /// The reasons that occurred, with their counts.

@@ -118,7 +118,8 @@ impl Packet {
     }
 
     /// The flow that the packet was of before NTs gave it other addresses. Replies pass these NTs first, too, so
-    /// those behind them see replies with the old addresses: that is what they know the flow by.
+    /// those behind them see replies with the old addresses: that is what they know the flow by. For an ICMP error it
+    /// is the flow of the packet that it quotes.
     pub(crate) const fn origin(&self) -> Option<Flow> {
         self.origin
     }

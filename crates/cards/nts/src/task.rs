@@ -35,7 +35,10 @@ pub struct Emitted {
     pool: Pool,
     packets: Vec<(Direction, Packet)>,
     missed: u64,
+    /// Packets that a peer has not acknowledged.
     given_up: u64,
+    /// Later fragments whose first was not let through.
+    orphans: u64,
 }
 
 impl Emitted {
@@ -45,7 +48,7 @@ impl Emitted {
     /// Nothing yet; packets come from `pool`.
     pub fn new(pool: Pool) -> Self {
         let packets = Vec::with_capacity(Self::PACKETS_MAX.min(pool.capacity()));
-        Self { pool, packets, missed: 0, given_up: 0 }
+        Self { pool, packets, missed: 0, given_up: 0, orphans: 0 }
     }
 
     /// Emits a copy of `frame`; counted as missed when there is no buffer for it.
@@ -68,6 +71,31 @@ impl Emitted {
     /// Packets are lost that the NT had kept to send them again: counted as drops because of their peer.
     pub(crate) fn give_up(&mut self, packets: u64) {
         self.given_up += packets;
+    }
+
+    /// Emits a packet that `build` makes of an empty one; counted as missed when there is no buffer for it.
+    ///
+    /// # Errors
+    /// That of `build`; nothing is emitted then.
+    pub(crate) fn build<E>(
+        &mut self,
+        direction: Direction,
+        build: impl FnOnce(&mut Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let has_room = self.packets.len() < self.packets.capacity();
+        match self.pool.take().filter(|_| has_room) {
+            Some(mut packet) => {
+                build(&mut packet)?;
+                self.packets.push((direction, packet));
+            }
+            None => self.missed += 1,
+        }
+        Ok(())
+    }
+
+    /// Fragments are lost that the NT had kept until their first one came: counted as drops.
+    pub(crate) fn give_up_orphans(&mut self, fragments: u64) {
+        self.orphans += fragments;
     }
 
     /// Takes the packets out, in the order in which they were emitted.
@@ -230,7 +258,9 @@ impl Counters {
         let result = run(context);
         self.emitted += (context.emitted.packets.len() - before) as u64;
         self.not_emitted += std::mem::take(&mut context.emitted.missed);
-        self.count_given_up(std::mem::take(&mut context.emitted.given_up));
+        let Emitted { given_up, orphans, .. } = &mut *context.emitted;
+        self.count_given_up(std::mem::take(given_up), DropReason::PeerUnreachable);
+        self.count_given_up(std::mem::take(orphans), DropReason::FragmentWithoutFirst);
         result
     }
 

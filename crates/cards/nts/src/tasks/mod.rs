@@ -1,5 +1,7 @@
 //! The network tasks.
 
+#[cfg(test)]
+mod chains;
 pub(crate) mod checksum;
 pub(crate) mod ecn;
 pub(crate) mod esp;
@@ -11,6 +13,7 @@ pub(crate) mod kv_replication;
 pub(crate) mod load_balancer;
 pub(crate) mod memcached;
 pub(crate) mod nat;
+pub(crate) mod path_mtu;
 pub(crate) mod policer;
 #[cfg(test)]
 pub(crate) mod support;

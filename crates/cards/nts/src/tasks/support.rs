@@ -90,6 +90,11 @@ impl Bench {
         Outcome { verdict, frame, emitted: self.drain() }
     }
 
+    /// Packets that the NT has emitted since the last call.
+    pub(crate) fn made(&mut self) -> Vec<(Direction, Packet)> {
+        self.emitted.drain().collect()
+    }
+
     /// Runs the timers that are due; returns what was emitted.
     pub(crate) fn wake(&mut self) -> Vec<(Direction, Vec<u8>)> {
         let mut context =
@@ -181,25 +186,102 @@ pub(crate) fn echo(source: &str, destination: &str, id: u16, is_request: bool) -
     frame
 }
 
-/// A "time exceeded" from `router` about `frame`, as if it had arrived there.
-pub(crate) fn time_exceeded(router: &str, to: &str, frame: &[u8]) -> Vec<u8> {
+/// An ICMP error from `router` about `frame`, which quotes `most` bytes of it at most.
+fn error(
+    (router, to): (&str, &str),
+    frame: &[u8],
+    most: usize,
+    kinds: (etherparse::Icmpv4Type, etherparse::Icmpv6Type),
+) -> Vec<u8> {
     let quoted = &frame[14..];
-    let quoted = &quoted[..quoted.len().min(if quoted[0] >> 4 == 4 { 28 } else { 56 })];
+    let quoted = &quoted[..quoted.len().min(most)];
     let mut out = Vec::new();
     match router.parse::<IpAddr>().unwrap() {
-        IpAddr::V4(_) => builder(router, to)
-            .icmpv4(etherparse::Icmpv4Type::TimeExceeded(
-                etherparse::icmpv4::TimeExceededCode::TtlExceededInTransit,
-            ))
-            .write(&mut out, quoted),
-        IpAddr::V6(_) => builder(router, to)
-            .icmpv6(etherparse::Icmpv6Type::TimeExceeded(
-                etherparse::icmpv6::TimeExceededCode::HopLimitExceeded,
-            ))
-            .write(&mut out, quoted),
+        IpAddr::V4(_) => builder(router, to).icmpv4(kinds.0).write(&mut out, quoted),
+        IpAddr::V6(_) => builder(router, to).icmpv6(kinds.1).write(&mut out, quoted),
     }
     .unwrap();
     out
+}
+
+/// A "time exceeded" from `router` about `frame`, as if it had arrived there, with as little of it as is allowed.
+pub(crate) fn time_exceeded(router: &str, to: &str, frame: &[u8]) -> Vec<u8> {
+    let most = if router.parse::<IpAddr>().unwrap().is_ipv4() { 28 } else { 56 };
+    let kinds = (
+        etherparse::Icmpv4Type::TimeExceeded(
+            etherparse::icmpv4::TimeExceededCode::TtlExceededInTransit,
+        ),
+        etherparse::Icmpv6Type::TimeExceeded(
+            etherparse::icmpv6::TimeExceededCode::HopLimitExceeded,
+        ),
+    );
+    error((router, to), frame, most, kinds)
+}
+
+/// A "port unreachable" from `host` about `frame`, with as much of it as is allowed.
+pub(crate) fn unreachable(host: &str, to: &str, frame: &[u8]) -> Vec<u8> {
+    let kinds = (
+        etherparse::Icmpv4Type::DestinationUnreachable(
+            etherparse::icmpv4::DestUnreachableHeader::Port,
+        ),
+        etherparse::Icmpv6Type::DestinationUnreachable(
+            etherparse::icmpv6::DestUnreachableCode::Port,
+        ),
+    );
+    error((host, to), frame, 548, kinds)
+}
+
+/// A "parameter problem" from `router` about `frame`.
+pub(crate) fn parameter_problem(router: &str, to: &str, frame: &[u8]) -> Vec<u8> {
+    let kinds = (
+        etherparse::Icmpv4Type::ParameterProblem(
+            etherparse::icmpv4::ParameterProblemHeader::PointerIndicatesError(1),
+        ),
+        etherparse::Icmpv6Type::ParameterProblem(etherparse::icmpv6::ParameterProblemHeader {
+            code: etherparse::icmpv6::ParameterProblemCode::UnrecognizedNextHeader,
+            pointer: 6,
+        }),
+    );
+    error((router, to), frame, 548, kinds)
+}
+
+/// A "fragmentation needed" or "packet too big" from `router` about `frame`.
+pub(crate) fn too_big(router: &str, to: &str, frame: &[u8], mtu: u16) -> Vec<u8> {
+    let kinds = (
+        etherparse::Icmpv4Type::DestinationUnreachable(
+            etherparse::icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu: mtu },
+        ),
+        etherparse::Icmpv6Type::PacketTooBig { mtu: mtu.into() },
+    );
+    error((router, to), frame, 548, kinds)
+}
+
+/// A packet in fragments of up to `size` bytes of payload (a multiple of 8), in order.
+pub(crate) fn cut(frame: &[u8], id: u16, size: usize) -> Vec<Vec<u8>> {
+    let is_v4 = frame[14] >> 4 == 4;
+    let (head, payload) = frame.split_at(if is_v4 { 34 } else { 54 });
+    let count = payload.len().div_ceil(size);
+    let piece = |(index, bytes): (usize, &[u8])| {
+        let (offset, more) = ((index * size) as u16, u16::from(index + 1 < count));
+        let mut out = head.to_vec();
+        if is_v4 {
+            out[16..18].copy_from_slice(&((bytes.len() + 20) as u16).to_be_bytes());
+            out[18..20].copy_from_slice(&id.to_be_bytes());
+            out[20..22].copy_from_slice(&((more << 13) | (offset / 8)).to_be_bytes());
+            out[24..26].fill(0);
+            let sum = slow_sum(&out[14..34]);
+            out[24..26].copy_from_slice(&(!sum).to_be_bytes());
+        } else {
+            out[18..20].copy_from_slice(&((bytes.len() + 8) as u16).to_be_bytes());
+            let next = std::mem::replace(&mut out[20], 44);
+            out.extend([next, 0]);
+            out.extend((offset | more).to_be_bytes());
+            out.extend(u32::from(id).to_be_bytes());
+        }
+        out.extend(bytes);
+        out
+    };
+    payload.chunks(size).enumerate().map(piece).collect()
 }
 
 /// An IPv4 packet in fragments, the first with `first` bytes of payload (a multiple of 8).
@@ -232,6 +314,22 @@ pub(crate) fn slow_sum(bytes: &[u8]) -> u16 {
 pub(crate) fn arp() -> Vec<u8> {
     let head = [&[0xFF; 6][..], &CLIENT_STATION, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]].concat();
     [&head[..], &CLIENT_STATION, &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2], &[0; 18]].concat()
+}
+
+/// Whether smoltcp accepts the frame of an ICMP error, and the header of the packet that it quotes; where all of that is
+/// there, its transport's checksum too.
+pub(crate) fn assert_valid_error(frame: &[u8]) {
+    assert_valid(frame);
+    let (head, inner_head) = if frame[14] >> 4 == 4 { (34, 20) } else { (54, 40) };
+    let quoted = &frame[head + 8..];
+    if inner_head == 20 {
+        assert_eq!(slow_sum(&quoted[..20]), 0xFFFF, "the quoted header");
+    }
+    let length = |at: usize| usize::from(u16::from_be_bytes([quoted[at], quoted[at + 1]]));
+    let whole = if inner_head == 20 { length(2) } else { length(4) + 40 };
+    if quoted.len() >= whole {
+        assert_valid(&[&frame[..14], &quoted[..whole]].concat());
+    }
 }
 
 /// Whether another implementation, smoltcp, accepts the frame and its checksums.

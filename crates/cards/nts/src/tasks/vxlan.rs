@@ -3,6 +3,9 @@
 //! Packets from the other end are decapsulated and all others are encapsulated, unless a role says
 //! that only one of the two is wanted. The outer Ethernet header has the two configured stations:
 //! the card is the host at its end and has no routing table.
+//!
+//! Outer packets are never fragmented (section 4.3): what does not fit the path's MTU is answered, or cut before it is
+//! encapsulated, and errors from the path lower that MTU ([`super::path_mtu`]).
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -11,11 +14,12 @@ use serde::Deserialize;
 use snic_domain::Timestamp;
 
 use super::ecn;
+use super::path_mtu::{ErrorBudget, Oversized, PathMtu};
 use crate::aging::KeyedHash;
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Mac, Schema};
 use crate::wire::{
     self, ETHERNET_BYTES, ETHERNET_TYPE, Flow, Fragment, Frame, Layout, TunnelHeader, Verified,
-    ethernet_header_bytes, protocol, read_u16,
+    ethernet_header_bytes, protocol, quoted_flow, read_u16,
 };
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
@@ -58,7 +62,7 @@ pub(crate) static SCHEMA: Schema = Schema {
         Field::optional(
             "mtu",
             Kind::Integer { min: 1_280, max: 9_216 },
-            "The largest IP packet on the way to the other end; 1500 by default.",
+            "The largest IP packet on the way to the other end; 1500 by default. Hosts need an MTU that is 50 lower, over IPv6 70.",
         ),
         Field::optional(
             "udp_checksum",
@@ -113,10 +117,12 @@ fn mtu_by_default() -> usize {
     1_500
 }
 
-/// The NT. It keeps no state.
+/// The NT. It keeps no state that a load of the region should save.
 #[derive(Debug, Default)]
 pub(crate) struct Vxlan {
     settings: Option<Settings>,
+    path: PathMtu,
+    errors: ErrorBudget,
 }
 
 impl NetworkTask for Vxlan {
@@ -130,17 +136,22 @@ impl NetworkTask for Vxlan {
             let allowed = "an address of the IP version of local";
             return Err(InvalidConfiguration::field("remote", settings.remote, allowed));
         }
+        self.path = PathMtu::new(settings.mtu);
         self.settings = Some(settings);
         Ok(())
     }
 
-    fn process(&mut self, packet: &mut Packet, _: &mut Context<'_>) -> Verdict {
-        let Some(settings) = &self.settings else {
+    fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict {
+        let Self { settings: Some(settings), path, errors } = self else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
+        if let Some(error) = settings.error_about_tunnel(packet.bytes()) {
+            path.learn(packet.bytes(), &error, context.now);
+            return Verdict::Consume;
+        }
         let done = match settings.packed(packet.bytes()) {
             Ok(Some(layout)) if settings.role != Role::Encapsulate => {
-                settings.decapsulate(packet, &layout)
+                settings.decapsulate(packet, &layout).map(|()| Verdict::Forward)
             }
             // It may be VXLAN for the receiver, though it is none for this end.
             Err(reason) if settings.role == Role::Decapsulate || settings.is_underlay(packet) => {
@@ -151,11 +162,11 @@ impl NetworkTask for Vxlan {
             Ok(None) | Err(_)
                 if settings.role != Role::Decapsulate && !settings.is_underlay(packet) =>
             {
-                settings.encapsulate(packet)
+                settings.send(packet, path.at(context.now), errors, context)
             }
-            _ => Ok(()),
+            _ => Ok(Verdict::Forward),
         };
-        done.map_or_else(Verdict::Drop, |()| Verdict::Forward)
+        done.unwrap_or_else(Verdict::Drop)
     }
 }
 
@@ -186,13 +197,56 @@ impl Settings {
         stations[..6] == self.local_mac.0 || stations[6..] == self.remote_mac.0
     }
 
-    fn encapsulate(&self, packet: &mut Packet) -> Result<(), DropReason> {
+    /// The layout of an ICMP error about a packet that the tunnel has sent.
+    fn error_about_tunnel(&self, bytes: &[u8]) -> Option<Layout> {
+        let Ok(Frame::Ip(error)) = wire::parse(bytes) else { return None };
+        let (_, flow) = quoted_flow(bytes, &error)?;
+        let is_ours = self.role != Role::Decapsulate
+            && (flow.source, flow.destination) == (self.local, self.remote)
+            && (flow.protocol, flow.destination_port) == (protocol::UDP, self.port)
+            && flow.source_port >= SOURCE_PORT_FIRST
+            && wire::verify(bytes, &error) == Verified::Right;
+        is_ours.then_some(error)
+    }
+
+    /// A frame for the other end, over a path with this MTU.
+    fn send(
+        &self,
+        packet: &mut Packet,
+        mtu: usize,
+        errors: &mut ErrorBudget,
+        context: &mut Context<'_>,
+    ) -> Result<Verdict, DropReason> {
         if packet.len() < ETHERNET_BYTES {
             return Err(DropReason::Truncated);
         }
         if !self.inner_vlan && is_tagged(packet.bytes()) {
             return Err(DropReason::InnerVlan);
         }
+        let longest = mtu - self.outer_bytes();
+        if packet.len() <= longest {
+            return self.encapsulate(packet).map(|()| Verdict::Forward);
+        }
+        let Ok(Frame::Ip(layout)) = wire::parse(packet.bytes()) else {
+            return Err(DropReason::TooLarge);
+        };
+        if layout.end <= longest {
+            packet.truncate(layout.end);
+            return self.encapsulate(packet).map(|()| Verdict::Forward);
+        }
+        let mtu = longest - layout.network;
+        let oversized = Oversized { frame: packet.bytes(), layout, mtu };
+        oversized.pass(errors, context, |piece, _, _| self.encapsulate(piece))
+    }
+
+    /// Bytes of an IP packet of the tunnel before the frame in it.
+    fn outer_bytes(&self) -> usize {
+        let ip_bytes = if self.local.is_ipv4() { 20 } else { 40 };
+        ip_bytes + UDP_BYTES + VXLAN_BYTES
+    }
+
+    /// Puts a frame that fits into the tunnel.
+    fn encapsulate(&self, packet: &mut Packet) -> Result<(), DropReason> {
         let bytes = packet.bytes();
         let (entropy, class) = match wire::parse(bytes) {
             Ok(Frame::Ip(inner)) => {
@@ -211,9 +265,6 @@ impl Settings {
             flow_label: 0,
         };
         let udp_bytes = UDP_BYTES + VXLAN_BYTES + packet.len();
-        if outer.bytes() + udp_bytes > self.mtu {
-            return Err(DropReason::TooLarge);
-        }
         let udp = ETHERNET_BYTES + outer.bytes();
         packet.grow_front(udp + UDP_BYTES + VXLAN_BYTES).map_err(|_| DropReason::NoBuffer)?;
         let bytes = packet.bytes_mut();
@@ -290,7 +341,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::tasks::support::{Bench, FRAME_BYTES_MAX, assert_valid, tcp, udp};
+    use crate::Direction;
+    use crate::tasks::support::{
+        Bench, FRAME_BYTES_MAX, assert_valid, assert_valid_error, tcp, too_big, udp,
+    };
 
     fn end(local: &str, remote: &str, more: Value) -> Bench {
         let (local_mac, remote_mac) = match local < remote {
@@ -418,6 +472,65 @@ mod tests {
         let mixed = json!({"vni": 1, "local": "192.0.2.1", "remote": "::1",
             "local_mac": "02:00:00:00:aa:01", "remote_mac": "02:00:00:00:aa:02"});
         assert!(bench.rejected(&mixed).starts_with("remote: ::1 is not allowed"));
+    }
+
+    /// RFC 7348, section 4.3: an end does not fragment, so that a sender has to send less.
+    #[test]
+    fn rfc_7348_4_3_the_sender_of_what_does_not_fit_gets_the_mtu_that_does() {
+        for ((local, remote), overhead) in ends().into_iter().zip([50, 70]) {
+            for (from, to) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+                let mut bench = end(local, remote, json!({}));
+                let header = if from.contains(':') { 48 } else { 28 };
+                let most = 1_500 - overhead;
+                let fits = udp(from, to, &vec![0; most - header]);
+                assert_eq!(bench.run(&fits).verdict, Verdict::Forward);
+                let out = bench.run(&udp(from, to, &vec![0; most - header + 1]));
+                assert_eq!(out.verdict, Verdict::Drop(DropReason::TooLarge));
+                let [(Direction::Back, error)] = &out.emitted[..] else { panic!("no answer") };
+                assert_valid_error(error);
+                let Ok(Frame::Ip(layout)) = wire::parse(error) else { panic!() };
+                let ends = (layout.source.to_string(), layout.destination.to_string());
+                assert_eq!(ends, (to.to_owned(), from.to_owned()));
+                assert_eq!(usize::from(read_u16(error, layout.transport + 6)), most);
+            }
+        }
+    }
+
+    #[test]
+    fn packets_without_df_are_cut_before_they_are_packed() {
+        let mut near = end("192.0.2.1", "192.0.2.2", json!({}));
+        let mut far = end("192.0.2.2", "192.0.2.1", json!({}));
+        let mut whole = udp("10.0.0.1", "10.0.0.2", &[7; 1_900]);
+        wire::replace_bytes(&mut whole, 24, 20, &[0, 0]);
+        let out = near.run(&whole);
+        assert_eq!((out.verdict, out.emitted.len()), (Verdict::Consume, 2));
+        let mut payload = Vec::new();
+        for (_, packed) in out.emitted {
+            assert!(packed.len() - ETHERNET_BYTES <= 1_500);
+            assert_eq!(packed[20] & 0x40, 0x40, "no router may fragment it either");
+            let piece = far.run(&packed).frame;
+            assert_valid(&piece);
+            payload.extend_from_slice(&piece[34..]);
+        }
+        assert_eq!(payload, whole[34..]);
+    }
+
+    #[test]
+    fn errors_from_the_path_lower_the_mtu_for_ten_minutes() {
+        let mut bench = end("192.0.2.1", "192.0.2.2", json!({}));
+        let long = udp("10.0.0.1", "10.0.0.2", &[0; 1_400]);
+        let packed = bench.run(&long).frame;
+        let mut other = packed.clone();
+        wire::replace_bytes(&mut other, 24, 30, &[198, 51]);
+        bench.run(&too_big("203.0.113.1", "192.0.2.1", &other, 1_300));
+        assert_eq!(bench.run(&long).verdict, Verdict::Forward, "about another tunnel");
+        let error = too_big("203.0.113.1", "192.0.2.1", &packed, 1_300);
+        assert_eq!(bench.run(&error).verdict, Verdict::Consume);
+        let out = bench.run(&long);
+        assert_eq!(out.verdict, Verdict::Drop(DropReason::TooLarge));
+        assert_eq!(read_u16(&out.emitted[0].1, 40), 1_250);
+        bench.wait_secs(600);
+        assert_eq!(bench.run(&long).verdict, Verdict::Forward);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Layout, parse_ip, protocol, read_u16};
+use super::{Layout, extensions, parse_ip, protocol, read_u16};
 
 /// Protocol, addresses and ports, as the packet has them. For ICMP queries the identifier stands in
 /// for the port that a reply keeps; for protocols without ports both are 0.
@@ -42,6 +42,11 @@ impl Flow {
             destination: layout.destination,
             destination_port,
         }
+    }
+
+    /// The flow that a packet is about: that of the packet which an ICMP error quotes, and its own for all others.
+    pub(crate) fn followed(bytes: &[u8], layout: &Layout) -> Self {
+        quoted_flow(bytes, layout).map_or_else(|| Self::of(bytes, layout), |(_, flow)| flow)
     }
 
     /// The same flow for both directions, and whether it is the reverse of this one.
@@ -133,14 +138,15 @@ impl TcpFlags {
 
 /// The packet that an ICMP error is about: its layout in the frame and its flow, in the direction in
 /// which it was sent. `None` where too little of it is quoted: RFC 792 asks for 8 bytes behind its
-/// IP header, which hold the ports.
+/// IP header, which hold the ports. `None` too where the error goes to another host than the one that sent the quoted
+/// packet (RFC 1122, section 3.2.2), or the quoted IPv4 header's checksum is wrong (RFC 5508, REQ-3).
 pub fn quoted_flow(bytes: &[u8], layout: &Layout) -> Option<(Layout, Flow)> {
     if IcmpMessage::of(bytes, layout) != Some(IcmpMessage::Error) {
         return None;
     }
     let start = layout.transport + 8;
     let quoted = quoted_layout(bytes.get(start..layout.end)?)?.behind(start);
-    if quoted.is_ipv4() != layout.is_ipv4() {
+    if quoted.source != layout.destination {
         return None;
     }
     let flow = Flow::of(bytes, &quoted);
@@ -153,20 +159,27 @@ fn quoted_layout(packet: &[u8]) -> Option<Layout> {
     if let Ok(layout) = whole {
         return layout.has_transport_header().then_some(layout);
     }
-    // Cut: read the fixed header alone. Fragments and extension headers are not followed.
-    let (transport, number, source, destination) = match packet.first()? >> 4 {
+    // Cut: no length that its headers name can be checked. Errors are about first fragments only (RFC 1122,
+    // section 3.2.2), since no other has the ports.
+    let (transport, protocol, source, destination) = match packet.first()? >> 4 {
         4 => {
             let header = etherparse::Ipv4HeaderSlice::from_slice(packet).ok()?;
-            if header.is_fragmenting_payload() && header.fragments_offset().value() != 0 {
+            let sum = etherparse::checksum::Sum16BitWords::new().add_slice(header.slice());
+            if sum.ones_complement() != 0 || header.fragments_offset().value() != 0 {
                 return None;
             }
             let (source, destination) = (header.source_addr(), header.destination_addr());
-            (header.slice().len(), header.protocol(), source.into(), destination.into())
+            (header.slice().len(), header.protocol().0, source.into(), destination.into())
         }
         6 => {
             let header = etherparse::Ipv6HeaderSlice::from_slice(packet).ok()?;
+            let end = header.slice().len() + usize::from(header.payload_length());
+            let chain = extensions::follow(packet, end).ok()?;
+            if chain.fragment.is_some_and(|(_, part)| part.start > 0) {
+                return None;
+            }
             let (source, destination) = (header.source_addr(), header.destination_addr());
-            (header.slice().len(), header.next_header(), source.into(), destination.into())
+            (chain.transport, chain.protocol, source.into(), destination.into())
         }
         _ => return None,
     };
@@ -175,7 +188,7 @@ fn quoted_layout(packet: &[u8]) -> Option<Layout> {
         network: 0,
         transport,
         end: packet.len(),
-        protocol: number.0,
+        protocol,
         // Not whole: no checksum over all of it can be made.
         fragment: super::Fragment::First { id: 0 },
         source,

@@ -5,6 +5,7 @@
 
 mod build;
 mod checksum;
+mod extensions;
 mod flow;
 mod rewrite;
 mod tags;
@@ -21,8 +22,8 @@ pub use tags::{Tags, is_tag, vlans};
 use std::net::IpAddr;
 
 use etherparse::{
-    EtherType, Ethernet2Slice, IpNumber, IpSlice, Ipv6ExtensionSlice, SingleVlanSlice, TcpSlice,
-    UdpSlice,
+    EtherType, Ethernet2Slice, IpNumber, IpSlice, Ipv4Slice, Ipv6HeaderSlice, SingleVlanSlice,
+    TcpSlice, UdpSlice,
 };
 
 use crate::config::NonIp;
@@ -186,7 +187,14 @@ pub(crate) fn read_ip(frame: &[u8], non_ip: &NonIp) -> Result<Layout, Verdict> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_ip(packet: &[u8]) -> Result<Layout, DropReason> {
-    let ip = IpSlice::from_slice(without_jumbo(packet)).map_err(|error| match error {
+    match packet.first() {
+        Some(first) if first >> 4 == 6 => parse_ipv6(packet),
+        _ => parse_ipv4(packet),
+    }
+}
+
+fn parse_ipv4(packet: &[u8]) -> Result<Layout, DropReason> {
+    let ip = IpSlice::from_slice(packet).map_err(|error| match error {
         etherparse::err::ip::SliceError::Len(length)
             if length.len_source == etherparse::LenSource::Slice =>
         {
@@ -194,58 +202,115 @@ pub fn parse_ip(packet: &[u8]) -> Result<Layout, DropReason> {
         }
         _ => DropReason::Malformed,
     })?;
-    let payload = ip.payload();
-    let offset = payload.payload.as_ptr() as usize - packet.as_ptr() as usize;
-    let fragment = match &ip {
-        IpSlice::Ipv4(v4) => {
-            let header = v4.header();
-            let sum = etherparse::checksum::Sum16BitWords::new().add_slice(header.slice());
-            if sum.ones_complement() != 0 {
-                return Err(DropReason::BadChecksum);
-            }
-            match (header.fragments_offset().value(), header.more_fragments()) {
-                (0, false) => Fragment::No,
-                (0, true) => Fragment::First { id: header.identification().into() },
-                _ => Fragment::Later { id: header.identification().into() },
-            }
-        }
-        IpSlice::Ipv6(v6) => v6
-            .extensions()
-            .clone()
-            .into_iter()
-            .find_map(|extension| match extension {
-                Ipv6ExtensionSlice::Fragment(header) if header.is_fragmenting_payload() => {
-                    Some(match header.fragment_offset().value() {
-                        0 => Fragment::First { id: header.identification() },
-                        _ => Fragment::Later { id: header.identification() },
-                    })
-                }
-                _ => None,
-            })
-            .unwrap_or(Fragment::No),
+    let IpSlice::Ipv4(v4) = &ip else { return Err(DropReason::Malformed) };
+    let header = v4.header();
+    let sum = etherparse::checksum::Sum16BitWords::new().add_slice(header.slice());
+    if sum.ones_complement() != 0 {
+        return Err(DropReason::BadChecksum);
+    }
+    let part = ipv4_part(v4)?;
+    let id = header.identification().into();
+    let fragment = match part {
+        _ if part.is_whole() => Fragment::No,
+        FragmentPart { start: 0, .. } => Fragment::First { id },
+        _ => Fragment::Later { id },
     };
+    let payload = v4.payload();
+    let transport = payload.payload.as_ptr() as usize - packet.as_ptr() as usize;
     check_transport(payload.ip_number, payload.payload, fragment)?;
-    if overwrites_header(&ip, payload.ip_number) {
+    // A later fragment so early that it overwrites the flags of the TCP header (RFC 3128).
+    if payload.ip_number == IpNumber::TCP && part.start == 8 {
         return Err(DropReason::TinyFragment);
     }
     Ok(Layout {
         network: 0,
-        transport: offset,
-        end: offset + payload.payload.len(),
+        transport,
+        end: transport + payload.payload.len(),
         protocol: payload.ip_number.0,
         fragment,
-        source: ip.source_addr(),
-        destination: ip.destination_addr(),
+        source: header.source_addr().into(),
+        destination: header.destination_addr().into(),
     })
 }
 
 /// An IPv6 payload length of 0 announces a jumbogram (RFC 2675), which no Ethernet carries: there is
 /// no payload then, whatever padding follows.
-fn without_jumbo(packet: &[u8]) -> &[u8] {
-    match packet {
-        [first, _, _, _, 0, 0, ..] if first >> 4 == 6 => &packet[..packet.len().min(40)],
-        _ => packet,
+fn parse_ipv6(packet: &[u8]) -> Result<Layout, DropReason> {
+    let header = Ipv6HeaderSlice::from_slice(packet).map_err(|_| DropReason::Truncated)?;
+    let end = extensions::IPV6_BYTES + usize::from(header.payload_length());
+    let packet = packet.get(..end).ok_or(DropReason::Truncated)?;
+    let extensions::Chain { transport, protocol, fragment } = extensions::follow(packet, end)?;
+    let fragment = match fragment {
+        None => Fragment::No,
+        Some((id, FragmentPart { start: 0, .. })) => Fragment::First { id },
+        Some((id, _)) => Fragment::Later { id },
+    };
+    check_transport(IpNumber(protocol), &packet[transport..], fragment)?;
+    Ok(Layout {
+        network: 0,
+        transport,
+        end,
+        protocol,
+        fragment,
+        source: header.source_addr().into(),
+        destination: header.destination_addr().into(),
+    })
+}
+
+/// The part of a fragmented packet that a fragment holds, in bytes from the start of what was fragmented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FragmentPart {
+    /// The first byte.
+    pub(crate) start: u32,
+    /// The byte behind the last one.
+    pub(crate) end: u32,
+    /// Whether no fragment follows.
+    pub(crate) is_last: bool,
+}
+
+impl FragmentPart {
+    /// `bytes` bytes from `start` on.
+    ///
+    /// # Errors
+    /// Another fragment follows and the bytes are no multiple of 8, there are none, or the whole packet would have
+    /// more than 65,535 bytes (RFC 791, and RFC 8200 section 4.5).
+    fn new(start: u16, is_followed: bool, bytes: usize) -> Result<Self, DropReason> {
+        let (start, is_last) = (u32::from(start), !is_followed);
+        let end = start + u32::try_from(bytes).unwrap_or(u32::from(u16::MAX));
+        let part = Self { start, end, is_last };
+        let is_cut_right = is_last || bytes.is_multiple_of(8);
+        let has_bytes = bytes > 0 || part.is_whole();
+        if end <= u32::from(u16::MAX) && is_cut_right && has_bytes {
+            Ok(part)
+        } else {
+            Err(DropReason::Malformed)
+        }
     }
+
+    /// Whether it is all of the packet.
+    fn is_whole(&self) -> bool {
+        self.start == 0 && self.is_last
+    }
+
+    /// The part that a fragment holds; `None` for a packet that is whole.
+    pub(crate) fn of(frame: &[u8], layout: &Layout) -> Option<Self> {
+        if layout.fragment == Fragment::No {
+            return None;
+        }
+        let packet = frame.get(layout.network..layout.end)?;
+        if layout.is_ipv4() {
+            ipv4_part(&Ipv4Slice::from_slice(packet).ok()?).ok()
+        } else {
+            extensions::follow(packet, packet.len()).ok()?.fragment.map(|(_, part)| part)
+        }
+    }
+}
+
+fn ipv4_part(packet: &Ipv4Slice<'_>) -> Result<FragmentPart, DropReason> {
+    let header = packet.header();
+    let bytes = usize::from(header.total_len()) - header.slice().len();
+    let start = header.fragments_offset().value() * 8;
+    FragmentPart::new(start, header.more_fragments(), bytes)
 }
 
 /// Whether the transport header is there and fits what follows it.
@@ -280,16 +345,6 @@ fn check_transport(
         }
         _ => Ok(()),
     }
-}
-
-/// A later fragment so early that it overwrites the flags of the TCP header (RFC 3128, RFC 8200 has
-/// no offset below 8 bytes for it).
-fn overwrites_header(ip: &IpSlice<'_>, protocol: IpNumber) -> bool {
-    let offset_units = match ip {
-        IpSlice::Ipv4(v4) => v4.header().fragments_offset().value(),
-        IpSlice::Ipv6(_) => return false,
-    };
-    protocol == IpNumber::TCP && offset_units == 1
 }
 
 impl Layout {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::tasks::support::{
-    assert_valid, echo, fragments, slow_sum, tcp, time_exceeded, udp, udp_between,
+    assert_valid, cut, echo, fragments, slow_sum, tcp, time_exceeded, too_big, udp, udp_between,
 };
 
 fn layout(frame: &[u8]) -> Layout {
@@ -152,16 +152,54 @@ proptest! {
 fn a_quoted_packet_is_found_and_changed() {
     let sent = tcp(("10.0.0.1", 5), ("192.0.2.1", 6), "S");
     let mut error = time_exceeded("203.0.113.1", "10.0.0.1", &sent);
-    let outer = layout(&error);
+    let mut outer = layout(&error);
     let (mut quoted, flow) = quoted_flow(&error, &outer).unwrap();
     assert_eq!((flow.source_port, flow.destination_port), (5, 6));
     let to = Endpoint { address: "198.51.100.7".parse().unwrap(), port: 77 };
     rewrite_quoted(&mut error, &mut quoted, Side::Source, to);
+    assert_eq!(quoted_flow(&error, &outer), None, "it goes to another than the sender (RFC 1122)");
+    rewrite(&mut error, &mut outer, Side::Destination, Endpoint { port: 0, ..to });
     fill(&mut error, &outer);
     assert_valid(&error);
     let (_, changed) = quoted_flow(&error, &outer).unwrap();
     assert_eq!((changed.source, changed.source_port), (to.address, 77));
     assert!(quoted_flow(&sent, &layout(&sent)).is_none());
+}
+
+/// RFC 5508, REQ-3 a and b: options are passed over, and a wrong checksum of the quoted header ends it.
+#[test]
+fn rfc_5508_req_3_quoted_packets_are_read_behind_options_and_with_right_checksums() {
+    let sent = tcp(("10.0.0.1", 5), ("192.0.2.1", 6), "S");
+    let mut optional = [&sent[..34], &[1, 1, 1, 0], &sent[34..]].concat();
+    optional[14] = 0x46;
+    let length = ((optional.len() - 14) as u16).to_be_bytes();
+    optional[16..18].copy_from_slice(&length);
+    optional[24..26].fill(0);
+    let sum = !slow_sum(&optional[14..38]);
+    optional[24..26].copy_from_slice(&sum.to_be_bytes());
+    let flow_of = |frame: &[u8]| {
+        // As much as RFC 792 asks for: the header with its options, and 8 bytes.
+        let error = too_big("203.0.113.1", "10.0.0.1", &frame[..14 + 24 + 8], 1_400);
+        quoted_flow(&error, &layout(&error))
+            .map(|(_, flow)| (flow.source_port, flow.destination_port))
+    };
+    assert_eq!(flow_of(&optional), Some((5, 6)));
+    optional[22] ^= 1;
+    assert_eq!(flow_of(&optional), None);
+}
+
+/// Routers put as much of a packet as fits into an ICMPv6 error: the chain of headers is followed there as well.
+#[test]
+fn quoted_packets_are_read_behind_extension_headers() {
+    let sent = cut(&udp("2001:db8::1", "2001:db8::2", &[7; 200]), 9, 128);
+    for most in [40 + 8 + 8, 40 + 8 + 50] {
+        let quoted = &sent[0][..14 + most];
+        let error = too_big("2001:db8:9::1", "2001:db8::1", quoted, 1_300);
+        let (_, flow) = quoted_flow(&error, &layout(&error)).unwrap();
+        assert_eq!((flow.source_port, flow.destination_port), (1_000, 2_000));
+    }
+    let later = too_big("2001:db8:9::1", "2001:db8::1", &sent[1], 1_300);
+    assert_eq!(quoted_flow(&later, &layout(&later)), None, "it has no ports");
 }
 
 #[test]

@@ -558,6 +558,11 @@ fn what_is_not_of_the_transport_passes_or_is_dropped_with_its_reason() {
         etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9);
     udp.udp(1, 2).write(&mut long, &[0; 1_280 - 28 - 24 + 1]).unwrap();
     check(&long, Some(DropReason::TooLarge));
+    let errors = card.arrive(&long, now).sent;
+    assert_eq!(
+        (&errors[0][34..36], &errors[0][40..42]),
+        (&[3, 4][..], &1_256_u16.to_be_bytes()[..])
+    );
 }
 
 #[test]

@@ -87,6 +87,11 @@ pub struct Card {
     emitted: Emitted,
     random: ChaCha8Rng,
     start: Instant,
+    /// Packets of both wires meet the NTs in the same order, as on a card; otherwise those of wire 1 in reverse.
+    pub has_one_order: bool,
+    /// Fragments of a wire wait for the last one of their packet, and then go in reverse order.
+    pub reverses_fragments: bool,
+    waiting: Vec<Vec<u8>>,
 }
 
 impl Card {
@@ -102,6 +107,9 @@ impl Card {
             pool,
             random: ChaCha8Rng::seed_from_u64(1),
             start: Instant::now(),
+            has_one_order: false,
+            reverses_fragments: false,
+            waiting: Vec::new(),
         }
     }
 
@@ -137,7 +145,11 @@ impl Card {
         while child.0.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "{command:?} does not end");
             match self.frames.recv_timeout(Duration::from_millis(50)) {
-                Ok((side, frame)) => self.pass(side, &frame, &mut answer),
+                Ok((side, frame)) => {
+                    for frame in self.reordered(frame) {
+                        self.pass(side, &frame, &mut answer);
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => panic!("the wires are gone"),
             }
@@ -146,6 +158,28 @@ impl Card {
         child.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
         child.0.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
         Output { status: child.0.wait().unwrap(), stdout, stderr }
+    }
+
+    /// Takes a frame; the frames that are passed on now.
+    fn reordered(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
+        let (is_fragment, is_last) = match frame.get(12..14) {
+            Some([0x08, 0]) => {
+                let field = u16::from_be_bytes([frame[20], frame[21]]);
+                (field & 0x3FFF != 0, field & 0x2000 == 0)
+            }
+            Some([0x86, 0xDD]) if frame[20] == 44 => (true, frame[57] & 1 == 0),
+            _ => (false, true),
+        };
+        if !(self.reverses_fragments && is_fragment) {
+            return vec![frame];
+        }
+        self.waiting.push(frame);
+        if !is_last {
+            return Vec::new();
+        }
+        let mut all = std::mem::take(&mut self.waiting);
+        all.reverse();
+        all
     }
 
     /// A frame that came from wire `side`. Wire 0 is inside: its packets meet the NTs in order, those
@@ -175,7 +209,8 @@ impl Card {
         let mut to = 1 - side;
         let count = self.nts.len();
         for step in 0..count {
-            let nt = &mut self.nts[if side == 0 { step } else { count - 1 - step }];
+            let in_order = side == 0 || self.has_one_order;
+            let nt = &mut self.nts[if in_order { step } else { count - 1 - step }];
             let mut context = Context { now, random: &mut self.random, emitted: &mut self.emitted };
             let verdict = nt.process(&mut packet, &mut context);
             for (direction, made) in self.emitted.drain() {

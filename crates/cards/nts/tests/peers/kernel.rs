@@ -8,13 +8,13 @@ use serde_json::json;
 use super::card::{Card, Ending, Namespace, nt};
 use super::{PYTHON, left_out, without_namespaces};
 
-const INSIDE_MAC: &str = "02:00:00:00:00:0a";
-const OUTSIDE_MAC: &str = "02:00:00:00:00:0b";
+pub const INSIDE_MAC: &str = "02:00:00:00:00:0a";
+pub const OUTSIDE_MAC: &str = "02:00:00:00:00:0b";
 /// Long enough for many segments, short enough for a debug build.
 const BYTES: usize = 300_000;
 
 /// A namespace whose interface `wire` ends as `end` in the card's.
-fn host(card: &Namespace, purpose: &str, end: &str, mac: &str) -> Namespace {
+pub fn host(card: &Namespace, purpose: &str, end: &str, mac: &str) -> Namespace {
     let host = Namespace::new(purpose);
     host.ip(&format!("link add wire type veth peer name {end} netns {}", card.name));
     // One segment at a time, as on a wire; checksums are left to the card, as hosts do.
@@ -101,15 +101,31 @@ fn the_kernel_s_vxlan_device_is_a_peer() {
     if let Some(why) = without_namespaces() {
         return left_out(why);
     }
-    let card_ns = Namespace::new("vcard");
-    let peer = host(&card_ns, "vpeer", "left", INSIDE_MAC);
-    let guest = host(&card_ns, "vguest", "right", "02:00:00:00:00:0d");
+    transfer_through_vxlan(1_400, 1_500);
+}
+
+/// A kernel that knows of no tunnel sends packets that do not fit: it learns the path's MTU from the NT's errors, or
+/// nothing arrives (RFC 7348, section 4.3).
+#[test]
+fn a_kernel_learns_the_mtu_of_the_vxlan_tunnel() {
+    if let Some(why) = without_namespaces() {
+        return left_out(why);
+    }
+    transfer_through_vxlan(1_450, 1_400);
+}
+
+/// A transfer from a guest behind the NT to the kernel's device, both with `mtu`, over a path with `path_mtu` according
+/// to the NT's configuration.
+fn transfer_through_vxlan(mtu: usize, path_mtu: usize) {
+    let card_ns = Namespace::new(&format!("vcard{mtu}"));
+    let peer = host(&card_ns, &format!("vpeer{mtu}"), "left", INSIDE_MAC);
+    let guest = host(&card_ns, &format!("vguest{mtu}"), "right", "02:00:00:00:00:0d");
     peer.ip("addr add 198.51.100.1/24 dev wire");
     peer.ip(&format!("neigh add 198.51.100.2 lladdr {OUTSIDE_MAC} dev wire"));
     peer.ip("link add vx type vxlan id 4242 local 198.51.100.1 remote 198.51.100.2 dstport 4789 dev wire");
-    peer.ip("link set vx address 02:00:00:00:00:0c mtu 1400 gso_max_segs 1 up");
+    peer.ip(&format!("link set vx address 02:00:00:00:00:0c mtu {mtu} gso_max_segs 1 up"));
     peer.ip("addr add 10.9.0.1/24 dev vx");
-    guest.ip("link set wire mtu 1400");
+    guest.ip(&format!("link set wire mtu {mtu}"));
     guest.ip("addr add 10.9.0.2/24 dev wire");
     // Wire 0 is the tunnel's side. From there packets are unpacked, and packed on the way back.
     let mut card = Card::new(vec![
@@ -117,7 +133,7 @@ fn the_kernel_s_vxlan_device_is_a_peer() {
         nt(
             "vxlan",
             &json!({"vni": 4242, "local": "198.51.100.2", "remote": "198.51.100.1",
-            "local_mac": OUTSIDE_MAC, "remote_mac": INSIDE_MAC, "udp_checksum": true}),
+            "local_mac": OUTSIDE_MAC, "remote_mac": INSIDE_MAC, "udp_checksum": true, "mtu": path_mtu}),
         ),
         nt("checksum", &json!({"mode": "fill"})),
     ]);
@@ -132,4 +148,6 @@ fn the_kernel_s_vxlan_device_is_a_peer() {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let errors = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(text.trim(), format!("10.9.0.1 {BYTES} True"), "{errors} {}", card.drops());
+    let emitted = card.nts[1].counters().emitted;
+    assert_eq!(emitted > 0, mtu + 50 > path_mtu, "{emitted} errors");
 }

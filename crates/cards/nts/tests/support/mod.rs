@@ -147,6 +147,19 @@ fn fragments() -> Vec<Vec<u8>> {
         frame[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
         frames.push(frame);
     }
+    // The same in IPv6, with options behind the fragment header of the first.
+    for (field, next) in [(1, 60), (48, 60)] {
+        let mut frame = Vec::new();
+        let six =
+            |last: u16| std::net::Ipv6Addr::from([0x2001, 0xDB8, 1, 0, 0, 0, 0, last]).octets();
+        link().ipv6(six(1), six(2), 64).udp(5, 6).write(&mut frame, &[7; 32]).expect("fits");
+        let headers =
+            [&[next, 0][..], &u16::to_be_bytes(field), &[0, 0, 0, 9], &[17, 0, 1, 4, 0, 0, 0, 0]];
+        frame.splice(54..54, headers.concat());
+        frame[20] = 44;
+        frame[19] += 16;
+        frames.push(frame);
+    }
     frames
 }
 

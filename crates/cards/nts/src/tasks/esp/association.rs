@@ -13,6 +13,8 @@ pub(super) const HEADER_BYTES: usize = 8;
 pub(super) const IV_BYTES: usize = 8;
 /// The integrity check value: the whole tag.
 pub(super) const ICV_BYTES: usize = 16;
+/// Packets that an ICMP error may still be about: those of a second, at a million a second.
+const RECENT: u32 = 1 << 20;
 /// The part of the nonce that is part of the key (RFC 4106, section 4).
 const SALT_BYTES: usize = 4;
 
@@ -75,6 +77,12 @@ impl Outbound {
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether a packet with this index and number was sent lately.
+    pub(super) fn has_sent(&self, spi: u32, number: u32) -> bool {
+        let behind = self.number.checked_sub(number);
+        spi == self.spi && number > 0 && behind.is_some_and(|behind| behind < RECENT)
     }
 
     /// Continues after `number`.

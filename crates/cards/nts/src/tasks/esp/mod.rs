@@ -9,6 +9,10 @@
 //!
 //! Sequence numbers have 32 bits and never start again: when they are used up, packets are dropped
 //! until a new key is configured. Replays are detected within a window. The Ethernet header stays.
+//!
+//! A packet that does not fit the path's MTU is answered or cut before it is encrypted, and errors from the path lower that MTU
+//! ([`super::path_mtu`]; RFC 4301, section 8.2). An error counts if it quotes index and number of a packet that was
+//! sent lately.
 
 mod association;
 mod replay;
@@ -16,6 +20,7 @@ mod settings;
 
 use std::net::IpAddr;
 
+use rand::RngCore;
 use serde::{Deserialize, Serialize};
 use snic_domain::{Digest, Timestamp};
 
@@ -26,10 +31,12 @@ use settings::{Other, Settings};
 pub(crate) use settings::SCHEMA;
 
 use super::ecn;
+use super::path_mtu::{ErrorBudget, Oversized, PathMtu};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Fragment, IcmpMessage, Layout, TunnelHeader, parse_ip, protocol, read_u32,
+    self, Fragment, IcmpMessage, Layout, TunnelHeader, Verified, parse_ip, protocol,
+    quoted_flow, read_u32,
 };
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
@@ -51,6 +58,8 @@ struct Active {
     settings: Settings,
     outbound: Option<Outbound>,
     inbound: Vec<Inbound>,
+    path: PathMtu,
+    errors: ErrorBudget,
 }
 
 /// What is saved: numbers, no keys. Associations are named by index and digest of the key.
@@ -87,13 +96,16 @@ impl NetworkTask for Esp {
         let is_from_tunnel =
             layout.protocol == protocol::ESP && layout.destination == active.settings.local;
         let done = if is_from_tunnel {
-            active.decapsulate(packet, &layout)
+            active.decapsulate(packet, &layout).map(|()| Verdict::Forward)
+        } else if active.is_about_tunnel(packet.bytes(), &layout) {
+            active.path.learn(packet.bytes(), &layout, context.now);
+            Ok(Verdict::Consume)
         } else if active.settings.protects(layout.source, layout.destination) {
-            active.encapsulate(packet, &layout, context)
+            active.send(packet, &layout, context)
         } else {
-            active.pass_other(packet.bytes(), &layout)
+            active.pass_other(packet.bytes(), &layout).map(|()| Verdict::Forward)
         };
-        done.map_or_else(Verdict::Drop, |()| Verdict::Forward)
+        done.unwrap_or_else(Verdict::Drop)
     }
 
     fn save(&self, _: Timestamp, out: &mut Vec<u8>) {
@@ -140,7 +152,8 @@ impl Active {
         let outbound = settings.outbound.as_ref().map(|sa| Outbound::new(sa.spi, &sa.key));
         let inbound = settings.inbound.iter();
         let inbound = inbound.map(|sa| Inbound::new(sa.spi, &sa.key, sa.window)).collect();
-        Self { settings, outbound, inbound }
+        let path = PathMtu::new(settings.mtu);
+        Self { settings, outbound, inbound, path, errors: ErrorBudget::default() }
     }
 
     /// Associations that both have keep their numbers.
@@ -170,37 +183,38 @@ impl Active {
         }
     }
 
-    fn encapsulate(
+    /// Whether it is an ICMP error about a packet that the tunnel has sent.
+    fn is_about_tunnel(&self, bytes: &[u8], layout: &Layout) -> bool {
+        let Settings { local, remote, .. } = self.settings;
+        let (Some((quoted, flow)), Some(outbound)) = (quoted_flow(bytes, layout), &self.outbound)
+        else {
+            return false;
+        };
+        (flow.source, flow.destination, flow.protocol) == (local, remote, protocol::ESP)
+            && quoted.end >= quoted.transport + HEADER_BYTES
+            && wire::verify(bytes, layout) == Verified::Right
+            && outbound
+                .has_sent(read_u32(bytes, quoted.transport), read_u32(bytes, quoted.transport + 4))
+    }
+
+    /// A packet for the other end.
+    fn send(
         &mut self,
         packet: &mut Packet,
         layout: &Layout,
         context: &mut Context<'_>,
-    ) -> Result<(), DropReason> {
-        let outbound = self.outbound.as_mut().ok_or(DropReason::UnknownSpi)?;
-        let outer = outer_header(&self.settings, packet.bytes(), layout, outbound.number());
-        let inner_bytes = layout.end - layout.network;
-        let padding = (ALIGNMENT - (inner_bytes + TRAILER_BYTES) % ALIGNMENT) % ALIGNMENT;
-        let before = outer.bytes() + HEADER_BYTES + IV_BYTES;
-        let behind = padding + TRAILER_BYTES + ICV_BYTES;
-        if before + inner_bytes + behind > self.settings.mtu {
-            return Err(DropReason::TooLarge);
+    ) -> Result<Verdict, DropReason> {
+        let Self { settings, outbound, path, errors, .. } = self;
+        let outbound = outbound.as_mut().ok_or(DropReason::UnknownSpi)?;
+        let mtu = settings.inner_mtu(path.at(context.now));
+        if layout.end - layout.network <= mtu {
+            encapsulate(settings, outbound, packet, (layout, &mut *context.random))?;
+            return Ok(Verdict::Forward);
         }
-        packet.truncate(layout.end);
-        packet.grow_back(behind).map_err(|_| DropReason::NoBuffer)?;
-        packet.open_gap(layout.network, before).map_err(|_| DropReason::NoBuffer)?;
-        let bytes = packet.bytes_mut();
-        let trailer = before + layout.end;
-        for (value, byte) in (1..).zip(&mut bytes[trailer..trailer + padding]) {
-            *byte = value;
-        }
-        bytes[trailer + padding] = padding as u8;
-        bytes[trailer + padding + 1] =
-            if layout.is_ipv4() { protocol::IPV4 } else { protocol::IPV6 };
-        let esp = layout.network + outer.bytes();
-        let payload = bytes.len() - esp;
-        bytes[layout.network - 2..layout.network].copy_from_slice(&outer.ether_type());
-        outer.write(payload, &mut bytes[layout.network..]);
-        outbound.seal(&mut bytes[esp..], || context.random.next_u32())
+        let oversized = Oversized { frame: packet.bytes(), layout: *layout, mtu };
+        oversized.pass(errors, context, |piece, layout, random| {
+            encapsulate(settings, outbound, piece, (layout, random))
+        })
     }
 
     fn decapsulate(&mut self, packet: &mut Packet, layout: &Layout) -> Result<(), DropReason> {
@@ -233,6 +247,44 @@ impl Active {
         let bytes = packet.bytes_mut();
         bytes[layout.network - 2..layout.network].copy_from_slice(&ether_type);
         ecn::decapsulate(bytes, &inner.behind(layout.network), outer_class)
+    }
+}
+
+/// Puts a packet that fits into the tunnel.
+fn encapsulate(
+    settings: &Settings,
+    outbound: &mut Outbound,
+    packet: &mut Packet,
+    (layout, random): (&Layout, &mut dyn RngCore),
+) -> Result<(), DropReason> {
+    let outer = outer_header(settings, packet.bytes(), layout, outbound.number());
+    let inner_bytes = layout.end - layout.network;
+    let padding = (ALIGNMENT - (inner_bytes + TRAILER_BYTES) % ALIGNMENT) % ALIGNMENT;
+    let before = outer.bytes() + HEADER_BYTES + IV_BYTES;
+    let behind = padding + TRAILER_BYTES + ICV_BYTES;
+    packet.truncate(layout.end);
+    packet.grow_back(behind).map_err(|_| DropReason::NoBuffer)?;
+    packet.open_gap(layout.network, before).map_err(|_| DropReason::NoBuffer)?;
+    let bytes = packet.bytes_mut();
+    let trailer = before + layout.end;
+    for (value, byte) in (1..).zip(&mut bytes[trailer..trailer + padding]) {
+        *byte = value;
+    }
+    bytes[trailer + padding] = padding as u8;
+    bytes[trailer + padding + 1] = if layout.is_ipv4() { protocol::IPV4 } else { protocol::IPV6 };
+    let esp = layout.network + outer.bytes();
+    let payload = bytes.len() - esp;
+    bytes[layout.network - 2..layout.network].copy_from_slice(&outer.ether_type());
+    outer.write(payload, &mut bytes[layout.network..]);
+    outbound.seal(&mut bytes[esp..], || random.next_u32())
+}
+
+impl Settings {
+    /// The longest packet that fits a path with this MTU once it is encrypted and has its outer header.
+    fn inner_mtu(&self, mtu: usize) -> usize {
+        let outer = if self.local.is_ipv4() { 20 } else { 40 };
+        let encrypted = mtu - outer - HEADER_BYTES - IV_BYTES - ICV_BYTES;
+        encrypted / ALIGNMENT * ALIGNMENT - TRAILER_BYTES
     }
 }
 

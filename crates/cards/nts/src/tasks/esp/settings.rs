@@ -54,7 +54,7 @@ pub(crate) static SCHEMA: Schema = Schema {
         Field::optional(
             "mtu",
             Kind::Integer { min: 1_280, max: 9_216 },
-            "The largest IP packet on the way to the other end; 1500 by default.",
+            "The largest IP packet on the way to the other end; 1500 by default. Hosts need an MTU that is 57 lower, over IPv6 77.",
         ),
         Field::optional(
             "other",

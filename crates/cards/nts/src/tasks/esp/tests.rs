@@ -3,9 +3,11 @@ use serde_json::{Value, json};
 
 use super::association::{HEADER_BYTES, IV_BYTES, Inbound, Outbound};
 use crate::config::Secret;
-use crate::tasks::support::{Bench, assert_valid, tcp, udp};
+use crate::tasks::support::{
+    Bench, FRAME_BYTES_MAX, assert_valid, assert_valid_error, tcp, too_big, udp, unreachable,
+};
 use crate::wire::{self, Frame, replace_bytes};
-use crate::{DropReason, Verdict};
+use crate::{Direction, DropReason, Verdict};
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0fdeadbeef";
 const OTHER_KEY: &str = "0f0e0d0c0b0a09080706050403020100cafebabe";
@@ -237,6 +239,123 @@ fn the_outer_header_tells_what_routers_need() {
     assert_eq!(here.run(&largest).verdict, Verdict::Forward);
     let too_large = packet(V4, &[0; 1_500 - 20 - 16 - 16 - 2 - 28 + 1]);
     assert_eq!(here.run(&too_large).verdict, Verdict::Drop(DropReason::TooLarge));
+}
+
+/// The MTU that the sender of `packet` is told by an error that smoltcp accepts.
+fn told_mtu(bench: &mut Bench, packet: &[u8]) -> usize {
+    let out = bench.run(packet);
+    assert_eq!(out.verdict, Verdict::Drop(DropReason::TooLarge));
+    let [(Direction::Back, error)] = &out.emitted[..] else { panic!("{:?}", out.emitted) };
+    assert_valid_error(error);
+    assert_eq!((&error[..6], &error[6..12]), (&packet[6..12], &packet[..6]), "to its station");
+    let Ok(Frame::Ip(layout)) = wire::parse(error) else { panic!() };
+    let Ok(Frame::Ip(sent)) = wire::parse(packet) else { panic!() };
+    assert_eq!((layout.source, layout.destination), (sent.destination, sent.source));
+    let at = layout.transport;
+    let limit = if layout.is_ipv4() { 576 } else { 1_280 };
+    assert!(layout.end - layout.network <= limit, "RFC 1812 4.3.2.3, RFC 4443 2.4 c");
+    assert_eq!(error[at..at + 2], if layout.is_ipv4() { [3, 4] } else { [2, 0] });
+    assert_eq!(packet[sent.network..][..100], error[at + 8..][..100]);
+    wire::read_u32(error, at + 4) as usize
+}
+
+#[test]
+fn rfc_4301_8_2_1_the_sender_of_what_does_not_fit_gets_the_mtu_that_does() {
+    for outer_v6 in [false, true] {
+        for (inner, header) in [(V4, 28), (V6, 48)] {
+            let [mut here, mut there] = ends(outer_v6, KEY);
+            let mtu = told_mtu(&mut here, &packet(inner, &[0; 1_472]));
+            let fits = packet(inner, &vec![0; mtu - header]);
+            let sealed = here.run(&fits);
+            assert_eq!(sealed.verdict, Verdict::Forward);
+            assert!(sealed.frame.len() - 14 <= 1_500);
+            assert_eq!(there.run(&sealed.frame).frame, fits);
+            told_mtu(&mut here, &packet(inner, &vec![0; mtu - header + 1]));
+        }
+    }
+}
+
+/// RFC 1122 3.2.2, RFC 4443 2.4 e; RFC 8201 section 4 for the last.
+#[test]
+fn no_error_is_sent_where_none_may_be() {
+    let [mut here, _] = ends(false, KEY);
+    let long = packet(V4, &[0; 1_472]);
+    let about_error =
+        unreachable("10.1.0.1", "10.2.0.1", &packet(("10.2.0.1", "10.1.0.1"), &[0; 540]));
+    let mut to_group = long.clone();
+    to_group[0] = 1;
+    let silent = |bench: &mut Bench, frame: &[u8]| {
+        let out = bench.run(frame);
+        assert_eq!(out.verdict, Verdict::Drop(DropReason::TooLarge));
+        assert!(out.emitted.is_empty());
+    };
+    silent(&mut here, &to_group);
+    let mut narrow = settings(0, false, KEY);
+    narrow["mtu"] = json!(1_280);
+    here.configure(narrow);
+    let six = packet(V6, &[0; 1_280 - 48]);
+    silent(&mut here, &six);
+    told_mtu(&mut here, &packet(V6, &[0; 1_281 - 48]));
+    assert_eq!(here.run(&about_error).verdict, Verdict::Forward, "as long as it may be");
+    for _ in 0..49 {
+        told_mtu(&mut here, &long);
+    }
+    silent(&mut here, &long);
+}
+
+/// RFC 4301, 8.2.1: what may be fragmented is, before it is encrypted; the other end needs to put nothing together.
+#[test]
+fn packets_without_df_are_cut_before_they_are_encrypted() {
+    let [mut here, mut there] = ends(false, KEY);
+    let payload: Vec<u8> = (0..=255).cycle().take(FRAME_BYTES_MAX - 42).collect();
+    let mut whole = packet(V4, &payload);
+    // An identification, and no "don't fragment".
+    replace_bytes(&mut whole, 24, 18, &[0x12, 0x34]);
+    replace_bytes(&mut whole, 24, 20, &[0, 0]);
+    let out = here.run(&whole);
+    assert_eq!(out.verdict, Verdict::Consume);
+    let mut payload: Vec<u8> = Vec::new();
+    for (index, (direction, sealed)) in out.emitted.iter().enumerate() {
+        assert_eq!(*direction, Direction::Onward);
+        assert!(sealed.len() - 14 <= 1_500);
+        let piece = there.run(sealed).frame;
+        assert_valid(&piece);
+        let fragment = smoltcp::wire::Ipv4Packet::new_checked(&piece[14..]).unwrap();
+        assert_eq!(
+            (fragment.ident(), usize::from(fragment.frag_offset())),
+            (0x1234, payload.len())
+        );
+        assert_eq!(fragment.more_frags(), index + 1 < out.emitted.len());
+        payload.extend(fragment.payload());
+    }
+    assert_eq!(payload, whole[34..]);
+}
+
+#[test]
+fn rfc_4301_8_2_2_errors_from_the_path_lower_the_mtu_and_only_about_what_was_sent() {
+    let longest = packet(V4, &[0; 1_390]);
+    for (outer_v6, router) in [(false, "203.0.113.1"), (true, "2001:db8:9::1")] {
+        let [mut here, _] = ends(outer_v6, KEY);
+        let sealed = here.run(&longest).frame;
+        let local = if outer_v6 { "2001:db8:f::1" } else { "192.0.2.1" };
+        let esp = if outer_v6 { 54 } else { 34 };
+        for at in [esp, esp + 4] {
+            let mut forged = sealed.clone();
+            forged[at] ^= 0x40;
+            here.run(&too_big(router, local, &forged, 1_300));
+            assert_eq!(
+                here.run(&longest).verdict,
+                Verdict::Forward,
+                "index or number was not sent"
+            );
+        }
+        assert_eq!(here.run(&too_big(router, local, &sealed, 1_300)).verdict, Verdict::Consume);
+        let mtu = told_mtu(&mut here, &longest);
+        assert!((1_300 - 80..1_300 - 50).contains(&mtu), "{mtu}");
+        assert_eq!(here.run(&packet(V4, &vec![0; mtu - 28])).verdict, Verdict::Forward);
+        here.wait_secs(600);
+        assert_eq!(here.run(&longest).verdict, Verdict::Forward, "a longer one is tried again");
+    }
 }
 
 #[test]

@@ -8,6 +8,10 @@
 //! Packets of both directions pass a chain's NTs in the same order. Behind a NAT or a load balancer, rules see
 //! the new addresses of what goes out; flows are known by the old ones, which replies have there
 //! ([`Packet::origin`]). Before a NAT, replies still have other addresses than what they reply to, and match no flow.
+//!
+//! An ICMP error passes if the packet that it quotes is of a known flow, whichever side it was sent from, and else by
+//! the rules (RFC 4890, 4.3.1). It neither prolongs a flow nor ends it (RFC 5382, REQ-10). Later fragments follow
+//! their first, in any order.
 
 mod rules;
 
@@ -19,13 +23,13 @@ use snic_domain::Timestamp;
 pub(crate) use rules::SCHEMA;
 use rules::{Action, Settings};
 
-use super::fragments::Fragments;
+use super::fragments::{Arrival, Fragments};
 use super::tracking::{self, CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
-use crate::wire::{self, Flow, Fragment, IcmpMessage, Layout, TcpFlags, quoted_flow};
-use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+use crate::wire::{self, Flow, IcmpMessage, Layout, TcpFlags, quoted_flow};
+use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 2;
 /// A flow that was accepted. The table's key is the flow in its canonical direction.
@@ -102,10 +106,7 @@ impl NetworkTask for Firewall {
             Err(verdict) => return verdict,
         };
         active.remove_expired(context.now);
-        match active.decide(packet, &layout, context.now) {
-            Ok(()) => Verdict::Forward,
-            Err(reason) => Verdict::Drop(reason),
-        }
+        active.decide(packet, &layout, context).unwrap_or_else(Verdict::Drop)
     }
 
     fn save(&self, now: Timestamp, out: &mut Vec<u8>) {
@@ -155,15 +156,17 @@ impl Active {
         &mut self,
         packet: &Packet,
         layout: &Layout,
-        now: Timestamp,
-    ) -> Result<(), DropReason> {
-        if let Fragment::Later { .. } = layout.fragment {
-            let first = self.fragments.recall(layout, now);
-            return first.ok_or(DropReason::FragmentWithoutFirst);
+        context: &mut Context<'_>,
+    ) -> Result<Verdict, DropReason> {
+        match self.fragments.arrive(packet.bytes(), layout, context)? {
+            Arrival::Follow(()) => return Ok(Verdict::Forward),
+            Arrival::Held => return Ok(Verdict::Consume),
+            Arrival::Decide => {}
         }
-        self.decide_first(packet, layout, now)?;
-        self.fragments.remember(layout, (), now);
-        Ok(())
+        let decided = self.decide_first(packet, layout, context.now);
+        let accepted = decided.ok().map(|()| ((), Direction::Onward));
+        self.fragments.decide(layout, accepted, context.emitted, |_| ());
+        decided.map(|()| Verdict::Forward)
     }
 
     fn decide_first(
@@ -183,8 +186,9 @@ impl Active {
         }
         match message {
             Some(IcmpMessage::Error) => {
-                let about = quoted_flow(bytes, layout).map(|(_, flow)| flow.canonical().0);
-                let is_related = about
+                let quoted = quoted_flow(bytes, layout).map(|(_, flow)| flow);
+                let known = quoted.map(|flow| packet.origin().unwrap_or(flow).canonical().0);
+                let is_related = known
                     .is_some_and(|flow| matches!(self.table.lookup(&flow, now), Lookup::Fresh(_)));
                 return if is_related { Ok(()) } else { self.by_rules(&flow) };
             }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::tasks::support::{Bench, arp, echo, fragments, tcp, time_exceeded, udp_between};
+use crate::tasks::support::{Bench, arp, cut, echo, fragments, tcp, time_exceeded, udp_between};
 use crate::{DropReason, Verdict};
 
 const INSIDE: (&str, u16) = ("10.0.0.1", 40_000);
@@ -168,11 +168,8 @@ fn fragments_follow_their_first() {
     let whole = udp_between(("10.0.0.1", 5), ("192.0.2.1", 6), &[7; 100]);
     let [first, later] = fragments(&whole, 99, 48);
     let orphan = Verdict::Drop(DropReason::FragmentWithoutFirst);
-    assert_eq!(bench.run(&later).verdict, orphan);
     assert_eq!(bench.run(&first).verdict, FORWARD);
     assert_eq!(bench.run(&later).verdict, FORWARD);
-    bench.wait_secs(30);
-    assert_eq!(bench.run(&later).verdict, orphan);
     let rejected = udp_between(("11.0.0.1", 5), ("192.0.2.1", 6), &[7; 100]);
     let [first, later] = fragments(&rejected, 99, 48);
     assert_eq!(bench.run(&first).verdict, RULE);
@@ -181,6 +178,66 @@ fn fragments_follow_their_first() {
     assert_eq!(bench.run(&tiny).verdict, Verdict::Drop(DropReason::TinyFragment));
     let [_, overwriting] = fragments(&tcp(INSIDE, SERVER, "S"), 1, 8);
     assert_eq!(bench.run(&overwriting).verdict, Verdict::Drop(DropReason::TinyFragment));
+}
+
+#[test]
+fn fragments_wait_for_their_first_and_share_its_fate() {
+    let mut bench = outward(json!({}));
+    let counts = |bench: &Bench| {
+        let counters = bench.nt.counters();
+        (counters.given_up, counters.dropped(DropReason::FragmentWithoutFirst))
+    };
+    for (source, verdict) in [("10.0.0.1", FORWARD), ("11.0.0.1", RULE)] {
+        let whole = udp_between((source, 5), ("192.0.2.1", 6), &[7; 100]);
+        let [first, later] = fragments(&whole, 99, 48);
+        assert_eq!(bench.run(&later).verdict, Verdict::Consume);
+        let out = bench.run(&first);
+        assert_eq!(out.verdict, verdict);
+        let went_on: Vec<_> = out.emitted.into_iter().map(|(_, frame)| frame).collect();
+        assert_eq!(went_on, if verdict == FORWARD { vec![later] } else { vec![] });
+    }
+    assert_eq!(counts(&bench), (1, 1), "with its first");
+    let [first, later] = fragments(&udp_between(("10.0.0.1", 5), SERVER, &[7; 100]), 8, 48);
+    bench.run(&later);
+    bench.wait_secs(30);
+    assert!(bench.run(&first).emitted.is_empty(), "it has waited for too long");
+    assert_eq!(counts(&bench), (2, 2));
+    // RFC 4787, REQ-14a: no number of fragments keeps whole packets or fragments in order from passing.
+    for id in 100..300 {
+        let [_, later] = fragments(&udp_between(("10.0.0.9", 5), SERVER, &[7; 100]), id, 48);
+        assert_eq!(bench.run(&later).verdict, Verdict::Consume);
+    }
+    assert_eq!(counts(&bench), (2 + 200 - 128, 2 + 200 - 128));
+    let [first, later] = fragments(&udp_between(("10.0.0.1", 5), SERVER, &[7; 100]), 7, 48);
+    assert_eq!(bench.run(&first).verdict, FORWARD);
+    assert_eq!(bench.run(&later).verdict, FORWARD);
+    let counters = bench.nt.counters();
+    let counted = counters.forwarded + counters.consumed + counters.dropped_total();
+    assert_eq!(counted - counters.given_up, counters.received, "each packet is counted once");
+}
+
+/// An overlap could change the ports that the rules have seen.
+#[test]
+fn rfc_5722_an_overlap_ends_its_packet_and_a_repetition_does_not() {
+    const OVERLAP: Verdict = Verdict::Drop(DropReason::FragmentOverlap);
+    for (from, to) in [("10.0.0.1", "192.0.2.1"), ("2001:db8:1::1", "2001:db8:2::1")] {
+        let mut bench = outward(json!({}));
+        let good = cut(&udp_between((from, 5), (to, 6), &[7; 200]), 9, 64);
+        // The same identification, with another port in the first fragment.
+        let other = cut(&udp_between((from, 5), (to, 25), &[7; 200]), 9, 72);
+        assert_eq!(bench.run(&good[0]).verdict, FORWARD);
+        assert_eq!(bench.run(&good[0]).verdict, OVERLAP, "a repetition");
+        assert_eq!(bench.run(&good[1]).verdict, FORWARD, "it ends nothing");
+        assert_eq!(bench.run(&other[0]).verdict, OVERLAP);
+        assert_eq!(bench.run(&good[2]).verdict, OVERLAP, "with the rest of the packet");
+        bench.wait_secs(30);
+        for fragment in &good {
+            assert_eq!(bench.run(fragment).verdict, FORWARD, "another packet");
+        }
+        for fragment in &good {
+            assert_eq!(bench.run(fragment).verdict, FORWARD, "the packet was complete");
+        }
+    }
 }
 
 #[test]

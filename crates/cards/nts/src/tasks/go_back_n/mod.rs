@@ -27,6 +27,8 @@
 //!   receiving card answers with RESET; the sender sends all again that was not acknowledged, so packets whose
 //!   acknowledgement was on its way come twice. In all other cases a packet that got a number arrives once, or is
 //!   counted as given up.
+//! - *Long packets*: one that does not fit `mtu` with the header is dropped, and its sender gets an ICMP error with the
+//!   MTU that fits, except for IPv4 packets that may be fragmented.
 //! - *Others*: packets between other addresses pass. Packets of the peer that are not of the transport are
 //!   dropped, for nobody knows where they belong in the order.
 
@@ -44,6 +46,7 @@ use header::{Header, Kind, OVERHEAD};
 use receiver::{Arrival, Receiver, SavedReceiver};
 use sender::{Due, Limits, Phase, SavedSender, Sender};
 
+use super::path_mtu::{ErrorBudget, Oversized};
 use crate::aging::KeyedHash;
 use crate::config::{
     Configuration, Field, InvalidConfiguration, Kind as FieldKind, NON_IP, NonIp, Schema,
@@ -96,7 +99,7 @@ pub(crate) static SCHEMA: Schema = Schema {
         Field::optional(
             "mtu",
             FieldKind::Integer { min: 1_280, max: 9_216 },
-            "The largest IP packet on the way to the peer; 1500 by default.",
+            "The largest IP packet on the way to the peer; 1500 by default. Hosts need an MTU that is 24 lower.",
         ),
         NON_IP,
     ],
@@ -190,6 +193,7 @@ struct Active {
     receiver: Receiver,
     /// Packets for another peer that were kept when this one was configured, and are not counted yet.
     given_up: u64,
+    errors: ErrorBudget,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -225,6 +229,7 @@ impl NetworkTask for GoBackN {
                 sender: Sender::new(limits),
                 receiver: Receiver::new(self.secret),
                 given_up: old.map_or(0, |mut old| old.given_up + old.sender.give_up()),
+                errors: ErrorBudget::default(),
             },
         });
         Ok(())
@@ -299,7 +304,10 @@ impl Active {
         layout: &Layout,
         context: &mut Context<'_>,
     ) -> Result<Verdict, DropReason> {
-        if layout.end - layout.network + OVERHEAD > self.settings.mtu {
+        let mtu = self.settings.mtu - OVERHEAD;
+        if layout.end - layout.network > mtu {
+            let oversized = Oversized { frame: packet.bytes(), layout: *layout, mtu };
+            oversized.tell_sender(&mut self.errors, context);
             return Err(DropReason::TooLarge);
         }
         if self.sender.is_full() {

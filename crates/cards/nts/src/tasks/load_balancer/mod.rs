@@ -4,6 +4,10 @@
 //! A table of flows keeps a flow at its backend when others come or go; where the table is full, the
 //! hash alone decides, which sends it to the same place as long as the backends stay. Cards with the
 //! same settings make the same choices.
+//!
+//! ICMP errors about a flow are translated in both directions with the packet that they quote: one about an answer
+//! goes to the backend, and one about a client's packet names the service again. Later fragments go where their first
+//! went, in whatever order they come.
 
 mod maglev;
 mod settings;
@@ -18,16 +22,16 @@ use settings::{Service, Settings};
 
 pub(crate) use settings::SCHEMA;
 
-use super::fragments::Fragments;
+use super::fragments::{Arrival, Fragments};
 use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, quoted_flow, rewrite,
-    rewrite_quoted,
+    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, Verified,
+    quoted_flow, rewrite, rewrite_quoted,
 };
-use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
 /// The hash of flows is the same on all cards, so that they choose the same backend.
@@ -57,7 +61,8 @@ struct Active {
     /// Maglev's table of each service.
     slots: Vec<Vec<u16>>,
     flows: Table,
-    fragments: Fragments<(Side, Endpoint)>,
+    /// The change to one end of a packet; `None` for packets that are left alone.
+    fragments: Fragments<Option<(Side, Endpoint)>>,
 }
 
 impl LoadBalancer {
@@ -145,11 +150,12 @@ impl NetworkTask for LoadBalancer {
             let Some(id) = active.flows.expired(context.now) else { break };
             active.flows.remove(id);
         }
-        let before = Flow::of(packet.bytes(), &layout);
-        let verdict = active.balance(packet.bytes_mut(), &mut layout, context.now);
+        let before = Flow::followed(packet.bytes(), &layout);
+        let destination = Flow::of(packet.bytes(), &layout);
+        let verdict = active.balance(packet.bytes_mut(), &mut layout, context);
         let after = Flow::of(packet.bytes(), &layout);
         let target = |flow: &Flow| (flow.destination, flow.destination_port);
-        if verdict == Ok(Verdict::Forward) && target(&after) != target(&before) {
+        if verdict == Ok(Verdict::Forward) && target(&after) != target(&destination) {
             packet.translated_from(before);
         }
         verdict.unwrap_or_else(Verdict::Drop)
@@ -180,46 +186,66 @@ impl Active {
         &mut self,
         bytes: &mut [u8],
         layout: &mut Layout,
-        now: Timestamp,
+        context: &mut Context<'_>,
     ) -> Result<Verdict, DropReason> {
-        let before = *layout;
-        if let Fragment::Later { .. } = layout.fragment {
-            if let Some((side, to)) = self.fragments.recall(layout, now) {
-                rewrite(bytes, layout, side, to);
-            } else if self.is_ours(layout) {
-                return Err(DropReason::FragmentWithoutFirst);
-            }
-            return Ok(Verdict::Forward);
-        }
         match IcmpMessage::of(bytes, layout) {
-            Some(IcmpMessage::Error) => return self.pass_error(bytes, layout, now),
+            Some(IcmpMessage::Error) => return self.pass_error(bytes, layout, context.now),
             Some(IcmpMessage::Query { is_request: true, .. }) => {
                 return Ok(self.answer_echo(bytes, layout));
             }
             _ => {}
         }
+        if layout.fragment != Fragment::No && !self.is_ours(layout) {
+            return Ok(Verdict::Forward);
+        }
+        let before = *layout;
+        let change = match self.fragments.arrive(bytes, layout, context)? {
+            Arrival::Held => return Ok(Verdict::Consume),
+            Arrival::Follow(change) => change,
+            Arrival::Decide => {
+                let change = self.direct(bytes, layout, context.now);
+                let decision = change.ok().map(|change| (change, Direction::Onward));
+                self.fragments.decide(&before, decision, context.emitted, |frame| {
+                    let waited = wire::parse(frame);
+                    if let (Ok(Frame::Ip(mut layout)), Ok(Some((side, to)))) = (waited, change) {
+                        rewrite(frame, &mut layout, side, to);
+                    }
+                });
+                change?
+            }
+        };
+        if let Some((side, to)) = change {
+            rewrite(bytes, layout, side, to);
+        }
+        Ok(Verdict::Forward)
+    }
+
+    /// The change to one end of a packet that has ports; `None` where it is left alone.
+    fn direct(
+        &mut self,
+        bytes: &[u8],
+        layout: &Layout,
+        now: Timestamp,
+    ) -> Result<Option<(Side, Endpoint)>, DropReason> {
         let flow = Flow::of(bytes, layout);
         let source = Endpoint { address: flow.source, port: flow.source_port };
-        let (side, to) = if let Some(service) = self.by_service.get(&service_key(&flow)).copied() {
+        Ok(if let Some(service) = self.by_service.get(&service_key(&flow)).copied() {
             let flags = TcpFlags::of(bytes, layout);
-            (Side::Destination, self.assign(service, flow, flags, now)?)
+            Some((Side::Destination, self.assign(service, flow, flags, now)?))
         } else if let Some(service) = self.by_backend.get(&(flow.protocol, source)).copied() {
             let flags = TcpFlags::of(bytes, layout);
             let endpoint = self.settings.services[service].endpoint();
             self.follow_answer(&flow, endpoint, flags, now);
-            (Side::Source, endpoint)
+            Some((Side::Source, endpoint))
         } else {
-            return Ok(Verdict::Forward);
-        };
-        rewrite(bytes, layout, side, to);
-        self.fragments.remember(&before, (side, to), now);
-        Ok(Verdict::Forward)
+            None
+        })
     }
 
-    /// Whether a packet without ports may be of a service or a backend.
+    /// Whether a fragment may be of a service or a backend. In IPv6 only the first one tells the protocol.
     fn is_ours(&self, layout: &Layout) -> bool {
         self.settings.services.iter().any(|service| {
-            service.protocol() == layout.protocol
+            (service.protocol() == layout.protocol || !layout.is_ipv4())
                 && (service.endpoint().address == layout.destination
                     || service.backends.iter().any(|b| b.endpoint().address == layout.source))
         })
@@ -295,7 +321,8 @@ impl Active {
         }
     }
 
-    /// An ICMP error about an answer goes to the backend that sent it, or path MTU discovery fails.
+    /// An ICMP error about a packet to a service or from one of its backends: without it path MTU discovery and
+    /// traceroute fail (RFC 5508, REQ-4 and REQ-5, which ask this of a NAT).
     fn pass_error(
         &mut self,
         bytes: &mut [u8],
@@ -303,23 +330,57 @@ impl Active {
         now: Timestamp,
     ) -> Result<Verdict, DropReason> {
         let Some((mut quoted, flow)) = quoted_flow(bytes, layout) else {
-            return Ok(Verdict::Forward);
+            let services = &self.settings.services;
+            let is_to_us = services.iter().any(|s| s.endpoint().address == layout.destination);
+            return if is_to_us { Err(DropReason::Malformed) } else { Ok(Verdict::Forward) };
         };
-        let from_client = flow.reversed();
-        let Some(service) = self.by_service.get(&service_key(&from_client)).copied() else {
+        let receiver = Endpoint { address: flow.destination, port: flow.destination_port };
+        let about_request = self.by_backend.get(&(flow.protocol, receiver)).copied();
+        let about_answer = self.by_service.get(&service_key(&flow.reversed())).copied();
+        if about_request.is_none() && about_answer.is_none() {
             return Ok(Verdict::Forward);
-        };
+        }
         if layout.fragment != Fragment::No {
             return Err(DropReason::Fragment);
         }
-        let backend = match self.flows.lookup(&from_client, now) {
-            Lookup::Fresh(id) => self.flows.value(id).backend,
-            Lookup::Expired(_) | Lookup::Absent => self.choose(service, &from_client)?,
-        };
-        rewrite_quoted(bytes, &mut quoted, Side::Source, backend);
-        rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..backend });
+        if wire::verify(bytes, layout) == Verified::Wrong {
+            return Err(DropReason::BadChecksum);
+        }
+        if let Some(service) = about_answer {
+            // About an answer of a service, whose source was the service: it goes to the backend.
+            let backend = self.backend_of(service, &flow.reversed(), now)?;
+            rewrite_quoted(bytes, &mut quoted, Side::Source, backend);
+            rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..backend });
+        } else if let Some(service) = about_request {
+            // About a client's packet on its way to the backend: the client knows the service only.
+            let endpoint = self.settings.services[service].endpoint();
+            let request =
+                Flow { destination: endpoint.address, destination_port: endpoint.port, ..flow };
+            if self.backend_of(service, &request, now) != Ok(receiver) {
+                // The client talks to the backend itself.
+                return Ok(Verdict::Forward);
+            }
+            rewrite_quoted(bytes, &mut quoted, Side::Destination, endpoint);
+            if layout.source == receiver.address {
+                rewrite(bytes, layout, Side::Source, Endpoint { port: 0, ..endpoint });
+            }
+        }
         wire::fill(bytes, layout);
         Ok(Verdict::Forward)
+    }
+
+    /// The backend of a client's flow. Only where the table is full is there a backend for a flow that is not in it.
+    fn backend_of(
+        &self,
+        service: usize,
+        flow: &Flow,
+        now: Timestamp,
+    ) -> Result<Endpoint, DropReason> {
+        match self.flows.lookup(flow, now) {
+            Lookup::Fresh(id) => Ok(self.flows.value(id).backend),
+            _ if self.flows.is_full() => self.choose(service, flow),
+            Lookup::Expired(_) | Lookup::Absent => Err(DropReason::NoConnection),
+        }
     }
 
     /// An echo request to a service is answered here: no backend has its address.

@@ -170,10 +170,13 @@ fn fragments_go_where_their_first_went() {
     let mut bench = balancer(1..5);
     let whole = udp_between(client(9), SERVICE, &[7; 100]);
     let [first, later] = fragments(&whole, 5, 48);
-    let orphan = bench.run(&later).verdict;
-    assert_eq!(orphan, Verdict::Drop(DropReason::FragmentWithoutFirst));
-    let to = backend(&mut bench, &first).address;
-    assert_eq!(flow(&forwarded(&mut bench, &later)).destination, to);
+    assert_eq!(bench.run(&later).verdict, Verdict::Consume, "it waits");
+    let Outcome { verdict, frame, emitted } = bench.run(&first);
+    assert_eq!(verdict, Verdict::Forward);
+    assert_eq!(flow(&emitted[0].1).destination, flow(&frame).destination);
+    // Those of others are not looked at.
+    let [_, other] = fragments(&udp_between(client(9), ("192.0.2.77", 80), &[7; 100]), 5, 48);
+    assert_eq!(forwarded(&mut bench, &other), other);
 }
 
 #[test]

@@ -5,13 +5,13 @@
 //!  from inside, to elsewhere        source becomes external           on
 //!  from inside, to an external      both are replaced (hairpin)       back
 //!  to an external, mapping found    destination becomes inside        on
-//!  ICMP error about a session       as well, and the packet quoted    on
+//!  ICMP error about a session       as well, and the packet quoted    on, or back after a hairpin
 //!  neither inside nor external      left alone                        on
 //!  from inside, to a group          dropped, but for neighbour discovery
 //! ```
 //!
-//! Later fragments follow their first one. What cannot be translated is dropped, never let through
-//! with an address from inside.
+//! Later fragments follow their first one, in whatever order they come. What cannot be translated is
+//! dropped, never let through with an address from inside.
 
 mod settings;
 mod table;
@@ -25,16 +25,16 @@ use table::{MappingKey, Saved, SessionKey, Tables};
 
 pub(crate) use settings::SCHEMA;
 
-use super::fragments::Fragments;
+use super::fragments::{Arrival, Fragments};
 use super::tracking::{self, EXPIRED_PER_PACKET};
 use crate::aging::KeyedHash;
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, protocol, quoted_flow,
-    rewrite, rewrite_quoted,
+    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, Verified, protocol,
+    quoted_flow, rewrite, rewrite_quoted,
 };
-use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
+use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
 
@@ -90,9 +90,9 @@ impl NetworkTask for Nat {
             Err(verdict) => return verdict,
         };
         active.tables.remove_expired(EXPIRED_PER_PACKET, context.now);
-        let before = Flow::of(packet.bytes(), &layout);
+        let (source, before) = (layout.source, Flow::followed(packet.bytes(), &layout));
         let verdict = active.translate(packet.bytes_mut(), &mut layout, context);
-        if layout.source != before.source {
+        if layout.source != source {
             packet.translated_from(before);
         }
         verdict.unwrap_or_else(Verdict::Drop)
@@ -171,6 +171,11 @@ impl Active {
             return if is_outward { Err(DropReason::NoMapping) } else { Ok(Verdict::Forward) };
         }
         let is_to_us = self.settings.is_external(destination);
+        if message == Some(IcmpMessage::Error)
+            && let Some(verdict) = self.translate_error(bytes, layout, context.now)?
+        {
+            return Ok(verdict);
+        }
         match (is_outward, is_to_us) {
             (false, false) if self.settings.is_inside(destination) => {
                 return Err(DropReason::NoMapping);
@@ -179,31 +184,43 @@ impl Active {
             (true, false) if self.settings.is_inside(destination) => return Ok(Verdict::Forward),
             _ => {}
         }
-        if let Fragment::Later { .. } = layout.fragment {
-            let first = self.fragments.recall(layout, context.now);
-            let translation = first.ok_or(DropReason::FragmentWithoutFirst)?;
-            return Ok(translation.apply(bytes, layout));
-        }
-        if message == Some(IcmpMessage::Error) {
-            return self.translate_error(bytes, layout, context.now);
+        match self.fragments.arrive(bytes, layout, context)? {
+            Arrival::Follow(translation) => return Ok(translation.apply(bytes, layout)),
+            Arrival::Held => return Ok(Verdict::Consume),
+            Arrival::Decide => {}
         }
         let before = *layout;
-        let flow = Flow::of(bytes, layout);
-        let is_query = matches!(message, Some(IcmpMessage::Query { .. }));
-        let ends = Ends::of(&flow, is_query).ok_or(DropReason::UnsupportedProtocol)?;
-        let verdict = match (is_outward, is_to_us) {
-            (true, true) => self.turn_around(bytes, layout, &ends, context)?,
-            (true, false) => self.send_out(bytes, layout, &ends, context)?,
-            _ => self.let_in(bytes, layout, &ends, context.now)?,
-        };
+        let verdict = self.translate_first(bytes, layout, (is_outward, is_to_us), context);
         let changed = |old: IpAddr, new: IpAddr| (old != new).then_some(new);
         let translation = Translation {
             source: changed(before.source, layout.source),
             destination: changed(before.destination, layout.destination),
-            back_to: (verdict == Verdict::Reply).then(|| bytes[..6].try_into().ok()),
+            back_to: (verdict == Ok(Verdict::Reply)).then(|| bytes[..6].try_into().ok()),
         };
-        self.fragments.remember(&before, translation, context.now);
-        Ok(verdict)
+        let direction = translation.back_to.map_or(Direction::Onward, |_| Direction::Back);
+        let decision = verdict.ok().map(|_| (translation, direction));
+        self.fragments.decide(&before, decision, context.emitted, |frame| {
+            translation.apply_to(frame);
+        });
+        verdict
+    }
+
+    /// Translates a packet that has a transport header, and is no ICMP error.
+    fn translate_first(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        (is_outward, is_to_us): (bool, bool),
+        context: &mut Context<'_>,
+    ) -> Result<Verdict, DropReason> {
+        let flow = Flow::of(bytes, layout);
+        let is_query = matches!(IcmpMessage::of(bytes, layout), Some(IcmpMessage::Query { .. }));
+        let ends = Ends::of(&flow, is_query).ok_or(DropReason::UnsupportedProtocol)?;
+        match (is_outward, is_to_us) {
+            (true, true) => self.turn_around(bytes, layout, &ends, context),
+            (true, false) => self.send_out(bytes, layout, &ends, context),
+            _ => self.let_in(bytes, layout, &ends, context.now),
+        }
     }
 
     /// A packet from inside: its source becomes external.
@@ -325,43 +342,70 @@ impl Active {
         Ok(Verdict::Reply)
     }
 
-    /// An ICMP error (RFC 5508, section 4): the packet that it quotes tells whose it is.
+    /// An ICMP error (RFC 5508, section 4): the packet that it quotes says whose it is, not its own addresses, since
+    /// any router on the way may send one (RFC 4787, REQ-12a). No session is prolonged or ended (REQ-6; RFC 5382,
+    /// REQ-10). `None` for an error between hosts that are not translated.
     fn translate_error(
         &mut self,
         bytes: &mut [u8],
         layout: &mut Layout,
         now: Timestamp,
-    ) -> Result<Verdict, DropReason> {
+    ) -> Result<Option<Verdict>, DropReason> {
+        let quoted = quoted_flow(bytes, layout);
+        let is_from_us = self.settings.is_external(layout.destination);
+        let is_to_inside =
+            quoted.is_some_and(|(_, flow)| self.settings.is_inside(flow.destination));
+        let is_local_error = self.settings.is_inside(layout.destination);
+        if !is_from_us && (is_local_error || !is_to_inside) {
+            // What stays inside, what comes to the inside past the NAT, and what is about hosts outside.
+            let shows_inside = self.settings.is_inside(layout.source) && !is_local_error;
+            return if shows_inside { Err(DropReason::NoConnection) } else { Ok(None) };
+        }
         if layout.fragment != Fragment::No {
             return Err(DropReason::Fragment);
         }
-        let (mut quoted, flow) = quoted_flow(bytes, layout).ok_or(DropReason::Malformed)?;
+        if wire::verify(bytes, layout) == Verified::Wrong {
+            return Err(DropReason::BadChecksum);
+        }
+        let (mut quoted, flow) = quoted.ok_or(DropReason::Malformed)?;
         let is_query = matches!(IcmpMessage::of(bytes, &quoted), Some(IcmpMessage::Query { .. }));
         let ends = Ends::of(&flow, is_query).ok_or(DropReason::UnsupportedProtocol)?;
         let no_session = DropReason::NoConnection;
-        if self.settings.is_inside(layout.source) {
+        let mut sent_by = None;
+        if is_from_us {
+            // About a packet that went out, or around: its source is external.
+            let found = self.tables.by_external(ends.protocol, ends.source);
+            let (key, mapping) = found.ok_or(no_session)?;
+            let remote = if is_to_inside {
+                self.tables.mapping(&ends.mapping(ends.destination)).ok_or(no_session)?.external
+            } else {
+                ends.destination
+            };
+            if !self.tables.has_session(&ends.session(key, remote), now) {
+                return Err(no_session);
+            }
+            sent_by = Some((key.inside, mapping.station));
+        }
+        if is_to_inside {
             // About a packet that came in: its destination is inside.
             let key = ends.mapping(ends.destination);
-            let session = ends.session(key, ends.source);
-            let mapping = self.tables.mapping(&key).ok_or(no_session)?;
-            let external = mapping.external;
-            if !self.tables.has_session(&session, now) {
+            let external = self.tables.mapping(&key).ok_or(no_session)?.external;
+            if !self.tables.has_session(&ends.session(key, ends.source), now) {
                 return Err(no_session);
             }
             rewrite_quoted(bytes, &mut quoted, Side::Destination, external);
             rewrite(bytes, layout, Side::Source, Endpoint { port: 0, ..external });
-        } else {
-            // About a packet that went out: its source is external.
-            let found = self.tables.by_external(ends.protocol, ends.source);
-            let (key, _) = found.ok_or(no_session)?;
-            if !self.tables.has_session(&ends.session(key, ends.destination), now) {
-                return Err(no_session);
+        }
+        if let Some((inside, station)) = sent_by {
+            rewrite_quoted(bytes, &mut quoted, Side::Source, inside);
+            rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..inside });
+            if is_to_inside {
+                send_back(bytes, station);
             }
-            rewrite_quoted(bytes, &mut quoted, Side::Source, key.inside);
-            rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..key.inside });
         }
         wire::fill(bytes, layout);
-        Ok(Verdict::Forward)
+        let is_hairpin = is_from_us && is_to_inside;
+        Ok(Some(if is_hairpin { Verdict::Reply } else { Verdict::Forward }))
     }
 }
 
@@ -374,6 +418,13 @@ fn send_back(bytes: &mut [u8], target: Option<[u8; 6]>) {
 }
 
 impl Translation {
+    /// The same for a fragment that has waited for its first.
+    fn apply_to(&self, frame: &mut [u8]) {
+        if let Ok(Frame::Ip(mut layout)) = wire::parse(frame) {
+            self.apply(frame, &mut layout);
+        }
+    }
+
     /// Gives a later fragment the addresses of its first.
     fn apply(&self, bytes: &mut [u8], layout: &mut Layout) -> Verdict {
         let ends = [(Side::Source, self.source), (Side::Destination, self.destination)];

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::tasks::support::{
-    Bench, CLIENT_STATION, End, GATEWAY_STATION, Outcome, assert_valid, echo, fragments, tcp,
-    time_exceeded, udp_between,
+    Bench, CLIENT_STATION, End, GATEWAY_STATION, Outcome, assert_valid, assert_valid_error, echo,
+    fragments, tcp, time_exceeded, too_big, udp_between, unreachable,
 };
 use crate::wire::{self, Flow, Frame, quoted_flow};
-use crate::{DropReason, Verdict};
+use crate::{Direction, DropReason, Verdict};
 
 const HOST: End = ("10.0.0.1", 40_000);
 const SERVER: End = ("192.0.2.1", 80);
@@ -136,6 +136,27 @@ fn errors_from_outside_reach_the_host_with_its_own_packet() {
 }
 
 #[test]
+fn rfc_5508_req_6_errors_about_queries_are_translated_and_prolong_nothing() {
+    for (host, server, router) in [
+        ("10.0.0.1", "192.0.2.1", "198.51.100.1"),
+        ("2001:db8:1::1", "2001:db8:2::1", "2001:db8:9::1"),
+    ] {
+        let mut bench = nat(json!({}));
+        let sent = forwarded(&mut bench, &echo(host, server, 77, true));
+        let error = unreachable(router, fixed(flow(&sent).source), &sent);
+        bench.wait_secs(29);
+        let back = forwarded(&mut bench, &error);
+        assert_valid_error(&back);
+        let Ok(Frame::Ip(layout)) = wire::parse(&back) else { panic!() };
+        let (_, about) = quoted_flow(&back, &layout).unwrap();
+        assert_eq!((fixed(about.source), about.source_port), (host, 77));
+        bench.wait_secs(1);
+        let too_late = bench.run(&error).verdict;
+        assert!(matches!(too_late, Verdict::Drop(DropReason::NoConnection)), "{too_late:?}");
+    }
+}
+
+#[test]
 fn errors_from_inside_show_nothing_of_it() {
     let mut bench = nat(json!({}));
     let seen = external(&mut bench, &udp_between(HOST, SERVER, b""));
@@ -191,18 +212,67 @@ fn forwards_let_strangers_in() {
 }
 
 #[test]
+fn rfc_5508_req_7_errors_about_hairpinned_packets_go_back_inside() {
+    for (host, target, server) in [
+        (HOST, ("10.0.0.2", 53), SERVER),
+        (("2001:db8:1::1", 4), ("2001:db8:1::2", 53), ("2001:db8:2::1", 5)),
+    ] {
+        let mut bench = nat(json!({"filtering": "endpoint-independent"}));
+        let target_seen = external(&mut bench, &udp_between(target, server, b""));
+        let around = bench.run(&udp_between(host, target_seen, &[7; 600])).frame;
+        let seen = flow(&around);
+        let outside = fixed(seen.source);
+        for error in [
+            time_exceeded(target.0, outside, &around),
+            unreachable(target.0, outside, &around),
+            too_big(target.0, outside, &around, 1_300),
+        ] {
+            let Outcome { verdict, frame, .. } = bench.run(&error);
+            assert_eq!(verdict, Verdict::Reply);
+            assert_valid_error(&frame);
+            assert_eq!((&frame[..6], &frame[6..12]), (&CLIENT_STATION[..], &GATEWAY_STATION[..]));
+            let Ok(Frame::Ip(layout)) = wire::parse(&frame) else { panic!() };
+            let ends = (layout.source.to_string(), layout.destination.to_string());
+            assert_eq!(ends, (target_seen.0.to_owned(), host.0.to_owned()));
+            let (_, about) = quoted_flow(&frame, &layout).unwrap();
+            assert_eq!((fixed(about.source), about.source_port), host, "as it was sent");
+            assert_eq!((fixed(about.destination), about.destination_port), target_seen);
+        }
+        let stranger = udp_between((outside, seen.source_port), (target.0, 54), b"");
+        assert_eq!(bench.run(&unreachable(target.0, outside, &stranger)).verdict, NO_CONNECTION);
+    }
+}
+
+#[test]
 fn fragments_get_the_addresses_of_their_first() {
     let mut bench = nat(json!({}));
     let whole = udp_between(HOST, SERVER, &[7; 100]);
     let [first, later] = fragments(&whole, 5, 48);
-    assert_eq!(bench.run(&later).verdict, Verdict::Drop(DropReason::FragmentWithoutFirst));
-    let translated = [forwarded(&mut bench, &first), forwarded(&mut bench, &later)];
-    let joined: Vec<u8> = translated.iter().flat_map(|frame| &frame[34..]).copied().collect();
+    assert_eq!(bench.run(&later).verdict, Verdict::Consume, "it waits");
+    let Outcome { verdict, frame: first, emitted } = bench.run(&first);
+    assert_eq!(verdict, Verdict::Forward);
+    let [(Direction::Onward, later)] = &emitted[..] else { panic!("{emitted:?}") };
+    let joined = [&first[34..], &later[34..]].concat();
     let direct = forwarded(&mut bench, &whole);
     assert_eq!(joined, direct[34..], "with the checksum over the whole");
-    for frame in &translated {
+    for frame in [&first, later] {
+        assert_valid(frame);
         assert_eq!(frame[26..30], direct[26..30]);
     }
+}
+
+#[test]
+fn hairpinned_fragments_go_back_in_any_order() {
+    let mut bench = nat(json!({"filtering": "endpoint-independent"}));
+    let target = ("10.0.0.2", 53);
+    let target_seen = external(&mut bench, &udp_between(target, SERVER, b""));
+    let [first, later] = fragments(&udp_between(HOST, target_seen, &[7; 100]), 5, 48);
+    assert_eq!(bench.run(&later).verdict, Verdict::Consume);
+    let Outcome { verdict, frame, emitted } = bench.run(&first);
+    assert_eq!(verdict, Verdict::Reply);
+    let [(Direction::Back, later)] = &emitted[..] else { panic!("{emitted:?}") };
+    assert_valid(later);
+    assert_eq!((&later[..12], &later[26..34]), (&frame[..12], &frame[26..34]));
 }
 
 #[test]
