@@ -110,6 +110,12 @@ impl TcpFlags {
         is_tcp.then(|| Self(bytes[layout.transport + 13]))
     }
 
+    /// The flags of this byte of a header.
+    #[cfg(test)]
+    pub(crate) const fn of_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
     /// FIN: the sender has sent everything.
     pub fn fin(self) -> bool {
         self.0 & 0x01 != 0

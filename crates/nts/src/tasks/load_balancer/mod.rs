@@ -1,9 +1,12 @@
 //! Load balancer: packets to a service go to one of its backends, chosen by Maglev's consistent
 //! hashing, and answers come back with the service's address.
 //!
-//! A table of flows keeps a flow at its backend when others come or go; where the table is full, the
-//! hash alone decides, which sends it to the same place as long as the backends stay. Cards with the
-//! same settings make the same choices.
+//! A table of flows keeps a flow at its backend when others come or go, and says which packets of a backend
+//! are answers: those of flows in the table, in the name of the service. All others are the backend's own,
+//! such as its answers to a health check that asked it directly, or its own requests from the port of the
+//! service; they keep their address. Where the table is full of flows that may not be given up, new ones are
+//! dropped, since nobody could translate their answers. Cards with the same settings make the same choices,
+//! so after a loss of the table a flow is back at its backend with the next packet of its client.
 
 mod maglev;
 mod settings;
@@ -14,12 +17,12 @@ use std::time::Duration;
 
 use snic_domain::Timestamp;
 
-use settings::{Service, Settings};
+use settings::{Service, Settings, Unmatched};
 
 pub(crate) use settings::SCHEMA;
 
 use super::fragments::Fragments;
-use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
+use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress, opens, spare_flow};
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
@@ -29,7 +32,7 @@ use crate::wire::{
 };
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 
-const STATE_VERSION: u16 = 1;
+const STATE_VERSION: u16 = 2;
 /// The hash of flows is the same on all cards, so that they choose the same backend.
 const FLOW_HASH: KeyedHash = KeyedHash(0x6D61_676C_6576_0003, 0);
 
@@ -38,6 +41,8 @@ const FLOW_HASH: KeyedHash = KeyedHash(0x6D61_676C_6576_0003, 0);
 struct Assignment {
     backend: Endpoint,
     progress: Progress,
+    /// The client has asked the backend itself since, from the same port: answers are to that.
+    is_bypassed: bool,
 }
 
 type Table = AgingTable<Flow, Assignment, CLASSES>;
@@ -57,7 +62,8 @@ struct Active {
     /// Maglev's table of each service.
     slots: Vec<Vec<u16>>,
     flows: Table,
-    fragments: Fragments<(Side, Endpoint)>,
+    /// What the first fragment was given; nothing where it was left alone.
+    fragments: Fragments<Option<(Side, Endpoint)>>,
 }
 
 impl LoadBalancer {
@@ -185,10 +191,10 @@ impl Active {
     ) -> Result<Verdict, DropReason> {
         let before = *layout;
         if let Fragment::Later { .. } = layout.fragment {
-            if let Some((side, to)) = self.fragments.recall(layout, now) {
-                rewrite(bytes, layout, side, to);
-            } else if self.is_ours(layout) {
-                return Err(DropReason::FragmentWithoutFirst);
+            match self.fragments.recall(layout, now) {
+                Some(Some((side, to))) => rewrite(bytes, layout, side, to),
+                None if self.is_ours(layout) => return Err(DropReason::FragmentWithoutFirst),
+                Some(None) | None => {}
             }
             return Ok(Verdict::Forward);
         }
@@ -200,20 +206,27 @@ impl Active {
             _ => {}
         }
         let flow = Flow::of(bytes, layout);
+        let flags = TcpFlags::of(bytes, layout);
         let source = Endpoint { address: flow.source, port: flow.source_port };
-        let (side, to) = if let Some(service) = self.by_service.get(&service_key(&flow)).copied() {
-            let flags = TcpFlags::of(bytes, layout);
-            (Side::Destination, self.assign(service, flow, flags, now)?)
+        let change = if let Some(service) = self.by_service.get(&service_key(&flow)).copied() {
+            Some((Side::Destination, self.assign(service, flow, flags, now)?))
         } else if let Some(service) = self.by_backend.get(&(flow.protocol, source)).copied() {
-            let flags = TcpFlags::of(bytes, layout);
             let endpoint = self.settings.services[service].endpoint();
-            self.follow_answer(&flow, endpoint, flags, now);
-            (Side::Source, endpoint)
+            let is_answer = self.follow_answer(&flow, endpoint, flags, now);
+            if !is_answer && self.settings.unmatched == Unmatched::Drop {
+                return Err(DropReason::NoConnection);
+            }
+            is_answer.then_some((Side::Source, endpoint))
         } else {
-            return Ok(Verdict::Forward);
+            None
         };
-        rewrite(bytes, layout, side, to);
-        self.fragments.remember(&before, (side, to), now);
+        match change {
+            Some((side, to)) => rewrite(bytes, layout, side, to),
+            None => self.note_direct(&flow, flags, now),
+        }
+        if change.is_some() || self.is_ours(&before) {
+            self.fragments.remember(&before, change, now);
+        }
         Ok(Verdict::Forward)
     }
 
@@ -239,6 +252,7 @@ impl Active {
             if !is_reopened {
                 let class = self.flows.class(id);
                 let assignment = self.flows.value_mut(id);
+                assignment.is_bypassed = false;
                 let next = assignment.progress.follow(class, flags, false);
                 let backend = assignment.backend;
                 self.flows.touch(id, next, now);
@@ -251,19 +265,13 @@ impl Active {
                 self.flows.remove(id);
             }
             Lookup::Absent if self.flows.is_full() => {
-                if let Some(id) = self.flows.oldest(OPENING).or(self.flows.oldest(CLOSING)) {
-                    self.flows.remove(id);
-                }
+                let victim = spare_flow(&self.flows, now).ok_or(DropReason::TableFull)?;
+                self.flows.remove(victim);
             }
             Lookup::Absent => {}
         }
-        // If the table has no room, the hash finds the same backend again.
-        self.flows.insert(
-            flow,
-            Assignment { backend, progress: Progress::default() },
-            OPENING,
-            now,
-        );
+        let assignment = Assignment { backend, progress: Progress::default(), is_bypassed: false };
+        self.flows.insert(flow, assignment, OPENING, now).ok_or(DropReason::TableFull)?;
         Ok(backend)
     }
 
@@ -276,24 +284,43 @@ impl Active {
         }
     }
 
-    /// A packet from a backend: the flow of its client has seen a reply.
+    /// Whether a packet of a backend answers a flow that was sent to it; if so, the flow has seen a reply.
     fn follow_answer(
         &mut self,
         answer: &Flow,
         service: Endpoint,
         flags: Option<TcpFlags>,
         now: Timestamp,
-    ) {
+    ) -> bool {
         let flow = Flow {
             destination: service.address,
             destination_port: service.port,
             ..answer.reversed()
         };
-        if let Lookup::Fresh(id) = self.flows.lookup(&flow, now) {
-            let class = self.flows.class(id);
-            let next = self.flows.value_mut(id).progress.follow(class, flags, true);
-            self.flows.touch(id, next, now);
+        let backend = Endpoint { address: answer.source, port: answer.source_port };
+        let Lookup::Fresh(id) = self.flows.lookup(&flow, now) else { return false };
+        let class = self.flows.class(id);
+        let assignment = self.flows.value_mut(id);
+        if assignment.backend != backend || assignment.is_bypassed {
+            return false;
         }
+        let next = assignment.progress.follow(class, flags, true);
+        self.flows.touch(id, next, now);
+        true
+    }
+
+    /// A packet that is left alone. If a client asks a backend itself, from a port that it also uses with the
+    /// service, answers to the two look alike: the last request is the one that is answered. A TCP connection
+    /// through the service stays what it is until it is closed, for no host opens the same one twice.
+    fn note_direct(&mut self, flow: &Flow, flags: Option<TcpFlags>, now: Timestamp) {
+        let to = Endpoint { address: flow.destination, port: flow.destination_port };
+        let Some(service) = self.by_backend.get(&(flow.protocol, to)).copied() else { return };
+        let Endpoint { address, port } = self.settings.services[service].endpoint();
+        let known = Flow { destination: address, destination_port: port, ..*flow };
+        let Lookup::Fresh(id) = self.flows.lookup(&known, now) else { return };
+        let is_over = self.flows.class(id) == CLOSING && flags.is_some_and(opens);
+        let assignment = self.flows.value_mut(id);
+        assignment.is_bypassed |= assignment.backend == to && (flags.is_none() || is_over);
     }
 
     /// An ICMP error about an answer goes to the backend that sent it, or path MTU discovery fails.
@@ -307,16 +334,16 @@ impl Active {
             return Ok(Verdict::Forward);
         };
         let from_client = flow.reversed();
-        let Some(service) = self.by_service.get(&service_key(&from_client)).copied() else {
+        if !self.by_service.contains_key(&service_key(&from_client)) {
             return Ok(Verdict::Forward);
-        };
+        }
         if layout.fragment != Fragment::No {
             return Err(DropReason::Fragment);
         }
-        let backend = match self.flows.lookup(&from_client, now) {
-            Lookup::Fresh(id) => self.flows.value(id).backend,
-            Lookup::Expired(_) | Lookup::Absent => self.choose(service, &from_client)?,
+        let Lookup::Fresh(id) = self.flows.lookup(&from_client, now) else {
+            return Err(DropReason::NoConnection);
         };
+        let backend = self.flows.value(id).backend;
         rewrite_quoted(bytes, &mut quoted, Side::Source, backend);
         rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..backend });
         wire::fill(bytes, layout);
