@@ -74,7 +74,7 @@ pub enum IcmpMessage {
     },
     /// An error, which quotes the packet that it is about.
     Error,
-    /// Neighbour discovery (RFC 4861), which no host can do without.
+    /// Neighbour discovery (RFC 4861), which no host can do without, from a host of the link.
     NeighbourDiscovery,
     /// Any other.
     Other,
@@ -93,10 +93,17 @@ impl IcmpMessage {
             // Unreachable, source quench, time exceeded, parameter problem (RFC 792); all below 128
             // are errors in ICMPv6 (RFC 4443).
             (true, 3 | 4 | 11 | 12) | (false, 1..=4) => Self::Error,
-            (false, 133..=136) => Self::NeighbourDiscovery,
+            (false, 133..=136) if is_from_link(bytes, layout) => Self::NeighbourDiscovery,
             _ => Self::Other,
         })
     }
+}
+
+/// Whether a message of neighbour discovery was not forwarded: no router lets its hop limit be 255 (RFC 4861,
+/// sections 6.1 and 7.1). Receivers drop others, those with a code, and those in fragments (RFC 6980).
+fn is_from_link(bytes: &[u8], layout: &Layout) -> bool {
+    let (hop_limit, code) = (bytes[layout.network + 7], bytes[layout.transport + 1]);
+    hop_limit == 255 && code == 0 && layout.fragment == super::Fragment::No
 }
 
 /// Flags of a TCP header.
