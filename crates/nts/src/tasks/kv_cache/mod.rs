@@ -241,14 +241,14 @@ impl Active {
             (flow.source, flow.source_port) == (self.settings.server, self.settings.port);
         let is_later = matches!(layout.fragment, Fragment::Later { .. });
         match (layout.protocol, is_request, is_answer) {
-            // It has no ports, so it may belong to any request.
-            (protocol::TCP | protocol::UDP, ..)
-                if is_later && layout.destination == self.settings.server =>
-            {
-                if layout.protocol == protocol::TCP {
-                    self.forget_unread(now);
+            // It has no ports, so it may belong to any request; over IPv6 its protocol may not be that of its first.
+            (protocol, ..) if is_later && layout.destination == self.settings.server => {
+                let is_data = layout.is_ipv4() && protocol == protocol::UDP;
+                if is_data {
+                    self.forget_all(now)
+                } else {
+                    self.forget_unread(now)
                 }
-                self.forget_all(now);
                 Verdict::Forward
             }
             (protocol::TCP, true, _) => {
