@@ -292,8 +292,12 @@ mod tests {
         damaged[rom + 12] ^= 0x10;
         let stream = UnixStream::connect(place.socket()).expect("it listens");
         let model = profile().model;
-        let settings =
-            SoftCardSettings { model: model.to_string(), uplink: None, functions: Vec::new() };
+        let settings = SoftCardSettings {
+            model: model.to_string(),
+            uplink: None,
+            functions: Vec::new(),
+            failovers: Vec::new(),
+        };
         let card = SoftCard::over(stream, model, &settings).expect("it answers");
         // The socket is open on both ends; nobody needs its name any more.
         let _ = std::fs::remove_dir_all(folder);

@@ -33,6 +33,7 @@ mod captures;
 mod client;
 mod control;
 mod datapath;
+mod failover;
 mod frame_patterns;
 mod generator;
 mod header;
@@ -55,6 +56,7 @@ mod window;
 pub use bench::{FrameBench, LeftFrame};
 pub use client::{CardProcess, SoftCard};
 pub use control::{CardExtras, SoftCardFailure, serve, serve_folder};
+pub use failover::{Failover, InvalidFailover};
 pub use generator::SoftGenerator;
 pub use machine::FRAMES_MAX;
 pub use ports::{InvalidPort, OpenPort, Port, PortSpec, Received, Sent};
@@ -76,4 +78,7 @@ pub struct SoftCardSettings {
     pub uplink: Option<PortSpec>,
     /// The ports of the virtual functions, by number.
     pub functions: Vec<PortSpec>,
+    /// Stations that functions share.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failovers: Vec<Failover>,
 }

@@ -16,6 +16,7 @@ use snic_ports::packets::PortTraffic;
 
 use crate::SoftCardSettings;
 use crate::datapath::{FrameRoute, Leaving};
+use crate::failover::Failover;
 use crate::ports::{OpenPort, Port, Received};
 use crate::stations::{Receiver, Stations};
 
@@ -95,7 +96,9 @@ impl Switch {
         let uplink = settings.uplink.iter().map(|spec| (Side::Uplink, spec));
         let functions = (0..).zip(&settings.functions);
         let functions = functions.map(|(number, spec)| (Side::Function(number), spec));
-        let mut switch = Self::default();
+        Failover::check(&settings.failovers, settings.functions.len())
+            .map_err(|error| format!("failovers: {error}"))?;
+        let mut switch = Self { stations: Stations::new(&settings.failovers), ..Self::default() };
         for (side, spec) in uplink.chain(functions) {
             let port = spec.open(vhost_user).map_err(|error| format!("port {spec}: {error}"))?;
             switch.add(side, spec.to_string(), port);
@@ -131,8 +134,9 @@ impl Switch {
             Ok(Received::Frame(packet)) => {
                 slot.counts.received += 1;
                 slot.counts.received_bytes += packet.len() as u64;
-                if let Side::Function(number) = slot.side {
-                    self.stations.learn(packet.bytes(), number, now);
+                match slot.side {
+                    Side::Function(number) => self.stations.learn(packet.bytes(), number, now),
+                    Side::Uplink => self.stations.hear_outside(packet.bytes()),
                 }
                 Looked::Frame(Arrival { packet, from })
             }

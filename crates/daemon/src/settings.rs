@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snic_bitstream::signature::Signatures;
+use snic_card_soft::Failover;
 use snic_card_xrt::{CallDeadlines, CardSelector};
 use snic_domain::{CardId, CardModel, PciAddress, VirtualFunctions};
 use snic_front::identity::UnixPeers;
@@ -338,6 +339,8 @@ impl CardSettings {
                 soft.functions.len()
             ));
         }
+        Failover::check(&soft.failovers, soft.functions.len())
+            .map_err(|error| format!(".failovers: {error}"))?;
         let mut devices: Vec<_> = soft.ports().collect();
         if let (None, Some(port)) = (&soft.program, soft.shared_memory_port()) {
             return Err(format!(
@@ -664,6 +667,12 @@ mod tests {
         Settings::parse("x", &full).expect("the full program has them");
         let twice = with("uplink = \"tap:a\"\nfunctions = [\"tap:a\"]");
         assert!(error(&twice).contains("device a is named twice"));
+        let failover = "[[cards.soft.failovers]]\nmacs = [\"00:00:5e:00:01:33\"]\nfunctions = [0]";
+        let shared = Settings::parse("x", &format!("{good}\n{failover}")).expect("valid");
+        assert_eq!(Settings::parse("x", &shared.to_toml()).expect("own output"), shared);
+        let other = failover.replace("functions = [0]", "functions = [1]");
+        let wrong = error(&format!("{good}\n{other}"));
+        assert!(wrong.contains("cards[0].soft.failovers: functions = 1 in failover 0"), "{wrong}");
         let sim = good.replace("\"soft\"", "\"sim\"");
         assert!(
             error(&sim).contains("cards[0].soft: not allowed for driver = \"sim\""),

@@ -50,6 +50,7 @@ pub fn launcher(
             model: card.model.to_string(),
             uplink: soft.uplink.clone(),
             functions: soft.functions.clone(),
+            failovers: soft.failovers.clone(),
         },
     })
 }

@@ -129,6 +129,7 @@ impl Bench {
             model: model.to_string(),
             uplink: Some(uplink.clone()),
             functions: vec![function.clone()],
+            failovers: Vec::new(),
         };
         let place = CardFolder::new(&tempfile::tempdir().expect("a folder").keep());
         let thread = format!("card {}", function.device());

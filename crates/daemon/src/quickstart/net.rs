@@ -70,7 +70,7 @@ impl Net {
         let soft = Soft {
             uplink: Some(PortSpec::Tap(NET.device.into())),
             functions: vec![PortSpec::Tap(GUEST.device.into())],
-            program: None,
+            ..Soft::default()
         };
         CardSettings { driver: Driver::Soft, soft: Some(soft), ..CardSettings::simulated() }
     }

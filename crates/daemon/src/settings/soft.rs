@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use snic_card_soft::PortSpec;
+use snic_card_soft::{Failover, PortSpec};
 
 /// Ports and program of a software card. A port is `tap:NAME` for a TAP device that the card makes, `interface:NAME`
 /// for an interface that is there, such as a veth end, `unix:PATH` for a unix socket that the card makes, or
@@ -22,6 +22,9 @@ pub struct Soft {
     /// is stopped. Give all software cards of a host the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
+    /// Stations that functions share, so that a service moves from one to the other at once, as with VRRP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failovers: Vec<Failover>,
 }
 
 impl Soft {

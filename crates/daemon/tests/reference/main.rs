@@ -10,16 +10,17 @@ use std::process::Command;
 use syn::{Attribute, Expr, Fields, Item, Lit, Meta};
 
 /// The parsed sources: the settings, and the types that they use from other crates.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "src/settings.rs",
     "src/settings/fleet.rs",
     "src/settings/soft.rs",
     "../domain/src/function.rs",
     "../bitstream/src/signature.rs",
+    "../card-soft/src/failover.rs",
 ];
 
 /// Tables in the order of the reference, with their types.
-const TABLES: [(&str, &str); 16] = [
+const TABLES: [(&str, &str); 17] = [
     ("", "Settings"),
     ("listen", "Listen"),
     ("listen.unix_peers", "UnixPeer"),
@@ -34,6 +35,7 @@ const TABLES: [(&str, &str); 16] = [
     ("cards.functions", "VirtualFunctions"),
     ("cards.xrt", "XrtSettings"),
     ("cards.soft", "Soft"),
+    ("cards.soft.failovers", "Failover"),
     ("cards.xrt.deadlines", "XrtDeadlines"),
     ("cards.driver", "Driver"),
 ];
@@ -85,7 +87,9 @@ fn kind(ty: &syn::Type) -> String {
         "OsUser" => "user name or number".into(),
         "XrtDevice" => "PCI address or number".into(),
         "PciAddress" => "PCI address".into(),
-        "String" | "CardId" | "CardModel" | "TenantId" | "PortSpec" | "Uuid" => "text".into(),
+        "String" | "CardId" | "CardModel" | "TenantId" | "PortSpec" | "Uuid" | "Mac" => {
+            "text".into()
+        }
         own => {
             let table = TABLES.iter().find(|(_, ty)| *ty == own);
             let (table, _) = table.unwrap_or_else(|| panic!("{own} is not among the tables"));

@@ -474,6 +474,7 @@ impl Site {
             model: "sim-16".into(),
             uplink: Some(port(&uplink)),
             functions: vec![port(&first), port(&second)],
+            failovers: Vec::new(),
         };
         let model = CardModel::new("sim-16").expect("a label");
         let folder = CardFolder::new(&self.home.card_folder());

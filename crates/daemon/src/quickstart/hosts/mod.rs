@@ -64,7 +64,7 @@ impl Hosts {
     pub(super) fn card(data_dir: &Path) -> Result<CardSettings> {
         let [guest, net] = ports(data_dir)?;
         let soft =
-            Soft { uplink: Some(port(&net)?), functions: vec![port(&guest)?], program: None };
+            Soft { uplink: Some(port(&net)?), functions: vec![port(&guest)?], ..Soft::default() };
         Ok(CardSettings { driver: Driver::Soft, soft: Some(soft), ..CardSettings::simulated() })
     }
 
