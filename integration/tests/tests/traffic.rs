@@ -118,9 +118,10 @@ async fn on_a_simulated_card_a_run_reports_what_the_card_counts() {
     assert!(number(latency, "min") <= number(latency, "p50"), "{seen}");
     assert!(number(latency, "p99") <= number(latency, "max"), "{seen}");
 
-    // Sizes of a capture file, one after the other.
+    // Sizes of a capture file, one after the other; no card sends the second frame.
     let file = site.home.path().join("three.pcap");
-    std::fs::write(&file, pcap(&[&[0; 100], &[0; 200], &[0; 300]])).expect("a file");
+    let frames: [&[u8]; 4] = [&[0; 100], &[0; 9_300], &[0; 200], &[0; 300]];
+    std::fs::write(&file, pcap(&frames)).expect("a file");
     let seen = site.run(&format!("--rate 100Mbps --size pcap:{} --for 1s", file.display()));
     let mean = number(&seen, "offered_bps") as f64
         * seen["card_seconds"].as_f64().expect("a number")

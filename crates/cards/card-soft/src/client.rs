@@ -297,6 +297,7 @@ mod tests {
             uplink: None,
             functions: Vec::new(),
             guards: Vec::new(),
+            failovers: Vec::new(),
         };
         let card = SoftCard::over(stream, model, &settings).expect("it answers");
         // The socket is open on both ends; nobody needs its name any more.

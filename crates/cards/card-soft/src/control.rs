@@ -193,8 +193,13 @@ pub(crate) mod tests {
     /// A card without ports at a socket in `place`, in threads of this process.
     pub(crate) fn start(place: &CardFolder, profile: CardProfile) {
         let model = profile.model.to_string();
-        let settings =
-            SoftCardSettings { model, uplink: None, functions: Vec::new(), guards: Vec::new() };
+        let settings = SoftCardSettings {
+            model,
+            uplink: None,
+            functions: Vec::new(),
+            guards: Vec::new(),
+            failovers: Vec::new(),
+        };
         let machine =
             Machine::new(profile, settings, Switch::default(), None).expect("a valid profile");
         let listener = UnixListener::bind(place.socket()).expect("a new folder");

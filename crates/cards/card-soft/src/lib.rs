@@ -33,6 +33,7 @@ mod captures;
 mod client;
 mod control;
 mod datapath;
+mod failover;
 mod fragments;
 mod frame_patterns;
 mod generator;
@@ -57,6 +58,7 @@ mod window;
 pub use bench::{FrameBench, LeftFrame};
 pub use client::{CardProcess, SoftCard};
 pub use control::{CardExtras, SoftCardFailure, serve, serve_folder};
+pub use failover::{Failover, InvalidFailover};
 pub use generator::SoftGenerator;
 pub use machine::FRAMES_MAX;
 pub use port_guard::{FunctionGuard, InvalidGuard};
@@ -82,4 +84,7 @@ pub struct SoftCardSettings {
     /// Limits of the virtual functions' ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<FunctionGuard>,
+    /// Stations that functions share.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failovers: Vec<Failover>,
 }

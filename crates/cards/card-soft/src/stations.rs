@@ -2,12 +2,15 @@
 //!
 //! A station belongs to the function that sent from it first, and to no other until it was silent for
 //! [`SILENT_MAX`]: who sends with another's address does not get its frames. Each function has
-//! [`STATIONS_MAX`] stations at most.
+//! [`STATIONS_MAX`] stations at most. Stations of a [`Failover`] belong to who sent from them last, among those
+//! that may.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use snic_domain::Timestamp;
+
+use crate::failover::Failover;
 
 /// Stations of one function: a guest with some containers behind it.
 const STATIONS_MAX: usize = 64;
@@ -28,6 +31,8 @@ struct Home {
 pub(crate) struct Stations {
     homes: HashMap<Station, Home>,
     counts: HashMap<u16, usize>,
+    /// Stations that move at once, and the functions that may have them.
+    moving: BTreeMap<Station, Vec<u16>>,
 }
 
 /// Whom a frame is for.
@@ -47,6 +52,25 @@ const fn is_group(station: Station) -> bool {
 }
 
 impl Stations {
+    /// No station is known yet; those of failovers move.
+    pub(crate) fn new(failovers: &[Failover]) -> Self {
+        Self { moving: Failover::by_station(failovers), ..Self::default() }
+    }
+
+    /// A frame came from the network: a station of a failover that sends there is there.
+    pub(crate) fn hear_outside(&mut self, frame: &[u8]) {
+        let station = frame.get(6..12).and_then(|bytes| Station::try_from(bytes).ok());
+        if let Some(station) = station.filter(|station| self.moving.contains_key(station)) {
+            self.forget(station);
+        }
+    }
+
+    fn forget(&mut self, station: Station) {
+        if let Some(home) = self.homes.remove(&station) {
+            self.counts.entry(home.function).and_modify(|count| *count -= 1);
+        }
+    }
+
     /// A frame came from a function; `false` if its source is another function's.
     pub(crate) fn learn(&mut self, frame: &[u8], function: u16, now: Timestamp) -> bool {
         let Some(station) = frame.get(6..12).and_then(|bytes| Station::try_from(bytes).ok()) else {
@@ -55,17 +79,19 @@ impl Stations {
         if is_group(station) {
             return true;
         }
+        let moving = self.moving.get(&station);
+        if moving.is_some_and(|functions| !functions.contains(&function)) {
+            return false;
+        }
         if let Some(home) = self.homes.get_mut(&station) {
             if home.function == function {
                 home.heard = now;
                 return true;
             }
-            if now.since(home.heard) < SILENT_MAX {
+            if moving.is_none() && now.since(home.heard) < SILENT_MAX {
                 return false;
             }
-            let before = home.function;
-            self.homes.remove(&station);
-            self.counts.entry(before).and_modify(|count| *count -= 1);
+            self.forget(station);
         }
         if self.counts.get(&function).is_some_and(|count| *count >= STATIONS_MAX) {
             self.forget_silent(function, now);
@@ -130,6 +156,30 @@ mod tests {
         assert_eq!(stations.receiver(&frame(2, 9)), Receiver::Unknown);
         assert_eq!(stations.receiver(&[0xff; 14]), Receiver::Group);
         assert_eq!(stations.receiver(&[2]), Receiver::Unknown);
+    }
+
+    #[test]
+    fn a_station_of_a_failover_goes_to_who_sent_last_among_those_that_may() {
+        let macs = vec![snic_nts::config::Mac([2, 0, 0, 0, 0, 1])];
+        let mut stations = Stations::new(&[Failover { macs, functions: vec![4, 5] }]);
+        for _ in 0..1_000 {
+            for function in [4, 5] {
+                stations.learn(&frame(9, 1), function, START);
+                assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(function));
+                stations.learn(&frame(9, 1), 6, START + SILENT_MAX);
+                assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(function));
+            }
+        }
+        assert_eq!((stations.counts[&4], stations.counts[&5]), (0, 1));
+        stations.learn(&frame(9, 2), 4, START);
+        for from in [1, 2] {
+            stations.hear_outside(&frame(9, from));
+        }
+        assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Unknown, "it is in the network");
+        assert_eq!(stations.receiver(&frame(2, 9)), Receiver::Function(4), "no theft");
+        stations.learn(&frame(9, 1), 6, START);
+        assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Unknown, "it may not");
+        stations.hear_outside(&[2; 11]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use snic_ports::packets::PortTraffic;
 
 use crate::SoftCardSettings;
 use crate::datapath::{FrameRoute, Leaving};
+use crate::failover::Failover;
 use crate::port_guard::{FunctionGuard, PortGuard, Refused};
 use crate::ports::{OpenPort, Port, Received};
 use crate::stations::{Receiver, Stations};
@@ -99,7 +100,9 @@ impl Switch {
         let functions = functions.map(|(number, spec)| (Side::Function(number), spec));
         FunctionGuard::check(&settings.guards, settings.functions.len())
             .map_err(|error| format!("guards: {error}"))?;
-        let mut switch = Self::default();
+        Failover::check(&settings.failovers, settings.functions.len())
+            .map_err(|error| format!("failovers: {error}"))?;
+        let mut switch = Self { stations: Stations::new(&settings.failovers), ..Self::default() };
         for (side, spec) in uplink.chain(functions) {
             let port = spec.open(vhost_user).map_err(|error| format!("port {spec}: {error}"))?;
             switch.add(side, spec.to_string(), port);
@@ -151,6 +154,9 @@ impl Switch {
                 }
                 slot.counts.received += 1;
                 slot.counts.received_bytes += packet.len() as u64;
+                if slot.side == Side::Uplink {
+                    self.stations.hear_outside(packet.bytes());
+                }
                 Looked::Frame(Arrival { packet, from })
             }
             Ok(Received::NoBuffer) => {

@@ -38,6 +38,7 @@ struct Entry<K, V> {
     key: K,
     value: V,
     class: usize,
+    used: Timestamp,
     expires: Timestamp,
     before: u32,
     after: u32,
@@ -114,7 +115,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
             return None;
         }
         let expires = now + self.classes[class].lifetime;
-        let entry = Entry { key, value, class, expires, before: NONE, after: NONE };
+        let entry = Entry { key, value, class, used: now, expires, before: NONE, after: NONE };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = Some(entry);
@@ -144,7 +145,7 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
         self.unlink(id.0);
         let expires = now + self.classes[class].lifetime;
         let entry = self.at_mut(id.0);
-        (entry.class, entry.expires) = (class, expires);
+        (entry.class, entry.used, entry.expires) = (class, now, expires);
         self.link(id.0);
     }
 
@@ -174,6 +175,12 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
     pub(crate) fn oldest(&self, class: usize) -> Option<EntryId> {
         let slot = self.classes[class].oldest;
         (slot != NONE).then_some(EntryId(slot))
+    }
+
+    /// Time since an entry was last used. One that was added with an age counts from then, so it is never
+    /// taken for longer unused than it is.
+    pub(crate) fn idle(&self, id: EntryId, now: Timestamp) -> Duration {
+        now.since(self.at(id.0).used)
     }
 
     /// All entries, class by class, the least recently used first, with the time they have left.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snic_bitstream::signature::Signatures;
-use snic_card_soft::FunctionGuard;
+use snic_card_soft::{Failover, FunctionGuard};
 use snic_card_xrt::{CallDeadlines, CardSelector};
 use snic_domain::{CardId, CardModel, PciAddress, VirtualFunctions};
 use snic_front::identity::UnixPeers;
@@ -341,6 +341,8 @@ impl CardSettings {
         }
         FunctionGuard::check(&soft.guards, soft.functions.len())
             .map_err(|error| format!(".guards: {error}"))?;
+        Failover::check(&soft.failovers, soft.functions.len())
+            .map_err(|error| format!(".failovers: {error}"))?;
         let mut devices: Vec<_> = soft.ports().collect();
         if let (None, Some(port)) = (&soft.program, soft.shared_memory_port()) {
             return Err(format!(
@@ -673,6 +675,12 @@ mod tests {
         let other = guard.replace("function = 0", "function = 1");
         let wrong = error(&format!("{good}\n{other}"));
         assert!(wrong.contains("cards[0].soft.guards: function = 1 for function 1"), "{wrong}");
+        let failover = "[[cards.soft.failovers]]\nmacs = [\"00:00:5e:00:01:33\"]\nfunctions = [0]";
+        let shared = Settings::parse("x", &format!("{good}\n{failover}")).expect("valid");
+        assert_eq!(Settings::parse("x", &shared.to_toml()).expect("own output"), shared);
+        let other = failover.replace("functions = [0]", "functions = [1]");
+        let wrong = error(&format!("{good}\n{other}"));
+        assert!(wrong.contains("cards[0].soft.failovers: functions = 1 in failover 0"), "{wrong}");
         let sim = good.replace("\"soft\"", "\"sim\"");
         assert!(
             error(&sim).contains("cards[0].soft: not allowed for driver = \"sim\""),

@@ -51,6 +51,7 @@ pub fn launcher(
             uplink: soft.uplink.clone(),
             functions: soft.functions.clone(),
             guards: soft.guards.clone(),
+            failovers: soft.failovers.clone(),
         },
     })
 }

@@ -46,6 +46,7 @@ const PACKAGES: &[Package] = &[
     program("iputils-ping", "ping", "tests of the software card"),
     program("iperf3", "iperf3", "tests of the software card"),
     program("tcpdump", "tcpdump", "the test of captures of the software card"),
+    program("wireshark-common", "editcap", "tests of capture files, which must read what Wireshark reads"),
     program("memcached", "memcached", "tests of the key-value cache NT, whose answers must be memcached's"),
     program("redis-server", "redis-server", "the test with YCSB, beside memcached"),
     program("default-jdk-headless", "javac", "the test with YCSB"),

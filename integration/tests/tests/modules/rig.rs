@@ -475,6 +475,7 @@ impl Site {
             uplink: Some(port(&uplink)),
             functions: vec![port(&first), port(&second)],
             guards: Vec::new(),
+            failovers: Vec::new(),
         };
         let model = CardModel::new("sim-16").expect("a label");
         let folder = CardFolder::new(&self.home.card_folder());

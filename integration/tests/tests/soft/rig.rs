@@ -227,6 +227,7 @@ pub fn try_observe_card(folder: &Path, ports: &[String]) -> Option<Observation> 
         uplink: ports.first().map(|port| port.parse().expect("a port")),
         functions: ports.iter().skip(1).map(|port| port.parse().expect("a port")).collect(),
         guards: Vec::new(),
+        failovers: Vec::new(),
     };
     let model = CardModel::new("sim-16").expect("a label");
     SoftCard::connect(&CardFolder::new(folder), model, &settings).ok()?.observe().ok()

@@ -138,6 +138,7 @@ impl Bench {
             uplink: Some(uplink.clone()),
             functions: functions.to_vec(),
             guards,
+            failovers: Vec::new(),
         };
         let place = CardFolder::new(&tempfile::tempdir().expect("a folder").keep());
         let thread = format!("card {}", functions[0].device());

@@ -260,10 +260,12 @@ impl Active {
         }
         let header = Header::read(payload(bytes, &layout)).ok_or(DropReason::Truncated)?;
         let text = &payload(bytes, &layout)[HEADER_BYTES..];
-        let (goes_to_all, is_answered) = match memcached::request(text, true) {
-            _ if !header.is_whole() => (false, false),
+        let (goes_to_all, is_answered) = match memcached::request(text) {
+            // No server takes a request of several datagrams; the number of this one it does not look at.
+            _ if header.datagrams != 1 => (false, false),
             MemcachedRequest::Get(_) | MemcachedRequest::Harmless => (false, false),
-            MemcachedRequest::Write { is_answered, .. } => (true, is_answered),
+            MemcachedRequest::Write(write) => (true, write.is_answered),
+            MemcachedRequest::Flush { is_answered, .. } => (true, is_answered),
             MemcachedRequest::Unknown => (true, true),
         };
         if goes_to_all && is_answered {

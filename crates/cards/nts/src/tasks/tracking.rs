@@ -1,10 +1,14 @@
 //! How long a flow lives, by what was seen of it. Firewall and NAT follow TCP from SYN to FIN or RST
 //! by its flags; sequence numbers are not checked.
 
+use std::hash::Hash;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use snic_domain::Timestamp;
+
+use crate::aging::{AgingTable, EntryId};
 use crate::config::{Field, Kind};
 use crate::wire::TcpFlags;
 
@@ -18,13 +22,28 @@ pub(crate) const CLASSES: usize = 4;
 /// How many expired flows one packet removes: more than it can add, so that they never pile up.
 pub(crate) const EXPIRED_PER_PACKET: usize = 4;
 
+/// A UDP or ICMP flow is not given up for another one before it was silent for two minutes (RFC 4787,
+/// REQ-5; RFC 5508, REQ-2 asks for less).
+pub(crate) const DATAGRAM_IDLE_MIN: Duration = Duration::from_secs(120);
+/// An established TCP connection is not given up for another one before it was silent for 2 hours and 4
+/// minutes (RFC 5382, REQ-5).
+pub(crate) const STREAM_IDLE_MIN: Duration = Duration::from_secs(7_440);
+/// Time that a NAT keeps a TCP connection that is not yet established, and a UDP flow without a reply (RFC 7857,
+/// section 2.1).
+const NAT_OPENING_S: u64 = 240;
+const OPENING_S: u64 = 30;
+
 const SECONDS: Kind = Kind::Integer { min: 1, max: 604_800 };
 
 /// The field of the four lifetimes.
 pub(crate) const LIFETIMES: Field = Field::optional(
     "lifetimes",
     Kind::Object(&[
-        Field::optional("opening_s", SECONDS, "A flow without reply; 30 by default."),
+        Field::optional(
+            "opening_s",
+            SECONDS,
+            "A flow without reply; 30 by default, for NAT 240 (RFC 7857).",
+        ),
         Field::optional(
             "datagram_s",
             SECONDS,
@@ -48,7 +67,7 @@ pub(crate) const LIFETIMES: Field = Field::optional(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Lifetimes {
-    opening_s: u64,
+    opening_s: Option<u64>,
     datagram_s: u64,
     stream_s: u64,
     closing_s: u64,
@@ -56,14 +75,24 @@ pub(crate) struct Lifetimes {
 
 impl Default for Lifetimes {
     fn default() -> Self {
-        Self { opening_s: 30, datagram_s: 300, stream_s: 7_440, closing_s: 240 }
+        Self { opening_s: None, datagram_s: 300, stream_s: 7_440, closing_s: 240 }
     }
 }
 
 impl Lifetimes {
-    /// By class.
+    /// Lifetimes by class, of a table that rules or a service fill.
     pub(crate) fn by_class(&self) -> [Duration; CLASSES] {
-        [self.opening_s, self.datagram_s, self.stream_s, self.closing_s].map(Duration::from_secs)
+        self.with_opening(OPENING_S)
+    }
+
+    /// Lifetimes by class, of a table that translates addresses.
+    pub(crate) fn of_nat_by_class(&self) -> [Duration; CLASSES] {
+        self.with_opening(NAT_OPENING_S)
+    }
+
+    fn with_opening(&self, opening_by_default: u64) -> [Duration; CLASSES] {
+        let opening_s = self.opening_s.unwrap_or(opening_by_default);
+        [opening_s, self.datagram_s, self.stream_s, self.closing_s].map(Duration::from_secs)
     }
 }
 
@@ -101,4 +130,20 @@ impl Progress {
 /// Whether a packet may open a connection.
 pub(crate) fn opens(flags: TcpFlags) -> bool {
     flags.syn() && !flags.ack() && !flags.rst() && !flags.fin()
+}
+
+/// The flow of a full table to give up for a new one: the one closed longest ago, then the oldest one without
+/// a reply, then one that was silent for longer than its protocol asks for. `None` where all are in use.
+pub(crate) fn spare_flow<K, V>(table: &AgingTable<K, V, CLASSES>, now: Timestamp) -> Option<EntryId>
+where
+    K: Copy + Eq + Hash,
+{
+    let silent = |class: usize, least: Duration| {
+        table.oldest(class).filter(|id| table.idle(*id, now) >= least)
+    };
+    table
+        .oldest(CLOSING)
+        .or_else(|| table.oldest(OPENING))
+        .or_else(|| silent(DATAGRAM, DATAGRAM_IDLE_MIN))
+        .or_else(|| silent(STREAM, STREAM_IDLE_MIN))
 }

@@ -301,7 +301,10 @@ impl Settings {
         if layout.source != self.remote {
             return Err(DropReason::NotForTunnel);
         }
-        if wire::verify(bytes, layout) == Verified::Wrong {
+        // A sender may leave the checksum out over both IP versions (RFC 7348, section 5; RFC 6935). The addresses are
+        // those of this tunnel, as RFC 6936, section 5 asks for.
+        let has_checksum = read_u16(bytes, layout.transport + wire::UDP_CHECKSUM) != 0;
+        if has_checksum && wire::verify(bytes, layout) == Verified::Wrong {
             return Err(DropReason::BadChecksum);
         }
         let udp_end = layout.transport + usize::from(read_u16(bytes, layout.transport + 4));
@@ -397,6 +400,22 @@ mod tests {
             let unpacked = end(b, a, more).run(&packed.frame);
             prop_assert_eq!(unpacked.verdict, Verdict::Forward);
             prop_assert_eq!(unpacked.frame, frame);
+        }
+    }
+
+    #[test]
+    fn packets_without_checksum_are_accepted_over_both_ip_versions() {
+        let inner = udp("10.0.0.1", "10.0.0.2", b"inside");
+        for ((a, b), header) in ends().into_iter().zip([20, 40]) {
+            let mut packed = end(a, b, json!({"udp_checksum": true})).run(&inner).frame;
+            let checksum = 14 + header + 6;
+            assert_ne!(read_u16(&packed, checksum), 0);
+            packed[checksum + 1] ^= 1;
+            let damaged = end(b, a, json!({})).run(&packed).verdict;
+            assert_eq!(damaged, Verdict::Drop(DropReason::BadChecksum));
+            packed[checksum..checksum + 2].fill(0);
+            let out = end(b, a, json!({})).run(&packed);
+            assert_eq!((out.verdict, out.frame), (Verdict::Forward, inner.clone()), "{a}");
         }
     }
 

@@ -79,7 +79,7 @@ pub enum IcmpMessage {
     },
     /// An error, which quotes the packet that it is about.
     Error,
-    /// Neighbour discovery (RFC 4861), which no host can do without.
+    /// Neighbour discovery (RFC 4861), which no host can do without, from a host of the link.
     NeighbourDiscovery,
     /// Any other.
     Other,
@@ -98,10 +98,17 @@ impl IcmpMessage {
             // Unreachable, source quench, time exceeded, parameter problem (RFC 792); all below 128
             // are errors in ICMPv6 (RFC 4443).
             (true, 3 | 4 | 11 | 12) | (false, 1..=4) => Self::Error,
-            (false, 133..=136) => Self::NeighbourDiscovery,
+            (false, 133..=136) if is_from_link(bytes, layout) => Self::NeighbourDiscovery,
             _ => Self::Other,
         })
     }
+}
+
+/// Whether a message of neighbour discovery was not forwarded: no router lets its hop limit be 255 (RFC 4861,
+/// sections 6.1 and 7.1). Receivers drop others, those with a code, and those in fragments (RFC 6980).
+fn is_from_link(bytes: &[u8], layout: &Layout) -> bool {
+    let (hop_limit, code) = (bytes[layout.network + 7], bytes[layout.transport + 1]);
+    hop_limit == 255 && code == 0 && layout.fragment == super::Fragment::No
 }
 
 /// Flags of a TCP header.
@@ -113,6 +120,12 @@ impl TcpFlags {
     pub fn of(bytes: &[u8], layout: &Layout) -> Option<Self> {
         let is_tcp = layout.protocol == protocol::TCP && layout.has_transport_header();
         is_tcp.then(|| Self(bytes[layout.transport + 13]))
+    }
+
+    /// The flags of this byte of a header.
+    #[cfg(test)]
+    pub(crate) const fn of_bits(bits: u8) -> Self {
+        Self(bits)
     }
 
     /// FIN: the sender has sent everything.

@@ -216,3 +216,36 @@ fn an_answer_has_valid_sums() {
         assert_eq!((flow.source, flow.source_port), (to.parse().unwrap(), 2_000));
     }
 }
+
+/// A message of neighbour discovery with the smallest length that its type may have.
+fn neighbour_discovery(kind: u8, hop_limit: u8, code: u8) -> Vec<u8> {
+    let body = [0; 32];
+    let mut frame = Vec::new();
+    let step = etherparse::PacketBuilder::ethernet2([2; 6], [0x33, 0x33, 0, 0, 0, 1]);
+    let step = step.ipv6([0xFE; 16], [0xFF; 16], hop_limit);
+    step.icmpv6_raw(kind, code, [0; 4]).write(&mut frame, &body).unwrap();
+    frame
+}
+
+/// RFC 4861, sections 6.1 and 7.1: the hop limit is 255, the code 0; RFC 6980: no fragments.
+#[test]
+fn neighbour_discovery_comes_from_the_link_only() {
+    let message = |frame: &[u8]| IcmpMessage::of(frame, &layout(frame)).unwrap();
+    for kind in 133..=136 {
+        let own = neighbour_discovery(kind, 255, 0);
+        assert_valid(&own);
+        assert_eq!(message(&own), IcmpMessage::NeighbourDiscovery);
+        for hop_limit in [0, 1, 64, 254] {
+            let forwarded = neighbour_discovery(kind, hop_limit, 0);
+            assert_eq!(message(&forwarded), IcmpMessage::Other, "{kind} {hop_limit}");
+        }
+        assert_eq!(message(&neighbour_discovery(kind, 255, 1)), IcmpMessage::Other);
+        let fragment = Layout { fragment: Fragment::First { id: 1 }, ..layout(&own) };
+        assert_eq!(IcmpMessage::of(&own, &fragment), Some(IcmpMessage::Other));
+        let mut strict =
+            crate::tasks::support::Bench::new("firewall", serde_json::json!({"rules": []}));
+        assert_eq!(strict.run(&own).verdict, crate::Verdict::Forward);
+        let verdict = strict.run(&neighbour_discovery(kind, 254, 0)).verdict;
+        assert_eq!(verdict, crate::Verdict::Drop(DropReason::Rule));
+    }
+}

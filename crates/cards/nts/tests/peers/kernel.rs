@@ -151,3 +151,105 @@ fn transfer_through_vxlan(mtu: usize, path_mtu: usize) {
     let emitted = card.nts[1].counters().emitted;
     assert_eq!(emitted > 0, mtu + 50 > path_mtu, "{emitted} errors");
 }
+
+/// A program that answers TCP connections and datagrams with the address of who asks, and one that asks from
+/// one port after the other.
+fn answering_program(address: &str) -> String {
+    format!(
+        "import socket, threading\n\
+         def datagrams():\n    u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('{address}', 8000))\n    \
+         while True:\n        data, peer = u.recvfrom(100); u.sendto(peer[0].encode(), peer)\n\
+         threading.Thread(target=datagrams, daemon=True).start()\n\
+         s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n\
+         s.bind(('{address}', 8000)); s.listen(64)\n\
+         while True:\n    c, peer = s.accept()\n    c.sendall(peer[0].encode()); c.shutdown(socket.SHUT_WR); c.recv(1); c.close()\n"
+    )
+}
+
+fn asking_program(steps: &str) -> String {
+    format!(
+        "import socket, time\n\
+         def tcp(address):\n    for _ in range(100):\n        try:\n            c = socket.create_connection((address, 8000), 5)\n            \
+         break\n        except OSError:\n            time.sleep(0.1)\n    \
+         c.settimeout(10); seen = c.recv(100).decode(); end = c.recv(1); c.close()\n    return seen\n\
+         def udp(address):\n    u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.connect((address, 8000)); u.settimeout(1)\n    \
+         for _ in range(10):\n        u.send(b'?')\n        try:\n            return u.recv(100).decode()\n        \
+         except OSError:\n            pass\n    return 'nothing'\n\
+         {steps}\n"
+    )
+}
+
+/// A client and a server whose packets pass `card`, which stands for `external` at the server's side and for
+/// `service` at the client's.
+fn between(
+    purpose: &str,
+    nts: Vec<snic_nts::NtInstance>,
+    steps: &str,
+    [external, service]: [&str; 2],
+) -> (String, Card) {
+    let card_ns = Namespace::new(&format!("{purpose}c"));
+    let client = host(&card_ns, &format!("{purpose}i"), "left", INSIDE_MAC);
+    let server = host(&card_ns, &format!("{purpose}o"), "right", OUTSIDE_MAC);
+    for (host, own, others, station) in [
+        (&client, "10.0.0.1", ["192.0.2.1", service], OUTSIDE_MAC),
+        (&server, "192.0.2.1", ["10.0.0.1", external], INSIDE_MAC),
+    ] {
+        host.ip(&format!("addr add {own}/32 dev wire"));
+        for other in others {
+            host.ip(&format!("neigh replace {other} lladdr {station} dev wire"));
+            host.ip(&format!("route replace {other} dev wire"));
+        }
+    }
+    let mut card = Card::new(nts);
+    card.attach(&card_ns, "left");
+    card.attach(&card_ns, "right");
+    let mut serving = server.command(PYTHON);
+    serving.args(["-c", &answering_program("192.0.2.1")]).stdin(Stdio::null());
+    let _serving = Ending(serving.spawn().unwrap());
+    let mut asking = client.command(PYTHON);
+    asking.args(["-c", &asking_program(steps)]);
+    let out = card.serve(&mut asking, |_| None);
+    let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+    (String::from_utf8_lossy(&out.stdout).into_owned() + &errors, card)
+}
+
+/// Two kernels use four ports for connections one after the other: those of closed ones serve again, though the
+/// server has its end of each in TIME_WAIT.
+#[test]
+fn closed_connections_give_their_ports_to_the_next_ones() {
+    if let Some(why) = without_namespaces() {
+        return left_out(why);
+    }
+    let settings =
+        json!({"inside": ["10.0.0.1/32"], "external": ["192.0.2.254"], "ports": "5000-5003"});
+    let nts = vec![
+        nt("checksum", &json!({"mode": "fill"})),
+        nt("nat", &settings),
+        nt("checksum", &json!({"mode": "fill"})),
+    ];
+    let steps = "print([tcp('192.0.2.1') for _ in range(20)] == 20 * ['192.0.2.254'])";
+    let (said, card) = between("ports", nts, steps, ["192.0.2.254", "192.0.2.254"]);
+    assert_eq!(said.trim(), "True", "{}", card.drops());
+}
+
+/// A kernel takes an answer only from whom it has asked: the service, and the backend itself.
+#[test]
+fn a_backend_that_is_asked_itself_answers_itself() {
+    if let Some(why) = without_namespaces() {
+        return left_out(why);
+    }
+    let service = |protocol: &str| {
+        json!({"address": "198.51.100.7", "protocol": protocol, "port": 8000,
+            "backends": [{"address": "192.0.2.1", "port": 8000}]})
+    };
+    let nts = vec![
+        nt("checksum", &json!({"mode": "fill"})),
+        nt("load-balancer", &json!({"services": [service("tcp"), service("udp")]})),
+        nt("checksum", &json!({"mode": "fill"})),
+    ];
+    let steps =
+        "print([ask(to) for ask in (tcp, udp) for to in ('198.51.100.7', '192.0.2.1') * 2])";
+    let (said, card) = between("balance", nts, steps, ["10.0.0.1", "198.51.100.7"]);
+    let expected = ["'10.0.0.1'"; 8].join(", ");
+    assert_eq!(said.trim(), format!("[{expected}]"), "{}", card.drops());
+}

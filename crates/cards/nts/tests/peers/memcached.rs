@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
 use rand::{Rng, SeedableRng};
@@ -16,6 +16,8 @@ use super::{left_out, starts};
 const CLIENT: [u8; 4] = [10, 0, 0, 1];
 const SERVER: [u8; 4] = [192, 0, 2, 1];
 const PORT: u16 = 11_211;
+/// The number of a request that no test uses for another one.
+const FENCE: u16 = u16::MAX;
 
 fn frame(from: ([u8; 4], u16), to: ([u8; 4], u16), datagram: &[u8]) -> Vec<u8> {
     let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
@@ -90,6 +92,23 @@ impl Server {
         }
     }
 
+    /// All that the server answers to a request: it has one thread, so an answer to what is asked after it is behind
+    /// them.
+    fn answers(&self, request: &[u8]) -> Vec<Vec<u8>> {
+        self.socket.send(request).unwrap();
+        self.socket.send(&datagram(FENCE, "mn\r\n")).unwrap();
+        let mut answers = Vec::new();
+        loop {
+            let mut answer = vec![0; 65_536];
+            let length = self.socket.recv(&mut answer).expect("memcached answers");
+            answer.truncate(length);
+            match answer[..2] == FENCE.to_be_bytes() {
+                true => return answers,
+                false => answers.push(answer),
+            }
+        }
+    }
+
     /// An answer to a read as one datagram: this memcached sends one for each value.
     fn join(&self, request: &[u8], mut answer: Vec<u8>) -> Vec<u8> {
         while !answer.ends_with(b"END\r\n") {
@@ -144,4 +163,112 @@ fn the_card_answers_as_memcached_does() {
     }
     assert!(hits > 500, "{hits} of 3000 answered by the card");
     println!("{hits} of 3000 requests answered by the card");
+}
+
+/// A request of the text protocol.
+fn command(random: &mut ChaCha8Rng, count: u32) -> String {
+    let key = |random: &mut ChaCha8Rng| format!("key{}", random.random_range(0..5));
+    let (first, second) = (key(random), key(random));
+    // A number, so that it can be counted up.
+    let value = count.to_string();
+    let length = value.len();
+    // Mostly none, for one that ends is cached for less long.
+    let expiry = [0, 0, 0, 0, 0, 5, 7, -1][random.random_range(0..8)];
+    let quiet = ["", "", " noreply"][random.random_range(0..3)];
+    let meta = ["", " T4", " q", " k O7", " c t"][random.random_range(0..5)];
+    let data = format!("{length}{quiet}\r\n{value}\r\n");
+    // Most requests read, or no key would ever be without a write on its way.
+    let kind = if random.random_bool(0.015) { 0..30 } else { 30..100 };
+    match random.random_range(kind) {
+        0..6 => format!("set {first} 5 {expiry} {data}"),
+        6 => format!("add {first} 5 {expiry} {data}"),
+        7 => format!("replace {first} 5 {expiry} {data}"),
+        8 => format!("append {first} 5 {expiry} {data}"),
+        9 => format!("prepend {first} 5 {expiry} {data}"),
+        10 => format!("cas {first} 5 {expiry} {length} 7{quiet}\r\n{value}\r\n"),
+        11 => format!("delete {first}{quiet}\r\n"),
+        12 => format!("incr {first} 3{quiet}\r\n"),
+        13 => format!("decr {first} 3{quiet}\r\n"),
+        14 => format!("touch {first} {expiry}{quiet}\r\n"),
+        15 => format!("gat {expiry} {first}\r\n"),
+        16 => format!("gats {expiry} {first} {second}\r\n"),
+        17 => format!("ms {first} {length}{meta}\r\n{value}\r\n"),
+        18 => format!("ms {first} {length} MP{meta}\r\n{value}\r\n"),
+        19 => format!("md {first}\r\n"),
+        20 => format!("md {first} I T4\r\n"),
+        21 => format!("ma {first} N4 J100 v\r\n"),
+        22 => format!("ma {first} D5 MD{meta}\r\n"),
+        23 => format!("mg {first} v N4\r\n"),
+        24 => format!("mg {first} v T4\r\n"),
+        25 => format!("mg {first} v f t\r\n"),
+        26 => format!("me {first}\r\n"),
+        27 => format!("set {first} 0 0 {data}get {second}\r\ntouch {second} 4\r\nmd {first} q\r\n"),
+        28 => format!("set {first} x 0 99\r\ndelete {second}\r\n"),
+        29 if count.is_multiple_of(4) => format!("flush_all{quiet}\r\n"),
+        30..36 => format!("get {first} {second}\r\n"),
+        36..38 => format!("gets {first}\r\n"),
+        38 => "version\r\n".to_owned(),
+        _ => format!("get {first}\r\n"),
+    }
+}
+
+/// Requests and answers that overtake each other, expiry times and delays, and numbers of requests that come again:
+/// at each hit memcached itself would have given the same answer, and had no write of the key still to come.
+#[test]
+fn no_answer_of_the_card_is_older_than_memcached_s() {
+    if !starts("memcached", &["-V"]) {
+        return left_out("memcached is missing");
+    }
+    let server = Server::start();
+    let settings = json!({"server": "192.0.2.1", "items_max": 4, "settling_ms": 200,
+        "age_max_ms": 3_600_000, "unread_expiry_s": 0});
+    let mut card = Card::new(vec![nt("kv-cache", &settings)]);
+    let seed = 12;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let start = Instant::now();
+    let mut requests: Vec<(Instant, u16, Vec<u8>)> = Vec::new();
+    let mut answers: Vec<(Instant, u16, Vec<u8>)> = Vec::new();
+    let (mut hits, mut count) = (0, 0_u32);
+    while start.elapsed() < Duration::from_secs(16) {
+        std::thread::sleep(Duration::from_millis(1));
+        count += 1;
+        // Nothing takes longer than half of the settling time in either direction.
+        let is_old = |(since, ..): &(Instant, u16, Vec<u8>)| since.elapsed().as_millis() > 80;
+        let client = 40_000 + random.random_range(0..2);
+        // The first client counts its requests, the second one gives them few numbers.
+        let id = if client == 40_000 { (count % 60_000) as u16 } else { random.random_range(0..3) };
+        // Once, since nothing is filled around its end.
+        let is_flush = count == 300;
+        let text = if is_flush { "flush_all 6\r\n".into() } else { command(&mut random, count) };
+        let request = datagram(id, &text);
+        let sent = card.through(0, &frame((CLIENT, client), (SERVER, PORT), &request));
+        let [(side, out)] = &sent[..] else { panic!("{text}") };
+        if *side == 0 {
+            hits += 1;
+            let said = server.answers(&request);
+            let first = said[0].clone();
+            let rest = said[1..].iter().flat_map(|more| &more[8..]);
+            let said: Vec<u8> = first.iter().chain(rest).copied().collect();
+            let out = payload(out);
+            let [said, of_card] = [&said[8..], &out[8..]].map(String::from_utf8_lossy);
+            assert_eq!(of_card, said, "{text}, request {count}, seed {seed}");
+        } else {
+            requests.push((Instant::now(), client, request));
+        }
+        while !requests.is_empty() && (random.random_bool(0.6) || requests.iter().any(is_old)) {
+            let old = requests.iter().position(is_old);
+            let at = old.unwrap_or_else(|| random.random_range(0..requests.len()));
+            let (_, client, request) = requests.remove(at);
+            let said = server.answers(&request);
+            answers.extend(said.into_iter().map(|answer| (Instant::now(), client, answer)));
+        }
+        while !answers.is_empty() && (random.random_bool(0.6) || answers.iter().any(is_old)) {
+            let old = answers.iter().position(is_old);
+            let at = old.unwrap_or_else(|| random.random_range(0..answers.len()));
+            let (_, client, answer) = answers.remove(at);
+            card.through(1, &frame((SERVER, PORT), (CLIENT, client), &answer));
+        }
+    }
+    assert!(hits > 50, "{hits} of {count} answered by the card");
+    println!("{hits} of {count} requests answered by the card");
 }

@@ -1,5 +1,9 @@
-//! Packets of capture files: pcap of either byte order, and pcapng as `snicctl capture`, Wireshark and
-//! tcpdump write it.
+//! Packets of capture files: pcap and pcapng of either byte order, as `snicctl capture`, Wireshark and tcpdump
+//! write them.
+//!
+//! A frame that no card sends is left out and counted, and so is one beyond what a request takes: neither makes the
+//! file unreadable. A file whose structure is wrong is refused as a whole, since every offset after the
+//! mistake is a guess.
 
 use std::path::Path;
 
@@ -11,28 +15,75 @@ const FRAME_BYTES_MAX: usize = 9_216;
 /// How many frames one request may have, and how many bytes in all.
 const FRAMES_MAX: usize = 4_096;
 const BYTES_MAX: usize = 768 << 10;
-const LINK_ETHERNET: u32 = 1;
+const LINK_ETHERNET: u16 = 1;
 
 const PCAP_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const PCAP_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const PCAP_HEADER: usize = 24;
 const PCAP_RECORD: usize = 16;
 
+/// The same in both byte orders.
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
+/// Written by programs from before the enhanced packet block.
+const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// Kind and length before a block, and its length again after it.
-const BLOCK_FRAME: usize = 12;
+const MAJOR_VERSION: u16 = 1;
+/// Kind and length before the body of a block, and its length again after it.
+const BLOCK_START: usize = 8;
+const BLOCK_END: usize = 4;
 
 /// The frames of a capture file, as far as one request takes them.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct CaptureFrames {
     /// In the order of the file.
     pub frames: Vec<Vec<u8>>,
     /// Frames of the file that found no room.
     pub left_out: usize,
+    /// Frames of the file that no card sends: they are too short or too long.
+    pub unsendable: usize,
+    /// Bytes of `frames`.
+    bytes: usize,
+}
+
+impl CaptureFrames {
+    /// Adds a frame of `length` bytes of which the file has the first ones; the others are zeros.
+    fn push(&mut self, kept: &[u8], length: u32) {
+        let length = (length as usize).max(kept.len());
+        if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&length) {
+            self.unsendable += 1;
+            return;
+        }
+        // The frames that are sent are the first ones: after one that found no room, no later one is taken.
+        let has_room = self.frames.len() < FRAMES_MAX && self.bytes + length <= BYTES_MAX;
+        if self.left_out > 0 || !has_room {
+            self.left_out += 1;
+            return;
+        }
+        let mut frame = kept.to_vec();
+        frame.resize(length, 0);
+        self.bytes += length;
+        self.frames.push(frame);
+    }
+
+    /// What to tell about frames that are not sent; nothing where all are.
+    pub fn notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        if self.left_out > 0 {
+            let (frames, left_out) = (self.frames.len(), self.left_out);
+            notices
+                .push(format!("the first {frames} packets are sent; {left_out} more find no room"));
+        }
+        if self.unsendable > 0 {
+            let unsendable = self.unsendable;
+            notices.push(format!(
+                "{unsendable} packets are left out: a card sends {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX} bytes"
+            ));
+        }
+        notices
+    }
 }
 
 /// Reads a capture file.
@@ -48,42 +99,35 @@ pub fn read(path: &Path) -> Result<CaptureFrames, Failure> {
     })
 }
 
-/// Numbers of a file in its byte order.
+/// Numbers of a file, or of a block of it, in its byte order.
+#[derive(Debug, Clone, Copy)]
 struct Numbers<'a> {
-    file: &'a [u8],
-    is_swapped: bool,
+    bytes: &'a [u8],
+    is_big_endian: bool,
 }
 
-impl Numbers<'_> {
-    fn word(&self, at: usize) -> Result<u32, String> {
-        let bytes = at.checked_add(4).and_then(|end| self.file.get(at..end));
-        let bytes = bytes.and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-        let word = u32::from_le_bytes(bytes.ok_or_else(truncated)?);
-        Ok(if self.is_swapped { word.swap_bytes() } else { word })
+impl<'a> Numbers<'a> {
+    fn bytes(&self, at: usize, length: usize) -> Result<&'a [u8], String> {
+        let end = at.checked_add(length).ok_or_else(truncated)?;
+        self.bytes.get(at..end).ok_or_else(truncated)
     }
 
-    /// A frame of which some bytes were kept; what was not kept is zeros.
-    fn frame(&self, at: usize, kept: u32, length: u32) -> Result<Vec<u8>, String> {
-        let (kept, length) = (kept as usize, length as usize);
-        let end = at.checked_add(kept).ok_or_else(truncated)?;
-        let bytes = self.file.get(at..end).ok_or_else(truncated)?;
-        let length = length.max(kept);
-        if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&length) {
-            return Err(format!(
-                "a frame of {length} bytes; allowed: {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX}"
-            ));
-        }
-        let mut frame = bytes.to_vec();
-        frame.resize(length, 0);
-        Ok(frame)
+    fn word(&self, at: usize) -> Result<u32, String> {
+        let bytes = self.bytes(at, 4)?.try_into().map_err(|_| truncated())?;
+        Ok(if self.is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    }
+
+    fn half_word(&self, at: usize) -> Result<u16, String> {
+        let bytes = self.bytes(at, 2)?.try_into().map_err(|_| truncated())?;
+        Ok(if self.is_big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
     }
 }
 
 fn truncated() -> String {
-    "the file ends in the middle of a packet".to_owned()
+    "the file, or a block of it, ends in the middle of a packet".to_owned()
 }
 
-fn check_link(link: u32) -> Result<(), String> {
+fn check_link(link: u16) -> Result<(), String> {
     if link == LINK_ETHERNET {
         return Ok(());
     }
@@ -91,73 +135,116 @@ fn check_link(link: u32) -> Result<(), String> {
 }
 
 fn parse(file: &[u8]) -> Result<CaptureFrames, String> {
-    let numbers = Numbers { file, is_swapped: false };
+    let numbers = Numbers { bytes: file, is_big_endian: false };
     let first = numbers.word(0).map_err(|_| "not a capture file".to_owned())?;
     let frames = match (first, first.swap_bytes()) {
         (SECTION, _) => pcapng(file)?,
-        (PCAP_MICROSECONDS | PCAP_NANOSECONDS, _) => pcap(&numbers)?,
-        (_, PCAP_MICROSECONDS | PCAP_NANOSECONDS) => pcap(&Numbers { file, is_swapped: true })?,
+        (PCAP_MICROSECONDS | PCAP_NANOSECONDS, _) => pcap(numbers)?,
+        (_, PCAP_MICROSECONDS | PCAP_NANOSECONDS) => {
+            pcap(Numbers { is_big_endian: true, ..numbers })?
+        }
         _ => return Err("not a capture file".to_owned()),
     };
-    let all = frames.len();
-    let mut bytes = 0;
-    let room = |frame: &Vec<u8>| {
-        bytes += frame.len();
-        bytes <= BYTES_MAX
-    };
-    let frames: Vec<_> = frames.into_iter().take(FRAMES_MAX).take_while(room).collect();
-    if frames.is_empty() {
-        return Err("it has no packets".to_owned());
+    match frames.unsendable {
+        _ if !frames.frames.is_empty() => Ok(frames),
+        0 => Err("it has no packets".to_owned()),
+        unsendable => Err(format!(
+            "none of its {unsendable} packets has {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX} bytes, as cards send"
+        )),
     }
-    Ok(CaptureFrames { left_out: all - frames.len(), frames })
 }
 
-fn pcap(numbers: &Numbers<'_>) -> Result<Vec<Vec<u8>>, String> {
+fn pcap(numbers: Numbers<'_>) -> Result<CaptureFrames, String> {
     // The upper bits say whether frames end with a checksum.
-    check_link(numbers.word(20)? & 0xffff)?;
-    let mut frames = Vec::new();
+    check_link(numbers.word(20)? as u16)?;
+    let mut frames = CaptureFrames::default();
     let mut at = PCAP_HEADER;
-    while at < numbers.file.len() {
-        let (kept, length) = (numbers.word(at + 8)?, numbers.word(at + 12)?);
-        frames.push(numbers.frame(at + PCAP_RECORD, kept, length)?);
-        at += PCAP_RECORD + kept as usize;
+    while at < numbers.bytes.len() {
+        let (kept, length) = (numbers.word(at + 8)? as usize, numbers.word(at + 12)?);
+        frames.push(numbers.bytes(at + PCAP_RECORD, kept)?, length);
+        at += PCAP_RECORD + kept;
     }
     Ok(frames)
 }
 
-/// The packets of the first interface: in a capture of `snicctl` those that came in, and not again what left
-/// each node.
-fn pcapng(file: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let mut numbers = Numbers { file, is_swapped: false };
-    let (mut frames, mut at, mut interfaces) = (Vec::new(), 0, 0);
+/// A block of a pcapng file.
+struct Block<'a> {
+    kind: u32,
+    body: Numbers<'a>,
+    /// Where the next one begins.
+    end: usize,
+}
+
+/// The block at `at`. A section's header says the byte order of its blocks, its own length included.
+fn block(file: &[u8], at: usize, is_big_endian: bool) -> Result<Block<'_>, String> {
+    let mut numbers = Numbers { bytes: file, is_big_endian };
+    let kind = numbers.word(at)?;
+    if kind == SECTION {
+        numbers.is_big_endian = false;
+        let mark = numbers.word(at + BLOCK_START)?;
+        numbers.is_big_endian = match mark {
+            BYTE_ORDER => false,
+            _ if mark.swap_bytes() == BYTE_ORDER => true,
+            _ => return Err(format!("a section at byte {at} has no byte-order mark")),
+        };
+    }
+    let length = numbers.word(at + 4)? as usize;
+    let body_bytes = length.checked_sub(BLOCK_START + BLOCK_END);
+    let body_bytes = body_bytes.filter(|bytes| bytes.is_multiple_of(4)).ok_or_else(|| {
+        format!("a block of {length} bytes at byte {at}; allowed: a multiple of 4 from 12 on")
+    })?;
+    let body = numbers.bytes(at + BLOCK_START, body_bytes)?;
+    let repeated = numbers.word(at + BLOCK_START + body_bytes)? as usize;
+    if repeated != length {
+        return Err(format!(
+            "a block at byte {at} has {length} bytes at its start, {repeated} at its end"
+        ));
+    }
+    Ok(Block { kind, body: Numbers { bytes: body, ..numbers }, end: at + length })
+}
+
+/// The packets of each section's first interface: in a capture of `snicctl` those that came in, and not again
+/// what left each node. Blocks of other kinds are passed over.
+fn pcapng(file: &[u8]) -> Result<CaptureFrames, String> {
+    let (mut frames, mut at, mut is_big_endian) = (CaptureFrames::default(), 0, false);
+    // The most bytes that the first interface of this section keeps of a packet; 0 is no limit.
+    let mut snapshot_bytes: Option<u32> = None;
     while at < file.len() {
-        let kind = numbers.word(at)?;
-        if kind == SECTION {
-            // Interfaces are numbered anew in each section.
-            interfaces = 0;
-            numbers.is_swapped = false;
-            numbers.is_swapped = numbers.word(at + 8)? != BYTE_ORDER;
-        }
-        let length = numbers.word(at + 4)? as usize;
-        let end = at.checked_add(length).filter(|end| *end <= file.len());
-        let end = end.filter(|_| length >= BLOCK_FRAME).ok_or_else(truncated)?;
-        let body = at + 8;
+        let Block { kind, body, end } = block(file, at, is_big_endian)?;
+        let no_interface =
+            || format!("a packet at byte {at} is of an interface that is not described");
         match kind {
-            INTERFACE => {
-                if interfaces == 0 {
-                    check_link(numbers.word(body)? & 0xffff)?;
+            SECTION => {
+                is_big_endian = body.is_big_endian;
+                // Interfaces are numbered anew in each section.
+                snapshot_bytes = None;
+                let version = body.half_word(4)?;
+                if version != MAJOR_VERSION {
+                    return Err(format!("pcapng version {version}; allowed: {MAJOR_VERSION}"));
                 }
-                interfaces += 1;
+            }
+            INTERFACE if snapshot_bytes.is_none() => {
+                check_link(body.half_word(0)?)?;
+                snapshot_bytes = Some(body.word(4)?);
             }
             SIMPLE_PACKET => {
-                let length = numbers.word(body)?;
-                let kept = (end - body - 8).min(length as usize);
-                // A block is shorter than 4 GiB.
-                frames.push(numbers.frame(body + 4, kept as u32, length)?);
+                let limit = snapshot_bytes.ok_or_else(no_interface)?;
+                let length = body.word(0)?;
+                // It has no length of what was kept.
+                let kept = if limit == 0 { length } else { length.min(limit) };
+                frames.push(body.bytes(4, kept as usize)?, length);
             }
-            ENHANCED_PACKET if numbers.word(body)? == 0 => {
-                let (kept, length) = (numbers.word(body + 12)?, numbers.word(body + 16)?);
-                frames.push(numbers.frame(body + 20, kept, length)?);
+            ENHANCED_PACKET | OLD_PACKET => {
+                let interface = match kind {
+                    OLD_PACKET => body.half_word(0)?.into(),
+                    _ => body.word(0)?,
+                };
+                let (kept, length) = (body.word(12)?, body.word(16)?);
+                let kept = body.bytes(20, kept as usize)?;
+                snapshot_bytes.ok_or_else(no_interface)?;
+                if interface == 0 {
+                    frames.push(kept, length);
+                }
             }
             _ => {}
         }
@@ -167,74 +254,4 @@ fn pcapng(file: &[u8]) -> Result<Vec<Vec<u8>>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::pcapng::{CapturedPacket, PcapngWriter};
-    use super::*;
-
-    fn pcap_file(link: u32, frames: &[(&[u8], u32)], order: fn(u32) -> [u8; 4]) -> Vec<u8> {
-        let words = [PCAP_MICROSECONDS, 0x0004_0002, 0, 0, 65_535, link];
-        let mut file: Vec<u8> = words.into_iter().flat_map(order).collect();
-        for (kept, length) in frames {
-            let record = [1, 2, kept.len() as u32, *length];
-            file.extend(record.into_iter().flat_map(order));
-            file.extend(*kept);
-        }
-        file
-    }
-
-    #[test]
-    fn a_pcap_file_of_either_byte_order_has_its_frames_with_what_was_not_kept_as_zeros() {
-        let long = [7; 60];
-        for order in [u32::to_le_bytes, u32::to_be_bytes] {
-            let file = pcap_file(LINK_ETHERNET, &[(&long, 60), (&long[..14], 20)], order);
-            let read = parse(&file).expect("valid");
-            let second = [&long[..14], &[0; 6][..]].concat();
-            assert_eq!(read, CaptureFrames { frames: vec![long.to_vec(), second], left_out: 0 });
-            for end in 1..file.len() {
-                // Never more than the file has, whatever is cut off.
-                assert!(
-                    parse(&file[..end]).is_ok_and(|read| read.frames.len() == 1)
-                        || parse(&file[..end]).is_err()
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn of_a_capture_of_snicctl_the_packets_that_came_in_are_sent() {
-        let mut file = Vec::new();
-        let mut writer = PcapngWriter::new(&mut file, "in").expect("written");
-        for (place, fill) in [("in", 1), ("card0/0 nat", 2), ("in", 3), ("out", 4)] {
-            let bytes = &[fill; 61];
-            let packet = CapturedPacket { place, nanos: 5, length: 61, bytes, comment: "c" };
-            writer.packet(&packet).expect("written");
-        }
-        let read = parse(&file).expect("valid");
-        assert_eq!(read.frames, [vec![1; 61], vec![3; 61]]);
-    }
-
-    #[test]
-    fn what_does_not_fit_is_counted() {
-        let frame = [0; 9_000];
-        let file = pcap_file(LINK_ETHERNET, &[(&frame[..], 9_000); 100], u32::to_le_bytes);
-        let read = parse(&file).expect("valid");
-        assert_eq!((read.frames.len(), read.left_out), (87, 13));
-    }
-
-    #[test]
-    fn what_is_no_capture_is_refused_with_a_reason() {
-        let wifi = pcap_file(105, &[], u32::to_le_bytes);
-        let short = pcap_file(LINK_ETHERNET, &[(&[0; 13], 13)], u32::to_le_bytes);
-        let empty = pcap_file(LINK_ETHERNET, &[], u32::to_le_bytes);
-        for (file, said) in [
-            (&b"name: web\n"[..], "not a capture file"),
-            (&[], "not a capture file"),
-            (&wifi, "link type 105"),
-            (&short, "13 bytes; allowed: 14 to 9216"),
-            (&empty, "no packets"),
-        ] {
-            let error = parse(file).expect_err(said);
-            assert!(error.contains(said), "{error}");
-        }
-    }
-}
+mod tests;

@@ -250,10 +250,7 @@ fn request(name: &str, options: &RunOptions) -> Result<RunTrafficRequest, Failur
         }
         PacketChoice::Capture(path) => {
             let capture = capture_file::read(path)?;
-            if capture.left_out > 0 {
-                let (frames, left_out) = (capture.frames.len(), capture.left_out);
-                eprintln!("the first {frames} packets are sent; {left_out} more find no room");
-            }
+            capture.notices().iter().for_each(|notice| eprintln!("{notice}"));
             request.frames = capture.frames;
         }
     }

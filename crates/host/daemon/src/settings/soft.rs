@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use snic_card_soft::{FunctionGuard, PortSpec};
+use snic_card_soft::{Failover, FunctionGuard, PortSpec};
 
 /// Ports and program of a software card. A port is `tap:NAME` for a TAP device that the card makes, `interface:NAME`
 /// for an interface that is there, such as a veth end, `unix:PATH` for a unix socket that the card makes, or
@@ -25,6 +25,9 @@ pub struct Soft {
     /// Limits of the ports of virtual functions, one table for each function that has some.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<FunctionGuard>,
+    /// Stations that functions share, so that a service moves from one to the other at once, as with VRRP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failovers: Vec<Failover>,
 }
 
 impl Soft {

@@ -10,17 +10,18 @@ use std::process::Command;
 use syn::{Attribute, Expr, Fields, Item, Lit, Meta};
 
 /// The parsed sources: the settings, and the types that they use from other crates.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "src/settings.rs",
     "src/settings/fleet.rs",
     "src/settings/soft.rs",
     "../../core/domain/src/function.rs",
     "../../core/bitstream/src/signature.rs",
     "../../cards/card-soft/src/port_guard.rs",
+    "../../cards/card-soft/src/failover.rs",
 ];
 
 /// Tables in the order of the reference, with their types.
-const TABLES: [(&str, &str); 17] = [
+const TABLES: [(&str, &str); 18] = [
     ("", "Settings"),
     ("listen", "Listen"),
     ("listen.unix_peers", "UnixPeer"),
@@ -36,6 +37,7 @@ const TABLES: [(&str, &str); 17] = [
     ("cards.xrt", "XrtSettings"),
     ("cards.soft", "Soft"),
     ("cards.soft.guards", "FunctionGuard"),
+    ("cards.soft.failovers", "Failover"),
     ("cards.xrt.deadlines", "XrtDeadlines"),
     ("cards.driver", "Driver"),
 ];

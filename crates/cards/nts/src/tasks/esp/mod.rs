@@ -35,8 +35,8 @@ use super::path_mtu::{ErrorBudget, Oversized, PathMtu};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Fragment, IcmpMessage, Layout, TunnelHeader, Verified, parse_ip, protocol,
-    quoted_flow, read_u32,
+    self, Fragment, IcmpMessage, Layout, TunnelHeader, Verified, parse_ip, protocol, quoted_flow,
+    read_u32,
 };
 use crate::{Context, DropReason, NetworkTask, Packet, Verdict};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snic_domain::Timestamp;
 
+use super::expiry::{left, when};
 use crate::aging::{AgingTable, EntryId, KeyedHash, Lookup};
 use crate::tasks::memcached::KEY_BYTES_MAX;
 
@@ -36,6 +37,8 @@ struct Item {
     length: usize,
     flags: u32,
     filled: Timestamp,
+    /// When it may be over at the server.
+    ends: Timestamp,
 }
 
 /// A value that is cached.
@@ -45,13 +48,14 @@ pub(super) struct Cached<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// Key, flags, data and age.
+/// Key, flags, data, age and the time that is left.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedItem {
     key: Vec<u8>,
     flags: u32,
     data: Vec<u8>,
     age: Duration,
+    left: Option<Duration>,
 }
 
 /// The cache.
@@ -91,7 +95,8 @@ impl Store {
     /// is removed.
     pub(super) fn is_hit(&mut self, key: &[u8], now: Timestamp) -> bool {
         let Some(id) = self.find(key) else { return false };
-        if now.since(self.items.value(id).filled) >= self.age_max {
+        let item = self.items.value(id);
+        if now.since(item.filled) >= self.age_max || now >= item.ends {
             self.give_up(id);
             return false;
         }
@@ -105,8 +110,14 @@ impl Store {
         Some(Cached { flags: item.flags, data: &self.data[start..start + item.length] })
     }
 
-    /// Keeps a value, unless it is too large.
-    pub(super) fn put(&mut self, key: &[u8], value: Cached<'_>, filled: Timestamp) {
+    /// Keeps a value that was read at a time and may be over at another, unless it is too large.
+    pub(super) fn put(
+        &mut self,
+        key: &[u8],
+        value: Cached<'_>,
+        filled: Timestamp,
+        ends: Timestamp,
+    ) {
         let Some(name) = Key::new(key) else { return };
         self.remove(key);
         if value.data.len() > self.value_bytes_max {
@@ -120,7 +131,7 @@ impl Store {
         let Some(place) = self.free.pop() else { return };
         let start = place * self.value_bytes_max;
         self.data[start..start + value.data.len()].copy_from_slice(value.data);
-        let item = Item { place, length: value.data.len(), flags: value.flags, filled };
+        let item = Item { place, length: value.data.len(), flags: value.flags, filled, ends };
         self.items.insert(name, item, 0, Timestamp::ZERO);
     }
 
@@ -151,6 +162,7 @@ impl Store {
                     flags: aged.value.flags,
                     data: self.data[start..start + aged.value.length].to_vec(),
                     age: now.since(aged.value.filled),
+                    left: left(aged.value.ends, now),
                 }
             })
             .collect()
@@ -162,7 +174,7 @@ impl Store {
             // Values older than this card's clock cannot be restored: they would count as younger.
             let Some(filled) = now.as_nanos().checked_sub(age) else { continue };
             let value = Cached { flags: item.flags, data: &item.data };
-            self.put(&item.key, value, Timestamp::from_nanos(filled));
+            self.put(&item.key, value, Timestamp::from_nanos(filled), when(item.left, now));
         }
     }
 }
@@ -187,7 +199,8 @@ mod tests {
                 match kind {
                     0 => {
                         let data = vec![key; usize::from(key)];
-                        store.put(&[key], Cached { flags: 1, data: &data }, at);
+                        let value = Cached { flags: 1, data: &data };
+                        store.put(&[key], value, at, crate::tasks::kv_cache::expiry::NEVER);
                         place.map(|place| list.remove(place));
                         if key <= 8 {
                             if list.len() == 4 {

@@ -1,9 +1,12 @@
 //! Load balancer: packets to a service go to one of its backends, chosen by Maglev's consistent
 //! hashing, and answers come back with the service's address.
 //!
-//! A table of flows keeps a flow at its backend when others come or go; where the table is full, the
-//! hash alone decides, which sends it to the same place as long as the backends stay. Cards with the
-//! same settings make the same choices.
+//! A table of flows keeps a flow at its backend when others come or go, and says which packets of a backend
+//! are answers: those of flows in the table, in the name of the service. All others are the backend's own,
+//! such as its answers to a health check that asked it directly, or its own requests from the port of the
+//! service; they keep their address. Where the table is full of flows that may not be given up, new ones are
+//! dropped, since nobody could translate their answers. Cards with the same settings make the same choices,
+//! so after a loss of the table a flow is back at its backend with the next packet of its client.
 //!
 //! ICMP errors about a flow are translated in both directions with the packet that they quote: one about an answer
 //! goes to the backend, and one about a client's packet names the service again. Later fragments go where their first
@@ -18,22 +21,22 @@ use std::time::Duration;
 
 use snic_domain::Timestamp;
 
-use settings::{Service, Settings};
+use settings::{Service, Settings, Unmatched};
 
 pub(crate) use settings::SCHEMA;
 
 use super::fragments::{Arrival, Fragments};
-use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress};
+use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress, opens, spare_flow};
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, Verified,
-    quoted_flow, rewrite, rewrite_quoted,
+    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, Verified, quoted_flow,
+    rewrite, rewrite_quoted,
 };
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
-const STATE_VERSION: u16 = 1;
+const STATE_VERSION: u16 = 2;
 /// The hash of flows is the same on all cards, so that they choose the same backend.
 const FLOW_HASH: KeyedHash = KeyedHash(0x6D61_676C_6576_0003, 0);
 
@@ -42,6 +45,8 @@ const FLOW_HASH: KeyedHash = KeyedHash(0x6D61_676C_6576_0003, 0);
 struct Assignment {
     backend: Endpoint,
     progress: Progress,
+    /// The client has asked the backend itself since, from the same port: answers are to that.
+    is_bypassed: bool,
 }
 
 type Table = AgingTable<Flow, Assignment, CLASSES>;
@@ -228,18 +233,24 @@ impl Active {
         now: Timestamp,
     ) -> Result<Option<(Side, Endpoint)>, DropReason> {
         let flow = Flow::of(bytes, layout);
+        let flags = TcpFlags::of(bytes, layout);
         let source = Endpoint { address: flow.source, port: flow.source_port };
-        Ok(if let Some(service) = self.by_service.get(&service_key(&flow)).copied() {
-            let flags = TcpFlags::of(bytes, layout);
+        let change = if let Some(service) = self.by_service.get(&service_key(&flow)).copied() {
             Some((Side::Destination, self.assign(service, flow, flags, now)?))
         } else if let Some(service) = self.by_backend.get(&(flow.protocol, source)).copied() {
-            let flags = TcpFlags::of(bytes, layout);
             let endpoint = self.settings.services[service].endpoint();
-            self.follow_answer(&flow, endpoint, flags, now);
-            Some((Side::Source, endpoint))
+            let is_answer = self.follow_answer(&flow, endpoint, flags, now);
+            if !is_answer && self.settings.unmatched == Unmatched::Drop {
+                return Err(DropReason::NoConnection);
+            }
+            is_answer.then_some((Side::Source, endpoint))
         } else {
             None
-        })
+        };
+        if change.is_none() {
+            self.note_direct(&flow, flags, now);
+        }
+        Ok(change)
     }
 
     /// Whether a fragment may be of a service or a backend. In IPv6 only the first one tells the protocol.
@@ -264,6 +275,7 @@ impl Active {
             if !is_reopened {
                 let class = self.flows.class(id);
                 let assignment = self.flows.value_mut(id);
+                assignment.is_bypassed = false;
                 let next = assignment.progress.follow(class, flags, false);
                 let backend = assignment.backend;
                 self.flows.touch(id, next, now);
@@ -276,19 +288,13 @@ impl Active {
                 self.flows.remove(id);
             }
             Lookup::Absent if self.flows.is_full() => {
-                if let Some(id) = self.flows.oldest(OPENING).or(self.flows.oldest(CLOSING)) {
-                    self.flows.remove(id);
-                }
+                let victim = spare_flow(&self.flows, now).ok_or(DropReason::TableFull)?;
+                self.flows.remove(victim);
             }
             Lookup::Absent => {}
         }
-        // If the table has no room, the hash finds the same backend again.
-        self.flows.insert(
-            flow,
-            Assignment { backend, progress: Progress::default() },
-            OPENING,
-            now,
-        );
+        let assignment = Assignment { backend, progress: Progress::default(), is_bypassed: false };
+        self.flows.insert(flow, assignment, OPENING, now).ok_or(DropReason::TableFull)?;
         Ok(backend)
     }
 
@@ -301,24 +307,43 @@ impl Active {
         }
     }
 
-    /// A packet from a backend: the flow of its client has seen a reply.
+    /// Whether a packet of a backend answers a flow that was sent to it; if so, the flow has seen a reply.
     fn follow_answer(
         &mut self,
         answer: &Flow,
         service: Endpoint,
         flags: Option<TcpFlags>,
         now: Timestamp,
-    ) {
+    ) -> bool {
         let flow = Flow {
             destination: service.address,
             destination_port: service.port,
             ..answer.reversed()
         };
-        if let Lookup::Fresh(id) = self.flows.lookup(&flow, now) {
-            let class = self.flows.class(id);
-            let next = self.flows.value_mut(id).progress.follow(class, flags, true);
-            self.flows.touch(id, next, now);
+        let backend = Endpoint { address: answer.source, port: answer.source_port };
+        let Lookup::Fresh(id) = self.flows.lookup(&flow, now) else { return false };
+        let class = self.flows.class(id);
+        let assignment = self.flows.value_mut(id);
+        if assignment.backend != backend || assignment.is_bypassed {
+            return false;
         }
+        let next = assignment.progress.follow(class, flags, true);
+        self.flows.touch(id, next, now);
+        true
+    }
+
+    /// A packet that is left alone. If a client asks a backend itself, from a port that it also uses with the
+    /// service, answers to the two look alike: the last request is the one that is answered. A TCP connection
+    /// through the service stays what it is until it is closed, for no host opens the same one twice.
+    fn note_direct(&mut self, flow: &Flow, flags: Option<TcpFlags>, now: Timestamp) {
+        let to = Endpoint { address: flow.destination, port: flow.destination_port };
+        let Some(service) = self.by_backend.get(&(flow.protocol, to)).copied() else { return };
+        let Endpoint { address, port } = self.settings.services[service].endpoint();
+        let known = Flow { destination: address, destination_port: port, ..*flow };
+        let Lookup::Fresh(id) = self.flows.lookup(&known, now) else { return };
+        let is_over = self.flows.class(id) == CLOSING && flags.is_some_and(opens);
+        let assignment = self.flows.value_mut(id);
+        assignment.is_bypassed |= assignment.backend == to && (flags.is_none() || is_over);
     }
 
     /// An ICMP error about a packet to a service or from one of its backends: without it path MTU discovery and
@@ -346,9 +371,9 @@ impl Active {
         if wire::verify(bytes, layout) == Verified::Wrong {
             return Err(DropReason::BadChecksum);
         }
-        if let Some(service) = about_answer {
+        if about_answer.is_some() {
             // About an answer of a service, whose source was the service: it goes to the backend.
-            let backend = self.backend_of(service, &flow.reversed(), now)?;
+            let backend = self.backend_of(&flow.reversed(), now).ok_or(DropReason::NoConnection)?;
             rewrite_quoted(bytes, &mut quoted, Side::Source, backend);
             rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..backend });
         } else if let Some(service) = about_request {
@@ -356,7 +381,7 @@ impl Active {
             let endpoint = self.settings.services[service].endpoint();
             let request =
                 Flow { destination: endpoint.address, destination_port: endpoint.port, ..flow };
-            if self.backend_of(service, &request, now) != Ok(receiver) {
+            if self.backend_of(&request, now) != Some(receiver) {
                 // The client talks to the backend itself.
                 return Ok(Verdict::Forward);
             }
@@ -369,18 +394,11 @@ impl Active {
         Ok(Verdict::Forward)
     }
 
-    /// The backend of a client's flow. Only where the table is full is there a backend for a flow that is not in it.
-    fn backend_of(
-        &self,
-        service: usize,
-        flow: &Flow,
-        now: Timestamp,
-    ) -> Result<Endpoint, DropReason> {
-        match self.flows.lookup(flow, now) {
-            Lookup::Fresh(id) => Ok(self.flows.value(id).backend),
-            _ if self.flows.is_full() => self.choose(service, flow),
-            Lookup::Expired(_) | Lookup::Absent => Err(DropReason::NoConnection),
-        }
+    /// The backend of a client's flow with a service, if the flow is in the table.
+    fn backend_of(&self, flow: &Flow, now: Timestamp) -> Option<Endpoint> {
+        let Lookup::Fresh(id) = self.flows.lookup(flow, now) else { return None };
+        let assignment = self.flows.value(id);
+        (!assignment.is_bypassed).then_some(assignment.backend)
     }
 
     /// An echo request to a service is answered here: no backend has its address.

@@ -56,7 +56,12 @@ pub(crate) static SCHEMA: Schema = Schema {
         Field::optional(
             "flows_max",
             Kind::Integer { min: 1, max: FLOWS_MAX },
-            "Flows that keep their backend when backends change; 16384 by default.",
+            "Flows at once; further ones are dropped; 16384 by default.",
+        ),
+        Field::optional(
+            "unmatched",
+            Kind::Choice(&["forward", "drop"]),
+            "What becomes of packets from the port of a backend that answer no flow of its service, such as answers to a health check: forward, as they are (default), or drop.",
         ),
         NON_IP,
         LIFETIMES,
@@ -68,6 +73,15 @@ pub(crate) static SCHEMA: Schema = Schema {
 pub(super) enum Transport {
     Tcp,
     Udp,
+}
+
+/// What becomes of packets of a backend that are no answers in the name of its service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Unmatched {
+    #[default]
+    Forward,
+    Drop,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -122,6 +136,8 @@ pub(super) struct Settings {
     table: String,
     #[serde(default = "flows_by_default")]
     pub(super) flows_max: usize,
+    #[serde(default)]
+    pub(super) unmatched: Unmatched,
     #[serde(default)]
     pub(super) lifetimes: Lifetimes,
     #[serde(default)]

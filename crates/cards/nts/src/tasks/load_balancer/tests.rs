@@ -108,14 +108,131 @@ fn flows_keep_their_backend_when_others_come_and_go() {
     assert_eq!(new.len(), 5);
 }
 
+/// The packet of a backend that answers one that came to it.
+fn answer(frame: &[u8], flags: &str) -> Vec<u8> {
+    let Flow { protocol, source, source_port, destination, destination_port } = flow(frame);
+    let [to, from] = [(source, source_port), (destination, destination_port)]
+        .map(|(address, port)| -> End { (Box::leak(address.to_string().into_boxed_str()), port) });
+    if protocol == 6 { tcp(from, to, flags) } else { udp_between(from, to, b"answer") }
+}
+
 #[test]
-fn a_full_table_leaves_it_to_the_hash() {
-    let mut bench = Bench::new("load-balancer", settings(1..5, json!({"flows_max": 1})));
+fn a_full_table_gives_up_what_is_not_in_use_and_no_more() {
+    let mut bench = Bench::new("load-balancer", settings(1..5, json!({"flows_max": 2})));
+    let full = Verdict::Drop(DropReason::TableFull);
+    let ask = |port| udp_between(client(port), SERVICE, b"");
+    // A flow without a reply goes for a new one.
     for port in 1..50 {
-        let first = backend(&mut bench, &udp_between(client(port), SERVICE, b""));
-        backend(&mut bench, &udp_between(client(port + 1_000), SERVICE, b""));
-        assert_eq!(backend(&mut bench, &udp_between(client(port), SERVICE, b"")), first);
+        forwarded(&mut bench, &ask(port));
     }
+    let asked = [60, 61].map(|port| {
+        let asked = forwarded(&mut bench, &ask(port));
+        assert_eq!(flow(&forwarded(&mut bench, &answer(&asked, ""))).source_port, SERVICE.1);
+        asked
+    });
+    assert_eq!(bench.run(&ask(62)).verdict, full, "its answer would have the wrong address");
+    bench.wait_secs(119);
+    assert_eq!(bench.run(&tcp(client(62), SERVICE, "S")).verdict, full);
+    forwarded(&mut bench, &ask(61));
+    bench.wait_secs(1);
+    let opened = forwarded(&mut bench, &tcp(client(62), SERVICE, "S"));
+    assert_eq!(flow(&forwarded(&mut bench, &answer(&asked[1], ""))).source_port, SERVICE.1);
+    forwarded(&mut bench, &answer(&opened, "R"));
+    forwarded(&mut bench, &ask(63));
+    let late = answer(&asked[0], "");
+    assert_eq!(forwarded(&mut bench, &late), late, "its flow is gone");
+}
+
+#[test]
+fn what_a_backend_says_of_its_own_keeps_its_address() {
+    for (client, service, backend) in [
+        (client(7), SERVICE, ("10.0.0.1", 8_080)),
+        (("2001:db8:2::1", 7), ("2001:db8:1::1", 443), ("2001:db8::1", 8_080)),
+    ] {
+        let mut bench = balancer(1..2);
+        // A health check asks the backend itself, while clients use the service.
+        let through = forwarded(&mut bench, &tcp(client, service, "S"));
+        let checker = (client.0, 9);
+        for (ask, answer) in [
+            (tcp(checker, backend, "S"), tcp(backend, checker, "SA")),
+            (tcp(checker, backend, "A"), tcp(backend, checker, "FA")),
+            (tcp(backend, checker, "S"), tcp(checker, backend, "SA")),
+        ] {
+            assert_eq!(forwarded(&mut bench, &ask), ask);
+            assert_eq!(forwarded(&mut bench, &answer), answer);
+        }
+        let back = flow(&forwarded(&mut bench, &answer(&through, "SA")));
+        assert_eq!((back.source.to_string(), back.source_port), (service.0.into(), service.1));
+    }
+    // NTP uses its port at both ends (RFC 5905): the backends' own queries.
+    let mut bench = Bench::new(
+        "load-balancer",
+        json!({"services": [{"address": SERVICE.0, "protocol": "udp", "port": 123,
+            "backends": [{"address": "10.0.0.1", "port": 123}]}]}),
+    );
+    let (pool, backend) = (("203.0.113.5", 123), ("10.0.0.1", 123));
+    for frame in [udp_between(backend, pool, b"query"), udp_between(pool, backend, b"time")] {
+        assert_eq!(forwarded(&mut bench, &frame), frame);
+    }
+    let asked = forwarded(&mut bench, &udp_between(client(123), (SERVICE.0, 123), b"query"));
+    assert_eq!(flow(&asked).destination.to_string(), backend.0);
+    let back = flow(&forwarded(&mut bench, &answer(&asked, "")));
+    assert_eq!(back.source.to_string(), SERVICE.0);
+    bench.wait_secs(301);
+    let late = answer(&asked, "");
+    assert_eq!(forwarded(&mut bench, &late), late, "the flow is over");
+}
+
+#[test]
+fn of_another_backend_nothing_is_taken_for_an_answer() {
+    let mut bench = balancer(1..5);
+    let asked = forwarded(&mut bench, &udp_between(client(1), SERVICE, b""));
+    for backend in ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"] {
+        let said = udp_between((backend, 8_080), client(1), b"");
+        let is_its = backend == flow(&asked).destination.to_string();
+        assert_eq!(forwarded(&mut bench, &said) != said, is_its, "{backend}");
+    }
+}
+
+#[test]
+fn who_asks_a_backend_and_the_service_from_one_port_gets_the_last_answer() {
+    let backend = ("10.0.0.1", 8_080);
+    let mut bench = balancer(1..2);
+    let service = udp_between(client(1), SERVICE, b"");
+    let direct = udp_between(client(1), backend, b"");
+    let answer = udp_between(backend, client(1), b"");
+    for _ in 0..2 {
+        forwarded(&mut bench, &service);
+        assert_eq!(flow(&forwarded(&mut bench, &answer)).source_port, SERVICE.1);
+        assert_eq!(forwarded(&mut bench, &direct), direct);
+        bench.restart();
+        assert_eq!(forwarded(&mut bench, &answer), answer);
+    }
+    // Of TCP only a connection that is closed gives way: no stranger ends one.
+    let answer = tcp(backend, client(1), "A");
+    forwarded(&mut bench, &tcp(client(1), SERVICE, "S"));
+    forwarded(&mut bench, &tcp(client(1), backend, "S"));
+    assert_eq!(flow(&forwarded(&mut bench, &answer)).source_port, SERVICE.1);
+    forwarded(&mut bench, &tcp(client(1), SERVICE, "R"));
+    forwarded(&mut bench, &tcp(client(1), backend, "S"));
+    assert_eq!(forwarded(&mut bench, &answer), answer);
+}
+
+#[test]
+fn after_a_loss_of_the_table_a_client_brings_its_flow_back() {
+    let mut bench = balancer(1..5);
+    let opened = forwarded(&mut bench, &tcp(client(1), SERVICE, "S"));
+    let mut other = balancer(1..5);
+    let answer = answer(&opened, "A");
+    assert_eq!(forwarded(&mut other, &answer), answer);
+    let mut strict = Bench::new("load-balancer", settings(1..5, json!({"unmatched": "drop"})));
+    assert_eq!(strict.run(&answer).verdict, Verdict::Drop(DropReason::NoConnection));
+    for bench in [&mut other, &mut strict] {
+        assert_eq!(forwarded(bench, &tcp(client(1), SERVICE, "A"))[30..34], opened[30..34]);
+        assert_eq!(flow(&forwarded(bench, &answer)).source_port, SERVICE.1);
+    }
+    let request = udp_between(client(1), ("10.0.0.1", 53), b"");
+    assert_eq!(forwarded(&mut strict, &request), request, "of another port");
 }
 
 #[test]
@@ -153,6 +270,9 @@ fn errors_reach_the_backend_with_its_own_packet() {
     assert_eq!(layout.destination, to.address);
     let (_, about) = quoted_flow(&error, &layout).unwrap();
     assert_eq!((about.source, about.source_port), (to.address, to.port));
+    let never = tcp(SERVICE, client(2), "SA");
+    let forged = bench.run(&time_exceeded("203.0.113.9", SERVICE.0, &never)).verdict;
+    assert_eq!(forged, Verdict::Drop(DropReason::NoConnection), "nobody has sent that");
 }
 
 #[test]
@@ -174,6 +294,13 @@ fn fragments_go_where_their_first_went() {
     let Outcome { verdict, frame, emitted } = bench.run(&first);
     assert_eq!(verdict, Verdict::Forward);
     assert_eq!(flow(&emitted[0].1).destination, flow(&frame).destination);
+    // Those of a backend's own packets keep its address.
+    let own = udp_between(("10.0.0.1", 8_080), client(10), &[7; 100]);
+    let [first, later] = fragments(&own, 6, 48);
+    assert_eq!(bench.run(&later).verdict, Verdict::Consume, "it waits too");
+    let Outcome { verdict, frame, emitted } = bench.run(&first);
+    assert_eq!(verdict, Verdict::Forward);
+    assert_eq!((frame, &emitted[0].1), (first, &later));
     // Those of others are not looked at.
     let [_, other] = fragments(&udp_between(client(9), ("192.0.2.77", 80), &[7; 100]), 5, 48);
     assert_eq!(forwarded(&mut bench, &other), other);

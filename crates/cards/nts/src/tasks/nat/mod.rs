@@ -10,6 +10,10 @@
 //!  from inside, to a group          dropped, but for neighbour discovery
 //! ```
 //!
+//! Where all ports are in use, a new mapping gets the one that has only closed connections for the longest time,
+//! then one that was silent for longer than its protocol asks for (RFC 5382, REQ-5: 2 hours and 4 minutes
+//! for TCP; RFC 4787, REQ-5: 2 minutes for UDP). One that is in use is never taken.
+//!
 //! Later fragments follow their first one, in whatever order they come. What cannot be translated is
 //! dropped, never let through with an address from inside.
 
@@ -256,7 +260,7 @@ impl Active {
                 return Err(DropReason::NoConnection);
             }
             let is_new = self.tables.mapping(&key).is_none();
-            self.tables.map(key, &self.settings, context.random)?;
+            self.tables.map(key, &self.settings, context.random, context.now)?;
             let opened = self.tables.open(session, false, context.now);
             if opened.is_err() && is_new {
                 self.tables.forget(&key);

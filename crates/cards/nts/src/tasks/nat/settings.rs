@@ -12,6 +12,8 @@ use crate::wire::{Endpoint, protocol};
 
 /// Most sessions: their saved state fits the save area.
 const SESSIONS_MAX: u64 = 65_536;
+/// Most external addresses.
+pub(super) const EXTERNAL_MAX: usize = 16;
 const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
 
 pub(crate) static SCHEMA: Schema = Schema {
@@ -25,7 +27,7 @@ pub(crate) static SCHEMA: Schema = Schema {
         ),
         Field::required(
             "external",
-            Kind::List { max: 16, of: &Kind::Address },
+            Kind::List { max: EXTERNAL_MAX, of: &Kind::Address },
             "The addresses that stand for them outside; each IP version of inside needs one.",
         ),
         Field::optional("ports", Kind::Ports, "The external ports to use; 1024-65535 by default."),

@@ -13,15 +13,28 @@ use rand::RngCore;
 use serde::{Deserialize, Serialize};
 use snic_domain::Timestamp;
 
-use super::settings::Settings;
+use super::settings::{EXTERNAL_MAX, Settings};
 use crate::DropReason;
 use crate::aging::{AgingTable, EntryAge, EntryId, KeyedHash, Lookup};
-use crate::tasks::tracking::{CLASSES, CLOSING, OPENING, Progress};
-use crate::wire::{Endpoint, TcpFlags};
+use crate::tasks::tracking::{
+    CLASSES, CLOSING, DATAGRAM_IDLE_MIN, OPENING, Progress, STREAM_IDLE_MIN, spare_flow,
+};
+use crate::wire::{Endpoint, TcpFlags, protocol};
 
 /// How many ports are tried for a new mapping: with half of the ports in use, all tries fail once in
 /// 2^128, and with 95% of them once in 700.
 const PORT_TRIES: u32 = 128;
+
+/// Sessions that one packet removes at most, to give a port back that many of them have used.
+const SESSIONS_RECLAIMED_MAX: usize = 64;
+
+/// Ports are kept apart by external address and protocol: TCP, UDP, and ICMP with its identifiers.
+const PROTOCOLS: usize = 3;
+const PORT_SPACES: usize = EXTERNAL_MAX * PROTOCOLS;
+/// Classes of mappings: of each port space those in use and those with closed connections only, each in the order
+/// of their last use, then those of the configuration.
+const MAPPING_CLASSES: usize = 2 * PORT_SPACES + 1;
+const FORWARDS: usize = MAPPING_CLASSES - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct MappingKey {
@@ -34,15 +47,38 @@ pub(super) struct Mapping {
     pub(super) external: Endpoint,
     /// The station that the host inside was seen at, for packets that turn around here.
     pub(super) station: Option<[u8; 6]>,
-    is_forward: bool,
+    /// The port space of `external`; `None` where the configuration made the mapping.
+    port_space: Option<usize>,
     sessions: u32,
+    /// Sessions that are not closed.
+    open_sessions: u32,
+    /// The last session that was opened; the others follow it.
+    newest: Option<EntryId>,
 }
 
 impl Mapping {
     /// Whether the configuration made it, so that anyone may use it.
     pub(super) fn is_forward(&self) -> bool {
-        self.is_forward
+        self.port_space.is_none()
     }
+
+    fn class(&self) -> usize {
+        self.port_space.map_or(FORWARDS, |space| mapping_class(space, self.open_sessions > 0))
+    }
+}
+
+const fn mapping_class(port_space: usize, is_open: bool) -> usize {
+    2 * port_space + is_open as usize
+}
+
+fn port_space(settings: &Settings, protocol: u8, external: IpAddr) -> Option<usize> {
+    let address = settings.external.iter().position(|address| *address == external)?;
+    let protocol = match protocol {
+        protocol::TCP => 0,
+        protocol::UDP => 1,
+        _ => 2,
+    };
+    Some(PROTOCOLS * address + protocol)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,11 +93,16 @@ struct Session {
     progress: Progress,
     /// Whether it was opened from outside.
     is_inward: bool,
+    /// The sessions of the same mapping that were opened next before and after it.
+    #[serde(skip)]
+    older: Option<EntryId>,
+    #[serde(skip)]
+    newer: Option<EntryId>,
 }
 
 /// Both tables.
 pub(super) struct Tables {
-    mappings: AgingTable<MappingKey, Mapping, 1>,
+    mappings: AgingTable<MappingKey, Mapping, MAPPING_CLASSES>,
     by_external: HashMap<(u8, Endpoint), EntryId, KeyedHash>,
     sessions: AgingTable<SessionKey, Session, CLASSES>,
     hash: KeyedHash,
@@ -86,14 +127,18 @@ impl Tables {
         // One more than can be in use: a new one is made before room is made for its session.
         let mappings_max = settings.sessions_max + settings.forwards.len() + 1;
         let mut tables = Self {
-            mappings: AgingTable::new(mappings_max, [Duration::MAX], hash),
+            mappings: AgingTable::new(mappings_max, [Duration::MAX; MAPPING_CLASSES], hash),
             by_external: HashMap::with_capacity_and_hasher(2 * mappings_max, hash),
-            sessions: AgingTable::new(settings.sessions_max, settings.lifetimes.by_class(), hash),
+            sessions: AgingTable::new(
+                settings.sessions_max,
+                settings.lifetimes.of_nat_by_class(),
+                hash,
+            ),
             hash,
         };
         for forward in &settings.forwards {
             let key = MappingKey { protocol: forward.protocol(), inside: forward.inside() };
-            tables.add_mapping(key, forward.external(), true);
+            tables.add_mapping(key, forward.external(), None, Timestamp::ZERO);
         }
         tables
     }
@@ -102,10 +147,18 @@ impl Tables {
         &mut self,
         key: MappingKey,
         external: Endpoint,
-        is_forward: bool,
+        port_space: Option<usize>,
+        now: Timestamp,
     ) -> Option<EntryId> {
-        let mapping = Mapping { external, station: None, is_forward, sessions: 0 };
-        let id = self.mappings.insert(key, mapping, 0, Timestamp::ZERO)?;
+        let mapping = Mapping {
+            external,
+            station: None,
+            port_space,
+            sessions: 0,
+            open_sessions: 0,
+            newest: None,
+        };
+        let id = self.mappings.insert(key, mapping, mapping.class(), now)?;
         self.by_external.insert((key.protocol, external), id);
         Some(id)
     }
@@ -139,6 +192,7 @@ impl Tables {
         key: MappingKey,
         settings: &Settings,
         random: &mut dyn RngCore,
+        now: Timestamp,
     ) -> Result<Endpoint, DropReason> {
         if let Some(mapping) = self.mapping(&key) {
             return Ok(mapping.external);
@@ -147,25 +201,44 @@ impl Tables {
         let family = settings.external.iter().filter(is_family);
         let count = family.clone().count() as u64;
         let choice = self.hash.hash_one(key.inside.address) % count.max(1);
-        let address = family.clone().nth(choice as usize).ok_or(DropReason::PortsExhausted)?;
+        let address = *family.clone().nth(choice as usize).ok_or(DropReason::PortsExhausted)?;
+        let space =
+            port_space(settings, key.protocol, address).ok_or(DropReason::PortsExhausted)?;
         let ports = u32::from(settings.ports.last - settings.ports.first) + 1;
         let start = random.next_u32() % ports;
-        let external = (0..PORT_TRIES.min(ports))
-            .map(|step| Endpoint {
-                address: *address,
-                port: settings.ports.first + ((start + step) % ports) as u16,
-            })
-            .find(|external| !self.by_external.contains_key(&(key.protocol, *external)))
-            .ok_or(DropReason::PortsExhausted)?;
-        self.add_mapping(key, external, false).ok_or(DropReason::TableFull)?;
-        Ok(external)
+        let free = (0..PORT_TRIES.min(ports))
+            .map(|step| settings.ports.first + ((start + step) % ports) as u16)
+            .map(|port| Endpoint { address, port })
+            .find(|external| !self.by_external.contains_key(&(key.protocol, *external)));
+        let external = free.or_else(|| self.reclaim(key.protocol, space, now));
+        let external = external.ok_or(DropReason::PortsExhausted)?;
+        let added = self.add_mapping(key, external, Some(space), now);
+        added.map(|_| external).ok_or(DropReason::TableFull)
+    }
+
+    /// Gives back a port of which all connections are closed, or that was silent for longer than its protocol
+    /// asks for. Many sessions over it take several packets.
+    fn reclaim(&mut self, protocol: u8, port_space: usize, now: Timestamp) -> Option<Endpoint> {
+        let least = if protocol == protocol::TCP { STREAM_IDLE_MIN } else { DATAGRAM_IDLE_MIN };
+        let oldest = |is_open| self.mappings.oldest(mapping_class(port_space, is_open));
+        let is_silent = |id: &EntryId| self.mappings.idle(*id, now) >= least;
+        let victim = oldest(false).or_else(|| oldest(true).filter(is_silent))?;
+        let external = self.mappings.value(victim).external;
+        for _ in 0..SESSIONS_RECLAIMED_MAX {
+            let session = self.mappings.value(victim).newest?;
+            self.close(session, now);
+            if !self.by_external.contains_key(&(protocol, external)) {
+                return Some(external);
+            }
+        }
+        None
     }
 
     /// Takes back a mapping that got no session.
     pub(super) fn forget(&mut self, key: &MappingKey) {
         let Some(id) = self.mapping_id(key) else { return };
         let mapping = self.mappings.value(id);
-        if mapping.sessions == 0 && !mapping.is_forward {
+        if mapping.sessions == 0 && !mapping.is_forward() {
             let (_, mapping) = self.mappings.remove(id);
             self.by_external.remove(&(key.protocol, mapping.external));
         }
@@ -204,12 +277,27 @@ impl Tables {
         let session = self.sessions.value_mut(id);
         let next = session.progress.follow(class, flags, session.is_inward != is_inward);
         self.sessions.touch(id, next, now);
+        let mapping = self.mapping_of(key);
+        if class != CLOSING && next == CLOSING {
+            self.mappings.value_mut(mapping).open_sessions -= 1;
+        }
+        self.use_mapping(mapping, now);
+    }
+
+    fn mapping_of(&self, key: &SessionKey) -> EntryId {
+        self.mapping_id(&key.mapping).expect("a session has its mapping")
+    }
+
+    /// Moves a mapping to the end of its class, which may be another one now.
+    fn use_mapping(&mut self, id: EntryId, now: Timestamp) {
+        let class = self.mappings.value(id).class();
+        self.mappings.touch(id, class, now);
     }
 
     /// Opens a session over a mapping, in place of an old one with the same ends.
     ///
     /// # Errors
-    /// The table is full of sessions that have seen replies.
+    /// The table is full of sessions that may not be given up ([`spare_flow`]).
     pub(super) fn open(
         &mut self,
         key: SessionKey,
@@ -217,29 +305,54 @@ impl Tables {
         now: Timestamp,
     ) -> Result<(), DropReason> {
         // Making room for the session must not remove its mapping.
-        let id = self.mapping_id(&key.mapping).ok_or(DropReason::NoMapping)?;
-        self.mappings.value_mut(id).sessions += 1;
+        let mapping = self.mapping_id(&key.mapping).ok_or(DropReason::NoMapping)?;
+        self.mappings.value_mut(mapping).sessions += 1;
         match self.sessions.lookup(&key, now) {
-            Lookup::Fresh(old) | Lookup::Expired(old) => self.close(old),
-            Lookup::Absent if self.sessions.is_full() => {
-                let victim = self.sessions.oldest(OPENING).or(self.sessions.oldest(CLOSING));
-                match victim {
-                    Some(victim) => self.close(victim),
-                    None => {
-                        self.release(&key.mapping);
-                        return Err(DropReason::TableFull);
-                    }
+            Lookup::Fresh(old) | Lookup::Expired(old) => self.close(old, now),
+            Lookup::Absent if self.sessions.is_full() => match spare_flow(&self.sessions, now) {
+                Some(victim) => self.close(victim, now),
+                None => {
+                    self.release(&key.mapping);
+                    return Err(DropReason::TableFull);
                 }
-            }
+            },
             Lookup::Absent => {}
         }
-        let session = Session { progress: Progress::default(), is_inward };
-        self.sessions.insert(key, session, OPENING, now);
+        let progress = Progress::default();
+        let session = Session { progress, is_inward, older: None, newer: None };
+        let id = self.sessions.insert(key, session, OPENING, now).expect("room was made above");
+        self.attach(id, mapping);
+        self.use_mapping(mapping, now);
         Ok(())
     }
 
-    fn close(&mut self, id: EntryId) {
-        let (key, _) = self.sessions.remove(id);
+    /// Adds a session to those of its mapping, which has counted it.
+    fn attach(&mut self, id: EntryId, mapping: EntryId) {
+        let is_open = self.sessions.class(id) != CLOSING;
+        let mapping = self.mappings.value_mut(mapping);
+        mapping.open_sessions += u32::from(is_open);
+        let older = mapping.newest.replace(id);
+        self.sessions.value_mut(id).older = older;
+        if let Some(older) = older {
+            self.sessions.value_mut(older).newer = Some(id);
+        }
+    }
+
+    fn close(&mut self, id: EntryId, now: Timestamp) {
+        let is_open = self.sessions.class(id) != CLOSING;
+        let (key, Session { older, newer, .. }) = self.sessions.remove(id);
+        let mapping = self.mapping_of(&key);
+        if let Some(older) = older {
+            self.sessions.value_mut(older).newer = newer;
+        }
+        match newer {
+            Some(newer) => self.sessions.value_mut(newer).older = older,
+            None => self.mappings.value_mut(mapping).newest = older,
+        }
+        if is_open {
+            self.mappings.value_mut(mapping).open_sessions -= 1;
+            self.use_mapping(mapping, now);
+        }
         self.release(&key.mapping);
     }
 
@@ -254,7 +367,7 @@ impl Tables {
     pub(super) fn remove_expired(&mut self, most: usize, now: Timestamp) {
         for _ in 0..most {
             let Some(id) = self.sessions.expired(now) else { return };
-            self.close(id);
+            self.close(id, now);
         }
     }
 
@@ -262,7 +375,7 @@ impl Tables {
         let mappings = self.mappings.iter(Timestamp::ZERO);
         Saved {
             mappings: mappings
-                .filter(|aged| !aged.value.is_forward)
+                .filter(|aged| !aged.value.is_forward())
                 .map(|aged| (*aged.key, aged.value.external, aged.value.station))
                 .collect(),
             sessions: self
@@ -283,15 +396,16 @@ impl Tables {
     ) -> Self {
         let mut tables = Self::new(settings, hash);
         for (key, external, station) in &saved.mappings {
+            let space = port_space(settings, key.protocol, external.address);
             let is_allowed = settings.is_inside(key.inside.address)
-                && settings.is_external(external.address)
+                && space.is_some()
                 && settings.ports.contains(external.port)
                 && key.inside.address.is_ipv4() == external.address.is_ipv4();
             let is_free = !tables.by_external.contains_key(&(key.protocol, *external))
                 && tables.mapping_id(key).is_none();
             if is_allowed
                 && is_free
-                && tables.add_mapping(*key, *external, false).is_some()
+                && tables.add_mapping(*key, *external, space, now).is_some()
                 && let Some(station) = station
             {
                 tables.seen_at(key, *station);
@@ -308,11 +422,19 @@ impl Tables {
             }
             let Some(mapping) = tables.mapping_id(&key.mapping) else { continue };
             let age = EntryAge { class, left: *left };
-            if tables.sessions.insert_aged(*key, *session, age, now).is_some() {
+            let session = Session { older: None, newer: None, ..*session };
+            if let Some(id) = tables.sessions.insert_aged(*key, session, age, now) {
                 tables.mappings.value_mut(mapping).sessions += 1;
+                tables.attach(id, mapping);
             }
         }
         tables.remove_unused();
+        // Their classes are known now; within each the order is that of the saved ones.
+        for (key, ..) in &saved.mappings {
+            if let Some(id) = tables.mapping_id(key) {
+                tables.use_mapping(id, now);
+            }
+        }
         tables
     }
 
@@ -321,7 +443,7 @@ impl Tables {
         let unused: Vec<_> = self
             .mappings
             .iter(Timestamp::ZERO)
-            .filter(|aged| aged.value.sessions == 0 && !aged.value.is_forward)
+            .filter(|aged| aged.value.sessions == 0 && !aged.value.is_forward())
             .map(|aged| *aged.key)
             .collect();
         unused.iter().for_each(|key| self.forget(key));
@@ -331,14 +453,20 @@ impl Tables {
     #[cfg(test)]
     pub(super) fn check(&self) {
         let now = Timestamp::ZERO;
-        let count = |key: &MappingKey| {
-            self.sessions.iter(now).filter(|aged| aged.key.mapping == *key).count() as u32
+        let of = |key: &MappingKey, is_counted: fn(usize) -> bool| {
+            let sessions = self.sessions.iter(now).filter(|aged| aged.key.mapping == *key);
+            sessions.filter(|aged| is_counted(aged.class)).count() as u32
         };
         assert_eq!(self.by_external.len(), self.mappings.len());
         for aged in self.mappings.iter(now) {
-            let Mapping { external, is_forward, sessions, .. } = *aged.value;
-            assert_eq!(sessions, count(aged.key));
-            assert!(is_forward || sessions > 0, "{:?} is not used", aged.key);
+            let Mapping { external, sessions, open_sessions, newest, .. } = *aged.value;
+            assert_eq!(sessions, of(aged.key, |_| true));
+            assert_eq!(open_sessions, of(aged.key, |class| class != CLOSING));
+            assert_eq!(aged.class, aged.value.class());
+            let list = std::iter::successors(newest, |id| self.sessions.value(*id).older);
+            assert!(list.clone().all(|id| self.sessions.key(id).mapping == *aged.key));
+            assert_eq!(list.count() as u32, sessions);
+            assert!(aged.value.is_forward() || sessions > 0, "{:?} is not used", aged.key);
             let (key, _) = self.by_external(aged.key.protocol, external).unwrap();
             assert_eq!(key, *aged.key);
         }

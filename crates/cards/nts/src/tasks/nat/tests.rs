@@ -312,8 +312,105 @@ fn ports_run_out_and_come_back() {
     assert_eq!(seen, BTreeSet::from([5_000, 5_001, 5_002]));
     assert_eq!(bench.run(&from(4)).verdict, Verdict::Drop(DropReason::PortsExhausted));
     external(&mut bench, &tcp(("10.0.0.1", 4), SERVER, "S"));
-    bench.wait_secs(30);
-    external(&mut bench, &from(4));
+    bench.wait_secs(119);
+    external(&mut bench, &from(2));
+    assert_eq!(bench.run(&from(4)).verdict, Verdict::Drop(DropReason::PortsExhausted));
+    bench.wait_secs(1);
+    // RFC 4787, REQ-5: a silent mapping may go after two minutes, that of port 2 is not.
+    let (first, second) = (external(&mut bench, &from(4)).1, external(&mut bench, &from(5)).1);
+    assert_ne!(first, second);
+    assert_eq!(bench.run(&from(6)).verdict, Verdict::Drop(DropReason::PortsExhausted));
+    assert!(![first, second].contains(&external(&mut bench, &from(2)).1));
+}
+
+/// A connection of the host's port that both sides know of; the endpoint outside.
+fn established(bench: &mut Bench, port: u16) -> End {
+    let host = (HOST.0, port);
+    let seen = external(bench, &tcp(host, SERVER, "S"));
+    forwarded(bench, &tcp(SERVER, seen, "SA"));
+    forwarded(bench, &tcp(host, SERVER, "A"));
+    seen
+}
+
+#[test]
+fn ports_of_closed_connections_go_to_new_ones_the_longest_closed_first() {
+    let mut bench = nat(json!({"ports": "5000-5003"}));
+    let seen: Vec<_> = (1..=4).map(|port| established(&mut bench, port)).collect();
+    let exhausted = Verdict::Drop(DropReason::PortsExhausted);
+    assert_eq!(bench.run(&tcp((HOST.0, 5), SERVER, "S")).verdict, exhausted);
+    // The third is closed by both sides, the second by one, the first and then the fourth are reset.
+    forwarded(&mut bench, &tcp(SERVER, seen[2], "FA"));
+    forwarded(&mut bench, &tcp((HOST.0, 3), SERVER, "FA"));
+    forwarded(&mut bench, &tcp((HOST.0, 2), SERVER, "FA"));
+    bench.wait_secs(1);
+    forwarded(&mut bench, &tcp(SERVER, seen[0], "R"));
+    forwarded(&mut bench, &tcp((HOST.0, 4), SERVER, "RA"));
+    bench.wait_secs(1);
+    // The last acknowledgement: of the reset ones the first has waited for longer.
+    forwarded(&mut bench, &tcp((HOST.0, 3), SERVER, "A"));
+    for (port, expected) in [(5, seen[0]), (6, seen[3]), (7, seen[2])] {
+        assert_eq!(established(&mut bench, port), expected, "{port}");
+    }
+    assert_eq!(bench.run(&tcp((HOST.0, 8), SERVER, "S")).verdict, exhausted);
+    forwarded(&mut bench, &tcp(SERVER, seen[1], "A"));
+    assert_eq!(flow(&forwarded(&mut bench, &tcp((HOST.0, 2), SERVER, "A"))).source_port, seen[1].1);
+}
+
+#[test]
+fn a_port_comes_back_when_the_last_of_its_connections_is_closed() {
+    let mut bench = nat(json!({"ports": "5000"}));
+    let exhausted = Verdict::Drop(DropReason::PortsExhausted);
+    let open = |bench: &mut Bench, server: End| {
+        let seen = external(bench, &tcp(HOST, server, "S"));
+        forwarded(bench, &tcp(server, seen, "SA"));
+        forwarded(bench, &tcp(HOST, server, "A"));
+    };
+    // More than one packet gives back.
+    let servers: Vec<End> = (1..=100).map(|port| (SERVER.0, port)).collect();
+    servers.iter().for_each(|server| open(&mut bench, *server));
+    for server in &servers {
+        assert_eq!(bench.run(&tcp((HOST.0, 9), SERVER, "S")).verdict, exhausted);
+        forwarded(&mut bench, &tcp(HOST, *server, "R"));
+    }
+    bench.restart();
+    assert_eq!(bench.run(&tcp((HOST.0, 9), SERVER, "S")).verdict, exhausted, "64 of 100");
+    external(&mut bench, &tcp((HOST.0, 9), SERVER, "S"));
+    assert_eq!(bench.run(&tcp(HOST, servers[0], "A")).verdict, NO_CONNECTION);
+}
+
+#[test]
+fn an_established_connection_keeps_its_port_for_two_hours_and_four_minutes() {
+    let patient = json!({"ports": "5000", "lifetimes": {"stream_s": 100_000, "datagram_s": 1_000}});
+    let mut bench = nat(patient);
+    let seen = established(&mut bench, 1);
+    let udp = |port| udp_between((HOST.0, port), SERVER, b"");
+    let asked = external(&mut bench, &udp(1));
+    forwarded(&mut bench, &udp_between(SERVER, asked, b""));
+    let exhausted = Verdict::Drop(DropReason::PortsExhausted);
+    bench.wait_secs(119);
+    assert_eq!(bench.run(&udp(2)).verdict, exhausted);
+    bench.wait_secs(1);
+    external(&mut bench, &udp(2));
+    bench.wait_secs(7_439 - 120);
+    assert_eq!(bench.run(&tcp((HOST.0, 2), SERVER, "S")).verdict, exhausted);
+    bench.restart();
+    assert_eq!(bench.run(&tcp((HOST.0, 2), SERVER, "S")).verdict, exhausted);
+    forwarded(&mut bench, &tcp(SERVER, seen, "A"));
+    bench.wait_secs(7_440);
+    external(&mut bench, &tcp((HOST.0, 2), SERVER, "S"));
+    let late = bench.run(&tcp((HOST.0, 1), SERVER, "A")).verdict;
+    assert_eq!(late, NO_CONNECTION, "it is another one's now");
+}
+
+#[test]
+fn a_connection_that_is_opened_has_four_minutes() {
+    let mut bench = nat(json!({}));
+    let seen = external(&mut bench, &tcp(HOST, SERVER, "S"));
+    bench.wait_secs(239);
+    forwarded(&mut bench, &tcp(SERVER, seen, "SA"));
+    let asked = external(&mut bench, &udp_between(HOST, SERVER, b""));
+    bench.wait_secs(239);
+    forwarded(&mut bench, &udp_between(SERVER, asked, b""));
 }
 
 #[test]
@@ -379,7 +476,7 @@ proptest! {
         let server = |s: u8| ["192.0.2.1", "192.0.2.2", "192.0.2.3"][usize::from(s) - 1];
         for step in steps {
             for (_, sessions) in owners.values_mut() {
-                sessions.retain(|_, (last, replied)| now - *last < if *replied { 300 } else { 30 });
+                sessions.retain(|_, (last, replied)| now - *last < if *replied { 300 } else { 240 });
             }
             owners.retain(|_, (_, sessions)| !sessions.is_empty());
             match step {
@@ -428,7 +525,7 @@ mod tables {
     use super::super::table::{MappingKey, SessionKey, Tables};
     use super::*;
     use crate::aging::KeyedHash;
-    use crate::wire::Endpoint;
+    use crate::wire::{Endpoint, TcpFlags};
 
     proptest! {
         /// Mappings and sessions count each other right, however full the tables are.
@@ -447,7 +544,7 @@ mod tables {
                 let mapping = MappingKey { protocol: 17, inside: end(10, host) };
                 let session = SessionKey { mapping, remote: end(192, server) };
                 if !tables.has_session(&session, now) {
-                    if tables.map(mapping, &settings, &mut random).is_err() {
+                    if tables.map(mapping, &settings, &mut random, now).is_err() {
                         continue;
                     }
                     if tables.open(session, false, now).is_err() {
@@ -459,6 +556,71 @@ mod tables {
                 let saved = tables.save(now);
                 let copy = Tables::restore(&saved, &settings, KeyedHash(3, 4), now);
                 copy.check();
+            }
+        }
+
+        /// A mapping goes for another one only when all its connections are closed, or after its minimum; the one that
+        /// is unused for the longest time goes first, and no other session is touched.
+        #[test]
+        fn only_unused_ports_are_given_back(uses in prop::collection::vec(
+            (1..9_u8, 1..4_u8, any::<bool>(), 0..6_u8, 0..3_000_u64), 1..200,
+        )) {
+            let settings: Settings = serde_json::from_value(json!({
+                "inside": ["10.0.0.0/8"], "external": [OUTSIDE], "ports": "5000-5003",
+                "lifetimes": {"opening_s": 1_000_000, "stream_s": 1_000_000, "closing_s": 1_000_000},
+            })).unwrap();
+            let mut tables = Tables::new(&settings, KeyedHash(1, 2));
+            let mut random = ChaCha8Rng::seed_from_u64(1);
+            // By host: its time of last use, and by server whether that connection is closed.
+            let mut known: BTreeMap<u8, (u64, BTreeMap<u8, bool>)> = BTreeMap::new();
+            let mut now = 0;
+            for (host, server, is_inward, kind, seconds) in uses {
+                now += seconds;
+                let at = Timestamp::ZERO + Duration::from_secs(now);
+                let end = |a, b| Endpoint { address: IpAddr::from([a, 0, 0, b]), port: 1 };
+                let mapping = MappingKey { protocol: 6, inside: end(10, host) };
+                let session = SessionKey { mapping, remote: end(192, server) };
+                if !tables.has_session(&session, at) {
+                    let is_new = !known.contains_key(&host);
+                    if tables.map(mapping, &settings, &mut random, at).is_err() {
+                        prop_assert!(is_new && known.len() == 4);
+                        let is_spare = |(used, sessions): &(u64, BTreeMap<u8, bool>)| {
+                            sessions.values().all(|is_closed| *is_closed) || now - used >= 7_440
+                        };
+                        prop_assert!(!known.values().any(is_spare), "one could go: {known:?}");
+                        continue;
+                    }
+                    if is_new && known.len() == 4 {
+                        let gone: Vec<u8> = known
+                            .keys()
+                            .filter(|host| {
+                                let inside = end(10, **host);
+                                tables.mapping(&MappingKey { protocol: 6, inside }).is_none()
+                            })
+                            .copied()
+                            .collect();
+                        prop_assert_eq!(gone.len(), 1);
+                        let (used, sessions) = known.remove(&gone[0]).unwrap();
+                        let is_closed = sessions.values().all(|is_closed| *is_closed);
+                        let oldest = |is_closed: bool| {
+                            let of_kind = known.iter().filter(|(_, (_, sessions))| {
+                                sessions.values().all(|is_closed| *is_closed) == is_closed
+                            });
+                            of_kind.map(|(host, (used, _))| (*used, *host)).min()
+                        };
+                        prop_assert!(is_closed || (now - used >= 7_440 && oldest(true).is_none()));
+                        prop_assert!(oldest(is_closed).is_none_or(|(other, _)| used <= other));
+                    }
+                    tables.open(session, is_inward, at).unwrap();
+                    known.entry(host).or_default().1.insert(server, false);
+                }
+                let flags = [0x02, 0x10, 0x10, 0x11, 0x11, 0x04][usize::from(kind)];
+                tables.follow(&session, is_inward, Some(TcpFlags::of_bits(flags)), at);
+                let is_closed = tables.has_session(&session, at) && !tables.has_open_session(&session, at);
+                let entry = known.get_mut(&host).unwrap();
+                *entry = (now, std::mem::take(&mut entry.1));
+                entry.1.insert(server, is_closed);
+                tables.check();
             }
         }
     }
