@@ -244,8 +244,8 @@ fn neighbour_discovery_comes_from_the_link_only() {
         assert_eq!(IcmpMessage::of(&own, &fragment), Some(IcmpMessage::Other));
         let mut strict =
             crate::tasks::support::Bench::new("firewall", serde_json::json!({"rules": []}));
-        assert_eq!(strict.run(&own).verdict, crate::Verdict::Forward);
+        assert_eq!(strict.run(&own).verdict, Verdict::Forward);
         let verdict = strict.run(&neighbour_discovery(kind, 254, 0)).verdict;
-        assert_eq!(verdict, crate::Verdict::Drop(DropReason::Rule));
+        assert_eq!(verdict, Verdict::Drop(DropReason::Rule));
     }
 }

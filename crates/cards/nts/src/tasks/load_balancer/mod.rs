@@ -31,8 +31,8 @@ use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, Verified, quoted_flow,
-    rewrite, rewrite_quoted,
+    self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, Verified,
+    quoted_flow, rewrite, rewrite_quoted,
 };
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 

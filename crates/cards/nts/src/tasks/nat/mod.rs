@@ -35,7 +35,7 @@ use crate::aging::KeyedHash;
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
-    self, Endpoint, Flow, Fragment, IcmpMessage, Layout, Side, TcpFlags, Verified, protocol,
+    self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, Verified, protocol,
     quoted_flow, rewrite, rewrite_quoted,
 };
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
