@@ -155,13 +155,13 @@ impl NetworkTask for LoadBalancer {
             let Some(id) = active.flows.expired(context.now) else { break };
             active.flows.remove(id);
         }
-        let before = Flow::followed(packet.bytes(), &layout);
-        let destination = Flow::of(packet.bytes(), &layout);
+        let about = Flow::followed(packet.bytes(), &layout);
+        let before = Flow::of(packet.bytes(), &layout);
         let verdict = active.balance(packet.bytes_mut(), &mut layout, context);
         let after = Flow::of(packet.bytes(), &layout);
         let target = |flow: &Flow| (flow.destination, flow.destination_port);
-        if verdict == Ok(Verdict::Forward) && target(&after) != target(&destination) {
-            packet.translated_from(before);
+        if verdict == Ok(Verdict::Forward) && target(&after) != target(&before) {
+            packet.translated_from(about);
         }
         verdict.unwrap_or_else(Verdict::Drop)
     }
