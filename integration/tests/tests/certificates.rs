@@ -10,7 +10,7 @@ use std::process::Command;
 
 use openssl::{OpenSsl, P256, P521};
 use snic_integration::Home;
-use snic_integration::commands::{block, folder, make_context, pki, reload, shell, until};
+use snic_integration::commands::{block, folder, make_context, operate, pki, reload, shell, until};
 
 /// Whether OpenSSL accepts a certificate, given the list of revoked ones.
 fn is_valid(home: &Home, name: &str) -> bool {
@@ -247,6 +247,7 @@ async fn files_that_cannot_be_used_are_named_with_their_reason() {
     wrong("of CN=ca expired at 2021-01-01T00:00:00Z");
     // The daemon serves with it, and says so.
     let daemon = home.start().await;
+    operate(&home, "tenant list").expect("it serves");
     let (_, log) = daemon.stop();
     assert!(log.contains("of CN=ca expired at 2021-01-01T00:00:00Z"), "{log}");
     files.list("future", "ca", "-crl_lastupdate 20350101000000Z -crl_nextupdate 20360101000000Z");
@@ -273,12 +274,13 @@ async fn files_that_cannot_be_used_are_named_with_their_reason() {
     // Contexts of snicctl, with no server at the other end.
     let context = |certificate: &str, key: &str| {
         let set = format!(
-            "snicctl context set it --endpoint https://127.0.0.1:1 --ca {} --certificate {} --key {}",
+            "snicctl context set wrong --endpoint https://127.0.0.1:1 --ca {} --certificate {} --key {}",
             files.path("ca.pem").display(),
             files.path(certificate).display(),
             files.path(key).display()
         );
-        shell(&home, &format!("{set}\nsnicctl --context it tenant list")).expect_err("it is wrong")
+        shell(&home, &format!("{set}\nsnicctl --context wrong tenant list"))
+            .expect_err("it is wrong")
     };
     files.write("bom.pem", [&[0xef, 0xbb, 0xbf], files.text("root.pem").as_bytes()].concat());
     for (certificate, key, says) in [
