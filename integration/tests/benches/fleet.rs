@@ -78,7 +78,11 @@ async fn idle_hosts(fleet: &mut Fleet) -> Vec<HostLink> {
             cards: cards.collect(),
         };
         let (authority, certificate, key) = fleet.register_host(number, &spec).await;
-        let host = IdleHost::new(LinkTls { authority, certificate, key });
+        let host = IdleHost::new(LinkTls {
+            authority: authority.into(),
+            certificate: certificate.into(),
+            key: key.into(),
+        });
         let endpoints = fleet.ways("operator-root").into_iter().map(|(at, _)| at).collect();
         let settings = LinkSettings { endpoints, beat: Duration::from_millis(500) };
         links.push(HostLink::start(settings, host));

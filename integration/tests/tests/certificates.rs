@@ -1,12 +1,16 @@
 //! From no certificates to trusted and revoked callers: the commands are those that `snicd pki`
 //! prints, and OpenSSL judges the files.
 
+#[path = "../../../crates/api/tests/openssl/mod.rs"]
+mod openssl;
+
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
+use openssl::{OpenSsl, P256, P521};
 use snic_integration::Home;
-use snic_integration::commands::{block, folder, make_context, pki, reload, shell, until};
+use snic_integration::commands::{block, folder, make_context, operate, pki, reload, shell, until};
 
 /// Whether OpenSSL accepts a certificate, given the list of revoked ones.
 fn is_valid(home: &Home, name: &str) -> bool {
@@ -42,10 +46,7 @@ async fn an_operator_without_an_authority_gets_one_and_tenants_come_and_go() {
     assert!(error.contains("ca.pem exists"), "{error}");
 
     let server = pki(&home, "issue server").expect("a certificate");
-    let port = {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.local_addr().expect("an address").port()
-    };
+    let port = free_port();
     let text = std::fs::read_to_string(home.settings()).expect("settings");
     let text = text.replace("[listen]", &format!("[listen]\ntcp = \"127.0.0.1:{port}\""));
     std::fs::write(home.settings(), &text).expect("settings");
@@ -94,4 +95,212 @@ async fn an_operator_without_an_authority_gets_one_and_tenants_come_and_go() {
     assert_eq!(states, ["REVOKED", "VALID", "REVOKED", "VALID", "VALID"], "{list}");
     let (status, log) = daemon.stop();
     assert!(status.success(), "{log}");
+}
+
+/// A free TCP port.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// Settings of a daemon on TCP with these files.
+fn write_tls_settings(home: &Home, files: &OpenSsl, port: u16, certificate: &str) {
+    home.write_settings("");
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let text = text.replace("[listen]", &format!("[listen]\ntcp = \"127.0.0.1:{port}\""));
+    let path = |name: &str| files.path(name);
+    let tls = format!(
+        "[tls]\nca = {:?}\ncertificate = {:?}\nkey = {:?}\ncrl = {:?}\n",
+        path("ca.pem"),
+        path(&format!("{certificate}.pem")),
+        path(&format!("{certificate}.key")),
+        path("all.crl")
+    );
+    std::fs::write(home.settings(), format!("{text}\n{tls}")).expect("settings");
+}
+
+/// An authority with a server and lists of revoked certificates of which the older comes first or last.
+fn authority_with_lists(order: [&str; 2]) -> OpenSsl {
+    let files = OpenSsl::new();
+    files.authority("ca", "ca", P256);
+    files.authority("foreign", "foreign", P256);
+    files.intermediate("middle", "ca");
+    let server = "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth";
+    files.issue("server", "ca", server, P256, "");
+    files.list("old", "ca", "");
+    for name in ["root", "revoked"] {
+        files.client(name, "ca", &format!("operator/{name}"), "");
+    }
+    files.client(
+        "expired",
+        "ca",
+        "operator/expired",
+        "-startdate 20200101000000Z -enddate 20210101000000Z",
+    );
+    files.client(
+        "early",
+        "ca",
+        "operator/early",
+        "-startdate 20350101000000Z -enddate 20360101000000Z",
+    );
+    files.client("alien", "foreign", "operator/alien", "");
+    files.client("below", "middle", "operator/below", "");
+    files.issue("nameless", "ca", "extendedKeyUsage=clientAuth", P256, "");
+    files.revoke("revoked", "ca");
+    files.list("new", "ca", "");
+    let lists: String = order.iter().map(|name| files.text(&format!("{name}.crl"))).collect();
+    files.write("all.crl", lists);
+    files
+}
+
+/// A TLS handshake of OpenSSL from an address of the loopback, with a certificate.
+fn shake_hands(files: &OpenSsl, port: u16, from: &str, certificate: &str) {
+    let path = |name: String| files.path(&name);
+    let status = Command::new("openssl")
+        .args([
+            "s_client",
+            "-connect",
+            &format!("127.0.0.1:{port}"),
+            "-bind",
+            &format!("{from}:0"),
+            "-alpn",
+            "h2",
+        ])
+        .arg("-CAfile")
+        .arg(path("ca.pem".into()))
+        .arg("-cert")
+        .arg(path(format!("{certificate}.pem")))
+        .arg("-key")
+        .arg(path(format!("{certificate}.key")))
+        .stdin(std::process::Stdio::null())
+        .output();
+    // OpenSSL 3 ends well or not, as the alert comes before or after the end of its input.
+    status.expect("OpenSSL is installed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rejected_handshakes_are_logged_with_peer_and_reason() {
+    // The newest list counts, also where the older one comes last, of which a verifier would take the first.
+    for order in [["old", "new"], ["new", "old"]] {
+        let (home, files, port) = (Home::new(), authority_with_lists(order), free_port());
+        write_tls_settings(&home, &files, port, "server");
+        let daemon = home.start().await;
+        let cases = [
+            (
+                "127.0.0.11",
+                "expired",
+                "reason=\"expired\" detail=\"a certificate expired at 2021-01-01T00:00:00Z\"",
+            ),
+            ("127.0.0.12", "revoked", "reason=\"revoked\""),
+            ("127.0.0.13", "alien", "reason=\"unknown_authority\""),
+            ("127.0.0.14", "below", "reason=\"unknown_authority\""),
+            ("127.0.0.15", "early", "reason=\"not_yet_valid\""),
+            ("127.0.0.16", "nameless", "reason=\"no_identity\""),
+        ];
+        for (from, certificate, _) in cases {
+            shake_hands(&files, port, from, certificate);
+        }
+        for _ in 0..20 {
+            shake_hands(&files, port, "127.0.0.17", "alien");
+        }
+        shake_hands(&files, port, "127.0.0.18", "root");
+        let mut plain = std::net::TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        std::io::Write::write_all(&mut plain, b"GET / HTTP/1.0\r\n\r\n").expect("sent");
+        // Until the daemon closes it.
+        let _ = std::io::Read::read_to_end(&mut plain, &mut Vec::new());
+        let (status, log) = daemon.stop();
+        assert!(status.success(), "{log}");
+        let lines = |peer: &str| -> Vec<&str> {
+            let peer = format!("connection rejected peer={peer}:");
+            log.lines().filter(|line| line.contains(&peer)).collect()
+        };
+        for (from, certificate, says) in cases {
+            let [line] = lines(from)[..] else { panic!("{certificate}: {log}") };
+            assert!(line.contains(says), "{certificate}: {line}");
+        }
+        assert_eq!(lines("127.0.0.17").len(), 3, "a peer fills no log: {log}");
+        assert_eq!(lines("127.0.0.18"), [""; 0], "it is valid");
+        assert!(lines("127.0.0.1")[0].contains("reason=\"not_tls\""), "{log}");
+    }
+}
+
+/// What doctor, a start, and snicctl say of files, each before any connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_cannot_be_used_are_named_with_their_reason() {
+    let (home, files, port) = (Home::new(), authority_with_lists(["new", "old"]), free_port());
+    let doctor = || shell(&home, &format!("snicd doctor -c {}", home.settings().display()));
+    let wrong = |what: &str| {
+        let text = doctor().expect_err(what);
+        let is_said =
+            text.lines().any(|line| line.starts_with("WRONG tls: ") && line.contains(what));
+        assert!(is_said, "{what}: {text}");
+    };
+    write_tls_settings(&home, &files, port, "server");
+    let text = doctor().expect("all is there");
+    assert!(
+        text.contains("tls.crl: the list of revoked certificates of CN=ca is current until"),
+        "{text}"
+    );
+    assert!(text.contains("older ones in the file, which do not count: 1"), "{text}");
+    files.list("past", "ca", "-crl_lastupdate 20200101000000Z -crl_nextupdate 20210101000000Z");
+    files.write("all.crl", files.text("past.crl"));
+    wrong("of CN=ca expired at 2021-01-01T00:00:00Z");
+    // The daemon serves with it, and says so.
+    let daemon = home.start().await;
+    operate(&home, "tenant list").expect("it serves");
+    let (_, log) = daemon.stop();
+    assert!(log.contains("of CN=ca expired at 2021-01-01T00:00:00Z"), "{log}");
+    files.list("future", "ca", "-crl_lastupdate 20350101000000Z -crl_nextupdate 20360101000000Z");
+    files.write("all.crl", files.text("future.crl"));
+    wrong("is from the future (2035-01-01T00:00:00Z)");
+    files.write("all.crl", files.text("new.crl"));
+    // Certificates of the daemon: a start fails, and names the file.
+    files.issue("p521", "ca", "subjectAltName=DNS:localhost", P521, "");
+    write_tls_settings(&home, &files, port, "p521");
+    wrong("p521.pem cannot be used: its key is ECDSA with P-521");
+    let (status, log) = home.run_to_end();
+    assert!(
+        !status.success() && log.contains("p521.pem cannot be used: its key is ECDSA with P-521"),
+        "{log}"
+    );
+    files.run("x509 -in server.pem -outform DER -out der.pem");
+    files.write("der.key", files.text("server.key"));
+    write_tls_settings(&home, &files, port, "der");
+    wrong("der.pem cannot be used: it is DER");
+    let server = "subjectAltName=DNS:localhost";
+    files.issue("lower", "middle", server, P256, "");
+    write_tls_settings(&home, &files, port, "lower");
+    wrong("lower.pem cannot be used: its issuer CN=middle is neither in it nor in tls.ca");
+    // Contexts of snicctl, with no server at the other end.
+    let context = |certificate: &str, key: &str| {
+        let set = format!(
+            "snicctl context set wrong --endpoint https://127.0.0.1:1 --ca {} --certificate {} --key {}",
+            files.path("ca.pem").display(),
+            files.path(certificate).display(),
+            files.path(key).display()
+        );
+        shell(&home, &format!("{set}\nsnicctl --context wrong tenant list"))
+            .expect_err("it is wrong")
+    };
+    files.write("bom.pem", [&[0xef, 0xbb, 0xbf], files.text("root.pem").as_bytes()].concat());
+    for (certificate, key, says) in [
+        ("bom.pem", "root.key", "bom.pem cannot be used: it begins with a byte order mark"),
+        ("below.pem", "below.key", "below.pem cannot be used: its issuer CN=middle is neither"),
+        (
+            "expired.pem",
+            "expired.key",
+            "expired.pem cannot be used: the certificate expired at 2021",
+        ),
+        (
+            "early.pem",
+            "early.key",
+            "early.pem cannot be used: the certificate is not valid before 2035",
+        ),
+        ("root.pem", "revoked.key", "revoked.key cannot be used: the key does not belong"),
+        ("p521.pem", "p521.key", "p521.pem cannot be used: its key is ECDSA with P-521"),
+        ("nameless.pem", "nameless.key", "nameless.pem cannot be used: the certificate has 0 URIs"),
+    ] {
+        let error = context(certificate, key);
+        assert!(error.contains(says), "{says}: {error}");
+    }
 }

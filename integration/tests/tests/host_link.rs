@@ -39,7 +39,7 @@ impl Host {
         let mut replica = Replica::start(&authority).await;
         let tls = authority.link_tls("host/h0");
         for (file, pem) in [("ca", &tls.authority), ("crt", &tls.certificate), ("key", &tls.key)] {
-            std::fs::write(home.path().join(file), pem).expect("the folder takes files");
+            std::fs::write(home.path().join(file), pem.text()).expect("the folder takes files");
         }
         let path = |file| home.path().join(file);
         home.write_settings(&format!(

@@ -839,7 +839,9 @@ impl Authority {
     }
 
     fn issue(&self, name: &str) -> (String, String) {
-        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let uri = "spiffe://snic.local/operator/root".try_into().unwrap();
+        params.subject_alt_names.push(rcgen::SanType::URI(uri));
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
         (certificate.pem(), key.serialize_pem())

@@ -7,9 +7,10 @@ use std::fs;
 use std::future::Future;
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use backon::{ExponentialBuilder, Retryable as _};
+use snic_api::certificates::{PemFile, UnusableFile, check_issuer, check_pair};
 use snic_api::connect::{Connection, Sender};
 use snic_api::fleet_v1::fleet_service_client::FleetServiceClient;
 use snic_api::fleet_v1::policy_service_client::PolicyServiceClient;
@@ -131,7 +132,8 @@ impl Client {
             .keep_alive_timeout(KEEP_ALIVE)
             .keep_alive_while_idle(true);
         if address.starts_with("https://") {
-            endpoint = endpoint.tls_config(tls(context, file)?).map_err(invalid)?;
+            endpoint =
+                endpoint.tls_config(tls(context, file, SystemTime::now())?).map_err(invalid)?;
         }
         let sender = Sender::new(context.identity.as_deref().map(identity_header).transpose()?);
         let channel = endpoint.connect_lazy();
@@ -328,22 +330,46 @@ fn is_loopback(authority: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn tls(context: &ClientContext, file: &ContextsFile) -> Result<ClientTlsConfig, Failure> {
-    let read = |path: &Path| {
+/// Reads and checks the files of a context: the server's answer to a certificate that it cannot use would be an alert
+/// without a file name and a reason.
+fn tls(
+    context: &ClientContext,
+    file: &ContextsFile,
+    now: SystemTime,
+) -> Result<ClientTlsConfig, Failure> {
+    let read = |setting: &str, path: &Path| {
         let path = file.resolve(path);
-        fs::read(&path).map_err(|source| Failure::Read { path, source })
+        let bytes =
+            fs::read(&path).map_err(|source| Failure::Read { path: path.clone(), source })?;
+        PemFile::of_bytes(format!("{setting}: {}", path.display()), bytes).map_err(unusable)
     };
     let mut config = ClientTlsConfig::new();
-    if let Some(ca) = &context.ca {
-        config = config.ca_certificate(Certificate::from_pem(read(ca)?));
+    let ca = context.ca.as_ref().map(|ca| read("ca", ca)).transpose()?;
+    if let Some(ca) = &ca {
+        ca.check_authority().map_err(unusable)?;
+        config = config.ca_certificate(Certificate::from_pem(ca.text()));
     }
     if let (Some(certificate), Some(key)) = (&context.certificate, &context.key) {
-        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        let (certificate, key) = (read("certificate", certificate)?, read("key", key)?);
+        check_pair(&certificate, &key).map_err(unusable)?;
+        certificate.check_dates(now).map_err(unusable)?;
+        certificate.check_uri().map_err(unusable)?;
+        if let Some(ca) = &ca {
+            check_issuer(&certificate, ca).map_err(unusable)?;
+        }
+        config = config.identity(Identity::from_pem(certificate.text(), key.text()));
     }
     if let Some(name) = &context.server_name {
         config = config.domain_name(name);
     }
     Ok(config)
+}
+
+fn unusable(error: UnusableFile) -> Failure {
+    Failure::usage(
+        error.to_string(),
+        "correct the file, or name another one: `snicctl context set`",
+    )
 }
 
 fn identity_header(identity: &str) -> Result<MetadataValue<Ascii>, Failure> {

@@ -27,7 +27,8 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::contexts::ContextsError;
-use crate::output::Format;
+use crate::output::{Format, visible};
+use snic_api::text::{escaped, escaped_lines};
 use snic_dagfile::InvalidFile;
 
 /// What to do about a request that was cut off.
@@ -212,10 +213,10 @@ impl Failure {
         let report = Report::of(self);
         let structured = match format {
             Format::Table => None,
-            Format::Json => serde_json::to_string_pretty(&report).ok(),
-            Format::Yaml => serde_yaml_ng::to_string(&report).ok(),
+            Format::Json => visible::json(&report, true).ok(),
+            Format::Yaml => visible::yaml(&report).ok(),
         };
-        match (structured, self) {
+        let text = match (structured, self) {
             (Some(text), _) => text.trim_end().to_owned() + "\n",
             (None, Self::File(file)) => diagram(file, is_colour),
             (None, Self::InFile { place, .. }) => {
@@ -227,7 +228,8 @@ impl Failure {
                 diagram(place, is_colour) + &rest.collect::<String>()
             }
             (None, _) => report.text(is_colour),
-        }
+        };
+        visible::guarded(&text, is_colour).into_owned()
     }
 }
 
@@ -256,7 +258,7 @@ fn diagram(file: &InvalidFile, is_colour: bool) -> String {
     };
     let mut text = String::new();
     let handler = GraphicalReportHandler::new_themed(theme).with_width(80).with_links(false);
-    match handler.render_report(&mut text, file) {
+    match handler.render_report(&mut text, &file.visible()) {
         Ok(()) => text.trim_start_matches('\n').to_owned(),
         Err(_) => Report::of(&Failure::Usage { message: file.to_string(), hint: String::new() })
             .text(is_colour),
@@ -366,9 +368,12 @@ impl Report {
     fn text(&self, is_colour: bool) -> String {
         let error = &self.error;
         let head = if is_colour { "\x1b[1;31merror\x1b[0m" } else { "error" };
-        let mut lines = vec![format!("{head}: {}", error.message)];
-        let mut line =
-            |key: &str, value: String| lines.push(format!("  {:<9} {value}", format!("{key}:")));
+        // A line break in a server's text begins no line that looks like one of these.
+        let message = escaped_lines(&error.message).replace('\n', "\n    ");
+        let mut lines = vec![format!("{head}: {message}")];
+        let mut line = |key: &str, value: String| {
+            lines.push(format!("  {:<9} {}", format!("{key}:"), escaped(&value)));
+        };
         if !error.reason.is_empty() {
             line("reason", error.reason.clone());
         }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use snic_api::text::{escaped, escaped_lines, masked};
 
 /// An error at a position of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,8 +85,25 @@ impl InvalidFile {
         };
         let other = problem.other.map(|other| Box::new((clamp(other.0), other.1)));
         let problem = DagFileProblem { span: clamp(problem.span), other, ..problem };
-        let file = NamedSource::new(name, text.to_owned());
+        // What a terminal would obey is masked; places stay where they are.
+        let file = NamedSource::new(name, masked(text).into_owned());
         Self { problem, file, text: text.to_owned() }
+    }
+
+    /// The same for a terminal: names and words of the file that are in its texts have no control characters.
+    #[must_use]
+    pub fn visible(&self) -> Self {
+        let text = |text: &str| escaped_lines(text).into_owned();
+        let DagFileProblem { message, span, label, help, other } = &self.problem;
+        let other = other.as_deref().map(|(span, label)| Box::new((span.clone(), text(label))));
+        let problem = DagFileProblem {
+            message: text(message),
+            span: span.clone(),
+            label: text(label),
+            help: help.as_deref().map(text),
+            other,
+        };
+        Self::new(&escaped(self.file()), &self.text, problem)
     }
 
     /// What is wrong.

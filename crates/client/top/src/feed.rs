@@ -14,6 +14,7 @@ use tonic::Code;
 use super::hosts::feed::is_fleet;
 use super::model::{Feed, PolledState};
 use snic_client::lists::{self, PAGE_SIZE, pages};
+use snic_client::output::visible::shown;
 use snic_client::{Client, Failure, call, follow};
 
 /// How often the server is asked whether it answers.
@@ -36,7 +37,7 @@ pub async fn read(
             Ok(true) => return,
             Ok(false) => break,
             Err(error) => {
-                if feeds.send(Feed::Lost(error.to_string())).await.is_err() {
+                if feeds.send(Feed::lost(&error)).await.is_err() {
                     return;
                 }
                 tokio::time::sleep(interval).await;
@@ -80,7 +81,7 @@ async fn events(client: &Client, interval: Duration, feeds: &mpsc::Sender<Feed>)
         // The poll reports errors.
         let Ok(reply) = call!(client, events.list_events, request) else { continue };
         for event in new_events(reply.events, &mut last) {
-            if feeds.send(Feed::Event(Box::new(event))).await.is_err() {
+            if feeds.send(Feed::Event(Box::new(shown(event)))).await.is_err() {
                 return;
             }
         }
@@ -111,7 +112,7 @@ async fn diagnosis(
             let request = DiagnoseDagRequest { name };
             // The poll reports that the server does not answer; older servers have no diagnosis.
             if let Ok(found) = call!(client, dags.diagnose_dag => diagnosis, request) {
-                let _ = feeds.try_send(Feed::Diagnosis(Box::new(found)));
+                let _ = feeds.try_send(Feed::Diagnosis(Box::new(shown(found))));
             }
         }
         // Whichever comes first: another DAG is opened, or it is time to read again.
@@ -155,7 +156,12 @@ pub async fn snapshot(client: &Client) -> Result<PolledState, Failure> {
         Err(Failure::Api(status)) if has_no_map(&status) => Default::default(),
         Err(error) => return Err(error),
     };
-    Ok(PolledState { cards, regions, dags, bitstream_bytes })
+    Ok(PolledState {
+        cards: cards.into_iter().map(shown).collect(),
+        regions: regions.into_iter().map(shown).collect(),
+        dags: dags.into_iter().map(shown).collect(),
+        bitstream_bytes,
+    })
 }
 
 /// Whether the caller has no access to cards, or a fleet answers, which has none.
@@ -169,7 +175,7 @@ async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<Feed>) {
         ticks.tick().await;
         let feed = match snapshot(client).await {
             Ok(snapshot) => Feed::Snapshot(Box::new(snapshot)),
-            Err(error) => Feed::Lost(error.to_string()),
+            Err(error) => Feed::lost(&error),
         };
         if feeds.send(feed).await.is_err() {
             return;
@@ -187,7 +193,7 @@ async fn regions(client: &Client, feeds: &mpsc::Sender<Feed>) {
             let kind = event.r#type();
             if let Some(region) = event.region {
                 // If the channel is full, the change arrives with the next snapshot.
-                let _ = feeds.try_send(Feed::Region(kind, Box::new(region)));
+                let _ = feeds.try_send(Feed::Region(kind, Box::new(shown(region))));
             }
             Ok(event.revision)
         };
@@ -209,7 +215,7 @@ async fn dags(client: &Client, feeds: &mpsc::Sender<Feed>) {
             let kind = event.r#type();
             if let Some(dag) = event.dag {
                 // As above.
-                let _ = feeds.try_send(Feed::Dag(kind, Box::new(dag)));
+                let _ = feeds.try_send(Feed::Dag(kind, Box::new(shown(dag))));
             }
             Ok(event.revision)
         };

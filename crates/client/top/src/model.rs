@@ -8,6 +8,8 @@ use snic_api::render::state_word;
 use snic_api::v1::{Card, Dag, Diagnosis, Event, EventType, Region, region};
 use snic_api::words::EnumWord as _;
 
+use snic_api::text::escaped;
+use snic_client::Failure;
 use snic_client::output::text;
 
 use super::actions::{KeyAction, Verb};
@@ -54,6 +56,13 @@ pub enum Feed {
     Alive,
     /// The server does not answer, with the reason; requests are retried.
     Lost(String),
+}
+
+impl Feed {
+    /// The server does not answer.
+    pub fn lost(why: &Failure) -> Self {
+        Self::Lost(escaped(&why.to_string()).into_owned())
+    }
 }
 
 /// A tenant, summed over its DAGs.

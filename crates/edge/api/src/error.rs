@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::text::escaped_lines;
 use prost::Message as _;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _, pb};
@@ -350,10 +351,11 @@ fn cut(text: impl fmt::Display) -> String {
     clip(&text, TEXT_BYTES_MAX)
 }
 
-/// The text, cut to `bytes` with an ellipsis if it is longer.
+/// The text, cut to `bytes` with an ellipsis if it is longer. Names that were refused are in it as they came, so what a
+/// terminal would obey is escaped; line breaks stay, for some messages have several lines.
 fn clip(text: &impl fmt::Display, bytes: usize) -> String {
     const ELLIPSIS: &str = "…";
-    let mut text = text.to_string();
+    let mut text = escaped_lines(&text.to_string()).into_owned();
     if text.len() > bytes {
         let end = text.floor_char_boundary(bytes.saturating_sub(ELLIPSIS.len()));
         text.truncate(end);

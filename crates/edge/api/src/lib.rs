@@ -1,10 +1,11 @@
 //! The gRPC API: code generated from proto/, conversions to domain types and back.
 //!
 //! Besides the generated code, it has what every client or server of the API needs: resource names,
-//! paging, filters, errors with details, the text map of a card's regions.
+//! paging, filters, errors with details, the text map of a card's regions, the check of certificate files, the escapes for text of others.
 
 #![warn(clippy::missing_errors_doc)]
 
+pub mod certificates;
 pub mod connect;
 pub mod convert;
 pub mod error;
@@ -13,6 +14,7 @@ pub mod names;
 pub mod page;
 pub mod render;
 pub mod replies;
+pub mod text;
 pub mod trace_parent;
 pub mod words;
 

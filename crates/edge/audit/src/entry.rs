@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use snic_api::list::ListSelection;
+use snic_api::text::escaped_json;
 use snic_api::v1;
 use snic_domain::{Caller, Timestamp};
 
@@ -73,7 +74,8 @@ impl Entry {
 
     /// The line, with its line break.
     pub(crate) fn to_line(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let mut line = serde_json::to_vec(self)?;
+        // Operators look at the files in a terminal, and some fields are as callers sent them.
+        let mut line = escaped_json(&serde_json::to_string(self)?).into_owned().into_bytes();
         line.push(b'\n');
         Ok(line)
     }

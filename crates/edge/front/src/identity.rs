@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use snic_domain::{Caller, TenantId};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
@@ -247,12 +246,7 @@ pub fn of_certificate(der: &[u8], domain: &TrustDomain) -> Result<CallerIdentity
     })
 }
 
-/// When a certificate (DER) ends; `None` where it cannot be parsed.
-pub fn end_of_certificate(der: &[u8]) -> Option<SystemTime> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
-}
+pub use snic_api::certificates::end_of_certificate;
 
 /// The identities that a user of a Unix socket may have.
 #[derive(Debug, Clone, PartialEq, Eq)]

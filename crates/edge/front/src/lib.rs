@@ -1,6 +1,9 @@
 //! What stands before the services of a gRPC server: listeners, identity, authorization, limits, and the loop
 //! that serves. It knows no service and no state behind one, so every server of the project has the same.
 //!
+//! One crate, because every part decides about the same connections and calls: certificates, revocation, identity and limits have
+//! no other user.
+//!
 //! ```text
 //!  client ──TLS──► listen ──► gate (identity, access, limits) ──► services of the server
 //! ```
@@ -12,10 +15,12 @@ pub mod configurations;
 pub mod error;
 pub mod fields;
 pub mod gate;
+mod handshakes;
 pub mod identity;
 mod listen;
 pub mod page;
 mod pieces;
+mod revocation;
 mod serve;
 pub mod settings;
 pub mod share;
@@ -27,5 +32,6 @@ pub mod workshop;
 
 pub use clock::wall_clock;
 pub use listen::ListenError;
+pub use revocation::RevocationStatus;
 pub use serve::{Front, ServeError, bind, routes, watch_health};
 pub use tls::{InvalidTls, TlsReloader};

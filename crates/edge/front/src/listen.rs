@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use snic_api::error::ApiError;
@@ -34,6 +34,7 @@ use tonic::transport::CertificateDer;
 use tonic::transport::server::Connected;
 
 use crate::gate::{CallSlots, call_slots};
+use crate::handshakes::{Reason, Rejections};
 use crate::identity::{self, CallerIdentity, NoIdentity, TrustDomain, UnixPeers, UnixUser};
 use crate::pieces::Pieces;
 use crate::settings::{FrontSettings, Limits};
@@ -377,6 +378,7 @@ impl Handshakes {
 pub(crate) struct Arrivals {
     places: Places,
     handshakes: Arc<Mutex<Handshakes>>,
+    rejections: Arc<Rejections>,
     limits: Arc<Limits>,
     domain: TrustDomain,
     /// What connections read takes a step of the runtime's threads.
@@ -406,12 +408,12 @@ impl Listener {
 }
 
 impl Arrivals {
-    pub fn new(settings: &FrontSettings, steps: Steps) -> Self {
+    pub fn new(settings: &FrontSettings, steps: Steps, rejections: Arc<Rejections>) -> Self {
         let limits = &settings.limits;
         let places = Places::connections(limits.connections_max, limits.connections_per_caller_max);
         let domain = settings.trust_domain.clone();
         let handshakes = Arc::default();
-        Self { places, handshakes, limits: Arc::new(limits.clone()), domain, steps }
+        Self { places, handshakes, rejections, limits: Arc::new(limits.clone()), domain, steps }
     }
 
     /// Accepts connections until the stream is dropped. One over its share is closed at once, so that the
@@ -444,24 +446,34 @@ impl Arrivals {
                 let begun = self.handshakes.lock().begin(&self.places, &flow);
                 let (number, given_up) = match begun {
                     Ok(begun) => begun,
-                    Err(over) => {
-                        tracing::debug!(%address, ?over, "connection closed");
-                        return;
-                    }
+                    Err(over) => return self.reject(address, Reason::TooMany, over.message()),
                 };
                 let credentials = credentials.clone();
                 tokio::spawn(async move {
                     let acceptor = TlsAcceptor::from(Arc::clone(&credentials.borrow().api));
                     let ended = tokio::select! {
-                        _ = given_up => return,
+                        _ = given_up => {
+                            let detail = "aborted in favour of a newer connection of its address";
+                            return arrivals.reject(address, Reason::TooMany, detail);
+                        }
                         ended = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(io)) => ended,
                     };
                     let place = arrivals.handshakes.lock().end(&flow, number);
-                    // A peer that fails here is not a client of this server; TLS has sent it the
-                    // reason.
-                    if let (Ok(Ok(io)), Some(place)) = (ended, place) {
-                        let arrived = Arrived { place, at: address, flow };
-                        arrivals.over_tls(io, arrived, credentials, accepted).await;
+                    match (ended, place) {
+                        (Ok(Ok(io)), Some(place)) => {
+                            let arrived = Arrived { place, at: address, flow };
+                            arrivals.over_tls(io, arrived, credentials, accepted).await;
+                        }
+                        // It was aborted at the moment at which it ended.
+                        (Ok(Ok(_)), None) => {}
+                        // TLS has sent the peer an alert, which says less than the log.
+                        (Ok(Err(error)), _) => {
+                            arrivals.rejections.failed(address, &error, Instant::now());
+                        }
+                        (Err(_), _) => {
+                            let detail = format!("no TLS handshake within {HANDSHAKE_MAX:?}");
+                            arrivals.reject(address, Reason::Timeout, &detail);
+                        }
                     }
                 });
             }
@@ -471,6 +483,10 @@ impl Arrivals {
             }
             _ => {}
         }
+    }
+
+    fn reject(&self, peer: SocketAddr, reason: Reason, detail: &str) {
+        self.rejections.rejected(peer, reason, detail, Instant::now());
     }
 
     async fn over_tls(
@@ -485,16 +501,17 @@ impl Arrivals {
             Some(own) => identity::of_certificate(own, &self.domain),
             None => Err(NoIdentity::NoCertificate(self.domain.clone())),
         };
+        if let (Err(why), false) = (&found, certificates.is_empty()) {
+            // Its calls are refused one by one, for health checks need no identity.
+            self.reject(at, Reason::NoIdentity, &why.to_string());
+        }
         let (level, flow) = match &found {
             Ok(identity) => (CallerLevel::of_identity(identity), CallerFlow::from(identity)),
             Err(_) => (CallerLevel::Unidentified, address),
         };
         let place = match place.change(level, flow.clone()) {
             Ok(place) => place,
-            Err(over) => {
-                tracing::debug!(?flow, ?over, "connection closed");
-                return;
-            }
+            Err(over) => return self.reject(at, Reason::TooMany, over.message()),
         };
         let pieces = Pieces::new(self.steps.stepper(level, flow.clone()));
         let cut = (!certificates.is_empty()).then(|| watch_certificate(certificates, credentials));

@@ -1,10 +1,12 @@
 //! Binding, serving, stopping.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustls::server::ServerConfig;
+use snic_telemetry::metrics::RevocationReading;
 use tokio::sync::watch;
 use tonic::service::{Routes, RoutesBuilder};
 use tonic::transport::Server;
@@ -12,7 +14,9 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::gate::Gate;
+use crate::handshakes::{self, Rejections};
 use crate::listen::{self, Arrivals, ListenError, Listener, Listeners};
+use crate::revocation::{RevocationReports, RevocationStatus};
 use crate::settings::FrontSettings;
 use crate::steps::Steps;
 use crate::tls::{Credentials, InvalidTls, TlsReloader};
@@ -46,6 +50,7 @@ pub struct Front {
     settings: FrontSettings,
     listeners: Listeners,
     tls: Option<watch::Sender<Arc<Credentials>>>,
+    rejections: Arc<Rejections>,
     stop: watch::Sender<bool>,
 }
 
@@ -60,7 +65,8 @@ pub async fn bind(settings: FrontSettings) -> Result<Front, ServeError> {
     let tls = settings.tls.as_ref().map(Credentials::new).transpose()?;
     let tls = tls.map(|credentials| watch::Sender::new(Arc::new(credentials)));
     let listeners = listen::bind(&settings).await?;
-    Ok(Front { settings, listeners, tls, stop: watch::Sender::new(false) })
+    let rejections = Arc::default();
+    Ok(Front { settings, listeners, tls, rejections, stop: watch::Sender::new(false) })
 }
 
 impl Front {
@@ -79,6 +85,12 @@ impl Front {
     pub fn page_tls(&self) -> Option<Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>> {
         let tls = self.tls.as_ref()?.subscribe();
         Some(Arc::new(move || Arc::clone(&tls.borrow().page)))
+    }
+
+    /// Reports handshakes that failed at the page.
+    pub fn report_rejection(&self) -> Arc<dyn Fn(SocketAddr, &io::Error) + Send + Sync> {
+        let rejections = Arc::clone(&self.rejections);
+        Arc::new(move |peer, error| rejections.failed(peer, error, Instant::now()))
     }
 
     /// Turns true once the server stops.
@@ -107,10 +119,11 @@ impl Front {
 
     /// Serves on all listeners until it is stopped.
     fn run(self, routes: Routes) -> impl Future<Output = Result<(), ServeError>> {
-        let Self { settings, listeners, tls, stop } = self;
+        let Self { settings, listeners, tls, rejections, stop } = self;
         let stopping = stop.subscribe();
         let steps = Steps::of_threads(tokio::runtime::Handle::current().metrics().num_workers());
-        let arrivals = Arrivals::new(&settings, steps.clone());
+        let arrivals = Arrivals::new(&settings, steps.clone(), Arc::clone(&rejections));
+        let reports = tls.as_ref().map(|tls| report_lists(tls.subscribe(), rejections));
         let gate = Gate::new(&settings, steps, stopping.clone());
         let tcp = listeners.tcp.zip(tls.as_ref());
         let tcp = tcp.map(|(listener, tls)| Listener::Tcp(listener, tls.subscribe()));
@@ -135,10 +148,58 @@ impl Front {
         async move {
             // Connections follow it to notice that their certificates end.
             let _current = tls;
-            tokio::try_join!(tcp, unix)?;
-            Ok(())
+            let reports = async move {
+                match reports {
+                    Some(reports) => reports.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = reports => Ok(()),
+                served = async { tokio::try_join!(tcp, unix) } => served.map(|_| ()),
+            }
         }
     }
+}
+
+/// Keeps the metrics of the lists of revoked certificates up to date, and reports lists that are not current and rejected
+/// handshakes without a line. Reports once before it returns its future, so that a start has its warnings.
+fn report_lists(
+    mut credentials: watch::Receiver<Arc<Credentials>>,
+    rejections: Arc<Rejections>,
+) -> impl Future<Output = ()> {
+    let mut reports = RevocationReports::default();
+    report(&credentials.borrow_and_update().lists, &mut reports);
+    async move {
+        loop {
+            tokio::select! {
+                changed = credentials.changed() => match changed {
+                    Ok(()) => reports.forget(),
+                    // The server keeps the sender until it has stopped.
+                    Err(_) => return std::future::pending().await,
+                },
+                () = tokio::time::sleep(handshakes::WINDOW) => {}
+            }
+            report(&credentials.borrow_and_update().lists, &mut reports);
+            rejections.report(Instant::now());
+        }
+    }
+}
+
+fn report(lists: &[RevocationStatus], reports: &mut RevocationReports) {
+    snic_telemetry::metrics::set_revocation_lists(readings(lists));
+    for problem in reports.due(lists, SystemTime::now()) {
+        tracing::warn!("{problem}");
+    }
+}
+
+fn readings(lists: &[RevocationStatus]) -> Vec<RevocationReading> {
+    let reading = |list: &RevocationStatus| RevocationReading {
+        issuer: list.issuer.clone(),
+        this_update: list.this_update,
+        next_update: list.next_update,
+    };
+    lists.iter().map(reading).collect()
 }
 
 fn builder(settings: &FrontSettings) -> Server {

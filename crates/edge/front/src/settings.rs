@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use snic_api::certificates::PemFile;
 use snic_audit::AuditLog;
 
 use crate::access::Methods;
@@ -59,14 +60,14 @@ impl FrontSettings {
 #[derive(Clone)]
 pub struct TlsSettings {
     /// The server's certificate chain, its own first.
-    pub certificate: String,
+    pub certificate: PemFile,
     /// Its private key.
-    pub key: String,
+    pub key: PemFile,
     /// The authority that signs clients' certificates.
-    pub client_authority: String,
+    pub client_authority: PemFile,
     /// Lists of revoked certificates, of every authority that a client's chain may contain; nothing is
-    /// revoked if `None`. Lists are used also after their next update is due.
-    pub revoked: Option<String>,
+    /// revoked if `None`. Of each authority the newest list counts, also after its next update is due.
+    pub revoked: Option<PemFile>,
 }
 
 impl fmt::Debug for TlsSettings {

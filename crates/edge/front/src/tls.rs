@@ -5,23 +5,35 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier};
+use snic_api::certificates::{UnusableFile, check_pair};
 use tokio::sync::watch;
 
+use crate::revocation::{RevocationStatus, newest};
 use crate::settings::TlsSettings;
 
 /// Certificates, key or revocation lists cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{part} cannot be used: {cause}")]
 pub struct InvalidTls {
-    /// Which of them.
-    pub part: &'static str,
-    /// Why.
+    /// The file, with the setting that names it; the part that it is, where it is in no file.
+    pub part: String,
+    /// What is wrong, and what to do.
     pub cause: String,
 }
+
+/// An error of a file; one without a name is called by its part.
+fn invalid(part: &str, error: UnusableFile) -> InvalidTls {
+    let part = if error.file.is_empty() { part.to_owned() } else { error.file };
+    InvalidTls { part, cause: error.cause }
+}
+
+const CERTIFICATE: &str = "the server's certificate";
+const PAIR: &str = "the server's certificate or key";
+const AUTHORITY: &str = "the authority of clients";
+const REVOKED: &str = "the list of revoked certificates";
 
 /// Usable certificates.
 pub(crate) struct Credentials {
@@ -29,6 +41,8 @@ pub(crate) struct Credentials {
     pub api: Arc<ServerConfig>,
     /// Of the page for browsers: HTTP/1.1.
     pub page: Arc<ServerConfig>,
+    /// The lists of revoked certificates in force.
+    pub lists: Vec<RevocationStatus>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
@@ -43,15 +57,15 @@ impl Credentials {
     /// Client certificates are optional, so that health checks need none and other callers get a helpful
     /// error; a certificate that is sent is always verified.
     pub fn new(settings: &TlsSettings) -> Result<Self, InvalidTls> {
-        let verifier = verifier(settings)?;
-        let part = "the server's certificate or key";
-        let wrong = |error: &dyn fmt::Display| InvalidTls { part, cause: error.to_string() };
-        let chain = certificates(part, &settings.certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(settings.key.as_bytes());
+        let (verifier, lists) = verifier(settings)?;
+        let chain =
+            settings.certificate.certificates().map_err(|error| invalid(CERTIFICATE, error))?;
+        let key = settings.key.private_key().map_err(|error| invalid(PAIR, error))?;
+        check_pair(&settings.certificate, &settings.key).map_err(|error| invalid(PAIR, error))?;
         let mut config = ServerConfig::builder()
             .with_client_cert_verifier(Arc::clone(&verifier))
-            .with_single_cert(chain, key.map_err(|error| wrong(&error))?)
-            .map_err(|error| wrong(&error))?;
+            .with_single_cert(chain, key)
+            .map_err(|error| invalid(PAIR, settings.certificate.unusable(error.to_string())))?;
         // A resumed session is not verified again, so an expired certificate could live on in it.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -60,7 +74,7 @@ impl Credentials {
             config.alpn_protocols = vec![protocol.to_vec()];
             Arc::new(config)
         };
-        Ok(Self { api: with_protocol(b"h2"), page: with_protocol(b"http/1.1"), verifier })
+        Ok(Self { api: with_protocol(b"h2"), page: with_protocol(b"http/1.1"), lists, verifier })
     }
 
     /// Whether a client's certificates, its own first, are valid now.
@@ -72,46 +86,40 @@ impl Credentials {
 }
 
 impl TlsSettings {
-    /// Whether a server could start with these; no socket is opened.
+    /// Whether a server could start with these; no socket is opened. Returns the lists of revoked certificates that
+    /// count.
     ///
     /// # Errors
     /// [`InvalidTls`], as the server would give.
-    pub fn check(&self) -> Result<(), InvalidTls> {
-        Credentials::new(self).map(|_| ())
+    pub fn check(&self) -> Result<Vec<RevocationStatus>, InvalidTls> {
+        // The only linked provider; another part of the program may have installed it already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Credentials::new(self).map(|credentials| credentials.lists)
     }
 }
 
-fn certificates(part: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, InvalidTls> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    match all {
-        Ok(all) if all.is_empty() => {
-            Err(InvalidTls { part, cause: "there is no certificate in it (expected PEM)".into() })
-        }
-        Ok(all) => Ok(all),
-        Err(error) => Err(InvalidTls { part, cause: error.to_string() }),
-    }
-}
+type Verifier = (Arc<dyn ClientCertVerifier>, Vec<RevocationStatus>);
 
-fn verifier(settings: &TlsSettings) -> Result<Arc<dyn ClientCertVerifier>, InvalidTls> {
-    let part = "the authority of clients";
-    let wrong = |error: &dyn fmt::Display| InvalidTls { part, cause: error.to_string() };
+fn verifier(settings: &TlsSettings) -> Result<Verifier, InvalidTls> {
+    let authority = &settings.client_authority;
+    let wrong = |error| invalid(AUTHORITY, error);
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(part, &settings.client_authority)? {
-        roots.add(certificate).map_err(|error| wrong(&error))?;
+    let certificates = authority.certificates().map_err(wrong)?;
+    authority.check_authority().map_err(wrong)?;
+    for certificate in &certificates {
+        let added = roots.add(certificate.clone());
+        added.map_err(|error| wrong(authority.unusable(error.to_string())))?;
     }
     let mut verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated();
-    if let Some(pem) = &settings.revoked {
-        let part = "the list of revoked certificates";
-        let wrong = |cause: String| InvalidTls { part, cause };
-        let lists = CertificateRevocationListDer::pem_slice_iter(pem.as_bytes());
-        let lists: Vec<_> =
-            lists.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))?;
-        if lists.is_empty() {
-            return Err(wrong("there is no list in it (expected PEM)".into()));
-        }
+    let mut statuses = Vec::new();
+    if let Some(file) = &settings.revoked {
+        let (lists, found) =
+            newest(file, &certificates).map_err(|error| invalid(REVOKED, error))?;
         verifier = verifier.with_crls(lists);
+        statuses = found;
     }
-    verifier.build().map_err(|error| wrong(&error))
+    let built = verifier.build().map_err(|error| wrong(authority.unusable(error.to_string())))?;
+    Ok((built, statuses))
 }
 
 /// Replaces the certificates of a running server.

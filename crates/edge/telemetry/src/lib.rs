@@ -10,6 +10,7 @@ mod logs;
 pub mod metrics;
 mod process;
 mod tail;
+mod text;
 pub mod trace;
 
 use std::str::FromStr;
@@ -127,7 +128,8 @@ where
     let targets: Targets = filter
         .parse()
         .map_err(|source| InvalidLog::Filter { filter: filter.to_owned(), source })?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| tail::StderrTail).with_ansi(false);
+    let writer = move || tail::StderrTail(format);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let lines = match format {
         LogFormat::Human => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
 
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 use opentelemetry::{KeyValue, global};
@@ -107,13 +108,17 @@ pub enum Measured {
     ProcessFiles,
     /// Seconds since the process started.
     ProcessUptime,
+    /// When the list of revoked certificates was issued, in seconds since 1970. By issuer.
+    RevocationThisUpdate,
+    /// When the next list of revoked certificates is due, in seconds since 1970. By issuer.
+    RevocationNextUpdate,
 }
 
 /// Metric, name, unit, description, and whether it is a counter.
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 41] = [
+const TABLE: [Row; 43] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -209,6 +214,20 @@ const TABLE: [Row; 41] = [
     (Measured::ProcessMemory, "process.memory.usage", "By", "Resident memory", false),
     (Measured::ProcessFiles, "process.open_fds", "{file_descriptor}", "Open files", false),
     (Measured::ProcessUptime, "process.uptime", "s", "Time since the process started", false),
+    (
+        Measured::RevocationThisUpdate,
+        "snic.tls.crl.this_update",
+        "s",
+        "Time of issue of the list of revoked certificates in force",
+        false,
+    ),
+    (
+        Measured::RevocationNextUpdate,
+        "snic.tls.crl.next_update",
+        "s",
+        "Time at which the next list of revoked certificates is due",
+        false,
+    ),
 ];
 
 /// One value of a metric.
@@ -314,6 +333,44 @@ pub fn fleet_readings() -> Vec<Reading> {
     ]
 }
 
+/// A list of revoked certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevocationReading {
+    /// Its issuer's name.
+    pub issuer: String,
+    /// When it was issued.
+    pub this_update: SystemTime,
+    /// When the next one is due.
+    pub next_update: SystemTime,
+}
+
+/// Most lists that have metrics: each issuer is a label.
+const LISTS_MAX: usize = 16;
+
+/// The lists of revoked certificates in force.
+static LISTS: RwLock<Vec<RevocationReading>> = RwLock::new(Vec::new());
+
+/// Sets the lists of revoked certificates in force.
+pub fn set_revocation_lists(mut lists: Vec<RevocationReading>) {
+    lists.truncate(LISTS_MAX);
+    *LISTS.write() = lists;
+}
+
+/// The lists of revoked certificates, as readings.
+pub fn revocation_readings() -> Vec<Reading> {
+    let seconds = |time: SystemTime| {
+        time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    };
+    let readings = |list: &RevocationReading| {
+        let of = |of, time| Reading::new(of, seconds(time), [("issuer", list.issuer.clone())]);
+        [
+            of(Measured::RevocationThisUpdate, list.this_update),
+            of(Measured::RevocationNextUpdate, list.next_update),
+        ]
+    };
+    LISTS.read().iter().flat_map(readings).collect()
+}
+
 /// Metrics that are recorded where something happens.
 #[derive(Debug)]
 pub struct Instruments {
@@ -325,6 +382,7 @@ pub struct Instruments {
     failed_searches: Counter<u64>,
     accesses: Histogram<f64>,
     worker_restarts: Counter<u64>,
+    rejected_handshakes: Counter<u64>,
 }
 
 /// The instruments; they record nothing before telemetry is set up.
@@ -351,6 +409,11 @@ impl Instruments {
                 .u64_counter("snic.card.worker.restarts")
                 .with_unit("{restart}")
                 .with_description("Workers started in place of one that ended")
+                .build(),
+            rejected_handshakes: meter
+                .u64_counter("snic.tls.handshakes.rejected")
+                .with_unit("{connection}")
+                .with_description("Connections rejected before any call, by reason")
                 .build(),
             reconfigurations: seconds("snic.reconfiguration.duration", "Region loads"),
             commits: seconds("snic.store.commit.duration", "Time until a batch is durable"),
@@ -418,6 +481,11 @@ impl Instruments {
     /// Records that a search of a card ended in a defect.
     pub fn search_failed(&self, card: &str) {
         self.failed_searches.add(1, &[KeyValue::new("card", card.to_owned())]);
+    }
+
+    /// Records a connection that was rejected before any call.
+    pub fn handshake_rejected(&self, reason: &'static str) {
+        self.rejected_handshakes.add(1, &[KeyValue::new("reason", reason)]);
     }
 
     /// Records a rejected request.

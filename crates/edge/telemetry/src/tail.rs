@@ -6,6 +6,8 @@ use std::io::{self, Write};
 
 use parking_lot::Mutex;
 
+use crate::{LogFormat, text};
+
 /// Most lines kept.
 const LINES_KEPT: usize = 2_000;
 /// Most bytes of all kept lines together.
@@ -39,17 +41,19 @@ pub fn last_lines() -> Vec<String> {
 
 /// Writes to standard error, and keeps the last lines.
 #[derive(Debug)]
-pub(crate) struct StderrTail;
+pub(crate) struct StderrTail(pub LogFormat);
 
 impl Write for StderrTail {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
     }
 
-    /// The subscriber writes each event at once.
+    /// The subscriber writes each event at once, with the line break at its end.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        TAIL.lock().push(&String::from_utf8_lossy(bytes));
-        io::stderr().write_all(bytes)
+        let line = String::from_utf8_lossy(bytes);
+        let line = text::escaped_line(&line, self.0);
+        TAIL.lock().push(&line);
+        io::stderr().write_all(line.as_bytes())
     }
 
     fn flush(&mut self) -> io::Result<()> {

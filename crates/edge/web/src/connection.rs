@@ -5,6 +5,7 @@
 //! connections that a browser makes to one server.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Admission, CurrentTls, Site, routes};
+use crate::{Admission, PageTls, Site, routes};
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -34,7 +35,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// Accepts and serves until `stopping`.
 pub(crate) async fn accept<S: Site>(
     listener: TcpListener,
-    tls: Option<CurrentTls>,
+    tls: Option<PageTls>,
     web: Arc<S>,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -45,8 +46,8 @@ pub(crate) async fn accept<S: Site>(
             _ = stopping.wait_for(|stopping| *stopping) => return,
             accepted = listener.accept() => accepted,
         };
-        let io = match accepted {
-            Ok((io, _)) => io,
+        let (io, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a browser's connection");
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -63,7 +64,7 @@ pub(crate) async fn accept<S: Site>(
                 // The page only reads, so nothing needs to be finished.
                 _ = stopping.wait_for(|stopping| *stopping) => {}
                 () = tokio::time::sleep(web.door().limits.age_max) => {}
-                result = serve(io, tls, &web) => if let Err(error) = result {
+                result = serve(io, tls.map(|tls| (tls, peer)), &web) => if let Err(error) = result {
                     tracing::info!(error = &*error, "browser connection ended");
                 }
             }
@@ -76,17 +77,24 @@ type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn serve<S: Site>(
     io: TcpStream,
-    tls: Option<CurrentTls>,
+    tls: Option<(PageTls, SocketAddr)>,
     web: &Arc<S>,
 ) -> Result<(), ConnectionError> {
     io.set_nodelay(true)?;
     let io = WriteTimeout::new(io, web.door().limits.unread_max);
-    let Some(tls) = tls else {
+    let Some((tls, peer)) = tls else {
         // The page's key decides.
         return http(io, web, Ok(String::new())).await;
     };
-    let tls = TlsAcceptor::from(tls());
-    let io = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(io)).await??;
+    let acceptor = TlsAcceptor::from((tls.current)());
+    let io = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(io)).await?;
+    let io = match io {
+        Ok(io) => io,
+        Err(error) => {
+            (tls.rejected)(peer, &error);
+            return Ok(());
+        }
+    };
     let certificates = io.get_ref().1.peer_certificates();
     let own = certificates.and_then(|all| all.first()).map(|own| own.as_ref());
     let admission = (web.door().authorize)(own);

@@ -99,7 +99,7 @@ impl Key {
 
 /// A server-sent event. JSON has no line breaks.
 fn frame(name: &str, value: &Value) -> Bytes {
-    format!("event: {name}\ndata: {value}\n\n").into()
+    format!("event: {name}\ndata: {}\n\n", json::shown(value.clone())).into()
 }
 
 /// Changes: a new frame, or `None` where the subject is gone.

@@ -3,10 +3,25 @@
 
 use prost_types::Timestamp;
 use serde_json::{Value, json};
+use snic_api::text::escaped;
 use snic_api::v1;
 use snic_api::words::EnumWord as _;
 
 /// Milliseconds since 1970, as in JavaScript.
+/// A value whose strings have no hidden characters: bidirectional controls change how a page's line is read, too. Names have
+/// none, so links and keys stay what they are.
+pub(crate) fn shown(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(escaped(&text).into_owned()),
+        Value::Array(all) => all.into_iter().map(shown).collect(),
+        Value::Object(all) => {
+            let entry = |(key, value): (String, Value)| (escaped(&key).into_owned(), shown(value));
+            all.into_iter().map(entry).collect()
+        }
+        other => other,
+    }
+}
+
 fn millis(time: Option<&Timestamp>) -> i64 {
     time.map_or(0, |time| {
         time.seconds.saturating_mul(1_000).saturating_add(i64::from(time.nanos) / 1_000_000)

@@ -45,10 +45,22 @@ const BACKLOG: u32 = 128;
 /// that browsers without one are told what they need.
 pub type CurrentTls = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
 
+/// Reports a browser's handshake that failed.
+pub type ReportRejection = Arc<dyn Fn(SocketAddr, &std::io::Error) + Send + Sync>;
+
+/// The certificates of the page, and what is done about handshakes that fail.
+#[derive(Clone)]
+pub struct PageTls {
+    /// The current certificates.
+    pub current: CurrentTls,
+    /// Called for each handshake that failed.
+    pub rejected: ReportRejection,
+}
+
 /// How the page is protected.
 pub enum PageAccess {
     /// Over TLS, for browsers whose certificate is authorized.
-    Tls(CurrentTls),
+    Tls(PageTls),
     /// In plain text on a loopback address, for holders of the key.
     Key(PageKey),
 }

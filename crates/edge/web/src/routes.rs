@@ -187,7 +187,9 @@ pub(crate) async fn history<S: PageSource>(source: &S, tenant: String) -> Respon
 /// JSON, or why there is none.
 pub(crate) fn respond(result: Result<Value, Status>) -> Response {
     match result {
-        Ok(value) => ([(CONTENT_TYPE, "application/json")], value.to_string()).into_response(),
+        Ok(value) => {
+            ([(CONTENT_TYPE, "application/json")], json::shown(value).to_string()).into_response()
+        }
         Err(status) => refused(&status),
     }
 }

@@ -3,16 +3,17 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{CommandFactory as _, Parser};
 use mimalloc::MiMalloc;
+use snic_api::text::escaped_lines;
 use snic_audit::{AuditLog, AuditSettings};
 use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
 use snic_etcd::Request;
-use snic_fleetd::settings::Settings;
+use snic_fleetd::settings::{Settings, check_replica};
 use snic_fleetd::{FleetServerSettings, METHODS, bind};
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
@@ -81,6 +82,7 @@ const IMAGES_MAX: Duration = Duration::from_secs(10);
 fn server(settings: &Settings) -> Result<FleetServerSettings> {
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
     let tls = settings.listener_tls()?;
+    warn_about(&tls);
     let peers = peers(&tls);
     let audit = settings.audit_dir.clone().map(|folder| {
         AuditLog::open(AuditSettings {
@@ -111,8 +113,15 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
 /// What this replica shows others as a client, and the authority that it trusts.
 fn peers(tls: &TlsSettings) -> ClientTlsConfig {
     ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(&tls.client_authority))
-        .identity(Identity::from_pem(&tls.certificate, &tls.key))
+        .ca_certificate(Certificate::from_pem(tls.client_authority.text()))
+        .identity(Identity::from_pem(tls.certificate.text(), tls.key.text()))
+}
+
+/// Warns about what others will reject.
+fn warn_about(tls: &TlsSettings) {
+    if let Err(error) = check_replica(tls, SystemTime::now()) {
+        tracing::warn!(error = error.to_string(), "others will reject the replica's certificate");
+    }
 }
 
 /// Reads certificates and revocation lists again at SIGHUP. What cannot be used changes nothing.
@@ -126,6 +135,7 @@ async fn reload_on_signal(
         let read = settings.listener_tls();
         match read.and_then(|tls| Ok(listener.reload(&tls).map(|()| tls)?)) {
             Ok(tls) => {
+                warn_about(&tls);
                 as_client.send_replace(peers(&tls));
                 tracing::info!("certificates reloaded");
             }
@@ -163,10 +173,10 @@ struct Findings {
 impl Findings {
     fn add(&mut self, part: &str, good: impl Display, result: Result<()>) {
         match result {
-            Ok(()) => println!("ok    {part}: {good}"),
+            Ok(()) => println!("ok    {part}: {}", escaped_lines(&good.to_string())),
             Err(error) => {
                 self.wrong += 1;
-                println!("WRONG {part}: {error:#}");
+                println!("WRONG {part}: {}", escaped_lines(&format!("{error:#}")));
             }
         }
     }
@@ -198,13 +208,27 @@ async fn try_images(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
+/// Certificates, key and lists of revoked certificates.
+fn check_tls(settings: &Settings, now: SystemTime, findings: &mut Findings) {
+    let good = "certificates, key and revocation list can be used";
+    let checked = settings.listener_tls().and_then(|tls| Ok((tls.check()?, tls)));
+    let (lists, tls) = match checked {
+        Ok(checked) => checked,
+        Err(error) => return findings.add("tls", good, Err(error)),
+    };
+    findings.add("tls", good, check_replica(&tls, now).map_err(Into::into));
+    for list in lists {
+        let problem = list.problem(now).map_or(Ok(()), |problem| Err(anyhow!(problem)));
+        findings.add("tls", format!("tls.crl: {list}"), problem);
+    }
+}
+
 /// Checks everything that a start needs but the listeners, which a running replica has; fails if there is a problem.
 async fn check(settings: &Settings) -> Result<()> {
     let mut findings = Findings::default();
     let domain = TrustDomain::new(&settings.trust_domain);
     findings.add("trust_domain", &settings.trust_domain, domain.map(drop).map_err(Into::into));
-    let tls = settings.listener_tls().and_then(|tls| Ok(tls.check()?));
-    findings.add("tls", "certificates, key and revocation list can be used", tls);
+    check_tls(settings, SystemTime::now(), &mut findings);
     findings.add("signatures", "keys and card profiles can be read", can_accept(settings));
     findings.add("etcd", settings.etcd.endpoints.join(", "), ask_etcd(settings).await);
     findings.add("images", "they can be stored and read", try_images(settings).await);
@@ -260,7 +284,7 @@ fn main() -> ExitCode {
     match begin(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snic-fleet: {error:#}");
+            eprintln!("snic-fleet: {}", escaped_lines(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

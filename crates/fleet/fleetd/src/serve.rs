@@ -83,7 +83,9 @@ pub async fn bind(settings: FleetServerSettings) -> Result<FleetBound, ServeErro
 
 fn bind_page(at: SocketAddr, front: &Front) -> Result<snic_web::Listening, ServeError> {
     let plain = || ListenError::PlainText { at: at.to_string() };
-    let access = snic_web::PageAccess::Tls(front.page_tls().ok_or_else(plain)?);
+    let current = front.page_tls().ok_or_else(plain)?;
+    let tls = snic_web::PageTls { current, rejected: front.report_rejection() };
+    let access = snic_web::PageAccess::Tls(tls);
     snic_web::bind(at, access).map_err(|error| match error {
         snic_web::BindError::Listen { at, source } => {
             ListenError::Bind { at: at.to_string(), source }.into()

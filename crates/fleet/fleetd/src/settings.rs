@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
+use snic_api::certificates::{PemFile, UnusableFile, check_issuer, check_pair};
 use snic_bitstream::signature::Signatures;
 use snic_fleet::FleetSettings;
 use snic_front::settings::TlsSettings;
@@ -75,6 +76,16 @@ pub struct TlsPaths {
     /// Revoked certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crl: Option<PathBuf>,
+}
+
+/// What others will reject in a replica's certificate: its dates, its issuer, and its URI.
+///
+/// # Errors
+/// [`UnusableFile`].
+pub fn check_replica(tls: &TlsSettings, now: SystemTime) -> Result<(), UnusableFile> {
+    tls.certificate.check_dates(now)?;
+    check_issuer(&tls.certificate, &tls.client_authority)?;
+    tls.certificate.check_uri()
 }
 
 /// Where etcd is.
@@ -163,10 +174,10 @@ impl Settings {
     pub fn listener_tls(&self) -> Result<TlsSettings> {
         let TlsPaths { ca, certificate, key, crl } = &self.tls;
         Ok(TlsSettings {
-            certificate: text("tls.certificate", certificate)?,
-            key: text("tls.key", key)?,
-            client_authority: text("tls.ca", ca)?,
-            revoked: crl.as_deref().map(|path| text("tls.crl", path)).transpose()?,
+            certificate: PemFile::read("tls.certificate", certificate)?,
+            key: PemFile::read("tls.key", key)?,
+            client_authority: PemFile::read("tls.ca", ca)?,
+            revoked: crl.as_deref().map(|path| PemFile::read("tls.crl", path)).transpose()?,
         })
     }
 
@@ -177,10 +188,15 @@ impl Settings {
     pub fn etcd(&self) -> Result<EtcdSettings> {
         let mut settings = EtcdSettings::plain(self.etcd.endpoints.clone());
         if let Some(tls) = &self.etcd.tls {
+            let authority = PemFile::read("etcd.tls.ca", &tls.ca)?;
+            let certificate = PemFile::read("etcd.tls.certificate", &tls.certificate)?;
+            let key = PemFile::read("etcd.tls.key", &tls.key)?;
+            authority.check_authority()?;
+            check_pair(&certificate, &key)?;
             settings.tls = Some(TlsFiles {
-                authority: text("etcd.tls.ca", &tls.ca)?.into(),
-                certificate: text("etcd.tls.certificate", &tls.certificate)?.into(),
-                key: text("etcd.tls.key", &tls.key)?.into(),
+                authority: authority.text().into(),
+                certificate: certificate.text().into(),
+                key: key.text().into(),
             });
         }
         Ok(settings)

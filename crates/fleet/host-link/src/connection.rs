@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use snic_api::certificates::PemFile;
 use snic_api::connect::{ANSWERS_HEADER, LOST_EPOCH_HEADER};
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
@@ -36,11 +37,11 @@ const IMAGE_SILENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, PartialEq, Eq)]
 pub struct LinkTls {
     /// Certificate of the authority that issued the replicas' certificates.
-    pub authority: String,
+    pub authority: PemFile,
     /// The host's certificate.
-    pub certificate: String,
+    pub certificate: PemFile,
     /// Its key.
-    pub key: String,
+    pub key: PemFile,
 }
 
 impl std::fmt::Debug for LinkTls {
@@ -122,8 +123,8 @@ impl Live {
         let LinkTls { authority, certificate, key } =
             host.tls().await.map_err(|error| failed(&error))?;
         let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(authority))
-            .identity(Identity::from_pem(certificate, key));
+            .ca_certificate(Certificate::from_pem(authority.text()))
+            .identity(Identity::from_pem(certificate.text(), key.text()));
         let to = Endpoint::from_shared(endpoint.clone())
             .map_err(|error| failed(&error))?
             .connect_timeout(OPEN_TIMEOUT)

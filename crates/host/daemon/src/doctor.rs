@@ -7,17 +7,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
+use snic_api::text::escaped_lines;
 use snic_bitstream::signature::Trust;
 use snic_card_soft::PortSpec;
 use snic_card_xrt::{XrtCard, environment, probe};
 use snic_domain::CardProfile;
+use snic_front::RevocationStatus;
 use snic_store_sled::is_in_use;
 use tempfile::TempDir;
 
 use crate::settings::{CardSettings, Driver, Settings, XrtSettings};
 use crate::wiring::KnownCards;
 use crate::xrt::{CheckedRole, RoleCheck, XrtCardDevice, patient};
-use crate::{policies, serving, xrt};
+use crate::{fleet, policies, serving, xrt};
 
 /// Options of the doctor.
 #[derive(Debug, clap::Args)]
@@ -55,12 +57,12 @@ struct Findings {
 
 impl Findings {
     fn good(&self, card: &str, what: &str) {
-        println!("ok    {card}: {what}");
+        println!("ok    {card}: {}", escaped_lines(what));
     }
 
     fn wrong(&mut self, card: &str, what: &str) {
         self.wrong += 1;
-        println!("WRONG {card}: {what}");
+        println!("WRONG {card}: {}", escaped_lines(what));
     }
 
     fn add<T>(&mut self, card: &str, good: &str, result: Result<T, String>) -> Option<T> {
@@ -83,6 +85,7 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     let mut findings = Findings::default();
     findings.good("settings", &options.config.display().to_string());
     credentials(&settings, &mut findings);
+    fleet_link(&settings, &mut findings);
     signatures(&settings, &mut findings);
     let policies = policies::load(settings.policies_dir.as_deref());
     findings.add("policies", "all are valid", policies.map_err(|error| error.to_string()));
@@ -171,12 +174,19 @@ fn credentials(settings: &Settings, findings: &mut Findings) {
     });
     let Some(tls) = findings.add("tls", "the files can be read", read) else { return };
     let checked = tls.check().map_err(|error| error.to_string());
-    findings.add("tls", "certificates, key and revocation list can be used", checked);
+    let good = "certificates, key and revocation list can be used";
+    let lists = findings.add("tls", good, checked).unwrap_or_default();
+    for concern in serving::concerns(&tls) {
+        findings.wrong("tls", &concern.to_string());
+    }
+    revocation(&lists, SystemTime::now(), findings);
     for (key, pem) in [("certificate", &tls.certificate), ("ca", &tls.client_authority)] {
         let left = serving::end_of_certificate(pem)
             .map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
         let days = |left: Duration| left.as_secs() / (24 * 3_600);
         match left {
+            // An expired one was named above.
+            Some(left) if left.is_zero() && key == "certificate" => {}
             Some(left) if left < ENDS_SOON => {
                 findings.wrong("tls", &format!("tls.{key} ends in {} days; renew it", days(left)));
             }
@@ -184,6 +194,21 @@ fn credentials(settings: &Settings, findings: &mut Findings) {
             // What cannot be parsed was named above.
             None => {}
         }
+    }
+}
+
+/// Lists of revoked certificates: each that counts must be current.
+fn revocation(lists: &[RevocationStatus], now: SystemTime, findings: &mut Findings) {
+    for list in lists {
+        findings.add("tls", &format!("tls.crl: {list}"), list.problem(now).map_or(Ok(()), Err));
+    }
+}
+
+/// Certificates of the link to the fleet.
+fn fleet_link(settings: &Settings, findings: &mut Findings) {
+    let checked = fleet::check_link(settings).map_err(|error| format!("{error:#}"));
+    if settings.fleet.is_some() {
+        findings.add("fleet", "the link's certificates and key can be used", checked);
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use snic_api::certificates::{PemFile, UnusableFile, check_issuer, check_pair};
 use snic_api::fleet_v1::AnswerResponse;
 use snic_bitstream::catalogue::{Catalogue, with_profiles};
 use snic_controller::{AssignedDag, FleetChange, ProvisionName};
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::policies::PolicyKeeper;
 use crate::secrets;
-use crate::settings::Settings;
+use crate::settings::{FleetMembership, Settings};
 
 /// The file in the data folder with the highest epoch that was seen.
 const EPOCH_FILE: &str = "fleet-epoch.json";
@@ -87,14 +88,12 @@ pub fn start(
     (api, policies): (PassedCalls, PolicyKeeper),
 ) -> Result<Option<HostLink>> {
     let Some(fleet) = &settings.fleet else { return Ok(None) };
-    let own =
-        |own: &Option<PathBuf>, of_server: &PathBuf| own.as_ref().unwrap_or(of_server).clone();
-    let tls = TlsFiles {
-        ca: own(&fleet.ca, &settings.tls.ca),
-        certificate: own(&fleet.certificate, &settings.tls.certificate),
-        key: own(&fleet.key, &settings.tls.key),
-    };
+    let tls = TlsFiles::of(settings, fleet);
     tls.read()?; // What is missing at the start is told at once.
+    if let Err(error) = check_link_at(&tls, SystemTime::now()) {
+        // It may be replaced while the daemon runs.
+        tracing::warn!(error = error.to_string(), "the fleet will reject this host's certificate");
+    }
     let host = DaemonHost {
         plane,
         api,
@@ -141,16 +140,41 @@ struct TlsFiles {
 }
 
 impl TlsFiles {
-    fn read(&self) -> Result<LinkTls> {
-        let read = |key: &str, path: &Path| {
-            std::fs::read_to_string(path)
-                .with_context(|| format!("fleet.{key}: read {}", path.display()))
-        };
-        Ok(LinkTls {
-            authority: read("ca", &self.ca)?,
-            certificate: read("certificate", &self.certificate)?,
-            key: read("key", &self.key)?,
-        })
+    /// Those of the fleet; each that is not set is that of the daemon.
+    fn of(settings: &Settings, fleet: &FleetMembership) -> Self {
+        let own =
+            |own: &Option<PathBuf>, of_server: &PathBuf| own.as_ref().unwrap_or(of_server).clone();
+        Self {
+            ca: own(&fleet.ca, &settings.tls.ca),
+            certificate: own(&fleet.certificate, &settings.tls.certificate),
+            key: own(&fleet.key, &settings.tls.key),
+        }
+    }
+
+    /// Reads and checks them, but for what depends on the time.
+    fn read(&self) -> Result<LinkTls, UnusableFile> {
+        let authority = PemFile::read("fleet.ca", &self.ca)?;
+        let certificate = PemFile::read("fleet.certificate", &self.certificate)?;
+        let key = PemFile::read("fleet.key", &self.key)?;
+        authority.check_authority()?;
+        check_pair(&certificate, &key)?;
+        Ok(LinkTls { authority, certificate, key })
+    }
+}
+
+/// Whether a fleet would accept this host's certificate at a time: its dates, its issuer and its URI.
+fn check_link_at(files: &TlsFiles, now: SystemTime) -> Result<(), UnusableFile> {
+    let LinkTls { authority, certificate, key: _ } = files.read()?;
+    certificate.check_dates(now)?;
+    check_issuer(&certificate, &authority)?;
+    certificate.check_uri()
+}
+
+/// Checks the certificates of the link to a fleet, if the settings have one.
+pub fn check_link(settings: &Settings) -> Result<()> {
+    match &settings.fleet {
+        Some(fleet) => Ok(check_link_at(&TlsFiles::of(settings, fleet), SystemTime::now())?),
+        None => Ok(()),
     }
 }
 
@@ -211,7 +235,7 @@ impl LinkedHost for DaemonHost {
 
     async fn tls(&self) -> Result<LinkTls, HostFailure> {
         let files = self.tls.clone();
-        blocking(move || files.read()).await
+        blocking(move || Ok(files.read()?)).await
     }
 
     async fn epoch(&self) -> Result<Epoch, HostFailure> {

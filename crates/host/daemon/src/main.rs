@@ -30,6 +30,7 @@ use anyhow::{Context as _, Result};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use settings::Settings;
+use snic_api::text::escaped_lines;
 
 /// Half of the cost of a request is small objects that one thread creates and another one drops, which
 /// this allocator is designed for.
@@ -106,7 +107,7 @@ fn main() -> ExitCode {
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snicd: {}", with_causes(&error));
+            eprintln!("snicd: {}", escaped_lines(&with_causes(&error)));
             ExitCode::FAILURE
         }
     }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+use snic_api::certificates::{PemFile, UnusableFile, check_issuer};
 use snic_api::v1;
 use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
@@ -25,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::secrets::{hex, random, write};
-use crate::settings::Settings;
+use crate::settings::{Settings, Tls};
 use crate::systemd::Systemd;
 use crate::wiring::Daemon;
 use crate::{fleet, host, metrics};
@@ -188,7 +187,7 @@ async fn reload_on_signal(
         systemd.reloading();
         daemon.reload_policies();
         if let Some(certificates) = &certificates {
-            let read = tls(settings);
+            let read = tls_with_warnings(settings);
             match read.and_then(|tls| Ok(certificates.reload(&tls)?)) {
                 Ok(()) => tracing::info!("certificates reloaded"),
                 Err(error) => {
@@ -229,7 +228,8 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
     let listen = &settings.listen;
     let web_tls = settings.web.listen.is_some() && !settings.web.insecure_plaintext;
-    let tls = if listen.tcp.is_some() || web_tls { Some(tls(settings)?) } else { None };
+    let is_tls = listen.tcp.is_some() || web_tls;
+    let tls = is_tls.then(|| tls_with_warnings(settings)).transpose()?;
     let web = settings.web.listen.map(|address| {
         let plain_text = settings.web.insecure_plaintext;
         let key = plain_text.then(|| page_key(&settings.data_dir));
@@ -281,23 +281,38 @@ pub fn page_key(data_dir: &Path) -> Result<PageKey> {
     Ok(PageKey::new(text))
 }
 
-/// When the first certificate of a PEM file ends; `None` where it cannot be parsed.
-pub fn end_of_certificate(pem: &str) -> Option<SystemTime> {
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-    snic_front::identity::end_of_certificate(&der)
+/// When the first certificate of a file ends; `None` where it cannot be parsed.
+pub fn end_of_certificate(file: &PemFile) -> Option<SystemTime> {
+    let all = file.certificates().ok()?;
+    snic_front::identity::end_of_certificate(all.first()?)
 }
 
 /// Reads the files of the daemon's certificates.
 pub fn tls(settings: &Settings) -> Result<TlsSettings> {
-    let read = |key: &str, path: &Path| {
-        std::fs::read_to_string(path).with_context(|| format!("tls.{key}: read {}", path.display()))
-    };
+    let Tls { ca, certificate, key, crl } = &settings.tls;
     Ok(TlsSettings {
-        certificate: read("certificate", &settings.tls.certificate)?,
-        key: read("key", &settings.tls.key)?,
-        client_authority: read("ca", &settings.tls.ca)?,
-        revoked: settings.tls.crl.as_deref().map(|path| read("crl", path)).transpose()?,
+        certificate: PemFile::read("tls.certificate", certificate)?,
+        key: PemFile::read("tls.key", key)?,
+        client_authority: PemFile::read("tls.ca", ca)?,
+        revoked: crl.as_deref().map(|path| PemFile::read("tls.crl", path)).transpose()?,
     })
+}
+
+/// What clients will reject, though the daemon can serve with it: a start must not fail for it, because the unix socket
+/// needs no certificate.
+pub fn concerns(tls: &TlsSettings) -> Vec<UnusableFile> {
+    let dates = tls.certificate.check_dates(SystemTime::now());
+    let issuer = check_issuer(&tls.certificate, &tls.client_authority);
+    [dates, issuer].into_iter().filter_map(Result::err).collect()
+}
+
+/// The files, with a warning for what clients will reject.
+fn tls_with_warnings(settings: &Settings) -> Result<TlsSettings> {
+    let tls = tls(settings)?;
+    for UnusableFile { file, cause } in concerns(&tls) {
+        tracing::warn!(file, cause, "clients will reject the daemon's certificate");
+    }
+    Ok(tls)
 }
 
 /// Checks uploads against the card profiles and their floor plans.

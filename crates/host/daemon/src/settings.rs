@@ -144,8 +144,8 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// The private key of `certificate`.
     pub key: PathBuf,
-    /// Lists of revoked certificates (CRLs) of every authority in clients' certificate chains. Without
-    /// them, no certificate is revoked.
+    /// Lists of revoked certificates (CRLs) of every authority in clients' certificate chains. Of each authority the
+    /// newest counts, also after its next update is due. Without them, no certificate is revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl: Option<PathBuf>,
 }

@@ -8,7 +8,9 @@ use snic_controller::{CardHealth, CardView, Controller, DeviceView, DropCause};
 use snic_domain::{Bandwidth, CardId, SensorKind};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::packets::NtDrops;
-use snic_telemetry::metrics::{Measured as M, QUEUES, Reading, fleet_readings, publish};
+use snic_telemetry::metrics::{
+    Measured as M, QUEUES, Reading, fleet_readings, publish, revocation_readings,
+};
 use snic_telemetry::process_readings;
 
 use crate::links::CardLinks;
@@ -26,6 +28,7 @@ pub async fn refresh(plane: &ControlPlane, links: &CardLinks) -> Result<(), Shel
     let mut all = plane.read(CallerLevel::Health, CallerFlow::Server, read).await?;
     all.extend(QUEUES.readings());
     all.extend(fleet_readings());
+    all.extend(revocation_readings());
     all.extend(links.readings());
     all.extend(process_readings());
     publish(all);

@@ -45,7 +45,10 @@ pub async fn bind(settings: ServerSettings) -> Result<Bound, ServeError> {
 fn bind_page(settings: &WebSettings, front: &Front) -> Result<snic_web::Listening, ServeError> {
     let access = match (&settings.plain_text, front.page_tls()) {
         (Some(key), _) => snic_web::PageAccess::Key(key.clone()),
-        (None, Some(current)) => snic_web::PageAccess::Tls(current),
+        (None, Some(current)) => {
+            let rejected = front.report_rejection();
+            snic_web::PageAccess::Tls(snic_web::PageTls { current, rejected })
+        }
         (None, None) => {
             let at = settings.address.to_string();
             return Err(ListenError::PlainText { at }.into());

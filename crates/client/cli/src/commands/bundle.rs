@@ -18,11 +18,13 @@ use snic_api::v1::{
 
 use super::CliSession;
 use super::system::{self, PartialFile};
+use snic_api::text::{escaped_json, escaped_lines};
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::output::message::{JsonMessage, PrintedMessage};
+use snic_client::output::visible;
 
 /// Entries of the audit log in a bundle.
 const AUDIT_ENTRIES: i32 = 1_000;
@@ -52,6 +54,9 @@ impl Bundle {
     }
 
     fn add(&mut self, name: &str, content: &str) -> Result<(), Failure> {
+        // People look at these files in a terminal; JSON stays the same values.
+        let content =
+            if name.ends_with(".json") { escaped_json(content) } else { escaped_lines(content) };
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
         header.set_mode(0o600);
@@ -71,7 +76,7 @@ impl Bundle {
         let shown = list.and_then(|list| {
             let shown: Vec<JsonMessage> =
                 list.iter().map(JsonMessage::new).collect::<Result<_, _>>()?;
-            Ok(serde_json::to_string_pretty(&shown).unwrap_or_default())
+            visible::json(&shown, true)
         });
         match shown {
             Ok(text) => {

@@ -13,6 +13,7 @@ use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists;
 use snic_client::names;
+use snic_client::output::visible::shown;
 use snic_client::output::{Format, Style, changes, consolidation, text, views};
 
 pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), Failure> {
@@ -40,6 +41,7 @@ pub async fn run(session: &mut CliSession, command: CardCommand) -> Result<(), F
                 return session.output.one(&card, |_, _| String::new());
             }
             let regions = lists::regions(&client, &name).await?;
+            let regions: Vec<_> = regions.into_iter().map(shown).collect();
             session.output.one(&card, |card, style| views::card_map(card, &regions, style))
         }
         change => carry_out(session, &client, change).await,

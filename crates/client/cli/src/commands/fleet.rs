@@ -20,6 +20,7 @@ use snic_client::Failure;
 use snic_client::call;
 use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::names;
+use snic_client::output::visible::shown;
 use snic_client::output::{Style, fleet_views as views};
 
 use super::{CliSession, policy, request_id};
@@ -35,7 +36,7 @@ pub async fn run(session: &mut CliSession, command: FleetCommands) -> Result<(),
     match command {
         FleetCommands::Status => {
             let status = call!(client, fleet.get_fleet, GetFleetRequest {})?;
-            let rebalance = lists::rebalance(&client).await?;
+            let rebalance = lists::rebalance(&client).await?.map(shown);
             let view = |of: &GetFleetResponse, style| views::status(of, rebalance.as_ref(), style);
             session.output.one(&status, view)
         }

@@ -9,6 +9,7 @@ use snic_api::v1::{Dag, Operation, Region, WaitOperationRequest};
 use tonic::Status;
 
 use super::CliSession;
+use snic_api::text::escaped;
 use snic_client::Client;
 use snic_client::Failure;
 use snic_client::call;
@@ -34,7 +35,7 @@ impl CliSession {
         let hint = format!(
             "{}: {}\nwait for it with `snicctl operation wait {}`\n",
             text::id(&operation.name),
-            views::operation_work(&operation),
+            escaped(&views::operation_work(&operation)),
             text::id(&operation.name),
         );
         self.output.one(&operation, |_, _| hint)
@@ -120,8 +121,8 @@ impl Progress {
         }
         self.0.set_length(progress.regions_total.into());
         self.0.set_position(progress.regions_done.into());
-        self.0.set_prefix(views::operation_work(operation));
-        self.0.set_message(metadata.stage);
+        self.0.set_prefix(escaped(&views::operation_work(operation)).into_owned());
+        self.0.set_message(escaped(&metadata.stage).into_owned());
     }
 }
 

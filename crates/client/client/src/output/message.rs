@@ -12,7 +12,7 @@ use snic_api::{fleet_v1, v1};
 use crate::failure::Failure;
 
 /// A message that the program prints.
-pub trait PrintedMessage: prost::Message {
+pub trait PrintedMessage: prost::Message + Default {
     /// Its name in the proto files.
     const NAME: &'static str;
 }
@@ -88,13 +88,21 @@ impl JsonMessage {
     /// # Errors
     /// [`Failure::Reply`] if it does not match its descriptor.
     pub fn new<R: PrintedMessage>(message: &R) -> Result<Self, Failure> {
-        DynamicMessage::decode(descriptor::<R>()?, message.encode_to_vec().as_slice())
-            .map(Self)
-            .map_err(|error| Failure::Reply(error.to_string()))
+        dynamic(message).map(Self)
     }
 }
 
-fn descriptor<R: PrintedMessage>() -> Result<MessageDescriptor, Failure> {
+/// A message with its descriptor.
+pub(super) fn dynamic<R: PrintedMessage>(message: &R) -> Result<DynamicMessage, Failure> {
+    DynamicMessage::decode(descriptor::<R>()?, message.encode_to_vec().as_slice())
+        .map_err(|error| Failure::Reply(error.to_string()))
+}
+
+/// The descriptor of a message.
+///
+/// # Errors
+/// [`Failure::Reply`] if there is none.
+pub fn descriptor<R: PrintedMessage>() -> Result<MessageDescriptor, Failure> {
     let pool = POOL.as_ref().map_err(|error| Failure::Reply(error.clone()))?;
     let found = pool.get_message_by_name(R::NAME);
     found.ok_or_else(|| Failure::Reply(format!("{} has no descriptor", R::NAME)))

@@ -21,6 +21,7 @@ pub mod state_views;
 pub mod table;
 pub mod text;
 pub mod views;
+pub mod visible;
 pub mod vm_views;
 
 use std::io::{self, Write};
@@ -31,6 +32,7 @@ use serde::Serialize;
 
 use self::message::{JsonMessage, PrintedMessage};
 pub use self::table::WIDTH;
+use self::visible::{guarded, json, visible, yaml};
 use crate::failure::Failure;
 
 /// A format of the output.
@@ -93,6 +95,11 @@ impl Output {
         Self { format, style, to: Box::new(stdout) }
     }
 
+    /// Another destination.
+    pub fn new(format: Format, style: Style, to: Box<dyn Write>) -> Self {
+        Self { format, style, to }
+    }
+
     /// The format asked for.
     pub const fn format(&self) -> Format {
         self.format
@@ -113,7 +120,7 @@ impl Output {
         table: impl FnOnce(&R, Style) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table => self.text(&table(resource, self.style)),
+            Format::Table => self.text(&table(&visible(resource)?, self.style)),
             _ => self.data(&JsonMessage::new(resource)?),
         }
     }
@@ -128,7 +135,10 @@ impl Output {
         table: impl FnOnce(&[R], Style) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table => self.text(&table(resources, self.style)),
+            Format::Table => {
+                let shown: Vec<R> = resources.iter().map(visible).collect::<Result<_, _>>()?;
+                self.text(&table(&shown, self.style))
+            }
             _ => {
                 let shown: Vec<JsonMessage> =
                     resources.iter().map(JsonMessage::new).collect::<Result<_, _>>()?;
@@ -147,7 +157,9 @@ impl Output {
         line: impl FnOnce(&R, Style) -> Option<String>,
     ) -> Result<(), Failure> {
         let text = match self.format {
-            Format::Table => line(event, self.style).map_or(String::new(), |line| line + "\n"),
+            Format::Table => {
+                line(&visible(event)?, self.style).map_or(String::new(), |line| line + "\n")
+            }
             Format::Json => json(&JsonMessage::new(event)?, false)? + "\n",
             Format::Yaml => format!("---\n{}", yaml(&JsonMessage::new(event)?)?),
         };
@@ -183,16 +195,6 @@ impl Output {
     }
 
     fn text(&mut self, text: &str) -> Result<(), Failure> {
-        self.raw(text.as_bytes())
+        self.raw(guarded(text, self.style.is_colour).as_bytes())
     }
-}
-
-fn json(data: &impl Serialize, is_pretty: bool) -> Result<String, Failure> {
-    let text =
-        if is_pretty { serde_json::to_string_pretty(data) } else { serde_json::to_string(data) };
-    text.map_err(|error| Failure::Reply(error.to_string()))
-}
-
-fn yaml(data: &impl Serialize) -> Result<String, Failure> {
-    serde_yaml_ng::to_string(data).map_err(|error| Failure::Reply(error.to_string()))
 }

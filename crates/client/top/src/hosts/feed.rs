@@ -6,7 +6,9 @@ use snic_api::fleet_v1::{
     GetFleetRequest, GetFleetResponse, HostView, ListHostsRequest, Rebalance, WatchHostsRequest,
     WatchHostsResponse,
 };
+use snic_api::text::escaped;
 use snic_client::lists::{self, PAGE_SIZE, pages};
+use snic_client::output::visible::shown;
 use snic_client::{Client, Failure, call, follow};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -40,7 +42,7 @@ pub async fn is_fleet(client: &Client) -> Result<bool, Failure> {
 /// [`Failure`] of a request.
 pub async fn status(client: &Client) -> Result<(GetFleetResponse, Option<Rebalance>), Failure> {
     let fleet = call!(client, fleet.get_fleet, GetFleetRequest {})?;
-    Ok((fleet, lists::rebalance(client).await?))
+    Ok((shown(fleet), lists::rebalance(client).await?.map(shown)))
 }
 
 /// All hosts.
@@ -74,7 +76,7 @@ async fn poll(client: &Client, interval: Duration, feeds: &mpsc::Sender<FleetFee
         let begun = Instant::now();
         let feed = match hosts(client).await {
             Ok(hosts) => FleetFeed::Hosts(hosts),
-            Err(error) => FleetFeed::Lost(error.to_string()),
+            Err(error) => FleetFeed::Lost(escaped(&error.to_string()).into_owned()),
         };
         let took = begun.elapsed();
         if feeds.send(feed).await.is_err() {

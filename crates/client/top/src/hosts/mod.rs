@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use snic_api::fleet_v1::host::Condition;
 use snic_api::fleet_v1::{GetFleetResponse, Host, Rebalance};
+use snic_api::text::escaped;
 use snic_api::v1::EventType;
 use snic_client::output::{fleet_views as words, text};
 
@@ -51,13 +52,13 @@ impl HostRow {
         let models = host.cards.iter().map(|card| card.model.as_str());
         let models: BTreeSet<&str> = models.filter(|model| !model.is_empty()).collect();
         Self {
-            host: text::id(&host.name).to_owned(),
-            area: format!("{}/{}", host.zone, host.rack),
+            host: escaped(text::id(&host.name)).into_owned(),
+            area: escaped(&format!("{}/{}", host.zone, host.rack)).into_owned(),
             condition: host.condition(),
             use_word: words::use_word(host),
             cards: host.cards.len(),
             cards_cordoned: host.cards.iter().filter(|card| card.cordoned).count(),
-            models: models.into_iter().collect::<Vec<_>>().join(", "),
+            models: escaped(&models.into_iter().collect::<Vec<_>>().join(", ")).into_owned(),
             functions: host.cards.iter().map(|card| u64::from(card.functions)).sum(),
             dags: has_dags.then_some(host.dags),
         }

@@ -115,7 +115,12 @@ impl Rig {
         let (certificate, key) = self.issue(names);
         let authority = self.authority.pem();
         let peers = self.tls(Some(Identity::from_pem(&certificate, &key)));
-        let tls = TlsSettings { certificate, key, client_authority: authority, revoked: None };
+        let tls = TlsSettings {
+            certificate: certificate.into(),
+            key: key.into(),
+            client_authority: authority.into(),
+            revoked: None,
+        };
         let settings = FleetServerSettings {
             front: FrontSettings {
                 tcp: Some(([127, 0, 0, 1], port).into()),

@@ -57,7 +57,11 @@ impl Authority {
     pub fn link_tls(&self, identity: &str) -> LinkTls {
         let uri = format!("spiffe://snic.local/{identity}");
         let (certificate, key) = self.issue(SanType::URI(uri.try_into().expect("ASCII")));
-        LinkTls { authority: self.pem.clone(), certificate, key }
+        LinkTls {
+            authority: self.pem.clone().into(),
+            certificate: certificate.into(),
+            key: key.into(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
+use snic_api::text::{escaped, escaped_json, escaped_lines};
 use snic_controller::{Controller, LAYOUT, shown};
 use snic_domain::Digest;
 use snic_ports::store::StoreError;
@@ -55,7 +56,7 @@ fn look(folder: &Path) -> Result<Inspected> {
 
 fn check(settings: &Settings) -> Result<()> {
     let findings = findings(settings)?;
-    findings.iter().for_each(|finding| println!("WRONG {finding}"));
+    findings.iter().for_each(|finding| println!("WRONG {}", escaped_lines(finding)));
     match findings.len() {
         0 => Ok(()),
         found => {
@@ -74,7 +75,8 @@ fn findings(settings: &Settings) -> Result<Vec<String>> {
     if let Some(older) = found.older_layout {
         println!("layout {older}; a start migrates it to layout {LAYOUT}");
     }
-    found.set_aside.iter().for_each(|key| println!("set aside at an earlier start: {key}"));
+    let set_aside = found.set_aside.iter();
+    set_aside.for_each(|key| println!("set aside at an earlier start: {}", escaped(key)));
     let files = recovery.into_iter().flat_map(|recovery| recovery.faults);
     let mut findings: Vec<String> = files.map(|fault| format!("files: {fault}")).collect();
     findings.extend(found.faults.iter().map(ToString::to_string));
@@ -91,7 +93,7 @@ fn findings(settings: &Settings) -> Result<Vec<String>> {
 fn dump(folder: &Path) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for (key, value) in look(folder)?.records {
-        match writeln!(out, "{}", shown(&key, &value)) {
+        match writeln!(out, "{}", escaped_json(&shown(&key, &value))) {
             // The reader closed the pipe, as `| head` does.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
             printed => printed.context("print a record")?,
@@ -107,7 +109,7 @@ fn repair(settings: &Settings) -> Result<()> {
     let opened = SledStore::open(folder, SledOptions::default())
         .with_context(|| format!("open the store in {}", folder.display()))?;
     if let Some(recovery) = opened.recovered {
-        println!("{recovery}");
+        println!("{}", escaped_lines(&recovery.to_string()));
     }
     let policies = policies::load(settings.policies_dir.as_deref())?;
     let Adopted { migrated_from, set_aside, .. } = adopt(&opened.store, policies)
@@ -117,10 +119,11 @@ fn repair(settings: &Settings) -> Result<()> {
         println!("migrated from layout {from} to layout {LAYOUT}");
     }
     for record in set_aside {
-        println!("set aside under quarantine/: {}: {}", record.key, record.reason);
+        let line = format!("set aside under quarantine/: {}: {}", record.key, record.reason);
+        println!("{}", escaped(&line));
     }
     let left = findings(settings)?;
-    left.iter().for_each(|finding| println!("WRONG {finding}"));
+    left.iter().for_each(|finding| println!("WRONG {}", escaped_lines(finding)));
     match left.len() {
         0 => Ok(()),
         left => bail!("{left} findings are left; no repair is known for them but `snicd restore`"),

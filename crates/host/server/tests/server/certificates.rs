@@ -83,12 +83,12 @@ async fn certificates_are_reloaded_and_revoked() {
     let mut root = rig.client("operator/root").await;
     let (of_eve, mut of_root) = (watch(&mut eve).await, watch(&mut root).await);
     let mut wrong = rig.authority.server();
-    wrong.revoked = Some("no list".into());
+    wrong.revoked = Some("no list".to_owned().into());
     let error = reloader.reload(&wrong).expect_err("no list");
     assert!(error.to_string().contains("revoked certificates"), "{error}");
     list(&mut eve).await.expect("nothing has changed");
     let mut settings = rig.authority.server();
-    settings.revoked = Some(rig.authority.revoke(&serial));
+    settings.revoked = Some(rig.authority.revoke(&serial).into());
     reloader.reload(&settings).expect("valid");
     ends(&mut eve, of_eve).await;
     let again = match rig.try_connect(Some(revoked)).await {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use snic_api::certificates::PemFile;
 use snic_api::error::reason_of;
 use snic_api::v1::audit_service_client::AuditServiceClient;
 use snic_api::v1::{self, ErrorReason};
@@ -57,16 +58,16 @@ async fn an_address_that_is_taken_is_named() {
 
 #[tokio::test]
 async fn certificates_that_are_none_are_refused_at_the_start() {
-    type Part = fn(&mut TlsSettings) -> &mut String;
+    type Part = fn(&mut TlsSettings) -> &mut PemFile;
     let parts: [(&str, Part); 4] = [
         ("the server's certificate", |tls| &mut tls.certificate),
         ("the server's certificate or key", |tls| &mut tls.key),
         ("the authority of clients", |tls| &mut tls.client_authority),
-        ("the list of revoked", |tls| tls.revoked.get_or_insert_default()),
+        ("the list of revoked", |tls| tls.revoked.get_or_insert(String::new().into())),
     ];
     for (part, of) in parts {
         let mut tls = Authority::new().server();
-        "nothing".clone_into(of(&mut tls));
+        *of(&mut tls) = PemFile::from("nothing".to_owned());
         let settings = with_tls(Some(tls), plain(Some("127.0.0.1:0")));
         let Err(ServeError::Tls(error)) = bind(settings).await else { panic!("{part}") };
         assert!(error.to_string().starts_with(part), "{error}");

@@ -101,7 +101,12 @@ impl Authority {
     pub fn server(&self) -> TlsSettings {
         let name = SanType::DnsName("localhost".try_into().expect("a name"));
         let (certificate, key) = self.issue(vec![name], ExtendedKeyUsagePurpose::ServerAuth);
-        TlsSettings { certificate, key, client_authority: self.pem(), revoked: None }
+        TlsSettings {
+            certificate: certificate.into(),
+            key: key.into(),
+            client_authority: self.pem().into(),
+            revoked: None,
+        }
     }
 
     /// A client's certificate with these URIs.
