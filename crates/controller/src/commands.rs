@@ -15,7 +15,7 @@ use crate::state::Core;
 use crate::tx::Tx;
 use crate::{
     assignments, batch_create, classification, consolidation, drains, guards, lifecycle, managed,
-    registrations, removals, reopening, retirement, views, vm_bindings, work,
+    records, registrations, removals, reopening, retirement, views, vm_bindings, work,
 };
 
 pub(crate) fn made(core: &Core, caller: &Caller, made: &Made) -> Result<Reply, ControlError> {
@@ -246,7 +246,7 @@ pub(crate) fn made_by(reply: &Reply) -> Option<Made> {
             let made = |result: &Result<Reply, ControlError>| match result {
                 Ok(Reply::Operation(view)) => Some(Ok(view.record.id.clone())),
                 Ok(_) => None, // A dry run.
-                Err(error) => Some(Err(error.clone())),
+                Err(error) => Some(Err(records::storable_error(error))),
             };
             results.iter().map(made).collect::<Option<_>>().map(Made::Batch)
         }

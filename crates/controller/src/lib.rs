@@ -130,8 +130,8 @@ pub use protocol::{
 };
 pub use quarantine::SetAside;
 pub use records::{
-    InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, REVISIONS_KEY, RecordWrite,
-    RefusedRecord, ResidentContext, Stamp, StateRecord, is_set_aside,
+    DAG_SPEC_BYTES_MAX, InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, RECORD_BYTES_MAX,
+    REVISIONS_KEY, RecordWrite, RefusedRecord, ResidentContext, Stamp, StateRecord, is_set_aside,
 };
 pub use revisions::RevisionTooOld;
 pub use snic_autoscaler::Policy as Autoscaling;

@@ -12,10 +12,10 @@ use crate::protocol::{
     Admission, AssignedCard, Caller, Change, Choice, ControlError, DagView, FieldViolation,
     OperationWork, Reply,
 };
-use crate::records::Placement;
+use crate::records::{DAG_SPEC_BYTES_MAX, Placement};
 use crate::state::Core;
 use crate::tx::Tx;
-use crate::{classification, forgotten, placement, quotas, scaling, views, work};
+use crate::{classification, forgotten, placement, quotas, records, scaling, views, work};
 
 /// No placement serves a DAG: there is nothing to go back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -375,7 +375,25 @@ pub(crate) fn check_spec(
     let strangers = strangers(tenant, &spec.card_affinity);
     let dag = Dag::new(spec)?;
     let wrong = [unknown, strangers].concat();
-    if wrong.is_empty() { Ok(dag) } else { Err(ControlError::Invalid(wrong)) }
+    if !wrong.is_empty() {
+        return Err(ControlError::Invalid(wrong));
+    }
+    check_stored_size(dag.spec())?;
+    Ok(dag)
+}
+
+/// Checks that the record of a DAG has room for the spec, also while the DAG is being updated. It counts what is
+/// stored, not the text that was sent. The other limits are lower, so it never fails unless one of them is raised.
+fn check_stored_size(spec: &DagSpec) -> Result<(), ControlError> {
+    let bytes = records::spec_bytes(spec);
+    if bytes <= DAG_SPEC_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "the DAG takes {bytes} bytes of the store; at most {DAG_SPEC_BYTES_MAX} are allowed: shorten the \
+         configurations of its nodes"
+    );
+    Err(ControlError::invalid("dag.nodes", text))
 }
 
 /// The DAGs of other tenants that an affinity names.
