@@ -254,6 +254,11 @@ impl HostState {
         std::mem::replace(&mut self.liveness, Liveness::Alive) != Liveness::Alive
     }
 
+    /// So long no host could be heard: that time counts for nobody.
+    pub fn pass_unheard(&mut self, time: Duration) {
+        self.heard = self.heard + time;
+    }
+
     /// It was told once more to serve something; should its report be lost, the next beat in step says so.
     pub const fn expect_news(&mut self) {
         self.has_news = true;

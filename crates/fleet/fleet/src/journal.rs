@@ -59,6 +59,12 @@ impl FleetStep {
         self.writes.is_empty() && self.effects.is_empty()
     }
 
+    /// Whether one transaction has room for it and for the record of a request that was answered with so many bytes.
+    pub fn fits_with(&self, reply: usize) -> bool {
+        let bytes = self.bytes() + reply + 2 * OVERHEAD_BYTES;
+        self.writes.len() + 1 < OPERATIONS_MAX && bytes <= REQUEST_BYTES_MAX
+    }
+
     fn bytes(&self) -> usize {
         let value = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
         // As `Transaction::bytes` counts them.
@@ -85,6 +91,13 @@ struct UnderWay {
     again_at: Option<Timestamp>,
 }
 
+impl UnderWay {
+    /// Whether it is within the limits of etcd.
+    fn fits(&self) -> bool {
+        self.transaction.check().is_ok()
+    }
+}
+
 /// What an answer of etcd means.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Settled {
@@ -94,6 +107,9 @@ pub(crate) enum Settled {
     Durable(Vec<FleetEffect>),
     /// Somebody else leads.
     Deposed,
+    /// The transaction breaks a limit of etcd, whoever sends it: nothing of it is stored. Why, and its effects, which
+    /// never happen.
+    Refused(String, Vec<FleetEffect>),
 }
 
 /// The leader's journal.
@@ -211,6 +227,14 @@ impl Journal {
             (Flight::Committing, Ok(Answer::Committed(revision))) => return self.durable(revision),
             (Flight::Committing, Ok(_)) => (Flight::ReadingAfterRefusal, now),
             (Flight::Committing, Err(Failed::Unreachable(_))) => (Flight::Committing, now + RETRY),
+            // Sent again it would be refused again, for ever.
+            (Flight::Committing, Err(Failed::Invalid(reason))) if !under_way.fits() => {
+                let reason = format!("the change cannot be stored: {reason}; ask for less at once");
+                return Settled::Refused(
+                    reason,
+                    self.under_way.take().map_or_else(Vec::new, |of| of.effects),
+                );
+            }
             (Flight::Committing, Err(_)) => (Flight::ReadingAfterSilence, now),
             (reading, Ok(Answer::Range { records, .. })) => {
                 let ours = LastTransaction {
@@ -350,6 +374,25 @@ mod tests {
             .collect();
         assert_eq!(all, (0..301).map(effect).collect::<Vec<_>>());
         assert_eq!(number_of_records(&mut etcd), 300);
+    }
+
+    /// A step that no transaction has room for is not sent for ever: it is refused, and those before it are stored.
+    #[test]
+    fn a_step_that_etcd_can_never_take_is_refused_and_said_so() {
+        let mut etcd = EtcdModel::new();
+        let mut journal = leader(&mut etcd);
+        journal.submit(step(0));
+        let mut large = step(1);
+        large.put("/snic/v1/x/large".into(), vec![7; REQUEST_BYTES_MAX]);
+        assert!(!large.fits_with(0) && step(1).fits_with(0));
+        journal.submit(large);
+        let settled = run(&mut journal, &mut etcd, &[]);
+        let [Settled::Durable(first), Settled::Refused(why, refused)] = &settled[..] else {
+            panic!("{settled:?}")
+        };
+        assert_eq!((first, refused), (&vec![effect(0)], &vec![effect(1)]));
+        assert!(why.contains("at most 1572864") && why.contains("ask for less"), "{why}");
+        assert_eq!(number_of_records(&mut etcd), 1);
     }
 
     /// What is written twice is stored twice: in between, what followed from the first is visible.

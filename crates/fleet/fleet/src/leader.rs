@@ -26,6 +26,9 @@ const WAITING_OF_A_TENANT_MAX: usize = 256;
 /// How long a request waits for an image that is on its way to hosts, or for hosts that this leader is about to hear,
 /// before it is refused.
 const PLACE_WAIT: Duration = Duration::from_secs(10);
+/// Longest time between two events that counts for leases of hosts and reservations. Ticks come ten times a second, so
+/// behind a longer one the replica did not run, and could hear nobody.
+const EVENT_GAP_MAX: Duration = Duration::from_secs(1);
 /// Most requests that wait so, and most of them that one tick tries again.
 const PLACE_WAITS_MAX: usize = 256;
 const PLACE_TRIES_MAX: usize = 8;
@@ -71,6 +74,7 @@ impl Replica {
 
     /// What an event leads to.
     pub fn handle(&mut self, now: Timestamp, event: FleetEvent) -> Vec<FleetEffect> {
+        self.pass_unheard(now);
         self.now = self.now.max(now);
         let mut effects = Vec::new();
         match event {
@@ -166,6 +170,17 @@ impl Replica {
         }
     }
 
+    /// Time in which a leader did not run, before an event that comes `now`, is no reason to take a host for lost.
+    fn pass_unheard(&mut self, now: Timestamp) {
+        let unheard = now.since(self.now).saturating_sub(EVENT_GAP_MAX);
+        if let Role::Leading(leading) = &mut self.role
+            && !unheard.is_zero()
+        {
+            leading.fleet.pass_unheard(unheard);
+            leading.for_places.iter_mut().for_each(|(until, ..)| *until = *until + unheard);
+        }
+    }
+
     /// One step of a leader.
     fn lead<T>(&mut self, work: impl FnOnce(&mut Fleet, &mut FleetStep) -> T) -> Option<T> {
         let Role::Leading(leading) = &mut self.role else { return None };
@@ -205,6 +220,18 @@ impl Replica {
                 Settled::Durable(released) => leading.release(released, effects),
                 Settled::Deposed => {
                     self.end(effects);
+                    effects.push(FleetEffect::StepDown);
+                }
+                Settled::Refused(reason, refused) => {
+                    // Its state has what etcd will never hold: it forgets all of it, and the next leader does not know it.
+                    for effect in refused {
+                        if let FleetEffect::Reply { call, .. } = effect {
+                            let result = Err(Denied::Invalid(reason.clone()));
+                            effects.push(FleetEffect::Reply { call, result });
+                        }
+                    }
+                    self.end(effects);
+                    effects.push(FleetEffect::Tell(FleetNotice::CannotLead(reason)));
                     effects.push(FleetEffect::StepDown);
                 }
             },

@@ -704,6 +704,43 @@ fn a_request_waits_for_hosts_that_are_suspected() {
     assert!(reply.is_ok(), "{reply:?}");
 }
 
+/// SIGSTOP or a suspended machine, for less than the lease of its election: hosts spoke, and nobody heard them. When it
+/// goes on, those whose reports come first are no reason to take the others for lost.
+#[test]
+fn a_leader_that_was_stopped_takes_no_host_for_lost() {
+    let mut fleet = Fleet::new(3);
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("there is room");
+    let at = fleet.dag("a").card.expect("it has a place");
+    let reserve = FleetCommand::Reserve {
+        reservation: RequestId(7),
+        constraints: CardConstraints { functions: 1, ..CardConstraints::default() },
+        policy: CardPolicy::default(),
+        seconds: 30,
+    };
+    fleet.acme(reserve).expect("there are functions");
+    let silent = fleet.agents.remove(&at.host).expect("it is linked");
+    fleet.pass(Duration::from_secs(60));
+    assert_eq!(fleet.dag("a").card.as_ref(), Some(&at));
+    fleet.acme(FleetCommand::Renew(RequestId(7))).expect("nobody could renew it meanwhile");
+    fleet.agents.insert(at.host.clone(), silent);
+    (0..3).for_each(|_| fleet.pass(Duration::from_secs(1)));
+    assert!(fleet.dag("a").is_ready && fleet.moved.is_empty());
+    // One that is silent while the leader runs is lost as ever.
+    fleet.agents.remove(&at.host);
+    (0..20).for_each(|_| fleet.pass(Duration::from_secs(1)));
+    assert_ne!(fleet.dag("a").card.map(|card| card.host), Some(at.host));
+}
+
+/// The only host: without its place nothing new could be created.
+#[test]
+fn the_first_tick_after_a_stop_suspects_nobody() {
+    let mut fleet = Fleet::new(1);
+    let linked = std::mem::take(&mut fleet.agents);
+    fleet.pass(Duration::from_secs(3_600));
+    fleet.agents = linked;
+    fleet.acme(FleetCommand::CreateDag(new("acme", "a", 1_000))).expect("it is reachable");
+}
+
 /// A rack is emptied some DAGs at a time; those whose machines are there stay, and are named.
 #[test]
 fn a_rack_is_emptied_within_its_budget() {

@@ -110,7 +110,7 @@ const fn lease_seconds() -> u32 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hosts {
-    /// A host is suspected when it was not heard for so many seconds: 2 to 3,600.
+    /// A host is suspected when it was not heard for so many seconds, in which the leader ran: 2 to 3,600.
     pub lease_seconds: u32,
     /// And lost when that has lasted so many seconds: 1 to 3,600.
     pub confirm_seconds: u32,

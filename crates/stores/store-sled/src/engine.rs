@@ -2,8 +2,10 @@
 //! errors, and a reader never sees half a group.
 //!
 //! Records and the number of the last group share the tree, so that they change in one batch:
-//! `m` holds the number, `r<key>` the record of a key.
+//! `m` holds the number, `r<key>` the first piece of the record of a key, `p<key>\xFF<n>` its further pieces.
+//! Keys are text, so none has a byte `\xFF`. A record has further pieces only if its first one is full.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,11 +17,14 @@ use std::time::{Duration, Instant};
 use snic_ports::store::snapshot::sync_folder_of;
 use snic_ports::store::{StoreError, Write};
 
-/// sled writes a leaf of its tree, 16 records and the few it may gain by a merge, as one item, and
-/// an item over a quarter of a segment goes to a separate file that is never synced. Twenty
-/// records of the largest size (96 KiB and a key of 512 B) have 1.97 MB, so a quarter of a segment
-/// must be 2 MiB.
+/// sled writes a leaf of its tree, 16 values and the few it may gain by a merge, as one item, and
+/// an item over a quarter of a segment goes to a separate file that is never synced: a power cut would
+/// lose it after the acknowledgement. Twenty pieces of the largest size (96 KiB and a key of 514 B) have
+/// 1.97 MB, so a quarter of a segment must be 2 MiB.
 const SEGMENT_BYTES: usize = 8 << 20;
+
+/// Largest value that sled is given; a longer record is stored in pieces of this size.
+const PIECE_BYTES: usize = 96 << 10;
 
 /// How long to wait for sled's own lock, which outlives the drop of the last handle a little.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -30,8 +35,14 @@ const LOCK_POLL: Duration = Duration::from_millis(10);
 /// The key of the number of the last group.
 const SEQUENCE_KEY: &[u8] = b"m";
 
-/// What every record's key begins with.
+/// What the key of every record's first piece begins with.
 const RECORD_PREFIX: u8 = b'r';
+
+/// What the keys of further pieces begin with.
+const PIECE_PREFIX: u8 = b'p';
+
+/// Between a record's key and the number of its piece.
+const PIECE_SEPARATOR: u8 = 0xFF;
 
 /// Why sled did not open.
 #[derive(Debug)]
@@ -84,34 +95,69 @@ impl SledEngine {
     pub(crate) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let found = self.guarded("read", || self.database.get(record_key(key)))?;
-        Ok(found.map(|value| value.to_vec()))
+        found.map(|first| self.joined(key, &first)).transpose()
     }
 
     /// The records whose keys begin with `prefix`, in order, all of one moment.
     pub(crate) fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let found: Vec<(sled::IVec, sled::IVec)> =
             self.guarded("read", || self.database.scan_prefix(record_key(prefix)).collect())?;
-        drop(gate);
-        let record = |(key, value): (sled::IVec, sled::IVec)| {
+        let record = |(key, first): (sled::IVec, sled::IVec)| {
             let key = String::from_utf8(key[1..].to_vec())
                 .map_err(|_| self.damaged("one of its keys is no text"))?;
-            Ok((key, value.to_vec()))
+            let value = self.joined(&key, &first)?;
+            Ok((key, value))
         };
         found.into_iter().map(record).collect()
     }
 
+    /// A record from its first piece. The gate is held.
+    fn joined(&self, key: &str, first: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let mut value = first.to_vec();
+        for (_, piece) in self.further_pieces(key, first)? {
+            value.extend_from_slice(&piece);
+        }
+        Ok(value)
+    }
+
+    /// The further pieces of a record, in order, with their keys.
+    fn further_pieces(
+        &self,
+        key: &str,
+        first: &[u8],
+    ) -> Result<Vec<(sled::IVec, sled::IVec)>, StoreError> {
+        if first.len() < PIECE_BYTES {
+            return Ok(Vec::new());
+        }
+        self.guarded("read", || self.database.scan_prefix(piece_prefix(key)).collect())
+    }
+
     /// Applies a group as one batch; [`SledEngine::sync`] makes it durable.
     pub(crate) fn apply(&self, sequence: u64, writes: &[Write]) -> Result<(), StoreError> {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut batch = sled::Batch::default();
-        for write in writes {
-            match &write.value {
-                Some(value) => batch.insert(record_key(&write.key), value.as_slice()),
-                None => batch.remove(record_key(&write.key)),
+        // The pieces to remove are those of the record that sled has, so each key comes once: the last one counts.
+        let last: BTreeMap<&str, Option<&[u8]>> =
+            writes.iter().map(|write| (write.key.as_str(), write.value.as_deref())).collect();
+        for (key, value) in last {
+            let record = record_key(key);
+            if let Some(before) = self.guarded("read", || self.database.get(&record))? {
+                for (piece, _) in self.further_pieces(key, &before)? {
+                    batch.remove(piece);
+                }
+            }
+            let Some(value) = value else {
+                batch.remove(record);
+                continue;
+            };
+            let (first, rest) = value.split_at(value.len().min(PIECE_BYTES));
+            batch.insert(record, first);
+            for (number, piece) in (0..=u8::MAX).zip(rest.chunks(PIECE_BYTES)) {
+                batch.insert(piece_key(key, number), piece);
             }
         }
         batch.insert(SEQUENCE_KEY, &sequence.to_le_bytes());
-        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         self.guarded("write to", || self.database.apply_batch(batch))
     }
 
@@ -145,10 +191,16 @@ impl SledEngine {
 }
 
 fn record_key(key: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(key.len() + 1);
-    bytes.push(RECORD_PREFIX);
-    bytes.extend_from_slice(key.as_bytes());
-    bytes
+    [&[RECORD_PREFIX], key.as_bytes()].concat()
+}
+
+/// The beginning of the keys of a record's further pieces.
+fn piece_prefix(key: &str) -> Vec<u8> {
+    [&[PIECE_PREFIX], key.as_bytes(), &[PIECE_SEPARATOR]].concat()
+}
+
+fn piece_key(key: &str, number: u8) -> Vec<u8> {
+    [&[PIECE_PREFIX], key.as_bytes(), &[PIECE_SEPARATOR, number]].concat()
 }
 
 /// Opens sled, waiting a bounded time for its lock.
@@ -239,7 +291,8 @@ mod tests {
         // Enough writes of every leaf that sled consolidates, splits and merges them.
         for sequence in 1..=120 {
             let i = usize::try_from(sequence).unwrap() * 7 % 40;
-            engine.apply(sequence, &[put(&key(i), vec![1; RECORD_BYTES_MAX])]).unwrap();
+            let bytes = if sequence % 10 == 0 { RECORD_BYTES_MAX } else { PIECE_BYTES };
+            engine.apply(sequence, &[put(&key(i), vec![1; bytes])]).unwrap();
             if sequence % 3 == 0 {
                 let write = Write { key: key(i + 1), value: None };
                 engine.apply(sequence, &[write]).unwrap();
@@ -248,6 +301,41 @@ mod tests {
         }
         let blobs = std::fs::read_dir(path.join("blobs")).unwrap().count();
         assert_eq!(blobs, 0, "sled moved values to files of their own");
+    }
+
+    /// Every length around the limits of a piece follows every other one: nothing of the one before is left.
+    #[test]
+    fn a_record_of_several_pieces_is_read_as_it_was_written_and_leaves_nothing() {
+        assert!(RECORD_BYTES_MAX <= PIECE_BYTES * 256, "pieces have numbers of one byte");
+        let folder = tempfile::tempdir().unwrap();
+        let engine = open(&folder.path().join("db"));
+        let filled = |length: usize| (0..length).map(|at| (at % 251) as u8).collect::<Vec<u8>>();
+        let lengths = [0, PIECE_BYTES, PIECE_BYTES + 1, PIECE_BYTES * 2 - 1];
+        let mut values: Vec<Option<Vec<u8>>> =
+            lengths.into_iter().map(|length| Some(filled(length))).collect();
+        values.push(None);
+        let three = filled(PIECE_BYTES * 3);
+        let (mut sequence, key) = (1, "dags/a/b");
+        engine.apply(1, &[put("dags/a", vec![1]), put("dags/a/b/c", vec![2; 3])]).unwrap();
+        for before in &values {
+            for after in &values {
+                for value in [before, after] {
+                    sequence += 1;
+                    let write = Write { key: key.to_owned(), value: value.clone() };
+                    // What is written before it in the same group leaves nothing either.
+                    engine.apply(sequence, &[put(key, three.clone()), write]).unwrap();
+                    assert!(engine.get(key).unwrap() == *value, "group {sequence}");
+                }
+                let scanned: Vec<usize> =
+                    engine.scan("dags/a").unwrap().iter().map(|(_, value)| value.len()).collect();
+                let length = after.as_ref().map(Vec::len);
+                let expected: Vec<usize> =
+                    [Some(1), length, Some(3)].into_iter().flatten().collect();
+                assert_eq!(scanned, expected);
+            }
+        }
+        assert_eq!(engine.database.scan_prefix([PIECE_PREFIX]).count(), 0, "pieces were left");
+        assert_eq!(engine.database.len(), 3, "the number of the group, and two records");
     }
 
     #[test]

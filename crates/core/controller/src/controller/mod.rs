@@ -76,6 +76,23 @@ impl Controller {
         Ok((Self::of(recovered), set_aside))
     }
 
+    /// The controller as if it had started now with these records, which are all that it had stored: what it decided
+    /// since is forgotten. Cards appear again.
+    ///
+    /// # Errors
+    /// As [`Controller::recover`].
+    pub fn restarted(
+        &self,
+        records: Vec<(String, Vec<u8>)>,
+        now: Timestamp,
+    ) -> Result<Self, InvalidRecord> {
+        let (settings, secret) = (*self.core.policies.current(), self.core.secret());
+        // Records that were set aside at the start are not among those that it uses.
+        let (mut restarted, _) = Self::recover_rest(settings, records, secret, now)?;
+        restarted.core.declare_as(&self.core);
+        Ok(restarted)
+    }
+
     fn of(Recovered { core, requests, revisions }: Recovered) -> Self {
         Self { core, requests, log: Log::default(), revisions }
     }

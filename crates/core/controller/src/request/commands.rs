@@ -16,7 +16,7 @@ use crate::state::Core;
 use crate::state::dags::DagEntry;
 use crate::state::operations::Removal;
 use crate::state::registry::NtUsers;
-use crate::store::records::Made;
+use crate::store::records::{self, Made};
 use crate::store::tx::Tx;
 use crate::view::{guards, views};
 
@@ -248,7 +248,7 @@ pub(crate) fn made_by(reply: &Reply) -> Option<Made> {
             let made = |result: &Result<Reply, ControlError>| match result {
                 Ok(Reply::Operation(view)) => Some(Ok(view.record.id.clone())),
                 Ok(_) => None, // A dry run.
-                Err(error) => Some(Err(error.clone())),
+                Err(error) => Some(Err(records::storable_error(error))),
             };
             results.iter().map(made).collect::<Option<_>>().map(Made::Batch)
         }

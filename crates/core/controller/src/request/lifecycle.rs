@@ -14,7 +14,7 @@ use crate::protocol::{
 };
 use crate::state::Core;
 use crate::state::dags::DagEntry;
-use crate::store::records::Placement;
+use crate::store::records::{self, DAG_SPEC_BYTES_MAX, Placement};
 use crate::store::tx::Tx;
 use crate::view::{quotas, views};
 
@@ -376,7 +376,25 @@ pub(crate) fn check_spec(
     let strangers = strangers(tenant, &spec.card_affinity);
     let dag = Dag::new(spec)?;
     let wrong = [unknown, strangers].concat();
-    if wrong.is_empty() { Ok(dag) } else { Err(ControlError::Invalid(wrong)) }
+    if !wrong.is_empty() {
+        return Err(ControlError::Invalid(wrong));
+    }
+    check_stored_size(dag.spec())?;
+    Ok(dag)
+}
+
+/// Checks that the record of a DAG has room for the spec, also while the DAG is being updated. It counts what is
+/// stored, not the text that was sent. The other limits are lower, so it never fails unless one of them is raised.
+fn check_stored_size(spec: &DagSpec) -> Result<(), ControlError> {
+    let bytes = records::spec_bytes(spec);
+    if bytes <= DAG_SPEC_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "the DAG takes {bytes} bytes of the store; at most {DAG_SPEC_BYTES_MAX} are allowed: shorten the \
+         configurations of its nodes"
+    );
+    Err(ControlError::invalid("dag.nodes", text))
 }
 
 /// The DAGs of other tenants that an affinity names.

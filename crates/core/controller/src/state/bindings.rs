@@ -11,7 +11,7 @@
 //! Functions, their rules and the DAG of a template are reserved in one batch of the
 //! store, and released in one: after a crash there is never half a binding.
 //! A lease is counted from the last heartbeat or the daemon's start, whichever is later: while the
-//! daemon was down nobody could have sent one.
+//! daemon was down nobody could have sent one. Nor does the time count in which it was stopped.
 //!
 //! This machine has the records and their deadlines; `vm_bindings` makes and deletes the DAGs and rules
 //! of a binding.
@@ -121,6 +121,11 @@ impl Bindings {
         self.offered.insert(card, functions);
     }
 
+    /// The same functions as declared to another.
+    pub fn offer_as(&mut self, other: &Self) {
+        self.offered = other.offered.clone();
+    }
+
     /// A binding, ended or not.
     pub fn get(&self, vm: &VmId) -> Option<&BindingRecord> {
         self.records.get(vm)
@@ -179,6 +184,13 @@ impl Bindings {
             self.alarms.insert((at, vm.clone()));
             self.alarm_of.insert(vm.clone(), at);
         }
+    }
+
+    /// Everything that ends by itself ends so much later: meanwhile no heartbeat was heard, and no card. Time
+    /// O(alarms · log alarms).
+    pub fn postpone_alarms(&mut self, by: Duration) {
+        self.alarm_of.values_mut().for_each(|at| *at = *at + by);
+        self.alarms = self.alarm_of.iter().map(|(vm, at)| (*at, vm.clone())).collect();
     }
 
     /// When something ends by itself next.

@@ -22,6 +22,8 @@ pub(crate) mod rules;
 pub(crate) mod suspects;
 pub(crate) mod tally;
 
+use std::time::Duration;
+
 use snic_domain::{CardId, DagName, Timestamp};
 use snic_tables::Ticket;
 
@@ -43,6 +45,12 @@ use crate::state::suspects::Suspects;
 
 #[cfg(test)]
 mod tests;
+
+/// Longest time between two events that counts for leases and deadlines of machines. The shell gives an event at
+/// least once a second. Where the next one is later, the daemon did not run: it was stopped, or its machine was, or it
+/// waited for something for long. Heartbeats and answers of cards may have been sent meanwhile, so the rest of
+/// that time counts for nobody.
+pub(crate) const EVENT_GAP_MAX: Duration = Duration::from_secs(2);
 
 /// Names commands to cards: by it an answer is known to be one to the command that is under way.
 #[derive(Debug, Default)]
@@ -122,11 +130,24 @@ impl Core {
         self.now
     }
 
-    /// An event came; returns when. Time never goes backwards.
+    /// An event came; returns when. Time never goes backwards, and time in which no event could come ends no lease.
     pub fn advance(&mut self, to: Timestamp) -> Timestamp {
         self.planning.begin();
+        let unheard = to.since(self.now).saturating_sub(EVENT_GAP_MAX);
+        if !unheard.is_zero() {
+            self.bindings.postpone_alarms(unheard);
+        }
         self.now = self.now.max(to);
         self.now
+    }
+
+    /// Takes over what was declared to the state that this one replaces. Tickets go on: answers to commands of the
+    /// other one are none to commands of this one.
+    pub fn declare_as(&mut self, other: &Self) {
+        self.in_fleet = other.in_fleet;
+        self.registry.declare_as(&other.registry);
+        self.bindings.offer_as(&other.bindings);
+        self.tickets = Tickets(other.tickets.0);
     }
 
     /// Ids that must not be guessable are derived from it.

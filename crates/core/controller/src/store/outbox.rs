@@ -112,6 +112,13 @@ impl<W> Outbox<W> {
         batch
     }
 
+    /// Takes back the batch that was handed out last, and that no store was handed. Returns what waits for it.
+    pub fn withdraw(&mut self, BatchNo(number): BatchNo) -> Vec<W> {
+        assert_eq!(number, self.submitted, "only the last batch can be taken back");
+        self.submitted -= 1;
+        self.waiting.split_off(&(number, 0)).into_values().collect()
+    }
+
     /// Queues something else that must not be told before all that was decided so far is durable.
     pub fn defer(&mut self, waiter: W) {
         self.wait(self.submitted, waiter);
@@ -125,6 +132,8 @@ impl<W> Outbox<W> {
 
     fn wait(&mut self, behind: u64, waiter: W) {
         self.queued += 1;
+        // A batch that was taken back is none to wait for.
+        let behind = behind.min(self.submitted);
         self.waiting.insert((behind, self.queued), waiter);
     }
 
@@ -382,6 +391,27 @@ mod tests {
             outbox.durable(batch.number);
         }
         assert!(outbox.latest.tenants.len() <= Latest::FEW, "{}", outbox.latest.tenants.len());
+    }
+
+    #[test]
+    fn what_follows_from_a_batch_that_is_taken_back_never_leaves_and_nobody_waits_for_it() {
+        let acme = tenant("acme");
+        let mut outbox = Outbox::<u32>::new();
+        let first = store(&mut outbox, 1);
+        let mut tx = storing(RecordKey::Tenant(acme.clone()));
+        tx.drop_blob(Digest::of(b"a"));
+        let second = outbox.submit(tx, |_| 2).expect("it stores something").number;
+        assert_eq!(outbox.withdraw(second), [2]);
+        outbox.defer_read_of(&acme, 3);
+        outbox.defer(4);
+        assert_eq!(ready(&mut outbox), [0; 0]);
+        outbox.durable(first);
+        assert_eq!(ready(&mut outbox), [1, 3, 4]);
+        assert!(outbox.is_durable() && outbox.is_empty());
+        let next = store(&mut outbox, 5);
+        assert_eq!(next, second, "it has the number of the one that was never stored");
+        outbox.durable(next);
+        assert_eq!(ready(&mut outbox), [5]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snic_controller::{BindingView, Change, Command, ControlError, Reply};
+use snic_controller::{BindingView, Change, Command, ControlError, Event, Reply};
 use snic_domain::{
     BindingSpec, BindingState, BindingTarget, DagState, Quota, RegionId, VirtualFunctions, VmId,
 };
@@ -257,7 +257,7 @@ fn a_binding_that_misses_its_deadline_is_undone() {
     world.lose_card();
     world.ask(bind(template(1))).expect("its place is known, the card may come back");
     assert_eq!(state(&world, 1), BindingState::BindStarted);
-    world.pass(10 * SECOND);
+    world.listen(10);
     let failed = seen(&world, 1);
     assert_eq!(failed.record.state, BindingState::BindFailed);
     let reason = failed.record.reason.expect("why");
@@ -302,7 +302,7 @@ fn a_lease_lasts_from_heartbeat_to_heartbeat() {
     world.ask(bind(wish(2))).expect("there is room");
     world.run();
     let expires = seen(&world, 1).expires.expect("it has a lease");
-    world.pass(4 * SECOND);
+    world.listen(4);
     let beat = Command::Heartbeat { vms: vec![vm(1), vm(2), vm(9)] };
     match world.ask(beat) {
         Ok(Reply::Heartbeat { alive, missing }) => {
@@ -312,7 +312,7 @@ fn a_lease_lasts_from_heartbeat_to_heartbeat() {
         }
         other => panic!("not a heartbeat: {other:?}"),
     }
-    world.pass(4 * SECOND);
+    world.listen(4);
     assert_eq!(state(&world, 1), BindingState::Bound);
     world.settle();
     assert_eq!(state(&world, 1), BindingState::Unbound);
@@ -329,8 +329,58 @@ fn after_a_restart_a_lease_counts_anew() {
     world.restart();
     world.run();
     assert_eq!(state(&world, 1), BindingState::Bound);
-    world.pass(5 * SECOND);
+    world.listen(5);
     assert_eq!(state(&world, 1), BindingState::Unbound);
+}
+
+/// SIGSTOP, a suspended host, or a disk that answers nothing: heartbeats were sent, and nobody took them.
+#[test]
+fn time_in_which_the_daemon_was_stopped_ends_no_lease() {
+    let mut world = deployed();
+    world.ask(bind(BindingSpec { lease: Some(5 * SECOND), ..wish(1) })).expect("there is room");
+    world.run();
+    // Whatever comes first when it goes on.
+    for first in [Event::Tick, Event::Sample] {
+        world.now = world.now + 3_600 * SECOND;
+        world.handle(first);
+        assert_eq!(state(&world, 1), BindingState::Bound);
+        world.ask(Command::Heartbeat { vms: vec![vm(1)] }).expect("it is bound");
+    }
+    world.listen(4);
+    assert_eq!(state(&world, 1), BindingState::Bound);
+    world.listen(1);
+    assert_eq!(state(&world, 1), BindingState::Unbound, "nobody sends one any more");
+}
+
+/// However often it is stopped: the time in which it ran counts, and that alone.
+#[test]
+fn a_lease_ends_once_the_daemon_has_listened_for_so_long() {
+    let mut world = deployed();
+    world.ask(bind(BindingSpec { lease: Some(10 * SECOND), ..wish(1) })).expect("there is room");
+    world.run();
+    for _ in 0..3 {
+        world.pass(60 * SECOND);
+        world.listen(1);
+        assert_eq!(state(&world, 1), BindingState::Bound);
+    }
+    world.listen(1);
+    assert_eq!(
+        state(&world, 1),
+        BindingState::Unbound,
+        "at most 2 s of each of three gaps, and 4 s"
+    );
+}
+
+/// The card may have answered meanwhile.
+#[test]
+fn time_in_which_the_daemon_was_stopped_is_no_reason_to_fail_a_binding() {
+    let mut world = deployed();
+    let begun = view(world.ask(bind(wish(1))));
+    assert_eq!(begun.record.state, BindingState::BindStarted, "the card has not answered");
+    world.pass(3_600 * SECOND);
+    assert_eq!(state(&world, 1), BindingState::BindStarted);
+    world.settle();
+    assert_eq!(state(&world, 1), BindingState::Bound);
 }
 
 #[test]

@@ -38,6 +38,7 @@ mod revisions;
 mod roles;
 mod rules;
 mod scheduling;
+mod sizes;
 mod states;
 mod support;
 mod tenants;

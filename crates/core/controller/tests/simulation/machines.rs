@@ -7,7 +7,8 @@ use std::time::Duration;
 use rand::Rng;
 use snic_controller::{BindingView, CallId, Command, ControlError, Reply};
 use snic_domain::{
-    BindingSpec, BindingState, BindingTarget, DagName, DagState, PciAddress, VirtualFunctions, VmId,
+    BindingSpec, BindingState, BindingTarget, DagName, DagState, PciAddress, Timestamp,
+    VirtualFunctions, VmId,
 };
 use snic_tables::{ClassifierRow, Table};
 
@@ -35,6 +36,10 @@ pub struct Machines {
     unbinds: BTreeMap<CallId, VmId>,
     /// Machines whose unbind was answered, and that nobody asked to bind since.
     gone: BTreeSet<VmId>,
+    /// How long the daemon had run when heartbeats of all machines came last.
+    last_beat: Duration,
+    /// Ends for want of heartbeats that were looked at: the machine, and when.
+    looked_at: BTreeSet<(VmId, Timestamp)>,
 }
 
 fn machine(number: u32) -> VmId {
@@ -49,7 +54,10 @@ impl Machines {
         let vm = machine(world.rng.random_range(0..MACHINES));
         let command = match world.rng.random_range(0..10) {
             0..6 if !dags.is_empty() => self.bind(world, vm, dags),
-            6..8 => Command::Heartbeat { vms: (0..MACHINES).map(machine).collect() },
+            6..8 => {
+                self.last_beat = world.heard;
+                Command::Heartbeat { vms: (0..MACHINES).map(machine).collect() }
+            }
             _ => {
                 self.unbinds.insert(call, vm.clone());
                 Command::UnbindVm { vm, tenant: None }
@@ -101,7 +109,7 @@ impl Machines {
     }
 
     /// What holds at any time, from what callers see alone.
-    pub fn check(&self, world: &World) {
+    pub fn check(&mut self, world: &World) {
         let mut taken = BTreeMap::new();
         for view in world.controller.bindings_after(None, None) {
             let vm = &view.record.spec.vm;
@@ -111,6 +119,15 @@ impl Machines {
             }
             if self.gone.contains(vm) {
                 assert!(view.record.state.has_ended(), "{vm} was unbound: {view:?}");
+            }
+            let is_silent =
+                view.record.reason.as_ref().is_some_and(|why| why.contains("heartbeat"));
+            if is_silent && self.looked_at.insert((vm.clone(), view.record.changed)) {
+                let listened = world.heard.saturating_sub(self.last_beat);
+                assert!(
+                    listened >= LEASE,
+                    "{vm} was unbound after {listened:?} without a heartbeat"
+                );
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::world::{CATALOGUE, TENANTS, World, card_id, tenant};
 
 /// Steps of chaos in a run.
 const STEPS: u32 = 160;
-/// Longer than any lease of a machine.
+/// Longer than any lease of a machine, which does not end with it.
 const LEAP: Duration = Duration::from_secs(6);
 /// How long it may take until all is quiet once nothing fails any more.
 const QUIET_MAX: Duration = Duration::from_secs(30);
@@ -91,7 +91,11 @@ const ACTS: [Act; 21] = [
         run: Run::remove_card,
     },
     Act { name: "another device takes the place of the card", weight: 1, run: Run::replace_card },
-    Act { name: "a long time passes", weight: 1, run: |run| run.world.leap(LEAP) },
+    Act {
+        name: "the daemon is stopped for a long time",
+        weight: 1,
+        run: |run| run.world.leap(LEAP),
+    },
     Act { name: "a machine starts, stops or is alive", weight: 4, run: Run::machine },
     Act { name: "the store commits", weight: 21, run: Run::commit },
     Act { name: "the card's sensors are read", weight: 1, run: Run::read_device },
@@ -590,8 +594,8 @@ impl Run {
         self.world.handle(sensors(Some(20)));
         // A hang lasts until the power fails, by the fault's definition.
         self.world.power_cycle();
-        // Leases end: nobody sends a heartbeat any more.
-        self.world.leap(LEAP);
+        // Leases end: nobody sends a heartbeat any more. Of each leap, in which the daemon hears nothing, little counts.
+        (0..4).for_each(|_| self.world.leap(LEAP));
         let (begin, end) = (self.world.now + CALM_MIN, self.world.now + QUIET_MAX);
         let mut quiet = 0;
         let steps_max = self.world.steps + STEPS_EACH * self.things();

@@ -18,7 +18,7 @@ use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSourc
 use snic_controller::{
     CallId, CardCommand, CardReport, Change, ConsolidationSettings, ControlError, Controller,
     ControllerSettings, Effect, Event, LOOKS_OF_AN_EVENT, LogEntry, LogKind, NumberedBatch, Outbox,
-    RecordWrite, Reply,
+    RECORD_BYTES_MAX, RecordWrite, Reply,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -44,6 +44,9 @@ const CHAINS: [&[&str]; 9] = [
     &["aes"],
     &["lb"],
 ];
+
+/// Longest time without an event in which the daemon is said to have run: it has an event at least once a second.
+const EVENT_GAP_MAX: Duration = Duration::from_secs(2);
 
 /// Tenants that there are.
 pub const TENANTS: u32 = 3;
@@ -184,6 +187,8 @@ pub struct World {
     pub rng: ChaCha8Rng,
     pub profile: CardProfile,
     pub now: Timestamp,
+    /// How long the daemon ran, and could hear: of a long time without an event little counts.
+    pub heard: Duration,
     pub controller: Controller,
     /// What the next controller is told.
     pub settings: ControllerSettings,
@@ -257,6 +262,7 @@ impl World {
             rng,
             profile,
             now: Timestamp::from_nanos(1_000_000),
+            heard: Duration::ZERO,
             controller,
             settings,
             card,
@@ -373,6 +379,8 @@ impl World {
 
     fn apply(&mut self, writes: Vec<RecordWrite>) {
         for (key, value) in writes {
+            let bytes = value.as_ref().map_or(0, Vec::len);
+            assert!(bytes <= RECORD_BYTES_MAX, "{key} has {bytes} bytes");
             match value {
                 Some(value) => self.durable.insert(key, value),
                 None => self.durable.remove(&key),
@@ -456,6 +464,7 @@ impl World {
     /// Lets time pass, and the card say what it has to say.
     pub fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
+        self.heard += time.min(EVENT_GAP_MAX);
         if let Some(ticket) = self.reset_due.take() {
             if self.open {
                 self.submit(CardCommand::Reset { ticket, at_once: true });

@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 use snic_domain::Digest;
 
-/// Longest value a record may have, in bytes. sled moves larger values to blob files that it
-/// never syncs, so a power cut would lose them after the acknowledgement.
-pub const RECORD_BYTES_MAX: usize = 96 * 1024;
+/// Longest value a record may have, in bytes: etcd takes requests of 1.5 MiB. An adapter whose database takes less
+/// stores it in pieces.
+pub const RECORD_BYTES_MAX: usize = 1 << 20;
 
 /// Longest key, in bytes: names have at most three segments of 63 characters and their collections.
 pub const KEY_BYTES_MAX: usize = 512;

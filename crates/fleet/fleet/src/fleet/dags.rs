@@ -87,6 +87,17 @@ impl Fleet {
                 }
             }
         }
+        // The record of the request holds the places once more.
+        let reply = FleetReply::AllPlaced(placed.clone());
+        let bytes = serde_json::to_vec(&reply).map_or(0, |json| json.len());
+        if !done.fits_with(bytes) {
+            self.take_back(&names, before);
+            let wrong = format!(
+                "{} DAGs do not fit one change of the records; create fewer at once",
+                names.len()
+            );
+            return Err(Denied::Invalid(wrong));
+        }
         if turn.is_dry {
             self.take_back(&names, before);
             placed.iter_mut().for_each(|of| of.place = None);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::Duration;
 
 use snic_domain::{DagName, Timestamp};
 
@@ -21,6 +22,14 @@ const LOOKS_MAX: usize = 2_000;
 const ENDS_MAX: usize = 64;
 
 impl Fleet {
+    /// So long this leader heard nobody, for it did not run: neither hosts nor those who reserved are late for that.
+    pub fn pass_unheard(&mut self, time: Duration) {
+        self.hosts.values_mut().for_each(|host| host.pass_unheard(time));
+        self.reservations.postpone(time);
+        self.began = self.began + time;
+        self.rebalancing.progress = self.rebalancing.progress + time;
+    }
+
     /// Time passed.
     pub fn pass_time(&mut self, now: Timestamp, step: &mut FleetStep) {
         let mut unreachable = Vec::new();
@@ -42,6 +51,7 @@ impl Fleet {
         self.hold_or_resume(step);
         self.moves.refill(now);
         self.place_some(step);
+        self.journal.submit(std::mem::take(step));
         self.rebalance_some(now, step);
         self.remove_leaving(step);
         for _ in 0..ENDS_MAX {
@@ -159,6 +169,8 @@ impl Fleet {
                     return;
                 }
                 tries += 1;
+                // A step for each: one transaction may not have room for all.
+                self.journal.submit(std::mem::take(step));
                 self.place_again(&name, step);
                 if let Some(to) = self.inventory.card_of(&name).cloned() {
                     let name = name.clone();
@@ -171,6 +183,7 @@ impl Fleet {
                     return;
                 }
                 tries += 1;
+                self.journal.submit(std::mem::take(step));
                 self.move_away(&at.1, step);
                 self.moved_last = Some(at);
             }

@@ -44,7 +44,7 @@ use reservations::Reservations;
 /// What operators tune.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetSettings {
-    /// A host is suspected when it was not heard for so long.
+    /// A host is suspected when it was not heard for so long, while the leader ran.
     pub lease: Duration,
     /// And lost when that has lasted so long.
     pub confirm: Duration,

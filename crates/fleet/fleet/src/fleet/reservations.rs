@@ -51,6 +51,12 @@ impl Reservations {
         true
     }
 
+    /// All end so much later: meanwhile nobody could renew one.
+    pub fn postpone(&mut self, by: Duration) {
+        self.all.values_mut().for_each(|(_, end)| *end = *end + by);
+        self.ends = self.all.iter().map(|(name, (_, end))| (*end, name.clone())).collect();
+    }
+
     pub fn remove(&mut self, name: &Name) -> Option<ReservedFunctions> {
         let (record, end) = self.all.remove(name)?;
         self.ends.remove(&(end, name.clone()));

@@ -49,6 +49,8 @@ pub(crate) struct Registry {
     /// The NT types, and the bitstreams that may be loaded, as the planner wants them.
     /// Shared with the searches that look at it.
     catalogue: Arc<PlanCatalogue>,
+    /// Programs for NTs on cards with processors, as they were declared.
+    models: Vec<NicModel>,
     /// By card model: the regions that one image serves, the first of each group first.
     region_groups: BTreeMap<CardModel, Vec<Range<u8>>>,
 }
@@ -83,7 +85,15 @@ impl Registry {
 
     /// Says which programs there are for NTs on cards with processors.
     pub fn set_models(&mut self, models: impl IntoIterator<Item = NicModel>) {
+        self.models = models.into_iter().collect();
+        let models = self.models.clone();
         self.catalogue_mut().set_models(models);
+    }
+
+    /// Takes over what was declared to another registry: programs, and groups of regions.
+    pub fn declare_as(&mut self, other: &Self) {
+        self.set_models(other.models.iter().cloned());
+        self.region_groups = other.region_groups.clone();
     }
 
     /// Says within which groups of regions the cards of each model relocate an image.

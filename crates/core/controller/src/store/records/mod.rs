@@ -36,9 +36,9 @@ mod kinds;
 #[cfg(test)]
 mod tests;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use snic_domain::{CardId, DagName, Explanation, RegionId, TenantId};
+use serde::{Deserialize, Serialize};
+use snic_domain::{CardId, DagName, DagSpec, Explanation, Infeasible, RegionId, TenantId};
 
 pub(crate) use key::{Audience, RecordKey, RequestKey};
 pub(crate) use kinds::{
@@ -49,7 +49,7 @@ pub use kinds::{
     Maintenance, PendingErase, Phase, RefusedRecord, ResidentContext, Stamp, StateRecord,
 };
 
-use crate::protocol::{BindingRecord, OperationRecord, ResourceKey};
+use crate::protocol::{BindingRecord, ControlError, OperationRecord, ResourceKey};
 
 /// The layout of the records that is written. Older ones are migrated, newer ones refused.
 pub const LAYOUT: u32 = 3;
@@ -57,6 +57,15 @@ pub const LAYOUT: u32 = 3;
 /// Key of the record that says since when changes are known. A store in which something is changed
 /// without the controller goes without it: then watches from before start over.
 pub const REVISIONS_KEY: &str = "revisions";
+
+/// Longest value of a record, in bytes as it is encoded; the Store port has the same limit. No request leads to a longer
+/// one: what callers send is bounded by [`DAG_SPEC_BYTES_MAX`] and by limits of each field.
+pub const RECORD_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes of a DAG's spec as records hold it. The record of a DAG that is being updated holds a spec three times
+/// (what is wanted, what is to be served, what is served) and two mappings. The longest spec within the other limits
+/// has 200 KiB, most of it its configurations: in JSON inside JSON each quote takes two bytes.
+pub const DAG_SPEC_BYTES_MAX: usize = 224 << 10;
 
 /// A change of the store: a key and its new value, or `None` to remove it.
 pub type RecordWrite = (String, Option<Vec<u8>>);
@@ -304,11 +313,49 @@ impl InvalidRecord {
     }
 }
 
+/// Bytes of a DAG's spec as records hold it: a configuration is JSON inside JSON there.
+pub(crate) fn spec_bytes(spec: &DagSpec) -> usize {
+    json_bytes(spec)
+}
+
+fn json_bytes(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(0, |json| json.len())
+}
+
+/// Most bytes of an error in a record: the record of a batch may hold one for each of its 32 DAGs.
+const ERROR_BYTES_MAX: usize = 16 << 10;
+
+/// The error as it is stored: where it would be too large for a record, it names only the first of what is wrong.
+pub(crate) fn storable_error(error: &ControlError) -> ControlError {
+    let mut error = error.clone();
+    while json_bytes(&error) > ERROR_BYTES_MAX && shorten(&mut error) {}
+    error
+}
+
+/// Halves the longest list of an error; returns whether there was one.
+fn shorten(error: &mut ControlError) -> bool {
+    match error {
+        ControlError::Invalid(fields) if fields.len() > 1 => fields.truncate(fields.len() / 2),
+        ControlError::Refused(Infeasible { shortages }) if shortages.len() > 1 => {
+            shortages.truncate(shortages.len() / 2);
+        }
+        ControlError::Refused(Infeasible { shortages }) => {
+            let Some(only) = shortages.first_mut().filter(|only| !only.nodes.is_empty()) else {
+                return false;
+            };
+            only.nodes.clear();
+        }
+        ControlError::InBatch { error, .. } => return shorten(error),
+        _ => return false,
+    }
+    true
+}
+
 /// The explanation as it is stored: without the ways ruled out where it would be too large for a
 /// record.
 pub(crate) fn storable(explanation: &Explanation, bytes_max: usize) -> Explanation {
     let mut explanation = explanation.clone();
-    if serde_json::to_vec(&explanation).map_or(0, |json| json.len()) > bytes_max {
+    if json_bytes(&explanation) > bytes_max {
         explanation.chains.iter_mut().for_each(|chain| chain.rejected.clear());
     }
     explanation

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{
-    CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, ControllerSettings,
-    DagView, Effect, Event, InvalidRecord, LOOKS_OF_AN_EVENT, NumberedBatch, OperationView, Outbox,
-    Reply, Request, Tx,
+    CallId, CardCommand, CardReport, Change, Command, ControlError, Controller,
+    ControllerSettings, DagView, Effect, Event, InvalidRecord, LOOKS_OF_AN_EVENT, NumberedBatch,
+    OperationView, Outbox, RECORD_BYTES_MAX, Reply, Request, Tx,
 };
 use snic_domain::{
     Caller, CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
@@ -226,6 +226,8 @@ impl World {
         }
         self.batches += 1;
         for (key, value) in batch.writes {
+            let bytes = value.as_ref().map_or(0, Vec::len);
+            assert!(bytes <= RECORD_BYTES_MAX, "{key} has {bytes} bytes");
             match value {
                 Some(value) => self.durable.insert(key, value),
                 None => self.durable.remove(&key),
@@ -314,6 +316,11 @@ impl World {
     pub fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         self.handle(Event::Tick);
+    }
+
+    /// Lets so many seconds pass while the daemon runs: it has an event each second.
+    pub fn listen(&mut self, seconds: u32) {
+        (0..seconds).for_each(|_| self.pass(Duration::from_secs(1)));
     }
 
     /// Has everything answered, and time pass, until nothing is under way.
