@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use snic_controller::{
-    CallId, CardCommand, CardReport, Change, Command, ControlError, Controller,
-    ControllerSettings, DagView, Effect, Event, InvalidRecord, LOOKS_OF_AN_EVENT, NumberedBatch,
-    OperationView, Outbox, RECORD_BYTES_MAX, Reply, Request, Tx,
+    CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, ControllerSettings,
+    DagView, Effect, Event, InvalidRecord, LOOKS_OF_AN_EVENT, NumberedBatch, OperationView, Outbox,
+    RECORD_BYTES_MAX, Reply, Request, Tx,
 };
 use snic_domain::{
     Caller, CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
