@@ -1,7 +1,7 @@
 //! From no certificates to trusted and revoked callers: the commands are those that `snicd pki`
 //! prints, and OpenSSL judges the files.
 
-#[path = "../../../crates/api/tests/openssl/mod.rs"]
+#[path = "../../../crates/edge/api/tests/openssl/mod.rs"]
 mod openssl;
 
 use std::net::TcpListener;

@@ -122,7 +122,7 @@ struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().expect("no writer panicked").write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -138,7 +138,7 @@ fn printed(
     let written = Written::default();
     let style = Style { is_colour, width: WIDTH, now: SystemTime::UNIX_EPOCH };
     print(&mut Output::new(format, style, Box::new(written.clone()))).expect("it is written");
-    let bytes = written.0.lock().unwrap().clone();
+    let bytes = written.0.lock().expect("no writer panicked").clone();
     String::from_utf8(bytes).expect("UTF-8")
 }
 
@@ -170,15 +170,15 @@ fn check<R: PrintedMessage>(view: impl Fn(&R, Style) -> String) {
             let text = printed(Format::Table, is_colour, |output| output.one(&message, &view));
             judge(R::NAME, &text, is_colour);
         }
-        let expected = serde_json::to_value(JsonMessage::new(&message).unwrap()).unwrap();
+        let expected = serde_json::to_value(JsonMessage::new(&message).expect("a message")).expect("JSON");
         let json = printed(Format::Json, false, |output| output.one(&message, &view));
         judge(R::NAME, &json, false);
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), expected);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON"), expected);
         let yaml = printed(Format::Yaml, false, |output| output.one(&message, &view));
         judge(R::NAME, &yaml, false);
         // Two parsers: floats are the only values that differ in their form.
         assert_eq!(
-            serde_yaml_ng::from_str::<serde_json::Value>(&yaml).unwrap(),
+            serde_yaml_ng::from_str::<serde_json::Value>(&yaml).expect("YAML"),
             expected,
             "{yaml}"
         );

@@ -306,7 +306,8 @@ mod tests {
     /// Every length around the limits of a piece follows every other one: nothing of the one before is left.
     #[test]
     fn a_record_of_several_pieces_is_read_as_it_was_written_and_leaves_nothing() {
-        assert!(RECORD_BYTES_MAX <= PIECE_BYTES * 256, "pieces have numbers of one byte");
+        // The numbers of pieces have one byte.
+        const { assert!(RECORD_BYTES_MAX <= PIECE_BYTES * 256) }
         let folder = tempfile::tempdir().unwrap();
         let engine = open(&folder.path().join("db"));
         let filled = |length: usize| (0..length).map(|at| (at % 251) as u8).collect::<Vec<u8>>();
