@@ -19,6 +19,8 @@ pub(crate) fn of_denied(denied: Denied) -> ApiError {
                         done; send it again with the same request_id, or look at the resource";
             ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
         }
+        // No hint when to send it again: that depends on whoever operates etcd.
+        Denied::StoreRefuses(_) => ApiError::new(ErrorReason::InvalidState, text),
         Denied::Busy { waiting } => overloaded(text, waiting),
         Denied::NotFound(name) => ApiError::not_found(kind_of(&name), name),
         Denied::Exists(name) => ApiError::exists(kind_of(&name), name),

@@ -15,7 +15,7 @@ use snic_etcd::election::{ElectionSettings, Term};
 use snic_etcd::{Answer, Failed, Revision, Told, Watch};
 use snic_fleet::protocol::{
     Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
-    HostReport,
+    HostReport, StoreRefusal,
 };
 use snic_fleet::records::PREFIX;
 use snic_fleet::{FleetSettings, HostId, Replica};
@@ -405,6 +405,12 @@ fn tell(notice: &FleetNotice) {
         }
         FleetNotice::RebalanceEnded { outcome, moved, stay } => {
             tracing::info!(?outcome, moved, stay, "the rebalance has ended");
+        }
+        FleetNotice::StoreRefuses(StoreRefusal { reason, said, remedy, .. }) => {
+            tracing::error!(reason, said, remedy, "etcd refuses what is to be written");
+        }
+        FleetNotice::StoreAccepts(StoreRefusal { reason, .. }) => {
+            tracing::info!(reason, "etcd accepts writes again");
         }
         FleetNotice::CannotLead(why) => tracing::error!(why, "this replica cannot lead"),
     }
