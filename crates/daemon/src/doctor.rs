@@ -12,6 +12,7 @@ use snic_card_soft::PortSpec;
 use snic_card_xrt::{XrtCard, environment, probe};
 use snic_domain::CardProfile;
 use snic_store_sled::is_in_use;
+use snic_telemetry::{complain, output};
 use tempfile::TempDir;
 
 use crate::settings::{CardSettings, Driver, Settings, XrtSettings};
@@ -47,6 +48,13 @@ struct HostInfo<'a> {
     known: &'a KnownCards,
 }
 
+/// Prints a line; where it cannot be written, the exit code still says whether there are problems.
+fn say(line: std::fmt::Arguments<'_>) {
+    if let Err(error) = output::line(line) {
+        complain!("snicd: print a finding: {error}: {line}");
+    }
+}
+
 /// Prints the findings and counts the problems.
 #[derive(Debug, Default)]
 struct Findings {
@@ -55,12 +63,12 @@ struct Findings {
 
 impl Findings {
     fn good(&self, card: &str, what: &str) {
-        println!("ok    {card}: {what}");
+        say(format_args!("ok    {card}: {what}"));
     }
 
     fn wrong(&mut self, card: &str, what: &str) {
         self.wrong += 1;
-        println!("WRONG {card}: {what}");
+        say(format_args!("WRONG {card}: {what}"));
     }
 
     fn add<T>(&mut self, card: &str, good: &str, result: Result<T, String>) -> Option<T> {

@@ -49,11 +49,15 @@ impl Write for StderrTail {
     /// The subscriber writes each event at once.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         TAIL.lock().push(&String::from_utf8_lossy(bytes));
-        io::stderr().write_all(bytes)
+        // Whoever read standard error may have left, as `| head` does, or its disk may be full: a program does not end
+        // because nobody reads its log. The subscriber would print an error to standard error, and that panics.
+        let _ = io::stderr().write_all(bytes);
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        let _ = io::stderr().flush();
+        Ok(())
     }
 }
 
