@@ -13,7 +13,14 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::args::Cli;
+use snic_client::Failure;
 use snic_client::output::wants_colour;
+
+/// Prints text that is no resource.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -21,7 +28,8 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: cannot start the runtime: {error}");
+            // If standard error is closed, there is nowhere left to report it.
+            let _ = writeln!(std::io::stderr(), "error: cannot start the runtime: {error}");
             return ExitCode::FAILURE;
         }
     };

@@ -511,6 +511,9 @@ fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource
         (Some(R::InsufficientCapacity), _) => {
             "request less bandwidth, or delete what is no longer needed; test with `--validate-only`"
         }
+        (Some(R::StoreRefuses), _) => {
+            "operators: see `snicctl fleet status`; send the request again when the store accepts writes"
+        }
         (Some(R::RevisionExpired), _) => "start the watch again",
         (Some(R::IdentityMissing), _) | (None, Code::Unauthenticated) => {
             "set certificate and key (or identity) of the context: `snicctl context set`"

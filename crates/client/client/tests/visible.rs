@@ -170,7 +170,8 @@ fn check<R: PrintedMessage>(view: impl Fn(&R, Style) -> String) {
             let text = printed(Format::Table, is_colour, |output| output.one(&message, &view));
             judge(R::NAME, &text, is_colour);
         }
-        let expected = serde_json::to_value(JsonMessage::new(&message).expect("a message")).expect("JSON");
+        let expected =
+            serde_json::to_value(JsonMessage::new(&message).expect("a message")).expect("JSON");
         let json = printed(Format::Json, false, |output| output.one(&message, &view));
         judge(R::NAME, &json, false);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON"), expected);

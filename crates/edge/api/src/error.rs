@@ -73,6 +73,7 @@ pub const fn code_of(reason: ErrorReason) -> Code {
         | R::InvalidState
         | R::NoBitstream
         | R::NotCancellable
+        | R::StoreRefuses
         | R::UnderMaintenance => Code::FailedPrecondition,
         R::QuotaExceeded | R::InsufficientCapacity | R::LimitExceeded | R::Overloaded => {
             Code::ResourceExhausted

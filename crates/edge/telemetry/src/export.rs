@@ -1,5 +1,6 @@
 //! Exporters of metrics, traces and logs.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use opentelemetry::global;
@@ -46,9 +47,9 @@ fn failed(error: impl std::error::Error) -> InvalidLog {
 
 impl Telemetry {
     /// Sets up the exporters; with a collector, inside a tokio runtime.
-    pub(crate) fn new(otlp: Option<Otlp<'_>>) -> Result<Self, InvalidLog> {
+    pub(crate) fn new(service: &'static str, otlp: Option<Otlp<'_>>) -> Result<Self, InvalidLog> {
         let resource = Resource::builder()
-            .with_service_name("snicd")
+            .with_service_name(service)
             .with_attribute(opentelemetry::KeyValue::new(
                 "service.version",
                 env!("CARGO_PKG_VERSION"),
@@ -106,11 +107,12 @@ impl Telemetry {
         let results =
             [self.tracer.map(|provider| provider.shutdown()), Some(self.meter.shutdown())];
         for error in results.into_iter().flatten().filter_map(Result::err) {
-            eprintln!("telemetry not exported: {error}");
+            // Where standard error is closed, nobody is left to tell.
+            let _ = writeln!(std::io::stderr(), "telemetry not exported: {error}");
         }
         let lost = self.lines.map_or(0, Sender::stop);
         if lost > 0 {
-            eprintln!("{lost} log lines did not reach the collector");
+            let _ = writeln!(std::io::stderr(), "{lost} log lines did not reach the collector");
         }
     }
 }

@@ -8,6 +8,7 @@
 mod export;
 mod logs;
 pub mod metrics;
+pub mod output;
 mod process;
 mod tail;
 mod text;
@@ -89,7 +90,7 @@ pub fn init_log(filter: &str, format: LogFormat) -> Result<(), InvalidLog> {
     set.map_err(|_| InvalidLog::AlreadySetUp)
 }
 
-/// Sets up logging, metrics and traces. With a collector, all of them are exported; the caller must then
+/// Sets up logging, metrics and traces of a service. With a collector, all of them are exported; the caller must then
 /// be inside a tokio runtime.
 ///
 /// # Errors
@@ -97,10 +98,10 @@ pub fn init_log(filter: &str, format: LogFormat) -> Result<(), InvalidLog> {
 pub fn init(
     filter: &str,
     format: LogFormat,
-    otlp: Option<Otlp<'_>>,
+    (service, otlp): (&'static str, Option<Otlp<'_>>),
 ) -> Result<Telemetry, InvalidLog> {
     let lines = lines(filter, format)?;
-    let telemetry = Telemetry::new(otlp)?;
+    let telemetry = Telemetry::new(service, otlp)?;
     let of_traces = Targets::new()
         .with_target(trace::CALL, LevelFilter::INFO)
         .with_target(trace::TARGET, LevelFilter::DEBUG);

@@ -96,6 +96,10 @@ pub enum Measured {
     FleetEpoch,
     /// What the fleet ordered and is not done: DAGs and provisions. By kind.
     FleetPending,
+    /// 1 while etcd refuses a replica of the fleet, else 0. By reason, `NONE` if it does not.
+    FleetStoreRefused,
+    /// 1 for the replica that leads the fleet, 0 for the others.
+    FleetLeader,
     /// What is served less than the smaller of promise and load, in bytes per second. By tenant and DAG.
     DagShortfall,
     /// 1, with the version and the commit of the program.
@@ -202,6 +206,14 @@ const TABLE: [Row; 43] = [
     (Measured::FleetLinkUp, "snic.fleet.link.up", "1", "1 if linked to the fleet", false),
     (Measured::FleetEpoch, "snic.fleet.epoch", "1", "Highest epoch of the fleet's leaders", false),
     (Measured::FleetPending, "snic.fleet.pending", "{order}", "Ordered and not done", false),
+    (
+        Measured::FleetStoreRefused,
+        "snic.fleet.store.refused",
+        "1",
+        "1 while etcd refuses a replica",
+        false,
+    ),
+    (Measured::FleetLeader, "snic.fleet.leader", "1", "1 for the replica that leads", false),
     (
         Measured::DagShortfall,
         "snic.dag.shortfall",
@@ -369,6 +381,16 @@ pub fn revocation_readings() -> Vec<Reading> {
         ]
     };
     LISTS.read().iter().flat_map(readings).collect()
+}
+
+/// How a replica of the fleet is, as readings.
+pub fn replica_readings(refusal: Option<&str>, leads: bool) -> [Reading; 2] {
+    let reason = refusal.unwrap_or("NONE").to_owned();
+    let is = |it: bool| f64::from(u8::from(it));
+    [
+        Reading::new(Measured::FleetStoreRefused, is(refusal.is_some()), [("reason", reason)]),
+        Reading::new(Measured::FleetLeader, is(leads), []),
+    ]
 }
 
 /// Metrics that are recorded where something happens.

@@ -53,11 +53,15 @@ impl Write for StderrTail {
         let line = String::from_utf8_lossy(bytes);
         let line = text::escaped_line(&line, self.0);
         TAIL.lock().push(&line);
-        io::stderr().write_all(line.as_bytes())
+        // Whoever read standard error may have left, as `| head` does, or its disk may be full: a program does not end
+        // because nobody reads its log. The subscriber would print an error to standard error, and that panics.
+        let _ = io::stderr().write_all(line.as_bytes());
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        let _ = io::stderr().flush();
+        Ok(())
     }
 }
 

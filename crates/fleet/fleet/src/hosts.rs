@@ -112,6 +112,13 @@ impl HostState {
         }
     }
 
+    /// Goes on with what its leader knew before the records were read again. Whether it is in step its next beat says.
+    pub fn go_on_after(&mut self, before: &Self) {
+        (self.liveness, self.heard) = (before.liveness, before.heard);
+        (self.sent, self.seen, self.stalled) = (before.sent, before.seen, before.stalled);
+        (self.policies, self.policies_sent) = (before.policies.clone(), before.policies_sent);
+    }
+
     pub const fn liveness(&self) -> Liveness {
         self.liveness
     }

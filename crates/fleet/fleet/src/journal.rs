@@ -6,30 +6,38 @@
 //!             Committed ──► effects of its steps are released
 //!             no answer ──► read the last transaction's record: ours? released : sent again, the very same
 //!             Refused   ──► read it: ours? released : somebody else leads
+//!             Failed::Refused ──► given up: its steps are handed back, with the reason
 //! ```
 //!
 //! Sending the same transaction twice is harmless: the record of the last transaction is compared with what it was
 //! before the first attempt, so only one of them is carried out, however late the first one arrives.
+//!
+//! Tries of a transaction pause longer and longer, whatever fails. One that etcd refuses for good is not tried again: its
+//! leader forgets what it has decided since, and sends [probes](Journal::probe) until etcd accepts writes again. Where
+//! an attempt before had no answer, that one may still arrive; the next transaction that is carried out compares the
+//! record of the last one, and finds that somebody else wrote it. Such a leader steps down.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use snic_domain::Timestamp;
+use snic_etcd::backoff::Backoff;
 use snic_etcd::{
-    Answer, Compare, Failed, OPERATIONS_MAX, Operation, REQUEST_BYTES_MAX, Request, Revision,
-    Transaction,
+    Answer, Compare, Failed, OPERATIONS_MAX, Operation, REQUEST_BYTES_MAX, Refusal, Request,
+    Revision, Transaction,
 };
 
 use crate::protocol::{Epoch, FleetEffect};
 use crate::records::{LAST_TRANSACTION, LastTransaction, Versioned};
 
-/// Pause before a request is sent again that did not reach etcd.
+/// About the first and the longest pause before a request is sent again.
 const RETRY: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(2);
 /// What compares and the record of the last transaction take of a request, at most.
 const OVERHEAD_BYTES: usize = 2_048;
 
 /// What one event leads to: records that change together, and effects that follow.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct FleetStep {
     /// By key; `None` deletes.
     writes: BTreeMap<String, Option<Vec<u8>>>,
@@ -65,6 +73,15 @@ impl FleetStep {
         self.writes.len() + 1 < OPERATIONS_MAX && bytes <= REQUEST_BYTES_MAX
     }
 
+    /// Whether records change.
+    pub fn has_writes(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    pub fn into_effects(self) -> Vec<FleetEffect> {
+        self.effects
+    }
+
     fn bytes(&self) -> usize {
         let value = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
         // As `Transaction::bytes` counts them.
@@ -84,18 +101,26 @@ enum Flight {
 
 #[derive(Debug)]
 struct UnderWay {
-    transaction: Transaction,
-    effects: Vec<FleetEffect>,
+    /// None of a probe.
+    steps: Vec<FleetStep>,
+    last: LastTransaction,
     flight: Flight,
     /// Not before this time; `None`: it was sent and the answer is awaited.
     again_at: Option<Timestamp>,
+    /// An attempt had no answer: it may still be carried out.
+    was_silent: bool,
 }
 
-impl UnderWay {
-    /// Whether it is within the limits of etcd.
-    fn fits(&self) -> bool {
-        self.transaction.check().is_ok()
-    }
+/// Steps that etcd refuses to store.
+#[derive(Debug, PartialEq)]
+pub(crate) struct RefusedSteps {
+    pub why: Refusal,
+    /// Text of etcd.
+    pub said: String,
+    /// An earlier attempt may have stored them after all.
+    pub is_open: bool,
+    /// None of a probe.
+    pub steps: Vec<FleetStep>,
 }
 
 /// What an answer of etcd means.
@@ -105,11 +130,10 @@ pub(crate) enum Settled {
     Open,
     /// The transaction is durable: its effects.
     Durable(Vec<FleetEffect>),
+    /// etcd refuses it, and the next one likely, too.
+    Refused(RefusedSteps),
     /// Somebody else leads.
     Deposed,
-    /// The transaction breaks a limit of etcd, whoever sends it: nothing of it is stored. Why, and its effects, which
-    /// never happen.
-    Refused(String, Vec<FleetEffect>),
 }
 
 /// The leader's journal.
@@ -123,18 +147,60 @@ pub(crate) struct Journal {
     serial: u64,
     queue: VecDeque<FleetStep>,
     under_way: Option<UnderWay>,
+    backoff: Backoff,
+    /// Most operations and bytes of a transaction: fewer once etcd has refused one as too large, until another leads.
+    operations_max: usize,
+    bytes_max: usize,
 }
 
 impl Journal {
     /// Goes on after the last serial number that is on record.
     pub fn new(key: String, epoch: Epoch, last_changed: Revision, serial: u64) -> Self {
-        let (queue, under_way) = (VecDeque::new(), None);
-        let serial = serial.max(epoch.first_serial());
-        Self { key, epoch, last_changed, number: 0, serial, queue, under_way }
+        Self {
+            key,
+            epoch,
+            last_changed,
+            number: 0,
+            serial: serial.max(epoch.first_serial()),
+            queue: VecDeque::new(),
+            under_way: None,
+            backoff: Backoff::new((RETRY, RETRY_MAX), epoch.0.unsigned_abs()),
+            operations_max: OPERATIONS_MAX,
+            bytes_max: REQUEST_BYTES_MAX,
+        }
+    }
+
+    /// Goes on with the numbers of this leader's journal before its records were read again.
+    pub fn go_on_after(&mut self, before: &Self) {
+        self.number = before.number;
+        self.serial = self.serial.max(before.serial);
+        (self.operations_max, self.bytes_max) = (before.operations_max, before.bytes_max);
+    }
+
+    /// Steps that wait for the transaction under way, which is no more.
+    pub fn take_queue(&mut self) -> Vec<FleetStep> {
+        std::mem::take(&mut self.queue).into()
+    }
+
+    /// Has the next request write nothing but the record of the last transaction, where nothing is under way: its answer
+    /// tells whether etcd accepts writes.
+    pub fn probe(&mut self, now: Timestamp) {
+        if self.under_way.is_none() {
+            self.under_way = Some(self.begin(Vec::new(), now));
+        }
+    }
+
+    fn is_probing(&self) -> bool {
+        self.under_way.as_ref().is_some_and(|of| of.steps.is_empty())
     }
 
     pub const fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The key with which it was elected.
+    pub fn key(&self) -> &str {
+        &self.key
     }
 
     /// The revision of the last transaction that is durable.
@@ -158,10 +224,12 @@ impl Journal {
     /// What can be done now: effects that wait for nothing, and a request to etcd.
     pub fn next(&mut self, now: Timestamp) -> (Vec<FleetEffect>, Option<Request>) {
         let mut released = Vec::new();
-        if self.under_way.is_none() {
+        if self.under_way.is_none() || self.is_probing() {
             while self.queue.front().is_some_and(|step| step.writes.is_empty()) {
                 released.extend(self.queue.pop_front().into_iter().flat_map(|step| step.effects));
             }
+        }
+        if self.under_way.is_none() {
             self.under_way = self.collect(now);
         }
         let Some(under_way) = &mut self.under_way else { return (released, None) };
@@ -170,7 +238,7 @@ impl Journal {
         }
         under_way.again_at = None;
         let request = match under_way.flight {
-            Flight::Committing => Request::Commit(under_way.transaction.clone()),
+            Flight::Committing => Request::Commit(self.transaction()),
             Flight::ReadingAfterSilence | Flight::ReadingAfterRefusal => Request::Range {
                 prefix: LAST_TRANSACTION.to_owned(),
                 at: None,
@@ -184,68 +252,81 @@ impl Journal {
     /// As many steps as one transaction takes. A step is never divided, and one that writes a key again goes into the next
     /// transaction: effects follow what was stored, not what was overwritten before it was.
     fn collect(&mut self, now: Timestamp) -> Option<UnderWay> {
-        let mut writes: BTreeMap<String, Option<Vec<u8>>> = BTreeMap::new();
-        let (mut effects, mut bytes) = (Vec::new(), OVERHEAD_BYTES);
+        let mut keys: BTreeSet<String> = BTreeSet::new();
+        let (mut steps, mut bytes) = (Vec::new(), OVERHEAD_BYTES);
         while let Some(step) = self.queue.front() {
-            let is_again = step.writes.keys().any(|key| writes.contains_key(key));
+            let is_again = step.writes.keys().any(|key| keys.contains(key));
             bytes += step.bytes();
-            let operations = writes.len() + step.writes.len() + 1;
-            let is_full = operations > OPERATIONS_MAX || bytes > REQUEST_BYTES_MAX;
-            if (is_full || is_again) && !writes.is_empty() {
+            let operations = keys.len() + step.writes.len() + 1;
+            let is_full = operations > self.operations_max || bytes > self.bytes_max;
+            if (is_full || is_again) && !keys.is_empty() {
                 break;
             }
             let step = self.queue.pop_front().expect("it is the front");
-            writes.extend(step.writes);
-            effects.extend(step.effects);
+            keys.extend(step.writes.keys().cloned());
+            steps.push(step);
         }
-        if writes.is_empty() {
+        if keys.is_empty() {
             return None;
         }
+        Some(self.begin(steps, now))
+    }
+
+    fn begin(&mut self, steps: Vec<FleetStep>, now: Timestamp) -> UnderWay {
         self.number += 1;
         let last =
             LastTransaction { epoch: self.epoch.0, number: self.number, serial: self.serial };
-        writes.insert(LAST_TRANSACTION.to_owned(), Some(Versioned::new(last).bytes()));
-        let operation = |(key, value): (String, Option<Vec<u8>>)| match value {
-            Some(value) => Operation::Put { key, value, lease: None },
-            None => Operation::Delete { key },
+        let (flight, again_at) = (Flight::Committing, Some(now));
+        UnderWay { steps, last, flight, again_at, was_silent: false }
+    }
+
+    /// The transaction under way: the same at each attempt.
+    fn transaction(&self) -> Transaction {
+        let operation = |(key, value): (&String, &Option<Vec<u8>>)| match value {
+            Some(value) => Operation::Put { key: key.clone(), value: value.clone(), lease: None },
+            None => Operation::Delete { key: key.clone() },
         };
-        let transaction = Transaction {
+        let under_way = self.under_way.iter();
+        let steps = under_way.clone().flat_map(|of| &of.steps);
+        let mut operations: Vec<_> = steps.flat_map(|step| &step.writes).map(operation).collect();
+        operations.extend(under_way.map(|of| Operation::Put {
+            key: LAST_TRANSACTION.to_owned(),
+            value: Versioned::new(of.last).bytes(),
+            lease: None,
+        }));
+        Transaction {
             compares: vec![
                 Compare::CreatedAt(self.key.clone(), Revision(self.epoch.0)),
                 Compare::ChangedAt(LAST_TRANSACTION.to_owned(), self.last_changed),
             ],
-            operations: writes.into_iter().map(operation).collect(),
-        };
-        let (flight, again_at) = (Flight::Committing, Some(now));
-        Some(UnderWay { transaction, effects, flight, again_at })
+            operations,
+        }
     }
 
     /// etcd answered what [`Self::next`] asked.
     pub fn answered(&mut self, now: Timestamp, result: Result<Answer, Failed>) -> Settled {
         let Some(under_way) = &mut self.under_way else { return Settled::Open };
+        if let Err(failed) = &result
+            && let Some((why, said)) = failed.refusal()
+        {
+            return self.refused(why, said);
+        }
         let (flight, again_at) = match (under_way.flight, result) {
             (Flight::Committing, Ok(Answer::Committed(revision))) => return self.durable(revision),
             (Flight::Committing, Ok(_)) => (Flight::ReadingAfterRefusal, now),
-            (Flight::Committing, Err(Failed::Unreachable(_))) => (Flight::Committing, now + RETRY),
-            // Sent again it would be refused again, for ever.
-            (Flight::Committing, Err(Failed::Invalid(reason))) if !under_way.fits() => {
-                let reason = format!("the change cannot be stored: {reason}; ask for less at once");
-                return Settled::Refused(
-                    reason,
-                    self.under_way.take().map_or_else(Vec::new, |of| of.effects),
-                );
+            (Flight::Committing, Err(Failed::Unreachable(_))) => {
+                (Flight::Committing, now + self.backoff.next_pause())
             }
-            (Flight::Committing, Err(_)) => (Flight::ReadingAfterSilence, now),
+            (Flight::Committing, Err(_)) => {
+                under_way.was_silent = true;
+                (Flight::ReadingAfterSilence, now)
+            }
             (reading, Ok(Answer::Range { records, .. })) => {
-                let ours = LastTransaction {
-                    epoch: self.epoch.0,
-                    number: self.number,
-                    serial: self.serial,
-                };
                 let found = records.first().and_then(|record| {
                     let last = Versioned::<LastTransaction>::parse(&record.key, &record.value);
                     Some((*last.ok()?.value(), record.changed))
                 });
+                let ours = under_way.last;
                 match found {
                     Some((last, changed))
                         if (last.epoch, last.number) == (ours.epoch, ours.number) =>
@@ -253,23 +334,42 @@ impl Journal {
                         return self.durable(changed);
                     }
                     _ if reading == Flight::ReadingAfterRefusal => return Settled::Deposed,
-                    _ => (Flight::Committing, now),
+                    // A member that answers nothing to writes and everything to reads is not asked without pause.
+                    _ => (Flight::Committing, now + self.backoff.next_pause()),
                 }
             }
-            (reading, _) => (reading, now + RETRY),
+            (reading, _) => (reading, now + self.backoff.next_pause()),
         };
         (under_way.flight, under_way.again_at) = (flight, Some(again_at));
         Settled::Open
     }
 
+    /// etcd did nothing and says why. Several steps that are too large together are sent in smaller transactions.
+    fn refused(&mut self, why: Refusal, said: String) -> Settled {
+        let Some(of) = self.under_way.take() else { return Settled::Open };
+        let is_open = of.was_silent || of.flight != Flight::Committing;
+        if why == Refusal::TooLarge && !is_open && of.steps.len() > 1 {
+            let operations: usize = of.steps.iter().map(|step| step.writes.len()).sum();
+            let bytes: usize = of.steps.iter().map(FleetStep::bytes).sum();
+            self.operations_max = operations.div_ceil(2) + 1;
+            self.bytes_max = bytes / 2 + OVERHEAD_BYTES;
+            of.steps.into_iter().rev().for_each(|step| self.queue.push_front(step));
+            return Settled::Open;
+        }
+        Settled::Refused(RefusedSteps { why, said, is_open, steps: of.steps })
+    }
+
     fn durable(&mut self, revision: Revision) -> Settled {
         self.last_changed = revision;
-        Settled::Durable(self.under_way.take().map(|of| of.effects).unwrap_or_default())
+        self.backoff.succeeded();
+        let steps = self.under_way.take().map(|of| of.steps).unwrap_or_default();
+        Settled::Durable(steps.into_iter().flat_map(|step| step.effects).collect())
     }
 
     /// Ends it: effects whose transaction may have been carried out, and those whose was not begun.
     pub fn end(self) -> (Vec<FleetEffect>, Vec<FleetEffect>) {
-        let open = self.under_way.map(|of| of.effects).unwrap_or_default();
+        let open = self.under_way.map(|of| of.steps).unwrap_or_default().into_iter();
+        let open = open.flat_map(|step| step.effects).collect();
         (open, self.queue.into_iter().flat_map(|step| step.effects).collect())
     }
 }
@@ -292,6 +392,126 @@ mod tests {
         step.put(format!("/snic/v1/x/{number}"), vec![7]);
         step.then(effect(number));
         step
+    }
+
+    #[test]
+    fn what_etcd_refuses_is_handed_back_at_once_and_probes_find_out_when_it_accepts_again() {
+        let mut etcd = EtcdModel::new();
+        let mut journal = leader(&mut etcd);
+        etcd.refuse_writes(Some(Refusal::NoSpace));
+        (0..3).for_each(|number| journal.submit(step(number)));
+        let (_, request) = journal.next(Timestamp::ZERO);
+        let result = etcd.ask(Duration::ZERO, &request.expect("a transaction"));
+        let settled = journal.answered(Timestamp::ZERO, result);
+        let Settled::Refused(refused) = settled else { panic!("{settled:?}") };
+        assert_eq!(
+            (refused.why, refused.is_open, refused.steps.len()),
+            (Refusal::NoSpace, false, 3)
+        );
+        assert!(journal.next(Timestamp::ZERO).1.is_none(), "it is not tried again");
+        for accepts in [false, true] {
+            etcd.refuse_writes((!accepts).then_some(Refusal::NoSpace));
+            journal.probe(Timestamp::ZERO);
+            let mut read = FleetStep::default();
+            read.then(effect(9));
+            journal.submit(read);
+            let (released, request) = journal.next(Timestamp::ZERO);
+            assert_eq!(released, [effect(9)], "reads do not wait for it");
+            let result = etcd.ask(Duration::ZERO, &request.expect("a probe"));
+            let settled = journal.answered(Timestamp::ZERO, result);
+            assert_eq!(matches!(settled, Settled::Durable(_)), accepts, "{settled:?}");
+        }
+        assert_eq!(number_of_records(&mut etcd), 0);
+    }
+
+    /// The first attempt had no answer: nobody knows, though the second one is refused.
+    #[test]
+    fn a_refusal_after_silence_is_open() {
+        let mut etcd = EtcdModel::new();
+        let mut journal = leader(&mut etcd);
+        journal.submit(step(0));
+        let mut now = Timestamp::ZERO;
+        for (request, result) in [
+            ("a transaction", Err(Failed::Unknown("lost".into()))),
+            ("whether it was carried out", Ok(None)),
+            ("the same again", Ok(Some(Refusal::NoSpace))),
+        ] {
+            now = now + RETRY_MAX;
+            let asked = journal.next(now).1.expect(request);
+            let result = result.and_then(|refusal| {
+                etcd.refuse_writes(refusal);
+                etcd.ask(Duration::ZERO, &asked)
+            });
+            if let Settled::Refused(refused) = journal.answered(now, result) {
+                assert_eq!(request, "the same again");
+                return assert!(refused.is_open);
+            }
+        }
+        panic!("it is not refused");
+    }
+
+    /// An etcd with lower limits than ours: what is too large together is stored in parts, and only what is too large alone
+    /// is refused.
+    #[test]
+    fn what_is_too_large_together_is_stored_in_parts() {
+        let mut etcd = EtcdModel::new();
+        let mut journal = leader(&mut etcd);
+        (0..100).for_each(|number| journal.submit(step(number)));
+        let mut large = step(100);
+        (0..20).for_each(|number| large.put(format!("/snic/v1/y/{number}"), vec![7]));
+        journal.submit(large);
+        let (mut durable, mut requests) = (0, 0);
+        let refused = loop {
+            requests += 1;
+            let Some(request) = journal.next(Timestamp::ZERO).1 else {
+                panic!("{durable} durable")
+            };
+            let operations = match &request {
+                Request::Commit(of) => of.operations.len(),
+                other => panic!("{other:?}"),
+            };
+            let result = match operations {
+                ..=16 => etcd.ask(Duration::ZERO, &request),
+                _ => Err(Failed::Refused { why: Refusal::TooLarge, said: String::new() }),
+            };
+            match journal.answered(Timestamp::ZERO, result) {
+                Settled::Open => {}
+                Settled::Durable(effects) => durable += effects.len(),
+                Settled::Refused(refused) => break refused,
+                Settled::Deposed => panic!("nobody else leads"),
+            }
+        };
+        assert_eq!((durable, refused.steps.len(), refused.is_open), (100, 1, false));
+        assert!(requests < 30, "{requests} requests");
+    }
+
+    /// Whatever fails at once, the number of requests in a minute has a bound.
+    #[test]
+    fn tries_pause() {
+        let silent = || Failed::Unknown("etcdserver: leader changed".into());
+        let unreachable = || Failed::Unreachable("etcdserver: too many requests".into());
+        for failed in [silent, unreachable] {
+            let mut etcd = EtcdModel::new();
+            let mut journal = leader(&mut etcd);
+            journal.submit(step(0));
+            let (mut now, mut requests) = (Timestamp::ZERO, 0);
+            let end = now + Duration::from_secs(60);
+            while now < end {
+                match journal.next(now).1 {
+                    Some(request @ Request::Range { .. }) => {
+                        requests += 1;
+                        let result = etcd.ask(Duration::ZERO, &request);
+                        journal.answered(now, result);
+                    }
+                    Some(_) => {
+                        requests += 1;
+                        journal.answered(now, Err(failed()));
+                    }
+                    None => now = now + Duration::from_millis(1),
+                }
+            }
+            assert!((30..160).contains(&requests), "{requests} requests");
+        }
     }
 
     fn put(key: &str) -> Request {
@@ -387,11 +607,13 @@ mod tests {
         assert!(!large.fits_with(0) && step(1).fits_with(0));
         journal.submit(large);
         let settled = run(&mut journal, &mut etcd, &[]);
-        let [Settled::Durable(first), Settled::Refused(why, refused)] = &settled[..] else {
+        let [Settled::Durable(first), Settled::Refused(refused)] = &settled[..] else {
             panic!("{settled:?}")
         };
-        assert_eq!((first, refused), (&vec![effect(0)], &vec![effect(1)]));
-        assert!(why.contains("at most 1572864") && why.contains("ask for less"), "{why}");
+        let steps: Vec<FleetEffect> =
+            refused.steps.iter().flat_map(|step| step.effects.clone()).collect();
+        assert_eq!((first, &steps), (&vec![effect(0)], &vec![effect(1)]));
+        assert!(!refused.is_open && refused.said.contains("at most 1572864"), "{refused:?}");
         assert_eq!(number_of_records(&mut etcd), 1);
     }
 

@@ -1,10 +1,12 @@
 //! One replica of the fleet: it keeps a copy of all records, leads once it is elected, and until it is not.
 //!
 //! ```text
-//! Standby ── Elected ──► Loading ── the copy is complete ──► Leading
-//!    ▲                      │                                   │
-//!    └──────────────────────┴─────── Deposed, fenced off ───────┘
+//! Standby ── Elected ──► Loading ── the copy is complete ──► Leading ── etcd refuses to write ──► Leading, frozen
+//!    ▲                      │                                   │  ▲                                  │
+//!    └──────────────────────┴─────── Deposed, fenced off ───────┘  └───────── etcd accepts again ─────┘
 //! ```
+//!
+//! A leader that etcd refuses is [frozen](crate::frozen): it reads and answers, and changes nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,10 +15,12 @@ use snic_domain::{TenantId, Timestamp};
 use snic_etcd::{Answer, Failed};
 
 use crate::fleet::{Fleet, FleetSettings};
+use crate::frozen::Frozen;
 use crate::journal::{FleetStep, Settled};
 use crate::placement::Inventory;
 use crate::protocol::{
-    Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetUsage,
+    Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
+    FleetUsage, StoreRefusal,
 };
 use crate::standby::{Followed, Following};
 
@@ -25,7 +29,7 @@ const WAITING_MAX: usize = 4_096;
 const WAITING_OF_A_TENANT_MAX: usize = 256;
 /// How long a request waits for an image that is on its way to hosts, or for hosts that this leader is about to hear,
 /// before it is refused.
-const PLACE_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const PLACE_WAIT: Duration = Duration::from_secs(10);
 /// Longest time between two events that counts for leases of hosts and reservations. Ticks come ten times a second, so
 /// behind a longer one the replica did not run, and could hear nobody.
 const EVENT_GAP_MAX: Duration = Duration::from_secs(1);
@@ -34,14 +38,16 @@ const PLACE_WAITS_MAX: usize = 256;
 const PLACE_TRIES_MAX: usize = 8;
 
 #[derive(Debug)]
-struct Leading {
-    fleet: Fleet,
+pub(crate) struct Leading {
+    pub fleet: Fleet,
     /// Who waits for what is not durable yet.
     calls: BTreeMap<FleetCall, Option<TenantId>>,
     by_tenant: BTreeMap<Option<TenantId>, usize>,
     /// Requests that are tried again until this time, for images are on their way to hosts, or hosts are about to be
     /// heard. Nothing was done for them.
-    for_places: VecDeque<(Timestamp, FleetCall, FleetAsk)>,
+    pub for_places: VecDeque<(Timestamp, FleetCall, FleetAsk)>,
+    /// Set while etcd refuses what is to be written.
+    pub frozen: Option<Frozen>,
 }
 
 #[derive(Debug)]
@@ -101,28 +107,59 @@ impl Replica {
             FleetEvent::Ask { call, ask } => self.ask(call, ask, &mut effects),
             FleetEvent::Report { host, report } => {
                 let now = self.now;
-                let is_stale = self.lead(|fleet, step| !fleet.report(now, &host, report, step));
+                let frozen = self.memory_counts();
+                let is_stale = self.lead(|fleet, step| match frozen {
+                    None => !fleet.report(now, &host, report, step),
+                    Some(memory_counts) => !fleet.listen(now, &host, (report, memory_counts), step),
+                });
                 if is_stale == Some(true) {
                     self.end(&mut effects);
                     effects.push(FleetEffect::StepDown);
                 }
             }
-            FleetEvent::Tick => {
-                let now = self.now;
-                self.lead(|fleet, step| fleet.pass_time(now, step));
-                let is_anew = match &mut self.role {
-                    Role::Standby(following) => following.tick(false),
-                    Role::Loading(_, _, following) => following.tick(true),
-                    Role::Leading(leading) => {
-                        leading.try_again(now);
-                        false
-                    }
-                };
-                self.is_awaiting &= !is_anew;
-            }
+            FleetEvent::Tick => self.tick(&mut effects),
         }
         self.go_on(&mut effects);
         effects
+    }
+
+    fn tick(&mut self, effects: &mut Vec<FleetEffect>) {
+        let now = self.now;
+        match self.memory_counts() {
+            None => {
+                self.lead(|fleet, step| fleet.pass_time(now, step));
+            }
+            Some(true) => {
+                self.lead(|fleet, step| fleet.watch_hosts(now, step));
+            }
+            Some(false) => {}
+        }
+        let is_anew = match &mut self.role {
+            Role::Standby(following) => following.tick(false),
+            Role::Loading(_, _, following) => following.tick(true),
+            Role::Leading(leading) => {
+                leading.try_again(now);
+                leading.tick_frozen(now, effects);
+                false
+            }
+        };
+        self.is_awaiting &= !is_anew;
+    }
+
+    /// Whether a frozen leader's memory is what is stored; `None`: it is not frozen.
+    fn memory_counts(&self) -> Option<bool> {
+        match &self.role {
+            Role::Leading(leading) => leading.frozen.as_ref().map(Frozen::memory_counts),
+            Role::Standby(_) | Role::Loading(..) => None,
+        }
+    }
+
+    /// Why etcd refuses what is to be written or read, if it does.
+    pub fn refusal(&self) -> Option<&StoreRefusal> {
+        match &self.role {
+            Role::Leading(leading) => leading.frozen.as_ref().map(Frozen::refusal),
+            Role::Standby(following) | Role::Loading(_, _, following) => following.refusal(),
+        }
     }
 
     /// Whether it leads, and has read all records.
@@ -210,28 +247,27 @@ impl Replica {
     fn answered(&mut self, result: Result<Answer, Failed>, effects: &mut Vec<FleetEffect>) {
         match &mut self.role {
             Role::Standby(following) | Role::Loading(_, _, following) => {
-                if let Followed::Read(watch) = following.answered(result) {
+                if let Followed::Read(watch) = following.answered(self.now, result) {
                     effects.push(FleetEffect::Watch(watch));
                 }
                 self.begin_if_complete(effects);
             }
-            Role::Leading(leading) => match leading.fleet.journal.answered(self.now, result) {
-                Settled::Open => {}
-                Settled::Durable(released) => leading.release(released, effects),
-                Settled::Deposed => {
+            Role::Leading(leading) if leading.is_reading() => {
+                if let Err(wrong) = leading.read_again((self.settings, self.now), result, effects) {
+                    effects.push(FleetEffect::Tell(FleetNotice::CannotLead(wrong)));
                     self.end(effects);
                     effects.push(FleetEffect::StepDown);
                 }
-                Settled::Refused(reason, refused) => {
-                    // Its state has what etcd will never hold: it forgets all of it, and the next leader does not know it.
-                    for effect in refused {
-                        if let FleetEffect::Reply { call, .. } = effect {
-                            let result = Err(Denied::Invalid(reason.clone()));
-                            effects.push(FleetEffect::Reply { call, result });
-                        }
-                    }
+            }
+            Role::Leading(leading) => match leading.fleet.journal.answered(self.now, result) {
+                Settled::Open => {}
+                Settled::Durable(released) => {
+                    leading.release(released, effects);
+                    leading.thaw(effects);
+                }
+                Settled::Refused(refused) => leading.freeze(self.now, refused, effects),
+                Settled::Deposed => {
                     self.end(effects);
-                    effects.push(FleetEffect::Tell(FleetNotice::CannotLead(reason)));
                     effects.push(FleetEffect::StepDown);
                 }
             },
@@ -253,7 +289,8 @@ impl Replica {
             Ok(fleet) => {
                 let (calls, by_tenant) = (BTreeMap::new(), BTreeMap::new());
                 let for_places = VecDeque::new();
-                let leading = Leading { fleet, calls, by_tenant, for_places };
+                let frozen = None;
+                let leading = Leading { fleet, calls, by_tenant, for_places, frozen };
                 self.role = Role::Leading(Box::new(leading));
                 self.lead(Fleet::greet);
             }
@@ -273,7 +310,11 @@ impl Replica {
             Role::Leading(leading) => {
                 let (released, request) = leading.fleet.journal.next(self.now);
                 leading.release(released, effects);
-                request
+                match leading.is_reading() {
+                    true if self.is_awaiting => None,
+                    true => leading.next_page(),
+                    false => request,
+                }
             }
         };
         if let Some(request) = request {
@@ -295,7 +336,9 @@ impl Replica {
         };
         self.is_awaiting = false;
         let Role::Leading(leading) = role else { return };
-        for (_, call, _) in leading.for_places {
+        let waiting = leading.for_places.into_iter().map(|(_, call, _)| call);
+        let for_records = leading.frozen.into_iter().flat_map(Frozen::into_calls);
+        for call in waiting.chain(for_records) {
             effects.push(FleetEffect::Reply { call, result: Err(Denied::NotLeader) });
         }
         let (open, not_begun) = leading.fleet.journal.end();
@@ -313,13 +356,25 @@ impl Leading {
     fn ask(&mut self, now: Timestamp, call: FleetCall, ask: FleetAsk) {
         *self.by_tenant.entry(ask.tenant.clone()).or_default() += 1;
         self.calls.insert(call, ask.tenant.clone());
+        let Some(ask) = self.keep_for_records(call, ask) else { return };
         self.carry_out(now, call, (ask, now + PLACE_WAIT));
     }
 
     /// Carries out a request, or keeps it until `until` where an image or a host may arrive.
-    fn carry_out(&mut self, now: Timestamp, call: FleetCall, (ask, until): (FleetAsk, Timestamp)) {
+    pub fn carry_out(
+        &mut self,
+        now: Timestamp,
+        call: FleetCall,
+        (ask, until): (FleetAsk, Timestamp),
+    ) {
         let mut step = FleetStep::default();
-        let result = self.fleet.ask(now, ask.clone(), &mut step);
+        let mut result = match self.refused_now(&ask) {
+            Some(refused) => refused,
+            None => self.fleet.ask(now, ask.clone(), &mut step),
+        };
+        if let Ok(FleetReply::Fleet(counts)) = &mut result {
+            counts.store_refusal = self.frozen.as_ref().map(|frozen| frozen.refusal().clone());
+        }
         let waits = !ask.validate_only
             && result.as_ref().is_err_and(|denied| self.fleet.may_pass(denied))
             && now < until
@@ -334,13 +389,16 @@ impl Leading {
 
     /// Some of the requests that wait for a place.
     fn try_again(&mut self, now: Timestamp) {
+        if self.is_reading() {
+            return;
+        }
         for _ in 0..self.for_places.len().min(PLACE_TRIES_MAX) {
             let Some((until, call, ask)) = self.for_places.pop_front() else { return };
             self.carry_out(now, call, (ask, until));
         }
     }
 
-    fn release(&mut self, released: Vec<FleetEffect>, effects: &mut Vec<FleetEffect>) {
+    pub fn release(&mut self, released: Vec<FleetEffect>, effects: &mut Vec<FleetEffect>) {
         for effect in released {
             if let FleetEffect::Reply { call, .. } = &effect
                 && let Some(tenant) = self.calls.remove(call)

@@ -19,6 +19,7 @@
 
 mod agent;
 mod fleet;
+mod frozen;
 mod hosts;
 mod ids;
 mod journal;

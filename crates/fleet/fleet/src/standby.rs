@@ -12,14 +12,54 @@
 
 use std::collections::BTreeMap;
 
+use snic_domain::Timestamp;
 use snic_etcd::{Answer, Change, Failed, Record, Request, Revision, Told, Watch};
 
+use crate::protocol::StoreRefusal;
 use crate::records::{LAST_TRANSACTION, PREFIX};
 
 /// Records that are read at once.
 const PAGE: usize = 1_000;
 /// Ticks for which a replica that was elected waits for its watch to catch up, before it reads everything.
 const CATCH_UP_TICKS: u32 = 2;
+
+/// Longest pause of a replica that etcd refuses to read for, as a power of two of ticks.
+const REFUSED_TICKS_LOG2_MAX: u32 = 5;
+
+/// How long it waits before it asks again.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    ticks: u32,
+    /// Refusals in a row.
+    refusals: u32,
+    refusal: Option<StoreRefusal>,
+}
+
+impl Pause {
+    const fn of_ticks(ticks: u32) -> Self {
+        Self { ticks, refusals: 0, refusal: None }
+    }
+
+    const fn is_over(&self) -> bool {
+        self.ticks == 0
+    }
+
+    const fn tick(&mut self) {
+        self.ticks = self.ticks.saturating_sub(1);
+    }
+
+    /// A tick, or longer and longer while etcd refuses.
+    fn failed(&mut self, now: Timestamp, failed: &Failed) {
+        let Some(why) = failed.refusal() else {
+            *self = Self::of_ticks(1);
+            return;
+        };
+        let since = self.refusal.as_ref().map_or(now, |refusal| refusal.since);
+        self.refusal = Some(StoreRefusal::new(why, since));
+        self.refusals = (self.refusals + 1).min(REFUSED_TICKS_LOG2_MAX);
+        self.ticks = 1 << self.refusals;
+    }
+}
 
 /// What a replica has of the records.
 #[derive(Debug)]
@@ -28,8 +68,8 @@ pub(crate) enum Following {
     Reading {
         records: Vec<Record>,
         at: Option<Revision>,
-        /// The next page is asked for with the next tick.
-        waits: bool,
+        /// Until the next page is asked for.
+        pause: Pause,
     },
     /// All records up to a revision.
     Warm {
@@ -38,8 +78,8 @@ pub(crate) enum Following {
         /// When the last transaction was written that is to be in it; once the replica is elected.
         wanted: Option<Revision>,
         ticks: u32,
-        /// That is asked for with the next tick.
-        waits: bool,
+        /// Until that is asked for.
+        pause: Pause,
     },
 }
 
@@ -55,15 +95,23 @@ pub(crate) enum Followed {
 impl Following {
     /// Nothing yet; begins with the next tick, or at once.
     pub const fn new(waits: bool) -> Self {
-        Self::Reading { records: Vec::new(), at: None, waits }
+        let pause = Pause::of_ticks(if waits { 1 } else { 0 });
+        Self::Reading { records: Vec::new(), at: None, pause }
+    }
+
+    /// Why etcd refuses to be read, if it does.
+    pub const fn refusal(&self) -> Option<&StoreRefusal> {
+        match self {
+            Self::Reading { pause, .. } | Self::Warm { pause, .. } => pause.refusal.as_ref(),
+        }
     }
 
     /// Time passed. Returns whether it starts over: what was asked before does not count then.
     pub fn tick(&mut self, is_elected: bool) -> bool {
         match self {
-            Self::Reading { waits, .. } => *waits = false,
-            Self::Warm { ticks, waits, .. } => {
-                *waits = false;
+            Self::Reading { pause, .. } => pause.tick(),
+            Self::Warm { ticks, pause, .. } => {
+                pause.tick();
                 *ticks += u32::from(is_elected);
                 if *ticks > CATCH_UP_TICKS {
                     *self = Self::new(false);
@@ -79,7 +127,8 @@ impl Following {
         match self {
             Self::Reading { .. } => Self::new(false),
             Self::Warm { records, until, .. } => {
-                Self::Warm { records, until, wanted: None, ticks: 0, waits: false }
+                let pause = Pause::of_ticks(0);
+                Self::Warm { records, until, wanted: None, ticks: 0, pause }
             }
         }
     }
@@ -88,13 +137,13 @@ impl Following {
     pub fn request(&self, is_elected: bool) -> Option<Request> {
         let prefix = |prefix: &str| prefix.to_owned();
         match self {
-            Self::Reading { waits: true, .. } => None,
+            Self::Reading { pause, .. } if !pause.is_over() => None,
             Self::Reading { records, at, .. } => {
                 // The smallest key behind the last one.
                 let from = records.last().map(|record| format!("{}\0", record.key));
                 Some(Request::Range { prefix: prefix(PREFIX), at: *at, from, limit: PAGE })
             }
-            Self::Warm { wanted: None, waits: false, .. } if is_elected => {
+            Self::Warm { wanted: None, pause, .. } if is_elected && pause.is_over() => {
                 let (at, from) = (None, None);
                 Some(Request::Range { prefix: prefix(LAST_TRANSACTION), at, from, limit: 1 })
             }
@@ -103,29 +152,37 @@ impl Following {
     }
 
     /// An answer of etcd to that.
-    pub fn answered(&mut self, result: Result<Answer, Failed>) -> Followed {
+    pub fn answered(&mut self, now: Timestamp, result: Result<Answer, Failed>) -> Followed {
         match (self, result) {
-            (Self::Warm { wanted, .. }, Ok(Answer::Range { records, .. })) => {
+            (Self::Warm { wanted, pause, .. }, Ok(Answer::Range { records, .. })) => {
+                *pause = Pause::of_ticks(0);
                 *wanted = Some(records.first().map_or(Revision(0), |record| record.changed));
             }
             (this @ Self::Reading { .. }, Ok(Answer::Range { records: page, more, now })) => {
-                let Self::Reading { records, at, .. } = this else { return Followed::On };
+                let Self::Reading { records, at, pause } = this else { return Followed::On };
+                *pause = Pause::of_ticks(0);
                 let until = *at.get_or_insert(now);
                 records.extend(page);
                 if !more {
                     let all = std::mem::take(records).into_iter();
                     let records = all.map(|record| (record.key.clone(), record)).collect();
                     let wanted = Some(Revision(0));
-                    *this = Self::Warm { records, until, wanted, ticks: 0, waits: false };
+                    let pause = Pause::of_ticks(0);
+                    *this = Self::Warm { records, until, wanted, ticks: 0, pause };
                     let from = Revision(until.0 + 1);
                     return Followed::Read(Watch { prefix: PREFIX.to_owned(), from });
                 }
             }
-            (Self::Reading { records, at, waits }, Err(Failed::Compacted(_))) => {
+            (Self::Reading { records, at, pause }, Err(Failed::Compacted(_))) => {
                 records.clear();
-                (*at, *waits) = (None, true);
+                (*at, *pause) = (None, Pause::of_ticks(1));
             }
-            (Self::Reading { waits, .. } | Self::Warm { waits, .. }, _) => *waits = true,
+            (Self::Reading { pause, .. } | Self::Warm { pause, .. }, Err(failed)) => {
+                pause.failed(now, &failed);
+            }
+            (Self::Reading { pause, .. } | Self::Warm { pause, .. }, Ok(_)) => {
+                *pause = Pause::of_ticks(1);
+            }
         }
         Followed::On
     }
@@ -179,7 +236,7 @@ mod tests {
 
     fn read(following: &mut Following, records: Vec<Record>, now: i64) -> Followed {
         let now = Revision(now);
-        following.answered(Ok(Answer::Range { records, more: false, now }))
+        following.answered(Timestamp::ZERO, Ok(Answer::Range { records, more: false, now }))
     }
 
     fn told(following: &mut Following, changed: i64) -> bool {
@@ -226,6 +283,29 @@ mod tests {
         assert_eq!(following.request(true), None, "with the next tick");
         assert!(!following.tick(true));
         assert!(following.request(true).is_some());
+    }
+
+    /// Without permission to read, few requests are made, and it is known why.
+    #[test]
+    fn a_replica_that_may_not_read_asks_less_and_less_often() {
+        let mut following = Following::new(false);
+        let mut requests = 0;
+        for _ in 0..600 {
+            following.tick(false);
+            if following.request(false).is_some() {
+                requests += 1;
+                let said = "etcdserver: permission denied".to_owned();
+                let failed = Failed::Refused { why: snic_etcd::Refusal::NotPermitted, said };
+                following.answered(Timestamp::ZERO, Err(failed));
+            }
+        }
+        assert!((15..30).contains(&requests), "{requests} requests in a minute of ticks");
+        assert_eq!(following.refusal().expect("refused").reason, "NOT_PERMITTED");
+        while following.request(false).is_none() {
+            following.tick(false);
+        }
+        read(&mut following, vec![], 9);
+        assert_eq!(following.refusal(), None);
     }
 
     /// What a watch of an earlier time tells is older than the copy.

@@ -8,7 +8,7 @@ use snic_api::error::reason_of;
 use snic_api::fleet_v1::replica_service_client::ReplicaServiceClient;
 use snic_api::fleet_v1::{AnswerResponse, AskRequest, CallHostRequest};
 use snic_fleet::HostId;
-use snic_fleet::protocol::{Denied, Epoch, FleetAsk, FleetCommand, FleetReply};
+use snic_fleet::protocol::{Denied, Epoch, FleetAsk, FleetReply};
 use tokio::sync::watch;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
@@ -90,10 +90,17 @@ impl Asking {
                 Leadership::Other { address, .. } => self.ask_at(&address, &ask).await,
                 Leadership::Nobody => Err(Denied::NotLeader),
             };
+            // Nobody can be elected while etcd refuses to write, and a read waits for whoever stood before.
+            let refusal = self.own.refusal().filter(|_| asked == Err(Denied::NotLeader));
+            if let Some(refusal) = refusal
+                && (!ask.changes_nothing() || Instant::now() >= until)
+            {
+                return Err(Denied::StoreRefuses(refusal));
+            }
             let may_be_sent_again = match &asked {
                 Err(Denied::NotLeader) => true,
                 // A number makes sure that it is carried out once.
-                Err(Denied::Open) => ask.id.is_some() || only_reads(&ask.command),
+                Err(Denied::Open) => ask.id.is_some() || ask.command.only_reads(),
                 _ => false,
             };
             if !may_be_sent_again || Instant::now() >= until {
@@ -178,21 +185,6 @@ impl Asking {
         channels.by_address.insert(address.to_owned(), channel.clone());
         Ok(channel)
     }
-}
-
-/// Whether a request changes nothing, however often it is sent.
-const fn only_reads(command: &FleetCommand) -> bool {
-    matches!(
-        command,
-        FleetCommand::Get(_)
-            | FleetCommand::ExplainDag(_)
-            | FleetCommand::List { .. }
-            | FleetCommand::GetFleet
-            | FleetCommand::GetHostStates
-            | FleetCommand::GetDrain(_)
-            | FleetCommand::GetRebalance
-            | FleetCommand::FindHosts { .. }
-    )
 }
 
 /// What a failure of the call means for the request: certainly not done, or open.

@@ -19,6 +19,10 @@ pub(crate) fn of_denied(denied: Denied) -> ApiError {
                         done; send it again with the same request_id, or look at the resource";
             ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
         }
+        // No hint when to send it again: that depends on whoever operates etcd.
+        Denied::StoreRefuses(refusal) => {
+            ApiError::new(ErrorReason::StoreRefuses, text).metadata("store", refusal.reason)
+        }
         Denied::Busy { waiting } => overloaded(text, waiting),
         Denied::NotFound(name) => ApiError::not_found(kind_of(&name), name),
         Denied::Exists(name) => ApiError::exists(kind_of(&name), name),
@@ -63,6 +67,9 @@ fn over_quota(whose: &str, over: &OverQuota, text: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use snic_domain::Timestamp;
+    use snic_etcd::Refusal;
+    use snic_fleet::protocol::StoreRefusal;
     use tonic::{Code, Status};
 
     use super::*;
@@ -74,6 +81,18 @@ mod tests {
         assert_eq!((open.code(), not_done.code()), (Code::Unavailable, Code::Unavailable));
         assert!(open.message().contains("same request_id"), "{}", open.message());
         assert!(not_done.message().contains("nothing was done"), "{}", not_done.message());
+    }
+
+    /// Clients send UNAVAILABLE again by themselves, and must not send this.
+    #[test]
+    fn what_etcd_refuses_is_no_outage() {
+        let why = (Refusal::NoSpace, "etcdserver: mvcc: database space exceeded".to_owned());
+        let refusal = StoreRefusal::new(why, Timestamp::ZERO);
+        let status = Status::from(of_denied(Denied::StoreRefuses(refusal)));
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        for part in ["NOSPACE", "space exceeded", "nothing was done", "compact and defragment"] {
+            assert!(status.message().contains(part), "{part}: {}", status.message());
+        }
     }
 
     #[test]

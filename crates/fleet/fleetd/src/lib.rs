@@ -26,6 +26,7 @@ mod explanation;
 mod history;
 mod images;
 mod links;
+mod metrics;
 mod passing;
 mod runner;
 mod serve;
@@ -35,5 +36,7 @@ mod sweeper;
 mod wire;
 
 pub use access::METHODS;
-pub use runner::{Elections, RunnerSettings};
+pub use metrics::MetricsPage;
+pub use runner::{ELECTIONS, Elections, RunnerSettings};
 pub use serve::{FleetBound, FleetServerSettings, bind};
+pub use snic_fleet::records::PREFIX as RECORDS;

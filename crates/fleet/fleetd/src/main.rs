@@ -1,8 +1,11 @@
 //! `snic-fleet`: a replica of the fleet's service.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -12,15 +15,15 @@ use snic_api::text::escaped_lines;
 use snic_audit::{AuditLog, AuditSettings};
 use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
-use snic_etcd::Request;
+use snic_etcd::{Compare, Operation, Request, Revision, Transaction};
 use snic_fleetd::settings::{Settings, check_replica};
-use snic_fleetd::{FleetServerSettings, METHODS, bind};
+use snic_fleetd::{ELECTIONS, FleetServerSettings, METHODS, MetricsPage, RECORDS, bind};
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, Limits, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_store_etcd::{BlobsUnusable, EtcdConnection};
-use snic_telemetry::LogFormat;
+use snic_telemetry::{LogFormat, Telemetry, complain, output};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
@@ -107,6 +110,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         unnamed_images_kept: UNNAMED_IMAGES_KEPT,
         upload_check: upload_check(settings)?,
         web: settings.web.as_ref().map(|web| web.listen),
+        metrics: None,
     })
 }
 
@@ -164,6 +168,13 @@ fn upload_check(settings: &Settings) -> Result<UploadCheck> {
     }))
 }
 
+/// Prints a line; where it cannot be written, the exit code still says whether there are problems.
+fn say(line: std::fmt::Arguments<'_>) {
+    if let Err(error) = output::line(line) {
+        complain!("snic-fleet: print a finding: {error}: {line}");
+    }
+}
+
 /// Prints the findings and counts the problems.
 #[derive(Debug, Default)]
 struct Findings {
@@ -173,10 +184,10 @@ struct Findings {
 impl Findings {
     fn add(&mut self, part: &str, good: impl Display, result: Result<()>) {
         match result {
-            Ok(()) => println!("ok    {part}: {}", escaped_lines(&good.to_string())),
+            Ok(()) => say(format_args!("ok    {part}: {}", escaped_lines(&good.to_string()))),
             Err(error) => {
                 self.wrong += 1;
-                println!("WRONG {part}: {}", escaped_lines(&format!("{error:#}")));
+                say(format_args!("WRONG {part}: {}", escaped_lines(&format!("{error:#}"))));
             }
         }
     }
@@ -191,12 +202,19 @@ fn can_accept(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Whether a member of etcd answers.
+/// Whether a member of etcd answers, and accepts writes of this replica.
 async fn ask_etcd(settings: &Settings) -> Result<()> {
     let etcd = EtcdConnection::new(settings.etcd()?).await?;
-    // Any read will do.
-    let request = Request::Range { prefix: "/".to_owned(), at: None, from: None, limit: 1 };
-    etcd.ask(&request).await?;
+    for prefix in [RECORDS, ELECTIONS] {
+        let read = Request::Range { prefix: prefix.to_owned(), at: None, from: None, limit: 1 };
+        etcd.ask(&read).await.with_context(|| format!("read {prefix}"))?;
+        // etcd checks room and permission before it compares, and this compare never holds: nothing is written.
+        let key = format!("{prefix}check");
+        let put = Operation::Put { key: key.clone(), value: Vec::new(), lease: None };
+        let compares = vec![Compare::CreatedAt(key, Revision(i64::MAX))];
+        let write = Request::Commit(Transaction { compares, operations: vec![put] });
+        etcd.ask(&write).await.with_context(|| format!("write {prefix}"))?;
+    }
     Ok(())
 }
 
@@ -249,9 +267,21 @@ async fn stop_signal() -> Result<()> {
     Ok(())
 }
 
-async fn run(settings: Settings) -> Result<()> {
+/// Binds the metrics page, if there is one.
+async fn metrics_page(
+    settings: &Settings,
+    telemetry: Arc<Telemetry>,
+) -> Result<Option<MetricsPage>> {
+    let Some(address) = settings.telemetry.prometheus else { return Ok(None) };
+    let listener = tokio::net::TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("telemetry.prometheus: {address}"))?;
+    Ok(Some(MetricsPage { listener, telemetry }))
+}
+
+async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let etcd = EtcdConnection::new(settings.etcd()?).await.context("etcd.endpoints")?;
-    let server = server(&settings)?;
+    let mut server = server(&settings)?;
+    server.metrics = metrics_page(&settings, telemetry).await?;
     match tokio::time::timeout(IMAGES_MAX, settings.images.check(&server.images)).await {
         Ok(Ok(())) => {}
         Ok(Err(error @ BlobsUnusable::Refused(_))) => return Err(error).context("images"),
@@ -284,7 +314,7 @@ fn main() -> ExitCode {
     match begin(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snic-fleet: {}", escaped_lines(&format!("{error:#}")));
+            complain!("snic-fleet: {}", escaped_lines(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
@@ -292,16 +322,19 @@ fn main() -> ExitCode {
 
 fn begin(arguments: &Arguments) -> Result<()> {
     if arguments.man {
-        let page = clap_mangen::Man::new(Arguments::command());
-        return page.render(&mut std::io::stdout()).context("print the manual page");
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
+        return output::bytes(&page).context("print the manual page");
     }
     let settings = Settings::read(&arguments.config)?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     if arguments.check {
         return runtime.block_on(check(&settings));
     }
-    snic_telemetry::init_log(&arguments.log, arguments.log_format).context("set up the log")?;
-    runtime.block_on(run(settings))
+    let (filter, format) = (&arguments.log, arguments.log_format);
+    let telemetry = snic_telemetry::init(filter, format, ("snic-fleet", None));
+    let telemetry = telemetry.context("set up the log and metrics")?;
+    runtime.block_on(run(settings, Arc::new(telemetry)))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use snic_etcd::election::{ElectionSettings, Term};
 use snic_etcd::{Answer, Failed, Revision, Told, Watch};
 use snic_fleet::protocol::{
     Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
-    HostReport,
+    HostReport, StoreRefusal,
 };
 use snic_fleet::records::PREFIX;
 use snic_fleet::{FleetSettings, HostId, Replica};
@@ -55,7 +55,7 @@ pub struct RunnerSettings {
 }
 
 /// Where all election keys begin; they are no records.
-const ELECTION: &str = "/snic/election/v1/";
+pub const ELECTIONS: &str = "/snic/election/v1/";
 
 /// Who leads, as this replica knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,6 +85,7 @@ enum Message {
 pub(crate) struct RunnerHandle {
     messages: mpsc::Sender<Message>,
     leadership: watch::Receiver<Leadership>,
+    refusal: watch::Receiver<Option<StoreRefusal>>,
 }
 
 impl std::fmt::Debug for Message {
@@ -100,6 +101,11 @@ impl RunnerHandle {
     /// Who leads.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
+    }
+
+    /// Why etcd refuses this replica, if it does.
+    pub fn refusal(&self) -> Option<StoreRefusal> {
+        self.refusal.borrow().clone()
     }
 
     /// Asks this replica.
@@ -136,6 +142,7 @@ pub(crate) struct Runner {
     replica: Replica,
     messages: mpsc::Receiver<Message>,
     leadership: watch::Sender<Leadership>,
+    refusal: watch::Sender<Option<StoreRefusal>>,
     calls: BTreeMap<FleetCall, oneshot::Sender<Result<FleetReply, Denied>>>,
     last_call: u64,
     asked: JoinSet<(u64, Result<Answer, Failed>)>,
@@ -156,6 +163,7 @@ impl Runner {
     ) -> (Self, RunnerHandle) {
         let (sender, messages) = mpsc::channel(EVENTS_MAX);
         let (leadership, told) = watch::channel(Leadership::Nobody);
+        let (refusal, refused) = watch::channel(None);
         let replica = Replica::new(settings.fleet);
         let runner = Self {
             settings,
@@ -164,6 +172,7 @@ impl Runner {
             replica,
             messages,
             leadership,
+            refusal,
             calls: BTreeMap::new(),
             last_call: 0,
             asked: JoinSet::new(),
@@ -173,13 +182,13 @@ impl Runner {
             term: None,
             steps_down: false,
         };
-        (runner, RunnerHandle { messages: sender, leadership: told })
+        (runner, RunnerHandle { messages: sender, leadership: told, refusal: refused })
     }
 
     fn campaign(&self) -> Campaign {
         let Elections { address, lease_seconds } = &self.settings.elections;
         let settings = ElectionSettings {
-            prefix: ELECTION.to_owned(),
+            prefix: ELECTIONS.to_owned(),
             name: address.clone(),
             lease_seconds: *lease_seconds,
         };
@@ -255,10 +264,44 @@ impl Runner {
                 _ => Leadership::Nobody,
             },
         };
+        self.publish_refusal(campaign);
         self.leadership.send_if_modified(|told| {
             let changes = *told != now;
             if changes {
                 tracing::info!(leader = ?now, "who leads");
+                *told = now;
+            }
+            changes
+        });
+    }
+
+    /// Tells why etcd refuses this replica: what it writes as the leader, what it reads, or its election key.
+    fn publish_refusal(&self, campaign: &Campaign) {
+        let of_campaign = || {
+            let why = campaign.refusal()?;
+            let told = self.refusal.borrow();
+            let before = told.as_ref().filter(|told| told.reason == why.0.word());
+            let since = before.map_or_else(wall_clock, |told| told.since);
+            Some(StoreRefusal::new(why, since))
+        };
+        let now = self.replica.refusal().cloned().or_else(of_campaign);
+        self.refusal.send_if_modified(|told| {
+            let changes = *told != now;
+            if changes {
+                // A leader's own are told with its notices.
+                let reason = |of: &Option<StoreRefusal>| of.as_ref().map(|of| of.reason.clone());
+                match &now {
+                    Some(refusal) if self.term.is_none() && reason(told) != reason(&now) => {
+                        tracing::error!(
+                            reason = refusal.reason,
+                            said = refusal.said,
+                            remedy = refusal.remedy,
+                            "etcd refuses this replica"
+                        );
+                    }
+                    None if self.term.is_none() => tracing::info!("etcd accepts this replica"),
+                    _ => {}
+                }
                 *told = now;
             }
             changes
@@ -405,6 +448,19 @@ fn tell(notice: &FleetNotice) {
         }
         FleetNotice::RebalanceEnded { outcome, moved, stay } => {
             tracing::info!(?outcome, moved, stay, "the rebalance has ended");
+        }
+        FleetNotice::StoreRefuses(StoreRefusal { reason, said, remedy, since }) => {
+            tracing::error!(
+                reason,
+                said,
+                remedy,
+                seconds = wall_clock().since(*since).as_secs(),
+                "etcd refuses what is to be written: nothing is created, changed or moved"
+            );
+        }
+        FleetNotice::StoreAccepts(StoreRefusal { reason, since, .. }) => {
+            let seconds = wall_clock().since(*since).as_secs();
+            tracing::info!(reason, seconds, "etcd accepts writes again");
         }
         FleetNotice::CannotLead(why) => tracing::error!(why, "this replica cannot lead"),
     }

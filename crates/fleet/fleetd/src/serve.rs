@@ -31,6 +31,7 @@ use crate::METHODS;
 use crate::asking::Asking;
 use crate::history::History;
 use crate::links::HostLinks;
+use crate::metrics::MetricsPage;
 use crate::passing::Passing;
 use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
 use crate::services::{FleetPage, Parts, Services, not_here};
@@ -59,6 +60,8 @@ pub struct FleetServerSettings {
     pub upload_check: UploadCheck,
     /// Where the page for browsers is served, if it is.
     pub web: Option<SocketAddr>,
+    /// Where metrics are served, if they are.
+    pub metrics: Option<MetricsPage>,
 }
 
 /// A replica with bound listeners.
@@ -155,6 +158,8 @@ impl FleetBound {
         let images = Arc::new(KeptImages { images, kept });
         let sweeping =
             tokio::spawn(sweeper::run(Arc::clone(&images), handle.clone(), stopping.clone()));
+        let metrics =
+            settings.metrics.map(|page| tokio::spawn(page.serve(handle.clone(), stopping.clone())));
         let parts = Parts {
             asking: Asking::new(handle.clone(), peers.subscribe()),
             links,
@@ -195,7 +200,7 @@ impl FleetBound {
         // They end by themselves; a panic has printed its own message.
         let _ = watched.await;
         let _ = sweeping.await;
-        if let Some(page) = page {
+        for page in page.into_iter().chain(metrics) {
             let _ = page.await;
         }
         result

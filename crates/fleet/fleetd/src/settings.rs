@@ -49,6 +49,19 @@ pub struct Settings {
     /// The read-only web page for operators: hosts, what is on each, and DAGs. Off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web: Option<PageSettings>,
+    /// Metrics.
+    #[serde(default)]
+    pub telemetry: Metrics,
+}
+
+/// Metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Address and port that serve `/metrics` for Prometheus. It needs no identity; no names of tenants are in it. Off
+    /// by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prometheus: Option<SocketAddr>,
 }
 
 /// The web page for operators, over TLS with the certificates of `tls`; browsers show an operator's certificate.
@@ -269,6 +282,7 @@ mod tests {
             audit_dir: Some(_),
             hosts,
             web: Some(PageSettings { listen: _ }),
+            telemetry: Metrics { prometheus: Some(_) },
         } = settings
         else {
             panic!("{settings:?}")

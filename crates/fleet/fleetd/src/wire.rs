@@ -8,7 +8,7 @@ use snic_domain::{Bitstream, Caller, DagName, NtType, Quota};
 use snic_fleet::FleetCard;
 use snic_fleet::protocol::{
     DrainProgress, FleetDag, FleetHost, FleetHostState, FleetProject, FleetTenant, HostCondition,
-    LoadRange, PlacedDag, RebalanceOutcome, RebalanceProgress, StayReason,
+    LoadRange, PlacedDag, RebalanceOutcome, RebalanceProgress, StayReason, StoreRefusal,
 };
 use snic_fleet::records::{HostRecord, RecordMeta, Unplaced};
 use snic_front::configurations;
@@ -119,6 +119,24 @@ fn conditions(of: &FleetDag, reader: &Caller) -> Vec<v1::Condition> {
         observed_generation: of.generation,
     };
     vec![condition("Mapped", (status, reason, message)), condition("Ready", ready)]
+}
+
+/// The fleet's condition `StoreWritable`.
+pub(crate) fn store_condition(refusal: Option<&StoreRefusal>) -> v1::Condition {
+    let (status, reason, message) = match refusal {
+        Some(StoreRefusal { reason, said, remedy, .. }) => {
+            (Holds::False, reason.as_str(), format!("etcd refuses writes ({said}); do: {remedy}"))
+        }
+        None => (Holds::True, "ACCEPTED", "etcd accepts writes".to_owned()),
+    };
+    v1::Condition {
+        r#type: "StoreWritable".to_owned(),
+        status: status.into(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: refusal.map(|of| timestamp(of.since)),
+        observed_generation: 0,
+    }
 }
 
 /// Reasons of hosts may name devices, and cards: these are for operators.

@@ -14,6 +14,7 @@ use snic_card_xrt::{XrtCard, environment, probe};
 use snic_domain::CardProfile;
 use snic_front::RevocationStatus;
 use snic_store_sled::is_in_use;
+use snic_telemetry::{complain, output};
 use tempfile::TempDir;
 
 use crate::settings::{CardSettings, Driver, Settings, XrtSettings};
@@ -49,6 +50,13 @@ struct HostInfo<'a> {
     known: &'a KnownCards,
 }
 
+/// Prints a line; where it cannot be written, the exit code still says whether there are problems.
+fn say(line: std::fmt::Arguments<'_>) {
+    if let Err(error) = output::line(line) {
+        complain!("snicd: print a finding: {error}: {line}");
+    }
+}
+
 /// Prints the findings and counts the problems.
 #[derive(Debug, Default)]
 struct Findings {
@@ -57,12 +65,12 @@ struct Findings {
 
 impl Findings {
     fn good(&self, card: &str, what: &str) {
-        println!("ok    {card}: {}", escaped_lines(what));
+        say(format_args!("ok    {card}: {}", escaped_lines(what)));
     }
 
     fn wrong(&mut self, card: &str, what: &str) {
         self.wrong += 1;
-        println!("WRONG {card}: {}", escaped_lines(what));
+        say(format_args!("WRONG {card}: {}", escaped_lines(what)));
     }
 
     fn add<T>(&mut self, card: &str, good: &str, result: Result<T, String>) -> Option<T> {

@@ -19,6 +19,7 @@ use snic_front::gate::{PassedCall, PassedCalls};
 use snic_host_link::{HostFailure, HostLink, LinkSettings, LinkStatus, LinkTls, LinkedHost};
 use snic_server::shell::{ControlPlane, OutOfUse, ShellError};
 use snic_telemetry::metrics::{FleetReading, set_fleet};
+use snic_telemetry::out;
 use tokio::sync::watch;
 
 use crate::policies::PolicyKeeper;
@@ -57,7 +58,7 @@ pub fn print_host_spec(options: HostSpecOptions) -> Result<()> {
     let rack = RackId::new(&options.rack).context("rack")?;
     let labels = options.labels.into_iter().collect();
     let spec = host_spec(&settings, zone, rack, labels)?;
-    println!("{}", serde_json::to_string_pretty(&spec)?);
+    out!("{}", serde_json::to_string_pretty(&spec)?)?;
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 //! One crate, because settings, certificates, policies and wiring are read by the same few commands, and none is of
 //! use to another program.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod doctor;
 mod fleet;
 mod host;
@@ -21,7 +23,6 @@ mod systemd;
 mod wiring;
 mod xrt;
 
-use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use settings::Settings;
 use snic_api::text::escaped_lines;
+use snic_telemetry::{complain, output};
 
 /// Half of the cost of a request is small objects that one thread creates and another one drops, which
 /// this allocator is designed for.
@@ -107,7 +109,7 @@ fn main() -> ExitCode {
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snicd: {}", escaped_lines(&with_causes(&error)));
+            complain!("snicd: {}", escaped_lines(&with_causes(&error)));
             ExitCode::FAILURE
         }
     }
@@ -157,8 +159,9 @@ fn run(command: Command) -> Result<()> {
             store::run(&options)
         }
         Command::Man => {
-            let page = clap_mangen::Man::new(Arguments::command());
-            page.render(&mut std::io::stdout()).context("print the manual page")
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
+            output::bytes(&page).context("print the manual page")
         }
         Command::Doctor(options) => doctor::run(&options),
         Command::XrtWorker => xrt::work(),
@@ -167,13 +170,7 @@ fn run(command: Command) -> Result<()> {
         Command::Config { config } => {
             let settings =
                 config.map_or_else(|| Ok(Settings::default()), |c| Settings::read(&c))?;
-            match std::io::stdout().write_all(settings.to_toml().as_bytes()) {
-                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                    Err(error).context("print the settings")
-                }
-                // The reader closed the pipe, as `| head` does.
-                _ => Ok(()),
-            }
+            output::bytes(settings.to_toml().as_bytes()).context("print the settings")
         }
     }
 }
@@ -188,7 +185,8 @@ fn init(settings: &Settings) -> Result<snic_telemetry::Telemetry> {
     let otlp = settings.telemetry.otlp.as_deref();
     let otlp = otlp.map(|endpoint| snic_telemetry::Otlp { endpoint, trace_one_in });
     snic_telemetry::set_build(env!("CARGO_PKG_VERSION"), host::COMMIT);
-    snic_telemetry::init(&log.filter, log.format.parse()?, otlp).context("set up log and telemetry")
+    snic_telemetry::init(&log.filter, log.format.parse()?, ("snicd", otlp))
+        .context("set up log and telemetry")
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

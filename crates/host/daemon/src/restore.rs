@@ -13,6 +13,7 @@ use snic_domain::Digest;
 use snic_ports::store::Store;
 use snic_ports::store::backup::Backup;
 use snic_store_sled::{SledOptions, SledStore};
+use snic_telemetry::out;
 
 use crate::policies;
 use crate::settings::Settings;
@@ -46,12 +47,12 @@ pub fn run(settings: &Settings, file: &Path, replace: bool) -> Result<()> {
     let snapshot = folder.path().join("snapshot");
     backup.snapshot.write(&snapshot).context("write the snapshot")?;
     store.restore(&snapshot).context("restore the records")?;
-    println!(
+    out!(
         "restored {} records and {} bitstreams from a backup made {} ago",
         records,
         backup.blobs.len(),
         age(&backup)
-    );
+    )?;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use snic_server::{
     AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, WebSettings,
 };
 use snic_telemetry::Telemetry;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -86,6 +86,9 @@ pub async fn start(
 
 /// `snicd run`: serves until a signal, then stops cleanly.
 pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
+    // First: a signal that comes while it starts must not end it in the middle.
+    let signals =
+        (StopSignals::of_daemon()?, signal(SignalKind::hangup()).context("wait for signals")?);
     let daemon = Daemon::start(settings)?;
     let links = daemon.links.clone();
     let mut readers = vec![tokio::spawn(links.clone().keep_ports_fresh())];
@@ -100,7 +103,8 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let api = PassedCalls::default();
     let link =
         fleet::start(settings, daemon.plane.clone(), (api.clone(), daemon.policies.clone()))?;
-    let result = serve(settings, daemon, diagnostics(settings, Some(&telemetry)), api).await;
+    let diagnostics = diagnostics(settings, Some(&telemetry));
+    let result = serve(settings, daemon, (diagnostics, api), signals).await;
     if let Some(link) = link {
         link.stop().await;
     }
@@ -133,8 +137,8 @@ pub fn diagnostics(settings: &Settings, telemetry: Option<&Arc<Telemetry>>) -> D
 async fn serve(
     settings: &Settings,
     daemon: Daemon,
-    diagnostics: DiagnosticsSource,
-    api: PassedCalls,
+    (diagnostics, api): (DiagnosticsSource, PassedCalls),
+    (mut stops, hangups): (StopSignals, Signal),
 ) -> Result<()> {
     let mut server = start(settings, &daemon, diagnostics, api).await?;
     if let Some(port) = server.port() {
@@ -149,12 +153,9 @@ async fn serve(
     let ended = tokio::select! {
         ended = server.ended() => Some(ended),
         () = daemon.ended() => Some(Err(anyhow!("the control plane stopped unexpectedly; see the log above"))),
-        error = reload_on_signal(settings, reloader, &daemon, &systemd) => Some(Err(error)),
+        error = reload_on_signal(settings, (hangups, reloader), &daemon, &systemd) => Some(Err(error)),
         () = stay_alive(&daemon, &systemd) => None,
-        signal = stop_signal() => {
-            signal?;
-            None
-        }
+        () = stops.wait() => None,
     };
     systemd.stopping();
     match ended {
@@ -175,14 +176,10 @@ async fn serve(
 /// Returns only where signals cannot be waited for.
 async fn reload_on_signal(
     settings: &Settings,
-    certificates: Option<TlsReloader>,
+    (mut hangups, certificates): (Signal, Option<TlsReloader>),
     daemon: &Daemon,
     systemd: &Systemd,
 ) -> anyhow::Error {
-    let mut hangups = match signal(SignalKind::hangup()) {
-        Ok(hangups) => hangups,
-        Err(error) => return anyhow::Error::from(error).context("wait for signals"),
-    };
     while hangups.recv().await.is_some() {
         systemd.reloading();
         daemon.reload_policies();
@@ -213,15 +210,54 @@ async fn stay_alive(daemon: &Daemon, systemd: &Systemd) {
     }
 }
 
-/// Waits for Ctrl-C or a request to terminate.
-pub async fn stop_signal() -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("wait for signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("wait for signals")?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// Signals that ask a program to stop. From when they are made on, none of them ends the process by itself: one that
+/// comes before it is waited for is not lost.
+#[derive(Debug)]
+pub struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// Of a program that a terminal belongs to.
+    hangup: Option<Signal>,
+}
+
+impl StopSignals {
+    /// Ctrl-C and a request to terminate.
+    pub fn of_daemon() -> Result<Self> {
+        let of = |kind| signal(kind).context("wait for signals");
+        let (interrupt, terminate) = (of(SignalKind::interrupt())?, of(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate, hangup: None })
     }
-    Ok(())
+
+    /// The same, and the end of the terminal; `nohup` has that ignored, and it stays ignored.
+    pub fn of_terminal() -> Result<Self> {
+        let ignored =
+            std::fs::read_to_string("/proc/self/status").is_ok_and(|of| ignores_hangup(&of));
+        let hangup = (!ignored).then(|| signal(SignalKind::hangup())).transpose();
+        Ok(Self { hangup: hangup.context("wait for signals")?, ..Self::of_daemon()? })
+    }
+
+    /// Waits for one of them.
+    pub async fn wait(&mut self) {
+        let Self { interrupt, terminate, hangup } = self;
+        let hangup = async move {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup => {}
+        }
+    }
+}
+
+/// Whether the first signal, SIGHUP, is in the mask `SigIgn` of `/proc/self/status`, in hexadecimal digits.
+fn ignores_hangup(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSettings> {
@@ -325,4 +361,20 @@ fn upload_check(settings: &Settings) -> Result<UploadCheck> {
             .map(|CheckedImage { signed_by, regions }| UploadFindings { signed_by, regions })
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_hangup_is_seen_in_the_mask() {
+        for (mask, expected) in
+            [("0000000000000001", true), ("0000000000001001", true), ("0000000000001000", false)]
+        {
+            let status = format!("Name:\tsnicd\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\n");
+            assert_eq!(ignores_hangup(&status), expected, "{mask}");
+        }
+        assert!(!ignores_hangup(""), "nobody says so");
+    }
 }

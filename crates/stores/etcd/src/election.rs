@@ -19,13 +19,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::backoff::Backoff;
 use crate::{
-    Answer, Change, Compare, Failed, LeaseId, Operation, Request, Revision, Told, Transaction,
-    Watch,
+    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Refusal, Request, Revision, Told,
+    Transaction, Watch,
 };
 
 /// Most candidates of an election. With more, nobody can tell who leads by one look.
 pub const CANDIDATES_MAX: usize = 1_000;
+
+/// Longest pause of a candidate that etcd refuses: it stands at most so long after etcd accepts writes again.
+pub const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// What a candidate is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +79,8 @@ enum Step {
     Grant,
     Enter,
     List,
+    /// Who leads, for one that etcd does not let stand.
+    Look,
     Beat,
     Resign,
 }
@@ -110,6 +116,11 @@ pub struct Candidate {
     asked_at: Duration,
     /// What is asked again, and when.
     again: Option<(Duration, Step)>,
+    /// Why etcd refused the last request, if it did.
+    refusal: Option<(Refusal, String)>,
+    backoff: Backoff,
+    /// Who stood when it looked last, while etcd does not let it stand.
+    others: Candidates,
 }
 
 #[derive(Debug)]
@@ -140,9 +151,17 @@ type Candidates = BTreeMap<String, (Revision, String)>;
 
 impl Candidate {
     /// One that begins with its first tick.
-    pub const fn new(settings: ElectionSettings) -> Self {
+    pub fn new(settings: ElectionSettings) -> Self {
         let (asked_at, again) = (Duration::ZERO, Some((Duration::ZERO, Step::Grant)));
-        Self { settings, attempt: 0, state: State::Resting, asked_at, again }
+        // Candidates have names of their own, so they pause differently.
+        let seed = settings
+            .name
+            .bytes()
+            .fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let first = pause(&settings);
+        let backoff = Backoff::new((first, REFUSED_PAUSE_MAX.max(first)), seed);
+        let (attempt, state, refusal, others) = (0, State::Resting, None, Candidates::new());
+        Self { settings, attempt, state, asked_at, again, refusal, backoff, others }
     }
 
     /// The term, while this candidate leads and its lease has not ended by its own clock.
@@ -157,8 +176,15 @@ impl Candidate {
     pub fn leader(&self) -> Option<Leader> {
         match &self.state {
             State::Standing(_, candidates) => first(candidates),
+            // Seconds old: others may lead meanwhile, and whoever is asked and leads no more says so.
+            _ if self.refusal.is_some() => first(&self.others),
             _ => None,
         }
+    }
+
+    /// Why etcd refuses to let it stand, if it does.
+    pub fn refusal(&self) -> Option<(Refusal, String)> {
+        self.refusal.clone()
     }
 
     /// The candidate's lease, for other keys that are to end with it.
@@ -231,12 +257,14 @@ impl Candidate {
                 Request::Grant { seconds: self.settings.lease_seconds }
             }
             (Step::Enter, State::Entering(lease)) => self.entry(lease.id),
-            (Step::List, State::Listing(_) | State::Standing(..)) => Request::Range {
-                prefix: self.settings.prefix.clone(),
-                at: None,
-                from: None,
-                limit: CANDIDATES_MAX,
-            },
+            (Step::List, State::Listing(_) | State::Standing(..)) | (Step::Look, _) => {
+                Request::Range {
+                    prefix: self.settings.prefix.clone(),
+                    at: None,
+                    from: None,
+                    limit: CANDIDATES_MAX,
+                }
+            }
             _ => return None,
         };
         Some(self.ask(now, step, request))
@@ -262,6 +290,15 @@ impl Candidate {
         step: Step,
         outcome: Result<Answer, Failed>,
     ) -> Vec<ElectionEffect> {
+        // A sign of life takes no room, so its answer does not say that etcd accepts writes again.
+        match (step, &outcome) {
+            (Step::Look | Step::Resign, _) | (Step::Beat, Ok(_)) => {}
+            (_, Err(failed)) => self.refusal = failed.refusal(),
+            (_, Ok(_)) => {
+                self.refusal = None;
+                self.backoff.succeeded();
+            }
+        }
         match (step, outcome) {
             (Step::Grant, Ok(Answer::Granted(id, seconds))) => {
                 let lasts = Duration::from_secs(u64::from(seconds));
@@ -277,16 +314,20 @@ impl Candidate {
                 self.step(now, Step::List).into_iter().collect()
             }
             (Step::List, Ok(Answer::Range { records, more, now: at })) if !more => {
-                let candidates = records.into_iter().map(|record| {
-                    let name = String::from_utf8_lossy(&record.value).into_owned();
-                    (record.key, (record.created, name))
-                });
-                let candidates = candidates.collect();
-                self.listed(now, candidates, at)
+                self.listed(now, candidates(records), at)
+            }
+            (Step::Look, Ok(Answer::Range { records, .. })) => {
+                self.others = candidates(records);
+                Vec::new()
             }
             (Step::Beat, outcome) => self.beaten(now, outcome),
             (Step::Enter, Err(Failed::LeaseEnded)) => self.restart(now),
             (Step::Resign, _) => Vec::new(), // at worst the lease ends by itself
+            (Step::Look, _) => Vec::new(),   // it looks again when it is refused again
+            (step, _) if self.refusal.is_some() => {
+                self.again = Some((now + self.backoff.next_pause(), step));
+                self.step(now, Step::Look).into_iter().collect()
+            }
             (step, _) => {
                 self.again = Some((now + self.pause(), step));
                 Vec::new()
@@ -364,7 +405,7 @@ impl Candidate {
 
     /// How long is waited before something that failed is tried again.
     fn pause(&self) -> Duration {
-        Duration::from_secs(u64::from(self.settings.lease_seconds)) / 20
+        pause(&self.settings)
     }
 
     fn key(&self, lease: LeaseId) -> String {
@@ -394,9 +435,23 @@ impl Candidate {
     }
 }
 
+/// The pause of a candidate with these settings before it asks again.
+fn pause(settings: &ElectionSettings) -> Duration {
+    Duration::from_secs(u64::from(settings.lease_seconds)) / 20
+}
+
 /// The key of the candidate with a lease.
 fn key(settings: &ElectionSettings, lease: LeaseId) -> String {
     format!("{}{lease}", settings.prefix)
+}
+
+/// Candidates by their records.
+fn candidates(records: Vec<Record>) -> Candidates {
+    let candidates = records.into_iter().map(|record| {
+        let name = String::from_utf8_lossy(&record.value).into_owned();
+        (record.key, (record.created, name))
+    });
+    candidates.collect()
 }
 
 /// The candidate whose key was created first.

@@ -10,10 +10,14 @@
 //! [`Transaction`]; one that a leader sends is conditional on its election key ([`Compare::CreatedAt`]), so that a
 //! leader that lost the election changes nothing, however late its request arrives.
 
+pub mod backoff;
 pub mod election;
 pub mod model;
+mod refusals;
 
 use std::fmt;
+
+pub use refusals::Refusal;
 
 /// A revision of the whole store: it grows by one with each transaction that changes something. 0 is before
 /// the first.
@@ -276,12 +280,32 @@ pub enum Failed {
     /// begins; of a range or compaction, whose answers do not say where, the one behind that which was asked for.
     #[error("the history before revision {0} is gone; read everything again")]
     Compacted(Revision),
-    /// The request breaks a limit of etcd: nothing was done.
+    /// The request breaks a rule of etcd that every member has: nothing was done.
     #[error("etcd refused the request: {0}")]
     Invalid(String),
+    /// etcd refuses this until somebody changes something there: nothing was done. With etcd's own words.
+    #[error("etcd refuses this, nothing was done: {said} ({why}); {}", .why.remedy())]
+    Refused {
+        /// The class of the refusal.
+        why: Refusal,
+        /// Text of etcd.
+        said: String,
+    },
     /// A lease that the transaction names has ended, or never was: nothing was done.
     #[error("a lease of the transaction has ended; nothing was done")]
     LeaseEnded,
+}
+
+impl Failed {
+    /// The refusal, if etcd did nothing and would answer the same once more. `None`: the outcome is open
+    /// ([`Failed::Unknown`]), or another request, or the same one later, may be answered.
+    pub fn refusal(&self) -> Option<(Refusal, String)> {
+        match self {
+            Self::Refused { why, said } => Some((*why, said.clone())),
+            Self::Invalid(said) => Some((Refusal::Malformed, said.clone())),
+            Self::Unknown(_) | Self::Unreachable(_) | Self::Compacted(_) | Self::LeaseEnded => None,
+        }
+    }
 }
 
 /// What is watched, and from where on. Who has been told everything until R goes on with `from` R + 1.

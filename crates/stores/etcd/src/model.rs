@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use crate::{
-    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Request, Revision, Told,
+    Answer, Change, Compare, Failed, LeaseId, Operation, Record, Refusal, Request, Revision, Told,
     Transaction, Watch,
 };
 
@@ -48,6 +48,8 @@ pub struct EtcdModel {
     ends: BTreeSet<(Duration, LeaseId)>,
     leases_granted: i64,
     clock: Duration,
+    /// Why it writes nothing, if it does not.
+    refusal: Option<Refusal>,
 }
 
 #[derive(Debug, Clone)]
@@ -63,14 +65,41 @@ impl EtcdModel {
         Self { now: Revision(1), ..Self::default() }
     }
 
+    /// Refuses what the real one refuses with an alarm or without permission, from now on or no longer: transactions that
+    /// put something, and new leases. Without permission also those that delete. Reads, watches, signs of life and the
+    /// ends of leases go on.
+    pub const fn refuse_writes(&mut self, refusal: Option<Refusal>) {
+        self.refusal = refusal;
+    }
+
+    /// Whether a request is refused now.
+    fn refusal_of(&self, request: &Request) -> Option<Failed> {
+        let why = self.refusal?;
+        let takes_room = match request {
+            Request::Commit(of) => {
+                of.operations.iter().any(|one| one.is_put() || why != Refusal::NoSpace)
+            }
+            Request::Grant { .. } => why == Refusal::NoSpace,
+            Request::Range { .. }
+            | Request::KeepAlive(_)
+            | Request::Revoke(_)
+            | Request::Compact(_) => false,
+        };
+        takes_room.then(|| Failed::Refused { why, said: format!("etcdserver: {why}") })
+    }
+
     /// Carries out a request at a time.
     ///
     /// # Errors
     ///
-    /// As etcd: [`Failed::Invalid`], [`Failed::LeaseEnded`], [`Failed::Compacted`].
+    /// As etcd: [`Failed::Invalid`], [`Failed::LeaseEnded`], [`Failed::Compacted`], and [`Failed::Refused`] while it
+    /// [refuses writes](Self::refuse_writes).
     pub fn ask(&mut self, at: Duration, request: &Request) -> Result<Answer, Failed> {
         self.advance(at);
         request.check()?;
+        if let Some(refused) = self.refusal_of(request) {
+            return Err(refused);
+        }
         match request {
             Request::Commit(transaction) => self.commit(transaction),
             Request::Range { prefix, at, from, limit } => {

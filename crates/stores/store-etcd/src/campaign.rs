@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use snic_etcd::election::{
     Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Leader, Term,
 };
-use snic_etcd::{Failed, LeaseId, Told};
+use snic_etcd::{Failed, LeaseId, Refusal, Told};
 use tokio::task::JoinSet;
 
 use crate::connection::EtcdConnection;
@@ -68,6 +68,11 @@ impl Campaign {
     /// Who leads: see [`Candidate::leader`].
     pub fn leader(&self) -> Option<Leader> {
         self.candidate.leader()
+    }
+
+    /// Why etcd refuses to let this candidate stand: see [`Candidate::refusal`].
+    pub fn refusal(&self) -> Option<(Refusal, String)> {
+        self.candidate.refusal()
     }
 
     /// The candidate's lease: see [`Candidate::lease`].

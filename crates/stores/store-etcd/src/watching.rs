@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use etcd_client::{Event, EventType, WatchOptions, WatchResponse, WatchStream};
-use snic_etcd::{Change, Failed, Revision, Told, Watch};
+use snic_etcd::{Change, Failed, Refusal, Revision, Told, Watch};
 
 use crate::connection::EtcdConnection;
 use crate::failures::failed;
@@ -63,7 +63,8 @@ impl Watching {
     ///
     /// [`Failed::Compacted`]: the watch has ended, everything is to be read again.
     /// [`Failed::Unreachable`] after no member could be reached: the next call tries again. Until then nobody
-    /// knows what has changed.
+    /// knows what has changed. A refusal ([`Failed::refusal`]): the next call tries again, too. Each call that fails takes
+    /// 200 ms or longer.
     pub async fn next(&mut self) -> Result<Told, Failed> {
         loop {
             let outcome = match &mut self.stream {
@@ -74,13 +75,20 @@ impl Watching {
                 }
             };
             match outcome {
-                Ok(Some(response)) => {
-                    if let Some(told) = self.take(&response)? {
+                Ok(Some(response)) => match self.take(&response) {
+                    Ok(Some(told)) => {
                         self.failures = 0;
                         self.watch.from = Revision(told.until.0 + 1);
                         return Ok(told);
                     }
-                }
+                    Ok(None) => {}
+                    Err(failed) if failed.refusal().is_some() => {
+                        // The next call would hear the same.
+                        tokio::time::sleep(RETRY).await;
+                        return Err(failed);
+                    }
+                    Err(failed) => return Err(failed),
+                },
                 Ok(None) => self.close(),
                 Err(error) => {
                     tracing::debug!(%error, prefix = self.watch.prefix, "a watch broke");
@@ -128,8 +136,11 @@ impl Watching {
                 return Ok(());
             }
             Ok(Err(error)) => {
-                if let Failed::Invalid(reason) = failed(error, Revision(0)) {
-                    return Err(Failed::Invalid(reason));
+                let failed = failed(error, Revision(0));
+                if failed.refusal().is_some() {
+                    // The next call would hear the same.
+                    tokio::time::sleep(RETRY).await;
+                    return Err(failed);
                 }
             }
             Err(_) => self.connection.renew(at, &member).await,
@@ -153,7 +164,13 @@ impl Watching {
         }
         if response.canceled() {
             self.close();
-            return Ok(None);
+            let said = response.cancel_reason();
+            // Without permission a watch is made and ended at once.
+            return if said.contains("permission denied") {
+                Err(Failed::Refused { why: Refusal::NotPermitted, said: said.to_owned() })
+            } else {
+                Ok(None)
+            };
         }
         if response.created() {
             // It carries the revision of the store, whose changes may not have been told.

@@ -171,8 +171,7 @@ fn card<'a>(catalogue: &'a Catalogue, model: &str) -> Result<&'a CardProfile, Fa
 fn write_image(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |source: io::Error| Failure::Write { path: file.to_owned(), source };
     std::fs::write(file, bytes).map_err(failed)?;
-    println!("{}  {}", Digest::of(bytes), file.display());
-    Ok(())
+    crate::print(&format!("{}  {}\n", Digest::of(bytes), file.display()))
 }
 
 /// A container with the register map and nothing else.

@@ -34,11 +34,11 @@ pub fn import(sources: &FloorPlanSources) -> Result<(), Failure> {
             checked.map_err(|error| Failure::usage(error.to_string(), "the file is unchanged"))?;
             let failed = |source| Failure::Write { path: path.clone(), source };
             std::fs::write(path, text).map_err(failed)?;
-            println!("regions[{group}] of {name}: {} ranges of frames", region.frames.len());
+            let ranges = region.frames.len();
+            crate::print(&format!("regions[{group}] of {name}: {ranges} ranges of frames\n"))
         }
-        _ => print!("{plan}"),
+        _ => crate::print(&plan),
     }
-    Ok(())
 }
 
 /// A card profile with the floor plan of one of its groups of regions. Comments and order stay.

@@ -3,7 +3,7 @@
 use snic_api::error::ApiError;
 use snic_api::fleet_v1::host::Condition;
 use snic_api::fleet_v1::*;
-use snic_api::v1::{ErrorReason, EventType};
+use snic_api::v1::{ErrorReason, EventType, condition};
 
 use crate::support::fake::Fake;
 use crate::support::{run, with_input};
@@ -64,6 +64,34 @@ fn the_fleet_is_shown() {
     assert!(text.stdout.contains("LEVEL (31 moved, ended "), "{}", text.stdout);
     let json = run(fake.endpoint(), "fleet status -o json").json();
     assert_eq!((json["dags_unplaced"].as_u64(), json["hosts"].as_u64()), (Some(2), Some(5)));
+}
+
+#[test]
+fn a_store_that_refuses_writes_comes_first() {
+    let fake = Fake::start();
+    let condition = snic_api::v1::Condition {
+        r#type: "StoreWritable".into(),
+        status: condition::Status::False.into(),
+        reason: "NOSPACE".into(),
+        message: "etcd refuses writes (database space exceeded); do: compact and defragment".into(),
+        last_transition_time: Some(prost_types::Timestamp { seconds: 1_767_323_045, nanos: 0 }),
+        ..snic_api::v1::Condition::default()
+    };
+    let fleet = GetFleetResponse {
+        leader: "https://r2:7443".into(),
+        conditions: vec![condition],
+        ..GetFleetResponse::default()
+    };
+    fake.answer("GetFleet", &fleet).answer("GetFleet", &fleet);
+    let none = || ApiError::not_found("rebalance", "of the fleet");
+    fake.refuse("GetRebalance", none()).refuse("GetRebalance", none());
+    let text = run(fake.endpoint(), "fleet status");
+    let first = text.stdout.lines().next().expect("a line");
+    for part in ["StoreWritable is FALSE since ", "NOSPACE", "do: compact and defragment"] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    let json = run(fake.endpoint(), "fleet status -o json").json();
+    assert_eq!(json["conditions"][0]["reason"], "NOSPACE", "{json}");
 }
 
 #[test]

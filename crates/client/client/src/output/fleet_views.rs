@@ -5,6 +5,7 @@ use snic_api::fleet_v1::rebalance::{State, StayReason};
 use snic_api::fleet_v1::{
     AreaDrain, GetFleetResponse, Host, LoadRange, Policies, Project, Rebalance, WatchHostsResponse,
 };
+use snic_api::v1::condition::Status as Holds;
 
 use super::Style;
 use super::changes::changed;
@@ -54,7 +55,18 @@ pub fn status(fleet: &GetFleetResponse, rebalance: Option<&Rebalance>, style: St
         ("Drained", drains.join(", ")),
         ("Rebalance", rebalance.map(|of| rebalance_brief(of, style)).unwrap_or_default()),
     ];
-    properties(style, &rows)
+    let wrong = fleet.conditions.iter().filter(|of| of.status() != Holds::True);
+    let wrong = wrong.map(|of| {
+        let since = age(of.last_transition_time.as_ref(), style.now);
+        let word = of.status().word();
+        format!("{} is {word} since {since} ago: {}: {}", of.r#type, of.reason, of.message)
+    });
+    let wrong: Vec<String> = wrong.collect();
+    match wrong.is_empty() {
+        true => properties(style, &rows),
+        // First, before what is as usual.
+        false => format!("{}\n\n{}", wrong.join("\n"), properties(style, &rows)),
+    }
 }
 
 /// How far a rebalance is, or how it ended and when.

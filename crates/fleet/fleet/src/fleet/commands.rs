@@ -99,6 +99,17 @@ impl Fleet {
         Ok(reply)
     }
 
+    /// The answer of a request that was done before, by its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::RequestReused`]
+    pub fn done_before(&self, ask: &FleetAsk) -> Result<Option<FleetReply>, Denied> {
+        let Some(id) = ask.id else { return Ok(None) };
+        let text = serde_json::to_vec(&ask.command).expect("requests have text keys");
+        self.requests.answer(ask.tenant.as_ref(), id, Digest::of(&text))
+    }
+
     fn carry_out(
         &mut self,
         turn: &Turn,

@@ -32,6 +32,20 @@ impl Fleet {
 
     /// Time passed.
     pub fn pass_time(&mut self, now: Timestamp, step: &mut FleetStep) {
+        self.watch_hosts(now, step);
+        self.moves.refill(now);
+        self.place_some(step);
+        self.journal.submit(std::mem::take(step));
+        self.rebalance_some(now, step);
+        self.remove_leaving(step);
+        for _ in 0..ENDS_MAX {
+            let Some(name) = self.reservations.ended(now) else { break };
+            self.end_reservation(&name, step);
+        }
+    }
+
+    /// Notes which hosts do not answer, which changes no record.
+    pub fn watch_hosts(&mut self, now: Timestamp, step: &mut FleetStep) {
         let mut unreachable = Vec::new();
         for (host, state) in &mut self.hosts {
             match state.pass_time(now, self.settings.lease, self.settings.confirm) {
@@ -49,15 +63,6 @@ impl Fleet {
             let _ = self.inventory.set_reachable(&host, false);
         }
         self.hold_or_resume(step);
-        self.moves.refill(now);
-        self.place_some(step);
-        self.journal.submit(std::mem::take(step));
-        self.rebalance_some(now, step);
-        self.remove_leaving(step);
-        for _ in 0..ENDS_MAX {
-            let Some(name) = self.reservations.ended(now) else { break };
-            self.end_reservation(&name, step);
-        }
     }
 
     pub(super) fn end_reservation(

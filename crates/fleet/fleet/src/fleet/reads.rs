@@ -252,6 +252,7 @@ impl Fleet {
             unplaced: self.unplaced(),
             reservations: self.reservations.len(),
             drains: self.drains.keys().cloned().collect(),
+            store_refusal: None,
         }
     }
 }

@@ -73,6 +73,46 @@ impl Fleet {
         true
     }
 
+    /// A host reports while nothing can be stored: only that is taken in which is no record. Returns `false` as
+    /// [`Self::report`]. While the memory does not count, only that the host is alive.
+    pub fn listen(
+        &mut self,
+        now: Timestamp,
+        host: &HostId,
+        (report, memory_counts): (HostReport, bool),
+        step: &mut FleetStep,
+    ) -> bool {
+        let HostReport::Beat { epoch, sequence, digests, faults, policies, .. } = report else {
+            return true;
+        };
+        if epoch > self.journal.epoch() {
+            return !self.hosts.contains_key(host);
+        }
+        let Some(state) = self.hosts.get_mut(host) else { return true };
+        let is_back = state.heard(now);
+        if !memory_counts {
+            return true;
+        }
+        if is_back {
+            step.then(FleetEffect::Tell(FleetNotice::HostBack(host.clone())));
+        }
+        if epoch < self.journal.epoch() {
+            self.order(host, OrderKind::Greet, step);
+            return true;
+        }
+        if let Some(faults) = faults {
+            self.set_faults(host, faults);
+        }
+        let Some(state) = self.hosts.get_mut(host) else { return true };
+        if state.compare(sequence, &digests).is_in_step {
+            let _ = self.inventory.set_reachable(host, true);
+        }
+        if let Some(said) = policies {
+            self.policies_heard(host, said, step);
+        }
+        true
+    }
+
     /// Nothing is planned on these regions until a beat says otherwise.
     fn regions_fail(&mut self, card: &FleetCard, regions: Vec<RegionId>) {
         let Some(state) = self.hosts.get(&card.host) else { return };

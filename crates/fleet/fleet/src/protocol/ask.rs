@@ -26,6 +26,13 @@ pub struct FleetAsk {
     pub command: FleetCommand,
 }
 
+impl FleetAsk {
+    /// Whether no record changes by it.
+    pub const fn changes_nothing(&self) -> bool {
+        self.validate_only || self.command.only_reads()
+    }
+}
+
 /// Most DAGs of one request: together they are one of etcd's transactions.
 pub const BATCH_DAGS_MAX: usize = 64;
 
@@ -273,4 +280,41 @@ pub enum FleetCommand {
     },
     /// A sign of life of a reservation.
     Renew(RequestId),
+}
+
+impl FleetCommand {
+    /// Whether it changes nothing, however often it is sent.
+    pub const fn only_reads(&self) -> bool {
+        match self {
+            Self::Get(_)
+            | Self::ExplainDag(_)
+            | Self::List { .. }
+            | Self::GetFleet
+            | Self::GetHostStates
+            | Self::GetDrain(_)
+            | Self::GetRebalance
+            | Self::GetPolicies
+            | Self::FindHosts { .. } => true,
+            Self::CreateTenant { .. }
+            | Self::UpdateTenant { .. }
+            | Self::CreateProject { .. }
+            | Self::UpdateProject { .. }
+            | Self::CreateNt(_)
+            | Self::CreateBitstream(_)
+            | Self::CreateHost(..)
+            | Self::CordonHost(..)
+            | Self::DrainHost(..)
+            | Self::Drain { .. }
+            | Self::EndDrain(_)
+            | Self::Rebalance { .. }
+            | Self::EndRebalance
+            | Self::SetPolicies { .. }
+            | Self::CreateDag(_)
+            | Self::CreateDags(_)
+            | Self::UpdateDag { .. }
+            | Self::Delete { .. }
+            | Self::Reserve { .. }
+            | Self::Renew(_) => false,
+        }
+    }
 }

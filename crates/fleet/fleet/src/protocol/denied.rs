@@ -1,7 +1,8 @@
 //! Why something is not done.
 
 use serde::{Deserialize, Serialize};
-use snic_domain::{DagName, TenantId};
+use snic_domain::{DagName, TenantId, Timestamp};
+use snic_etcd::Refusal;
 
 use super::RequestId;
 use crate::ProjectId;
@@ -45,6 +46,30 @@ impl Denied {
     }
 }
 
+/// A refusal of etcd that lasts until somebody changes something there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error(
+    "etcd, the fleet's store, refuses writes ({reason}: {said}), so nothing was done; what there is goes on and can be \
+     read. Whoever operates etcd: {remedy}"
+)]
+pub struct StoreRefusal {
+    /// The class, as one word such as `NOSPACE`.
+    pub reason: String,
+    /// Text of etcd.
+    pub said: String,
+    /// What whoever operates etcd does.
+    pub remedy: String,
+    /// When it began.
+    pub since: Timestamp,
+}
+
+impl StoreRefusal {
+    /// A refusal that begins now.
+    pub fn new((why, said): (Refusal, String), since: Timestamp) -> Self {
+        Self { reason: why.word().to_owned(), said, remedy: why.remedy().to_owned(), since }
+    }
+}
+
 /// Why something is not done.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 pub enum Denied {
@@ -54,6 +79,9 @@ pub enum Denied {
     /// Nobody knows whether it was done. The same request with the same number finds out.
     #[error("the leader changed meanwhile; send the same request again to learn the outcome")]
     Open,
+    /// etcd refuses to store anything. Nothing was done.
+    #[error("{0}")]
+    StoreRefuses(StoreRefusal),
     /// Too much waits for etcd or for images. Nothing was done.
     #[error("{waiting} requests wait already; try again later")]
     Busy {

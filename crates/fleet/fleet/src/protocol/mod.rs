@@ -18,7 +18,7 @@ pub use ask::{
     BATCH_DAGS_MAX, DrainArea, FleetAsk, FleetCommand, FleetList, FleetName, LIST_MAX, NewFleetDag,
     ProjectChange,
 };
-pub use denied::{Denied, OverQuota};
+pub use denied::{Denied, OverQuota, StoreRefusal};
 pub use host::{
     CardFaults, HostChoice, HostOrder, HostPolicies, HostReport, MISSING_MAX, Numbered, OrderKind,
     PolicyFiles, Provisions,
@@ -191,6 +191,10 @@ pub enum FleetNotice {
         /// How many DAGs were to move and did not.
         stay: u64,
     },
+    /// etcd refuses what is to be written: told at the beginning, when the reason changes, and once a minute.
+    StoreRefuses(StoreRefusal),
+    /// etcd accepts writes again; it refused them before.
+    StoreAccepts(StoreRefusal),
     /// A record cannot be read, so this replica cannot lead.
     CannotLead(String),
 }

@@ -7,7 +7,7 @@ use snic_domain::{
     Bandwidth, Bitstream, ByteSize, CardModel, DagName, DagSpec, NtType, Quota, Tenant, Timestamp,
 };
 
-use super::{DrainArea, FleetName, PolicyFiles};
+use super::{DrainArea, FleetName, PolicyFiles, StoreRefusal};
 use crate::placement::{CardConstraints, CardPolicy, Constraint, HostSpec, RankedHost};
 use crate::records::{FleetDagRecord, RecordMeta, ReservedFunctions, Unplaced};
 use crate::{FleetCard, HostId, ProjectId, RackId, ZoneId};
@@ -351,6 +351,9 @@ pub struct FleetCounts {
     pub reservations: usize,
     /// Racks and zones that are drained.
     pub drains: Vec<DrainArea>,
+    /// Why etcd refuses what is to be written, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_refusal: Option<StoreRefusal>,
 }
 
 /// What is answered.

@@ -10,7 +10,9 @@ mod world;
 
 use std::time::Duration;
 
+use snic_etcd::Refusal;
 use snic_fleet::HostId;
+use snic_fleet::protocol::{Denied, FleetCommand, FleetList, FleetReply};
 use world::{Plan, World};
 
 const SMALL: Plan = Plan { hosts: 20, cards: 4, tenants: 3, chaos_seconds: 40, requests: 90 };
@@ -58,6 +60,9 @@ fn every_seed() {
         counts.rebalances,
         counts.leveled,
         counts.policies,
+        counts.store_refusals,
+        counts.store_accepts,
+        counts.refused_writes,
     ];
     assert!(each.iter().all(|count| *count >= seeds / 10), "too little happened: {counts:?}");
 }
@@ -144,4 +149,56 @@ fn a_drained_host_is_emptied() {
     world.settle();
     assert_eq!(world.free_dags_on(&host), 0, "of {before}");
     assert!(world.counts.evacuated >= before as u64);
+}
+
+/// Without room in etcd, or without permission to write there: writes are refused at once with the reason, reads are
+/// answered, no host is lost, tries pause, and creates go on under the same leader when etcd accepts writes again.
+#[test]
+fn an_etcd_that_refuses_writes_is_read_on() {
+    for why in [Refusal::NoSpace, Refusal::NotPermitted] {
+        let mut world = calm(20);
+        // Clients ask any of three replicas, and ask again some tenths of a second later.
+        let patience = Duration::from_secs(10);
+        let before = world.counts;
+        world.refuse_writes(Some(why));
+        let create = || FleetCommand::CreateProject {
+            project: snic_fleet::ProjectId::new("late").expect("a name"),
+            quota: snic_domain::Quota::default(),
+        };
+        let Err(Denied::StoreRefuses(refusal)) = world.outcome(None, create(), patience) else {
+            panic!("the create is not refused");
+        };
+        assert_eq!(refusal.reason, why.word());
+        world.pass(Duration::from_secs(10));
+        let (refused, began) = (world.counts.refused_requests, world.now());
+        for _ in 0..40 {
+            let reply = world.outcome(None, FleetCommand::GetFleet, patience);
+            let Ok(FleetReply::Fleet(counts)) = reply else { panic!("{reply:?}") };
+            let told = counts.store_refusal.expect("operators are told");
+            assert_eq!((told.reason.as_str(), told.since), (why.word(), refusal.since));
+            assert_eq!((counts.hosts_in_step, counts.hosts_unreachable), (20, 0));
+            let list = FleetCommand::List { of: FleetList::Hosts, after: None, most: 100 };
+            let reply = world.outcome(None, list, patience);
+            assert!(matches!(&reply, Ok(FleetReply::Items { items, .. }) if items.len() == 20));
+        }
+        // One leader's probes, 2.5 s to 5 s apart.
+        let (probes, seconds) = (world.counts.refused_requests - refused, world.now() - began);
+        let most = seconds.as_secs() * 2 / 5 + 1;
+        assert!((1..=most).contains(&probes), "{probes} probes in {seconds:?}");
+        let told = world.counts.store_refusals - before.store_refusals;
+        assert!(told <= 2 + seconds.as_secs() / 60, "{told} lines in {seconds:?}");
+        let lost = world.fullest_host();
+        world.isolate(std::slice::from_ref(&lost));
+        world.pass(Duration::from_secs(20));
+        let reply = world.outcome(None, FleetCommand::GetFleet, patience);
+        let Ok(FleetReply::Fleet(counts)) = reply else { panic!("{reply:?}") };
+        assert_eq!((counts.hosts_unreachable, world.counts.evacuated), (1, before.evacuated));
+        world.refuse_writes(None);
+        world.pass(Duration::from_secs(12));
+        assert_eq!(world.counts.store_accepts, before.store_accepts + 1);
+        assert!(world.counts.evacuated > before.evacuated, "the lost host is evacuated");
+        assert_eq!(world.counts.elections, before.elections, "the same leader leads on");
+        world.reconnect();
+        world.settle();
+    }
 }

@@ -10,7 +10,7 @@ use snic_domain::{
 };
 use snic_etcd::election::{Candidate, ElectionEffect, ElectionEvent, ElectionSettings, Term};
 use snic_etcd::model::{EtcdModel, Mishap};
-use snic_etcd::{Answer, Failed, Record, Request, Revision, Told, Watch};
+use snic_etcd::{Answer, Failed, Record, Refusal, Request, Revision, Told, Watch};
 use snic_fleet::placement::{CardConstraints, CardPolicy, Inventory, PromiseLimits};
 use snic_fleet::protocol::{
     Denied, DrainArea, FleetAsk, FleetCall, FleetCommand, FleetEffect, FleetEvent, FleetName,
@@ -70,6 +70,12 @@ pub struct Counts {
     pub policies: u64,
     pub denied: u64,
     pub transactions: u64,
+    /// Times in which etcd refused writes and the leader noticed, those that ended under the same leader, writes that were
+    /// refused to clients, and requests that etcd refused.
+    pub store_refusals: u64,
+    pub store_accepts: u64,
+    pub refused_writes: u64,
+    pub refused_requests: u64,
 }
 
 impl Counts {
@@ -96,6 +102,10 @@ impl Counts {
         self.policies += other.policies;
         self.denied += other.denied;
         self.transactions += other.transactions;
+        self.store_refusals += other.store_refusals;
+        self.store_accepts += other.store_accepts;
+        self.refused_writes += other.refused_writes;
+        self.refused_requests += other.refused_requests;
     }
 }
 
@@ -150,6 +160,8 @@ enum What {
         result: Result<FleetReply, Denied>,
     },
     Fault,
+    /// etcd accepts writes again.
+    Accept,
 }
 
 struct SimReplica {
@@ -176,6 +188,8 @@ struct Client {
     ask: FleetAsk,
     attempt: u64,
     is_done: bool,
+    /// The last answer that says more than that another replica leads.
+    last: Option<Result<FleetReply, Denied>>,
 }
 
 /// All of it.
@@ -198,7 +212,12 @@ pub struct World {
     book: Book,
     pub counts: Counts,
     is_chaos: bool,
+    /// A second of simulated time, and how many requests etcd has refused in it.
+    refused_in_second: (u64, u64),
 }
+
+/// Most requests that etcd refuses in a second: of three replicas, which try with growing pauses.
+const REFUSED_PER_SECOND_MAX: u64 = 30;
 
 /// A failing run names its seed.
 impl Drop for World {
@@ -260,6 +279,7 @@ impl World {
             book: Book::default(),
             counts: Counts::default(),
             is_chaos: false,
+            refused_in_second: (0, 0),
         };
         world.register();
         world
@@ -419,7 +439,7 @@ impl World {
     fn client(&mut self, tenant: Option<TenantId>, command: FleetCommand, after: Duration) {
         let id = Some(RequestId(self.clients.len() as u64));
         let ask = FleetAsk { tenant, id, validate_only: false, command };
-        self.clients.push(Client { ask, attempt: 0, is_done: false });
+        self.clients.push(Client { ask, attempt: 0, is_done: false, last: None });
         self.after(after, What::Ask { client: self.clients.len() - 1, attempt: 0 });
     }
 
@@ -512,6 +532,7 @@ impl World {
             }
             What::Reply { client, attempt, result } => self.reply(client, attempt, result),
             What::Fault => self.fault(),
+            What::Accept => self.refuse_writes(None),
         }
     }
 
@@ -593,6 +614,8 @@ impl World {
                 assert!(unreachable * 3 > *hosts);
                 self.counts.held += 1;
             }
+            FleetNotice::StoreRefuses(_) => self.counts.store_refusals += 1,
+            FleetNotice::StoreAccepts(_) => self.counts.store_accepts += 1,
             FleetNotice::CannotLead(why) => panic!("{why}"),
             _ => {}
         }
@@ -629,6 +652,46 @@ impl World {
         }
     }
 
+    /// Nobody asks again and again without pause what etcd refuses.
+    fn count_refusal(&mut self, failed: Option<&Failed>) {
+        if failed.and_then(Failed::refusal).is_none() {
+            return;
+        }
+        self.counts.refused_requests += 1;
+        let (second, count) = &mut self.refused_in_second;
+        *count = if *second == self.now.as_secs() { *count + 1 } else { 1 };
+        *second = self.now.as_secs();
+        assert!(*count <= REFUSED_PER_SECOND_MAX, "{count} requests are refused within a second");
+    }
+
+    /// Simulated time.
+    pub const fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// etcd refuses writes from now on, or accepts them again.
+    pub const fn refuse_writes(&mut self, refusal: Option<Refusal>) {
+        self.etcd.refuse_writes(refusal);
+    }
+
+    /// What is answered to a request, within a time; who is refused by etcd goes on asking.
+    pub fn outcome(
+        &mut self,
+        tenant: Option<TenantId>,
+        command: FleetCommand,
+        within: Duration,
+    ) -> Result<FleetReply, Denied> {
+        self.client(tenant, command, Duration::ZERO);
+        let (client, end) = (self.clients.len() - 1, self.now + within);
+        loop {
+            self.pass(Duration::from_millis(20));
+            if let Some(last) = &self.clients[client].last {
+                return last.clone();
+            }
+            assert!(self.now < end, "no answer within {within:?}");
+        }
+    }
+
     /// When the key of the leader was created, which is the oldest.
     fn leader(&mut self) -> Option<i64> {
         let prefix = ELECTION.to_owned();
@@ -649,6 +712,7 @@ impl World {
         if let Err(Failed::Invalid(why)) = &result {
             panic!("etcd refuses a request: {why}");
         }
+        self.count_refusal(result.as_ref().err());
         if is_told {
             let delay = self.delay();
             self.after(delay, What::Answer { replica, number, result });
@@ -712,6 +776,7 @@ impl World {
                         _ => Mishap::None,
                     };
                     let answer = self.etcd.ask_with(self.now, &request, mishap);
+                    self.count_refusal(answer.as_ref().err());
                     let event = ElectionEvent::Answered(asked, answer);
                     let effects = self.replicas[of].candidate.handle(self.now, event);
                     self.stand(of, effects);
@@ -816,7 +881,18 @@ impl World {
             self.counts.replayed += u64::from(result.is_ok());
             return;
         }
+        if !matches!(result, Err(Denied::NotLeader | Denied::Open | Denied::Busy { .. })) {
+            self.clients[client].last = Some(result.clone());
+        }
         match result {
+            Err(Denied::StoreRefuses(_)) => {
+                self.counts.refused_writes += 1;
+                if attempt + 1 == self.clients[client].attempt {
+                    let pause = Duration::from_millis(500 + self.rng.below(1_000) as u64);
+                    self.again(client, pause);
+                }
+                return;
+            }
             Err(Denied::NotLeader | Denied::Open | Denied::Busy { .. }) => {
                 if attempt + 1 == self.clients[client].attempt {
                     let pause = Duration::from_millis(100 + self.rng.below(300) as u64);
@@ -880,7 +956,13 @@ impl World {
         let of = self.rng.below(REPLICAS);
         let ids: Vec<HostId> = self.hosts.keys().cloned().collect();
         let id = ids[self.rng.below(ids.len())].clone();
-        match self.rng.below(15) {
+        match self.rng.below(16) {
+            15 => {
+                let why = [Refusal::NoSpace, Refusal::NotPermitted][self.rng.below(2)];
+                self.refuse_writes(Some(why));
+                let until = Duration::from_millis(500 + self.rng.below(8_000) as u64);
+                self.after(until, What::Accept);
+            }
             14 => self.hosts.get_mut(&id).expect("a host").policies_fail = true,
             12 => self.fail_card(&id),
             13 => self.hosts.values_mut().for_each(|host| host.failed.clear()),
@@ -942,6 +1024,7 @@ impl World {
     /// All faults end.
     pub fn reconnect(&mut self) {
         self.is_chaos = false;
+        self.refuse_writes(None);
         self.hosts.values_mut().for_each(|host| {
             host.is_isolated = false;
             host.failed.clear();

@@ -372,6 +372,7 @@ impl FleetService for Services {
             dags_unplaced: counts.unplaced as u64,
             reservations: counts.reservations as u64,
             drains: counts.drains.iter().map(ToString::to_string).collect(),
+            conditions: vec![wire::store_condition(counts.store_refusal.as_ref())],
         }))
     }
 }

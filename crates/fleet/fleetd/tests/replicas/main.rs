@@ -15,6 +15,7 @@ mod host_watching;
 mod images;
 mod operators;
 mod policies;
+mod refusing;
 mod rig;
 #[allow(dead_code, reason = "shared with the tests of the store")]
 #[path = "../../../../stores/store-etcd/tests/real/s3.rs"]

@@ -136,6 +136,7 @@ impl Rig {
             unnamed_images_kept: self.images.1,
             upload_check: upload_check(),
             web: None,
+            metrics: None,
         };
         let bound = bind(settings).await.unwrap();
         let etcd = self.cluster.connect().await;

@@ -104,6 +104,8 @@ macro_rules! say {
 /// Runs the quick start until it is told to stop.
 pub async fn run(options: QuickstartOptions) -> Result<()> {
     let began = Instant::now();
+    // First: a signal that comes while it starts must not leave half of it behind.
+    let mut stops = serving::StopSignals::of_terminal()?;
     let dir = options.dir.clone().map_or_else(|| default_folder(&options), Ok)?;
     // Absolute, because the contexts name files in it and are used from any folder.
     let dir = std::path::absolute(&dir).with_context(|| format!("find {}", dir.display()))?;
@@ -156,8 +158,7 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
     };
     tokio::select! {
         result = tour => result?,
-        signal = serving::stop_signal() => {
-            signal?;
+        () = stops.wait() => {
             say!("stopping early");
             server.stop().await?;
             return daemon.stop();
@@ -165,7 +166,7 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
     }
     if !options.exit {
         say!("the daemon keeps running; press Ctrl-C to stop it");
-        serving::stop_signal().await?;
+        stops.wait().await;
     }
     say!("stopping");
     server.stop().await?;

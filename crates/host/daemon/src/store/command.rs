@@ -12,6 +12,7 @@ use snic_domain::Digest;
 use snic_ports::store::StoreError;
 use snic_store_sled::inspection::{Inspected, inspect};
 use snic_store_sled::{SledOptions, SledStore};
+use snic_telemetry::out;
 
 use super::{Adopted, adopt};
 use crate::policies;
@@ -56,7 +57,7 @@ fn look(folder: &Path) -> Result<Inspected> {
 
 fn check(settings: &Settings) -> Result<()> {
     let findings = findings(settings)?;
-    findings.iter().for_each(|finding| println!("WRONG {}", escaped_lines(finding)));
+    findings.iter().try_for_each(|finding| out!("WRONG {}", escaped_lines(finding)))?;
     match findings.len() {
         0 => Ok(()),
         found => {
@@ -69,14 +70,16 @@ fn check(settings: &Settings) -> Result<()> {
 fn findings(settings: &Settings) -> Result<Vec<String>> {
     let folder = &settings.data_dir;
     let Inspected { records, recovery, blobs } = look(folder)?;
-    println!("{}: {} records, {} bitstreams", folder.display(), records.len(), blobs.len());
+    out!("{}: {} records, {} bitstreams", folder.display(), records.len(), blobs.len())?;
     let policies = policies::load(settings.policies_dir.as_deref())?;
     let found = Controller::inspect(policies, records, snic_front::wall_clock());
     if let Some(older) = found.older_layout {
-        println!("layout {older}; a start migrates it to layout {LAYOUT}");
+        out!("layout {older}; a start migrates it to layout {LAYOUT}")?;
     }
     let set_aside = found.set_aside.iter();
-    set_aside.for_each(|key| println!("set aside at an earlier start: {}", escaped(key)));
+    set_aside
+        .into_iter()
+        .try_for_each(|key| out!("set aside at an earlier start: {}", escaped(key)))?;
     let files = recovery.into_iter().flat_map(|recovery| recovery.faults);
     let mut findings: Vec<String> = files.map(|fault| format!("files: {fault}")).collect();
     findings.extend(found.faults.iter().map(ToString::to_string));
@@ -109,21 +112,21 @@ fn repair(settings: &Settings) -> Result<()> {
     let opened = SledStore::open(folder, SledOptions::default())
         .with_context(|| format!("open the store in {}", folder.display()))?;
     if let Some(recovery) = opened.recovered {
-        println!("{}", escaped_lines(&recovery.to_string()));
+        out!("{}", escaped_lines(&recovery.to_string()))?;
     }
     let policies = policies::load(settings.policies_dir.as_deref())?;
     let Adopted { migrated_from, set_aside, .. } = adopt(&opened.store, policies)
         .context("it cannot be repaired; `snicd restore` replaces it by a backup")?;
     opened.store.close();
     if let Some(from) = migrated_from {
-        println!("migrated from layout {from} to layout {LAYOUT}");
+        out!("migrated from layout {from} to layout {LAYOUT}")?;
     }
     for record in set_aside {
         let line = format!("set aside under quarantine/: {}: {}", record.key, record.reason);
-        println!("{}", escaped(&line));
+        out!("{}", escaped(&line))?;
     }
     let left = findings(settings)?;
-    left.iter().for_each(|finding| println!("WRONG {}", escaped_lines(finding)));
+    left.iter().try_for_each(|finding| out!("WRONG {}", escaped_lines(finding)))?;
     match left.len() {
         0 => Ok(()),
         left => bail!("{left} findings are left; no repair is known for them but `snicd restore`"),

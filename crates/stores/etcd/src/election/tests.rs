@@ -112,6 +112,7 @@ impl Election {
     fn write(&mut self, term: &Term) -> Answer {
         let put = Operation::Put { key: "log".to_owned(), value: vec![], lease: None };
         let write = Transaction { compares: vec![term.guard()], operations: vec![put] };
+        self.etcd.refuse_writes(None);
         let answer = self.etcd.ask(self.now, &Request::Commit(write)).unwrap();
         if matches!(answer, Answer::Committed(_)) {
             assert!(term.since >= self.last_written, "a leader of the past has written");
@@ -139,6 +140,39 @@ fn the_first_leads_and_the_next_one_follows_when_it_resigns() {
     assert_eq!(election.sides[1].candidate.due(), None, "it stands no longer");
     assert!(election.sides[next].candidate.term(election.now).unwrap().since > first.since);
     assert!(matches!(election.write(&first), Answer::Refused(_)));
+}
+
+/// While etcd refuses to write, those who stand go on and follow each other; one that does not stand yet knows who leads, and
+/// tries with growing pauses.
+#[test]
+fn an_etcd_without_room_keeps_its_candidates() {
+    let mut election = Election::of(3);
+    election.calm(ms(500));
+    let [first] = election.leaders()[..] else { panic!("one leads") };
+    let other = (first + 1) % 3;
+    election.etcd.refuse_writes(Some(Refusal::NoSpace));
+    election.sides[other].candidate = Candidate::new(ElectionSettings {
+        prefix: PREFIX.to_owned(),
+        name: "replica new".to_owned(),
+        lease_seconds: 3,
+    });
+    election.calm(ms(60_000));
+    assert_eq!(election.leaders(), [first], "its lease lives on");
+    let candidate = &election.sides[other].candidate;
+    assert_eq!(candidate.refusal().map(|(why, _)| why), Some(Refusal::NoSpace));
+    assert_eq!(candidate.leader().unwrap().name, format!("replica {first}"));
+    assert!(
+        candidate.backoff.failures() < 30,
+        "{} tries in a minute",
+        candidate.backoff.failures()
+    );
+    let effects = election.sides[first].candidate.resign(election.now);
+    election.carry_out(first, effects);
+    election.calm(ms(6_000));
+    assert_eq!(election.leaders(), [3 - first - other], "the next one that stands leads");
+    election.etcd.refuse_writes(None);
+    election.calm(ms(6_000));
+    assert_eq!(election.sides[other].candidate.refusal(), None);
 }
 
 /// Who is paused for longer than its lease leads no longer by its own clock, and what it sent is refused; once it goes
@@ -233,6 +267,9 @@ proptest! {
                     let _ = election.etcd.ask(election.now, &Request::Compact(compacted));
                 }
                 5 => election.etcd.change_leader(election.now),
+                10 | 11 => election.etcd.refuse_writes(Some(Refusal::NoSpace)),
+                12 => election.etcd.refuse_writes(Some(Refusal::NotPermitted)),
+                13 | 14 => election.etcd.refuse_writes(None),
                 6..10 if !election.late.is_empty() => {
                     let at = usize::from(dice) % election.late.len();
                     let term = election.late.swap_remove(at);
@@ -255,7 +292,8 @@ proptest! {
         for side in &mut election.sides {
             (side.paused_until, side.mishap) = (Duration::ZERO, Mishap::None);
         }
-        election.calm(ms(12_000));
+        election.etcd.refuse_writes(None);
+        election.calm(ms(17_000));
         let leaders = election.leaders();
         prop_assert_eq!(leaders.len(), 1);
         let name = format!("replica {}", leaders[0]);

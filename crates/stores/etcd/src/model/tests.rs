@@ -46,6 +46,31 @@ fn a_transaction_is_one_revision_and_one_that_changes_nothing_is_none() {
     assert_eq!(keys(&mut etcd, 0, ""), ["b"]);
 }
 
+/// As the real one with the alarm NOSPACE; the tests of `store-etcd` ask that one the same.
+#[test]
+fn without_room_only_what_takes_some_is_refused() {
+    let mut etcd = EtcdModel::new();
+    let lease = granted(&mut etcd, 0, 10);
+    etcd.ask(at(0), &commit([put("a", "1", Some(lease))])).expect("there is room");
+    etcd.refuse_writes(Some(Refusal::NoSpace));
+    let never = Request::Commit(Transaction {
+        compares: vec![Compare::CreatedAt("a".to_owned(), Revision(0))],
+        operations: vec![put("a", "2", None)],
+    });
+    for refused in [commit([put("b", "1", None)]), never, Request::Grant { seconds: 5 }] {
+        let failed = etcd.ask(at(0), &refused).expect_err("there is no room");
+        assert_eq!(failed.refusal().map(|(why, _)| why), Some(Refusal::NoSpace));
+    }
+    assert_eq!(etcd.ask(at(5), &Request::KeepAlive(lease)), Ok(Answer::Alive(lease, 10)));
+    assert_eq!(keys(&mut etcd, 5, ""), ["a"]);
+    assert_eq!(etcd.ask(at(5), &Request::Compact(Revision(2))), Ok(Answer::Compacted));
+    assert_eq!(etcd.ask(at(5), &Request::Revoke(lease)), Ok(Answer::Ended(lease)));
+    assert_eq!(keys(&mut etcd, 5, ""), Vec::<String>::new());
+    assert!(etcd.ask(at(5), &commit([delete("a")])).is_ok());
+    etcd.refuse_writes(None);
+    assert!(etcd.ask(at(5), &commit([put("b", "1", None)])).is_ok());
+}
+
 #[test]
 fn a_compare_that_does_not_hold_changes_nothing() {
     let mut etcd = EtcdModel::new();

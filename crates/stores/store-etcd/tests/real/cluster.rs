@@ -102,6 +102,12 @@ impl Cluster {
         Self::start_with(seats, Vec::new(), None)
     }
 
+    /// Starts one member with options of its own, such as a small quota.
+    pub fn start_with_options(options: &[&str]) -> Option<Self> {
+        let options = options.iter().map(ToString::to_string).collect();
+        Self::start_with(local(1), options, None)
+    }
+
     /// Starts a member with options for TLS; the certificates are a client's.
     pub fn start_with_tls((options, client): (Vec<String>, TlsFiles)) -> Option<Self> {
         Self::start_with(local(1), options, Some(client))
@@ -192,6 +198,32 @@ impl Cluster {
             true => Ok(text(&output.stdout)),
             false => Err(text(&output.stderr)),
         }
+    }
+
+    /// Writes to etcd until it has no room left: what it says then.
+    pub async fn fill(&self) -> Failed {
+        let connection = self.connect().await;
+        for number in 0..10_000 {
+            let value = "x".repeat(200_000);
+            if let Err(failed) =
+                connection.ask(&commit(vec![put(&format!("fill/{number}"), &value)])).await
+            {
+                return failed;
+            }
+        }
+        panic!("it has room for 2 GB");
+    }
+
+    /// Gives etcd room again, as its documentation says: compacts, defragments, disarms.
+    pub async fn make_room(&self) {
+        self.control(&["del", "--prefix", "fill/"]).unwrap();
+        let connection = self.connect().await;
+        let Ok(Answer::Range { now, .. }) = connection.ask(&get("none")).await else {
+            panic!("reads go on")
+        };
+        connection.ask(&Request::Compact(now)).await.unwrap();
+        self.control(&["defrag"]).unwrap();
+        self.control(&["alarm", "disarm"]).unwrap();
     }
 
     /// Saves what a member has.

@@ -11,6 +11,7 @@ mod differential;
 mod election;
 mod limits;
 mod members;
+mod refusals;
 #[allow(dead_code, reason = "shared with the tests of replicas")]
 mod s3;
 mod store;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use snic_etcd::{Answer, Failed, Revision, Watch};
 use snic_store_etcd::{EtcdConnection, EtcdSettings, TlsFiles};
 
@@ -24,7 +24,9 @@ impl Authority {
     }
 
     pub fn issue(&self, name: &str) -> (String, String) {
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        // The user's name, for an etcd that has users.
+        params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
         (certificate.pem(), key.serialize_pem())
@@ -32,13 +34,18 @@ impl Authority {
 
     /// What a client shows, and whom it trusts.
     fn client(&self, trusted: &Self) -> TlsFiles {
-        let (certificate, key) = self.issue("replica.example");
+        self.named_client("replica.example", trusted)
+    }
+
+    /// The same for a client of this name.
+    pub fn named_client(&self, name: &str, trusted: &Self) -> TlsFiles {
+        let (certificate, key) = self.issue(name);
         let authority = trusted.0.pem().into_bytes();
         TlsFiles { authority, certificate: certificate.into_bytes(), key: key.into_bytes() }
     }
 
     /// The options of a member, and its files in a folder.
-    fn member(&self, folder: &Path) -> Vec<String> {
+    pub fn member(&self, folder: &Path) -> Vec<String> {
         let (certificate, key) = self.issue("127.0.0.1");
         let write = |name: &str, text: &str| {
             let path = folder.join(name);

@@ -22,8 +22,7 @@ pub(super) fn print(signed: &SignedFile) -> Result<(), Failure> {
         (None, Some(manifest)) => of_bitstream(&signed.file, manifest)?,
         (None, None) => unreachable!("the manifest is required unless it is a role"),
     };
-    print!("{line}");
-    Ok(())
+    crate::print(&line)
 }
 
 fn of_bitstream(file: &Path, manifest: &Path) -> Result<String, Failure> {

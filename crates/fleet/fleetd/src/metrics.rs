@@ -1,0 +1,47 @@
+//! The metrics page for Prometheus. It needs no identity; it has no names of tenants, and is off by default.
+
+use std::sync::Arc;
+
+use axum::routing::get;
+use snic_telemetry::metrics::{publish, replica_readings};
+use snic_telemetry::{Telemetry, process_readings};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::runner::{Leadership, RunnerHandle};
+
+/// The content type of the text format.
+const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Where the page is served, and what is on it.
+#[derive(Debug)]
+pub struct MetricsPage {
+    /// The bound listener.
+    pub listener: TcpListener,
+    /// The exporters of this process.
+    pub telemetry: Arc<Telemetry>,
+}
+
+impl MetricsPage {
+    /// Serves `/metrics` until `stopping`.
+    pub(crate) async fn serve(self, replica: RunnerHandle, mut stopping: watch::Receiver<bool>) {
+        let Self { listener, telemetry } = self;
+        let page = move || {
+            let refusal = replica.refusal();
+            let leads = *replica.leadership().borrow() == Leadership::Own;
+            let reason = refusal.as_ref().map(|of| of.reason.as_str());
+            let mut readings = process_readings();
+            readings.extend(replica_readings(reason, leads));
+            publish(readings);
+            std::future::ready(([("content-type", FORMAT)], telemetry.exposition()))
+        };
+        let router = axum::Router::new().route("/metrics", get(page));
+        let stopped = async move {
+            // Its sender goes with the server.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        };
+        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stopped).await {
+            tracing::error!(%error, "the metrics server stopped");
+        }
+    }
+}
