@@ -10,7 +10,7 @@ use snic_controller::{
 };
 use snic_domain::{CardId, Digest, TenantId};
 use snic_front::wall_clock;
-use snic_ports::store::{Batch, Store, StoreError, Write};
+use snic_ports::store::{Batch, RECORD_BYTES_MAX, Store, StoreError, Write, check_limits};
 use snic_telemetry::metrics::{QUEUES, instruments};
 use snic_telemetry::trace::{TARGET, Trace};
 use tokio::sync::{broadcast, oneshot};
@@ -80,6 +80,15 @@ impl Waiting {
     }
 }
 
+/// The answer to a request that leads to what no store takes. Nothing was changed.
+fn does_not_fit() -> ControlError {
+    ControlError::Exhausted {
+        what: "bytes of one record of the store".to_owned(),
+        limit: RECORD_BYTES_MAX as u64,
+        hint: "nothing was changed; ask for less in one request".to_owned(),
+    }
+}
+
 pub(super) struct Actor {
     controller: Controller,
     outlets: Outlets,
@@ -134,7 +143,7 @@ impl Actor {
                 return Err(StoreError::Stopped(reason));
             }
             if !stopping {
-                self.sample_when_due();
+                self.sample_when_due()?;
             }
             let received = inbox.receive(self.sleep());
             let (message, served) = received.unwrap_or((Message::Event(Event::Tick), None));
@@ -143,7 +152,7 @@ impl Actor {
                 Message::Stop => stopping = true,
                 Message::Durable(number, result) => self.completed(number, result)?,
                 _ if stopping => {}
-                message => self.take(message),
+                message => self.take(message)?,
             }
             if let Some(served) = served {
                 inbox.charge(served, begun.elapsed());
@@ -185,12 +194,13 @@ impl Actor {
             }
     }
 
-    fn sample_when_due(&mut self) {
+    fn sample_when_due(&mut self) -> Result<(), StoreError> {
         if self.controller.next_sample() <= wall_clock() {
-            self.handle(Event::Sample, &Trace::default());
+            self.handle(Event::Sample, &Trace::default())?;
             // Now, not with the next message, which may be the wake-up for the next sample.
             self.release();
         }
+        Ok(())
     }
 
     fn sleep(&self) -> Duration {
@@ -200,7 +210,7 @@ impl Actor {
         next.since(wall_clock()).min(SLEEP_MAX)
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: Message) -> Result<(), StoreError> {
         match message {
             // The caller has given up, and the request has had no effect.
             Message::Request(_, answer, _) if answer.is_closed() => {}
@@ -212,7 +222,7 @@ impl Actor {
                 self.next_call += 1;
                 let call = CallId(self.next_call);
                 self.calls.insert(call, answer);
-                self.handle(Event::Request { call, request }, &trace);
+                self.handle(Event::Request { call, request }, &trace)?;
             }
             Message::Event(event) => {
                 let trace = match &event {
@@ -222,7 +232,7 @@ impl Actor {
                 let is_sample =
                     matches!(&event, Event::Card { report: CardReport::Sampled { .. }, .. });
                 let begun = Instant::now();
-                self.handle(event, &trace);
+                self.handle(event, &trace)?;
                 if is_sample {
                     instruments().sampled(begun.elapsed().as_secs_f64());
                 }
@@ -237,10 +247,14 @@ impl Actor {
             Message::DropIfUnused(digest) => self.outbox.defer(Waiting::DropBlob(digest)),
             Message::Durable(..) | Message::Stop => {}
         }
+        Ok(())
     }
 
     /// The effects of an event belong to its trace.
-    fn handle(&mut self, event: Event, trace: &Trace) {
+    ///
+    /// # Errors
+    /// What follows from it can neither be stored nor undone.
+    fn handle(&mut self, event: Event, trace: &Trace) -> Result<(), StoreError> {
         let span = trace.step(|| {
             let event = traced::word(&event);
             tracing::debug_span!(target: TARGET, parent: None, "snic.plan", snic.event = event)
@@ -261,16 +275,59 @@ impl Actor {
             Effect::DropBlob(digest) => Waiting::DropBlob(digest),
             Effect::Search { card, reconfigurations } => Waiting::Search(card, reconfigurations),
         });
-        if let Some(batch) = batch {
-            self.persist(batch, trace);
+        if let Some(NumberedBatch { number, writes }) = batch {
+            let writes = writes.into_iter().map(|(key, value)| Write { key, value }).collect();
+            let batch = Batch { writes };
+            match check_limits(std::slice::from_ref(&batch)) {
+                Ok(()) => self.persist(number, batch, trace),
+                Err(refusal) => return self.undo(number, refusal),
+            }
         }
+        Ok(())
     }
 
-    fn persist(&mut self, batch: NumberedBatch, trace: &Trace) {
-        let NumberedBatch { number, writes } = batch;
+    /// Undoes a change that no store takes. Requests are checked before anything is changed, so this is a defect; but one
+    /// request is no reason to end: its caller is refused, and the controller goes on from what is stored, which has
+    /// nothing of that change. What no request asked for would be decided again, so there the daemon ends.
+    ///
+    /// # Errors
+    /// Nobody asked for it, or the store cannot be read.
+    fn undo(&mut self, number: BatchNo, refusal: StoreError) -> Result<(), StoreError> {
+        tracing::error!(error = %refusal, "a change does not fit the store, and is undone");
+        let mut is_asked_for = false;
+        for waiting in self.outbox.withdraw(number) {
+            match waiting {
+                Waiting::Reply(call, _) => {
+                    is_asked_for = true;
+                    if let Some(answer) = self.calls.remove(&call) {
+                        // The caller may have given up.
+                        let _ = answer.send(Err(does_not_fit()));
+                    }
+                }
+                Waiting::Emit(..) => drop(self.untold.pop_back()),
+                Waiting::Card(..)
+                | Waiting::DropBlob(_)
+                | Waiting::Search(..)
+                | Waiting::Read(_) => {}
+            }
+        }
+        if !is_asked_for {
+            return Err(refusal);
+        }
+        let store = &self.outlets.store;
+        // Returns once all batches before are durable.
+        store.apply_all(&[])?;
+        let restarted = self.controller.restarted(store.scan("")?, wall_clock());
+        self.controller = restarted.map_err(|error| StoreError::Stopped(error.to_string()))?;
+        self.lines = Lines::of(&self.controller);
+        // Commands that were under way were of the controller before: each card is read back.
+        self.outlets.cards.values().for_each(CardThread::reopen);
+        Ok(())
+    }
+
+    fn persist(&mut self, number: BatchNo, batch: Batch, trace: &Trace) {
         let messages = self.outlets.messages.clone();
-        let count = writes.len();
-        let writes = writes.into_iter().map(|(key, value)| Write { key, value }).collect();
+        let count = batch.writes.len();
         let begun = Instant::now();
         let span = trace.step(|| {
             tracing::debug_span!(target: TARGET, parent: None, "snic.intent", snic.writes = count)
@@ -280,7 +337,7 @@ impl Actor {
             instruments().committed(begun.elapsed().as_secs_f64());
             messages.send(Message::Durable(number, result));
         });
-        self.outlets.store.submit(vec![Batch { writes }], done);
+        self.outlets.store.submit(vec![batch], done);
     }
 
     /// The store has completed a batch. Effects of a failed batch never leave.
@@ -425,12 +482,12 @@ mod tests {
                         &message,
                         Message::Event(Event::Card { report: CardReport::ReadBack { .. }, .. })
                     );
-                    actor.take(message);
+                    actor.take(message).expect("it is stored");
                 }
             }
             actor.release();
         }
-        actor.sample_when_due();
+        actor.sample_when_due().expect("nothing is stored");
         let answer = inbox.receive(PATIENCE).map(|(message, _)| message);
         assert!(matches!(
             answer,

@@ -2,6 +2,7 @@
 //! lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -89,6 +90,8 @@ pub(super) struct CardThread {
     id: CardId,
     commands: SyncSender<Order>,
     messages: Inbox,
+    /// Set where the card is to be opened again.
+    reopens: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     monitor: Option<MonitorThread>,
 }
@@ -103,6 +106,11 @@ impl CardThread {
         if self.thread.join().is_err() {
             tracing::error!(card = %self.id, "the card's thread panicked");
         }
+    }
+
+    /// Has the card opened again, as one that was lost.
+    pub fn reopen(&self) {
+        self.reopens.store(true, Ordering::Relaxed);
     }
 
     /// Sends a command. A card whose queue is full is reported as lost.
@@ -132,7 +140,8 @@ impl CardThread {
     /// A thread that has ended already, and the commands that it would get.
     pub fn stub(id: CardId, messages: Inbox) -> (Self, Receiver<Order>) {
         let (commands, inbox) = sync_channel(COMMANDS_MAX);
-        (Self { id, commands, messages, thread: std::thread::spawn(|| {}), monitor: None }, inbox)
+        let (reopens, thread) = (Arc::default(), std::thread::spawn(|| {}));
+        (Self { id, commands, messages, reopens, thread, monitor: None }, inbox)
     }
 }
 
@@ -158,10 +167,12 @@ pub(super) fn start(
     let monitor = monitor.map(|one| monitor_thread::start(id.clone(), one, messages.clone()));
     let monitor = monitor.transpose()?;
     let to_controller = messages.clone();
-    let thread = std::thread::Builder::new()
-        .name(format!("card-{id}"))
-        .spawn(move || Served::new(slot, store.as_ref(), &to_controller, &inbox).run())?;
-    Ok(CardThread { id, commands, messages, thread, monitor })
+    let reopens = Arc::new(AtomicBool::new(false));
+    let is_asked = Arc::clone(&reopens);
+    let thread = std::thread::Builder::new().name(format!("card-{id}")).spawn(move || {
+        Served::new(slot, store.as_ref(), &to_controller, &inbox, &is_asked).run()
+    })?;
+    Ok(CardThread { id, commands, messages, reopens, thread, monitor })
 }
 
 /// The state of a card's thread.
@@ -174,6 +185,8 @@ struct Served<'a> {
     messages: &'a Inbox,
     /// From the controller.
     orders: &'a Receiver<Order>,
+    /// Whether the card is to be opened again.
+    reopens: &'a AtomicBool,
     /// The reset that the session releases the card for.
     reset: Option<Ticket>,
 }
@@ -184,10 +197,11 @@ impl<'a> Served<'a> {
         store: &'a dyn Store,
         messages: &'a Inbox,
         orders: &'a Receiver<Order>,
+        reopens: &'a AtomicBool,
     ) -> Self {
         let session = Session::new(slot.backend.deadlines());
         let clock = CardClock::new(wall_clock());
-        Self { slot, session, clock, store, messages, orders, reset: None }
+        Self { slot, session, clock, store, messages, orders, reopens, reset: None }
     }
 
     fn run(mut self) {
@@ -275,6 +289,12 @@ impl<'a> Served<'a> {
                     Err(RecvTimeoutError::Disconnected) => return End::Stopped,
                 }
                 received = self.orders.recv_timeout(Duration::ZERO);
+            }
+            if self.reopens.swap(false, Ordering::Relaxed) {
+                self.session = Session::new(self.slot.deadlines);
+                let reason = "it is opened again".to_owned();
+                report(self.messages, &self.slot.id, CardReport::Lost { reason });
+                return End::Lost;
             }
             let mut end = None;
             for said in self.session.step(card, self.clock.at(wall_clock())) {

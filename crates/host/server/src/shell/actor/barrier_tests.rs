@@ -214,7 +214,7 @@ impl World {
             }
             other => other,
         };
-        self.actor.take(message);
+        self.actor.take(message).expect("it fits the store");
         self.read(number, None);
         self.actor.release();
         self.hear();
@@ -227,7 +227,7 @@ impl World {
             let tenants = controller.tenants().count();
             Box::new(move || reads.lock().push(format!("read {number}: {tenants} tenants")))
         });
-        self.actor.take(Message::Read(query, reader));
+        self.actor.take(Message::Read(query, reader)).expect("it stores nothing");
     }
 
     /// The store completes a batch; returns how the thread reacted.

@@ -146,3 +146,35 @@ async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
     tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("all is stored");
     assert_eq!(disk.store().scan("tenants/").expect("it can be read").len(), 3);
 }
+
+/// What no limit of the controller bounds, for certificates do: the name of the operator is stored.
+fn maintain_by(name: String) -> Request {
+    let command = Command::Maintain { reason: Some("disks".into()) };
+    Request { caller: Caller::Operator(name), request_id: None, command }
+}
+
+#[tokio::test]
+async fn a_change_that_fits_no_record_is_refused_and_undone_and_the_rest_goes_on() {
+    let disk = FullableDisk::default();
+    let (plane, running) = begin(&disk);
+    plane.request(tenant("before")).await.expect("there is room");
+    wait_for_epoch(&plane, 1).await;
+    for _ in 0..2 {
+        match plane.request(maintain_by("x".repeat(RECORD_BYTES_MAX))).await {
+            Err(ShellError::Control(error @ ControlError::Exhausted { .. })) => {
+                assert!(error.to_string().contains("1048576"), "{error}");
+            }
+            other => panic!("no store takes it: {other:?}"),
+        }
+        assert_eq!(tenants(&plane).await, ["before"]);
+    }
+    plane.request(tenant("after")).await.expect("there is room");
+    // As if it had never been asked for.
+    assert!(read(&plane, |controller| controller.maintenance().is_none()).await);
+    plane.request(maintain_by("ada".to_owned())).await.expect("it fits");
+    // The card is opened again, and its loop begins anew.
+    wait_for_epoch(&plane, 1).await;
+    tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("all is stored");
+    let stored = |kind| disk.store().scan(kind).expect("it can be read").len();
+    assert_eq!((stored("tenants/"), stored("maintenance")), (2, 1));
+}
