@@ -51,7 +51,7 @@ pub use ids::{
 pub use image::{ImageConflict, RegionImage, RegionImages, UnfitImage, numbers as region_numbers};
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};
-pub use nt::{Bitstream, BuildClaims, NtType, RegionKind, Traffic};
+pub use nt::{Bitstream, BuildClaims, NtType, RegionKind, Signer, Traffic};
 pub use packets::{InvalidPacketSizes, PacketSize, PacketSizes};
 pub use program::{
     MemoryKind, NtProgram, OtherCard, ProcessorKind, ProcessorProfile, ProgramExplanation,

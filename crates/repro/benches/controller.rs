@@ -197,6 +197,7 @@ impl Bench {
                 card_model: profile().model,
                 shareable: true,
                 signed_by: None,
+                modules: Vec::new(),
             }));
         }
     }

@@ -198,6 +198,7 @@ fn bitstream(id: &str) -> Bitstream {
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     }
