@@ -122,11 +122,11 @@ pub use protocol::{
     Caller, CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
     ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagTraffic,
     DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX, EPOCH_MIN, Effect,
-    Event, Fairness, FieldViolation, FleetChange, LogEntry, LogKind, MoveView, NewDag, NtView,
-    OperationRecord, OperationView, OperationWork, PlacementPolicy, Provision, ProvisionName,
-    RecentPackets, RecommendationView, RegionUser, RegionView, Reply, Request, ResourceKey,
-    ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
-    TenantView,
+    Event, Fairness, FieldViolation, FleetChange, IdleTask, LogEntry, LogKind, MoveView, NewDag,
+    NtView, OperationRecord, OperationView, OperationWork, PlacementPolicy, Provision,
+    ProvisionName, RecentPackets, RecommendationView, RegionUser, RegionView, Reply, Request,
+    ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView,
+    TenantUsage, TenantView,
 };
 pub use quarantine::SetAside;
 pub use records::{

@@ -91,6 +91,7 @@ impl Card {
                     tables: self.tables.clone(),
                     regions: self.regions.iter().map(region).collect(),
                     configures: true,
+                    passes_through: false,
                 };
                 CardReport::ReadBack { ticket, snapshot: Box::new(snapshot) }
             }

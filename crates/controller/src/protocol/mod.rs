@@ -43,6 +43,6 @@ pub(crate) use traffic::part_of;
 pub use traffic::{DagTraffic, RecentPackets};
 pub use view::{
     BitstreamAdvice, BitstreamRejection, BitstreamView, CardHealth, CardLoss, CardView,
-    ConsolidationView, DagView, MoveView, NtView, OperationView, RecommendationView, RegionUser,
-    RegionView, RuleView, SlotView, StatePlace, StateView, TenantUsage, TenantView,
+    ConsolidationView, DagView, IdleTask, MoveView, NtView, OperationView, RecommendationView,
+    RegionUser, RegionView, RuleView, SlotView, StatePlace, StateView, TenantUsage, TenantView,
 };

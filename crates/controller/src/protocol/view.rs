@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Condition, Cycles,
-    DagName, DagSpec, DagState, DagUid, Explanation, Mapping, NtCode, NtType, NtTypeId, RegionId,
-    RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
+    DagName, DagSpec, DagState, DagUid, Explanation, Mapping, NodeId, NtCode, NtType, NtTypeId,
+    RegionId, RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
 };
 use snic_planner::{Recommendation, Underfilled};
 use snic_tables::CardCounters;
@@ -150,6 +150,17 @@ pub struct DagView {
     pub updated: Timestamp,
     /// The card that the fleet assigned it to; `None`: it was created on this host.
     pub assigned: Option<AssignedCard>,
+    /// Its tasks that pass packets on unchanged there.
+    pub idle_tasks: Vec<IdleTask>,
+}
+
+/// A task that passes packets on unchanged: its card works only as configurations and modules say, and it has neither.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdleTask {
+    /// Its node.
+    pub node: NodeId,
+    /// Its NT type.
+    pub nt: NtTypeId,
 }
 
 /// A slot of a region.
@@ -299,6 +310,8 @@ pub struct OperationView {
     pub dag: Option<Box<DagView>>,
     /// The region as it is now, where it is about one.
     pub region: Option<Box<RegionView>>,
+    /// Tasks that pass packets on unchanged, of a DAG that is created or updated.
+    pub idle_tasks: Vec<IdleTask>,
 }
 
 impl OperationView {

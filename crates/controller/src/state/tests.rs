@@ -135,6 +135,7 @@ impl Rig {
                     tables: TableImage::default(),
                     regions: vec![empty; profile.regions.len()],
                     configures: false,
+                    passes_through: false,
                 };
                 CardReport::ReadBack { ticket, snapshot: Box::new(snapshot) }
             }
