@@ -3,7 +3,7 @@
 
 use crate::support::{World, bitstream, bitstream_id, chain, gbps, name, tenant, validate};
 use proptest::prelude::*;
-use snic_domain::{Bitstream, Dag, DagSpec, Mapping, RegionId, Signer};
+use snic_domain::{Bitstream, Dag, DagSpec, Mapping, Signer};
 use snic_planner::{Budget, PlanRequest, Resident, optimize, plan_batch};
 
 /// A stranger's image of `a b` in region 0, loaded and free; the provider's of `a` and of `b` beside it.
@@ -101,15 +101,6 @@ fn consolidation_avoids_it() {
     for step in &found.moves {
         assert!(!passes_stranger(&step.plan.mapping), "{step:?}");
     }
-    // With the provider's key on it, both move: the image is worth it.
-    world.bitstream("t9.ab", |image| image.signed_by = provider_key());
-    let image = world.catalogue.bitstream(&bitstream_id("t9.ab")).cloned();
-    world
-        .ledger
-        .set_content(RegionId(0), image.as_ref(), &world.catalogue)
-        .expect("nobody is in it");
-    let found = optimize(&world.ledger, &world.catalogue, &residents, freely);
-    assert!(found.moves.iter().any(|step| passes_stranger(&step.plan.mapping)), "{found:?}");
 }
 
 fn signer() -> impl Strategy<Value = Option<Signer>> {
