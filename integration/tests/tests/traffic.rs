@@ -278,6 +278,71 @@ async fn on_a_software_card_packets_have_bytes_that_tasks_judge_and_that_leave_b
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
 }
 
+/// `aes` on a software card: what leaves are the bytes that came, as a capture shows, and whoever uses it is told so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_changes_no_packet_says_so_and_one_that_works_does_not() {
+    let home = Home::new();
+    let [guest, uplink] = ["guest.sock", "up.sock"].map(|name| home.path().join(name));
+    let port = |path: &Path| format!("unix:{}", path.display());
+    home.write_soft_settings(&format!(
+        "uplink = {:?}\nfunctions = [{:?}]",
+        port(&uplink),
+        port(&guest)
+    ));
+    let open = json!({"rules": [], "default": "accept"});
+    let nts = [("firewall", Some(open)), ("aes", None)];
+    let site = Site::new(home, &nts, Bandwidth::from_gbps(1)).await;
+    let said = |words: &[&str]| {
+        let Output { status, stdout, stderr } = site.snicctl(words).output().expect("it starts");
+        assert!(status.success(), "{words:?}: {}", text(&stderr));
+        // Sentences are broken into lines for a terminal.
+        text(&stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+
+    let file = site.home.path().join("run.pcapng");
+    let written = file.display().to_string();
+    let words = ["capture", "--dag", "acme/web", "-w", &written, "--for", "3s"];
+    let capture = site.snicctl(&words).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_secs(1));
+    let sent = site.run("--rate 1Mbps --size 100 --for 1s");
+    let captured = capture.wait_with_output().expect("it was started");
+    assert!(captured.status.success(), "{}", text(&captured.stderr));
+    let captured = packets(&std::fs::read(&file).expect("a file"));
+    let at = |place: &str| {
+        let frames = captured.iter().filter(|(at, _)| at == place);
+        frames.map(|(_, frame)| frame).collect::<Vec<_>>()
+    };
+    assert!(at("in").len() as u64 == number(&sent, "packets_offered"), "{sent}");
+    assert_eq!(at("in"), at("out"), "a card that encrypts must not warn");
+
+    let shown: Value =
+        serde_json::from_str(&said(&["dag", "get", "web", "-o", "json"])).expect("JSON");
+    let warnings = shown["warnings"].as_array().expect("a list");
+    let [warning] = &warnings[..] else { panic!("one task does nothing: {shown}") };
+    assert_eq!(
+        (&warning["reason"], &warning["subject"]),
+        (&json!("NOT_IMPLEMENTED"), &json!("aes"))
+    );
+    let unchanged = "aes (aes) passes packets on unchanged: software cards do not implement it";
+    assert!(said(&["dag", "get", "web"]).contains(unchanged));
+    assert!(said(&["dag", "explain", "web"]).contains("aes (aes) passes packets on unchanged"));
+    assert!(said(&["nt", "get", "aes"]).contains("passes packets on unchanged"));
+    assert!(said(&["nt", "get", "firewall"]).contains("as the node's configuration says"));
+
+    // With the request already, before anything is there.
+    let dag = site.home.path().join("plain.yaml");
+    std::fs::write(&dag, "name: plain\nbandwidth: 1Gbps\nchain: firewall -> aes\n")
+        .expect("a file");
+    let dag = dag.display().to_string();
+    let unconfigured = "firewall (firewall) passes packets on unchanged: it has no configuration";
+    let validated = said(&["dag", "create", "-f", &dag, "--validate-only"]);
+    assert!(validated.contains(unchanged) && validated.contains(unconfigured), "{validated}");
+    let created = said(&["dag", "create", "-f", &dag]);
+    for warning in [unchanged, unconfigured] {
+        assert!(created.contains(&format!("warning: {warning}")), "{created}");
+    }
+}
+
 /// Waits until the program has said this.
 fn until_said(child: &mut Child, log: &Path, words: &str) -> String {
     let until = Instant::now() + PATIENCE;

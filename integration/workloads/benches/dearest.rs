@@ -69,6 +69,7 @@ fn shipped() -> (PlanCatalogue, Ledger) {
             card_model: profile.model.clone(),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         });

@@ -85,6 +85,7 @@ fn bitstream(id: &str, nts: &[NtTypeId], profile: &CardProfile) -> Bitstream {
         card_model: profile.model.clone(),
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     }

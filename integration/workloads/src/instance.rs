@@ -194,6 +194,7 @@ fn bitstreams(rng: &mut ChaCha8Rng, nts: &[NtType], profile: &CardProfile) -> Ve
                 card_model: profile.model.clone(),
                 shareable: owner.is_empty(),
                 signed_by: None,
+                modules: Vec::new(),
                 notes: Default::default(),
                 identity: None,
             })

@@ -269,6 +269,7 @@ fn built(id: &str, declared: &str, holds: &str) -> (Bitstream, Vec<u8>) {
         card_model: card.model,
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
     };
     (bitstream, bytes)

@@ -90,6 +90,9 @@ impl SimCard {
             MAGIC => MAGIC_VALUE,
             LAYOUT => LAYOUT_VALUE,
             // No bulk transfers: every row goes through the shadow bank's registers.
+            CAPABILITIES if self.plane.has_frames() => {
+                CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS | CAPABILITY_PASS_THROUGH
+            }
             CAPABILITIES => CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS,
             BULK_BUFFER_LOW..=BULK_STATUS => 0,
             CONFIGURE_START => 0,

@@ -67,7 +67,7 @@ use self::yaml::{Value, YamlKey, YamlNode};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Fields of a DAG that only the server sets.
-const OUTPUT_ONLY: [&str; 14] = [
+const OUTPUT_ONLY: [&str; 15] = [
     "uid",
     "state",
     "generation",
@@ -82,6 +82,7 @@ const OUTPUT_ONLY: [&str; 14] = [
     "fleet_managed",
     "create_time",
     "update_time",
+    "warnings",
 ];
 const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, latency_sensitive, labels, description, configuration, and chain or nodes and edges";
 

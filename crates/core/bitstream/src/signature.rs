@@ -11,7 +11,8 @@
 //! DIGEST is the SHA-256 of the bytes, REGIONS is `all` or numbers joined by commas. The bytes of a vendor's
 //! bitstream do not say what they hold, so the line does. The second is good for bytes that say it
 //! themselves (an upload without a declared identity is refused unless they do). Provider and tenants have
-//! rings of their own: a tenant's key is good for that tenant's bitstreams alone.
+//! rings of their own: a tenant's key is good for that tenant's bitstreams alone, and only that tenant trusts
+//! them for it ([`Signer`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use snic_domain::{
     Bitstream, CardModel, ChainIdentity, Digest, NtTypeId, RegionId, RegionImage, RegionKind,
-    TenantId,
+    Signer, TenantId,
 };
 
 use crate::upload::kind_name;
@@ -170,9 +171,9 @@ impl PublicKey {
 /// Whose signatures count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// Keys of the provider: good for every bitstream.
+    /// Keys of the provider: good for every bitstream, and all tenants trust what they signed.
     pub provider: Vec<PublicKey>,
-    /// Keys of tenants: good for their own bitstreams.
+    /// Keys of tenants: good for their own bitstreams, which other tenants do not trust for it.
     pub tenants: BTreeMap<TenantId, Vec<PublicKey>>,
     /// Whether a bitstream without a signature is taken.
     pub allows_unsigned: bool,
@@ -212,9 +213,9 @@ pub enum NotTrusted {
 pub struct Signatures {
     /// Accepts unsigned bitstreams too. They are listed as UNSIGNED.
     pub allow_unsigned: bool,
-    /// Keys of the provider, valid for every bitstream.
+    /// Keys of the provider, valid for every bitstream. Packets of all tenants may pass what they signed, where its owner shares it.
     pub provider: Vec<PathBuf>,
-    /// Keys of tenants by tenant id, valid for the tenant's own bitstreams.
+    /// Keys of tenants by tenant id, valid for the tenant's own bitstreams. Other tenants' packets pass these only if their DAGs name the tenant.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tenants: BTreeMap<TenantId, Vec<PathBuf>>,
 }
@@ -236,8 +237,8 @@ impl Trust {
         })
     }
 
-    /// The name of the key that signed a bitstream; `None` where it is unsigned and may be. A
-    /// signature that is there has to be good, whatever else is allowed.
+    /// The key that signed a bitstream; `None` where it is unsigned and may be. A signature that is there
+    /// has to be good, whatever else is allowed. A key in both rings is the provider's.
     ///
     /// # Errors
     ///
@@ -246,7 +247,7 @@ impl Trust {
         &self,
         declared: &Bitstream,
         signature: &[u8],
-    ) -> Result<Option<Box<str>>, NotTrusted> {
+    ) -> Result<Option<Signer>, NotTrusted> {
         let owner = declared.id.owner();
         let own = owner.and_then(|owner| self.tenants.get(&owner)).map_or(&[][..], Vec::as_slice);
         let mut statements = vec![Statement::of(declared).to_string()];
@@ -266,7 +267,7 @@ impl Trust {
         &self,
         role: Digest,
         signature: &[u8],
-    ) -> Result<Option<Box<str>>, NotTrusted> {
+    ) -> Result<Option<Signer>, NotTrusted> {
         self.signer_among(&[], &[statement(role)], signature)
     }
 
@@ -275,20 +276,22 @@ impl Trust {
         own: &[PublicKey],
         statements: &[String],
         signature: &[u8],
-    ) -> Result<Option<Box<str>>, NotTrusted> {
+    ) -> Result<Option<Signer>, NotTrusted> {
         match signature.len() {
             0 if self.allows_unsigned => return Ok(None),
             0 => return Err(NotTrusted::Unsigned),
             SIGNATURE_BYTES => {}
             bytes => return Err(NotTrusted::Length { bytes }),
         }
-        let mut keys = self.provider.iter().chain(own);
         let has_signed =
             |key: &&PublicKey| statements.iter().any(|line| key.has_signed(line, signature));
-        let signer = keys.find(has_signed);
-        let keys = self.provider.len() + own.len();
-        signer.map(|key| Some(key.name.as_str().into())).ok_or_else(|| NotTrusted::UnknownKey {
-            keys,
+        let signer_in = |ring: &[PublicKey], of: fn(Box<str>) -> Signer| {
+            ring.iter().find(has_signed).map(|key| of(key.name.as_str().into()))
+        };
+        let signer = signer_in(&self.provider, Signer::Provider);
+        let signer = signer.or_else(|| signer_in(own, Signer::Owner));
+        signer.map(Some).ok_or_else(|| NotTrusted::UnknownKey {
+            keys: self.provider.len() + own.len(),
             line: statements.first().map(|line| line.trim_end().to_owned()).unwrap_or_default(),
         })
     }
@@ -324,7 +327,7 @@ mod tests {
     }
 
     /// Whether no key has signed that.
-    fn is_unknown(signer: Result<Option<Box<str>>, NotTrusted>, among: usize) -> bool {
+    fn is_unknown(signer: Result<Option<Signer>, NotTrusted>, among: usize) -> bool {
         matches!(signer, Err(NotTrusted::UnknownKey { keys, .. }) if keys == among)
     }
 
@@ -337,6 +340,7 @@ mod tests {
             card_model: "sim-16".parse().expect("a label"),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         }
@@ -352,12 +356,28 @@ mod tests {
     fn a_key_is_good_for_its_own_bitstreams_and_the_providers_for_all() {
         let digest = Digest::of(b"bytes");
         let signer = |id: &str, seed| trust().signer(&bitstream(id), &sign(seed, digest));
-        assert_eq!(signer("nat", 0), Ok(Some("key0".into())));
-        assert_eq!(signer("acme.nat", 0), Ok(Some("key0".into())));
-        assert_eq!(signer("acme.nat", 1), Ok(Some("key1".into())));
+        let provider = Signer::Provider("key0".into());
+        assert_eq!(signer("nat", 0), Ok(Some(provider.clone())));
+        assert_eq!(signer("acme.nat", 0), Ok(Some(provider)));
+        assert_eq!(signer("acme.nat", 1), Ok(Some(Signer::Owner("key1".into()))));
         assert!(is_unknown(signer("acme.nat", 2), 2));
         assert!(is_unknown(signer("nat", 1), 1));
         assert!(is_unknown(signer("initech.nat", 1), 1));
+    }
+
+    /// The ring says whose key it is, not the name of its file: two files may have the same name.
+    #[test]
+    fn a_tenants_key_named_as_the_providers_is_the_tenants() {
+        let namesake = PublicKey { name: "key0".to_owned(), ..key(1) };
+        let tenants = [("acme".parse().expect("a label"), vec![namesake])];
+        let mut trust =
+            Trust { provider: vec![key(0)], tenants: tenants.into(), allows_unsigned: false };
+        let signature = sign(1, Digest::of(b"bytes"));
+        let signer = trust.signer(&bitstream("acme.nat"), &signature);
+        assert_eq!(signer, Ok(Some(Signer::Owner("key0".into()))));
+        trust.provider.push(key(1));
+        let signer = trust.signer(&bitstream("acme.nat"), &signature);
+        assert_eq!(signer, Ok(Some(Signer::Provider("key1".into()))), "a key in both rings");
     }
 
     #[test]
@@ -390,7 +410,8 @@ mod tests {
         let expected = "00000001000000020000000300000004 sim-16 known-nt 0,3 nat\n";
         assert_eq!(line, format!("snic-bitstream-v2 {digest} {expected}"));
         let signature = sign_line(0, &line);
-        assert_eq!(trust.signer(&wanted, &signature), Ok(Some("key0".into())));
+        let provider = Signer::Provider("key0".into());
+        assert_eq!(trust.signer(&wanted, &signature), Ok(Some(provider)));
         assert!(is_unknown(trust.signer(&wanted, &sign(0, digest)), 1));
         let changed = |change: &dyn Fn(&mut Bitstream)| {
             let mut other = wanted.clone();
@@ -413,7 +434,8 @@ mod tests {
             .step_by(2)
             .map(|at| u8::from_str_radix(&SIGNED[at..at + 2], 16).expect("hexadecimal"))
             .collect();
-        assert_eq!(trust.signer(&bitstream("nat"), &signature), Ok(Some("openssl".into())));
+        let provider = Signer::Provider("openssl".into());
+        assert_eq!(trust.signer(&bitstream("nat"), &signature), Ok(Some(provider)));
     }
 
     #[test]

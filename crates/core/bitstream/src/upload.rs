@@ -13,7 +13,7 @@
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX};
 use snic_domain::{
     Area, Bitstream, ByteSize, CardModel, CardProfile, ChainIdentity, Digest, NtCode, NtType,
-    NtTypeId, RegionImage, RegionKind, RegionProfile,
+    NtTypeId, RegionImage, RegionKind, RegionProfile, Slot,
 };
 
 use crate::modules::{EmbeddedModule, InvalidModules, check_modules, modules};
@@ -29,6 +29,8 @@ pub struct CheckedUpload<'a> {
     pub claim: Option<ChainRom>,
     /// The area of its NTs together.
     pub area: Area,
+    /// The slots that have a WebAssembly module, in ascending order.
+    pub modules: Vec<Slot>,
 }
 
 /// What is wrong with an upload. [`InvalidUpload::field`] names the field of the declaration.
@@ -232,10 +234,12 @@ pub fn check_upload<'a, 'n>(
         None if declared.identity.is_none() => return Err(InvalidUpload::NoIdentity),
         None => {}
     }
-    check_owners(&modules(&file)?, declared)?;
+    let modules = modules(&file)?;
+    check_owners(&modules, declared)?;
+    let modules = modules.iter().map(|module| Slot(module.slot as u8)).collect();
     let area = chain.iter().map(|nt| nt.area).sum();
     check_area(area, declared, card)?;
-    Ok(CheckedUpload { file, claim, area })
+    Ok(CheckedUpload { file, claim, area, modules })
 }
 
 fn check_bytes(bytes: &[u8], declared: &Bitstream) -> Result<(), InvalidUpload> {

@@ -77,6 +77,7 @@ pub(crate) fn catalogue() -> PlanCatalogue {
             card_model: CardModel::new("tiny").expect("a label"),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         });

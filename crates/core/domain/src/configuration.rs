@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Digest;
+use crate::{Digest, NodeId, NtTypeId};
 
 /// The configuration of an NT: a JSON object. What may be in it is the NT type's matter; it may hold
 /// secrets, so it is never printed.
@@ -53,6 +53,15 @@ impl fmt::Debug for NtConfiguration {
         let digest = Digest::of(self.0.as_bytes());
         write!(f, "NtConfiguration({} bytes, sha256:{digest})", self.0.len())
     }
+}
+
+/// A task that passes packets on unchanged: its card works only as configurations and modules say, and it has neither.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdleTask {
+    /// Its node.
+    pub node: NodeId,
+    /// Its NT type.
+    pub nt: NtTypeId,
 }
 
 #[cfg(test)]

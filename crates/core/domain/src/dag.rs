@@ -71,7 +71,7 @@ pub struct DagSpec {
     #[serde(default = "PacketSizes::imix", skip_serializing_if = "PacketSizes::is_imix")]
     pub packet_sizes: PacketSizes,
     /// Tenants through whose own bitstreams its packets may pass, if these are shareable. Those of the provider,
-    /// signed ones and those of its own tenant need not be named.
+    /// those that the provider signed and those of its own tenant need not be named.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub trusted_tenants: BTreeSet<TenantId>,
     /// Which other DAGs of its tenant it shares a card with, and which it does not.
@@ -118,12 +118,19 @@ impl DagSpec {
         }
     }
 
-    /// Whether packets of this DAG of `tenant` may pass through a bitstream: the provider built or signed it,
-    /// or its owner is the tenant or trusted. Whether the owner consents is another question.
+    /// Whether this DAG of `tenant` trusts a bitstream with its packets: the provider answers for it, or its
+    /// owner is the tenant itself or one that the DAG names. A signature by the owner's own key proves who made
+    /// the images, and makes nobody else trust them.
     pub fn trusts(&self, tenant: &TenantId, bitstream: &Bitstream) -> bool {
-        bitstream.signed_by.is_some()
-            || bitstream.is_loadable_by(tenant)
+        bitstream.is_approved_by_provider()
+            || bitstream.id.is_owned_by(tenant)
             || self.trusted_tenants.iter().any(|owner| bitstream.id.is_owned_by(owner))
+    }
+
+    /// Whether packets of this DAG of `tenant` may pass through a bitstream where a region holds it: the DAG
+    /// trusts it, and its owner lets others share it.
+    pub fn may_pass(&self, tenant: &TenantId, bitstream: &Bitstream) -> bool {
+        bitstream.is_loadable_by(tenant) || bitstream.shareable && self.trusts(tenant, bitstream)
     }
 
     /// The same with other notes.
@@ -559,6 +566,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Signer;
 
     fn spec(nodes: &[&str], edges: &[(&str, &str)]) -> DagSpec {
         let id = |text: &str| NodeId::new(text).expect("a test id");
@@ -578,10 +586,13 @@ mod tests {
         }
     }
 
-    #[test]
-    fn packets_pass_what_the_provider_built_or_signed_and_whom_the_dag_trusts() {
-        let tenant = |id: &str| TenantId::new(id).expect("a label");
-        let bitstream = |id: &str, signed: bool| Bitstream {
+    fn tenant(id: &str) -> TenantId {
+        TenantId::new(id).expect("a label")
+    }
+
+    /// An image of `nat` that its owner shares.
+    fn bitstream(id: &str, signed_by: Option<Signer>) -> Bitstream {
+        Bitstream {
             id: crate::BitstreamId::new(id).expect("an id"),
             images: crate::RegionImages::for_all(
                 crate::Digest::of(id.as_bytes()),
@@ -591,18 +602,49 @@ mod tests {
             region_kind: crate::RegionKind::KnownNt,
             card_model: crate::CardModel::new("sim").expect("an id"),
             shareable: true,
-            signed_by: signed.then(|| "builds".into()),
+            signed_by,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
-        };
+        }
+    }
+
+    /// Each line is a sentence of the trust model in SECURITY.md: acme's DAG, an image, who signed it, whom the DAG
+    /// names, and whether it trusts the image.
+    #[test]
+    fn the_provider_the_own_tenant_and_named_tenants_are_trusted_and_nobody_else() {
+        let provider = || Some(Signer::Provider("builds".into()));
+        let owner = || Some(Signer::Owner("builds".into()));
+        let globex: &[&str] = &["globex"];
+        for (id, signed_by, named, is_trusted) in [
+            ("web", None, &[][..], true),
+            ("web", provider(), &[], true),
+            ("acme.web", None, &[], true),
+            ("acme.web", owner(), &[], true),
+            ("globex.web", None, &[], false),
+            ("globex.web", owner(), &[], false),
+            ("globex.web", provider(), &[], true),
+            ("globex.web", None, globex, true),
+            ("globex.web", owner(), globex, true),
+            ("initech.web", owner(), globex, false),
+            ("globex-2.web", owner(), globex, false),
+        ] {
+            let mut dag = spec(&["nat"], &[]);
+            dag.trusted_tenants = named.iter().map(|id| tenant(id)).collect();
+            let image = bitstream(id, signed_by);
+            let what = format!("{id} by {:?}, trusting {named:?}", image.signed_by);
+            assert_eq!(dag.trusts(&tenant("acme"), &image), is_trusted, "{what}");
+            assert_eq!(dag.may_pass(&tenant("acme"), &image), is_trusted, "{what}");
+            // Consent is the owner's, and is asked of nobody but other tenants.
+            let is_loadable = id == "web" || id.starts_with("acme.");
+            let private = Bitstream { shareable: false, ..image };
+            assert_eq!(dag.may_pass(&tenant("acme"), &private), is_loadable, "private {what}");
+        }
+    }
+
+    #[test]
+    fn a_dag_names_at_most_64_tenants() {
         let mut dag = spec(&["nat"], &[]);
-        let trusts =
-            |dag: &DagSpec, id, signed| dag.trusts(&tenant("acme"), &bitstream(id, signed));
-        assert!(trusts(&dag, "web", false) && trusts(&dag, "acme.web", false));
-        assert!(trusts(&dag, "other.web", true), "the provider signed it");
-        assert!(!trusts(&dag, "other.web", false));
-        dag.trusted_tenants.insert(tenant("other"));
-        assert!(trusts(&dag, "other.web", false) && !trusts(&dag, "third.web", false));
         dag.trusted_tenants = (0..65).map(|i| tenant(&format!("t{i}"))).collect();
         let many = Dag::new(dag).expect_err("one too many");
         assert_eq!(many.to_string(), "the DAG trusts 65 tenants; at most 64 are allowed");

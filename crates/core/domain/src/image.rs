@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::REGIONS_MAX;
-use crate::{Bitstream, ByteSize, Digest, RegionId};
+use crate::{Bitstream, ByteSize, Digest, RegionId, Signer};
 
 /// The bytes that some regions are loaded with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +120,7 @@ impl Bitstream {
         for image in &other.images {
             extended.images.add(image.clone())?;
         }
+        extended.modules.retain(|slot| other.modules.contains(slot));
         Ok(extended)
     }
 
@@ -128,7 +129,8 @@ impl Bitstream {
         let list =
             |of: &Self| of.nts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let signer = |of: &Self| match &of.signed_by {
-            Some(key) => format!("a signature by {key}"),
+            Some(Signer::Provider(key)) => format!("a signature by {key}, a key of the provider"),
+            Some(Signer::Owner(key)) => format!("a signature by {key}, a key of its owner"),
             None => "no signature".to_owned(),
         };
         let fields = |of: &Self| {
@@ -334,7 +336,8 @@ mod tests {
             region_kind: RegionKind::KnownNt,
             card_model: "sim".parse().expect("a label"),
             shareable: false,
-            signed_by: Some("builds".into()),
+            signed_by: Some(Signer::Owner("builds".into())),
+            modules: Vec::new(),
             notes: Notes::default(),
             identity: Some(ChainIdentity::from_words([1, 2, 3, 4])),
         }
@@ -358,7 +361,7 @@ mod tests {
         let extended = there.with_images_of(&with(&[&[1]])).expect("another region");
         assert_eq!(extended, with(&[&[0], &[1], &[2]]));
         assert_eq!(there.with_images_of(&with(&[&[1], &[3]])), Ok(with(&[&[0], &[1], &[2], &[3]])));
-        let changes: [(&str, Change); 8] = [
+        let changes: [(&str, Change); 9] = [
             ("nts", &|of| of.nts.push("aes".parse().expect("a label"))),
             ("nts", &|of| of.nts.clear()),
             ("card_model", &|of| of.card_model = "other".parse().expect("a label")),
@@ -366,6 +369,7 @@ mod tests {
             ("identity", &|of| of.identity = None),
             ("identity", &|of| of.identity = Some(ChainIdentity::from_words([1, 2, 3, 5]))),
             ("signature", &|of| of.signed_by = None),
+            ("signature", &|of| of.signed_by = Some(Signer::Provider("builds".into()))),
             ("shareable", &|of| of.shareable = true),
         ];
         for (expected, change) in changes {
@@ -461,7 +465,10 @@ mod tests {
         unsigned.signed_by = None;
         for (other, says) in [
             (same, "its image for regions 2, 3 has the same bytes"),
-            (unsigned, "has a signature by builds, and all of its images have to"),
+            (
+                unsigned,
+                "has a signature by builds, a key of its owner, and all of its images have to",
+            ),
             (with(&[&[3]]), "region 3 has an image already"),
             (with(&[&[]]), "choose another id"),
         ] {

@@ -35,7 +35,7 @@ pub use caller::Caller;
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
 pub use chain_identity::{ChainIdentity, ChainMismatch, InvalidChainIdentity, ReportedChain};
 pub use condition::{Condition, ConditionStatus, ConditionType, DagState};
-pub use configuration::NtConfiguration;
+pub use configuration::{IdleTask, NtConfiguration};
 pub use dag::{Dag, DagPatch, DagSpec, Edge, FormPreference, InvalidDag, Node};
 pub use device::{
     AxiFirewall, DeviceReading, DriverError, PcieLink, SENSORS_MAX, Sensor, SensorKind,
@@ -53,7 +53,7 @@ pub use ids::{
 pub use image::{ImageConflict, RegionImage, RegionImages, UnfitImage, numbers as region_numbers};
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};
-pub use nt::{Bitstream, BuildClaims, NtType, RegionKind, Traffic};
+pub use nt::{Bitstream, BuildClaims, NtType, RegionKind, Signer, Traffic};
 pub use packets::{InvalidPacketSizes, PacketSize, PacketSizes};
 pub use program::{
     MemoryKind, NtProgram, OtherCard, ProcessorKind, ProcessorProfile, ProgramExplanation,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest,
     ImageConflict, Labels, Notes, NtTypeId, RegionId, RegionImage, RegionImages, ReportedChain,
-    TenantId,
+    Slot, TenantId,
 };
 
 /// What of a packet an NT reads.
@@ -63,6 +63,26 @@ pub enum RegionKind {
     UserNt,
 }
 
+/// The key that signed all images of a bitstream, by the name that the operator gave it, and whose key it is. A
+/// signature says who answers for the images: the provider answers to all tenants, an owner to itself alone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Signer {
+    /// A key of the provider.
+    Provider(Box<str>),
+    /// A key of the tenant that owns the bitstream.
+    Owner(Box<str>),
+}
+
+impl Signer {
+    /// The operator's name for the key.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Provider(key) | Self::Owner(key) => key,
+        }
+    }
+}
+
 /// A bitstream: a chain that regions of one card model can hold, built ahead of time, with an image for each
 /// region or group of regions that it was built for. Its chain is immutable; images are added and removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,13 +101,16 @@ pub struct Bitstream {
     /// Whether chains of tenants other than the owner may share it when it is loaded.
     /// Always true for the provider's.
     pub shareable: bool,
-    /// The name of the trusted key that signed all of its images; `None` where they are not signed.
-    pub signed_by: Option<Box<str>>,
+    /// The key that signed all of its images; `None` where they are not signed.
+    pub signed_by: Option<Signer>,
     /// What its owner notes about it.
     pub notes: Notes,
     /// Which build of the chain all of its images are, as the ROM in a region reports it. `None`: that of its NTs,
     /// see [`ChainIdentity::of_nts`].
     pub identity: Option<ChainIdentity>,
+    /// The slots whose NT is a WebAssembly module in each of its images, in ascending order. Software cards alone run
+    /// modules.
+    pub modules: Vec<Slot>,
 }
 
 /// What a build flow says of an image that cannot be read from its bytes.
@@ -121,7 +144,7 @@ struct StoredBitstream {
     card_model: CardModel,
     shareable: bool,
     #[serde(default)]
-    signed_by: Option<Box<str>>,
+    signed_by: Option<Signer>,
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     notes: Notes,
     #[serde(default, skip_serializing_if = "BuildClaims::is_empty")]
@@ -129,6 +152,8 @@ struct StoredBitstream {
     /// Images after the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     more_images: Vec<RegionImage>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    modules: Vec<Slot>,
 }
 
 impl From<Bitstream> for StoredBitstream {
@@ -147,6 +172,7 @@ impl From<Bitstream> for StoredBitstream {
             notes: of.notes,
             build: BuildClaims { identity: of.identity, regions },
             more_images: images.collect(),
+            modules: of.modules,
         }
     }
 }
@@ -171,6 +197,7 @@ impl TryFrom<StoredBitstream> for Bitstream {
             signed_by: stored.signed_by,
             notes: stored.notes,
             identity,
+            modules: stored.modules,
         })
     }
 }
@@ -197,8 +224,8 @@ impl Bitstream {
         self.id.owner().is_none() || self.id.is_owned_by(tenant)
     }
 
-    /// Whether chains of `tenant` may pass through it once it is loaded.
-    pub fn is_shared_with(&self, tenant: &TenantId) -> bool {
-        self.shareable || self.is_loadable_by(tenant)
+    /// Whether the provider answers for it: it is the provider's, or a key of the provider signed it.
+    pub fn is_approved_by_provider(&self) -> bool {
+        matches!(self.signed_by, Some(Signer::Provider(_))) || self.id.owner().is_none()
     }
 }

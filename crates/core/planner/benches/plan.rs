@@ -98,6 +98,7 @@ fn catalogue() -> PlanCatalogue {
                 card_model: model(),
                 shareable: true,
                 signed_by: None,
+                modules: Vec::new(),
             });
         }
     }

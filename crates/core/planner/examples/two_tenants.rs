@@ -110,6 +110,7 @@ fn catalogue() -> Result<PlanCatalogue, Box<dyn Error>> {
         card_model: CardModel::new("example")?,
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     });

@@ -110,11 +110,9 @@ impl PhysicalChain {
         self.owner.as_ref().is_none_or(|owner| owner == tenant)
     }
 
-    /// Whether packets of a DAG may pass through it once it is loaded: its owner shares it, and the DAG's tenant
-    /// trusts it.
+    /// [`DagSpec::may_pass`], asked of the id only where neither the provider nor the tenant owns it.
     pub(crate) fn is_open_to(&self, tenant: &TenantId, spec: &DagSpec) -> bool {
-        self.is_loadable_by(tenant)
-            || self.bitstream.shareable && spec.trusts(tenant, &self.bitstream)
+        self.is_loadable_by(tenant) || spec.may_pass(tenant, &self.bitstream)
     }
 
     /// Whether one of its slots contains an NT.
@@ -306,9 +304,7 @@ impl PlanCatalogue {
     /// Whether packets of a DAG of `tenant` may pass through a bitstream where it is loaded: its owner shares it,
     /// the DAG trusts it, and it is not withheld.
     pub fn lets_pass(&self, bitstream: &Bitstream, tenant: &TenantId, spec: &DagSpec) -> bool {
-        let is_open = bitstream.is_loadable_by(tenant)
-            || bitstream.shareable && spec.trusts(tenant, bitstream);
-        is_open && !self.is_withheld(&bitstream.id)
+        spec.may_pass(tenant, bitstream) && !self.is_withheld(&bitstream.id)
     }
 
     /// A bitstream.

@@ -242,6 +242,7 @@ fn try_one(
         card_model: ledger.profile().model.clone(),
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     });

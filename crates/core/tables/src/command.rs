@@ -353,6 +353,8 @@ pub struct CardSnapshot {
     pub regions: Vec<RegionSnapshot>,
     /// Whether its NTs take configurations.
     pub configures: bool,
+    /// Whether an NT without a configuration, and without a module, passes packets on unchanged.
+    pub passes_through: bool,
 }
 
 /// What one region holds.

@@ -141,6 +141,9 @@ pub const CAPABILITY_BULK: u32 = 1;
 pub const CAPABILITY_CONFIGURE: u32 = 2;
 /// Drops are counted by DAG: [`DAG_DROPS`].
 pub const CAPABILITY_DAG_DROPS: u32 = 4;
+/// Packets have bytes, and an NT changes them only as its configuration says or the module in its image does. Any
+/// other NT passes packets on unchanged.
+pub const CAPABILITY_PASS_THROUGH: u32 = 8;
 /// How many regions the card has.
 pub const REGION_COUNT: Address = 0x10c;
 /// JTAG id of the part.

@@ -53,6 +53,7 @@ words! {
     "SCHEME_" v1::fairness_policy::Scheme;
     "SEVERITY_" v1::event::Severity;
     "SIGNATURE_STATE_" v1::bitstream::SignatureState;
+    "SIGNER_ROLE_" v1::bitstream::SignerRole;
     "SPARE_" v1::fairness_policy::Spare;
     "STATE_" v1::bitstream::State;
     "STATE_" v1::dag::State;

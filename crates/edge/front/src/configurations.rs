@@ -3,7 +3,8 @@
 use serde_json::Value;
 use snic_api::convert::{FieldProblem, Problems};
 use snic_api::error::ApiError;
-use snic_domain::{Caller, Node};
+use snic_api::v1;
+use snic_domain::{Caller, IdleTask, Node, NtTypeId};
 use snic_nts::config::InvalidConfiguration;
 
 use crate::workshop::Workshop;
@@ -76,6 +77,32 @@ pub fn shown(node: &Node) -> Option<Value> {
     Some(snic_nts::redacted(node.nt.as_str(), configuration.expose()).unwrap_or_default())
 }
 
+/// Whether nodes of an NT type of the provider take a configuration: software cards do with packets what it says.
+pub fn is_configurable(nt: &NtTypeId) -> bool {
+    snic_nts::schema(nt.as_str()).is_ok()
+}
+
+/// A warning for each task that passes packets on unchanged, with the reason that its type gives.
+pub fn warnings(idle: &[IdleTask]) -> Vec<v1::Warning> {
+    let warning = |IdleTask { node, nt }: &IdleTask| {
+        let (reason, why) = match nt.owner() {
+            Some(_) => {
+                ("NO_MODULE", "its bitstream has no WebAssembly module for it; upload one that has")
+            }
+            None if is_configurable(nt) => {
+                ("NO_CONFIGURATION", "it has no configuration; add one to the node")
+            }
+            None => ("NOT_IMPLEMENTED", "software cards do not implement it; use another NT type"),
+        };
+        v1::Warning {
+            reason: reason.to_owned(),
+            subject: node.to_string(),
+            message: format!("{node} ({nt}) passes packets on unchanged: {why}"),
+        }
+    };
+    idle.iter().map(warning).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use snic_domain::{NodeId, NtConfiguration, NtTypeId};
@@ -123,6 +150,21 @@ mod tests {
         for json in ["[]", "7", "{", &long] {
             assert!(checked(&[node("acme.filter", json)]).await.is_err(), "{json}");
         }
+    }
+
+    /// What each type of the catalogue does on a software card is what `snic_nts` has, not a list here.
+    #[test]
+    fn a_task_that_does_nothing_says_why() {
+        let idle = ["aes", "firewall", "acme.filter"].map(|nt| {
+            let node = node(nt, "{}");
+            IdleTask { node: node.id, nt: node.nt }
+        });
+        let found = warnings(&idle);
+        let reasons: Vec<&str> = found.iter().map(|warning| &*warning.reason).collect();
+        assert_eq!(reasons, ["NOT_IMPLEMENTED", "NO_CONFIGURATION", "NO_MODULE"]);
+        let said = "n (aes) passes packets on unchanged: software cards do not implement it";
+        assert!(found[0].message.starts_with(said), "{:?}", found[0]);
+        assert!(found.iter().all(|warning| warning.subject == "n"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use snic_api::error::ApiError;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::upload_bitstream_request::Part;
-use snic_domain::{Bitstream, Digest, NtType, RegionId};
+use snic_domain::{Bitstream, Digest, NtType, RegionId, Signer, Slot};
 use tonic::{Status, Streaming};
 
 use crate::error::overloaded;
@@ -44,10 +44,12 @@ pub struct UploadProblem {
 /// What the bytes of an upload say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UploadFindings {
-    /// The name of the trusted key that signed them, if one did.
-    pub signed_by: Option<Box<str>>,
+    /// The trusted key that signed them, if one did.
+    pub signed_by: Option<Signer>,
     /// The regions whose frames they have. Empty: every region of the declared kind.
     pub regions: Vec<RegionId>,
+    /// The slots that have a WebAssembly module.
+    pub modules: Vec<Slot>,
 }
 
 /// Function of an [`UploadCheck`].
@@ -187,6 +189,7 @@ impl UploadFindings {
     /// Notes what was found in what was declared.
     pub fn complete(self, declared: &mut Bitstream) {
         declared.signed_by = self.signed_by;
+        declared.modules = self.modules;
         if !self.regions.is_empty() {
             declared.images.first_mut().regions = self.regions;
         }

@@ -85,6 +85,7 @@ pub(crate) fn dag(dag: &v1::Dag) -> Value {
         "nodes": dag.nodes.iter().map(node).collect::<Vec<_>>(),
         "edges": dag.edges.iter().map(edge).collect::<Vec<_>>(),
         "reason": reason.map_or("", |reason| &*reason.message),
+        "warnings": dag.warnings.iter().map(|warning| &*warning.message).collect::<Vec<_>>(),
         "form": mapping.map(|mapping| mapping.form().word()),
         "latencyCycles": mapping.map(|mapping| mapping.latency_cycles),
         "stages": mapping.map(|mapping| mapping.stages.iter().map(stage).collect::<Vec<_>>()),
@@ -262,6 +263,9 @@ mod tests {
         assert_eq!(waiting["reason"], "region 3 is loading");
         assert_eq!(waiting["stages"], Value::Null, "not mapped");
         assert_eq!(dag(&v1::Dag::default())["reason"], "");
+        let warning = v1::Warning { message: "aes passes".into(), ..Default::default() };
+        let idle = dag(&v1::Dag { warnings: vec![warning], ..Default::default() });
+        assert_eq!(idle["warnings"], json!(["aes passes"]));
     }
 
     #[test]

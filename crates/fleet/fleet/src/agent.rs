@@ -437,6 +437,7 @@ mod tests {
             card_model: CardModel::new("sim-16").expect("a test id"),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         };

@@ -163,7 +163,11 @@ fn upload_check(settings: &Settings) -> Result<UploadCheck> {
     Ok(UploadCheck::new(move |upload: Upload<'_>| {
         rules
             .check(upload.bytes, upload.signature, upload.declared, upload.nts)
-            .map(|CheckedImage { signed_by, regions }| UploadFindings { signed_by, regions })
+            .map(|CheckedImage { signed_by, regions, modules }| UploadFindings {
+                signed_by,
+                regions,
+                modules,
+            })
             .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
     }))
 }

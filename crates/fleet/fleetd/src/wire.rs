@@ -42,6 +42,7 @@ pub(crate) fn nt_type(of: &NtType, meta: &RecordMeta) -> v1::NtType {
     v1::NtType {
         etag: meta.etag(),
         create_time: Some(timestamp(meta.created)),
+        configurable: configurations::is_configurable(&of.id),
         ..nt_type::nt_type_to_wire(of)
     }
 }

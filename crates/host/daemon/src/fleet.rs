@@ -329,13 +329,16 @@ fn checked(
     let of =
         declared.images.with_digest(digest).ok_or("digest: the bitstream has no such image")?;
     let declared = &declared.with_only(of);
-    let has = catalogue
+    let (has, modules) = catalogue
         .check_image(image, declared, nts)
         .map_err(|error| format!("{}: {error}", error.field()))?;
     // The fleet plans with what it was told.
-    match has == declared.images.first().regions {
-        true => Ok(digest),
-        false => Err(format!("regions: it has the frames of {has:?} alone; upload it with these")),
+    if has != declared.images.first().regions {
+        return Err(format!("regions: it has the frames of {has:?} alone; upload it with these"));
+    }
+    match declared.modules.iter().find(|slot| !modules.contains(slot)) {
+        None => Ok(digest),
+        Some(slot) => Err(format!("modules: slot {} has none; upload it again", slot.0)),
     }
 }
 

@@ -80,6 +80,7 @@ pub(crate) fn nt_type(view: &NtView) -> v1::NtType {
     v1::NtType {
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
+        configurable: configurations::is_configurable(&view.nt.id),
         ..nt_type::nt_type_to_wire(&view.nt)
     }
 }
@@ -143,6 +144,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         etag: view.etag.clone(),
         create_time: Some(timestamp(view.created)),
         update_time: Some(timestamp(view.updated)),
+        warnings: configurations::warnings(&view.idle_tasks),
     }
 }
 
@@ -425,6 +427,7 @@ pub(crate) fn operation(view: &OperationView, caller: &Caller) -> v1::Operation 
             stage: stage(view),
             progress: Some(Progress { regions_total, regions_done, dags_left: view.dags_left }),
             cancellable: view.cancellable,
+            warnings: configurations::warnings(&view.idle_tasks),
         }),
         done: view.is_done(),
         result,

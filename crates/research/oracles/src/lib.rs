@@ -11,6 +11,7 @@
 //! | [`fluid`] | `snic_fairness::fluid`: water-filling in fractions or floats, one event at a time |
 //! | `epoch` | `snic_controller::Engine`: one step of the control loop; needs the feature `epoch` |
 //! | [`drfq`] | the long-run rates of `snic_fairness::fluid`: DRFQ packet by packet |
+//! | [`trust`] | `snic_domain::DagSpec::may_pass`: the table of SECURITY.md, line by line |
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -20,3 +21,4 @@ pub mod drfq;
 pub mod epoch;
 pub mod fluid;
 pub mod regions;
+pub mod trust;

@@ -91,6 +91,7 @@ impl Card {
                     tables: self.tables.clone(),
                     regions: self.regions.iter().map(region).collect(),
                     configures: true,
+                    passes_through: false,
                 };
                 CardReport::ReadBack { ticket, snapshot: Box::new(snapshot) }
             }
@@ -197,6 +198,7 @@ impl Bench {
                 card_model: profile().model,
                 shareable: true,
                 signed_by: None,
+                modules: Vec::new(),
             }));
         }
     }

@@ -168,6 +168,7 @@ impl Testbed {
             card_model: setup.card.model.clone(),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         })

@@ -4,7 +4,7 @@ use ring::signature::Ed25519KeyPair;
 use snic_api::convert::nt_type::nt_type_to_wire;
 use snic_api::error::reason_of;
 use snic_api::replies::ItemOf as _;
-use snic_api::v1::bitstream::SignatureState;
+use snic_api::v1::bitstream::{SignatureState, SignerRole};
 use snic_api::v1::dag::State;
 use snic_api::v1::{self, ErrorReason};
 use snic_bitstream::TestBuild;
@@ -64,6 +64,7 @@ fn build(id: &str, nt: &NtType, (regions, size): (&[u8], ByteSize)) -> (Bitstrea
         card_model: card.model.clone(),
         shareable: false,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
     };
     (bitstream, bytes)
@@ -129,14 +130,15 @@ fn a_fleet_takes_what_the_provider_or_the_owner_has_signed_and_nothing_else() {
         let listed = listed.into_inner().bitstreams;
         assert!(listed.iter().all(|of| of.signature_state() == SignatureState::Unsigned));
 
+        let [of_owner, of_provider] = [SignerRole::Owner, SignerRole::Provider];
         for (client, of, bytes, key, by) in [
-            (&of_acme, &own, &bytes, &acme, "acme-2026"),
-            (&of_globex, &theirs, &their_bytes, &provider, "provider-2026"),
-            (&root, &general, &its_bytes, &provider, "provider-2026"),
+            (&of_acme, &own, &bytes, &acme, ("acme-2026", of_owner)),
+            (&of_globex, &theirs, &their_bytes, &provider, ("provider-2026", of_provider)),
+            (&root, &general, &its_bytes, &provider, ("provider-2026", of_provider)),
         ] {
             let taken = client.upload_signed(of, bytes.clone(), sign(key, of)).await.unwrap();
             assert_eq!(taken.signature_state(), SignatureState::Verified);
-            assert_eq!(taken.signed_by, by, "{}", of.id);
+            assert_eq!((&*taken.signed_by, taken.signer_role()), by, "{}", of.id);
         }
 
         // Hosts load it, and say who signed it.
@@ -145,7 +147,7 @@ fn a_fleet_takes_what_the_provider_or_the_owner_has_signed_and_nothing_else() {
         eventually(async || fleet.state(0, "signed").await == Ok(State::Ready)).await;
         let request = v1::GetBitstreamRequest { name: "bitstreams/acme.own".into() };
         let shown = fleet.host(0).await.bitstreams().get_bitstream(request).await.item().unwrap();
-        assert_eq!(shown.signed_by, "acme-2026");
+        assert_eq!((&*shown.signed_by, shown.signer_role()), ("acme-2026", of_owner));
     }));
 }
 

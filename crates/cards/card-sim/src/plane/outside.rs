@@ -33,6 +33,11 @@ impl Packet {
 }
 
 impl Plane {
+    /// Whether packets have bytes.
+    pub(crate) const fn has_frames(&self) -> bool {
+        self.frames.is_some()
+    }
+
     /// Who holds the bytes from now on.
     pub(crate) fn set_frames(&mut self, frames: Box<dyn Frames>) {
         self.frames = Some(frames);

@@ -198,6 +198,7 @@ fn in_regions(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Result
             card_model: profile.model.clone(),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         });
@@ -273,6 +274,7 @@ fn to_build(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Vec<Bits
             card_model: profile.model.clone(),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         })

@@ -32,10 +32,14 @@ impl CliSession {
             let ended = self.wait(client, operation).await?;
             return self.ended(ended);
         }
+        let warnings = operation.metadata.as_ref().map(|of| &of.warnings[..]).unwrap_or_default();
+        let warnings =
+            warnings.iter().map(|warning| format!("warning: {}\n", escaped(&warning.message)));
         let hint = format!(
-            "{}: {}\nwait for it with `snicctl operation wait {}`\n",
+            "{}: {}\n{}wait for it with `snicctl operation wait {}`\n",
             text::id(&operation.name),
             escaped(&views::operation_work(&operation)),
+            warnings.collect::<String>(),
             text::id(&operation.name),
         );
         self.output.one(&operation, |_, _| hint)

@@ -40,6 +40,14 @@ pub fn explanation(explanation: &Explanation, style: Style) -> String {
             push(&mut lines, (0, width), line);
         }
     }
+    let warnings = explanation.dag.iter().flat_map(|found| &found.warnings);
+    for (index, warning) in warnings.enumerate() {
+        if index == 0 {
+            lines.push(String::new());
+            push(&mut lines, (0, width), "Warnings:");
+        }
+        push(&mut lines, (2, width), &warning.message);
+    }
     for (index, headroom) in explanation.headroom.iter().enumerate() {
         if index == 0 {
             lines.push(String::new());

@@ -136,6 +136,7 @@ pub fn web() -> Dag {
         etag: "e1".into(),
         create_time: made(),
         update_time: made(),
+        warnings: Vec::new(),
     }
 }
 
@@ -218,6 +219,7 @@ pub fn nt_type() -> NtType {
         traffic: nt_type::Traffic::HeaderOnly.into(),
         description: "Drops packets by address and port.".into(),
         code: 0x12ab_34cd,
+        configurable: true,
         etag: "e2".into(),
         create_time: made(),
         ..NtType::default()

@@ -1,6 +1,6 @@
 //! The state (contexts) that chains keep for DAGs, as text.
 
-use snic_api::v1::bitstream::SignatureState;
+use snic_api::v1::bitstream::{SignatureState, SignerRole};
 use snic_api::v1::chain_state::Place;
 use snic_api::v1::{Bitstream, ChainState};
 
@@ -55,10 +55,14 @@ pub fn sentence(state: &ChainState) -> String {
     }
 }
 
-/// Who signed a bitstream, or `UNSIGNED`.
+/// The key that signed a bitstream and whose it is, or `UNSIGNED`.
 pub(super) fn signer(bitstream: &Bitstream) -> String {
     match bitstream.signature_state() {
-        SignatureState::Verified => bitstream.signed_by.clone(),
+        SignatureState::Verified => match bitstream.signer_role() {
+            SignerRole::Provider => format!("{} (provider)", bitstream.signed_by),
+            SignerRole::Owner => format!("{} (its owner)", bitstream.signed_by),
+            SignerRole::Unspecified => bitstream.signed_by.clone(),
+        },
         SignatureState::Unspecified | SignatureState::Unsigned => "UNSIGNED".to_owned(),
     }
 }

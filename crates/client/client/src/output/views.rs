@@ -6,8 +6,8 @@ use snic_api::v1::dag::Form;
 use snic_api::v1::operation::Result as Ended;
 use snic_api::v1::{
     Bitstream, Card, CardProcessor, Condition, Dag, EventType, Instance, Mapping, NtType,
-    Operation, Region, RegionKind, Tenant, WatchDagsResponse, WatchRegionsResponse, condition,
-    nt_type,
+    Operation, Region, RegionKind, Tenant, Warning, WatchDagsResponse, WatchRegionsResponse,
+    condition, nt_type,
 };
 use snic_api::words::EnumWord as _;
 
@@ -15,6 +15,7 @@ use super::Style;
 pub use super::card_views::cards;
 use super::card_views::{device_rows, port_rows, programs};
 use super::dag_views::{affinity, configurations, drops, packet_sizes, task_drops, traffic};
+use super::explain::push;
 use super::images;
 use super::state_views::{self, states};
 use super::table::{properties, section, table};
@@ -113,10 +114,18 @@ pub fn dag(dag: &Dag, style: Style) -> String {
         ],
     );
     let places = mapping.map(|mapping| places(mapping, style)).unwrap_or_default();
-    head + &section("Conditions", &conditions(&dag.conditions, style))
+    head + &section("Warnings", &warnings(&dag.warnings, style))
+        + &section("Conditions", &conditions(&dag.conditions, style))
         + &section("Configuration", &configurations(dag, style))
         + &section("Mapping", &places)
         + &states("State", &dag.states, style)
+}
+
+/// Warnings, one after the other.
+fn warnings(warnings: &[Warning], style: Style) -> String {
+    let mut lines = Vec::new();
+    warnings.iter().for_each(|warning| push(&mut lines, (0, style.width), &warning.message));
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 fn tasks(dag: &Dag) -> String {
@@ -305,6 +314,7 @@ pub fn nt_type(nt: &NtType, style: Style) -> String {
             ("Description", nt.description.clone()),
             ("Owner", owner(&nt.owner)),
             ("Shareable", yes(nt.shareable).to_owned()),
+            ("In software", in_software(nt).to_owned()),
             ("Maximum", rate(nt.bandwidth_max_bps)),
             ("Latency", format!("{} cycles", nt.latency_cycles)),
             ("Area", area(nt.area)),
@@ -317,6 +327,15 @@ pub fn nt_type(nt: &NtType, style: Style) -> String {
             ("Created", text::time(nt.create_time.as_ref())),
         ],
     )
+}
+
+/// What a software card does with packets for nodes of a type.
+const fn in_software(nt: &NtType) -> &'static str {
+    match (nt.configurable, nt.owner.is_empty()) {
+        (true, _) => "works as the node's configuration says",
+        (false, true) => "passes packets on unchanged",
+        (false, false) => "runs the bitstream's module; without one, passes packets on unchanged",
+    }
 }
 
 fn area(area: Option<snic_api::v1::Area>) -> String {
@@ -565,7 +584,8 @@ pub fn trial(found: &Dag, style: Style) -> String {
             ("Loads", cost),
         ],
     );
-    head + &section("Mapping", &places(&mapping, style))
+    head + &section("Warnings", &warnings(&found.warnings, style))
+        + &section("Mapping", &places(&mapping, style))
 }
 
 #[cfg(test)]

@@ -56,6 +56,46 @@ shown! {
     an_explanation: explanation(&fixtures::explanation(), style());
 }
 
+/// A DAG with a task that does nothing, and with its signer a bitstream that is nobody else's to trust.
+#[test]
+fn a_task_that_does_nothing_is_named_wherever_its_dag_is_shown() {
+    let message = "aes (aes) passes packets on unchanged: software cards do not implement it; use another NT type";
+    let warning = snic_api::v1::Warning { message: message.into(), ..Default::default() };
+    let idle = Dag { warnings: vec![warning], ..fixtures::web() };
+    let explained =
+        snic_api::v1::Explanation { dag: Some(idle.clone()), ..fixtures::explanation() };
+    for text in [dag(&idle, style()), trial(&idle, style()), explanation(&explained, style())] {
+        let text = fitting(text);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(text.contains("Warnings"), "{text}");
+        assert!(words.join(" ").contains(message), "{text}");
+    }
+    assert!(!dag(&fixtures::web(), style()).contains("Warnings"));
+    let of = |configurable, owner: &str| {
+        let nt = NtType { configurable, owner: owner.into(), ..fixtures::nt_type() };
+        nt_type(&nt, style())
+    };
+    assert!(of(false, "").contains("passes packets on unchanged"));
+    assert!(of(true, "").contains("works as the node's configuration says"));
+    assert!(of(false, "tenants/acme").contains("runs the bitstream's module"));
+}
+
+#[test]
+fn a_signature_says_whose_key_it_is() {
+    use snic_api::v1::bitstream::{SignatureState, SignerRole};
+    let signed = |role: SignerRole| {
+        let signed = Bitstream {
+            signature_state: SignatureState::Verified.into(),
+            signed_by: "release".into(),
+            signer_role: role.into(),
+            ..fixtures::bitstream()
+        };
+        bitstream(&signed, style())
+    };
+    assert!(signed(SignerRole::Provider).contains("release (provider)"));
+    assert!(signed(SignerRole::Owner).contains("release (its owner)"));
+}
+
 #[test]
 fn dags_below_their_promise_come_first() {
     let named = |name: &str, shortfall_bps| Dag {

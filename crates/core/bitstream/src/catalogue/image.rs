@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use snic_domain::{Area, Bitstream, ByteSize, CardModel, CardProfile, NtType, RegionId};
+use snic_domain::{
+    Area, Bitstream, ByteSize, CardModel, CardProfile, NtType, RegionId, Signer, Slot,
+};
 
 use super::Catalogue;
 use crate::signature::{NotTrusted, Trust};
@@ -22,9 +24,11 @@ pub struct UploadRules {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedImage {
     /// The key that signed it; `None` where it is unsigned and may be.
-    pub signed_by: Option<Box<str>>,
+    pub signed_by: Option<Signer>,
     /// The regions that it can be loaded into; none where that is every one of its kind.
     pub regions: Vec<RegionId>,
+    /// The slots that have a WebAssembly module.
+    pub modules: Vec<Slot>,
 }
 
 impl UploadRules {
@@ -40,8 +44,8 @@ impl UploadRules {
         nts: &[NtType],
     ) -> Result<CheckedImage, InvalidImage> {
         let signed_by = self.trust.signer(declared, signature)?;
-        let regions = self.catalogue.check_image(image, declared, nts)?;
-        Ok(CheckedImage { signed_by, regions })
+        let (regions, modules) = self.catalogue.check_image(image, declared, nts)?;
+        Ok(CheckedImage { signed_by, regions, modules })
     }
 }
 
@@ -101,7 +105,8 @@ impl Catalogue {
     }
 
     /// Checks an image against its declaration, the card's profile and its floor plan. `nts` are the NT types that
-    /// its owner may use. Returns the regions that it can be loaded into; none where that is every one of its kind.
+    /// its owner may use. Returns the regions that it can be loaded into, none where that is every one of its kind, and
+    /// the slots that have a WebAssembly module.
     ///
     /// # Errors
     /// The first check that fails.
@@ -110,7 +115,7 @@ impl Catalogue {
         image: &[u8],
         declared: &Bitstream,
         nts: &[NtType],
-    ) -> Result<Vec<RegionId>, InvalidImage> {
+    ) -> Result<(Vec<RegionId>, Vec<Slot>), InvalidImage> {
         let nt = |id: &snic_domain::NtTypeId| nts.iter().find(|nt| nt.id == *id);
         let checked = check_upload(image, declared, &self.cards, nt)?;
         let named = &declared.images.first().regions;
@@ -118,7 +123,9 @@ impl Catalogue {
             Some(plan) => plan.regions_for(&checked.file, declared)?,
             None => named.clone(),
         };
-        let Some(card) = self.card(&declared.card_model) else { return Ok(regions) };
+        let Some(card) = self.card(&declared.card_model) else {
+            return Ok((regions, checked.modules));
+        };
         let size = declared.images.first().size;
         let too_large = |region: &RegionId| too_large(card, *region, size, checked.area);
         if let Some(error) = named.iter().find_map(too_large) {
@@ -132,7 +139,7 @@ impl Catalogue {
             return Err(error);
         }
         regions.retain(fits);
-        Ok(regions)
+        Ok((regions, checked.modules))
     }
 }
 

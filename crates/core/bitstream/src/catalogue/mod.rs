@@ -229,6 +229,7 @@ impl Catalogue {
             card_model: card.model.clone(),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         };

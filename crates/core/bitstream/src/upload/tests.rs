@@ -25,6 +25,7 @@ impl World {
                 card_model: CardModel::new("sim-16").expect("valid"),
                 shareable: false,
                 signed_by: None,
+                modules: Vec::new(),
                 notes: Default::default(),
                 identity: None,
             },

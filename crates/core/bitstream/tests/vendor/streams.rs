@@ -460,6 +460,7 @@ fn declared(manifest: &BuiltManifest, build: BuildClaims, bytes: &[u8]) -> Bitst
         card_model: manifest.card_model.clone(),
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: build.identity,
     }
@@ -519,6 +520,7 @@ fn an_image_whose_only_region_is_too_small_is_refused() {
     let declared = declared(&manifest, manifest.claims(), &bytes);
     let check = |catalogue: &Catalogue| {
         let found = catalogue.check_image(&bytes, &declared, &catalogue.nt_types);
+        let found = found.map(|(regions, _)| regions);
         found.map_err(|error| (error.field(), error.to_string()))
     };
     assert_eq!(check(&catalogue), Ok(vec![RegionId(0)]));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Condition, Cycles,
-    DagName, DagSpec, DagState, DagUid, Explanation, Mapping, NtCode, NtType, NtTypeId, RegionId,
-    RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
+    DagName, DagSpec, DagState, DagUid, Explanation, IdleTask, Mapping, NodeId, NtCode, NtType,
+    NtTypeId, RegionId, RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
 };
 use snic_planner::{Recommendation, Underfilled};
 use snic_tables::CardCounters;
@@ -150,6 +150,8 @@ pub struct DagView {
     pub updated: Timestamp,
     /// The card that the fleet assigned it to; `None`: it was created on this host.
     pub assigned: Option<AssignedCard>,
+    /// Its tasks that pass packets on unchanged there.
+    pub idle_tasks: Vec<IdleTask>,
 }
 
 /// A slot of a region.
@@ -299,6 +301,8 @@ pub struct OperationView {
     pub dag: Option<Box<DagView>>,
     /// The region as it is now, where it is about one.
     pub region: Option<Box<RegionView>>,
+    /// Tasks that pass packets on unchanged, of a DAG that is created or updated.
+    pub idle_tasks: Vec<IdleTask>,
 }
 
 impl OperationView {

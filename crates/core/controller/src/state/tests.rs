@@ -136,6 +136,7 @@ impl Rig {
                     tables: TableImage::default(),
                     regions: vec![empty; profile.regions.len()],
                     configures: false,
+                    passes_through: false,
                 };
                 CardReport::ReadBack { ticket, snapshot: Box::new(snapshot) }
             }
@@ -199,6 +200,7 @@ fn bitstream(id: &str) -> Bitstream {
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     }

@@ -56,11 +56,7 @@ pub(crate) fn stranger(
     placement: &Placement,
 ) -> Option<BitstreamId> {
     let tenant = &entry.name().tenant;
-    let is_open = |bitstream: &Bitstream| {
-        let owner = bitstream.id.owner();
-        owner.is_none_or(|owner| owner == *tenant)
-            || bitstream.shareable && placement.spec.trusts(tenant, bitstream)
-    };
+    let is_open = |bitstream: &Bitstream| placement.spec.may_pass(tenant, bitstream);
     let mut instances = placement.mapping.instances().map(|instance| &instance.bitstream);
     let wrong = |id: &&BitstreamId| !core.registry.bitstream(id).is_some_and(is_open);
     instances.find(wrong).cloned()

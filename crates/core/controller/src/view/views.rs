@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snic_domain::{
     Bandwidth, BitstreamId, BoundFunction, ByteSize, CardId, Cycles, DagName, DagState, Digest,
-    NtTypeId, RegionId, RuleId, Slot, VmId,
+    IdleTask, Instance, NtTypeId, RegionId, RuleId, Slot, VirtualChain, VmId,
 };
 use snic_planner::Ledger;
 use snic_tables::ClassifierRow;
@@ -61,7 +61,36 @@ pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
         created: entry.created(),
         updated: entry.updated(),
         assigned: entry.assigned().cloned(),
+        idle_tasks: idle_tasks(core, entry),
     }
+}
+
+/// The tasks of a DAG that pass packets on unchanged where it is placed. A card says of itself that it works only as
+/// configurations and modules say; of a task that is in several regions each image has to have its module.
+fn idle_tasks(core: &Core, entry: &DagEntry) -> Vec<IdleTask> {
+    let Some(placement) = entry.desired() else { return Vec::new() };
+    let card = core.cards.get(&placement.mapping.card);
+    if !card.is_some_and(CardMachine::passes_through) {
+        return Vec::new();
+    }
+    let mut idle = Vec::new();
+    for node in placement.spec.nodes.iter().filter(|node| node.configuration.is_none()) {
+        let has_module = |instance: &Instance, at: usize| {
+            let bitstream = core.registry.bitstream(&instance.bitstream);
+            bitstream.is_some_and(|of| of.modules.contains(&instance.slots[at]))
+        };
+        let mut chains = placement.mapping.chains().filter_map(|chain| {
+            let at = chain.nodes.iter().position(|id| *id == node.id)?;
+            Some((chain, at))
+        });
+        let is_idle = |(chain, at): (&VirtualChain, usize)| {
+            chain.instances.iter().any(|instance| !has_module(instance, at))
+        };
+        if chains.any(is_idle) {
+            idle.push(IdleTask { node: node.id.clone(), nt: node.nt.clone() });
+        }
+    }
+    idle
 }
 
 /// What a packet that waits nowhere takes.
@@ -264,6 +293,7 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         regions: regions_done(core, record),
         stage: stage(core, record, users),
         dags_left: users.unwrap_or_default() as u32,
+        idle_tasks: entry.map(|entry| idle_tasks(core, entry)).unwrap_or_default(),
         dag: entry.filter(|_| record.ended.is_some()).map(|entry| Box::new(view_of(core, entry))),
     }
 }

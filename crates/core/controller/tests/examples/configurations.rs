@@ -1,11 +1,11 @@
 //! Configurations of NTs: they reach the card with the rows of their DAG, once.
 
-use snic_controller::ControlError;
-use snic_domain::{DagSpec, DagState, NtConfiguration};
+use snic_controller::{Command, ControlError, Reply};
+use snic_domain::{Bitstream, DagSpec, DagState, IdleTask, NtConfiguration, Slot};
 use snic_tables::{CardCommand, DagRow};
 
-use crate::support::things::{card_id, create, delete, drain, spec, update};
-use crate::support::{World, over_quota, precondition};
+use crate::support::things::{bitstream, card_id, create, dag, delete, drain, nt, spec, update};
+use crate::support::{World, operation, over_quota, precondition};
 
 /// A chain whose first NT is told this.
 fn told(chain: &str, gbps: u64, json: &str) -> DagSpec {
@@ -98,6 +98,51 @@ fn a_card_whose_shell_cannot_configure_serves_only_dags_that_need_none() {
     let error = world.ask(update("acme/web", told("nat", 5, "{}"))).expect_err("it cannot");
     assert!(matches!(error, ControlError::Precondition { .. }), "{error}");
     assert_eq!(world.state("acme/web"), DagState::Ready, "what serves is as it was");
+}
+
+fn idle(tasks: &[IdleTask]) -> Vec<String> {
+    tasks.iter().map(|task| format!("{}: {}", task.node, task.nt)).collect()
+}
+
+/// On a card that says so of itself, a task without a configuration passes packets on unchanged, unless its image has a
+/// module for it. That is said before the DAG is there, with its creation, and of the DAG.
+#[test]
+fn a_task_that_passes_packets_on_unchanged_is_named() {
+    let mut world = World::new();
+    world.card().passes_through = true;
+    world.lose_card();
+    world.appear(&card_id());
+    world.settle();
+    let both = told("nat firewall", 5, "{}");
+    let validate =
+        Command::CreateDag { name: dag("acme/web"), spec: both.clone(), validate_only: true };
+    let Ok(Reply::WouldBe(preview)) = world.ask(validate) else { panic!("it is a preview") };
+    assert_eq!(idle(&preview.idle_tasks), ["firewall: firewall"]);
+    let operation = operation(world.ask(create("acme/web", both)));
+    assert_eq!(idle(&operation.idle_tasks), ["firewall: firewall"]);
+    world.settle();
+    assert_eq!(idle(&world.view("acme/web").idle_tasks), ["firewall: firewall"]);
+    let mut configured = told("nat firewall", 5, "{}");
+    configured.nodes[1].configuration = Some(NtConfiguration::new("{}"));
+    world.ask(update("acme/web", configured)).expect("it fits");
+    world.settle();
+    assert_eq!(idle(&world.view("acme/web").idle_tasks), [""; 0]);
+
+    // A module works without a configuration, for its own slot.
+    world.ask(Command::CreateNtType(nt("beta.filter", 10))).expect("it is new");
+    let made = bitstream("beta.image", &["nat", "beta.filter"]);
+    let with_module = Bitstream { modules: vec![Slot(1)], ..made };
+    world.ask(Command::CreateBitstream(with_module)).expect("it is new");
+    world.deploy("beta/own", "nat beta.filter", 1);
+    assert_eq!(idle(&world.view("beta/own").idle_tasks), ["nat: nat"]);
+}
+
+/// What a card's logic does is not known to the controller, and a model of a card has no bytes.
+#[test]
+fn cards_that_do_not_say_so_have_no_idle_tasks() {
+    let mut world = World::new();
+    deploy(&mut world, "acme/web", spec("nat firewall", 5));
+    assert_eq!(idle(&world.view("acme/web").idle_tasks), [""; 0]);
 }
 
 #[test]

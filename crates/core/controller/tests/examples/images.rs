@@ -3,7 +3,8 @@
 
 use snic_controller::{Command, ControlError, Reply};
 use snic_domain::{
-    Bitstream, ByteSize, ChainIdentity, DagState, Digest, NtType, QuotaPatch, RegionId, RegionState,
+    Bitstream, ByteSize, ChainIdentity, DagState, Digest, NtType, QuotaPatch, RegionId,
+    RegionState, Signer,
 };
 
 use snic_tables::LoadFailure;
@@ -120,7 +121,7 @@ fn an_image_that_cannot_stand_beside_the_others_changes_nothing() {
         ("identity", &|of| of.identity = None),
         ("card_model", &|of| of.card_model = "sim-32".parse().expect("a label")),
         ("region_kind", &|of| of.region_kind = snic_domain::RegionKind::UserNt),
-        ("signature", &|of| of.signed_by = Some("builds".into())),
+        ("signature", &|of| of.signed_by = Some(Signer::Provider("builds".into()))),
         ("shareable", &|of| of.shareable = false),
         ("size_bytes", &|of| of.images.first_mut().size = ByteSize::ZERO),
     ] {

@@ -1,6 +1,6 @@
 //! Packets pass only through images of the provider and of the DAG's own tenant, and through those that their
-//! owner shares and that are signed or whose owner the DAG names. Looked at on the card: where its tables lead
-//! and what the regions there hold.
+//! owner shares and that the provider signed or whose owner the DAG names. Looked at on the card: where its tables
+//! lead and what the regions there hold. The rule is the oracle's; who signed an image is known from the upload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use snic_controller::{Command, DagBatch, NewDag};
 use snic_domain::{
     Bitstream, BitstreamId, CardId, ConditionType, DagId, DagName, DagSpec, DagState, DagUid,
-    Digest, RegionId, TenantId,
+    Digest, RegionId, Signer, TenantId,
 };
+use snic_oracles::trust::{self, ImageFacts, KeyHolder};
 use snic_tables::{ChainRow, DagRow, InstanceRow, NONE, RegionStatus, StageRow, TableImage};
 
 use crate::elastic::periods;
@@ -42,8 +43,8 @@ fn regions_in(tables: &TableImage, dag: &DagRow) -> BTreeSet<RegionId> {
 struct Book {
     /// The accepted specs of all DAGs, by name and generation.
     specs: BTreeMap<(DagName, u64), DagSpec>,
-    /// All registered images by digest; no two share one.
-    images: BTreeMap<Digest, Bitstream>,
+    /// All registered images by digest, and whose key signed them; no two share one.
+    images: BTreeMap<Digest, (Bitstream, KeyHolder)>,
 }
 
 impl Book {
@@ -53,16 +54,14 @@ impl Book {
         }
     }
 
-    /// The rule of trust, written independently of the product.
-    fn may_pass(&self, tenant: &TenantId, spec: &DagSpec, image: &Bitstream) -> bool {
-        match image.id.as_str().split_once('.') {
-            None => true,
-            Some((owner, _)) if owner == tenant.as_str() => true,
-            Some((owner, _)) => {
-                let is_named = spec.trusted_tenants.iter().any(|t| t.as_str() == owner);
-                image.shareable && (image.signed_by.is_some() || is_named)
-            }
-        }
+    fn may_pass(tenant: &TenantId, spec: &DagSpec, (image, by): &(Bitstream, KeyHolder)) -> bool {
+        let named: Vec<&str> = spec.trusted_tenants.iter().map(TenantId::as_str).collect();
+        let image = ImageFacts {
+            owner: image.id.as_str().split_once('.').map(|(owner, _)| owner),
+            is_shared: image.shareable,
+            signature: *by,
+        };
+        trust::may_pass(tenant.as_str(), &named, image)
     }
 
     /// Looks at every way through every card. What serves while a change is under way is of an earlier spec.
@@ -83,13 +82,13 @@ impl Book {
                         .range((view.name.clone(), 0)..=(view.name.clone(), view.generation));
                     let is_good = specs.any(|((_, generation), spec)| {
                         *generation >= view.observed_generation.max(1)
-                            && self.may_pass(&view.name.tenant, spec, image)
+                            && Self::may_pass(&view.name.tenant, spec, image)
                     });
                     prop_assert!(
                         is_good,
                         "{} passes {} in region {region}; it trusts {:?}",
                         view.name,
-                        image.id,
+                        image.0.id,
                         view.spec.trusted_tenants
                     );
                 }
@@ -113,7 +112,7 @@ enum Act {
         number: usize,
         nts: usize,
         shareable: bool,
-        signed: bool,
+        by: KeyHolder,
     },
     DeleteImage {
         owner: usize,
@@ -140,16 +139,22 @@ fn asked() -> impl Strategy<Value = DagSpec> {
     )
 }
 
+fn key_holder() -> impl Strategy<Value = KeyHolder> {
+    prop_oneof![
+        2 => Just(KeyHolder::Nobody),
+        1 => Just(KeyHolder::Provider),
+        2 => Just(KeyHolder::Owner),
+    ]
+}
+
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => (0usize..3, 0usize..2, asked()).prop_map(|(t, d, s)| Act::Put(t, d, s)),
         2 => (0usize..3, 0usize..2).prop_map(|(t, d)| Act::Remove(t, d)),
         2 => (0usize..3, prop::collection::vec(asked(), 1..4)).prop_map(|(t, s)| Act::Batch(t, s)),
         2 => Just(Act::CarryOut),
-        6 => (0usize..3, 0usize..2, 0usize..3, any::<bool>(), 0u8..4).prop_map(
-            |(owner, number, nts, shareable, signed)| Act::Upload {
-                owner, number, nts, shareable, signed: signed == 0,
-            }
+        6 => (0usize..3, 0usize..2, 0usize..3, any::<bool>(), key_holder()).prop_map(
+            |(owner, number, nts, shareable, by)| Act::Upload { owner, number, nts, shareable, by }
         ),
         3 => (0usize..3, 0usize..2, any::<bool>()).prop_map(|(owner, number, by_operator)| {
             Act::DeleteImage { owner, number, by_operator }
@@ -184,18 +189,24 @@ impl Run {
         for id in ["gre", "mpls"] {
             world.ask(Command::CreateNtType(nt(id, 20))).expect("the provider's");
         }
-        let images =
-            crate::support::things::bitstreams().into_iter().map(|b| (b.images.first().digest, b));
+        let images = crate::support::things::bitstreams()
+            .into_iter()
+            .map(|b| (b.images.first().digest, (b, KeyHolder::Nobody)));
         let book = Book { images: images.collect(), ..Book::default() };
         Self { world, book, planned: Vec::new(), uploads: 0 }
     }
 
     /// Each upload has bytes of its own.
-    fn upload(&mut self, owner: &str, made: Bitstream) {
+    fn upload(&mut self, owner: &str, made: Bitstream, by: KeyHolder) {
         self.uploads += 1;
         let digest = Digest::of(format!("{} {}", made.id, self.uploads).as_bytes());
-        let made = crate::support::things::with_bytes(made, digest);
-        self.book.images.insert(digest, made.clone());
+        let signed_by = match by {
+            KeyHolder::Nobody => None,
+            KeyHolder::Provider => Some(Signer::Provider("key".into())),
+            KeyHolder::Owner => Some(Signer::Owner("key".into())),
+        };
+        let made = Bitstream { signed_by, ..crate::support::things::with_bytes(made, digest) };
+        self.book.images.insert(digest, (made.clone(), by));
         let _ = self.world.ask_as(caller(owner), Command::CreateBitstream(made));
     }
 
@@ -233,15 +244,11 @@ impl Run {
                     let _ = world.ask(command);
                 }
             }
-            Act::Upload { owner, number, nts, shareable, signed } => {
+            Act::Upload { owner, number, nts, shareable, by } => {
                 let nts: &[&str] = [&["gre"][..], &["gre", "mpls"], &["mpls", "lb"]][*nts];
                 let id = format!("{}.i{number}", TENANTS[*owner]);
-                let made = Bitstream {
-                    shareable: *shareable,
-                    signed_by: signed.then(|| "vendor".into()),
-                    ..bitstream(&id, nts)
-                };
-                self.upload(TENANTS[*owner], made);
+                let made = Bitstream { shareable: *shareable, ..bitstream(&id, nts) };
+                self.upload(TENANTS[*owner], made, *by);
             }
             Act::DeleteImage { owner, number, by_operator } => {
                 let command = delete_bitstream(&format!("{}.i{number}", TENANTS[*owner]));
@@ -305,8 +312,10 @@ proptest! {
 #[test]
 fn a_plan_does_not_lead_through_another_image_of_the_same_name() {
     let mut run = Run::new();
-    let shared = Act::Upload { owner: 1, number: 0, nts: 0, shareable: true, signed: false };
-    let private = Act::Upload { owner: 1, number: 0, nts: 0, shareable: false, signed: false };
+    let shared =
+        Act::Upload { owner: 1, number: 0, nts: 0, shareable: true, by: KeyHolder::Nobody };
+    let private =
+        Act::Upload { owner: 1, number: 0, nts: 0, shareable: false, by: KeyHolder::Nobody };
     let own = Act::Put(1, 0, spec("gre", 1));
     let trusting = DagSpec { trusted_tenants: [tenant_id("beta")].into(), ..spec("gre", 1) };
     let again = Act::DeleteImage { owner: 1, number: 0, by_operator: false };

@@ -102,6 +102,7 @@ impl Card {
                     tables: self.tables.clone(),
                     regions: regions.collect(),
                     configures: true,
+                    passes_through: false,
                 });
                 self.say(now + READ, CardReport::ReadBack { ticket, snapshot });
             }

@@ -22,6 +22,7 @@ mod residency;
 mod scenario;
 mod states;
 mod switching;
+mod trust;
 mod weights;
 mod world;
 

@@ -23,6 +23,7 @@ use crate::machines::{CALLS, MACHINES, Machines};
 use crate::model::{Model, Wish};
 use crate::operators::{self, drains_twice, is_drain};
 use crate::requests::{random_batch, random_name, random_quota, random_spec, random_tenant};
+use crate::trust;
 use crate::weights::Weights;
 use crate::world::{CATALOGUE, TENANTS, World, card_id, tenant};
 
@@ -111,10 +112,14 @@ struct Invariant {
 
 /// In their order after a step. Beside these, `World` checks what holds at each event and each command to the
 /// card: the controller's own check, the durability barrier, rows that lead to a region that is loaded.
-const INVARIANTS: [Invariant; 6] = [
+const INVARIANTS: [Invariant; 7] = [
     Invariant {
         name: "no NT over its bandwidth, one content a region",
         check: |run| run.check_mappings(),
+    },
+    Invariant {
+        name: "no DAG passes an image that it does not trust",
+        check: |run| trust::check(&run.world),
     },
     Invariant { name: "what callers see of machines", check: |run| run.machines.check(&run.world) },
     Invariant { name: "visibility and quotas", check: Run::check_book },
@@ -223,6 +228,10 @@ impl Run {
         for (nt, bitstream) in CATALOGUE.own.iter().cloned() {
             let owner = Caller::Tenant(nt.id.owner().expect("a tenant's own"));
             self.send(CallId(0), owner.clone(), Command::CreateNtType(nt));
+            self.send(CallId(0), owner, Command::CreateBitstream(bitstream));
+        }
+        for bitstream in CATALOGUE.shared.iter().cloned() {
+            let owner = Caller::Tenant(bitstream.id.owner().expect("a tenant's"));
             self.send(CallId(0), owner, Command::CreateBitstream(bitstream));
         }
         self.world.commit(usize::MAX);

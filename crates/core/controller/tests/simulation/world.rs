@@ -23,7 +23,7 @@ use snic_controller::{
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
     DagUid, Digest, NtType, NtTypeId, RegionId, RegionImages, RegionKind, RegionProfile, SaveArea,
-    TenantId, Timestamp, Traffic,
+    Signer, TenantId, Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
 use snic_tables::{DropCause, InstanceRow, Table, TableImage, Ticket};
@@ -48,6 +48,9 @@ const CHAINS: [&[&str]; 9] = [
 /// Longest time without an event in which the daemon is said to have run: it has an event at least once a second.
 const EVENT_GAP_MAX: Duration = Duration::from_secs(2);
 
+/// Chains that tenants build, one each: what the provider has in two regions they have in one.
+const SHARED: [[&str; 2]; TENANTS as usize] = [["aes", "lb"], ["lb", "aes"], ["cache", "nat"]];
+
 /// Tenants that there are.
 pub const TENANTS: u32 = 3;
 
@@ -62,6 +65,9 @@ pub struct Catalogue {
     pub bitstreams: Vec<Bitstream>,
     /// One of each tenant's own, which it shares with nobody.
     pub own: Vec<(NtType, Bitstream)>,
+    /// One of each tenant's of NTs of the provider, which it signed itself or not at all and shares with all, who do
+    /// not trust it.
+    pub shared: Vec<Bitstream>,
     images: BTreeMap<Digest, Arc<[u8]>>,
 }
 
@@ -72,7 +78,8 @@ impl Catalogue {
     }
 
     pub fn bitstream(&self, id: &BitstreamId) -> &Bitstream {
-        let all = self.bitstreams.iter().chain(self.own.iter().map(|(_, bitstream)| bitstream));
+        let own = self.own.iter().map(|(_, bitstream)| bitstream);
+        let all = self.bitstreams.iter().chain(own).chain(&self.shared);
         all.into_iter().find(|bitstream| bitstream.id == *id).expect("a known bitstream")
     }
 }
@@ -144,6 +151,7 @@ fn catalogue() -> Catalogue {
             card_model: profile.model.clone(),
             shareable,
             signed_by: None,
+            modules: Vec::new(),
             notes: Default::default(),
             identity: None,
         }
@@ -166,7 +174,13 @@ fn catalogue() -> Catalogue {
         (nt, bitstream)
     });
     let own = own.collect();
-    Catalogue { profile, nts, bitstreams, own, images }
+    let shared = (0..TENANTS).zip(SHARED).map(|(number, chain)| {
+        let parts = chain.map(|name| nts.iter().find(|nt| nt.id.as_str() == name).expect("in NTS"));
+        let signed_by = (number > 0).then(|| Signer::Owner("key".into()));
+        Bitstream { signed_by, ..build(&format!("{}.shared", tenant(number)), &parts, true) }
+    });
+    let shared = shared.collect();
+    Catalogue { profile, nts, bitstreams, own, shared, images }
 }
 
 /// What waits in the outbox.
@@ -210,7 +224,7 @@ pub struct World {
     pub replies: Vec<(CallId, Result<Reply, ControlError>)>,
     sources: BTreeMap<DagUid, SourceId>,
     /// The card's tables once all that was submitted is done.
-    tables: TableImage,
+    pub tables: TableImage,
     /// What tenants mean to send.
     pub loads: Loads,
     /// What must be true of what chains keep.

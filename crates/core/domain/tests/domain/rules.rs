@@ -40,6 +40,7 @@ fn bitstream(id: &str, shareable: bool) -> Bitstream {
         card_model: CardModel::new("sim").expect("a label"),
         shareable,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     }
@@ -56,21 +57,21 @@ fn nt_types_are_visible(#[case] id: &str, #[case] shareable: bool, #[case] visib
     assert_eq!(seen, visible);
 }
 
-/// Only the owner loads a tenant's bitstream; others pass through it at most.
+/// Only the owner loads a tenant's bitstream, and what all load is the provider's.
 #[rstest]
-#[case::providers("nat", true, [true, true, true], [true, true, true])]
-#[case::shared("acme.nat", true, [true, false, false], [true, true, true])]
-#[case::private("acme.nat", false, [true, false, false], [true, false, false])]
-fn bitstreams_are_loaded_and_shared(
+#[case::providers("nat", true, [true, true, true], true)]
+#[case::shared("acme.nat", true, [true, false, false], false)]
+#[case::private("acme.nat", false, [true, false, false], false)]
+fn bitstreams_are_loaded_by_their_owner(
     #[case] id: &str,
     #[case] shareable: bool,
     #[case] loadable: [bool; 3],
-    #[case] shared: [bool; 3],
+    #[case] is_approved: bool,
 ) {
     let bitstream = bitstream(id, shareable);
     let tenants = ["acme", "globex", "acme-2"].map(tenant);
     assert_eq!(tenants.each_ref().map(|tenant| bitstream.is_loadable_by(tenant)), loadable);
-    assert_eq!(tenants.each_ref().map(|tenant| bitstream.is_shared_with(tenant)), shared);
+    assert_eq!(bitstream.is_approved_by_provider(), is_approved);
 }
 
 proptest! {

@@ -13,8 +13,8 @@ use snic_domain::{
     DagSpec, DagState, DagUid, Digest, Embedding, EmbeddingKind, Explanation, Form, FormChoice,
     FormPreference, Instance, MacAddress, Mapping, Match, NodeId, NtType, NtTypeId, PacketSizes,
     PciAddress, Prefix, Quota, RegionId, RegionKind, RegionPass, RegionState, Rejection,
-    RejectionReason, Resource, Shortage, Slot, Stage, TenantId, Timestamp, Traffic, VirtualChain,
-    VirtualFunctions, VmId,
+    RejectionReason, Resource, Shortage, Signer, Slot, Stage, TenantId, Timestamp, Traffic,
+    VirtualChain, VirtualFunctions, VmId,
 };
 
 /// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.
@@ -58,6 +58,8 @@ fn ids_and_units_are_plain_texts_and_numbers() {
     check(Cycles::new(49), json!(49));
     check(Timestamp::from_nanos(5), json!(5));
     check(Digest::from_bytes([0xAB; 32]), json!("ab".repeat(32)));
+    check(Signer::Provider("builds".into()), json!({"provider": "builds"}));
+    check(Signer::Owner("builds".into()), json!({"owner": "builds"}));
     check("0000:3b:00.4".parse::<PciAddress>().expect("an address"), json!("0000:3b:00.4"));
     check(MacAddress([2, 0, 0, 0, 0, 255]), json!([2, 0, 0, 0, 0, 255]));
 }

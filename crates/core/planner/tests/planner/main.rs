@@ -24,4 +24,5 @@ mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
 mod tampered;
+mod trust;
 mod updates;

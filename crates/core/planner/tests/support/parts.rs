@@ -63,6 +63,7 @@ pub fn bitstream(id: &str, nts: &str) -> Bitstream {
         card_model: CardModel::new("sim").expect("a test id"),
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use snic_domain::{
     ByteSize, Cycles, Dag, DagSpec, Digest, Edge, FormPreference, Node, NtTypeId, RegionId,
-    RegionImage, RegionKind, RegionProfile,
+    RegionImage, RegionKind, RegionProfile, Signer,
 };
 
 use super::{World, bitstream, gbps, lut, node_id, nt, nt_id, profile};
@@ -28,6 +28,8 @@ pub struct RandomBitstream {
     pub nts: Vec<usize>,
     pub user_region: bool,
     pub shareable: bool,
+    /// 0 is nobody, 1 the provider, 2 its owner.
+    pub signer: usize,
     pub mib: u64,
     pub other_model: bool,
     /// The regions of each image and its size in MiB; none: one image of `mib` for all of its kind.
@@ -93,6 +95,11 @@ impl RandomBitstream {
         let mut made = bitstream(&format!("{owner}b{i}"), &nts.join(" "));
         made.region_kind = if self.user_region { RegionKind::UserNt } else { RegionKind::KnownNt };
         made.shareable = self.owner == 0 || self.shareable;
+        made.signed_by = match self.signer {
+            0 => None,
+            1 => Some(Signer::Provider("key".into())),
+            _ => Some(Signer::Owner("key".into())),
+        };
         made.images.first_mut().size = ByteSize::from_mib(self.mib);
         let images = (0u8..).zip(&self.images).map(|(at, (regions, mib))| {
             let takes =
@@ -140,15 +147,16 @@ pub fn worlds() -> impl Strategy<Value = RandomWorld> {
         prop_oneof![3 => Just(0usize), 1 => 1usize..3],
         prop::collection::vec(kind, 1..5),
         seldom(),
-        any::<bool>(),
+        (any::<bool>(), 0usize..3),
         1u64..4,
         seldom(),
         images(),
     );
-    let bitstream =
-        bitstream.prop_map(|(owner, nts, user_region, shareable, mib, other_model, images)| {
-            RandomBitstream { owner, nts, user_region, shareable, mib, other_model, images }
-        });
+    let bitstream = bitstream.prop_map(
+        |(owner, nts, user_region, (shareable, signer), mib, other_model, images)| {
+            RandomBitstream { owner, nts, user_region, shareable, signer, mib, other_model, images }
+        },
+    );
     let region = (seldom(), 3u32..12, 2u64..5);
     let loaded = prop::option::weighted(0.4, 0usize..8);
     (
@@ -176,6 +184,8 @@ pub struct RandomDag {
     pub edges: Vec<(usize, usize)>,
     pub mbps: u64,
     pub form: FormPreference,
+    /// Whether it names all tenants as trusted.
+    pub trusts_all: bool,
 }
 
 impl RandomDag {
@@ -209,7 +219,11 @@ impl RandomDag {
             bandwidth,
             form: self.form,
             packet_sizes: snic_domain::PacketSizes::default(),
-            trusted_tenants: Default::default(),
+            trusted_tenants: TENANTS
+                .into_iter()
+                .filter(|_| self.trusts_all)
+                .map(super::tenant)
+                .collect(),
             card_affinity: Default::default(),
             latency_sensitive: false,
             notes: Default::default(),
@@ -239,7 +253,13 @@ pub fn dags() -> impl Strategy<Value = RandomDag> {
         ],
         form,
     )
-        .prop_map(|(nts, edges, mbps, form)| RandomDag { nts, edges, mbps, form })
+        .prop_map(|(nts, edges, mbps, form)| RandomDag {
+            nts,
+            edges,
+            mbps,
+            form,
+            trusts_all: false,
+        })
 }
 
 #[derive(Debug, Clone)]
@@ -252,7 +272,9 @@ pub enum Event {
 
 pub fn events(count: usize) -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
-        6 => (0usize..2, 0usize..4, dags()).prop_map(|(t, n, dag)| Event::Submit(t, n, dag)),
+        6 => (0usize..2, 0usize..4, dags(), seldom()).prop_map(|(t, n, dag, trusts_all)| {
+            Event::Submit(t, n, RandomDag { trusts_all, ..dag })
+        }),
         2 => (0usize..2, 0usize..4).prop_map(|(t, n)| Event::Delete(t, n)),
         1 => (0u8..3, 0usize..4).prop_map(|(region, c)| Event::Condition(region, c)),
     ];

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::EmbeddingKind::{FreeRegion, Shared, Split, VictimRegion};
 use snic_domain::limits::{CHAIN_SLOTS_MAX, FORK_BRANCHES_MAX, PAGE_SIZE};
 use snic_domain::{
-    Area, Bandwidth, Bitstream, ByteSize, ChainExplanation, Dag, EmbeddingKind, Form,
+    Area, Bandwidth, Bitstream, ByteSize, ChainExplanation, Dag, DagSpec, EmbeddingKind, Form,
     FormPreference, Instance, NodeId, NtType, NtTypeId, RegionId, RegionImage, RejectionReason,
-    Slot, TenantId,
+    Signer, Slot, TenantId,
 };
+use snic_oracles::trust::{ImageFacts, KeyHolder};
 use snic_planner::{Ledger, Plan, PlanCatalogue, PlanRequest, RegionCondition};
 
 type Checked = Result<(), String>;
@@ -42,16 +43,9 @@ pub fn plan(
             ensure(ledger.condition(region) == RegionCondition::Usable, || {
                 format!("region {region} is {:?}", ledger.condition(region))
             })?;
-            ensure(bitstream.is_shared_with(&request.name.tenant), || {
-                format!("{} is not shared", bitstream.id)
+            ensure(may_pass(&request.name.tenant, request.dag.spec(), bitstream), || {
+                format!("{} is not shared with the DAG, or not trusted by it", bitstream.id)
             })?;
-            let trusted = &request.dag.spec().trusted_tenants;
-            let is_trusted = match bitstream.id.owner() {
-                None => true,
-                Some(owner) if owner == request.name.tenant => true,
-                Some(owner) => bitstream.signed_by.is_some() || trusted.iter().any(|t| *t == owner),
-            };
-            ensure(is_trusted, || format!("{} is not trusted", bitstream.id))?;
             ensure(instance.slots.len() == nts.len(), || "slots do not match nodes".into())?;
             ensure(instance.slots.windows(2).all(|w| w[0] < w[1]), || "slots do not rise".into())?;
             for (slot, nt) in instance.slots.iter().zip(&nts) {
@@ -66,6 +60,25 @@ pub fn plan(
     sums(ledger, catalogue, request, plan, &contents)?;
     latency(ledger, catalogue, request, plan)?;
     explanation(ledger, catalogue, request, plan)
+}
+
+/// The rule of trust, asked of the oracle.
+pub fn may_pass(tenant: &TenantId, spec: &DagSpec, bitstream: &Bitstream) -> bool {
+    let named: Vec<&str> = spec.trusted_tenants.iter().map(TenantId::as_str).collect();
+    snic_oracles::trust::may_pass(tenant.as_str(), &named, image_facts(bitstream))
+}
+
+/// A bitstream, as the oracle of trust knows it.
+pub fn image_facts(bitstream: &Bitstream) -> ImageFacts<'_> {
+    ImageFacts {
+        owner: bitstream.id.as_str().split_once('.').map(|(owner, _)| owner),
+        is_shared: bitstream.shareable,
+        signature: match &bitstream.signed_by {
+            None => KeyHolder::Nobody,
+            Some(Signer::Provider(_)) => KeyHolder::Provider,
+            Some(Signer::Owner(_)) => KeyHolder::Owner,
+        },
+    }
 }
 
 fn nt_of<'a>(dag: &'a Dag, node: &NodeId) -> &'a NtTypeId {

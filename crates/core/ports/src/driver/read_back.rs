@@ -19,11 +19,11 @@ use std::sync::Arc;
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, REGIONS_MAX};
 use snic_domain::{Digest, ReportedChain, Timestamp};
 use snic_tables::registers::{
-    ABORT, ACTIVE_BANK, BOOT_ID, CAPABILITIES, CAPABILITY_CONFIGURE, COMMIT_BUSY, COMMIT_STATUS,
-    IDCODE, LAYOUT, LAYOUT_VALUE, LOAD_BUSY, LOAD_REGION, LOAD_STATUS, MAGIC, MAGIC_VALUE,
-    REGION_CONTROL, REGION_COUNT, REGION_DECOUPLE, REGION_DIGEST, REGION_EMPTY, REGION_LOADED,
-    REGION_LOADING, REGION_STATUS, STATE_BUSY, STATE_COMMAND, STATE_END, STATE_STATUS,
-    TABLE_VERSION, region, state,
+    ABORT, ACTIVE_BANK, BOOT_ID, CAPABILITIES, CAPABILITY_CONFIGURE, CAPABILITY_PASS_THROUGH,
+    COMMIT_BUSY, COMMIT_STATUS, IDCODE, LAYOUT, LAYOUT_VALUE, LOAD_BUSY, LOAD_REGION, LOAD_STATUS,
+    MAGIC, MAGIC_VALUE, REGION_CONTROL, REGION_COUNT, REGION_DECOUPLE, REGION_DIGEST, REGION_EMPTY,
+    REGION_LOADED, REGION_LOADING, REGION_STATUS, STATE_BUSY, STATE_COMMAND, STATE_END,
+    STATE_STATUS, TABLE_VERSION, region, state,
 };
 use snic_tables::{
     BANK_WORDS, CardReport, CardSnapshot, RegionSnapshot, RegionStatus, TableImage, Ticket,
@@ -122,13 +122,15 @@ fn snapshot(
     let regions = (0..count as u8).map(region).collect::<Result<_, _>>()?;
     let mut words = vec![0; BANK_WORDS];
     card.read_block(ACTIVE_BANK, &mut words)?;
+    let capabilities = card.read(CAPABILITIES)?;
     Ok(CardSnapshot {
         boot_id: card.read(BOOT_ID)?,
         idcode: card.read(IDCODE)?,
         version: card.read(TABLE_VERSION)?,
         tables: TableImage::from_words(words).expect("as many words as a bank has"),
         regions,
-        configures: card.read(CAPABILITIES)? & CAPABILITY_CONFIGURE != 0,
+        configures: capabilities & CAPABILITY_CONFIGURE != 0,
+        passes_through: capabilities & CAPABILITY_PASS_THROUGH != 0,
     })
 }
 

@@ -3,7 +3,7 @@
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, REGIONS_MAX};
 use snic_domain::{
     Bitstream, BuildClaims, ByteSize, ChainIdentity, Digest, NtTypeId, RegionId, RegionImage,
-    RegionImages,
+    RegionImages, Signer,
 };
 
 use super::card::{region_kind, region_kind_to_wire};
@@ -46,6 +46,7 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
             shareable: header.shareable,
             // Whoever looks into the bytes says so.
             signed_by: None,
+            modules: Vec::new(),
             notes,
         })
     };
@@ -119,6 +120,14 @@ const fn signature_state(bitstream: &Bitstream) -> v1::bitstream::SignatureState
     }
 }
 
+const fn signer_role(bitstream: &Bitstream) -> v1::bitstream::SignerRole {
+    match bitstream.signed_by {
+        Some(Signer::Provider(_)) => v1::bitstream::SignerRole::Provider,
+        Some(Signer::Owner(_)) => v1::bitstream::SignerRole::Owner,
+        None => v1::bitstream::SignerRole::Unspecified,
+    }
+}
+
 /// Converts a bitstream, without the fields that the server adds: area, regions, etag, time.
 pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
     v1::Bitstream {
@@ -131,7 +140,8 @@ pub fn bitstream_to_wire(bitstream: &Bitstream) -> v1::Bitstream {
         card_model: bitstream.card_model.to_string(),
         shareable: bitstream.shareable,
         signature_state: signature_state(bitstream).into(),
-        signed_by: bitstream.signed_by.as_deref().unwrap_or_default().to_owned(),
+        signed_by: bitstream.signed_by.as_ref().map(Signer::key).unwrap_or_default().to_owned(),
+        signer_role: signer_role(bitstream).into(),
         identity: bitstream.reported_chain().identity.to_string(),
         regions: regions_to_wire(&bitstream.images.regions()),
         images: bitstream.images.iter().map(image_to_wire).collect(),

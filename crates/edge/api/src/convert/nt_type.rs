@@ -68,7 +68,7 @@ fn traffic(value: i32) -> Result<Traffic, FieldProblem> {
     }
 }
 
-/// Converts an NT type, without the fields that the server adds: code, etag, time.
+/// Converts an NT type, without the fields that the server adds: code, etag, time, whether it can be configured.
 pub fn nt_type_to_wire(nt: &NtType) -> v1::NtType {
     let traffic = match nt.traffic {
         Traffic::HeaderOnly => v1::nt_type::Traffic::HeaderOnly,
@@ -89,5 +89,6 @@ pub fn nt_type_to_wire(nt: &NtType) -> v1::NtType {
         etag: String::new(),
         create_time: None,
         labels: nt.labels.as_map().clone(),
+        configurable: false,
     }
 }

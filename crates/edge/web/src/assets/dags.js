@@ -95,7 +95,7 @@ export function showDag(model) {
   const dag = model.dags.get(model.selectedDag);
   const { rateBps, ...lasting } = dag ?? {};
   const gone = !dag && model.isDagChosen && model.selectedDag;
-  remake(byId("dag-head"), [lasting.name, lasting.state, lasting.reason, rateBps, lasting.latencyCycles, gone],
+  remake(byId("dag-head"), [lasting.name, lasting.state, lasting.reason, lasting.warnings, rateBps, lasting.latencyCycles, gone],
     () => (dag ? head(model, dag) : gone && h("p", { class: "muted" }, `There is no DAG ${short(gone)}.`)));
   showDiagnosis(model, dag);
   const upright = byId("graph").clientWidth < 560;
@@ -123,6 +123,7 @@ function head(model, dag) {
       `uid ${dag.uid}`,
     ].filter(Boolean).join(" · ")),
     dag.reason && h("p", { class: "warning" }, dag.reason),
+    ...(dag.warnings ?? []).map((text) => h("p", { class: "warning" }, text)),
   ];
 }
 

@@ -80,6 +80,7 @@ pub fn bitstreams(catalogue: &Catalogue) -> Vec<Bitstream> {
             card_model: model.clone(),
             shareable: true,
             signed_by: None,
+            modules: Vec::new(),
             notes: Notes::default(),
             identity: None,
         };

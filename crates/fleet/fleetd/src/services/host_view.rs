@@ -32,6 +32,7 @@ impl Services {
                 traffic: seen.traffic,
                 unserved_bps: seen.unserved_bps,
                 shortfall_bps: seen.shortfall_bps,
+                warnings: seen.warnings,
                 ..dag
             },
             None => dag,

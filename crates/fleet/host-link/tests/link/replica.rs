@@ -347,6 +347,7 @@ pub fn provide(id: &str, number: u64) -> OrderKind {
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     };

@@ -105,6 +105,8 @@ pub(crate) struct CardMachine {
     contexts: Contexts,
     /// Its NTs take configurations, as it said when it was last asked.
     configures: bool,
+    /// An NT without a configuration or a module passes packets on unchanged, as it said then.
+    passes_through: bool,
     /// As last read.
     counters: CardCounters,
     /// Its device; what it says is known again soon after a restart, and not stored.
@@ -127,6 +129,7 @@ impl CardMachine {
             tables,
             contexts: Contexts::new(id.clone()),
             configures: false,
+            passes_through: false,
             counters: CardCounters::default(),
             device: DeviceHealth::default(),
             profile,
@@ -145,6 +148,11 @@ impl CardMachine {
 
     pub const fn connection(&self) -> &ConnectionState {
         &self.connection
+    }
+
+    /// Whether an NT without a configuration, and without a module in its image, passes packets on unchanged.
+    pub const fn passes_through(&self) -> bool {
+        self.passes_through
     }
 
     /// Whether its NTs take configurations; known when the card is ready.
@@ -367,6 +375,7 @@ impl CardMachine {
         }
         self.connection = ConnectionState::Ready;
         self.configures = snapshot.configures;
+        self.passes_through = snapshot.passes_through;
         self.tables.adopt(snapshot.version, snapshot.tables.clone());
         self.regions.adopt(&snapshot.regions, is_known);
         self.contexts.adopt(snapshot.boot_id);
@@ -544,6 +553,7 @@ mod tests {
             tables: TableImage::default(),
             regions: vec![region],
             configures: false,
+            passes_through: false,
         };
         for ticket in [1, 2] {
             card.read_back(&mut Tx::default(), Ticket(ticket), Arc::default());

@@ -49,6 +49,7 @@ fn bitstream(name: &str, nts: &[&str], bytes: &[u8]) -> Bitstream {
         card_model: CardModel::new("tiny").expect("a label"),
         shareable: false,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     }

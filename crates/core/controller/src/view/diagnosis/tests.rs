@@ -62,6 +62,7 @@ fn view(traffic: Option<DagTraffic>) -> DagView {
         created: Timestamp::from_nanos(0),
         updated: Timestamp::from_nanos(0),
         assigned: None,
+        idle_tasks: Vec::new(),
     }
 }
 

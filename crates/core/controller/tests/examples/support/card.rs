@@ -99,6 +99,8 @@ pub struct TinyCard {
     pub boot_id: u32,
     /// Whether its shell configures NTs.
     pub configures: bool,
+    /// Whether NTs without a configuration pass packets on, as on a software card.
+    pub passes_through: bool,
     /// Configurations of DAGs that it was given, by UID and tag, in order.
     pub configured: Vec<(u32, u32)>,
     /// Why the next role is not loaded.
@@ -129,6 +131,7 @@ impl TinyCard {
             states: TinyStates::default(),
             boot_id: 1,
             configures: true,
+            passes_through: false,
             configured: Vec::new(),
             bad_role: None,
             bad_reset: None,
@@ -210,6 +213,7 @@ impl TinyCard {
             tables: self.tables.clone(),
             regions: regions.collect(),
             configures: self.configures,
+            passes_through: self.passes_through,
         }
     }
 

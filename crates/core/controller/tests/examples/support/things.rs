@@ -124,6 +124,7 @@ pub fn bitstream(id: &str, nts: &[&str]) -> Bitstream {
         card_model: profile().model,
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     }

@@ -93,6 +93,7 @@ fn bitstream(id: &str, nt: &NtTypeId) -> Bitstream {
         card_model: profile().model,
         shareable: true,
         signed_by: None,
+        modules: Vec::new(),
         notes: Default::default(),
         identity: None,
     }
