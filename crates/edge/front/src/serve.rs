@@ -88,9 +88,9 @@ impl Front {
     }
 
     /// Reports handshakes that failed at the page.
-    pub fn report_rejection(&self) -> Arc<dyn Fn(SocketAddr, &io::Error) + Send + Sync> {
+    pub fn report_rejection(&self) -> impl Fn(SocketAddr, &io::Error) + Send + Sync + use<> {
         let rejections = Arc::clone(&self.rejections);
-        Arc::new(move |peer, error| rejections.failed(peer, error, Instant::now()))
+        move |peer: SocketAddr, error: &io::Error| rejections.failed(peer, error, Instant::now())
     }
 
     /// Turns true once the server stops.

@@ -87,7 +87,7 @@ pub async fn bind(settings: FleetServerSettings) -> Result<FleetBound, ServeErro
 fn bind_page(at: SocketAddr, front: &Front) -> Result<snic_web::Listening, ServeError> {
     let plain = || ListenError::PlainText { at: at.to_string() };
     let current = front.page_tls().ok_or_else(plain)?;
-    let tls = snic_web::PageTls { current, rejected: front.report_rejection() };
+    let tls = snic_web::PageTls { current, rejected: Arc::new(front.report_rejection()) };
     let access = snic_web::PageAccess::Tls(tls);
     snic_web::bind(at, access).map_err(|error| match error {
         snic_web::BindError::Listen { at, source } => {

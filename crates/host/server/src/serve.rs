@@ -46,7 +46,7 @@ fn bind_page(settings: &WebSettings, front: &Front) -> Result<snic_web::Listenin
     let access = match (&settings.plain_text, front.page_tls()) {
         (Some(key), _) => snic_web::PageAccess::Key(key.clone()),
         (None, Some(current)) => {
-            let rejected = front.report_rejection();
+            let rejected = Arc::new(front.report_rejection());
             snic_web::PageAccess::Tls(snic_web::PageTls { current, rejected })
         }
         (None, None) => {

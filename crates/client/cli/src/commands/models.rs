@@ -222,15 +222,8 @@ fn in_regions(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Result
     let plan = match plan {
         Ok(plan) => plan,
         Err(infeasible) => {
-            let (bandwidth_bps, latency_nanos) = (None, None);
-            let (takes, details) = (infeasible.to_string(), Vec::new());
-            return Ok(DagRow {
-                fits: Fit::No.name(),
-                bandwidth_bps,
-                latency_nanos,
-                takes,
-                details,
-            });
+            let unknown = DagRow::unknown(infeasible.to_string());
+            return Ok(DagRow { fits: Fit::No.name(), ..unknown });
         }
     };
     let takes = format!("{} of {} regions{built}", plan.loads.len(), profile.regions.len());

@@ -6,6 +6,7 @@ use snic_api::fleet_v1::{
     AreaDrain, GetFleetResponse, Host, LoadRange, Policies, Project, Rebalance, WatchHostsResponse,
 };
 use snic_api::v1::condition::Status as Holds;
+use snic_api::words::EnumWord as _;
 
 use super::Style;
 use super::changes::changed;

@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use snic_api::v1::chain_state::Place;
-use snic_api::v1::{ChainState, OperationError};
+use snic_api::v1::{ChainState, OperationError, Warning};
 
 use super::super::explain::explanation;
 use super::super::fixtures;
@@ -60,7 +60,7 @@ shown! {
 #[test]
 fn a_task_that_does_nothing_is_named_wherever_its_dag_is_shown() {
     let message = "aes (aes) passes packets on unchanged: software cards do not implement it; use another NT type";
-    let warning = snic_api::v1::Warning { message: message.into(), ..Default::default() };
+    let warning = Warning { message: message.into(), ..Default::default() };
     let idle = Dag { warnings: vec![warning], ..fixtures::web() };
     let explained =
         snic_api::v1::Explanation { dag: Some(idle.clone()), ..fixtures::explanation() };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardProfile, Condition, Cycles,
-    DagName, DagSpec, DagState, DagUid, Explanation, IdleTask, Mapping, NodeId, NtCode, NtType,
-    NtTypeId, RegionId, RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
+    DagName, DagSpec, DagState, DagUid, Explanation, IdleTask, Mapping, NtCode, NtType, NtTypeId,
+    RegionId, RegionKind, RegionState, Rule, Slot, Tenant, Timestamp, VmId,
 };
 use snic_planner::{Recommendation, Underfilled};
 use snic_tables::CardCounters;

@@ -101,6 +101,7 @@ impl OpenSsl {
 
     /// A certificate `NAME.pem` with its key `NAME.key` and these extensions; `dates` such as
     /// `-startdate 20200101000000Z -enddate 20210101000000Z`.
+    #[expect(clippy::too_many_arguments, reason = "all of it is what a certificate is made of")]
     pub fn issue(&self, name: &str, issuer: &str, extensions: &str, kind: &str, dates: &str) {
         self.key(name, kind);
         self.run(&format!("req -new -key {name}.key -out {name}.csr -subj /CN={name}"));

@@ -291,7 +291,7 @@ impl<'a> Served<'a> {
                 received = self.orders.recv_timeout(Duration::ZERO);
             }
             if self.reopens.swap(false, Ordering::Relaxed) {
-                self.session = Session::new(self.slot.deadlines);
+                self.session = Session::new(self.slot.backend.deadlines());
                 let reason = "it is opened again".to_owned();
                 report(self.messages, &self.slot.id, CardReport::Lost { reason });
                 return End::Lost;

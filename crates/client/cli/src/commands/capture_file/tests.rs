@@ -153,7 +153,7 @@ fn converted(program: &str, arguments: &[&str], file: &[u8]) -> Option<Vec<Vec<u
         other => other.to_owned(),
     };
     let mut command = Command::new(program);
-    command.args(arguments.iter().map(|word| place(word))).stdin(Stdio::null());
+    command.args(arguments.iter().map(place)).stdin(Stdio::null());
     let Ok(output) = command.output() else {
         println!("not run: {program} is missing");
         return None;
