@@ -273,7 +273,6 @@ async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
     net.create_with(&chain(&[("vxlan", Some(told))])).await;
     // The inner network of the tunnel has addresses of its own.
     run("ip", "-n snic-snff0 address flush dev snff0");
-    run("ip", "-n snic-snff0 link set snff0 mtu 1450");
     run("ip", "-n snic-snff0 address add 10.78.0.1/24 dev snff0");
     run("ip", &format!("-n snic-snfup neigh replace 10.77.0.1 lladdr {guest} dev snfup"));
     let device = "vx0 type vxlan id 7 local 10.77.0.2 remote 10.77.0.1 dstport 4789 dev snfup";
@@ -289,6 +288,13 @@ async fn a_vxlan_tunnel_ends_at_a_kernels_device() {
     let ping = net.guest.run("ping -c 20 -i 0.05 -W 2 10.78.0.2");
     let said = String::from_utf8_lossy(&ping.stdout).into_owned();
     assert!(said.lines().any(|line| line.contains(" 0% packet loss")), "{said}{:?}", net.observe());
+    // Nobody told the guest of the tunnel: its kernel learns the MTU from the card (RFC 7348, section 4.3).
+    let long = net.guest.run("ping -M do -c 2 -i 0.2 -W 2 -s 1472 10.78.0.2");
+    let said = String::from_utf8_lossy(&long.stdout).into_owned();
+    assert!(said.contains("mtu = 1450"), "{said}{:?}", net.observe());
+    let route = net.guest.run("ip route get 10.78.0.2");
+    let route = String::from_utf8_lossy(&route.stdout).into_owned();
+    assert!(route.contains("mtu 1450"), "{route}");
     let _server = start_server(&net.server, 8_001);
     let seen = fetch(&net.guest, "http://10.78.0.2:8001/");
     assert_eq!(seen.as_deref(), Some("8001 10.78.0.1"), "{:?}", net.observe());
