@@ -195,7 +195,12 @@ fn is_udp(frame: &[u8]) -> bool {
 /// A packet of a host: UDP, TCP, ICMP, a fragment or with extension headers, which has a number.
 pub fn packet(from: usize, is_six: bool, number: u32) -> Vec<u8> {
     let mut frame = Vec::new();
-    let body = [&number.to_be_bytes()[..], &vec![number as u8; number as usize % 90]].concat();
+    let is_fragment = !is_six && number % 5 == 3;
+    let mut body = [&number.to_be_bytes()[..], &vec![number as u8; number as usize % 90]].concat();
+    if is_fragment {
+        // With more behind it, a fragment has a multiple of 8 bytes (RFC 791, section 3.2).
+        body.resize(body.len().next_multiple_of(8), 0);
+    }
     let link = PacketBuilder::ethernet2(STATIONS[from], STATIONS[1 - from]);
     let hosts = HOSTS[usize::from(is_six)];
     let ip = if is_six {
@@ -214,8 +219,8 @@ pub fn packet(from: usize, is_six: bool, number: u32) -> Vec<u8> {
         _ => ip.udp(61_021, 61_021).write(&mut frame, &body).unwrap(),
     }
     match number % 5 {
-        3 if is_six => add_destination_options(&mut frame),
-        3 => make_fragment(&mut frame),
+        _ if is_fragment => make_fragment(&mut frame),
+        3 => add_destination_options(&mut frame),
         _ => {}
     }
     frame

@@ -193,14 +193,22 @@ impl Active {
         layout: &mut Layout,
         context: &mut Context<'_>,
     ) -> Result<Verdict, DropReason> {
-        match IcmpMessage::of(bytes, layout) {
-            Some(IcmpMessage::Error) => return self.pass_error(bytes, layout, context.now),
-            Some(IcmpMessage::Query { is_request: true, .. }) => {
-                return Ok(self.answer_echo(bytes, layout));
+        let done = match IcmpMessage::of(bytes, layout) {
+            Some(IcmpMessage::Error) => {
+                self.translate_error(bytes, layout, context.now)?.then_some(Verdict::Forward)
             }
-            _ => {}
+            Some(IcmpMessage::Query { is_request: true, .. }) => {
+                self.answer_echo(bytes, layout).then_some(Verdict::Reply)
+            }
+            _ => None,
+        };
+        if let Some(verdict) = done {
+            return Ok(verdict);
         }
         if layout.fragment != Fragment::No && !self.is_ours(layout) {
+            // A first fragment may be of a request to a backend itself; a later one has no ports.
+            let (flow, flags) = (Flow::of(bytes, layout), TcpFlags::of(bytes, layout));
+            self.note_direct(&flow, flags, context.now);
             return Ok(Verdict::Forward);
         }
         let before = *layout;
@@ -346,74 +354,85 @@ impl Active {
         assignment.is_bypassed |= assignment.backend == to && (flags.is_none() || is_over);
     }
 
-    /// An ICMP error about a packet to a service or from one of its backends: without it path MTU discovery and
-    /// traceroute fail (RFC 5508, REQ-4 and REQ-5, which ask this of a NAT).
-    fn pass_error(
-        &mut self,
+    /// Translates an ICMP error about a packet to a service or from one of its backends: without it path MTU
+    /// discovery and traceroute fail (RFC 5508, REQ-4 and REQ-5, which ask this of a NAT). Says whether it is one.
+    fn translate_error(
+        &self,
         bytes: &mut [u8],
         layout: &mut Layout,
         now: Timestamp,
-    ) -> Result<Verdict, DropReason> {
+    ) -> Result<bool, DropReason> {
         let Some((mut quoted, flow)) = quoted_flow(bytes, layout) else {
             let services = &self.settings.services;
             let is_to_us = services.iter().any(|s| s.endpoint().address == layout.destination);
-            return if is_to_us { Err(DropReason::Malformed) } else { Ok(Verdict::Forward) };
+            return if is_to_us { Err(DropReason::Malformed) } else { Ok(false) };
         };
-        let receiver = Endpoint { address: flow.destination, port: flow.destination_port };
-        let about_request = self.by_backend.get(&(flow.protocol, receiver)).copied();
-        let about_answer = self.by_service.get(&service_key(&flow.reversed())).copied();
-        if about_request.is_none() && about_answer.is_none() {
-            return Ok(Verdict::Forward);
-        }
+        let Some((side, end)) = self.as_it_was_sent(&flow, now)? else { return Ok(false) };
         if layout.fragment != Fragment::No {
             return Err(DropReason::Fragment);
         }
         if wire::verify(bytes, layout) == Verified::Wrong {
             return Err(DropReason::BadChecksum);
         }
-        if about_answer.is_some() {
-            // About an answer of a service, whose source was the service: it goes to the backend.
-            let backend = self.backend_of(&flow.reversed(), now).ok_or(DropReason::NoConnection)?;
-            rewrite_quoted(bytes, &mut quoted, Side::Source, backend);
-            rewrite(bytes, layout, Side::Destination, Endpoint { port: 0, ..backend });
-        } else if let Some(service) = about_request {
-            // About a client's packet on its way to the backend: the client knows the service only.
-            let endpoint = self.settings.services[service].endpoint();
-            let request =
-                Flow { destination: endpoint.address, destination_port: endpoint.port, ..flow };
-            if self.backend_of(&request, now) != Some(receiver) {
-                // The client talks to the backend itself.
-                return Ok(Verdict::Forward);
+        rewrite_quoted(bytes, &mut quoted, side, end);
+        let end = Endpoint { port: 0, ..end };
+        match side {
+            // It goes to the backend, whose answer it is about.
+            Side::Source => rewrite(bytes, layout, Side::Destination, end),
+            // It comes from the backend: the client knows the service only.
+            Side::Destination if layout.source == flow.destination => {
+                rewrite(bytes, layout, Side::Source, end);
             }
-            rewrite_quoted(bytes, &mut quoted, Side::Destination, endpoint);
-            if layout.source == receiver.address {
-                rewrite(bytes, layout, Side::Source, Endpoint { port: 0, ..endpoint });
-            }
+            Side::Destination => {}
         }
         wire::fill(bytes, layout);
-        Ok(Verdict::Forward)
+        Ok(true)
     }
 
-    /// The backend of a client's flow with a service, if the flow is in the table.
-    fn backend_of(&self, flow: &Flow, now: Timestamp) -> Option<Endpoint> {
+    /// The end of a quoted packet that was another one when its sender sent it; `None` where it was not translated.
+    fn as_it_was_sent(
+        &self,
+        quoted: &Flow,
+        now: Timestamp,
+    ) -> Result<Option<(Side, Endpoint)>, DropReason> {
+        let request = quoted.reversed();
+        if self.by_service.contains_key(&service_key(&request)) {
+            // An answer in the name of the service, whatever the client has asked since.
+            let assignment = self.assignment(&request, now).ok_or(DropReason::NoConnection)?;
+            return Ok(Some((Side::Source, assignment.backend)));
+        }
+        let (protocol, receiver) = service_key(quoted);
+        let Some(service) = self.by_backend.get(&(protocol, receiver)).copied() else {
+            return Ok(None);
+        };
+        let endpoint = self.settings.services[service].endpoint();
+        let request =
+            Flow { destination: endpoint.address, destination_port: endpoint.port, ..*quoted };
+        let assignment = self.assignment(&request, now);
+        let is_through =
+            assignment.is_some_and(|known| known.backend == receiver && !known.is_bypassed);
+        Ok(is_through.then_some((Side::Destination, endpoint)))
+    }
+
+    /// The assignment of a client's flow with a service, if the flow is in the table.
+    fn assignment(&self, flow: &Flow, now: Timestamp) -> Option<&Assignment> {
         let Lookup::Fresh(id) = self.flows.lookup(flow, now) else { return None };
-        let assignment = self.flows.value(id);
-        (!assignment.is_bypassed).then_some(assignment.backend)
+        Some(self.flows.value(id))
     }
 
-    /// An echo request to a service is answered here: no backend has its address.
-    fn answer_echo(&self, bytes: &mut [u8], layout: &Layout) -> Verdict {
+    /// Answers an echo request to a service, since no backend has its address. Says whether it is one.
+    fn answer_echo(&self, bytes: &mut [u8], layout: &Layout) -> bool {
         let mut services = self.settings.services.iter();
         let is_to_service =
             services.any(|service| service.endpoint().address == layout.destination);
         if !is_to_service || layout.fragment != Fragment::No {
-            return Verdict::Forward;
+            return false;
         }
         wire::turn_around_addresses(bytes, layout);
         let reply = if layout.is_ipv4() { 0 } else { 129 };
         let code = bytes[layout.transport + 1];
         wire::replace_bytes(bytes, layout.transport + 2, layout.transport, &[reply, code]);
-        Verdict::Reply
+        true
     }
 }
 

@@ -3,7 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::tasks::support::{
-    Bench, End, Outcome, assert_valid, echo, fragments, tcp, time_exceeded, udp_between,
+    Bench, End, Outcome, assert_valid, cut, echo, fragments, tcp, time_exceeded, udp_between,
+    unreachable,
 };
 use crate::wire::{self, Endpoint, Flow, Frame, quoted_flow};
 use crate::{DropReason, Verdict};
@@ -208,6 +209,12 @@ fn who_asks_a_backend_and_the_service_from_one_port_gets_the_last_answer() {
         bench.restart();
         assert_eq!(forwarded(&mut bench, &answer), answer);
     }
+    // Fragments of a request that is left alone say as much as a whole one.
+    forwarded(&mut bench, &service);
+    for fragment in fragments(&udp_between(client(1), backend, &[7; 100]), 5, 48) {
+        assert_eq!(forwarded(&mut bench, &fragment), fragment);
+    }
+    assert_eq!(forwarded(&mut bench, &answer), answer);
     // Of TCP only a connection that is closed gives way: no stranger ends one.
     let answer = tcp(backend, client(1), "A");
     forwarded(&mut bench, &tcp(client(1), SERVICE, "S"));
@@ -273,6 +280,60 @@ fn errors_reach_the_backend_with_its_own_packet() {
     let never = tcp(SERVICE, client(2), "SA");
     let forged = bench.run(&time_exceeded("203.0.113.9", SERVICE.0, &never)).verdict;
     assert_eq!(forged, Verdict::Drop(DropReason::NoConnection), "nobody has sent that");
+}
+
+#[test]
+fn errors_about_what_was_asked_directly_stay_as_they_are() {
+    let (backend, router) = (("10.0.0.1", 8_080), "203.0.113.9");
+    let mut bench = balancer(1..2);
+    let request = forwarded(&mut bench, &udp_between(client(1), SERVICE, b""));
+    let answer = forwarded(&mut bench, &udp_between(backend, client(1), b""));
+    let about_request = unreachable(backend.0, client(1).0, &request);
+    assert_ne!(forwarded(&mut bench, &about_request), about_request);
+    let direct = udp_between(client(1), backend, b"from the same port");
+    for request in [direct, udp_between(client(2), backend, b"a health check")] {
+        forwarded(&mut bench, &request);
+        for from in [backend.0, router] {
+            let error = unreachable(from, client(1).0, &request);
+            assert_eq!(forwarded(&mut bench, &error), error);
+        }
+        let own = udp_between(backend, client(1), b"");
+        let error = unreachable(client(1).0, backend.0, &own);
+        assert_eq!(forwarded(&mut bench, &error), error);
+    }
+    // What went out in the name of the service was answered to the service.
+    let error = unreachable(router, SERVICE.0, &answer);
+    assert_eq!(flow(&forwarded(&mut bench, &error)).destination.to_string(), backend.0);
+}
+
+#[test]
+fn icmp_in_fragments_that_is_not_about_a_service_passes_in_any_order() {
+    let own = |backend, client: End| {
+        let quoted = udp_between(client, (backend, 9), &[7; 100]);
+        [echo(backend, client.0, 7, true), echo(backend, client.0, 7, false)]
+            .into_iter()
+            .chain([unreachable(backend, client.0, &quoted)])
+    };
+    let all = own("10.0.0.1", client(1)).chain(own("2001:db8::1", ("2001:db8:2::1", 1)));
+    for (id, whole) in (1..).zip(all) {
+        let payload = whole.len() - if whole[14] >> 4 == 4 { 34 } else { 54 };
+        let mut fragments = cut(&whole, id, (payload - 1) & !7);
+        assert_eq!(fragments.len(), 2);
+        for _ in 0..2 {
+            let mut bench = balancer(1..2);
+            let mut passed = Vec::new();
+            for fragment in &fragments {
+                let Outcome { verdict, frame, emitted } = bench.run(fragment);
+                passed.extend(emitted.into_iter().map(|(_, frame)| frame));
+                passed.extend((verdict == Verdict::Forward).then_some(frame));
+            }
+            passed.sort();
+            fragments.reverse();
+            let mut expected = fragments.clone();
+            expected.sort();
+            assert_eq!(passed, expected);
+        }
+    }
 }
 
 #[test]

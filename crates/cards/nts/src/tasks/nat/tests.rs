@@ -144,7 +144,8 @@ fn rfc_5508_req_6_errors_about_queries_are_translated_and_prolong_nothing() {
         let mut bench = nat(json!({}));
         let sent = forwarded(&mut bench, &echo(host, server, 77, true));
         let error = unreachable(router, fixed(flow(&sent).source), &sent);
-        bench.wait_secs(29);
+        // The session lives for 240 s without a reply: more than the 60 s of REQ-2.
+        bench.wait_secs(239);
         let back = forwarded(&mut bench, &error);
         assert_valid_error(&back);
         let Ok(Frame::Ip(layout)) = wire::parse(&back) else { panic!() };
