@@ -24,16 +24,13 @@ pub enum FolderError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// Container runtimes would reject the file.
     #[error("binding {binding}: {source}")]
     Invalid {
-        /// The binding.
         binding: String,
-        /// What is wrong.
         #[source]
         source: InvalidSpec,
     },
@@ -42,18 +39,16 @@ pub enum FolderError {
     Name(String),
 }
 
-/// What happened to a file.
+/// Change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileChange {
     /// Created or replaced.
     Written,
-    /// Removed.
     Removed,
     /// It was as it should be.
     None,
 }
 
-/// The folder.
 #[derive(Debug, Clone)]
 pub struct SpecFolder {
     path: PathBuf,

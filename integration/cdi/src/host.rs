@@ -47,7 +47,7 @@ impl Host {
         vec![node("vfio"), node(&group)]
     }
 
-    /// What a function adds to a container.
+    /// Edits that a function makes to a container.
     pub fn edits(&self, binding: &VmBinding, function: &BoundFunction) -> Edits {
         let (name, value) = env(binding, function);
         Edits {

@@ -39,7 +39,6 @@ pub struct Edits {
     /// Environment, as `NAME=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Device nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
 }
@@ -68,7 +67,6 @@ pub enum InvalidSpec {
          '_' and '.', starts with a letter and ends with a letter or digit"
     )]
     Kind(String),
-    /// No device.
     #[error("devices is empty; at least one device is required")]
     NoDevice,
     /// A malformed device name.
@@ -85,19 +83,13 @@ pub enum InvalidSpec {
     NoEdit(String),
     /// Not `NAME=value`.
     #[error("device {device:?}: env {text:?} is not NAME=value")]
-    Env {
-        /// The device.
-        device: String,
-        /// The variable.
-        text: String,
-    },
+    Env { device: String, text: String },
     /// An invalid device node.
     #[error(
         "device {device:?}: invalid node {path:?}: expected an absolute path, and permissions made \
          of r, w and m"
     )]
     Node {
-        /// The device.
         device: String,
         /// Path of the node.
         path: String,

@@ -39,25 +39,20 @@ pub enum KubeletError {
     /// The folder cannot be watched.
     #[error("cannot watch the kubelet's folder {path}: {source}")]
     Watch {
-        /// The folder.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: notify::Error,
     },
     /// The socket cannot be created.
     #[error("cannot create the plugin's socket {path}: {source}")]
     Socket {
-        /// Its path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The kubelet rejected the registration.
     #[error("the kubelet rejected the registration of {resource}: {message}")]
     Refused {
-        /// The resource.
         resource: String,
         /// The kubelet's message.
         message: String,

@@ -55,7 +55,6 @@ use crate::settings::Settings;
 /// Why the plugin stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// Invalid settings.
     #[error(transparent)]
     Settings(#[from] settings::InvalidSettings),
     /// The kubelet, or its folder.

@@ -20,7 +20,6 @@ const HEALTHY: &str = "Healthy";
 /// Health of a device that it may not.
 const UNHEALTHY: &str = "Unhealthy";
 
-/// A device.
 #[derive(Debug, Clone)]
 struct Slot {
     uuid: String,
@@ -34,11 +33,8 @@ struct Slot {
 
 /// The devices of a resource, and what it takes to allocate them.
 pub struct DevicePool {
-    /// All settings.
     pub settings: Arc<Settings>,
-    /// The resource.
     pub resource: ExtendedResource,
-    /// The daemon.
     pub daemon: DaemonClient,
     /// The host's device nodes.
     pub host: Host,

@@ -22,7 +22,6 @@ pub enum InvalidResourceName {
     Domain {
         /// The whole name.
         name: String,
-        /// Its domain.
         domain: String,
     },
     /// The domain is reserved.

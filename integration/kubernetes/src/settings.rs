@@ -62,7 +62,7 @@ pub struct ExtendedResource {
     /// Each device gets a private copy of this DAG.
     #[serde(default)]
     pub template: Option<String>,
-    /// How many devices there are on this node.
+    /// Number of devices on this node.
     pub devices: u32,
 }
 
@@ -83,7 +83,6 @@ pub enum InvalidSettings {
     Parse {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
         message: String,
     },
     /// A name that Kubernetes does not accept.
@@ -100,7 +99,7 @@ pub enum InvalidSettings {
     Key {
         /// The key.
         key: String,
-        /// What is allowed.
+        /// Allowed form.
         rule: String,
     },
 }

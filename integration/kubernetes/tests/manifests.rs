@@ -45,7 +45,7 @@ fn typed<T: Resource + DeserializeOwned + Serialize>(object: &Value) -> Result<T
     difference(object, &again, T::KIND).map_or(Ok(read), Err)
 }
 
-/// What the plugin's manifest has.
+/// Content of the plugin's manifest.
 #[derive(Debug)]
 struct Manifest {
     settings: ConfigMap,
@@ -107,7 +107,7 @@ fn what_kubernetes_does_not_know_is_named() {
     }
 }
 
-/// What the API server checks beyond keys and types, and what the kubelet and the plugin would find later.
+/// The parts fit together as the API server checks beyond keys and types, and as the kubelet and the plugin would find later.
 #[test]
 fn the_parts_fit_together() {
     let Manifest { settings, plugin } = read(MANIFEST).expect("valid");

@@ -29,25 +29,22 @@ pub struct RequestedBinding {
     pub tenant: String,
     /// The DAGs that process its packets.
     pub chains: Chains,
-    /// How many virtual functions; 0 stands for one per DAG.
+    /// Number of virtual functions; 0 stands for one per DAG.
     pub functions: u32,
-    /// How long the binding outlives its last heartbeat, in seconds.
+    /// Time that the binding outlives its last heartbeat, in seconds.
     pub lease_seconds: Option<i64>,
 }
 
 /// The DAGs of a domain, by ids within its tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chains {
-    /// Existing DAGs.
     Dags(Vec<String>),
     /// A private copy of this DAG.
     Template(String),
 }
 
-/// A domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
-    /// Its UUID.
     pub uuid: Uuid,
     /// The binding it asks for; `None` where it has no element of our namespace.
     pub binding: Option<Result<RequestedBinding, InvalidDomain>>,
@@ -59,7 +56,6 @@ pub enum InvalidDomain {
     /// Not well-formed, or with a DTD.
     #[error("the domain's XML cannot be read: {0}")]
     Xml(String),
-    /// No domain.
     #[error("the XML has no <domain> with a <uuid>")]
     NoDomain,
     /// The UUID is malformed.

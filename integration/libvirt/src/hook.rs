@@ -43,9 +43,7 @@ pub enum Action {
     Bind,
     /// Bind if it is not bound; a failure is only logged.
     BindAgain,
-    /// Unbind.
     Unbind,
-    /// Nothing.
     Nothing,
 }
 

@@ -21,7 +21,7 @@ use settings::{DEFAULT_PATH, Settings};
 
 /// Largest domain XML that is read, in bytes; real ones have some kilobytes.
 const XML_BYTES_MAX: u64 = 1 << 20;
-/// How long a call may exceed its timeout before the program ends itself.
+/// Time by which a call may exceed its timeout before the program ends itself.
 const GRACE: Duration = Duration::from_secs(5);
 
 const USAGE: &str = "usage: snic-hook [--config FILE] DOMAIN OPERATION SUB-OPERATION EXTRA

@@ -9,7 +9,7 @@ use snic_api::connect::Target;
 /// The settings file, unless `--config` names another.
 pub const DEFAULT_PATH: &str = "/etc/snic/hook.toml";
 
-/// What happens to a domain's start while the daemon does not answer.
+/// Fate of a domain's start while the daemon does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenDown {
@@ -27,7 +27,7 @@ pub struct Settings {
     pub daemon: Target,
     /// Time limit of one call of the hook; libvirt waits for it.
     pub timeout_seconds: u64,
-    /// What happens to a domain's start while the daemon does not answer.
+    /// Fate of a domain's start while the daemon does not answer.
     pub when_down: WhenDown,
     /// QEMU's log folder: the domain's log says why its start was refused.
     pub domain_log_dir: PathBuf,

@@ -11,7 +11,6 @@ use uuid::Uuid;
 /// A domain that is still to be unbound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingUnbind {
-    /// The domain.
     pub uuid: Uuid,
     /// Unbind only a binding of this tenant.
     pub tenant: Option<String>,

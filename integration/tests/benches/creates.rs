@@ -36,7 +36,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 const CLIENTS: [u64; 3] = [1, 8, 64];
 /// DAGs between two clean-ups: a card has 1,024 rows for them.
 const CHUNK: u64 = 512;
-/// How long each is measured.
+/// Duration of each measurement.
 const SAMPLE: Duration = Duration::from_secs(5);
 
 /// A store that remembers the last batches, so that the bare store can be given the same.
@@ -93,7 +93,7 @@ struct Fixture {
     clients: Vec<TestClient>,
     recorder: Arc<Recorder>,
     next: AtomicU64,
-    /// How long each create took its caller.
+    /// Time of each create for its caller.
     latencies: Mutex<Vec<Duration>>,
     _running: shell::Running,
     _folder: tempfile::TempDir,

@@ -192,7 +192,7 @@ async fn written(etcd: &EtcdConnection, from: i64) -> String {
     format!("{} transactions, {puts} puts of {bytes} bytes, {deletes} deletes", until - from)
 }
 
-/// What is written at rest, for one DAG, and for many.
+/// Writes at rest, for one DAG, and for many.
 async fn writes(etcd: &EtcdConnection, clients: &[TestClient]) {
     // What hosts say of the DAGs that were just created is written too.
     let mut from = revision(etcd).await;

@@ -30,7 +30,7 @@ fn spec() -> DagSpec {
     DagSpec::chain(&nts, Bandwidth::from_mbps(1))
 }
 
-/// How long a client that gets an error waits before it tries again.
+/// Wait of a client that gets an error before it tries again.
 fn pause(status: &Status) -> Duration {
     let own = std::env::var("SNIC_PAUSE_MS").ok().and_then(|text| text.parse().ok());
     let asked = || status.get_details_retry_info().and_then(|info| info.retry_delay);

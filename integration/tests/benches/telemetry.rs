@@ -1,4 +1,4 @@
-//! What telemetry costs: two daemons side by side, one with all of it on (traces, metrics and log
+//! Cost of telemetry: two daemons side by side, one with all of it on (traces, metrics and log
 //! lines to a collector, and a page that Prometheus reads every 5 s), one with none. Creates a
 //! second by 64 clients, and the time of an epoch, in turns: the results are the medians of all
 //! turns, and the median of the differences between consecutive turns.

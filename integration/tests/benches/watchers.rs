@@ -1,4 +1,4 @@
-//! What ten thousand watches cost: creates a second without watches, with watches of another
+//! Cost of ten thousand watches: creates a second without watches, with watches of another
 //! tenant, and with watches of this tenant, which get every change.
 //!
 //! Server and watchers share a process and its processors; the store is in memory, so that nothing

@@ -82,7 +82,6 @@ impl TestClient {
         FleetServiceClient::new(self.transport.clone())
     }
 
-    /// DAGs.
     pub fn dags(&self) -> DagServiceClient<Transport> {
         DagServiceClient::new(self.transport.clone())
     }
@@ -97,22 +96,18 @@ impl TestClient {
         TrafficServiceClient::new(self.transport.clone())
     }
 
-    /// NT types.
     pub fn network_tasks(&self) -> NetworkTaskServiceClient<Transport> {
         NetworkTaskServiceClient::new(self.transport.clone())
     }
 
-    /// Tenants.
     pub fn tenants(&self) -> TenantServiceClient<Transport> {
         TenantServiceClient::new(self.transport.clone())
     }
 
-    /// Virtual machines.
     pub fn machines(&self) -> OrchestrationServiceClient<Transport> {
         OrchestrationServiceClient::new(self.transport.clone())
     }
 
-    /// Bitstreams.
     pub fn bitstreams(&self) -> BitstreamServiceClient<Transport> {
         BitstreamServiceClient::new(self.transport.clone())
     }

@@ -117,7 +117,6 @@ impl Collector {
         self.kept(|kept| kept.spans.iter().filter(is_of).cloned().collect())
     }
 
-    /// All spans.
     pub fn all_spans(&self) -> Vec<Span> {
         self.kept(|kept| kept.spans.clone())
     }

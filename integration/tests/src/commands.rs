@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Runs shell commands with the programs of this build; returns their output.
 ///
 /// # Errors
-/// What a command that failed has printed.
+/// Runs commands; the error is what a command that failed has printed.
 pub fn shell(home: &Home, lines: &str) -> Result<String, String> {
     let programs = program("snicd").parent().expect("it is in a folder").display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
@@ -79,7 +79,6 @@ pub fn make_context(home: &Home, printed: &str, port: u16) {
     shell(home, &command).unwrap_or_else(|error| panic!("{command}: {error}"));
 }
 
-/// Sends SIGHUP.
 pub fn reload(daemon: &DaemonProcess) {
     let pid = Pid::from_raw(daemon.id().cast_signed()).expect("a process");
     kill_process(pid, Signal::HUP).expect("it runs");

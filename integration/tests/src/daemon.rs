@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::TestClient;
 
-/// How long a daemon may take to start or to stop.
+/// Longest time for a daemon to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a program of the workspace is: beside the tests that are running.
@@ -29,7 +29,7 @@ pub fn program(name: &str) -> PathBuf {
 /// The folder of a daemon: settings, store, socket.
 pub struct Home {
     folder: tempfile::TempDir,
-    /// What its commands begin with, such as a program that enters a namespace.
+    /// First words of its commands, such as a program that enters a namespace.
     enter: Vec<String>,
 }
 
@@ -52,7 +52,6 @@ impl Home {
         home
     }
 
-    /// The folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -62,7 +61,6 @@ impl Home {
         self.path().join("snicd.toml")
     }
 
-    /// The socket.
     pub fn socket(&self) -> PathBuf {
         self.path().join("snicd.sock")
     }

@@ -22,7 +22,7 @@ use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-/// How long a test waits for a call before it fails.
+/// Longest wait of a test for a call before it fails.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A call that the fake daemon received.
@@ -32,11 +32,10 @@ pub enum Call {
     Bind(String),
     /// UnbindVm: UUID and tenant, which is empty where the caller named none.
     Unbind(String, String),
-    /// Heartbeat.
     Heartbeat,
 }
 
-/// How the fake daemon answers one method.
+/// Answer of the fake daemon to one method.
 #[derive(Debug, Clone, Default)]
 pub enum Answer {
     /// Like a daemon whose card has done everything.
@@ -44,7 +43,6 @@ pub enum Answer {
     Done,
     /// A binding in this state, with its functions.
     Binding(State),
-    /// Never.
     Silence,
     /// With this status.
     Status(Status),
@@ -55,9 +53,7 @@ pub enum Answer {
 /// The daemon's replies from now on.
 #[derive(Debug, Default)]
 pub struct Script {
-    /// To BindVm.
     pub bind: Answer,
-    /// To UnbindVm.
     pub unbind: Answer,
     /// To Heartbeat; [`Answer::Done`] reports exactly `alive`.
     pub heartbeat: Answer,
@@ -141,7 +137,7 @@ impl FakeDaemon {
         calls.into_iter().filter(|call| *call != Call::Heartbeat).collect()
     }
 
-    /// How many heartbeats there were.
+    /// Number of heartbeats.
     pub async fn heartbeats(&self) -> usize {
         let calls = self.shared.calls.lock().await;
         calls.iter().filter(|call| **call == Call::Heartbeat).count()

@@ -271,7 +271,13 @@ async fn files_that_cannot_be_used_are_named_with_their_reason() {
     files.issue("lower", "middle", server, P256, "");
     write_tls_settings(&home, &files, port, "lower");
     wrong("lower.pem cannot be used: its issuer CN=middle is neither in it nor in tls.ca");
-    // Contexts of snicctl, with no server at the other end.
+}
+
+/// Contexts of snicctl are refused with the file and the reason, with no server at the other end.
+#[test]
+fn contexts_with_files_that_cannot_be_used_are_refused() {
+    let (home, files) = (Home::new(), authority_with_lists(["new", "old"]));
+    files.issue("p521", "ca", "subjectAltName=DNS:localhost", P521, "");
     let context = |certificate: &str, key: &str| {
         let set = format!(
             "snicctl context set wrong --endpoint https://127.0.0.1:1 --ca {} --certificate {} --key {}",

@@ -13,12 +13,12 @@ use snic_bitstream::catalogue;
 use snic_domain::{Bandwidth, DagName, DagSpec, NtTypeId};
 use snic_integration::{Home, TestClient};
 
-/// How often the daemon is killed.
+/// Number of times that the daemon is killed.
 const ROUNDS: u32 = 40;
-/// How long the daemon may take until all DAGs are ready again.
+/// Longest time of the daemon until all DAGs are ready again.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// What is known of a DAG: acknowledged as there or gone, or asked for and not answered.
+/// Knowledge of a DAG: acknowledged as there or gone, or asked for and not answered.
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
     There,

@@ -87,7 +87,7 @@ impl Host {
         .await;
     }
 
-    /// What the next beat says: the epoch, what was provided, and how many images are missing.
+    /// Content of the next beat: the epoch, what was provided, and how many images are missing.
     async fn beat(&mut self) -> (Epoch, Digest, usize) {
         self.report(|report| match report {
             HostReport::Beat { epoch, provided, missing, .. } => {

@@ -10,7 +10,7 @@ use snic_api::v1::dag::State;
 use snic_api::v1::{Card, Dag, GetCardRequest, GetDagRequest, card};
 use snic_integration::{Home, TestClient, free_address, furnished, metrics_page, program};
 
-/// How long each step may take. Attempts to open a card are 1 to 30 s apart.
+/// Longest time of each step. Attempts to open a card are 1 to 30 s apart.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The lines of the metrics about whether cards answer.

@@ -138,7 +138,7 @@ async fn maintenance_and_audit_survive_a_kill() {
     daemon.stop();
 }
 
-/// What `get` prints can be applied and changes nothing, for each kind; and files make a daemon as they say, across a kill.
+/// Output of `get` can be applied and changes nothing, for each kind; and files make a daemon as they say, across a kill.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_are_applied_and_what_is_printed_can_be_applied_again() {
     let home = home();

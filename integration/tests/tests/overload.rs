@@ -25,7 +25,7 @@ use tonic::{Code, Status};
 const FLOODER: &str = "SNIC_TEST_FLOODER";
 /// Over how many connections each flooder calls: few carry much each, many all have something to read.
 const CONNECTIONS: [usize; 2] = [1, 100];
-/// Of each flooder at once.
+/// Number of checks of each flooder at once.
 const CHECKS: usize = 150;
 const CREATES: usize = 60;
 const HELD_UPLOADS: usize = 6;

@@ -41,7 +41,7 @@ fn home_with_a_profile(driver: &str, count: &str) -> Home {
     home
 }
 
-/// How many regions the card has, once it is open.
+/// Number of the card's regions, once it is open.
 async fn regions(client: &TestClient) -> usize {
     loop {
         let request = v1::ListRegionsRequest { parent: "cards/card0".into(), ..Default::default() };

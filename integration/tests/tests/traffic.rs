@@ -1,6 +1,6 @@
 //! `snicctl traffic run` and the quick start's hosts, with real processes and without rights.
 //!
-//! What a run reports is compared with what the card counts for the DAG, with what was asked for, and with
+//! The report of a run is compared with what the card counts for the DAG, with what was asked for, and with
 //! packets that a capture took.
 
 use std::io::{ErrorKind, Read as _};
@@ -66,7 +66,7 @@ impl Site {
         serde_json::from_slice(&stdout).expect("JSON")
     }
 
-    /// What the card has counted for the DAG, as soon as it counts as many packets.
+    /// Counts of the card for the DAG, as soon as it counts as many packets.
     async fn counted(&self, packets: u64) -> v1::DagTraffic {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -14,14 +14,14 @@ use snic_integration::{Home, TestClient};
 use tokio::sync::watch;
 use tonic::Status;
 
-/// How often the daemon is killed.
+/// Number of times that the daemon is killed.
 const ROUNDS: u32 = 12;
 /// Tenants that stay: a kill may come while a watch is told of them.
 const STANDING: u32 = 200;
 /// Most time until a watch has what a list shows.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a watch has shown: resources by name, with their etags.
+/// Resources that a watch has shown, by name, with their etags.
 #[derive(Debug, Default)]
 struct Seen {
     revision: u64,
@@ -31,7 +31,7 @@ struct Seen {
     deleted: u32,
     /// Whether a resource may be told again as it was: its state is read from the card after a restart.
     is_repeated: bool,
-    /// What was told of the state at the beginning of a watch. Until the bookmark after it comes there is no
+    /// Resources of the beginning of a watch. Until the bookmark after it comes there is no
     /// later revision to resume from, so a watch that breaks before is told it again.
     before_bookmark: BTreeSet<String>,
 }

@@ -19,9 +19,9 @@ use snic_planner::{Effort, Ledger, Objective, PlanCatalogue, PlanRequest, plan, 
 
 /// The types that the catalogue has chains for.
 const TYPES: [&str; 6] = ["nat", "firewall", "load-balancer", "kv-cache", "go-back-n", "aes"];
-/// How often each request is timed.
+/// Number of times that each request is timed.
 const TURNS: usize = 31;
-/// How many of the dearest are shown.
+/// Number of the dearest that are shown.
 const SHOWN: usize = 10;
 
 fn name(number: usize) -> DagName {

@@ -42,11 +42,10 @@ pub const POLICIES: [PlacementScheme; 5] = [
 /// The result of a way for a workload.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PolicyOutcome {
-    /// DAGs admitted.
     pub admitted: usize,
     /// Regions in use.
     pub regions: usize,
-    /// Of the area of all regions in use, what no NT fills, in thousandths.
+    /// Part of the area of all regions in use that no NT fills, in thousandths.
     pub unused_permille: u64,
     /// Passes of a packet through the scheduler, in thousandths, over all DAGs admitted.
     pub passes_milli: u64,
@@ -68,9 +67,7 @@ impl PolicyOutcome {
 /// The card and the NTs of a comparison.
 #[derive(Debug)]
 pub struct Scene {
-    /// The card.
     pub profile: CardProfile,
-    /// The NTs.
     pub nts: Vec<NtType>,
     /// Prebuilt chains for the planner.
     pub chains: Vec<Vec<NtTypeId>>,

@@ -15,11 +15,8 @@ use crate::{Item, POPULAR, Shape, generate};
 
 /// Most DAGs of an instance.
 pub const DAGS_MAX: usize = 8;
-/// Most regions.
 pub const REGIONS_MAX: usize = 8;
-/// NT types.
 pub const NTS: usize = 12;
-/// Most bitstreams.
 pub const BITSTREAMS_MAX: usize = 20;
 
 /// A small problem.
@@ -27,7 +24,6 @@ pub const BITSTREAMS_MAX: usize = 20;
 pub struct SmallProblem {
     /// An empty card.
     pub ledger: Ledger,
-    /// The catalogue.
     pub catalogue: PlanCatalogue,
     /// The DAGs to place.
     pub dags: Vec<(DagName, Dag)>,

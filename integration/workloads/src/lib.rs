@@ -38,7 +38,7 @@ pub struct Shape {
     pub nts: Vec<NtTypeId>,
     /// NTs of a DAG: at least and at most.
     pub length: RangeInclusive<usize>,
-    /// How often an NT may run beside the one before it, in thousandths; 0 gives chains only.
+    /// Frequency of an NT beside the one before it, in thousandths; 0 gives chains only.
     pub parallel_permille: u32,
     /// Bandwidth of a DAG, in Mbit/s: at least and at most.
     pub mbps: RangeInclusive<u64>,
@@ -82,7 +82,6 @@ pub struct Item {
 pub enum WorkloadEvent {
     /// The DAG of this index arrives.
     Arrival(usize),
-    /// It departs.
     Departure(usize),
 }
 
@@ -118,7 +117,6 @@ pub fn events(items: &[Item]) -> Vec<(u64, WorkloadEvent)> {
     events
 }
 
-/// In milliseconds.
 fn exponential(rng: &mut ChaCha8Rng, mean: Duration) -> f64 {
     // From 1 to 2^32: never the logarithm of nothing.
     let uniform = (f64::from(rng.random::<u32>()) + 1.0) / (f64::from(u32::MAX) + 1.0);

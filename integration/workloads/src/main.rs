@@ -11,10 +11,10 @@ struct Arguments {
     /// The same seed gives the same workload.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many DAGs.
+    /// Number of DAGs.
     #[arg(long, default_value_t = 100)]
     count: usize,
-    /// How often an NT may run beside the one before it, in thousandths; 0 gives chains only.
+    /// Frequency of an NT beside the one before it, in thousandths; 0 gives chains only.
     #[arg(long, default_value_t = Shape::default().parallel_permille)]
     parallel_permille: u32,
     /// Least bandwidth of a DAG, in Mbit/s.

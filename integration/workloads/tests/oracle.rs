@@ -1,4 +1,4 @@
-//! How far the planner is from the optimum: the same problems as mixed-integer programs, solved by
+//! Distance of the planner from the optimum: the same problems as mixed-integer programs, solved by
 //! HiGHS.
 //!
 //! ```text
@@ -36,7 +36,7 @@ use snic_planner::{
 use snic_workloads::instance::{SmallProblem, crowded, instance};
 
 const INSTANCES: u64 = 600;
-/// What an admitted DAG is worth, in regions: more than there are.
+/// Worth of an admitted DAG, in regions: more than there are.
 const ADMITTED: i64 = 100;
 
 /// One program for `highs.py`.
@@ -69,7 +69,7 @@ fn mbps(bandwidth: snic_domain::Bandwidth) -> i64 {
     i64::try_from(bandwidth.get() / 1_000_000).expect("a bandwidth of a port")
 }
 
-/// What regions of a class have in common: kind, size, and which bitstreams, by number, have an image for them.
+/// Properties that regions of a class share: kind, size, and which bitstreams, by number, have an image for them.
 type RegionClass = (RegionKind, Area, Vec<bool>);
 
 /// The bitstreams, by number, that have an image for a region.
@@ -438,7 +438,7 @@ fn moves_make_room_for_what_is_refused() {
     }
 }
 
-/// What is lost because nobody knows what will come, and what moves can make good of it.
+/// Loss because nobody knows what will come, and what moves can make good of it.
 #[test]
 #[ignore = "a measurement of a minute"]
 fn bandwidth_beside_a_clairvoyant() {

@@ -12,7 +12,7 @@ use snic_integration_xrt::daemon::{XrtCardProcess, write_settings};
 
 /// DAGs of each tenant.
 const DAGS: usize = 100;
-/// How many tenants there are.
+/// Number of tenants.
 const TENANTS: usize = 10;
 
 fn seconds() -> Duration {

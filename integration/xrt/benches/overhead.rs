@@ -1,4 +1,4 @@
-//! What the isolation costs: the same accesses to the same simulated card, in this process, and
+//! Cost of the isolation: the same accesses to the same simulated card, in this process, and
 //! through worker, XRT and its emulation; tables in bulk and register by register. Needs `snicd`
 //! beside it (`cargo build --release --bin snicd`) and Debian's libxrt.
 

@@ -22,7 +22,6 @@ pub enum Ask {
     Drive {
         /// DAGs by the raw form of their UIDs, and bits per second.
         flows: Vec<(u32, u64)>,
-        /// How long.
         micros: u64,
     },
     /// Sets the next fault.
@@ -42,7 +41,6 @@ pub struct DeviceReport {
     pub bytes_in: u64,
     /// Words of table rows, by register or in bulk.
     pub table_words: u64,
-    /// Loads started.
     pub loads: u64,
     /// Every counter and every table word that is not zero, by address.
     pub registers: Vec<(Address, u32)>,

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 
 /// A control plane that serves on a unix socket.
 pub struct Embedded {
-    /// Its card.
     pub card: SharedSimCard,
     folder: tempfile::TempDir,
     _stop: oneshot::Sender<()>,
@@ -68,7 +67,6 @@ impl Embedded {
         Self { card, folder, _stop: stop, running: Some(running) }
     }
 
-    /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("snicd.sock")
     }

@@ -120,7 +120,6 @@ impl Emulation {
         &self.user
     }
 
-    /// The card.
     pub const fn profile(&self) -> &CardProfile {
         &self.profile
     }

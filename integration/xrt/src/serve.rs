@@ -32,7 +32,6 @@ pub enum DeviceFailure {
 /// A fault to come, at the first access to a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
-    /// The register.
     pub at: Address,
     /// A write, else a read.
     pub write: bool,
@@ -42,7 +41,6 @@ pub struct Trap {
 
 /// The state that the threads of a device share.
 pub struct Shared {
-    /// The device.
     pub device: Mutex<Device>,
     /// The accesses over the wire.
     pub traffic: DeviceTraffic,

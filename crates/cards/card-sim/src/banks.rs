@@ -60,7 +60,7 @@ impl RowSet {
     }
 }
 
-/// How the last commit stands.
+/// State of the last commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitState {
     Idle,
@@ -68,7 +68,6 @@ pub(crate) enum CommitState {
     Refused,
 }
 
-/// Both banks.
 #[derive(Debug)]
 pub(crate) struct Banks {
     contents: [Contents; 2],

@@ -19,7 +19,7 @@ pub enum InvalidCapture {
     /// It ends in the middle.
     #[error("the capture file ends in the middle of packet {packet}")]
     Truncated {
-        /// Which packet, from zero.
+        /// Number of the packet, from zero.
         packet: usize,
     },
     /// It has no packets.
@@ -28,15 +28,15 @@ pub enum InvalidCapture {
     /// Time runs backwards.
     #[error("packet {packet} of the capture was seen before the one before it")]
     Backwards {
-        /// Which packet, from zero.
+        /// Number of the packet, from zero.
         packet: usize,
     },
     /// No such frame.
     #[error("packet {packet} of the capture has {bytes} bytes; at most {FRAME_BYTES_MAX} are sent")]
     Size {
-        /// Which packet, from zero.
+        /// Number of the packet, from zero.
         packet: usize,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u32,
     },
 }
@@ -87,7 +87,7 @@ impl Capture {
         if packets.is_empty() { Err(InvalidCapture::Empty) } else { Ok(Self { packets }) }
     }
 
-    /// How many packets.
+    /// Number of packets.
     pub fn len(&self) -> usize {
         self.packets.len()
     }

@@ -30,7 +30,7 @@ use crate::trace::PacketRecord;
 use crate::traffic::{Generator, Header, InvalidSource, TrafficSource};
 use crate::wheel::Event;
 
-/// How often it is asked whether a bitstream whose words are through is prepared.
+/// Looks a second at a bitstream whose words are through and which is being prepared.
 const LOOKS_PER_SECOND: u64 = 1_000;
 
 /// Names a traffic source of one card.
@@ -40,13 +40,10 @@ pub struct SourceId(u32);
 /// Accesses of the host since the card was made, which say what the control plane did to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Accesses {
-    /// Registers read.
     pub reads: u64,
-    /// Registers written.
     pub writes: u64,
     /// Words of the shadow bank written.
     pub table_words: u64,
-    /// Loads started.
     pub loads: u64,
 }
 
@@ -62,7 +59,7 @@ pub struct SimCard {
     pub(crate) controller: Controller,
     pub(crate) configurator: Configurator,
     pub(crate) memory: Memory,
-    /// By region.
+    /// Wrappers of the regions.
     pub(crate) wrappers: Vec<Wrapper>,
     pub(crate) boot_id: u32,
     pub(crate) fault_rng: FaultRng,
@@ -197,18 +194,18 @@ impl SimCard {
         self.run_until(until);
     }
 
-    /// What became of a source's packets; `None` where nobody counts them.
+    /// Counts of a source's packets; `None` where nobody counts them.
     pub fn read_load(&mut self, source: SourceId) -> Option<LoadReading> {
         let now = self.now();
         self.plane.meter(source.0).map(|meter| meter.read(now))
     }
 
-    /// Who holds the bytes of frames, from now on.
+    /// Sets the holder of the bytes of frames, from now on.
     pub fn set_frames(&mut self, frames: Box<dyn Frames>) {
         self.plane.set_frames(frames);
     }
 
-    /// Who holds the bytes of frames, where it is of this type.
+    /// Holder of the bytes of frames, where it is of this type.
     pub fn frames<T: Frames>(&mut self) -> Option<&mut T> {
         let frames: &mut dyn Any = self.plane.frames()?;
         frames.downcast_mut()
@@ -230,7 +227,7 @@ impl SimCard {
         self.plane.detach(source.0)
     }
 
-    /// What went through since the last [`SimCard::take_measurements`].
+    /// Counts since the last [`SimCard::take_measurements`].
     pub fn measurements(&self) -> Measurements {
         self.plane.stats.measurements(self.plane.now, self.plane.clock())
     }
@@ -269,7 +266,7 @@ impl SimCard {
         Timestamp::from_nanos(self.plane.clock().nanos(self.plane.now))
     }
 
-    /// What the card is.
+    /// Profile of the card.
     pub const fn profile(&self) -> &CardProfile {
         &self.profile
     }
@@ -279,7 +276,7 @@ impl SimCard {
         self.seed
     }
 
-    /// What the host did to it.
+    /// Counts of the host's accesses.
     pub const fn accesses(&self) -> Accesses {
         self.accesses
     }
@@ -346,7 +343,7 @@ impl SimCard {
     /// Finds what must never be: lost packets, credits, cells, entries. For tests.
     ///
     /// # Errors
-    /// What is lost or counted twice, in words.
+    /// Finds packets that are lost or counted twice, in words.
     pub fn check(&self) -> Result<(), String> {
         self.plane.check()
     }
@@ -429,7 +426,7 @@ impl SimCard {
         }
     }
 
-    /// Who holds the frames forgets what a region held.
+    /// Tells the holder of the frames to forget what a region held.
     fn tell_emptied(&mut self, region: u8) {
         if let Some(frames) = self.plane.frames() {
             frames.emptied(region);

@@ -16,7 +16,7 @@ use snic_tables::registers::{
 
 use crate::crc;
 
-/// What the host wrote into the controller's registers.
+/// Words that the host wrote into the controller's registers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LoadRequest {
     pub(crate) region: u32,
@@ -42,7 +42,6 @@ pub(crate) struct Load {
     pub(crate) fails: bool,
 }
 
-/// The controller.
 #[derive(Debug, Default)]
 pub(crate) struct Controller {
     pub(crate) request: LoadRequest,
@@ -98,7 +97,7 @@ impl Controller {
     }
 }
 
-/// What a bitstream makes of a region of this card, or the controller's error: the one with a chain ROM in
+/// Content of a region of this card after a bitstream, or the controller's error: the one with a chain ROM in
 /// its frames stands for logic.
 pub(crate) fn identify(bytes: &[u8], profile: &CardProfile) -> Result<ChainRom, u32> {
     let file = image::parse(bytes).map_err(|_| LOAD_ERROR_PACKETS)?;

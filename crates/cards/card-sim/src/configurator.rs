@@ -20,7 +20,7 @@ pub(crate) struct Configurator {
     uid: u32,
     tag: u32,
     status: u32,
-    /// By UID and tag.
+    /// Waiting configurations, by UID and tag.
     waiting: BTreeMap<(u32, u32), Arc<[u8]>>,
 }
 

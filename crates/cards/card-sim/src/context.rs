@@ -1,6 +1,6 @@
-//! What the NTs of a region keep between packets, by the UID of the packets' DAG.
+//! State that the NTs of a region keep between packets, by the UID of the packets' DAG.
 //!
-//! What real NTs keep is in their netlists. Here every NT that keeps state counts: packets, bytes,
+//! Real NTs keep their state in their netlists. Here every NT that keeps state counts: packets, bytes,
 //! and packets by flow, as far as its state has room, in words of 64 bits, little endian. So whoever
 //! looks at the bytes of a context, in a region or in the save area, sees what was carried over.
 //!
@@ -30,16 +30,16 @@ pub(crate) struct Counted {
 /// The contexts of a region.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
-    /// By UID, the words that are not zero: tables are large, and most of them empty.
+    /// Words that are not zero, by UID: tables are large, and most of them empty.
     kept: BTreeMap<u32, BTreeMap<u32, u64>>,
     /// Where the state of each slot begins in a context, and how many bytes it has.
     slots: [(u32, u32); CHAIN_SLOTS_MAX],
     bytes: u32,
     /// Slots that keep state.
     mask: u8,
-    /// By slot, words that are kept of flows, and those of them by UID: the most first to lose one.
+    /// Words kept of flows in each slot, and those of them by UID: the most first to lose one.
     flows: [BTreeMap<u32, u32>; CHAIN_SLOTS_MAX],
-    /// Whose context is being moved.
+    /// UID whose context is being moved.
     pub(crate) moving: Option<u32>,
     /// A packet changed a context while it was moved: what was saved is neither old nor new.
     pub(crate) torn: bool,
@@ -210,7 +210,6 @@ impl Contexts {
         }
     }
 
-    /// Empties all.
     pub(crate) fn clear_all(&mut self) {
         self.kept.clear();
         self.flows.iter_mut().for_each(BTreeMap::clear);

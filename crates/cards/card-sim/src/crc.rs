@@ -14,13 +14,13 @@ const COMMAND_RCRC: u32 = 7;
 const COMMAND_DESYNC: u32 = 13;
 
 const TABLE: [u32; 256] = table(8);
-/// What each byte of a word comes to once the bytes after it have gone in too: a word takes one step and not four
+/// Tables of what each byte of a word comes to once the bytes after it have gone in too: a word takes one step and not four
 /// that wait for each other. Tests check files of many megabytes.
 const TABLES: [[u32; 256]; 4] = [table(32), table(24), table(16), TABLE];
 /// The same for the address of a register.
 const ADDRESSES: [u32; 32] = table(5);
 
-/// What the lowest bits of a CRC come to after so many.
+/// Table of what the lowest bits of a CRC come to after so many.
 const fn table<const LENGTH: usize>(bits: u32) -> [u32; LENGTH] {
     let mut table = [0; LENGTH];
     let mut lowest = 0;
@@ -53,7 +53,7 @@ fn add(crc: u32, register: u32, word: u32) -> u32 {
     crc >> 5 ^ ADDRESSES[(crc & 0x1f) as usize]
 }
 
-/// What came of a file's CRC.
+/// Result of checking a file's CRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Checked {
     /// It was not written, or was what the device computed.
@@ -62,7 +62,6 @@ pub(crate) enum Checked {
     Differs {
         /// The file's value.
         written: u32,
-        /// The device's.
         computed: u32,
     },
 }

@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// How likely each operation of the card fails: 0 never, 1 always. None by default.
+/// Probability with which each operation of the card fails: 0 never, 1 always. None by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Faults {
     /// A load ends with `LOAD_ERROR_PACKETS`, and its region is broken.

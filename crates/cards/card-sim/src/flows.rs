@@ -8,7 +8,7 @@ use crate::traffic::FRAME_BYTES_MIN;
 /// The largest packet of a flow, in bytes.
 const SEGMENT_BYTES: u64 = 1_500;
 
-/// How many flows of ten thousand have at most this many bytes: the Hadoop cluster of "Inside the
+/// Number of flows of ten thousand that have at most this many bytes: the Hadoop cluster of "Inside the
 /// Social Network's (Datacenter) Network" (SIGCOMM '15), as points of its curve that later studies of
 /// congestion control use. In between, sizes lie on straight lines.
 const FACEBOOK: [(u64, u32); 20] = [

@@ -26,9 +26,7 @@ pub struct FrameId(pub u32);
 /// A frame has passed through an NT's pipeline: now its bytes are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameAtNt {
-    /// Which frame.
     pub frame: FrameId,
-    /// Its length.
     pub bytes: u32,
     /// The NT type's number, as the region's row has it.
     pub nt: NtNumber,
@@ -36,13 +34,13 @@ pub struct FrameAtNt {
     pub region: u8,
     /// The NT's slot of the region.
     pub slot: u8,
-    /// Whose packet it is.
+    /// UID of the DAG that it belongs to.
     pub uid: DagUid,
     /// The card's time.
     pub now: Timestamp,
 }
 
-/// What an NT made of a frame.
+/// Result of an NT for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passed {
     /// It goes on with this length.
@@ -64,9 +62,7 @@ pub enum Passed {
 /// A frame that an NT made while another one passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MadeFrame {
-    /// Its number.
     pub frame: FrameId,
-    /// Its length.
     pub bytes: u32,
     /// Whether it goes back to where the passing one came from, and not on behind the NT.
     pub back: bool,
@@ -75,11 +71,9 @@ pub struct MadeFrame {
 /// A packet was seen somewhere on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
-    /// Which frame.
     pub frame: FrameId,
-    /// Whose packet it is.
+    /// UID of the DAG that it belongs to.
     pub uid: DagUid,
-    /// Where.
     pub step: PacketStep,
     /// The card's time.
     pub now: Timestamp,
@@ -96,7 +90,7 @@ pub enum Preparation {
     Refused(u32),
 }
 
-/// Who holds the bytes of frames, and what NTs do with them.
+/// Holder of the bytes of frames, which knows what NTs do with them.
 pub trait Frames: Any + Send + fmt::Debug {
     /// A frame passes an NT.
     fn pass(&mut self, passage: &FrameAtNt) -> Passed;

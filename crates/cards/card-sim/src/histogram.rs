@@ -11,7 +11,7 @@ const FINE: usize = 1 << FINE_BITS;
 const VALUE_BITS_MAX: u32 = 41;
 const BUCKETS: usize = (VALUE_BITS_MAX - FINE_BITS + 1) as usize * FINE;
 
-/// How often each latency was seen.
+/// Number of times that each latency was seen.
 #[derive(Debug, Clone)]
 pub(crate) struct Histogram {
     buckets: Box<[u64]>,
@@ -48,17 +48,14 @@ const fn last_of(bucket: usize) -> u64 {
 /// Latencies of a set of packets, in cycles; all zero where there were none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Latency {
-    /// How many packets.
+    /// Number of packets.
     pub count: u64,
-    /// The least.
     pub min: u64,
-    /// The mean.
     pub mean: f64,
     /// The median, to one part in 32.
     pub p50: u64,
     /// Exceeded by one packet in a hundred, to one part in 32.
     pub p99: u64,
-    /// The most.
     pub max: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of the packets of one load: counted from their making to their end, with latencies.
+//! Counts of the packets of one load, from their making to their end, with latencies.
 
 use snic_domain::Timestamp;
 use snic_ports::generator::{LoadCounts, LoadLatency, LoadReading};
@@ -45,7 +45,7 @@ pub struct LoadMeter {
 }
 
 impl LoadMeter {
-    /// Of a load that makes packets from `began` until `stop`.
+    /// A load that makes packets from `began` until `stop`.
     pub fn new(began: Timestamp, stop: Timestamp) -> Self {
         let (total, recent) = Default::default();
         Self { began, stop, read_at: began, total, recent, gone: 0 }
@@ -93,7 +93,7 @@ impl LoadMeter {
         self.total.counts.under_way().saturating_sub(self.gone)
     }
 
-    /// What became of them until now, and since this was called before.
+    /// Counts until now, and since this was called before.
     pub fn read(&mut self, now: Timestamp) -> LoadReading {
         let until = now.min(self.stop);
         let total = self.total.counts(self.began, until);

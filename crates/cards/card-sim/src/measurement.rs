@@ -1,4 +1,4 @@
-//! What is counted: for the card's registers since power-up, and for people by measurement window.
+//! Counters: for the card's registers since power-up, and for people by measurement window.
 
 use snic_domain::Bandwidth;
 use snic_tables::{DagCounters, DropCause, Table};
@@ -8,26 +8,26 @@ use crate::time::Clock;
 
 const CAUSES: usize = DropCause::ALL.len();
 
-/// What went through the card between two calls of `take_measurements`.
+/// Traffic of the card between two calls of `take_measurements`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measurements {
-    /// How long, in cycles.
+    /// Length in cycles.
     pub cycles: u64,
-    /// How long, in nanoseconds, rounded down.
+    /// Length in nanoseconds, rounded down.
     pub nanos: u64,
-    /// By the row of the DAG; those that no packet named are left out.
+    /// Measurements by the row of the DAG; those that no packet named are left out.
     pub dags: Vec<DagMeasurement>,
     /// Drops of packets that belong to no DAG: unclassified and stale ones. In the order of
     /// [`DropCause::ALL`].
     pub unattributed: [u64; CAUSES],
 }
 
-/// What went through one DAG.
+/// Traffic of one DAG.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DagMeasurement {
     /// The row of the DAG.
     pub row: u16,
-    /// What came in and went out in this time.
+    /// Packets that came in and went out in this time.
     pub counters: DagCounters,
     /// Bits per second that came in, before rate limiting.
     pub intended: Bandwidth,
@@ -39,7 +39,7 @@ pub struct DagMeasurement {
     pub latency: Latency,
     /// The same with the time that the sender held it back, for the ingress port was busy.
     pub delay: Latency,
-    /// What a cycle takes.
+    /// Nanoseconds of a cycle.
     pub nanos_per_cycle: f64,
 }
 
@@ -81,12 +81,12 @@ impl Measurements {
         sum
     }
 
-    /// How many packets were dropped for `cause`.
+    /// Number of packets that were dropped for `cause`.
     pub fn dropped(&self, cause: DropCause) -> u64 {
         self.drops()[cause as usize]
     }
 
-    /// How many packets met a fault of the control plane.
+    /// Number of packets that met a fault of the control plane.
     pub fn errors(&self) -> u64 {
         DropCause::ALL.into_iter().filter(|cause| cause.is_error()).map(|c| self.dropped(c)).sum()
     }
@@ -97,10 +97,10 @@ impl Measurements {
 struct DagStats {
     counters: DagCounters,
     drops: [u64; CAUSES],
-    /// What stood there when the window began.
+    /// Counters when the window began.
     before: DagCounters,
     drops_before: [u64; CAUSES],
-    /// Of latencies and of delays.
+    /// Histograms of latencies and of delays.
     times: Option<Box<[Histogram; 2]>>,
 }
 

@@ -83,7 +83,7 @@ impl Memory {
         self.buffers.get(&address).cloned()
     }
 
-    /// How many buffers there are.
+    /// Number of buffers.
     pub(crate) fn buffers(&self) -> usize {
         self.buffers.len()
     }
@@ -94,7 +94,7 @@ impl Memory {
     }
 }
 
-/// What a buffer takes: whole units, and a distinct address even where it is empty.
+/// Space that a buffer takes: whole units, and a distinct address even where it is empty.
 fn room(bytes: usize) -> u64 {
     (bytes.max(1) as u64).next_multiple_of(ALIGNMENT)
 }

@@ -4,7 +4,7 @@
 //!  begin ─► reception by a memory ─► queue ─► a thread, and the memories that it reads and writes ─► next program
 //! ```
 //!
-//! What a packet takes of each is `snic_processors::service()` of what was measured. The host says which program runs on
+//! Times of a packet come from `snic_processors::service()` of what was measured. The host says which program runs on
 //! how many threads with which buffers, and no rate: what is served follows from here.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +20,7 @@ use crate::time::Clock;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// What a packet takes of a program, in cycles.
+/// Times of a packet in a program, in cycles.
 #[derive(Debug, Clone)]
 struct Times {
     bytes: u32,
@@ -38,7 +38,7 @@ struct Program {
     free: u32,
     /// Packets that wait for a thread: those within their promises go first.
     waiting: [VecDeque<u32>; 2],
-    /// Of the last packet.
+    /// Times of the last packet.
     times: Option<Times>,
 }
 
@@ -59,9 +59,9 @@ struct Chain {
 #[derive(Debug)]
 pub(crate) struct Processors {
     model: Arc<NicModel>,
-    /// By number, which is never given twice.
+    /// Chains by number, which is never given twice.
     chains: BTreeMap<u32, Chain>,
-    /// By row of the DAG table: the chain with which packets begin.
+    /// Chain with which packets begin, by row of the DAG table.
     current: BTreeMap<u16, u32>,
     next: u32,
     /// When each memory has received what came, by processor.
@@ -70,7 +70,7 @@ pub(crate) struct Processors {
     moves: BTreeMap<MemoryKind, u64>,
 }
 
-/// What a packet does next in a program.
+/// Next step of a packet in a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It was received, or has run, at this cycle.

@@ -9,13 +9,13 @@ use crate::traffic::FRAME_BYTES_MAX;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("card profile {model}: {key} = {value}: {reason}")]
 pub struct InvalidProfile {
-    /// Which profile.
+    /// Name of the profile.
     pub model: String,
-    /// Which key of it.
+    /// Key in the profile.
     pub key: &'static str,
-    /// What it says.
+    /// Value of the key.
     pub value: String,
-    /// What it must be.
+    /// Constraint on the value.
     pub reason: &'static str,
 }
 

@@ -15,7 +15,7 @@ use crate::time::{Clock, Meter};
 /// A cycle that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What is in a region.
+/// Content of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Empty,
@@ -41,7 +41,7 @@ impl Content {
 pub(crate) struct Nt {
     pub(crate) code: u32,
     pub(crate) latency: u64,
-    /// What it keeps for one UID.
+    /// Bytes that it keeps for one UID.
     pub(crate) state_bytes: u32,
     /// Serves its bandwidth and not a bit more.
     pub(crate) meter: Meter,
@@ -67,7 +67,6 @@ pub(crate) struct SlotLoad {
     pub(crate) served: u64,
 }
 
-/// A region.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) content: Content,
@@ -77,14 +76,13 @@ pub(crate) struct Region {
     pub(crate) digest: [u32; 8],
     pub(crate) digest_next: [u32; 8],
     pub(crate) nts: [Option<Nt>; CHAIN_SLOTS_MAX],
-    /// What the ROM in it says.
+    /// Report of the ROM in it.
     pub(crate) reported: ReportedChain,
     pub(crate) load: [SlotLoad; CHAIN_SLOTS_MAX],
-    /// What its NTs keep between packets.
+    /// State that its NTs keep between packets.
     pub(crate) contexts: Contexts,
     /// Copies in it or on the way to it.
     pub(crate) in_flight: u32,
-    /// Their bits.
     pub(crate) bits_waiting: u64,
     /// Its port of the crossbar.
     pub(crate) port: Meter,
@@ -198,7 +196,7 @@ impl Region {
         }
     }
 
-    /// Who waits here is called when the next credit is back, after `now`.
+    /// Calls the waiter when the next credit is back, after `now`.
     pub(crate) fn call(&mut self, now: u64) {
         self.take_back(now);
         self.calls_at = self.returning.front().map_or(NEVER, |(at, _)| *at);
@@ -268,7 +266,7 @@ impl Region {
         self.contexts.clear_all();
     }
 
-    /// What it held is gone.
+    /// Empties the region.
     pub(crate) fn empty(&mut self, content: Content) {
         self.reset();
         self.content = content;

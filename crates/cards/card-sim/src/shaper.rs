@@ -35,7 +35,7 @@ impl Default for Limiter {
     }
 }
 
-/// What a DAG was promised, as a row says it.
+/// Promise to a DAG, as a row says it.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
     bits: Rate,
@@ -70,7 +70,7 @@ impl Terms {
     }
 }
 
-/// What is left of a promise: of its bits, and of its packets where they are counted. A packet has to find
+/// Rest of a promise: of its bits, and of its packets where they are counted. A packet has to find
 /// enough in both.
 #[derive(Debug)]
 struct Promise {
@@ -98,7 +98,7 @@ impl Promise {
         }
     }
 
-    /// What the next packet may claim, which is within it and could have come at `since`.
+    /// Claim of the next packet, which is within it and could have come at `since`.
     fn claim(&self, now: u64, since: u64) -> Claim {
         Claim::within(now, self.bits.full_at().max(since), self.bits.fills_in())
     }
@@ -112,7 +112,7 @@ impl Promise {
     }
 }
 
-/// What a bucket says of a packet.
+/// Answer of a bucket about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It passes now.
@@ -141,7 +141,7 @@ impl Limiter {
         }
     }
 
-    /// What becomes of a packet that arrives, where `room` bytes may wait. Takes its tokens if it
+    /// Decides about a packet that arrives, where `room` bytes may wait. Takes its tokens if it
     /// passes.
     pub(crate) fn arrive(&mut self, now: u64, bytes: u32, room: u64) -> Verdict {
         let Some(bucket) = &mut self.bucket else { return Verdict::Drop };
@@ -156,7 +156,7 @@ impl Limiter {
         Verdict::Wait((self.head == NIL).then(|| bucket.ready_at(bits)))
     }
 
-    /// What a packet that passes, and whose sender has kept it ready since `since`, may claim. Takes its tokens.
+    /// Claim of a packet that passes, and whose sender has kept it ready since `since`. Takes its tokens.
     pub(crate) fn claim(&mut self, now: u64, since: u64, bytes: u32) -> Claim {
         match self.promise.as_mut().filter(|promise| promise.is_ready(now, bytes)) {
             None => Claim::BEYOND,
@@ -175,7 +175,7 @@ impl Limiter {
         }
     }
 
-    /// What a packet of this many bytes may claim if it is taken from its sender, which has kept it ready since `since`.
+    /// Claim of a packet of this many bytes if it is taken from its sender, which has kept it ready since `since`.
     pub(crate) fn may_take(&self, now: u64, since: u64, bytes: u32) -> Claim {
         let taken = self.taken.as_ref().filter(|taken| taken.is_ready(now, bytes));
         taken.map_or(Claim::BEYOND, |taken| taken.claim(now, since))

@@ -14,7 +14,7 @@ use crate::card::SimCard;
 pub struct SharedSimCard {
     model: CardModel,
     card: Arc<Mutex<SimCard>>,
-    /// How many hold the clock.
+    /// Number of holders of the clock.
     holders: Arc<AtomicUsize>,
 }
 

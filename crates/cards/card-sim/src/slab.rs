@@ -34,12 +34,12 @@ impl<T: Copy> Slab<T> {
         self.places[at as usize]
     }
 
-    /// How many places are taken.
+    /// Number of places that are taken.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// How many places there are: the most that were ever taken at once.
+    /// Number of places: the most that were ever taken at once.
     pub(crate) fn capacity(&self) -> usize {
         self.places.len()
     }

@@ -1,4 +1,4 @@
-//! Which instance of a virtual chain gets a packet (SuperNIC, 4.4): one after the other, as far as packets are alike.
+//! Choice of a virtual chain's instance for a packet (SuperNIC, 4.4): one after the other, as far as packets are alike.
 //!
 //! Each instance is owed its part of every packet's bytes, and the one that is owed most gets the packet; ties go to the
 //! first row. What is owed never grows beyond one packet for each instance. By packets alone one of two equal instances
@@ -9,7 +9,7 @@ use snic_tables::{ChainRow, DropCause, InstanceRow, RowKey, Steering, Table};
 
 use crate::decoded::Decoded;
 
-/// What the scheduler remembers of instances, by row.
+/// Memory of the scheduler about instances, by row.
 #[derive(Debug)]
 pub(crate) struct InstanceSelector {
     owed: Box<[i64]>,

@@ -22,7 +22,7 @@ use crate::wheel::Event;
 #[derive(Debug, Clone, Copy)]
 struct Busy {
     command: u32,
-    /// Of the region, when it began.
+    /// Epoch of the region, when it began.
     epoch: u16,
     /// It was drawn to end badly.
     fails: bool,
@@ -150,7 +150,7 @@ impl SimCard {
         }
     }
 
-    /// How many bytes a command moves, or why it cannot be.
+    /// Number of bytes that a command moves, or why it cannot be.
     fn bytes_to_move(&self, number: u8, command: u32) -> Result<u32, u32> {
         let (wrapper, region) =
             (&self.wrappers[usize::from(number)], &self.plane.regions[usize::from(number)]);

@@ -28,19 +28,19 @@ impl Clock {
         u64::try_from(cycles).unwrap_or(u64::MAX)
     }
 
-    /// How long `cycles` take, in nanoseconds, rounded down.
+    /// Time of `cycles`, in nanoseconds, rounded down.
     pub(crate) fn nanos(self, cycles: u64) -> u64 {
         u64::try_from(u128::from(cycles) * NANOS / u128::from(self.hz)).unwrap_or(u64::MAX)
     }
 
-    /// What `bytes` in `cycles` are per second; zero in no time.
+    /// Rate of `bytes` in `cycles`, per second; zero in no time.
     pub(crate) fn bandwidth(self, bytes: u64, cycles: u64) -> Bandwidth {
         let bits = u128::from(bytes) * 8 * u128::from(self.hz);
         let bps = bits.checked_div(u128::from(cycles)).unwrap_or(0);
         Bandwidth::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
     }
 
-    /// How many cycles `units` take at `units_per_second`, rounded up; at least one.
+    /// Number of cycles that `units` take at `units_per_second`, rounded up; at least one.
     pub(crate) fn cycles_for(self, units: u64, units_per_second: u64) -> u64 {
         let cycles = u128::from(units) * u128::from(self.hz);
         let cycles = cycles.div_ceil(u128::from(units_per_second.max(1)));
@@ -76,12 +76,12 @@ impl Rate {
         Self { cycles: cycles / common, bits: things / common }
     }
 
-    /// What `bits` take, in parts of a cycle: [`Rate::parts`] make one.
+    /// Time of `bits`, in parts of a cycle: [`Rate::parts`] make one.
     pub(crate) const fn work(self, bits: u64) -> u64 {
         bits * self.cycles
     }
 
-    /// How many parts make a cycle.
+    /// Number of parts that make a cycle.
     pub(crate) const fn parts(self) -> u64 {
         self.bits
     }
@@ -159,7 +159,7 @@ impl Meter {
         self.serve_work(now, self.beats_work(bits, beats))
     }
 
-    /// What it works for that.
+    /// Work for that.
     #[inline]
     pub(crate) fn beats_work(&self, bits: u64, beats: u64) -> u64 {
         self.rate.work(bits).max(beats * self.rate.parts())
@@ -220,7 +220,7 @@ impl Bucket {
         self.meter.free_at()
     }
 
-    /// How many cycles it takes to fill when it is empty, rounded up.
+    /// Number of cycles that it takes to fill when it is empty, rounded up.
     pub(crate) const fn fills_in(&self) -> u64 {
         let Rate { cycles, bits } = self.meter.rate;
         self.depth_bits.saturating_mul(cycles).div_ceil(bits)

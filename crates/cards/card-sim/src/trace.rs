@@ -1,4 +1,4 @@
-//! What became of single packets, for tests and for people who want to know.
+//! Fates of single packets, for tests and for people who want to know.
 //!
 //! A digest of all records is always kept; the records themselves only where asked for, and only so
 //! many.
@@ -6,7 +6,7 @@
 use snic_domain::DagUid;
 use snic_tables::DropCause;
 
-/// How a packet ended.
+/// End of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketOutcome {
     /// Its first beat went out.
@@ -18,13 +18,13 @@ pub enum PacketOutcome {
 /// One packet, from the first beat to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRecord {
-    /// Which source sent it, in the order they were attached.
+    /// Number of the source that sent it, in the order they were attached.
     pub source: u32,
-    /// Which of the source's packets it is, from zero.
+    /// Number of the packet at its source, from zero.
     pub sequence: u32,
     /// Its DAG; zero where it was not classified.
     pub uid: DagUid,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u32,
     /// The table version it began with; zero where it never got that far.
     pub version: u32,
@@ -32,12 +32,12 @@ pub struct PacketRecord {
     pub arrived: u64,
     /// The cycle in which it ended.
     pub ended: u64,
-    /// How it ended.
+    /// End of the packet.
     pub outcome: PacketOutcome,
 }
 
 impl PacketRecord {
-    /// How long it was on the card, in cycles.
+    /// Time that it was on the card, in cycles.
     pub const fn latency(&self) -> u64 {
         self.ended - self.arrived
     }

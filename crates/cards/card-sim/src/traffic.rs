@@ -22,11 +22,11 @@ pub const FRAME_BYTES_MAX: u32 = snic_domain::limits::PACKET_BYTES_MAX;
 /// The simple IMIX: sizes in bytes and how many of twelve packets have them.
 pub const IMIX: [(u32, u32); 3] = [(64, 7), (594, 4), (1_518, 1)];
 
-/// How far a source may fall behind its own times while the port is taken, in cycles; what it
+/// Time that a source may fall behind its own times while the port is taken, in cycles; what it
 /// would have sent before that is never sent. 16 µs at 250 MHz: a queue of 200 kB at 100 Gbit/s.
 const LAG_CYCLES_MAX: u64 = 4_096;
 
-/// How many bytes packets have.
+/// Sizes of packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sizes {
     /// All the same.
@@ -72,7 +72,7 @@ pub enum Arrivals {
     HeavyTailed,
 }
 
-/// What the card's parser sees of a packet.
+/// Fields of a packet that the card's parser sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Header {
     /// The descriptor's DAG, where the sender put one.
@@ -83,11 +83,8 @@ pub struct Header {
     pub vni: Option<u32>,
     /// VLAN of the outermost tag, where there is one.
     pub vlan: Option<u16>,
-    /// IPv4 source.
     pub source: u32,
-    /// IPv4 destination.
     pub destination: u32,
-    /// IP protocol.
     pub protocol: u8,
     /// TCP or UDP source port.
     pub source_port: u16,
@@ -98,11 +95,11 @@ pub struct Header {
 /// One flow: packets with one header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrafficSource {
-    /// What the parser sees.
+    /// Fields that the parser sees.
     pub header: Header,
     /// Bits of packets per second; the ingress port may allow less.
     pub rate: Bandwidth,
-    /// How many bytes packets have.
+    /// Sizes of its packets.
     pub sizes: Sizes,
     /// When they are sent.
     pub arrivals: Arrivals,
@@ -110,7 +107,7 @@ pub struct TrafficSource {
     pub start: Timestamp,
     /// When it ends; `None` never.
     pub stop: Option<Timestamp>,
-    /// How many packets it sends at most.
+    /// Number of packets that it sends at most.
     pub packets_max: Option<u64>,
     /// A capture whose lengths and times are sent again; rate, sizes and arrivals then do not
     /// count.
@@ -211,11 +208,10 @@ pub(crate) struct Generator {
     /// Free again when the next packet is due.
     schedule: Meter,
     stop: u64,
-    /// Packets sent.
     pub(crate) sent: u64,
     /// When the last of them was due.
     pub(crate) offered: u64,
-    /// What the classifier said of its header, at which version of the tables.
+    /// Answer of the classifier about its header, with the version of the tables.
     pub(crate) classified: Option<(u32, Option<DagUid>)>,
 }
 

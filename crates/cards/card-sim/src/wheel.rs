@@ -1,4 +1,4 @@
-//! What happens when: a wheel of single cycles for the near future, a heap for the far one.
+//! Events by time: a wheel of single cycles for the near future, a heap for the far one.
 //!
 //! Nearly all events of a packet lie within a few hundred cycles, where the wheel costs a few
 //! instructions and no allocation. A bitmap finds the next cycle in which something happens, so
@@ -12,12 +12,10 @@ const CYCLES: usize = 2_048;
 const MASK: u64 = CYCLES as u64 - 1;
 const NIL: u32 = u32::MAX;
 
-/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// A source has its next packet ready.
     Emit {
-        /// Which source.
         source: u32,
         /// Its generation, so that an event of a source that was detached is none.
         generation: u16,
@@ -26,82 +24,47 @@ pub(crate) enum Event {
     IngressFree,
     /// A source that waits with a packet beyond its promise claims again.
     Claim {
-        /// Which source.
         source: u32,
         /// Its generation, so that an event of a source that was detached is none.
         generation: u16,
     },
     /// The first packet that waits at a token bucket may pass.
     Release {
-        /// Which bucket.
         limiter: u16,
         /// Its generation, so that a changed rate voids the event.
         generation: u32,
     },
     /// The scheduler is done with a copy: it may go to its region.
-    Dispatch {
-        /// Which copy.
-        copy: u32,
-    },
+    Dispatch { copy: u32 },
     /// A copy reaches the next NT it uses.
-    Reach {
-        /// Which copy.
-        copy: u32,
-    },
+    Reach { copy: u32 },
     /// A copy leaves the NT it is in.
-    Leave {
-        /// Which copy.
-        copy: u32,
-    },
+    Leave { copy: u32 },
     /// On-board memory answers the NT that a copy is in.
-    Answer {
-        /// Which copy.
-        copy: u32,
-    },
+    Answer { copy: u32 },
     /// An NT is done with a packet that has left already: its credit goes back.
-    Credit {
-        /// Of which region.
-        region: u8,
-        /// Of which slot.
-        slot: u8,
-    },
+    Credit { region: u8, slot: u8 },
     /// A region has done what was let in: one beyond its promise may enter.
-    Room {
-        /// Which region.
-        region: u8,
-    },
+    Room { region: u8 },
     /// A memory has received a packet for a program.
-    Received {
-        /// Which packet.
-        packet: u32,
-    },
+    Received { packet: u32 },
     /// A thread is done with a packet.
-    Ran {
-        /// Which packet.
-        packet: u32,
-    },
+    Ran { packet: u32 },
     /// A packet has left a program.
-    Passed {
-        /// Which packet.
-        packet: u32,
-    },
+    Passed { packet: u32 },
     /// A packet stands before the egress port.
-    Out {
-        /// Which packet.
-        packet: u32,
-    },
+    Out { packet: u32 },
     /// The egress port is free for a packet that waits.
     EgressFree,
     /// The last word of a bitstream went through the configuration port.
     LoadEnds {
-        /// Which load, so that an event of one that was aborted is none.
+        /// Number of the load, so that an event of one that was aborted is none.
         generation: u32,
     },
     /// A wrapper has moved the last byte of a context.
     StateEnds {
-        /// Of which region.
         region: u8,
-        /// Which command, so that an event of one that was ended is none.
+        /// Number of the command, so that an event of one that was ended is none.
         generation: u16,
     },
 }
@@ -154,7 +117,7 @@ impl Wheel {
         self.now = self.now.max(cycle);
     }
 
-    /// How many events to come are of some kind. Walks through all of them.
+    /// Number of events to come of some kind. Walks through all of them.
     pub(crate) fn count(&self, is_counted: impl Fn(&Event) -> bool) -> usize {
         let far = self.far.iter().filter(|Reverse((_, _, event))| is_counted(event)).count();
         let mut near = 0;

@@ -102,7 +102,7 @@ impl FrameBench {
         Self::datapath(card).control.get(&port).copied().unwrap_or_default()
     }
 
-    /// What went through the NTs that have a configuration.
+    /// Counts of the NTs that have a configuration.
     pub fn observe(&self, card: &mut SimCard) -> Vec<TaskObservation> {
         Self::datapath(card).tasks.observe()
     }

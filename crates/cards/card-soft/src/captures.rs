@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 1 << 20;
 /// Sightings and bytes of packets that one answer takes.
 const ANSWER_SIGHTINGS_MAX: usize = 1_024;
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// How long a capture lives that nobody fetches from.
+/// Time that a capture lives that nobody fetches from.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Captures {
         }
     }
 
-    /// What was seen since the last time, as much as one answer takes, with times after `start`, which is
+    /// Packets seen since the last time, as many as one answer takes, with times after `start`, which is
     /// when the card was switched on; `None` where there is no such capture.
     pub(crate) fn fetch(
         &mut self,

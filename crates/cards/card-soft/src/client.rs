@@ -16,10 +16,10 @@ use crate::SoftCardSettings;
 use crate::process::{CardFolder, Program, connect};
 use crate::protocol::{ControlReply, ControlRequest, Observation, VERSION};
 
-/// What an access may take: the card's thread does one thing after the other, the longest being the check
+/// Longest time of an access: the card's thread does one thing after the other, the longest being the check
 /// of a bitstream of 16 MiB.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
-/// How often a quiet card is asked whether it is still there.
+/// Interval at which a quiet card is asked whether it is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A card process that was found or started.
@@ -110,12 +110,11 @@ impl SoftCard {
         Ok(card)
     }
 
-    /// The process.
     pub const fn link(&self) -> CardProcess {
         self.link
     }
 
-    /// What went through its ports and NTs.
+    /// Counts of its ports and NTs.
     ///
     /// # Errors
     /// [`CardError::Lost`].
@@ -273,7 +272,7 @@ mod tests {
         snic_bitstream::build_test(&profile(), &chain, ByteSize::from_mib(2)).expect("it fits")
     }
 
-    /// How what a chain says of itself begins.
+    /// First bytes of what a chain says of itself.
     const ROM_MAGIC: &[u8] = b"SNIC";
 
     fn fixture() -> Fixture {

@@ -36,9 +36,7 @@ pub enum SoftCardFailure {
     /// A file or the socket of its place.
     #[error("{what}: {source}")]
     Place {
-        /// Which.
         what: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -47,7 +45,7 @@ pub enum SoftCardFailure {
     Card(String),
 }
 
-/// What a program has for its card that others have not, since it takes long to build.
+/// Parts that one program has for its card and others have not, since they take long to build.
 #[derive(Debug, Default)]
 pub struct CardExtras {
     /// Runs the WebAssembly modules of bitstreams, which are refused without it.

@@ -17,7 +17,7 @@ const UDP_BYTES: usize = 8;
 const UDP_CHECKSUM: usize = 6;
 const TCP_BYTES: usize = 20;
 const TCP_CHECKSUM: usize = 16;
-/// Of a TCP header: its length in words, the flag ACK, and a window.
+/// Fixed bytes of a TCP header: its length in words, the flag ACK, and a window.
 const TCP_FIXED: [u8; 4] = [0x50, 0x10, 0xff, 0xff];
 const HOPS: u8 = 64;
 
@@ -28,7 +28,7 @@ pub(crate) struct Template {
     weight: u32,
 }
 
-/// Which frames a load sends.
+/// Frames that a load sends.
 #[derive(Debug)]
 pub(crate) enum FramePattern {
     /// Drawn by weight; flow by flow.
@@ -133,7 +133,7 @@ impl FramePattern {
         }
     }
 
-    /// Which frame comes next, where so many were sent before.
+    /// Number of the next frame, where so many were sent before.
     pub(crate) fn choose(&self, sent: u64, random: &mut ChaCha8Rng) -> usize {
         match self {
             Self::InOrder(frames) => (sent % frames.len() as u64) as usize,

@@ -1,4 +1,4 @@
-//! What the classifier sees of a frame.
+//! Fields of a frame that the classifier sees.
 
 use std::net::IpAddr;
 

@@ -73,7 +73,7 @@ fn damaged(random: &mut ChaCha8Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
     frame
 }
 
-/// What the kernel might say of a frame, and more.
+/// Header that the kernel might put before a frame, and more.
 fn head(random: &mut ChaCha8Rng) -> [u8; Offload::BYTES] {
     let mut head: [u8; Offload::BYTES] = random.random();
     if random.random() {

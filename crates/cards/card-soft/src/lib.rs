@@ -71,7 +71,7 @@ pub use window::SoftWindow;
 /// The largest frame: a jumbo frame with its VLAN tags.
 pub const FRAME_BYTES_MAX: usize = 9_216;
 
-/// What a card process is told when it starts.
+/// Settings of a card process, which it gets when it starts.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SoftCardSettings {

@@ -21,9 +21,9 @@ use crate::frame_patterns::FramePattern;
 pub(crate) const LOADS_MAX: usize = 8;
 /// Frames of a load that one turn of the card makes: as many as one look at a port takes.
 const BATCH: u32 = 32;
-/// How far a load may fall behind its rate and catch up again.
+/// Time that a load may fall behind its rate and catch up again.
 const LAG_MAX: Duration = Duration::from_millis(1);
-/// How long a load lives that nobody reads from.
+/// Time that a load lives that nobody reads from.
 const PATIENCE: Duration = Duration::from_secs(10);
 const NANOS: u128 = 1_000_000_000;
 
@@ -42,7 +42,7 @@ struct Load {
     read_at: Timestamp,
     /// When its rate was last paid in.
     paid_at: Timestamp,
-    /// What may be sent, in bits times 10^9.
+    /// Credit for sending, in bits times 10^9.
     credit: u128,
     /// The next frame.
     next: usize,
@@ -76,7 +76,7 @@ pub(crate) enum LoadRefused {
 }
 
 impl Load {
-    /// What the next frame costs.
+    /// Cost of the next frame.
     fn cost(&self) -> u128 {
         self.pattern.bytes(self.next) as u128 * 8 * NANOS
     }
@@ -103,7 +103,6 @@ impl Load {
 }
 
 impl Loads {
-    /// Begins one.
     pub(crate) fn begin(
         &mut self,
         now: Timestamp,
@@ -177,7 +176,7 @@ impl Loads {
         due
     }
 
-    /// How long until a frame is due; `None` where none will be.
+    /// Time until a frame is due; `None` where none will be.
     pub(crate) fn due_in(&self, now: Timestamp) -> Option<Duration> {
         self.running.iter().filter_map(|load| load.due_in(now)).min()
     }
@@ -209,7 +208,7 @@ impl Loads {
         }
     }
 
-    /// What became of a load's frames; `None` where there is no such load.
+    /// Counts of a load's frames; `None` where there is no such load.
     pub(crate) fn read(&mut self, id: LoadId, now: Timestamp) -> Option<LoadReading> {
         let load = self.running.iter_mut().find(|load| load.id == id)?;
         load.read_at = now;

@@ -31,7 +31,7 @@ use crate::{FRAME_BYTES_MAX, SoftCardSettings};
 pub const FRAMES_MAX: usize = 2_048;
 /// Frames that one look at a port takes: enough to pay for the look, few against the other ports.
 const BATCH: usize = 32;
-/// How long the card looks again and again after something happened: an answer or the next frame is often near, and whom
+/// Time that the card looks again and again after something happened: an answer or the next frame is often near, and whom
 /// nobody waits for costs its sender no wake-up.
 const SPIN: Duration = Duration::from_micros(20);
 /// The longest wait while packets are on the card: rates and queues are as faithful as this.
@@ -84,7 +84,7 @@ impl Machine {
         Ok(Self { card, switch, fragments, pool, start: Instant::now(), wall, settings })
     }
 
-    /// What becomes readable when a frame arrives.
+    /// Ports, and what becomes readable when a frame arrives.
     pub(crate) fn switch(&self) -> &Switch {
         &self.switch
     }

@@ -40,7 +40,7 @@ struct Candidate {
     payload: usize,
 }
 
-/// What goes to the kernel as one frame.
+/// Frames that go to the kernel as one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unit {
     first: u8,
@@ -81,7 +81,7 @@ impl Unit {
         self.frames > 1
     }
 
-    /// What stands in front of it.
+    /// Header in front of it.
     pub(crate) fn offload(&self) -> [u8; OFFLOAD_BYTES] {
         if self.is_merged() {
             Offload::to_cut(self.kind, self.head, self.segment, self.transport).to_bytes()
@@ -97,7 +97,7 @@ pub(crate) struct Merger {
     units: Vec<Unit>,
     /// For each frame the next one of its unit.
     next: [u8; FRAMES_MAX],
-    /// What the system takes merged.
+    /// Whether the system takes TCP segments merged.
     tcp: bool,
     udp: bool,
     frame_bytes_max: usize,
@@ -187,7 +187,7 @@ impl Merger {
         .take(unit.frames.into())
     }
 
-    /// What stands in the kernel's frame for each frame of a unit: all of the first, and the payload of the others.
+    /// Parts of the kernel's frame for each frame of a unit: all of the first, and the payload of the others.
     pub(crate) fn parts<'a>(
         &'a self,
         unit: &Unit,
@@ -255,7 +255,7 @@ impl Merger {
         self.units.push(unit);
     }
 
-    /// What of a frame matters for merging; `None` for one that goes alone.
+    /// Properties of a frame that matter for merging; `None` for one that goes alone.
     fn candidate(&self, bytes: &[u8], layout: &Layout) -> Option<Candidate> {
         let (network, transport) = (layout.network, layout.transport);
         let ip_bytes = transport - network;

@@ -14,9 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::SoftCardSettings;
 
-/// How long a card process may take to open its ports and its socket.
+/// Time that a card process may take to open its ports and its socket.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long a killed process may take to be gone.
+/// Time that a killed process may take to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -32,17 +32,15 @@ impl CardFolder {
         Self { folder: folder.to_owned() }
     }
 
-    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("card.sock")
     }
 
-    /// What it prints.
+    /// File that its output goes to.
     pub fn log(&self) -> PathBuf {
         self.folder.join("card.log")
     }
@@ -82,7 +80,7 @@ impl CardFolder {
         Ok(())
     }
 
-    /// What the process is told when it starts, as JSON.
+    /// File with the settings that the process gets when it starts, as JSON.
     pub fn settings(&self) -> PathBuf {
         self.folder.join("card.json")
     }
@@ -101,9 +99,8 @@ impl CardFolder {
 /// The program that serves a card, with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Its file.
     pub file: PathBuf,
-    /// What stands behind it.
+    /// Arguments behind the program.
     pub arguments: Vec<String>,
 }
 

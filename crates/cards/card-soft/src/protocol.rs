@@ -1,4 +1,4 @@
-//! What daemon and card process say to each other; the frames are those of [`snic_ports::remote`].
+//! Messages between daemon and card process; the frames are those of [`snic_ports::remote`].
 
 use serde::{Deserialize, Serialize};
 use snic_ports::generator::{GeneratedLoad, LoadReading};
@@ -8,10 +8,10 @@ use snic_ports::remote::Run;
 /// The version of this protocol: a daemon and a card process of different versions do not talk.
 pub(crate) const VERSION: u32 = 6;
 
-/// What is asked of the card process.
+/// Request to the card process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ControlRequest {
-    /// Who are you? The first request.
+    /// Asks for the card's identity. The first request.
     Hello {
         /// [`VERSION`] of who asks.
         version: u32,
@@ -24,30 +24,29 @@ pub(crate) enum ControlRequest {
     Stage,
     /// Gives a buffer back.
     Release { address: u64 },
-    /// What went through ports and NTs?
+    /// Asks for the counts of ports and NTs.
     Observe,
     /// Keeps what is seen of a DAG's packets from now on, with the first bytes of each.
     Capture { uid: u32, bytes: u32 },
-    /// What was seen since the last time?
+    /// Asks for what was seen since the last time.
     Captured { id: u64 },
     /// Nobody asks for this capture any more.
     EndCapture { id: u64 },
     /// Makes packets for a DAG.
     Generate { load: GeneratedLoad },
-    /// What became of them?
+    /// Asks for the counts of a load.
     ReadLoad { id: u64 },
     /// Makes no more.
     EndLoad { id: u64 },
 }
 
-/// What the card process answers.
+/// Reply of the card process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ControlReply {
-    /// The card.
     Card {
         /// [`VERSION`] of the card process.
         version: u32,
-        /// What it was started with, as JSON.
+        /// Settings that it was started with, as JSON.
         settings: String,
         /// Its process id.
         pid: u32,
@@ -62,7 +61,7 @@ pub(crate) enum ControlReply {
     NoMemory,
     /// There is no buffer at that address.
     NoBuffer,
-    /// What went through ports and NTs.
+    /// Counts of ports and NTs.
     Seen(Observation),
     /// A capture was begun.
     Capturing { id: u64 },
@@ -70,7 +69,7 @@ pub(crate) enum ControlReply {
     TooManyCaptures { most: u32 },
     /// There is no such capture: nobody asked for it for too long, or the card was switched off.
     NoCapture,
-    /// What was seen.
+    /// Packets that were seen.
     Captured(SeenPackets),
     /// A load was begun.
     Generating { id: u64 },
@@ -80,18 +79,18 @@ pub(crate) enum ControlReply {
     InvalidLoad { what: String },
     /// There is no such load: nobody asked for it for too long, or the card was switched off.
     NoLoad,
-    /// What became of a load.
+    /// Counts of a load.
     Load(LoadReading),
     /// The card cannot do that.
     Failed { what: String },
 }
 
-/// What went through a card's ports and NTs since it was started.
+/// Counts of a card's ports and NTs since it was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
-    /// By port: the uplink first, if there is one, then the functions.
+    /// Traffic of the ports: the uplink first, if there is one, then the functions.
     pub ports: Vec<PortTraffic>,
-    /// By DAG and NT.
+    /// Counts by DAG and NT.
     pub tasks: Vec<TaskObservation>,
     /// Configurations of DAGs that came into force.
     pub configurations: u64,
@@ -109,10 +108,9 @@ pub struct Observation {
     pub drops: Vec<(String, u64)>,
 }
 
-/// What went through an NT of a DAG.
+/// Counts of an NT of a DAG.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskObservation {
-    /// The DAG.
     pub uid: u32,
     /// The NT's type.
     pub nt_type: String,
@@ -130,6 +128,6 @@ pub struct TaskObservation {
     pub emitted: u64,
     /// Packets that it dropped, by the name of the reason.
     pub dropped: Vec<(String, u64)>,
-    /// How often it failed and began again without its state: modules only.
+    /// Number of times that it failed and began again without its state: modules only.
     pub restarts: u64,
 }

@@ -1,4 +1,4 @@
-//! What a network card would do with what the kernel leaves to it: checksums, and merged TCP segments and UDP datagrams.
+//! Work of a network card that the kernel leaves to it: checksums, and merged TCP segments and UDP datagrams.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ const FIRST_FLAGS: u8 = 0x80;
 /// Bytes of a UDP header.
 pub(crate) const UDP_BYTES: usize = 8;
 
-/// What a merged frame consists of, with its number in the header.
+/// Kind of a merged frame, with its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     TcpV4 = 1,
@@ -74,7 +74,7 @@ impl Offload {
         }
     }
 
-    /// Of a frame that is to be cut into pieces of so many bytes of payload, each with a checksum.
+    /// Offload of a frame that is to be cut into pieces of so many bytes of payload, each with a checksum.
     pub(crate) const fn to_cut(
         kind: Kind,
         header_bytes: u16,
@@ -194,7 +194,7 @@ pub fn complete(
     true
 }
 
-/// What was done with a merged frame.
+/// Result of cutting a merged frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// Its segments are there, as far as buffers were free.
@@ -249,7 +249,7 @@ pub(crate) struct Headers {
     pub(crate) transport: usize,
 }
 
-/// Which of a frame's segments one is.
+/// Place of a segment in its frame.
 struct Place {
     number: usize,
     is_last: bool,

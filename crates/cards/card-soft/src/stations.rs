@@ -1,4 +1,4 @@
-//! Which station is behind which function: what a switch learns from the frames that come in.
+//! Stations behind functions: what a switch learns from the frames that come in.
 //!
 //! A station belongs to the function that sent from it first, and to no other until it was silent for
 //! [`SILENT_MAX`]: who sends with another's address does not get its frames. Each function has
@@ -14,7 +14,7 @@ use crate::failover::Failover;
 
 /// Stations of one function: a guest with some containers behind it.
 const STATIONS_MAX: usize = 64;
-/// How long a silent station keeps its function, as a bridge does by default.
+/// Time that a silent station keeps its function, as a bridge does by default.
 const SILENT_MAX: Duration = Duration::from_secs(300);
 
 /// An Ethernet address.
@@ -26,7 +26,6 @@ struct Home {
     heard: Timestamp,
 }
 
-/// The stations.
 #[derive(Debug, Default)]
 pub(crate) struct Stations {
     homes: HashMap<Station, Home>,
@@ -35,7 +34,7 @@ pub(crate) struct Stations {
     moving: BTreeMap<Station, Vec<u16>>,
 }
 
-/// Whom a frame is for.
+/// Receiver of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receiver {
     /// A station behind this function.
@@ -117,7 +116,7 @@ impl Stations {
         self.homes.get(&station).map(|home| home.function)
     }
 
-    /// Whom a frame is for.
+    /// Receiver of a frame.
     pub(crate) fn receiver(&self, frame: &[u8]) -> Receiver {
         match frame.get(..6).and_then(|bytes| Station::try_from(bytes).ok()) {
             None => Receiver::Unknown,

@@ -21,7 +21,7 @@ use crate::port_guard::{FunctionGuard, PortGuard, Refused};
 use crate::ports::{OpenPort, Port, Received};
 use crate::stations::{Receiver, Stations};
 
-/// How often the system's counts of what it dropped are taken. They have 32 bits: enough for 71 million
+/// Interval at which the system's counts of what it dropped are taken. They have 32 bits: enough for 71 million
 /// frames a second.
 const DROPS_INTERVAL: Duration = Duration::from_secs(60);
 /// Frames that leave by a port in one call at most.
@@ -38,7 +38,7 @@ struct Slot {
     side: Side,
     port: Box<dyn Port>,
     guard: PortGuard,
-    /// What leaves with the next [`Switch::flush`].
+    /// Frames that leave with the next [`Switch::flush`].
     leaving: Vec<Packet>,
     counts: PortTraffic,
 }
@@ -69,7 +69,7 @@ pub(crate) enum Looked {
     Nothing,
 }
 
-/// Whom a frame goes to.
+/// Target of a frame.
 pub(crate) enum Target {
     /// Out by this port.
     Port(usize),
@@ -81,7 +81,6 @@ pub(crate) enum Target {
     Nowhere,
 }
 
-/// The ports.
 #[derive(Default)]
 pub(crate) struct Switch {
     slots: Vec<Slot>,
@@ -122,12 +121,12 @@ impl Switch {
         self.slots.push(Slot { side, port, guard, leaving, counts });
     }
 
-    /// How many ports there are.
+    /// Number of ports.
     pub(crate) const fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// What becomes readable when a frame arrives.
+    /// Descriptors that become readable when a frame arrives.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.slots.iter().filter_map(|slot| slot.port.fd())
     }
@@ -185,7 +184,7 @@ impl Switch {
         self.port_of(side).map_or(Target::Nowhere, Target::Port)
     }
 
-    /// Whom an arriving frame is for.
+    /// Receiver of an arriving frame.
     pub(crate) fn receiver(&self, frame: &[u8]) -> Receiver {
         self.stations.receiver(frame)
     }
@@ -203,7 +202,7 @@ impl Switch {
         Some(FrameRoute { from: self.port_of(Side::Uplink)?, to })
     }
 
-    /// Whom a frame goes to that leaves its DAG.
+    /// Target of a frame that leaves its DAG.
     pub(crate) fn target(&self, leaving: &Leaving) -> Target {
         let from = self.side(leaving.way.from);
         if leaving.back {
@@ -270,7 +269,7 @@ impl Switch {
         }
     }
 
-    /// What went through.
+    /// Traffic of the ports.
     pub(crate) fn observe(&mut self) -> Vec<PortTraffic> {
         self.count_drops();
         self.slots.iter().map(|slot| slot.counts.clone()).collect()
@@ -401,7 +400,7 @@ mod tests {
         frame
     }
 
-    /// What is merged for the kernel comes out of it as it was: cut by the kernel, before a device that cuts nothing and
+    /// Frames that were merged for the kernel come out of it as they were: cut by the kernel, before a device that cuts nothing and
     /// fills in no checksums, and cut by the port at the other end, which gets it merged.
     #[test]
     fn what_went_merged_arrives_as_it_was_sent() {

@@ -1,6 +1,6 @@
 //! The NTs of the DAGs: which number is which type, their configurations and what they keep.
 //!
-//! What an NT keeps for a DAG is in the card's memory, by DAG and NT, as SuperNIC keeps it in on-board
+//! State that an NT keeps for a DAG is in the card's memory, by DAG and NT, as SuperNIC keeps it in on-board
 //! memory behind a page table: all instances of an NT see the same tables, and a region can be loaded
 //! again under them. It begins with the DAG's first configuration of that NT. An NT without a configuration
 //! passes packets on as they are; one whose configuration is not understood drops them.
@@ -28,7 +28,7 @@ use crate::protocol::TaskObservation;
 /// An NT of a DAG: the DAG's UID and the NT type's number.
 pub(crate) type TaskKey = (u32, NtNumber);
 
-/// How long what a DAG's NTs keep is put by while the DAG has no row: a drain takes its rows away until
+/// Time that the state of a DAG's NTs is put by while the DAG has no row: a drain takes its rows away until
 /// what its regions keep has been moved.
 pub(crate) const PUT_BY: Duration = Duration::from_secs(60);
 /// DAGs of one tenant whose NTs' tables are put by at once: who makes and deletes DAGs all the time gets no
@@ -39,7 +39,7 @@ const PUT_BY_MAX: usize = 4;
 #[derive(Debug, Clone, Copy)]
 struct Held {
     tenant: u16,
-    /// Of its configurations.
+    /// Tag of its configurations.
     tag: u32,
     /// Since when it has no row.
     put_by: Option<Timestamp>,
@@ -55,7 +55,7 @@ struct Task {
 /// The NTs of all DAGs.
 pub(crate) struct Tasks {
     tasks: BTreeMap<TaskKey, Task>,
-    /// By UID.
+    /// DAGs by UID.
     dags: BTreeMap<u32, Held>,
     /// When to look for what is put by for too long.
     look_at: Option<Timestamp>,
@@ -126,7 +126,7 @@ impl Tasks {
         }
     }
 
-    /// What an NT gets with each call.
+    /// Context that an NT gets with each call.
     pub(crate) fn context(&mut self, now: Timestamp) -> Context<'_> {
         Context { now, random: &mut self.random, emitted: &mut self.emitted }
     }
@@ -177,7 +177,7 @@ impl Tasks {
         }
     }
 
-    /// What was put by for too long goes.
+    /// Removes what was put by for too long.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         if self.look_at.is_none_or(|at| now < at) {
             return;
@@ -218,7 +218,7 @@ impl Tasks {
         }
     }
 
-    /// What went through them.
+    /// Counts of the NTs.
     pub(crate) fn observe(&self) -> Vec<TaskObservation> {
         let observe = |(&(uid, _), task): (&TaskKey, &Task)| {
             let mut seen = TaskObservation {

@@ -18,11 +18,11 @@ use support::{Bench, Hosts, ip, sender};
 #[global_allocator]
 static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
-/// How long packets are sent.
+/// Time in which packets are sent.
 const SPAN: Duration = Duration::from_secs(1);
 /// After how long what a TAP device dropped is counted.
 const TAP_LOOK: Duration = Duration::from_millis(700);
-/// What may be allocated in that time: what the test and the card's control need.
+/// Bytes that may be allocated in that time: what the test and the card's control need.
 const BYTES_MAX: usize = 256 << 10;
 
 fn missing() -> Option<&'static str> {

@@ -33,14 +33,13 @@ const ERRORS_INTERVAL: Duration = Duration::from_secs(5);
 /// Size of a worker's log, in bytes, at which the next worker starts a new one.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// How a card is reached.
+/// Settings by which a card is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XrtCardSettings {
     /// The program that serves as the worker, with its arguments.
     pub program: (PathBuf, Vec<String>),
     /// Its working folder, created if missing: logs, and files that XRT leaves behind.
     pub folder: PathBuf,
-    /// Which card.
     pub device: CardSelector,
     /// The role's file.
     pub role: PathBuf,
@@ -59,7 +58,6 @@ pub struct XrtCardSettings {
 pub struct XrtCardInfo {
     /// The role that the card holds.
     pub role: Uuid,
-    /// XRT's version.
     pub xrt_version: String,
     /// Whether tables go through a buffer and one doorbell.
     pub bulk: bool,
@@ -160,7 +158,7 @@ impl XrtCard {
     ///
     /// # Errors
     ///
-    /// What went wrong, in words; the card may be in any state then.
+    /// Resets the card; the error says what went wrong, and the card may be in any state then.
     pub fn reset(settings: &XrtCardSettings) -> Result<(), String> {
         let request = WorkerRequest::Reset { device: settings.device };
         let limit = settings.deadlines.of(&request);

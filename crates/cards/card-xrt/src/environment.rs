@@ -8,7 +8,7 @@ use crate::{REGISTERS_BYTES, Version};
 
 /// Where XRT is: a folder with `lib` in it.
 pub const ROOT: &str = "XILINX_XRT";
-/// Which emulation stands in for a card; unset for a real one.
+/// Variable that names the emulation in place of a card; unset for a real one.
 pub const EMULATION: &str = "XCL_EMULATION_MODE";
 /// Where the vendor's installer puts it.
 const VENDOR_ROOT: &str = "/opt/xilinx/xrt";
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Which releases refuse was read in the sources of each of them, from 2.12 to 2.23.
+    /// Releases that refuse were found in the sources of each of them, from 2.12 to 2.23.
     #[test]
     fn releases_that_map_few_registers_are_not_used_for_cards() {
         let refused = |version: &str, emulation| {

@@ -37,7 +37,7 @@ pub use worker::{WorkerEnd, serve};
 /// Bytes that the kernel with the register map has to have.
 pub const REGISTERS_BYTES: u64 = snic_tables::registers::END as u64;
 
-/// What the kernel has before them for its handshake and arguments, in bytes.
+/// Bytes that the kernel has before them for its handshake and arguments.
 pub const FIRST_REGISTER: u64 = snic_tables::registers::FIRST as u64;
 
 /// The kernel with the register map, as `kernel:instance`, where the settings name no other.

@@ -131,18 +131,14 @@ pub enum LibraryError {
         "XRT cannot be loaded from {path}: {source}; install libxrt1, or set XILINX_XRT in [cards.xrt.environment]"
     )]
     Load {
-        /// From where.
         path: String,
-        /// Why.
         #[source]
         source: libloading::Error,
     },
     /// Its version lacks functions that are needed.
     #[error("{path} (version {version}) lacks {}; XRT 2.13, 2.18 or a later 2.x is needed", missing.join(", "))]
     Symbols {
-        /// The library.
         path: String,
-        /// Its version.
         version: String,
         /// The functions that it lacks.
         missing: Vec<&'static str>,
@@ -150,7 +146,7 @@ pub enum LibraryError {
     /// A call failed.
     #[error("{call} failed: {source}")]
     Call {
-        /// Which call, and its purpose.
+        /// Name of the call, and its purpose.
         call: String,
         /// The library's error.
         #[source]

@@ -14,10 +14,10 @@ use crate::protocol::{TracedRequest, WorkerReply, WorkerRequest};
 
 /// The log of the process.
 const LOG: &str = "monitor.log";
-/// How long a process that failed is not started again.
+/// Time for which a process that failed is not started again.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// What a card's worker learns of it beside registers, for the monitor of the same card. Clones share it.
+/// Errors that a card's worker learns of beside registers, for the monitor of the same card. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct DriverErrors(Arc<Mutex<Vec<DriverError>>>);
 
@@ -41,7 +41,7 @@ pub struct XrtMonitor {
 }
 
 impl XrtMonitor {
-    /// Of the card with these settings, whose folder in sysfs this is. Errors of its driver come from its worker.
+    /// Monitor of the card with these settings, whose folder in sysfs this is. Errors of its driver come from its worker.
     pub const fn new(settings: XrtCardSettings, device: PathBuf, errors: DriverErrors) -> Self {
         Self { settings, device, errors, worker: None, failed: None }
     }

@@ -16,7 +16,7 @@ use crate::protocol::{
     ExamineStep, IDENTIFY_WORDS, TracedRequest, WorkerReply, WorkerRequest, receive, send,
 };
 
-/// How long a call may take before the worker counts as stuck.
+/// Times after which the worker counts as stuck in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallDeadlines {
     /// Opening the card and loading its role, without any access to registers. 120 s: a role of 100 MB goes through the
@@ -140,7 +140,7 @@ impl WorkerProcess {
         self.child.as_ref().map(Child::id)
     }
 
-    /// How a process ended that has closed its socket; it may close it a moment before it ends.
+    /// End of a process that has closed its socket; it may close it a moment before it ends.
     fn ended(&mut self) -> String {
         let until = Instant::now() + END_LIMIT;
         while let Some(Ok(None)) = self.child.as_mut().map(Child::try_wait)

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use snic_domain::{DeviceReading, Digest, DriverError, PciAddress};
 pub(crate) use snic_ports::remote::{Run, receive, send, to_bytes, to_words};
 
-/// Which card of this host.
+/// Card of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CardSelector {
-    /// By XRT's index. Another card in the host may change the indices.
+    /// XRT's index. Another card in the host may change the indices.
     Number(u32),
-    /// By its address on the PCI bus.
+    /// Address on the PCI bus.
     Pci(PciAddress),
 }
 
@@ -45,7 +45,6 @@ pub(crate) struct TracedRequest {
 pub(crate) enum WorkerRequest {
     /// Opens the card and loads its role. The first request; the next three follow in their order.
     Open {
-        /// Which card.
         device: CardSelector,
         /// The role's file.
         role: PathBuf,
@@ -62,9 +61,7 @@ pub(crate) enum WorkerRequest {
     ReserveBulk,
     /// Does one step of an examination, which needs those before it.
     Examine {
-        /// Which.
         step: ExamineStep,
-        /// Which card.
         device: CardSelector,
         /// The role's file.
         role: PathBuf,
@@ -84,15 +81,9 @@ pub(crate) enum WorkerRequest {
     /// Asks what was done for this trace, whose step has ended.
     Tell { parent: String },
     /// Has the driver reset a card that nobody has open.
-    Reset {
-        /// Which card.
-        device: CardSelector,
-    },
+    Reset { device: CardSelector },
     /// Reads what the kernel says of the card whose folder in sysfs this is. It needs no open card.
-    ReadDevice {
-        /// The folder.
-        device: PathBuf,
-    },
+    ReadDevice { device: PathBuf },
     /// Asks for the last errors that the driver of the open card reported.
     Errors,
     /// Closes the card in an orderly way.
@@ -128,7 +119,7 @@ impl ExamineStep {
         Self::FindMap,
     ];
 
-    /// What it does, for people.
+    /// Purpose of the request, for people.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::LoadXrt => "load XRT",
@@ -146,7 +137,7 @@ impl ExamineStep {
 }
 
 impl WorkerRequest {
-    /// What kind of access to an open card it is, in one word.
+    /// Kind of access to an open card, in one word.
     pub(crate) const fn access(&self) -> Option<&'static str> {
         match self {
             Self::Read { .. } => Some("read"),
@@ -161,9 +152,9 @@ impl WorkerRequest {
 /// The result of one step of an examination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What was tried.
+    /// Step that was tried.
     pub step: String,
-    /// What was wrong, if anything was.
+    /// Fault, if there was one.
     pub problem: Option<String>,
 }
 
@@ -174,7 +165,7 @@ pub struct TracedWork {
     pub first: SystemTime,
     /// When the last one was answered.
     pub last: SystemTime,
-    /// How many requests there were.
+    /// Number of requests.
     pub accesses: u64,
     /// Words that were read and written.
     pub words: u64,
@@ -191,7 +182,6 @@ pub(crate) enum WorkerReply {
     Opened {
         /// UUID of the role that it holds.
         uuid: [u8; 16],
-        /// XRT's version.
         version: String,
     },
     /// The register map is that of this driver.
@@ -203,13 +193,13 @@ pub(crate) enum WorkerReply {
     Done,
     /// Staged at this device address.
     Staged { address: u64 },
-    /// How a step of an examination went: what was wrong, if anything was.
+    /// Result of a step of an examination: the fault, if there was one.
     Examined(Option<String>),
-    /// What the kernel says of a card.
+    /// Reading of a card's device from the kernel.
     Device(DeviceReading),
     /// The last error of each class that has one.
     Errors(Vec<DriverError>),
-    /// What was done for a trace, if anything was.
+    /// Work done for a trace, if there was any.
     Told(Option<TracedWork>),
     /// The card's memory has no room.
     NoMemory,

@@ -1,4 +1,4 @@
-//! What the kernel says of a card in sysfs, for what XRT has no C function.
+//! Readings of a card in sysfs, for what XRT has no C function.
 //!
 //! | what | where, under `bus/pci/devices/ADDRESS` | unit | source |
 //! |---|---|---|---|

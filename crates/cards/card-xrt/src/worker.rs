@@ -36,7 +36,7 @@ const BULK_BUFFER: usize = 1 << 20;
 const BULK_WORDS_MIN: usize = 16;
 /// Bytes of a record before its words: address and number.
 const RECORD_HEAD: usize = 8;
-/// What a bulk transfer may take before it counts as failed: the largest is half a megabyte.
+/// Time after which a bulk transfer counts as failed: the largest is half a megabyte.
 const BULK_LIMIT: Duration = Duration::from_secs(1);
 /// The argument of the register map's kernel that reaches the memory for buffers.
 const BUFFER_ARGUMENT: u8 = 0;
@@ -90,7 +90,7 @@ fn die_with(socket: UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// What a request comes to.
+/// Result of a request.
 type Answer = Result<(WorkerReply, Vec<u8>), LibraryError>;
 
 #[derive(Default)]
@@ -100,7 +100,7 @@ struct Worker {
     opened: Option<(Device, Uuid)>,
     card: Option<OpenCard>,
     examined: Examined,
-    /// What was done for traces whose step has not ended.
+    /// Work done for traces whose step has not ended.
     work: BTreeMap<String, TracedWork>,
 }
 
@@ -265,7 +265,7 @@ impl Worker {
     }
 }
 
-/// What the steps of an examination found, for those after them.
+/// Findings of an examination's steps, for those after them.
 #[derive(Default)]
 struct Examined {
     role: Vec<u8>,
@@ -520,7 +520,6 @@ impl OpenCard {
         Ok(())
     }
 
-    /// The doorbell.
     fn ring(&self, buffer: &Buffer, what: u32, bytes: usize) -> Result<(), LibraryError> {
         let address = buffer.address();
         self.kernel.write(BULK_BUFFER_LOW, address as u32)?;

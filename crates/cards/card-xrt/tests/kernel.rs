@@ -15,7 +15,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(flow(path)).expect("a file of the flow")
 }
 
-/// What stands between two texts, the first time.
+/// Text between two texts, the first time.
 #[track_caller]
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no {before:?}"));

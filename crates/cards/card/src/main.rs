@@ -72,7 +72,7 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-/// What the upload checks, and what the card does with a module when it is loaded.
+/// Runs the checks of an upload, and what the card does with a module when it is loaded.
 fn check(runtime: &WasmRuntime, file: &Path) -> Result<()> {
     let bytes = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
     let name = file.display().to_string();

@@ -6,14 +6,13 @@ use snic_nts::{DropReason, Verdict};
 pub(crate) const VERSION: i32 = 1;
 /// Room before the frame in a module's buffer. It is part of the ABI: what a packet has, may change.
 pub(crate) const HEADROOM_BYTES: usize = 128;
-/// Longest frame.
 pub(crate) const FRAME_BYTES_MAX: usize = 9_216;
 /// A module's buffer: room, and the longest frame.
 pub(crate) const BUFFER_BYTES: usize = HEADROOM_BYTES + FRAME_BYTES_MAX;
 /// Shortest frame that goes on: an Ethernet header.
 pub(crate) const FRAME_BYTES_MIN: usize = 14;
 
-/// What a module answers for a packet.
+/// Answer of a module for a packet.
 ///
 /// ```text
 /// 63 … 56   55 … 48   47 … 32                         31 … 0

@@ -1,4 +1,4 @@
-//! What a module's instance has of its host.
+//! Host of a module's instance.
 
 use snic_domain::limits::MODULE_MEMORY_BYTES_MAX;
 use snic_nts::{Direction, Emitted, Pool};

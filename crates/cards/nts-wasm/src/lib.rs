@@ -9,7 +9,7 @@
 //!                                                                  made again, after a pause
 //! ```
 //!
-//! What a module keeps outlives its instance where it says how: `snic_save` and `snic_restore`, within [`FUEL_TO_SAVE`] and
+//! A module's state outlives its instance where it says how: `snic_save` and `snic_restore`, within [`FUEL_TO_SAVE`] and
 //! [`MODULE_STATE_BYTES_MAX`](snic_nts::MODULE_STATE_BYTES_MAX).
 //!
 //! A module can do nothing but compute: its only import is `snic.emit`. It has no clock, no file, no network and

@@ -14,7 +14,7 @@ pub(crate) struct StateFunctions {
     restore: TypedFunc<i32, i32>,
 }
 
-/// What became of a state that a module was given.
+/// Fate of a state that a module was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Restored {
     /// The module has it.

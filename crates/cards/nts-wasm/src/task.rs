@@ -12,7 +12,7 @@ use crate::host::{EMITTED_MAX, Host};
 use crate::runtime::{FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START};
 use crate::state::{Restored, StateFunctions};
 
-/// How long a module waits that has failed for the first time, and at most: it doubles with each failure.
+/// Wait of a module that has failed for the first time, and at most: it doubles with each failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// After this time without a failure, the next one counts as the first.
@@ -159,7 +159,7 @@ struct Pause {
 pub(crate) struct WasmTask {
     module: InstancePre<Host>,
     running: Option<Running>,
-    /// What the next instance begins with.
+    /// State that the next instance begins with.
     state: Option<ModuleState>,
     configuration: Option<Box<str>>,
     /// The module did not take its configuration.

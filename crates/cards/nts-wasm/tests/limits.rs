@@ -1,4 +1,4 @@
-//! What a module can do to its host: nothing but what it is allowed to. Modules are in text form, so that no
+//! Limits of a module's effect on its host: nothing but what it is allowed to. Modules are in text form, so that no
 //! compiler is needed.
 
 use std::time::{Duration, Instant};

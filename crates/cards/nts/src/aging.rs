@@ -249,10 +249,10 @@ impl<K: Copy + Eq + Hash, V, const CLASSES: usize> AgingTable<K, V, CLASSES> {
     }
 }
 
-/// How old an entry is.
+/// Age of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EntryAge {
-    /// Of the classes of its table, each with a lifetime.
+    /// Class of its table, each with a lifetime.
     pub(crate) class: usize,
     /// Time to live.
     pub(crate) left: Duration,

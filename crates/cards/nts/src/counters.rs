@@ -1,4 +1,4 @@
-//! What happened to packets, with a counter for each reason to drop one.
+//! Counts of packets, with a counter for each reason to drop one.
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -114,7 +114,7 @@ drop_reasons! {
     ModuleNoRoom = "module_no_room",
 }
 
-/// What happened to the packets of one NT. Every packet that went in is in exactly one of
+/// Counts of the packets of one NT. Every packet that went in is in exactly one of
 /// `forwarded`, `replied`, `consumed` and the drops, but for those in `given_up`, which are drops besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters {
@@ -152,7 +152,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// How many packets were dropped for `reason`.
+    /// Number of packets that were dropped for `reason`.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize]
     }
@@ -174,7 +174,6 @@ impl Counters {
         all.filter(|(_, count)| *count > 0)
     }
 
-    /// All drops.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.iter().sum()
     }

@@ -32,7 +32,7 @@ pub trait CompiledModule: Send + Sync + fmt::Debug {
 /// Most bytes of a module's saved state: an eighth of its memory.
 pub const MODULE_STATE_BYTES_MAX: usize = 256 << 10;
 
-/// What a module saved of itself. It is given to a module of the same NT type and DAG only, and taken by one with the
+/// State that a module saved of itself. It is given to a module of the same NT type and DAG only, and taken by one with the
 /// same version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleState {
@@ -53,14 +53,14 @@ pub trait ModuleTask: Send {
     /// Processes one packet.
     fn process(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> Verdict;
 
-    /// What it keeps; `None` where it does not say so, has no instance, or failed over it.
+    /// State that it keeps; `None` where it does not say so, has no instance, or failed over it.
     fn save(&mut self) -> Option<ModuleState>;
 
     /// Has its first instance begin with this state. Where the module does not take it, it begins without, which
     /// counts as a restart; a state of another version is passed over.
     fn restore(&mut self, state: ModuleState);
 
-    /// How often it failed and began again without its state.
+    /// Number of times that it failed and began again without its state.
     fn restarts(&self) -> u64;
 }
 
@@ -93,7 +93,7 @@ impl ModuleInstance {
         verdict
     }
 
-    /// What it keeps, as [`ModuleTask::save`] has it.
+    /// State that it keeps, as [`ModuleTask::save`] has it.
     pub fn save(&mut self) -> Option<ModuleState> {
         self.task.save()
     }
@@ -110,12 +110,12 @@ impl ModuleInstance {
         Verdict::Drop(reason)
     }
 
-    /// What happened to its packets.
+    /// Counts of its packets.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How often it failed and began again without its state.
+    /// Number of times that it failed and began again without its state.
     pub fn restarts(&self) -> u64 {
         self.task.restarts()
     }

@@ -68,7 +68,6 @@ impl Pool {
         self.home.free.lock().len()
     }
 
-    /// All buffers.
     pub fn capacity(&self) -> usize {
         self.home.capacity
     }
@@ -97,7 +96,6 @@ impl Drop for Packet {
 }
 
 impl Packet {
-    /// The frame.
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }

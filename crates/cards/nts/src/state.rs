@@ -12,7 +12,7 @@ pub enum InvalidState {
     /// Over [`STATE_BYTES_MAX`].
     #[error("the state has {0} bytes; at most {STATE_BYTES_MAX} are allowed")]
     TooLong(usize),
-    /// Of another NT type, or no state at all.
+    /// State of another NT type, or no state at all.
     #[error("the state is not one of NT type {expected}: its header is missing or names another")]
     NotOfType {
         /// The type that was to restore it.
@@ -21,7 +21,6 @@ pub enum InvalidState {
     /// Written by other software.
     #[error("the state has version {found}; version {known} is known: restart the NT without it")]
     UnknownVersion {
-        /// Its version.
         found: u16,
         /// The version that this program writes.
         known: u16,

@@ -1,4 +1,4 @@
-//! What an NT is: configured, given packets, saved and restored.
+//! An NT: configured, given packets, saved and restored.
 
 use rand::RngCore;
 use snic_domain::Timestamp;
@@ -7,7 +7,7 @@ use crate::config::{Configuration, InvalidConfiguration};
 use crate::packet::{Packet, Pool};
 use crate::{Counters, DropReason, InvalidState};
 
-/// Which way a packet leaves an NT.
+/// Direction in which a packet leaves an NT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// On, to what follows in the DAG.
@@ -16,7 +16,7 @@ pub enum Direction {
     Back,
 }
 
-/// What happens to the processed packet.
+/// Fate of the processed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on, as the NT has left it.
@@ -119,7 +119,7 @@ impl Emitted {
     }
 }
 
-/// What an NT gets with each call.
+/// Context of an NT, which it gets with each call.
 pub struct Context<'a> {
     /// The card's time.
     pub now: Timestamp,
@@ -241,7 +241,7 @@ impl NtInstance {
         self.task.restore(now, bytes)
     }
 
-    /// What happened to its packets.
+    /// Counts of its packets.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -17,7 +17,7 @@ use support::{configuration, frames};
 #[global_allocator]
 static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
-/// How often all frames pass each NT without memory.
+/// Number of times that all frames pass each NT without memory.
 const ROUNDS: u16 = 300;
 
 #[test]

@@ -28,7 +28,7 @@ struct Fuzzer {
     pool: Pool,
     emitted: Emitted,
     now: Timestamp,
-    /// What came out of an NT: half of the packets are made of these, so that replies, tunnels and
+    /// Packets that came out of an NT: half of the packets are made of these, so that replies, tunnels and
     /// acknowledgements are damaged too.
     seen: Vec<Vec<u8>>,
 }

@@ -1,4 +1,4 @@
-//! What passes between the card's thread and the port's: frames in buffers of the port, and bells. Neither end waits.
+//! Channel between the card's thread and the port's: frames in buffers of the port, and bells. Neither end waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,7 +37,7 @@ impl AsFd for Bell {
     }
 }
 
-/// What both ends see.
+/// State that both ends see.
 pub(crate) struct Shared {
     /// Rings when a frame of the guest is there.
     pub(crate) for_card: Bell,
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) waits_for_buffers: AtomicBool,
     /// The front end whose guest takes frames, by its number; 0 where none does.
     pub(crate) taker: AtomicU64,
-    /// What the guest sent that was no frame, not counted yet.
+    /// Number of chains from the guest that were no frame, not counted yet.
     pub(crate) refused: AtomicU64,
 }
 

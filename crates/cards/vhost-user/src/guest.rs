@@ -26,7 +26,7 @@ use crate::{RING_SIZE_MAX, TURN_CHAINS};
 
 /// The rings of a network device with one pair (virtio 1.2, 5.1.2).
 const RINGS: usize = 2;
-/// What the bell is among the events of the port's thread; lower ones are the rings and their end.
+/// Event of the bell among those of the port's thread; lower ones are the rings and their end.
 pub(crate) const BELL_EVENT: u64 = RINGS as u64 + 1;
 
 /// Bits of features (virtio 1.2, 5.1.3 and 6; vhost-user for the last one).
@@ -57,7 +57,7 @@ pub(crate) struct Guest {
     end: GuestEnd,
     /// The number of the front end that is connected or awaited, from 1.
     number: u64,
-    /// What was checked of the guest's memory.
+    /// The guest's memory, once it was checked.
     memory: Option<Memory>,
     features: u64,
     inlet: Inlet,

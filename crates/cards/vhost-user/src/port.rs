@@ -22,7 +22,7 @@ use crate::relay;
 
 /// Behind the port's path: a socket that is there for a moment with each front end.
 const INNER: &str = ".in";
-/// How long to wait when no threads can be had for a front end.
+/// Wait when no threads can be had for a front end.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) struct VhostUserPort {

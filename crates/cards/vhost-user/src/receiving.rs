@@ -1,4 +1,4 @@
-//! What the guest receives: a frame behind its header, in as many of the guest's buffers as it takes.
+//! Frames that the guest receives: a frame behind its header, in as many of the guest's buffers as it takes.
 
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
@@ -15,7 +15,7 @@ const CHAINS_AT: usize = 10;
 const USED_BYTES: u64 = 8;
 const USED_HEAD_BYTES: u64 = 4;
 
-/// What became of a frame.
+/// Fate of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placed {
     /// It is in the guest's memory.

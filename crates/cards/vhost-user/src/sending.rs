@@ -1,4 +1,4 @@
-//! What the guest sends: the bytes of a chain of descriptors, copied once before anybody looks at them, for the guest may
+//! Frames that the guest sends: the bytes of a chain of descriptors, copied once before anybody looks at them, for the guest may
 //! change its memory at any time.
 
 use snic_card_soft::OFFLOAD_BYTES;

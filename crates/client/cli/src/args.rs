@@ -153,7 +153,7 @@ pub enum Command {
     Context(ContextCommand),
     /// Show regions, DAGs, tenants and events on a live screen; of a fleet its hosts first
     Top {
-        /// How often to reload everything; changes are shown at once
+        /// Interval between full reloads; changes are shown at once
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
         interval: humantime::Duration,
         /// Print one screen and exit
@@ -226,7 +226,7 @@ pub enum DagCommand {
         name: Option<String>,
         #[command(flatten)]
         source: DagSource,
-        /// Of several DAGs, create those that can be created; otherwise all or none
+        /// Create those of several DAGs that can be created; otherwise all or none
         #[arg(long, conflicts_with = "name")]
         allow_partial: bool,
         #[command(flatten)]

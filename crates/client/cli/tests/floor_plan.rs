@@ -14,7 +14,7 @@ use snic_bitstream::catalogue::{BUILTIN, with_profiles};
 use snic_bitstream::{FloorPlan, parse};
 use snic_domain::RegionKind;
 
-/// What a flow leaves behind, and the shipped profile of `sim-16` under another name.
+/// Files that a flow leaves behind, and the shipped profile of `sim-16` under another name.
 struct Folder(tempfile::TempDir);
 
 impl Folder {

@@ -42,7 +42,7 @@ use crate::spans::CallSpan;
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the server may be silent before a keep-alive ping. Without it, a watch would never notice that
+/// Time that the server may be silent before a keep-alive ping. Without it, a watch would never notice that
 /// the network is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Maximum number of retries.
@@ -70,33 +70,24 @@ macro_rules! services {
     };
 }
 services! {
-    /// DAGs.
     dags: DagServiceClient,
-    /// Tenants.
     tenants: TenantServiceClient,
     /// Network task types.
     nts: NetworkTaskServiceClient,
-    /// Bitstreams.
     bitstreams: BitstreamServiceClient,
     /// Cards and regions.
     cards: CardServiceClient,
-    /// Classification rules.
     rules: ClassificationServiceClient,
-    /// Virtual machines.
     machines: OrchestrationServiceClient,
-    /// Operations.
     operations: OperationServiceClient,
-    /// Fairness.
     fairness: FairnessServiceClient,
     /// The audit log.
     audit: AuditServiceClient,
-    /// Who the caller is, and what it may do.
+    /// Service that tells the caller its identity and rights.
     authorization: AuthorizationServiceClient,
     /// The server itself.
     system: SystemServiceClient,
-    /// Events.
     events: EventServiceClient,
-    /// Traffic.
     traffic: TrafficServiceClient,
     /// A fleet's hosts, and how it is.
     fleet: FleetServiceClient,

@@ -75,34 +75,20 @@ pub enum ContextsError {
     NoFolder,
     /// It cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file is not valid.
     #[error("{path} is not valid: {error}", path = path.display(), error = source.to_string().trim_end())]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// The error with line and column.
         source: Box<toml::de::Error>,
     },
     /// It cannot be written; the old file is unchanged.
     #[error("cannot write {path} (the old file is unchanged): {source}", path = path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// Unknown context.
+    Write { path: PathBuf, source: io::Error },
     #[error("unknown context {name:?} in {path}; known contexts: {known}", path = path.display())]
     Unknown {
-        /// The name.
         name: String,
-        /// The file.
         path: PathBuf,
         /// The names that exist.
         known: String,

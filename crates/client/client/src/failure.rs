@@ -31,7 +31,7 @@ use crate::output::{Format, visible};
 use snic_api::text::{escaped, escaped_lines};
 use snic_dagfile::InvalidFile;
 
-/// What to do about a request that was cut off.
+/// Advice about a request that was cut off.
 const UNKNOWN_EFFECT: &str =
     "it may still have taken effect: check before you repeat it, or use a longer --timeout";
 
@@ -49,74 +49,39 @@ pub enum Failure {
     Contexts(#[from] ContextsError),
     /// A usage error.
     #[error("{message}")]
-    Usage {
-        /// What is wrong.
-        message: String,
-        /// What to do.
-        hint: String,
-    },
+    Usage { message: String, hint: String },
     /// A file cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file cannot be written.
     #[error("cannot write {path}: {source}", path = path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The connection failed.
     #[error("cannot connect to {endpoint}: {message}")]
-    Connect {
-        /// The endpoint.
-        endpoint: String,
-        /// The cause.
-        message: String,
-    },
+    Connect { endpoint: String, message: String },
     /// The server is silent, so whether the request took effect is not known.
     #[error("no reply from {endpoint} within {limit}")]
     NoReply {
-        /// The endpoint.
         endpoint: String,
         /// The time limit.
         limit: humantime::Duration,
     },
     /// Waiting timed out.
     #[error("{operation} has not ended within {limit}; it is still running")]
-    StillRunning {
-        /// The operation.
-        operation: String,
-        /// The timeout.
-        limit: humantime::Duration,
-    },
+    StillRunning { operation: String, limit: humantime::Duration },
     /// The server refused what a file says.
     #[error("{}", status.message())]
     InFile {
-        /// The refusal.
         status: Box<Status>,
         /// The place in the file.
         place: Box<InvalidFile>,
     },
     /// The server refused the request, and the client has a better hint.
     #[error("{}", status.message())]
-    Hinted {
-        /// The refusal.
-        status: Box<Status>,
-        /// What to do.
-        hint: String,
-    },
+    Hinted { status: Box<Status>, hint: String },
     /// The user stopped waiting.
     #[error("stopped waiting; {operation} goes on")]
-    Interrupted {
-        /// The operation.
-        operation: String,
-    },
+    Interrupted { operation: String },
     /// The server's reply is not valid.
     #[error("invalid reply from the server: {0}")]
     Reply(String),
@@ -470,7 +435,7 @@ impl ErrorReport {
     }
 }
 
-/// What to do next.
+/// Advice on the next step.
 fn hint(status: &Status, reason: Option<ErrorReason>, resource: Option<&Resource>) -> String {
     use ErrorReason as R;
     let name = resource.map_or("", |resource| resource.name.as_str());

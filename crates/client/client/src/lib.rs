@@ -1,4 +1,4 @@
-//! What `snicctl` and its screens share: the connection to a server with its contexts, errors for
+//! Parts that `snicctl` and its screens share: the connection to a server with its contexts, errors for
 //! people and programs, and the output.
 //!
 //! ```text

@@ -25,7 +25,7 @@ const SAMPLED: &str = "01";
 #[derive(Debug)]
 pub(crate) struct CallSpan {
     endpoint: String,
-    /// What the server gets: this span is the parent of its own.
+    /// Header for the server: this span is the parent of its own.
     header: String,
     /// The span that this one belongs to; empty for a root.
     parent: String,

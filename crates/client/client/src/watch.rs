@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::contexts::{ClientContext, ContextsFile};
 
-    /// What a server sends before a stream ends, with a status or without one.
+    /// Messages of a server before a stream ends, with a status or without one.
     fn stream(revisions: &[u64], end: Option<Status>) -> Streaming<WatchDagsResponse> {
         let mut codec = ProstCodec::<WatchDagsResponse, WatchDagsResponse>::default();
         let events =

@@ -1,4 +1,4 @@
-//! Which DAGs a DAG shares a card with. A file may name DAGs of its own tenant by their ids alone.
+//! DAGs that a DAG shares a card with. A file may name DAGs of its own tenant by their ids alone.
 
 use snic_api::v1::{CardAffinity, Dag};
 use snic_domain::{DagId, TenantId};

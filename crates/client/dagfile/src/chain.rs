@@ -26,7 +26,7 @@ const DEPTH_MAX: usize = 16;
 pub struct Task {
     /// Its id in the DAG.
     pub id: NodeId,
-    /// What it runs.
+    /// Type of the NT.
     pub nt: NtTypeId,
     /// Its position, in bytes of the text.
     pub span: Range<usize>,
@@ -35,7 +35,6 @@ pub struct Task {
 /// A parsed chain: tasks in the order of the text, and edges between them by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParsedChain {
-    /// The tasks.
     pub tasks: Vec<Task>,
     /// From and to.
     pub edges: Vec<(usize, usize)>,

@@ -25,16 +25,13 @@ use super::{DagFile, nearest, parse, quantity};
 /// Most documents of a file.
 const DOCUMENTS_MAX: usize = 4_096;
 
-/// What a document is.
+/// Kind of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DocumentKind {
-    /// A tenant.
     Tenant,
     /// A network task type.
     NtType,
-    /// A bitstream.
     Bitstream,
-    /// A DAG.
     Dag,
     /// A classification rule.
     Rule,
@@ -55,7 +52,7 @@ impl DocumentKind {
         }
     }
 
-    /// By a full name of the API.
+    /// Kind with a full name of the API.
     fn of_name(name: &str) -> Option<Self> {
         match name.split('/').collect::<Vec<_>>()[..] {
             ["tenants", _, "dags", _] => Some(Self::Dag),
@@ -71,7 +68,6 @@ impl DocumentKind {
 /// One resource of a file.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// What it is.
     pub kind: DocumentKind,
     /// Its name as it is written; an id or a full name.
     pub name: Option<String>,
@@ -136,7 +132,7 @@ fn document(file: &str, text: &str, root: YamlNode) -> Result<Document, DagFileP
     Ok(Document { kind, name, file, text, place: root.span, entries })
 }
 
-/// What was probably meant, and what there is.
+/// Guess of what was meant, and the known names.
 fn meant<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let all = known.clone().collect::<Vec<_>>().join(", ");
     match nearest(word, known) {

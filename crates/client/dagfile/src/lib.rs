@@ -21,7 +21,7 @@
 //! edges: [{from: nat, to: aes}]
 //! ```
 //!
-//! What tasks are told stands with their nodes, or by node id beside a chain; a task without it passes
+//! Configurations of tasks stand with their nodes, or by node id beside a chain; a task without one passes
 //! packets on as they are:
 //!
 //! ```yaml
@@ -138,7 +138,7 @@ struct Graph {
     spec_edges: Vec<snic_domain::Edge>,
     node_spans: Vec<Range<usize>>,
     edge_spans: Vec<Range<usize>>,
-    /// What nodes are told, by their place.
+    /// Configurations of nodes, by their place.
     configurations: BTreeMap<usize, prost_types::Struct>,
     configuration_spans: BTreeMap<usize, Range<usize>>,
     whole: Range<usize>,

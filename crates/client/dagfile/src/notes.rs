@@ -27,7 +27,6 @@ pub(super) fn labels(node: &YamlNode) -> Result<BTreeMap<String, String>, DagFil
     Labels::new(labels).map(BTreeMap::from).map_err(wrong)
 }
 
-/// A description.
 pub(super) fn description(node: &YamlNode) -> Result<String, DagFileProblem> {
     let checked = Description::new(&text(node)?);
     checked

@@ -30,7 +30,7 @@ fn value(node: &YamlNode) -> Result<prost_types::Value, DagFileProblem> {
     Ok(prost_types::Value { kind: Some(kind) })
 }
 
-/// What a plain scalar means, by the core schema of YAML 1.2 without its octal and hexadecimal numbers.
+/// Meaning of a plain scalar, by the core schema of YAML 1.2 without its octal and hexadecimal numbers.
 fn scalar(text: &str) -> Kind {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
     match text {

@@ -8,13 +8,12 @@ use snic_api::text::{escaped, escaped_lines, masked};
 /// An error at a position of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DagFileProblem {
-    /// What is wrong.
     pub message: String,
     /// Its position, in bytes of the text.
     pub span: Range<usize>,
     /// A label for the position.
     pub label: String,
-    /// What to do.
+    /// Advice on a mend.
     pub help: Option<String>,
     /// A related position with its label.
     pub other: Option<Box<(Range<usize>, String)>>,
@@ -106,7 +105,7 @@ impl InvalidFile {
         Self::new(&escaped(self.file()), &self.text, problem)
     }
 
-    /// What is wrong.
+    /// The fault and its place.
     pub fn problem(&self) -> &DagFileProblem {
         &self.problem
     }

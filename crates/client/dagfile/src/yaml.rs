@@ -20,7 +20,6 @@ const DEPTH_MAX: usize = 16;
 pub struct YamlNode {
     /// Its position, in bytes of the text.
     pub span: Range<usize>,
-    /// Its value.
     pub value: Value,
     /// Whether it is a scalar in quotes, or a block: a text even where it looks like a number.
     pub is_quoted: bool,
@@ -31,7 +30,6 @@ pub struct YamlNode {
 pub enum Value {
     /// A text; a number is the text of its digits.
     Scalar(String),
-    /// A sequence.
     List(Vec<YamlNode>),
     /// A mapping in the order of the file, without duplicate keys.
     Map(Vec<(YamlKey, YamlNode)>),
@@ -42,7 +40,6 @@ pub enum Value {
 pub struct YamlKey {
     /// Its position, in bytes of the text.
     pub span: Range<usize>,
-    /// Its text.
     pub text: String,
 }
 

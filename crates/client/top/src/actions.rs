@@ -1,4 +1,4 @@
-//! What the keys of the screen change on the server, and what they ask: never without a confirmation, and only about the
+//! Changes and questions that the keys of the screen send to the server: never without a confirmation, and only about the
 //! row that was chosen when it was asked for.
 
 use snic_api::v1::{
@@ -11,7 +11,7 @@ use snic_client::output::explain::explanation;
 use snic_client::output::{Style, text};
 use snic_client::{Client, Failure, call, request_id};
 
-/// What to do with a region or a card.
+/// Action on a region or a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Nothing new is placed there.
@@ -22,12 +22,12 @@ pub enum Verb {
     Drain,
 }
 
-/// What the server is asked for.
+/// Request to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyAction {
-    /// Of a region or a card, by its full name.
+    /// Change of a region or a card, by its full name.
     Change(Verb, String),
-    /// Of a host of a fleet, by its full name.
+    /// Change of a host of a fleet, by its full name.
     Host(HostVerb, String),
     /// Why a DAG is mapped as it is, by its full name.
     Explain(String),

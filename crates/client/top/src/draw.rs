@@ -84,7 +84,7 @@ fn title(model: &Model, theme: Theme, width: u16) -> Line<'static> {
     first_line(host + &state, is_well, theme, width)
 }
 
-/// What is said of the server; that it answers, and its state.
+/// Line about the server; that it answers, and its state.
 pub fn connection(
     state: Option<String>,
     lost: Option<&str>,
@@ -249,7 +249,7 @@ fn tabs(model: &Model, count: usize) -> String {
     names + &selection(sort, model.is_reversed, &model.filter)
 }
 
-/// How rows are sorted and filtered, behind the title of a table.
+/// Sorting and filter of the rows, behind the title of a table.
 pub fn selection(sort: Option<&str>, is_reversed: bool, filter: &RowFilter) -> String {
     let mut text = sort.map(|sort| format!("  by {sort}")).unwrap_or_default();
     if is_reversed {
@@ -463,7 +463,7 @@ pub fn last_line(prompt: &Prompt, filter: &RowFilter, keys: &'static str) -> Lin
     Line::styled(text, Style::new().add_modifier(Modifier::DIM))
 }
 
-/// What keys and words mean.
+/// Text about keys and words.
 const HELP: &str = "\
 Tab, 1 to 4     the next panel, or one by its number
 up, down, j, k  choose a row; PageUp, PageDown, Home, End
@@ -487,7 +487,7 @@ pub fn help(text: &'static str) -> Paragraph<'static> {
     Paragraph::new(text).block(Block::new().borders(Borders::TOP).title("Help "))
 }
 
-/// What an action said, in the place of the table; `None` if there is room for it on the last line.
+/// Answer of an action, in the place of the table; `None` if there is room for it on the last line.
 pub fn long_answer(prompt: &Prompt) -> Option<Paragraph<'static>> {
     let (Ok(text) | Err(text)) = prompt.done.as_ref().filter(|done| is_long(done))?;
     let block = Block::new().borders(Borders::TOP).title("Any key goes back ");

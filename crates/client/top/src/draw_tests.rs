@@ -33,7 +33,7 @@ fn pressed(keys: &[KeyCode]) -> Model {
     model
 }
 
-/// What is on a screen of any size, with whether any cell has a colour.
+/// Text of a screen of any size, with whether any cell has a colour.
 fn drawn(model: &Model, theme: Theme, (width, height): (u16, u16)) -> (String, bool) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no terminal fails");
     terminal.draw(|frame| draw(frame, model, theme)).expect("it is drawn");

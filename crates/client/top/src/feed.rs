@@ -17,7 +17,7 @@ use snic_client::lists::{self, PAGE_SIZE, pages};
 use snic_client::output::visible::shown;
 use snic_client::{Client, Failure, call, follow};
 
-/// How often the server is asked whether it answers.
+/// Interval at which the server is asked whether it answers.
 pub const PROBE: Duration = Duration::from_millis(500);
 /// Events that are read at once: what a screen shows, and some to scroll.
 const EVENTS_READ: i32 = 200;

@@ -27,19 +27,19 @@ use prompt::{KeyOutcome, Prompt};
 use snic_client::output::{Style, WIDTH_MIN, wants_colour};
 use snic_client::{Client, Failure};
 
-/// How often the screen is redrawn without a change, for the clock and remaining times.
+/// Interval between redraws without a change, for the clock and remaining times.
 const REDRAW: Duration = Duration::from_millis(250);
 /// Changes that may wait to be drawn. Further ones arrive with the next snapshot.
 const FEEDS_WAITING_MAX: usize = 64;
 /// Size of the screen that `--once` prints, in columns and lines.
 const SIZE: (u16, u16) = (80, 24);
 
-/// What the server was asked for, until it has answered.
+/// Request to the server, until it has answered.
 type Acting<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + 'a>>;
 
 /// A screen: updates and keys in, what is shown out.
 trait Screen {
-    /// What is read for it.
+    /// Data that is read for it.
     type Feed;
 
     fn take(&mut self, feed: Self::Feed, now: SystemTime);
@@ -221,7 +221,7 @@ impl Screens {
         }
     }
 
-    /// How what an action says is written.
+    /// Style of an action's answer.
     fn style(&self) -> Result<Style, Failure> {
         let width = self.terminal.size().map_err(Failure::Output)?.width;
         let width = usize::from(width).max(WIDTH_MIN);

@@ -22,7 +22,7 @@ const EVENTS_MAX: usize = 500;
 pub const PAGE: isize = 10;
 /// Rates that are kept of a DAG, one a snapshot.
 pub const RATES_KEPT: usize = 20;
-/// How long the server may say nothing until the screen says so. It is asked twice a second, so that a server that
+/// Time that the server may say nothing until the screen says so. It is asked twice a second, so that a server that
 /// hangs is noticed within two seconds.
 const SILENCE_MAX: Duration = Duration::from_millis(1_500);
 
@@ -68,7 +68,6 @@ impl Feed {
 /// A tenant, summed over its DAGs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantRow {
-    /// Its id.
     pub tenant: String,
     /// Number of DAGs.
     pub dags: usize,
@@ -87,20 +86,15 @@ pub struct TenantRow {
 pub struct EventRow {
     /// When it was seen.
     pub at: SystemTime,
-    /// Its text.
     pub text: String,
 }
 
 /// A row of the table.
 #[derive(Debug, Clone)]
 pub enum ScreenRow<'a> {
-    /// A DAG.
     Dag(&'a Dag),
-    /// A region.
     Region(&'a Region),
-    /// A tenant.
     Tenant(TenantRow),
-    /// An event.
     Event(&'a EventRow),
 }
 
@@ -132,11 +126,11 @@ pub struct Model {
     events: VecDeque<EventRow>,
     has_read: bool,
     diagnosis: Option<Diagnosis>,
-    /// What each DAG was served at the last snapshots, in bits per second, the oldest first.
+    /// Served rates of each DAG at the last snapshots, in bits per second, the oldest first.
     rates: BTreeMap<String, VecDeque<u64>>,
     /// When the server last answered.
     answered: Option<SystemTime>,
-    /// What is asked and said besides.
+    /// Questions and answers of the screen.
     pub prompt: Prompt,
     /// The host of a fleet whose daemon answers, if one was named.
     pub host: Option<String>,
@@ -189,7 +183,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Of the daemon at the endpoint, or that of a host; `has_hosts` where Esc goes back to the hosts.
+    /// Model of the daemon at the endpoint, or of a host; `has_hosts` where Esc goes back to the hosts.
     pub fn of(host: Option<String>, has_hosts: bool) -> Self {
         Self { host, has_hosts, ..Self::default() }
     }
@@ -219,12 +213,12 @@ impl Model {
         self.selected = self.selected.min(self.rows().len().saturating_sub(1));
     }
 
-    /// How long the server has said nothing, if that is too long; `None` where it is known to be lost.
+    /// Time that the server has said nothing, if that is too long; `None` where it is known to be lost.
     pub fn silence(&self, now: SystemTime) -> Option<Duration> {
         silence(self.answered?, now).filter(|_| self.lost.is_none())
     }
 
-    /// What a DAG was served lately, in bits per second, the oldest first.
+    /// Recent served rates of a DAG, in bits per second, the oldest first.
     pub fn rates_of(&self, dag: &str) -> impl Iterator<Item = u64> {
         self.rates.get(dag).into_iter().flatten().copied()
     }
@@ -378,7 +372,7 @@ impl Model {
         self.dags.values().filter(move |dag| tenant_of(&dag.name) == tenant)
     }
 
-    /// What each tenant requests and gets.
+    /// Requested and served rates of each tenant.
     fn tenants(&self) -> Vec<TenantRow> {
         let mut rows: BTreeMap<&str, TenantRow> = BTreeMap::new();
         for dag in self.dags.values() {
@@ -525,7 +519,7 @@ pub fn stepped(here: usize, by: isize, rows: usize) -> usize {
     usize::try_from(to.clamp(0, last.max(0))).unwrap_or_default()
 }
 
-/// How long a server has said nothing that last answered at `answered`, if that is too long.
+/// Time that a server has said nothing that last answered at `answered`, if that is too long.
 pub fn silence(answered: SystemTime, now: SystemTime) -> Option<Duration> {
     let silence = now.duration_since(answered).unwrap_or_default();
     (silence > SILENCE_MAX).then_some(silence)

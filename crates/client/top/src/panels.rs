@@ -10,13 +10,11 @@ use super::model::ScreenRow;
 /// The panels of the table below the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Panel {
-    /// DAGs.
     Dags,
     /// The regions of the card.
     Regions,
-    /// What each tenant requests and gets.
+    /// Requested and served rates of each tenant.
     Tenants,
-    /// Recent events.
     Events,
 }
 
@@ -48,17 +46,17 @@ impl Panel {
 /// A column to sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
-    /// By what is missing of the promise, the most first.
+    /// DAGs come by what is missing of the promise, the most first.
     Missing,
-    /// By name; regions by number.
+    /// Rows come by name; regions by number.
     Name,
-    /// By state.
+    /// Rows come by state.
     State,
-    /// By requested bandwidth, the most first.
+    /// Rows come by requested bandwidth, the most first.
     Bandwidth,
-    /// By load of the fullest NT, the fullest first.
+    /// Regions come by load of the fullest NT, the fullest first.
     Load,
-    /// By time, the newest first.
+    /// Events come by time, the newest first.
     Time,
 }
 

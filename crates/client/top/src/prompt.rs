@@ -1,13 +1,12 @@
-//! What any screen asks and says besides what it shows, and the text that its rows are filtered by.
+//! Questions and answers of any screen besides what it shows, and the text that its rows are filtered by.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::actions::KeyAction;
 
-/// What to do after a key press.
+/// Result of a key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOutcome {
-    /// Redraw.
     Draw,
     /// Redraw, and have the server do the prompt's next action.
     Act,
@@ -15,7 +14,6 @@ pub enum KeyOutcome {
     Open,
     /// Show the hosts of the fleet again.
     Back,
-    /// Quit.
     Quit,
 }
 
@@ -26,20 +24,20 @@ pub struct Prompt {
     pub is_help: bool,
     /// The change that waits for a yes.
     pub asked: Option<KeyAction>,
-    /// What the server is to do next.
+    /// Next request to the server.
     pub next: Option<KeyAction>,
-    /// What became of the last action; its first line where that is all there is room for.
+    /// Result of the last action; its first line where that is all there is room for.
     pub done: Option<Result<String, String>>,
 }
 
 impl Prompt {
-    /// What a key does whatever else is shown; `None` if nothing.
+    /// Result of a key that works whatever else is shown; `None` if it has none.
     pub fn press_any(&self, key: KeyEvent) -> Option<KeyOutcome> {
         let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
         (key.code == KeyCode::Char('c') && has_control).then_some(KeyOutcome::Quit)
     }
 
-    /// What a key does to help, question or answer; `None` if there is none of them that it concerns.
+    /// Result of a key for help, question or answer; `None` if there is none of them that it concerns.
     pub fn press(&mut self, key: KeyCode) -> Option<KeyOutcome> {
         if std::mem::take(&mut self.is_help) {
             return Some(KeyOutcome::Draw);

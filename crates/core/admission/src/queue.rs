@@ -58,7 +58,7 @@ pub struct FairQueue<F, T> {
     len: usize,
 }
 
-/// Whose item was taken: what it costs is charged to it.
+/// The item that was taken, and the flow that its cost is charged to.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a flow that is not charged gets its time for nothing"]
 pub struct Served<F> {

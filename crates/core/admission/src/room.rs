@@ -31,7 +31,6 @@ pub struct OverShare {
 pub struct Seat<'a, F> {
     /// Number of the level.
     pub level: usize,
-    /// The flow.
     pub flow: &'a F,
 }
 

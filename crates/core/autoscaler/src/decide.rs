@@ -14,11 +14,11 @@ const OVERLOAD_PART: u64 = 50;
 /// The capacity of a DAG, beside which its load is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DagCapacity {
-    /// What its instances can serve now, given the traffic of others.
+    /// Bandwidth that its instances can serve now, given the traffic of others.
     pub capacity: Bandwidth,
-    /// What one more instance adds: the least maximum of its NTs.
+    /// Bandwidth of one more instance: the least maximum of its NTs.
     pub unit: Bandwidth,
-    /// What is held for it now.
+    /// Bandwidth that is held for it now.
     pub holds: Bandwidth,
     /// Its guaranteed rate; it never holds less.
     pub admitted: Bandwidth,
@@ -49,9 +49,8 @@ pub enum Why {
     Calm {
         /// The largest load of the last period.
         load: Bandwidth,
-        /// What it holds.
         holds: Bandwidth,
-        /// How many periods.
+        /// Number of monitor periods.
         periods: u32,
     },
 }
@@ -77,30 +76,23 @@ impl fmt::Display for Why {
     }
 }
 
-/// What to do about one DAG.
+/// Decision about one DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing.
     Keep,
     /// Let it hold this much, in any regions.
     ScaleOut {
-        /// How much.
         to: Bandwidth,
-        /// Why.
         why: Why,
     },
     /// Let it hold this much, in free regions only.
     PreLaunch {
-        /// How much.
         to: Bandwidth,
-        /// Why.
         why: Why,
     },
     /// Let it hold only this much; the regions that it leaves stay cached.
     ScaleIn {
-        /// How much.
         to: Bandwidth,
-        /// Why.
         why: Why,
     },
 }
@@ -150,7 +142,7 @@ pub fn is_over(amount: Bandwidth, limit: Bandwidth) -> bool {
     amount.get() > limit.get().saturating_add(limit.get() / OVERLOAD_PART)
 }
 
-/// What a DAG is to hold for a load, where that is more than it has.
+/// Bandwidth that a DAG is to hold for a load, where that is more than it has.
 fn more_for(chain: &DagCapacity, load: Bandwidth) -> Option<Bandwidth> {
     let to = load.min(chain.fair).max(chain.admitted);
     (to > chain.capacity && is_over(to, chain.holds)).then_some(to)

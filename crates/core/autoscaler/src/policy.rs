@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Longest monitor period: with a longer one, bursts would end before the autoscaler sees them.
 pub const PERIOD_MAX: Duration = Duration::from_secs(60);
 
-/// How often a load near its capacity is checked within one monitor period.
+/// Number of checks of a load near its capacity within one monitor period.
 const LOOKS: u32 = 10;
 
 /// The policy of the autoscaler, as in `policies/autoscaling.toml`.
@@ -13,7 +13,7 @@ const LOOKS: u32 = 10;
 pub struct Policy {
     /// Whether DAGs are scaled at all.
     pub enabled: bool,
-    /// How long a chain must be overloaded before it gets another instance. Where a reconfiguration takes
+    /// Time that a chain must be overloaded before it gets another instance. Where a reconfiguration takes
     /// longer than this, that counts instead: see [`Policy::period`].
     pub monitor_period: Duration,
     /// Load, in percent of the capacity (1 to 100), from which on a chain is checked more often than once a
@@ -21,7 +21,7 @@ pub struct Policy {
     pub pre_launch_percent: u32,
     /// Scale-in threshold, in percent (1 to 100) of the capacity without one of the instances.
     pub scale_in_percent: u32,
-    /// How many monitor periods in a row the load must stay below the scale-in threshold; at least 1.
+    /// Number of monitor periods in a row in which the load must stay below the scale-in threshold; at least 1.
     pub scale_in_periods: u32,
     /// Cooldown: monitor periods that must pass after a decision before the next one; at least 1.
     pub residency_periods: u32,
@@ -58,18 +58,9 @@ pub enum InvalidPolicy {
     Period(Duration),
     /// A percentage outside of its range.
     #[error("{key} = {percent} is not allowed: 1 to 100")]
-    Percent {
-        /// Which key.
-        key: &'static str,
-        /// What it says.
-        percent: u32,
-    },
-    /// No periods.
+    Percent { key: &'static str, percent: u32 },
     #[error("{key} = 0 is not allowed: at least 1")]
-    NoPeriods {
-        /// Which key.
-        key: &'static str,
-    },
+    NoPeriods { key: &'static str },
 }
 
 impl Policy {
@@ -105,7 +96,7 @@ impl Policy {
         self.monitor_period.max(reconfiguration)
     }
 
-    /// How often a load that is near its capacity is looked at.
+    /// Interval between checks of a load that is near its capacity.
     pub fn look_interval(&self) -> Duration {
         self.monitor_period / LOOKS
     }

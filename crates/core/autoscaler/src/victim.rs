@@ -1,4 +1,4 @@
-//! Whose region is switched when demand outnumbers regions.
+//! Choice of the region that is switched when demand outnumbers regions.
 
 use std::time::Duration;
 
@@ -7,19 +7,17 @@ use snic_domain::{Bandwidth, Timestamp};
 /// A DAG that holds more than it was promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder<I> {
-    /// Who.
     pub id: I,
-    /// What it sends now.
     pub load: Bandwidth,
-    /// What it holds.
+    /// Bandwidth that it holds.
     pub holds: Bandwidth,
-    /// What it may hold by its fair share.
+    /// Bandwidth that it may hold by its fair share.
     pub fair: Bandwidth,
     /// When what it holds last changed.
     pub settled: Timestamp,
 }
 
-/// Who gives: the first by load in proportion to what it holds, ties by id, among those that hold
+/// The holder that gives: the first by load in proportion to what it holds, ties by id, among those that hold
 /// more than their fair share and have held it for at least `residency`. `None`: nobody has to.
 pub fn pick<I: Ord + Copy>(
     holders: impl IntoIterator<Item = Holder<I>>,

@@ -41,7 +41,7 @@ fn decisions(policy: &Policy, chain: &DagCapacity, loads: &[u64]) -> Vec<Decisio
     loads.iter().enumerate().map(|(i, load)| decide_after(i, *load)).collect()
 }
 
-/// What is decided after the last of these loads.
+/// Decision after the last of these loads.
 fn after(policy: &Policy, chain: &DagCapacity, loads: &[u64]) -> Decision {
     decisions(policy, chain, loads).pop().unwrap_or(Decision::Keep)
 }
@@ -51,9 +51,9 @@ fn keeps(policy: &Policy, chain: &DagCapacity, loads: &[u64]) -> bool {
     decisions(policy, chain, loads).iter().all(|decision| *decision == Decision::Keep)
 }
 
-/// What became of a load that changes, on a card of sixteen regions.
+/// Course of a load that changes, on a card of sixteen regions.
 struct Seen {
-    /// What was served in each millisecond, in Gbit/s.
+    /// Served load in each millisecond, in Gbit/s.
     served: Vec<u64>,
     /// When a reconfiguration of 5 ms began, in ms, and to how much.
     begun: Vec<(u64, Bandwidth)>,

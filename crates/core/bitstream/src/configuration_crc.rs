@@ -91,7 +91,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// What a partial bitstream's second stream holds between its two CRC words: COR0 and SHUTDOWN
+    /// Words of a partial bitstream's second stream between its two CRC words: COR0 and SHUTDOWN
     /// before the first, AGHIGH and the closing FAR between them. The words are fixed by the
     /// format, but for the part's IDCODE; the CRCs are those that Vivado 2022.1 wrote for an XCK26.
     #[test]

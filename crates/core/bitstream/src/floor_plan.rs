@@ -52,7 +52,7 @@ impl FrameRange {
     }
 }
 
-/// How many columns a row has: where the next one begins.
+/// Number of columns of a row: where the next one begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowWidth {
     /// The die, as for [`FrameRange`].
@@ -77,9 +77,7 @@ pub struct FloorPlan {
 /// Identical regions, or one region that is like no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FloorGroup {
-    /// Their kind.
     pub kind: RegionKind,
-    /// Their numbers.
     pub regions: Range<u8>,
     /// The frames of the first of them; none where they are not known.
     pub ranges: Vec<FrameRange>,
@@ -95,13 +93,10 @@ pub enum OutsideRegion {
          others", kind_name(*kind)
     )]
     Frame {
-        /// Its die.
         die: u8,
         /// 0 for logic, 1 for the content of block RAM.
         block_type: u8,
-        /// Its row.
         row: u8,
-        /// Its column.
         column: u16,
         /// Its place in the column.
         frame: u8,
@@ -116,7 +111,6 @@ pub enum OutsideRegion {
          frames; it would reach into what belongs to others", kind_name(*kind)
     )]
     Die {
-        /// The die.
         die: u8,
         /// For which regions it was declared.
         kind: RegionKind,
@@ -126,7 +120,6 @@ pub enum OutsideRegion {
     /// It names a region whose frames it has not.
     #[error("the bitstream names region {region}, but has the frames of {}", regions_text(has))]
     Region {
-        /// The region.
         region: RegionId,
         /// Those that it can be loaded into.
         has: Vec<RegionId>,
@@ -137,7 +130,6 @@ pub enum OutsideRegion {
          can be held against its region", kind_name(*kind)
     )]
     Unknown {
-        /// The regions.
         kind: RegionKind,
         /// The card.
         model: CardModel,

@@ -9,7 +9,7 @@
 /// options and stay far under it; a longer one is damage.
 pub const HEADER_TEXT_BYTES_MAX: usize = 1_023;
 
-/// What every `.bit` file begins with.
+/// First bytes of every `.bit` file.
 const PREAMBLE: [u8; 13] = [0, 9, 0x0F, 0xF0, 0x0F, 0xF0, 0x0F, 0xF0, 0x0F, 0xF0, 0, 0, 1];
 
 /// The texts of a `.bit` header.
@@ -25,7 +25,7 @@ pub struct BitHeader<'a> {
     pub time: &'a str,
 }
 
-/// What is wrong with a header.
+/// Fault of a header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHeader {
     /// It does not begin like one.
@@ -34,7 +34,6 @@ pub enum InvalidHeader {
     /// A field is not where it has to be.
     #[error("field {field:?} of the header is missing at byte {at}")]
     Field {
-        /// Its letter.
         field: char,
         /// Where it was looked for.
         at: usize,
@@ -44,16 +43,13 @@ pub enum InvalidHeader {
         "field {field:?} of the header is not text: printable ASCII of at most \
          {HEADER_TEXT_BYTES_MAX} bytes and a NUL are needed"
     )]
-    Text {
-        /// Its letter.
-        field: char,
-    },
+    Text { field: char },
     /// The configuration data is shorter or longer than field e says.
     #[error("field 'e' of the header says {said} bytes of configuration data, {actual} follow")]
     Length {
-        /// What field e says.
+        /// Length that field e states.
         said: u32,
-        /// What follows it.
+        /// Length of what follows it.
         actual: usize,
     },
 }
@@ -106,7 +102,7 @@ impl<'a> BitHeader<'a> {
         Ok(())
     }
 
-    /// How many bytes [`BitHeader::write`] writes.
+    /// Number of bytes that [`BitHeader::write`] writes.
     pub(crate) const fn bytes(&self) -> usize {
         let texts = self.design.len() + self.part.len() + self.date.len() + self.time.len();
         PREAMBLE.len() + texts + 4 * (1 + 2 + 1) + 1 + 4

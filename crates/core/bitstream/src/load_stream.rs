@@ -1,4 +1,4 @@
-//! What a card should be sent to load a region: the bitstream between two streams of the daemon's own,
+//! Stream that a card should be sent to load a region: the bitstream between two streams of the daemon's own,
 //! which set MASK, CTL0 and CTL1 to what every bitstream expects.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! What a build flow needs to make a bitstream: the NTs in their order, the region, the part and
+//! Input of a build flow for a bitstream: the NTs in their order, the region, the part and
 //! what the result must keep to. And what it says of the bitstream that came out.
 
 use crate::ModuleBuild;
@@ -18,17 +18,16 @@ pub struct Manifest {
     pub card_model: CardModel,
     /// The NTs, in the order packets pass; slot by slot.
     pub nts: Vec<NtTypeId>,
-    /// Which regions it is for.
+    /// Kind of regions that it is for.
     pub region_kind: RegionKind,
     /// The regions to build an image for, in ascending order: the first of each group that the card relocates within.
     /// Empty where the groups are not known: the first region of the kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub build_regions: Vec<RegionId>,
-    /// What it must keep to.
     pub constraints: Constraints,
 }
 
-/// What a build must keep to.
+/// Constraints of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Constraints {
     /// Slots of the region's wrapper.
@@ -37,11 +36,10 @@ pub struct Constraints {
     pub clock_hz: u64,
     /// Width of the data path, in bits.
     pub width_bits: u32,
-    /// Largest bitstream.
     pub bitstream_bytes_max: u64,
-    /// What the region has.
+    /// Area of the region.
     pub region_area: Area,
-    /// What the NTs take of it by the catalogue.
+    /// Area of the NTs by the catalogue.
     pub nts_area: Area,
 }
 
@@ -72,18 +70,17 @@ impl Manifest {
         }
     }
 
-    /// As TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("text, numbers and lists of them, tables last")
     }
 }
 
-/// What a flow says of a bitstream that it built: the manifest beside the file. Whoever signs
+/// Statement of a flow about a bitstream that it built: the manifest beside the file. Whoever signs
 /// ([`crate::signature::Statement`]) binds it to the bytes. It repeats the order, whose other keys are not
 /// read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuiltManifest {
-    /// What the ROM in the region reports.
+    /// Identity that the ROM in the region reports.
     pub identity: ChainIdentity,
     /// The regions that it was built for, in ascending order. Empty: the first of a group, and the
     /// configuration controller relocates it.
@@ -92,7 +89,7 @@ pub struct BuiltManifest {
     pub card_model: CardModel,
     /// The NTs, in the order packets pass; 1 to 8.
     pub nts: Vec<NtTypeId>,
-    /// Which regions it is for.
+    /// Kind of regions that it is for.
     pub region_kind: RegionKind,
 }
 
@@ -111,7 +108,7 @@ pub enum InvalidManifest {
 }
 
 impl BuiltManifest {
-    /// Of a test image: its identity is made from the rest.
+    /// Manifest of a test image: its identity is made from the rest.
     pub fn of_test(
         card_model: &CardModel,
         nts: &[NtTypeId],
@@ -129,7 +126,7 @@ impl BuiltManifest {
         }
     }
 
-    /// Of a bitstream with modules, which is for any region of its kind.
+    /// Manifest of a bitstream with modules, which is for any region of its kind.
     pub fn of_modules(build: &ModuleBuild<'_>, region_kind: RegionKind) -> Self {
         Self {
             identity: build.derived_identity(),
@@ -157,12 +154,11 @@ impl BuiltManifest {
         Ok(read)
     }
 
-    /// As TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("text, numbers and lists of them")
     }
 
-    /// What is declared with an upload, beside the target and the NTs.
+    /// Claims that are declared with an upload, beside the target and the NTs.
     pub fn claims(&self) -> BuildClaims {
         BuildClaims { identity: Some(self.identity), regions: self.regions.clone() }
     }

@@ -26,7 +26,7 @@ const VERSION: u32 = 1;
 const FRAME_BYTES: usize = FRAME_WORDS * 4;
 const HEAD_WORDS: usize = 2;
 const ENTRY_WORDS: usize = 3;
-/// What an image has beside its frames: header, packets, and less than a frame of NOOPs.
+/// Bytes of an image beside its frames: header, packets, and less than a frame of NOOPs.
 const AROUND_BYTES: usize = 2_048;
 
 /// A module in a bitstream.
@@ -36,11 +36,10 @@ pub struct EmbeddedModule<'a> {
     pub slot: usize,
     /// The NT type.
     pub nt: &'a str,
-    /// The module.
     pub bytes: &'a [u8],
 }
 
-/// What is wrong with the modules of a bitstream.
+/// Fault of a bitstream's modules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidModules {
     /// The chain ROM.
@@ -65,7 +64,6 @@ pub enum InvalidModules {
         "the module of slot {slot} is for NT type {nt:?}, which is not what the chain has there"
     )]
     OtherNt {
-        /// The slot.
         slot: usize,
         /// The NT type of the module.
         nt: String,
@@ -73,7 +71,6 @@ pub enum InvalidModules {
     /// A tenant's module in place of an NT that is not the tenant's.
     #[error("the module of slot {slot} is for NT type {nt}, which belongs to somebody else")]
     Foreign {
-        /// The slot.
         slot: usize,
         /// The NT type.
         nt: NtTypeId,
@@ -83,7 +80,6 @@ pub enum InvalidModules {
     Module {
         /// The NT type.
         nt: String,
-        /// What is wrong with it.
         why: InvalidModuleForm,
     },
 }
@@ -158,10 +154,9 @@ pub(crate) fn check_modules(modules: &[EmbeddedModule<'_>]) -> Result<(), Invali
     })
 }
 
-/// What a bitstream with modules is built for.
+/// Target of a bitstream with modules.
 #[derive(Debug, Clone, Copy)]
 pub struct ModuleBuild<'a> {
-    /// The card.
     pub card: &'a CardProfile,
     /// The NTs, in the order packets pass; 1 to 8.
     pub chain: &'a [&'a NtType],
@@ -174,10 +169,8 @@ pub struct ModuleBuild<'a> {
 /// Why a bitstream with modules cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidModuleBuild {
-    /// The container.
     #[error(transparent)]
     Image(#[from] InvalidTestImage),
-    /// The modules.
     #[error(transparent)]
     Modules(#[from] InvalidModules),
 }

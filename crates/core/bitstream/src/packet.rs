@@ -79,7 +79,6 @@ impl fmt::Display for Register {
 
 /// Commands of the CMD register (UG570, "Command Register").
 pub(crate) mod command {
-    /// Nothing.
     pub(crate) const NULL: u32 = 0;
     /// Frame data follows. Empties the frame buffer.
     pub(crate) const WCFG: u32 = 1;
@@ -89,7 +88,6 @@ pub(crate) mod command {
     pub(crate) const LFRM: u32 = 3;
     /// Begin the start-up sequence, after the next CRC check and DESYNC.
     pub(crate) const START: u32 = 5;
-    /// Clear UltraRAM.
     pub(crate) const URAM: u32 = 6;
     /// Reset the CRC.
     pub(crate) const RCRC: u32 = 7;
@@ -102,7 +100,7 @@ pub(crate) mod command {
     /// The end: packets are no longer taken.
     pub(crate) const DESYNC: u32 = 13;
 
-    /// How far a command reaches.
+    /// Reach of a command.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Reach {
         /// The stream: it opens, closes or checks it. Nothing that the die holds changes.
@@ -115,7 +113,7 @@ pub(crate) mod command {
         Device,
     }
 
-    /// How far `command` reaches. `Device` also stands for codes that are not known.
+    /// Reach of `command`. `Device` also stands for codes that are not known.
     ///
     /// Device: RCFG (read-back), SWITCH (the clock of the configuration port), GCAPTURE (the flip-flops
     /// of the die are copied over their initial values), IPROG (reboot) and the flash commands.
@@ -150,17 +148,21 @@ pub(crate) const CTL1_ALLOWED: u32 = CTL1_MASK_FRAMES;
 /// clock (bits 26, 22 to 17) and DONE's driver (bit 24) stay zero. Bits 29 to 27 are reserved.
 pub(crate) const COR0_PARTIAL: u32 = 0x3800_3FE5;
 
-/// What a packet header says.
+/// Content of a packet header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// Nothing.
     Noop,
     /// Type 1, read.
     Read,
     /// Type 1, write: `count` words follow.
-    Write { register: Register, count: usize },
+    Write {
+        register: Register,
+        count: usize,
+    },
     /// Type 2, write: `count` words follow, for the register of the type 1 packet before.
-    Long { count: usize },
+    Long {
+        count: usize,
+    },
 }
 
 impl Packet {

@@ -40,7 +40,7 @@ pub struct BitFile<'a> {
     pub header: BitHeader<'a>,
     /// The part's IDCODE, as the packets write it.
     pub idcode: u32,
-    /// What is written where, in the order of the file; at least one. An address counts up by
+    /// Writes with their addresses, in the order of the file; at least one. An address counts up by
     /// itself within a write: see [`crate::FloorPlan`].
     pub writes: Vec<FrameWrite<'a>>,
     /// The dies that do anything, each once and in the order of the file: frames or control
@@ -49,37 +49,35 @@ pub struct BitFile<'a> {
     pub dies: Vec<u8>,
 }
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
-    /// What the fabric does, or what a memory holds.
+    /// Configuration of the fabric, or the content of a memory.
     Content,
-    /// Which parts of the column GRESTORE and the other commands to the whole die reach.
+    /// Mask of the parts of the column that GRESTORE and the other commands to the whole die reach.
     ResetMask,
 }
 
-/// How frames come to where they go. The frame that a device shifts in last stays in its frame
+/// Form in which frames come to where they go. The frame that a device shifts in last stays in its frame
 /// buffer, until WCFG empties that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteForm {
-    /// By FDRI, one after the other. The last one is a pad.
+    /// A run by FDRI, one frame after the other. The last one is a pad.
     Run,
     /// The same, and the last one is what later writes repeat.
     RunAndTemplate,
-    /// By MFWR: one frame, the last of a run before.
+    /// A write by MFWR: one frame, the last of a run before.
     Repeat,
 }
 
 /// Whole frames written from one address on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FrameWrite<'a> {
-    /// Which die, counted along the chain from the one that the configuration port feeds, 0 to 3.
+    /// Die, counted along the chain from the one that the configuration port feeds, 0 to 3.
     pub die: u8,
     /// The first frame's address on this die.
     pub address: FrameAddress,
-    /// What the frames are.
     pub kind: FrameKind,
-    /// How they come there.
     pub form: WriteForm,
     data: &'a [u8],
 }
@@ -93,7 +91,7 @@ impl fmt::Debug for FrameWrite<'_> {
 }
 
 impl<'a> FrameWrite<'a> {
-    /// How many frames; at least 1. The last is usually a pad that stays in the frame buffer.
+    /// Number of frames; at least 1. The last is usually a pad that stays in the frame buffer.
     pub const fn frames(&self) -> usize {
         self.data.len() / (FRAME_WORDS * 4)
     }

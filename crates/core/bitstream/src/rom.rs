@@ -34,21 +34,21 @@ const FLAG_PAYLOAD: u32 = 1;
 const STATE_SHIFT: u32 = 8;
 const STATE_UNITS_MAX: u32 = u32::MAX >> STATE_SHIFT;
 
-/// What a loaded chain says of itself: its slots, in the order packets pass; 1 to 8.
+/// Self-description of a loaded chain: its slots, in the order packets pass; 1 to 8.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainRom {
     slots: Vec<SlotRom>,
     identity: Option<ChainIdentity>,
 }
 
-/// What one slot says of itself.
+/// Self-description of one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRom {
-    /// Which NT; never zero.
+    /// Code of the NT; never zero.
     pub code: NtCode,
     /// Cycles a packet spends in it.
     pub latency_cycles: u32,
-    /// What it serves at most, in kbit/s; never zero.
+    /// Bandwidth that it serves at most, in kbit/s; never zero.
     pub bandwidth_kbps: u32,
     /// Whether it reads payloads; else headers only.
     pub payload: bool,
@@ -56,15 +56,12 @@ pub struct SlotRom {
     pub state_units: u32,
 }
 
-/// What is wrong with a chain ROM, or with a chain that should be written into one.
+/// Fault of a chain ROM, or of a chain that should be written into one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRom {
     /// Something else stands there.
     #[error("there is no chain ROM: {found:#010x} instead of {MAGIC:#010x}")]
-    Magic {
-        /// What stands there.
-        found: u32,
-    },
+    Magic { found: u32 },
     /// None of the frames has one.
     #[error("none of the frames holds a chain ROM")]
     Missing,
@@ -84,46 +81,34 @@ pub enum InvalidRom {
     #[error(
         "the chain ROM has version {version}; versions {VERSION} and {VERSION_IDENTITY} are known"
     )]
-    Version {
-        /// The version.
-        version: u32,
-    },
+    Version { version: u32 },
     /// Too few or too many slots.
     #[error("a chain has 1 to {CHAIN_SLOTS_MAX} NTs, not {slots}")]
-    Slots {
-        /// How many.
-        slots: usize,
-    },
+    Slots { slots: usize },
     /// It ends early.
     #[error("the chain ROM needs {needed} words, there are {words}")]
-    Cut {
-        /// How many it needs.
-        needed: usize,
-        /// How many there are.
-        words: usize,
-    },
+    Cut { needed: usize, words: usize },
     /// The CRC does not fit.
     #[error("the chain ROM is damaged: its CRC is {found:#010x}, its words give {expected:#010x}")]
     Crc {
-        /// What it says.
+        /// CRC that the ROM states.
         found: u32,
-        /// What its words give.
+        /// CRC that its words give.
         expected: u32,
     },
     /// A slot that cannot be.
     #[error("slot {slot} of the chain ROM has no valid {field}")]
     Slot {
-        /// Which, from 0.
+        /// Number of the slot, from 0.
         slot: usize,
-        /// What of it: `code`, `latency`, `bandwidth` or `flags`.
+        /// Wrong field: `code`, `latency`, `bandwidth` or `flags`.
         field: &'static str,
     },
     /// An NT that a slot cannot describe.
     #[error("NT {nt} cannot be in a chain: its {field} does not fit a chain ROM's slot")]
     Nt {
-        /// Which.
         nt: NtTypeId,
-        /// What of it: `code`, `latency`, `bandwidth` or `state`.
+        /// Field that does not fit: `code`, `latency`, `bandwidth` or `state`.
         field: &'static str,
     },
 }
@@ -174,7 +159,7 @@ impl SlotRom {
         ByteSize::from_bytes((self.state_units & STATE_UNITS_MAX) as u64 * STATE_UNIT.get())
     }
 
-    /// What it serves at most.
+    /// Bandwidth that it serves at most.
     pub const fn bandwidth_max(&self) -> Bandwidth {
         Bandwidth::from_bps(self.bandwidth_kbps as u64 * Bandwidth::GRANULARITY.get())
     }
@@ -217,7 +202,7 @@ impl ChainRom {
         Ok(Self { slots, identity: None })
     }
 
-    /// Of a chain of NTs.
+    /// ROM of a chain of NTs.
     ///
     /// # Errors
     ///
@@ -232,7 +217,7 @@ impl ChainRom {
         Self { identity: Some(identity), ..self }
     }
 
-    /// What a region with it reports.
+    /// Report of a region with it.
     pub fn reported(&self) -> ReportedChain {
         let codes = || self.slots.iter().map(|slot| slot.code);
         let mut nts = [NtCode::default(); CHAIN_SLOTS_MAX];
@@ -305,7 +290,7 @@ fn check_count(slots: usize) -> Result<(), InvalidRom> {
 pub(crate) const ROM_WORDS_MAX: usize =
     HEAD_WORDS + CHAIN_SLOTS_MAX * SLOT_WORDS + IDENTITY_WORDS + 1;
 
-/// What a `.bit` file makes of a simulated region: the claim in its first frame, or else the one chain
+/// Content of a simulated region after a `.bit` file: the claim in its first frame, or else the one chain
 /// ROM in all its frames. The whole file is checked, as [`parse`] does. Time O(bytes).
 ///
 /// # Errors

@@ -1,6 +1,6 @@
-//! Who says that a bitstream may be loaded: an ed25519 signature, by a key that the operator trusts.
+//! Permission to load a bitstream: an ed25519 signature, by a key that the operator trusts.
 //!
-//! What is signed is one line of text and a line feed, so that a signature for this cannot be one for
+//! One line of text and a line feed are signed, so that a signature for this cannot be one for
 //! anything else:
 //!
 //! ```text
@@ -31,7 +31,7 @@ use crate::upload::kind_name;
 pub const SIGNATURE_BYTES: usize = 64;
 /// Bytes of a public key.
 const KEY_BYTES: usize = 32;
-/// What stands before the key in its DER form (RFC 8410).
+/// Bytes before the key in its DER form (RFC 8410).
 const DER_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
@@ -43,22 +43,22 @@ pub fn statement(digest: Digest) -> String {
 /// The line that is signed for a bitstream with what its flow says of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Statement<'a> {
-    /// Of the bytes.
+    /// Digest of the bytes.
     pub digest: Digest,
     /// The card model that it is for.
     pub card_model: &'a CardModel,
     /// The NTs, in the order packets pass.
     pub nts: &'a [NtTypeId],
-    /// Which regions it is for.
+    /// Kind of regions that it is for.
     pub region_kind: RegionKind,
-    /// What the flow says of its build.
+    /// Identity that the flow states for its build.
     pub identity: Option<ChainIdentity>,
     /// The regions that it was built for; none: every one of its kind.
     pub regions: &'a [RegionId],
 }
 
 impl<'a> Statement<'a> {
-    /// Of a bitstream with its first image, which is the only one of an upload.
+    /// Statement about a bitstream with its first image, which is the only one of an upload.
     pub fn of(bitstream: &'a Bitstream) -> Self {
         let Bitstream { images, identity, card_model, region_kind, nts, .. } = bitstream;
         let RegionImage { digest, regions, .. } = images.first();
@@ -117,7 +117,6 @@ pub enum InvalidKey {
 #[derive(Debug, thiserror::Error)]
 #[error("signatures: read the key {}", path.display())]
 pub struct UnreadableKey {
-    /// Which file.
     pub path: PathBuf,
     /// Why.
     #[source]
@@ -130,7 +129,7 @@ pub enum KeyFailure {
     /// The system's reason.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// What is in the file.
+    /// Fault of the file's content.
     #[error(transparent)]
     Invalid(#[from] InvalidKey),
 }
@@ -168,7 +167,7 @@ impl PublicKey {
     }
 }
 
-/// Whose signatures count.
+/// Keys whose signatures count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
     /// Keys of the provider: good for every bitstream, and all tenants trust what they signed.
@@ -190,24 +189,21 @@ pub enum NotTrusted {
     Unsigned,
     /// It has another length.
     #[error("the signature has {bytes} bytes; an ed25519 signature has {SIGNATURE_BYTES}")]
-    Length {
-        /// How many it has.
-        bytes: usize,
-    },
+    Length { bytes: usize },
     /// No key that counts has made it.
     #[error(
         "the signature is by none of the {keys} keys that are trusted for this bitstream (those of the \
          provider, and of its owner), or of another line than {line:?}"
     )]
     UnknownKey {
-        /// How many were tried.
+        /// Number of keys that were tried.
         keys: usize,
-        /// What has to be signed.
+        /// Line that has to be signed.
         line: String,
     },
 }
 
-/// Which bitstreams are accepted: those signed by one of these ed25519 public keys (PEM files).
+/// Rules for accepted bitstreams: those signed by one of these ed25519 public keys (PEM files).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Signatures {

@@ -36,18 +36,12 @@ pub enum InvalidTestImage {
     #[error(
         "a test image of {asked} cannot be built: {least} to {BITSTREAM_BYTES_MAX} are possible"
     )]
-    Size {
-        /// What was asked for.
-        asked: ByteSize,
-        /// The least.
-        least: ByteSize,
-    },
+    Size { asked: ByteSize, least: ByteSize },
 }
 
-/// What a test image is built for.
+/// Target of a test image.
 #[derive(Debug, Clone, Copy)]
 pub struct TestBuild<'a> {
-    /// The card.
     pub card: &'a CardProfile,
     /// The NTs, in the order packets pass; 1 to 8.
     pub chain: &'a [&'a NtType],

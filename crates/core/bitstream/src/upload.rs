@@ -23,7 +23,6 @@ use crate::{BitFile, ChainRom, InvalidBitstream, InvalidRom, SlotRom, WrongCard,
 /// An upload that passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedUpload<'a> {
-    /// The file.
     pub file: BitFile<'a>,
     /// The ROM in its first frame, if it has one: the declared NTs.
     pub claim: Option<ChainRom>,
@@ -33,61 +32,45 @@ pub struct CheckedUpload<'a> {
     pub modules: Vec<Slot>,
 }
 
-/// What is wrong with an upload. [`InvalidUpload::field`] names the field of the declaration.
+/// Fault of an upload. [`InvalidUpload::field`] names the field of the declaration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUpload {
     /// Empty, or larger than any bitstream may be.
     #[error("the bitstream has {size}; 1 byte to {BITSTREAM_BYTES_MAX} are allowed")]
-    SizeOutOfRange {
-        /// How large it is.
-        size: ByteSize,
-    },
+    SizeOutOfRange { size: ByteSize },
     /// Not as large as declared.
     #[error("{declared} are declared, {actual} arrived; send all of the file, or declare its size")]
     SizeDiffers {
-        /// What is declared.
         declared: ByteSize,
-        /// What arrived.
+        /// Size that arrived.
         actual: ByteSize,
     },
-    /// Another digest.
     #[error(
         "the digest {declared} is declared, the bytes have {actual}; send the right file again"
     )]
     Digest {
-        /// What is declared.
         declared: Digest,
-        /// What the bytes have.
+        /// Digest of the bytes.
         actual: Digest,
     },
     /// No NTs, or too many.
     #[error("{nts} NTs are declared; a bitstream has 1 to {CHAIN_SLOTS_MAX}")]
-    NtCount {
-        /// How many.
-        nts: usize,
-    },
+    NtCount { nts: usize },
     /// An NT that is not registered, or not for this owner.
     #[error("NT type {nt} is not known; register it first")]
     UnknownNt {
-        /// Which.
         nt: NtTypeId,
         /// Where it is declared.
         index: usize,
     },
     /// A card model without a profile.
     #[error("card model {model} is not known; name one of: {}", join(known))]
-    UnknownCard {
-        /// Which.
-        model: CardModel,
-        /// Which there are.
-        known: Vec<CardModel>,
-    },
+    UnknownCard { model: CardModel, known: Vec<CardModel> },
     /// A kind of region that the card has not.
     #[error("card model {model} has no {} regions", kind_name(*kind))]
     NoRegion {
         /// The card.
         model: CardModel,
-        /// The kind.
         kind: RegionKind,
     },
     /// Larger than any region's bitstream.
@@ -96,11 +79,9 @@ pub enum InvalidUpload {
         kind_name(*kind)
     )]
     TooLargeForRegion {
-        /// How large it is.
         size: ByteSize,
-        /// What the largest region takes.
+        /// Size that the largest region takes.
         max: ByteSize,
-        /// The kind.
         kind: RegionKind,
         /// The card.
         model: CardModel,
@@ -108,7 +89,6 @@ pub enum InvalidUpload {
     /// The container or its packets.
     #[error(transparent)]
     Bitstream(#[from] InvalidBitstream),
-    /// Another part.
     #[error(transparent)]
     WrongCard(#[from] WrongCard),
     /// The chain ROM.
@@ -126,17 +106,16 @@ pub enum InvalidUpload {
     /// Another identity than declared.
     #[error("the identity {declared} is declared, the bitstream's chain ROM has {found}")]
     IdentityDiffers {
-        /// What is declared.
         declared: ChainIdentity,
-        /// What it holds.
+        /// Identity in its ROM.
         found: ChainIdentity,
     },
     /// Not as many NTs as declared.
     #[error("{declared} NTs are declared, the bitstream holds {found}")]
     NtCountDiffers {
-        /// How many are declared.
+        /// Declared number of NTs.
         declared: usize,
-        /// How many it holds.
+        /// Number of NTs in its ROM.
         found: usize,
     },
     /// Another NT than declared.
@@ -145,11 +124,10 @@ pub enum InvalidUpload {
          {:#010x} there; declare its NTs in the order packets pass", declared.code().0, found.0
     )]
     NtDiffers {
-        /// Which slot, from 0.
+        /// Number of the slot, from 0.
         slot: usize,
-        /// What is declared.
         declared: NtTypeId,
-        /// What it holds.
+        /// Code in its ROM.
         found: NtCode,
     },
     /// An NT that does not behave as registered.
@@ -158,15 +136,13 @@ pub enum InvalidUpload {
          {found}; build it again, or register the NT under another id"
     )]
     PropertyDiffers {
-        /// Which slot, from 0.
+        /// Number of the slot, from 0.
         slot: usize,
-        /// The NT.
         nt: NtTypeId,
-        /// What differs.
+        /// Property that differs.
         what: &'static str,
-        /// What is registered.
         registered: String,
-        /// What the bitstream says.
+        /// Value in the bitstream.
         found: String,
     },
     /// More area than a region has.
@@ -175,11 +151,10 @@ pub enum InvalidUpload {
         kind_name(*kind)
     )]
     Area {
-        /// What they need.
+        /// Area that they need.
         needed: Area,
-        /// What the largest region has.
+        /// Area of the largest region.
         largest: Area,
-        /// The kind.
         kind: RegionKind,
         /// The card.
         model: CardModel,

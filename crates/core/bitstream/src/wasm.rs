@@ -4,20 +4,19 @@
 
 use snic_domain::limits::{MODULE_BYTES_MAX, MODULE_MEMORY_BYTES_MAX};
 
-/// What a module begins with: the magic number, and version 1.
+/// First bytes of a module: the magic number, and version 1.
 const PREAMBLE: [u8; 8] = *b"\0asm\x01\0\0\0";
 /// Bytes of a page of a module's memory.
 const PAGE_BYTES: u64 = 65_536;
-/// What a module may import.
+/// Imports that a module may have.
 const IMPORTS: [(&str, &str); 1] = [("snic", "emit")];
-/// What it has to export, with the kind: 0 is a function, 2 a memory.
+/// Exports that a module must have, with the kind: 0 is a function, 2 a memory.
 const EXPORTS: [(&str, u8); 4] =
     [("memory", 2), ("snic_abi_version", 0), ("snic_buffer", 0), ("snic_process", 0)];
 
-/// What is wrong with a module.
+/// Fault of a module.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidModuleForm {
-    /// Too large.
     #[error("it has {0} bytes; at most {MODULE_BYTES_MAX} are allowed")]
     TooLarge(usize),
     /// It does not begin like one.
@@ -33,7 +32,6 @@ pub enum InvalidModuleForm {
     Import {
         /// From which module.
         module: String,
-        /// What.
         name: String,
     },
     /// An export is missing.
@@ -82,7 +80,7 @@ impl<'a> Reader<'a> {
         self.damaged()
     }
 
-    /// What is behind a length.
+    /// Part behind a length.
     fn part(&mut self) -> Result<Self, InvalidModuleForm> {
         let length = self.number()?;
         let end = usize::try_from(length).ok().and_then(|length| self.at.checked_add(length));

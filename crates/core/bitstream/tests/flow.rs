@@ -16,7 +16,7 @@ fn flow() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../bitstreams/flow")
 }
 
-/// What a program says; nothing where it is not installed.
+/// Output of a program; nothing where it is not installed.
 fn run(command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
@@ -220,7 +220,7 @@ fn make_role(folder: &Folder, arguments: &[&str]) -> Option<Output> {
         .current_dir(&folder.0))
 }
 
-/// What make would do, a command a line.
+/// Commands that make would run, a line each.
 #[track_caller]
 fn dry_run(output: &Output) -> Vec<String> {
     let joined = assert_success(output).replace("\\\n", " ");

@@ -246,7 +246,7 @@ proptest! {
         prop_assert!(outcome.tenants.iter().all(|t| t.space.share <= Share::ONE));
     }
 
-    /// What is kept from step to step is memory and no state: after any history a step says what a
+    /// The engine keeps memory from step to step and no state: after any history a step says what a
     /// new engine says, to the bit.
     #[test]
     fn a_step_depends_on_nothing_before(

@@ -1,4 +1,4 @@
-//! Which DAGs share a card.
+//! DAGs that share a card.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DagName, TenantId};
 
-/// Which other DAGs of its tenant a DAG shares a card with, and which it does not. It counts when a card is
+/// Other DAGs of its tenant that a DAG shares a card with, and those that it does not. It counts when a card is
 /// chosen; those that do not exist or have no place do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardAffinity {

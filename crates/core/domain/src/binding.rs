@@ -34,7 +34,6 @@ impl VmId {
         Err(InvalidVmId(text.chars().take(80).collect()))
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -81,19 +80,17 @@ pub enum BindingTarget {
 /// The desired state of a binding, as an orchestrator requests it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingSpec {
-    /// The machine.
     pub vm: VmId,
-    /// Whose it is.
     pub tenant: TenantId,
     /// Where its packets go.
     pub chains: BindingTarget,
-    /// How many virtual functions it gets: at least one for each DAG.
+    /// Number of virtual functions: at least one for each DAG.
     pub functions: u16,
     /// Deadline, from the request: when it passes before the binding is Bound, the binding fails.
     pub ready_within: Duration,
-    /// How long the binding outlives its last heartbeat; `None`: until it is unbound.
+    /// Time that the binding outlives its last heartbeat; `None`: until it is unbound.
     pub lease: Option<Duration>,
-    /// What the orchestrator notes about it.
+    /// Notes of the orchestrator about it.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
 }
@@ -135,7 +132,6 @@ impl BindingState {
 /// One virtual function of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundFunction {
-    /// Of which card.
     pub card: CardId,
     /// Its number there.
     pub function: u16,

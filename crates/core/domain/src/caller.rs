@@ -7,7 +7,6 @@ use crate::TenantId;
 pub enum Caller {
     /// Someone who runs the card.
     Operator(String),
-    /// A tenant.
     Tenant(TenantId),
     /// A program that starts and stops machines: it binds them, and sees nothing else.
     Orchestrator(String),

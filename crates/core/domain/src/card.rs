@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Area, Bandwidth, ByteSize, CardModel, Cycles, ProcessorProfile, RegionId, RegionKind};
 
-/// What a model of card offers: read from `bitstreams/cards/*.toml`.
+/// Properties of a model of card: read from `bitstreams/cards/*.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CardProfile {
@@ -28,15 +28,15 @@ pub struct CardProfile {
     pub memory: ByteSize,
     /// Room for payloads that wait.
     pub packet_store: ByteSize,
-    /// What the configuration port takes, in bytes per second.
+    /// Bytes per second that the configuration port takes.
     pub configuration_bytes_per_second: u64,
-    /// What one pass of the scheduler costs (SuperNIC, 5.1: 16).
+    /// Cycles of one pass of the scheduler (SuperNIC, 5.1: 16).
     pub scheduler_pass: Cycles,
-    /// What the core costs in all, one pass included (SuperNIC, 5.1: 196 ns, 49 at 250 MHz).
+    /// Cycles of the core in all, one pass included (SuperNIC, 5.1: 196 ns, 49 at 250 MHz).
     pub core: Cycles,
     /// Credits of each NT at the start (SuperNIC, 5.1: 8 fill 100 Gbps).
     pub credits_initial: u8,
-    /// What a pass through a region costs, and how many credits there can be: what bandwidth is promised
+    /// Cost of a pass through a region, and largest number of credits: what bandwidth is promised
     /// with. `None`: only what NTs serve is counted, as SuperNIC does.
     #[serde(default = "some_pass")]
     pub region_pass: Option<RegionPass>,
@@ -50,7 +50,7 @@ pub struct CardProfile {
     pub processors: Vec<ProcessorProfile>,
 }
 
-/// What one pass through a region costs its port, and how many packets may be under way to its NTs.
+/// Cost of one pass through a region at its port, and largest number of packets under way to its NTs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionPass {
@@ -93,7 +93,7 @@ const fn some_pass() -> Option<RegionPass> {
 pub struct SaveArea {
     /// Its size; given out in units of [`crate::limits::SAVE_UNIT`].
     pub bytes: ByteSize,
-    /// What the memory moves, in bytes per second: how long a save or a restore takes.
+    /// Bytes per second that the memory moves, which say how long a save or a restore takes.
     pub bytes_per_second: u64,
 }
 
@@ -101,9 +101,8 @@ pub struct SaveArea {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionProfile {
-    /// What it is for.
     pub kind: RegionKind,
-    /// What fits in it.
+    /// Area that fits in it.
     pub area: Area,
     /// Largest bitstream it takes.
     pub bitstream_max: ByteSize,
@@ -126,7 +125,7 @@ impl CardProfile {
     }
 }
 
-/// What state a region is in, for people and for the planner.
+/// State of a region, for people and for the planner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RegionState {
@@ -142,7 +141,7 @@ pub enum RegionState {
     Victim,
     /// It failed too often; an operator resets it.
     Faulty,
-    /// What it holds is not known: the card did not say yet.
+    /// Unknown content: the card did not say yet.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What a region says of the chain in it.
+//! Report of a region about the chain in it.
 //!
 //! A bitstream cannot contain its own digest, so a region cannot prove by it what was loaded. What a build
 //! flow can place is a small ROM behind the registers of the region's wrapper: the codes of the NTs, and a
@@ -15,7 +15,7 @@ use sha2::Digest as _;
 use crate::limits::CHAIN_SLOTS_MAX;
 use crate::{NtCode, NtTypeId};
 
-/// Which build of a chain: 128 bits. Printed and parsed as 32 lower-case hexadecimal digits.
+/// Identity of a chain's build: 128 bits. Printed and parsed as 32 lower-case hexadecimal digits.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -39,7 +39,7 @@ impl ChainIdentity {
         self.0
     }
 
-    /// Of a build of which nothing but its NTs is known: the first 16 bytes of the SHA-256 digest of
+    /// Identity of a build of which nothing but its NTs is known: the first 16 bytes of the SHA-256 digest of
     /// `snic-chain-v1` and the codes of the NTs, the most significant byte first.
     pub fn of_nts<'a>(nts: impl IntoIterator<Item = &'a NtTypeId>) -> Self {
         Self::of_codes(nts.into_iter().map(NtTypeId::code))
@@ -95,12 +95,12 @@ impl From<ChainIdentity> for String {
     }
 }
 
-/// What the ROM of a region reports, or has to report.
+/// Report of a region's ROM, as read or as required.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReportedChain {
     /// The NT of each slot, in the order packets pass; zero behind the last.
     pub nts: [NtCode; CHAIN_SLOTS_MAX],
-    /// Which build.
+    /// Identity of the build.
     pub identity: ChainIdentity,
 }
 
@@ -125,7 +125,7 @@ pub enum ChainMismatch {
 }
 
 impl ReportedChain {
-    /// What a chain of these NTs reports; NTs beyond the eighth have no slot.
+    /// Report of a chain of these NTs; NTs beyond the eighth have no slot.
     pub fn of(nts: &[NtTypeId], identity: ChainIdentity) -> Self {
         let code = |slot: usize| nts.get(slot).map(NtTypeId::code).unwrap_or_default();
         Self { nts: std::array::from_fn(code), identity }
@@ -134,7 +134,7 @@ impl ReportedChain {
     /// Whether this report is what was declared.
     ///
     /// # Errors
-    /// What differs first.
+    /// First difference.
     pub fn check(&self, declared: &Self) -> Result<(), ChainMismatch> {
         let mut slots = self.nts.iter().zip(&declared.nts);
         match slots.position(|(found, declared)| found != declared) {

@@ -35,7 +35,6 @@ pub enum ConditionStatus {
 /// One condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// Which aspect.
     pub kind: ConditionType,
     /// Whether it holds.
     pub status: ConditionStatus,

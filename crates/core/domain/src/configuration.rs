@@ -1,4 +1,4 @@
-//! What an NT of a DAG is told.
+//! Configuration of an NT of a DAG.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{Digest, NodeId, NtTypeId};
 pub struct NtConfiguration(Arc<str>);
 
 impl NtConfiguration {
-    /// Of the text of a JSON object that was checked.
+    /// Takes the text of a JSON object that was checked.
     pub fn new(json: &str) -> Self {
         Self(json.into())
     }
@@ -24,7 +24,7 @@ impl NtConfiguration {
         &self.0
     }
 
-    /// How long it is, in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -58,7 +58,6 @@ impl fmt::Debug for NtConfiguration {
 /// A task that passes packets on unchanged: its card works only as configurations and modules say, and it has neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdleTask {
-    /// Its node.
     pub node: NodeId,
     /// Its NT type.
     pub nt: NtTypeId,

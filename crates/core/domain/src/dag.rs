@@ -13,7 +13,7 @@ use crate::{
     NtConfiguration, NtTypeId, PacketSizes, TenantId,
 };
 
-/// How forks are to be executed.
+/// Execution of forks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FormPreference {
@@ -31,9 +31,9 @@ pub enum FormPreference {
 pub struct Node {
     /// Its name within the DAG.
     pub id: NodeId,
-    /// What it runs.
+    /// Type of the NT.
     pub nt: NtTypeId,
-    /// What it is told; `None` leaves packets as they are, where the card can.
+    /// Configuration; `None` leaves packets as they are, where the card can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<NtConfiguration>,
 }
@@ -54,16 +54,15 @@ pub struct Edge {
     pub to: NodeId,
 }
 
-/// What a tenant requests, unchecked; [`Dag::new`] validates it.
+/// Request of a tenant for a DAG, unchecked; [`Dag::new`] validates it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DagSpec {
-    /// The NTs.
     pub nodes: Vec<Node>,
     /// Their partial order.
     pub edges: Vec<Edge>,
     /// Ingress bandwidth asked for.
     pub bandwidth: Bandwidth,
-    /// How forks are to be executed.
+    /// Execution of forks.
     #[serde(default)]
     pub form: FormPreference,
     /// The sizes of its packets, with which its bandwidth is promised. A record without them means the simple
@@ -74,13 +73,13 @@ pub struct DagSpec {
     /// those that the provider signed and those of its own tenant need not be named.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub trusted_tenants: BTreeSet<TenantId>,
-    /// Which other DAGs of its tenant it shares a card with, and which it does not.
+    /// Other DAGs of its tenant that it shares a card with, and those that it does not.
     #[serde(default, skip_serializing_if = "CardAffinity::is_default")]
     pub card_affinity: CardAffinity,
     /// Whether low latency matters more than the threads that it takes, where its NTs run as programs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub latency_sensitive: bool,
-    /// What its tenant notes about it. Changes of it alone place nothing again.
+    /// Notes of its tenant. Changes of them alone place nothing again.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
 }
@@ -139,7 +138,7 @@ impl DagSpec {
         Self { notes, ..self.clone() }
     }
 
-    /// How many of its NTs have a configuration.
+    /// Number of its NTs with a configuration.
     pub fn configurations(&self) -> usize {
         self.nodes.iter().filter(|node| node.configuration.is_some()).count()
     }
@@ -149,23 +148,22 @@ impl DagSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DagPatch {
-    /// The NTs.
     pub nodes: Option<Vec<Node>>,
     /// Their partial order.
     pub edges: Option<Vec<Edge>>,
     /// Ingress bandwidth asked for.
     pub bandwidth: Option<Bandwidth>,
-    /// How forks are to be executed.
+    /// Execution of forks.
     pub form: Option<FormPreference>,
     /// The sizes of its packets.
     pub packet_sizes: Option<PacketSizes>,
     /// Tenants through whose bitstreams its packets may pass.
     pub trusted_tenants: Option<BTreeSet<TenantId>>,
-    /// Which DAGs it shares a card with, and which it does not.
+    /// DAGs that it shares a card with, and those that it does not.
     pub card_affinity: Option<CardAffinity>,
     /// Whether low latency matters more than threads.
     pub latency_sensitive: Option<bool>,
-    /// What its tenant notes about it.
+    /// Notes of its tenant.
     pub notes: NotesPatch,
 }
 
@@ -202,22 +200,17 @@ impl From<DagSpec> for DagPatch {
     }
 }
 
-/// What is wrong with a DAG. Each names the culprit; [`InvalidDag::field`] names the field.
+/// Fault of a DAG. Each names the culprit; [`InvalidDag::field`] names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDag {
-    /// No nodes.
     #[error("the DAG has no nodes; give at least one NT")]
     Empty,
     /// Too many nodes.
     #[error("the DAG has {nodes} nodes; at most {DAG_NODES_MAX} are allowed")]
-    TooManyNodes {
-        /// How many.
-        nodes: usize,
-    },
+    TooManyNodes { nodes: usize },
     /// Two nodes with the same id.
     #[error("duplicate node id {node}: node ids are unique within a DAG")]
     DuplicateNode {
-        /// The id.
         node: NodeId,
         /// Position of the second node with this id.
         index: usize,
@@ -233,7 +226,7 @@ pub enum InvalidDag {
         to: NodeId,
         /// The one that is missing.
         missing: NodeId,
-        /// Which edge.
+        /// Position of the edge.
         index: usize,
     },
     /// A self-loop or a duplicate edge.
@@ -243,10 +236,9 @@ pub enum InvalidDag {
         from: NodeId,
         /// The edge's end.
         to: NodeId,
-        /// Which edge.
+        /// Position of the edge.
         index: usize,
     },
-    /// A cycle.
     #[error("the DAG has a cycle; remove an edge of the cycle through node {node}")]
     Cycle {
         /// A node on it.
@@ -254,31 +246,19 @@ pub enum InvalidDag {
     },
     /// More than one entry.
     #[error("nodes {first} and {second} both have no predecessor; a DAG has one entry")]
-    TwoEntries {
-        /// One entry.
-        first: NodeId,
-        /// Another.
-        second: NodeId,
-    },
+    TwoEntries { first: NodeId, second: NodeId },
     /// Too wide a fork.
     #[error("node {node} forks into {branches} branches; at most {FORK_BRANCHES_MAX} are allowed")]
-    TooManyBranches {
-        /// The fork.
-        node: NodeId,
-        /// Its branches.
-        branches: usize,
-    },
+    TooManyBranches { node: NodeId, branches: usize },
     /// A configuration of an NT type that two nodes have.
     #[error(
         "nodes {first} and {node} are both of type {nt}, and one of them has a configuration: an NT keeps one \
          configuration and one state for a DAG; use the type once, or without a configuration"
     )]
     ConfiguredTwice {
-        /// The type.
         nt: NtTypeId,
         /// The first node of it.
         first: NodeId,
-        /// The second.
         node: NodeId,
         /// Position of the second.
         index: usize,
@@ -298,19 +278,13 @@ pub enum InvalidDag {
          in whole kbit/s",
         asked.get()
     )]
-    Bandwidth {
-        /// What was asked.
-        asked: Bandwidth,
-    },
+    Bandwidth { asked: Bandwidth },
     /// Packet sizes that no mix can have.
     #[error("packet sizes: {0}")]
     PacketSizes(InvalidPacketSizes),
     /// Too many tenants are trusted.
     #[error("the DAG trusts {tenants} tenants; at most {TRUSTED_TENANTS_MAX} are allowed")]
-    TooManyTrusted {
-        /// How many.
-        tenants: usize,
-    },
+    TooManyTrusted { tenants: usize },
     /// Too many DAGs are named that it shares a card with, or keeps apart from.
     #[error(
         "card_affinity.{list} names {dags} DAGs; at most {AFFINITY_DAGS_MAX} are allowed in a list"
@@ -318,17 +292,13 @@ pub enum InvalidDag {
     TooManyNeighbours {
         /// `together_with` or `apart_from`.
         list: &'static str,
-        /// How many.
         dags: usize,
     },
     /// A DAG is named in both lists.
     #[error(
         "card_affinity: {dag} is in `together_with` and in `apart_from`; leave it in one of them"
     )]
-    ContradictoryAffinity {
-        /// Which.
-        dag: DagName,
-    },
+    ContradictoryAffinity { dag: DagName },
 }
 
 impl InvalidDag {
@@ -407,7 +377,7 @@ impl Dag {
         Ok(Self { spec, successors, predecessors, order })
     }
 
-    /// What was asked for.
+    /// Specification that was validated.
     pub const fn spec(&self) -> &DagSpec {
         &self.spec
     }

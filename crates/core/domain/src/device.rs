@@ -1,13 +1,13 @@
-//! What a card's own sensors, its link to the host and its driver say of it, beside what is planned with.
+//! Readings of a card's own sensors, its link to the host and its driver, beside what is planned with.
 //!
-//! What does not answer is unknown, and never zero or fine.
+//! A sensor that does not answer is unknown, and never zero or fine.
 
 use serde::{Deserialize, Serialize};
 
 /// Most sensors that count; a card has some twenty.
 pub const SENSORS_MAX: usize = 64;
 
-/// What a sensor measures.
+/// Quantity that a sensor measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SensorKind {
     /// A temperature; one is a thousandth of a degree Celsius.
@@ -16,14 +16,13 @@ pub enum SensorKind {
     Power,
 }
 
-/// One sensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sensor {
     /// Its name, as its driver has it: `fpga`, `FPGA HBM`.
     pub name: String,
-    /// What it measures.
+    /// Quantity that it measures.
     pub kind: SensorKind,
-    /// What it reads, in thousandths of the unit; `None` where it does not answer.
+    /// Reading in thousandths of the unit; `None` where it does not answer.
     pub milli: Option<i64>,
     /// The value from which on its own driver counts it as too high, if it says so.
     pub limit_milli: Option<i64>,
@@ -34,9 +33,8 @@ pub struct Sensor {
 pub struct PcieLink {
     /// Megatransfers per second and lane: 8,000 for generation 3.
     pub speed_mts: Option<u32>,
-    /// Lanes.
     pub lanes: Option<u32>,
-    /// What the card can do, likewise.
+    /// Fastest speed of the card, likewise.
     pub speed_mts_max: Option<u32>,
     /// The lanes that it has.
     pub lanes_max: Option<u32>,
@@ -57,9 +55,9 @@ pub enum AxiFirewall {
     Quiet,
     /// It has blocked the bus.
     Tripped {
-        /// Which of the card's firewalls, counted from 1.
+        /// Number of the firewall on the card, counted from 1.
         level: u32,
-        /// What its driver says of it.
+        /// Status that its driver reports.
         status: String,
     },
 }
@@ -71,7 +69,7 @@ pub struct DriverError {
     pub code: u64,
     /// When, in the driver's own time: two with the same are one.
     pub time: u64,
-    /// What it is, for people.
+    /// Text for people.
     pub text: String,
 }
 

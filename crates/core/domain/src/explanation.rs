@@ -10,7 +10,7 @@ use crate::{
     ProgramExplanation, RegionId,
 };
 
-/// How a virtual chain is embedded in physical chains (SuperNIC, 4.1), in the order of preference.
+/// Embedding of a virtual chain in physical chains (SuperNIC, 4.1), in the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddingKind {
@@ -60,7 +60,7 @@ pub enum Resource {
     Cards,
     /// Threads of a card's processors, in threads.
     Threads,
-    /// What a memory receives of packets for a processor, in bit/s.
+    /// Bandwidth of packets that a memory receives for a processor, in bit/s.
     ReceiveBandwidth,
     /// Memory of programs' working sets, in bytes.
     ProgramMemory,
@@ -128,11 +128,9 @@ impl Resource {
 /// One resource that was short, and by how much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
-    /// What.
     pub resource: Resource,
-    /// How much was needed, in [`Resource::unit`].
+    /// Needed amount, in [`Resource::unit`].
     pub required: u64,
-    /// How much there was.
     pub available: u64,
     /// The nodes for which; empty where the whole DAG is meant.
     pub nodes: Vec<NodeId>,
@@ -183,18 +181,17 @@ impl fmt::Display for Amount {
     }
 }
 
-/// What is left of a resource beside what a DAG holds of it, at the place where that is least in proportion.
+/// Rest of a resource beside what a DAG holds of it, at the place where that is least in proportion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Headroom {
-    /// What.
     pub resource: Resource,
     /// The region, for what a region has.
     pub region: Option<RegionId>,
     /// The NT, for what an NT has.
     pub nt: Option<NtTypeId>,
-    /// How much the DAG holds there, in [`Resource::unit`].
+    /// Amount that the DAG holds there, in [`Resource::unit`].
     pub held: u64,
-    /// How much further promises may take there.
+    /// Amount that further promises may take there.
     pub available: u64,
     /// Whether it is of a region that DAGs of other tenants use, so that the number tells of them.
     pub of_others: bool,
@@ -217,7 +214,7 @@ impl fmt::Display for Headroom {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("no feasible placement: {}", shortages.first().map(ToString::to_string).unwrap_or_default())]
 pub struct Infeasible {
-    /// What was short.
+    /// Resources that were short.
     pub shortages: Vec<Shortage>,
 }
 
@@ -239,23 +236,19 @@ pub struct Explanation {
 /// The choice between S1 and S2 of SuperNIC's Fig. 4.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormChoice {
-    /// What was chosen.
     pub chosen: Form,
     /// Latency of an unloaded card where the DAG is flattened: core + Σ d.
     pub sequential: Cycles,
     /// Latency with branches side by side: core + 16 a further stage + Σ of the longest branches;
     /// `None` where the DAG has no fork.
     pub parallel: Option<Cycles>,
-    /// A sentence.
     pub reason: String,
 }
 
 /// Why a virtual chain was placed where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainExplanation {
-    /// Its nodes.
     pub nodes: Vec<NodeId>,
-    /// Its NTs.
     pub nts: Vec<NtTypeId>,
     /// One for each instance.
     pub embeddings: Vec<Embedding>,
@@ -269,7 +262,6 @@ pub struct Embedding {
     /// The kind of embedding.
     #[serde(rename = "way")] // the name in stored records
     pub kind: EmbeddingKind,
-    /// The region.
     pub region: RegionId,
     /// The bitstream in it.
     pub bitstream: BitstreamId,
@@ -304,7 +296,6 @@ pub struct Rejection {
     /// The kind of embedding.
     #[serde(rename = "way")] // the name in stored records
     pub kind: EmbeddingKind,
-    /// Why not.
     #[serde(flatten)]
     pub reason: RejectionReason,
 }
@@ -345,7 +336,7 @@ impl fmt::Display for CostsMore {
     }
 }
 
-/// What an embedding of a virtual chain costs.
+/// Cost of an embedding of a virtual chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EmbeddingCost {
     /// Regions that are loaded for it.

@@ -104,7 +104,7 @@ impl fmt::Display for MacAddress {
 pub struct VirtualFunctions {
     /// Where the card itself is.
     pub physical_function: PciAddress,
-    /// How many there are; they are numbered from 0, as in classification rules.
+    /// Number of functions; they are numbered from 0, as in classification rules.
     pub count: u16,
     /// Routing ids from the physical function to function 0; at least 1.
     pub first_offset: u16,

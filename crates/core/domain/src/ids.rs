@@ -19,7 +19,6 @@ pub struct InvalidId {
     pub kind: &'static str,
     /// The text, cut to 80 characters.
     pub text: String,
-    /// What is allowed.
     pub rule: &'static str,
 }
 
@@ -61,7 +60,6 @@ macro_rules! text_id {
                 }
             }
 
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -107,10 +105,7 @@ macro_rules! text_id {
     };
 }
 
-text_id!(
-    /// A tenant.
-    TenantId, "tenant", is_label, LABEL_RULE
-);
+text_id!(TenantId, "tenant", is_label, LABEL_RULE);
 text_id!(
     /// A DAG, within its tenant.
     DagId, "DAG", is_label, LABEL_RULE
@@ -165,7 +160,7 @@ owned_id!(BitstreamId);
 owned_id!(RuleId);
 
 impl NtTypeId {
-    /// What stands in a bitstream for this NT: the first four bytes of the SHA-256 digest of the id, so
+    /// Code in a bitstream for this NT: the first four bytes of the SHA-256 digest of the id, so
     /// that a bitstream can carry it without knowing any catalogue. Two ids may have the same one: what
     /// cards keep apart they keep apart by [`NtNumber`].
     pub fn code(&self) -> NtCode {
@@ -174,7 +169,7 @@ impl NtTypeId {
     }
 }
 
-/// What stands in a bitstream for an NT: see [`NtTypeId::code`]. Zero marks an empty slot.
+/// Code of an NT in a bitstream: see [`NtTypeId::code`]. Zero marks an empty slot.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -203,7 +198,7 @@ impl fmt::Display for DagName {
     }
 }
 
-/// What a packet carries to name its DAG: the row of the DAG table and how often that row was
+/// Name of a DAG in its packets: the row of the DAG table and how often that row was
 /// given out, so that a late packet of a deleted DAG is not taken for one of its successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -237,7 +232,7 @@ impl DagUid {
         (self.0 & ((1 << Self::ROW_BITS) - 1)) as u16
     }
 
-    /// How often the row was given out, 1 to 2^22 - 1.
+    /// Number of times that the row was given out, 1 to 2^22 - 1.
     pub const fn incarnation(self) -> u32 {
         self.0 >> Self::ROW_BITS
     }

@@ -13,7 +13,6 @@ use crate::{Bitstream, ByteSize, Digest, RegionId, Signer};
 pub struct RegionImage {
     /// The digest of its bytes, which also names them in the store and on the card.
     pub digest: Digest,
-    /// How many bytes.
     pub size: ByteSize,
     /// The regions that it can be loaded into, in ascending order. Empty: every region of its bitstream's kind, for
     /// the configuration controller relocates it.
@@ -42,9 +41,8 @@ pub enum ImageConflict {
     /// A region has an image already.
     #[error("region {region} has an image already, with digest {digest}; delete that image first")]
     Region {
-        /// The region.
         region: RegionId,
-        /// Of the image that is there.
+        /// Digest of the image that is there.
         digest: Digest,
     },
     /// One of the two is for every region.
@@ -56,7 +54,7 @@ pub enum ImageConflict {
     /// The same bytes.
     #[error("its image for regions {} has the same bytes, digest {digest}", numbers(regions))]
     Digest {
-        /// Of both.
+        /// Digest of both.
         digest: Digest,
         /// For which the image that is there is.
         regions: Vec<RegionId>,
@@ -76,9 +74,9 @@ pub enum UnfitImage {
     Differs {
         /// The field of the upload's header, as in the API.
         field: &'static str,
-        /// What the bitstream has.
+        /// Value of the bitstream.
         has: String,
-        /// What the image has.
+        /// Value of the image.
         other: String,
     },
     /// It cannot stand beside one of the others.
@@ -124,7 +122,7 @@ impl Bitstream {
         Ok(extended)
     }
 
-    /// What all images of a bitstream have in common.
+    /// Checks what all images of a bitstream have in common.
     fn check_same_build(&self, other: &Self) -> Result<(), UnfitImage> {
         let list =
             |of: &Self| of.nts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -206,7 +204,7 @@ impl RegionImages {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Number of images.
     #[allow(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -352,7 +350,7 @@ mod tests {
         bitstream(images)
     }
 
-    /// What another build has otherwise.
+    /// A difference that another build may have.
     type Change<'a> = &'a dyn Fn(&mut Bitstream);
 
     #[test]

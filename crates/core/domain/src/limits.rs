@@ -55,9 +55,9 @@ pub const SYNC_ROWS: usize = 256;
 pub const PAGE_ROWS: usize = 8192;
 /// A page of on-board memory.
 pub const PAGE_SIZE: ByteSize = ByteSize::from_mib(2);
-/// What the save area is given out in: whole units of what DMA engines move at once.
+/// Unit of the save area: whole units of what DMA engines move at once.
 pub const SAVE_UNIT: ByteSize = ByteSize::from_bytes(4_096);
-/// What an NT's state is counted in: a beat of the data path, which is what a wrapper moves at once.
+/// Unit of an NT's state: a beat of the data path, which is what a wrapper moves at once.
 pub const STATE_UNIT: ByteSize = ByteSize::from_bytes(64);
 /// Most state of one NT: four times what the block RAM of a whole region holds.
 pub const NT_STATE_MAX: ByteSize = ByteSize::from_mib(16);
@@ -76,7 +76,7 @@ pub const LABELS_MAX: usize = 32;
 pub const LABEL_CHARS_MAX: usize = 63;
 /// Longest description, in bytes: records of the store stay small.
 pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
-/// How long the result of a finished operation and a request id are remembered.
+/// Time that the result of a finished operation and a request id are remembered.
 pub const OPERATION_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Most finished operations, request ids and ended bindings that are remembered of a tenant, of each;
 /// its own oldest go first. A record is under 1 KB (`crates/core/controller`, `histories` of the examples),

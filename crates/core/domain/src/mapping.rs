@@ -14,11 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bandwidth, BitstreamId, CardId, NodeId, NtProgram, RegionId, Slot};
 
-/// How the forks of a DAG are executed (SuperNIC, Fig. 4).
+/// Execution of a DAG's forks (SuperNIC, Fig. 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// Flattened: S1.
     Sequential,
     /// Branches side by side: S2.
     Parallel,
@@ -27,9 +26,8 @@ pub enum Form {
 /// A DAG's place on a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {
-    /// Which card.
     pub card: CardId,
-    /// How forks are executed.
+    /// Execution of forks.
     pub form: Form,
     /// In the order packets pass; at least one.
     pub stages: Vec<Stage>,
@@ -58,13 +56,12 @@ pub struct VirtualChain {
 /// One way to serve a virtual chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// The region.
     pub region: RegionId,
-    /// What the region is to hold.
+    /// Desired content of the region.
     pub bitstream: BitstreamId,
     /// The slot of each node, strictly rising.
     pub slots: Vec<Slot>,
-    /// What is reserved for it at each of these slots. Whole kbit/s, never zero; the instances of
+    /// Bandwidth reserved for it at each of these slots. Whole kbit/s, never zero; the instances of
     /// a virtual chain sum up to the DAG's bandwidth.
     pub bandwidth: Bandwidth,
 }
@@ -88,7 +85,7 @@ impl Mapping {
         self.chains().flat_map(|chain| &chain.instances)
     }
 
-    /// What its programs serve at most, together; `None` where it has none.
+    /// Bandwidth that its programs serve at most, together; `None` where it has none.
     pub fn programs_serve(&self) -> Option<Bandwidth> {
         self.programs.iter().map(|program| program.serves).min()
     }

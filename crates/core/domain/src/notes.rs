@@ -1,4 +1,4 @@
-//! What callers note about their resources: labels, by which lists are filtered, and a description. They mean
+//! Notes of callers about their resources: labels, by which lists are filtered, and a description. They mean
 //! nothing to the system.
 
 use std::collections::BTreeMap;
@@ -12,10 +12,9 @@ use crate::limits::{DESCRIPTION_BYTES_MAX, LABEL_CHARS_MAX, LABELS_MAX};
 #[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Labels(BTreeMap<String, String>);
 
-/// What is wrong with labels, and what is allowed.
+/// Fault of labels, and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLabels {
-    /// Too many.
     #[error("{0} labels; at most {LABELS_MAX} are allowed")]
     TooMany(usize),
     /// An invalid key.
@@ -30,9 +29,8 @@ pub enum InvalidLabels {
          '_' and '.'"
     )]
     Value {
-        /// Of which label.
+        /// Key of the label.
         key: String,
-        /// The value.
         value: String,
     },
 }
@@ -124,7 +122,6 @@ impl Description {
         }
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -144,13 +141,11 @@ impl From<Description> for String {
     }
 }
 
-/// What a caller notes about a resource.
+/// Notes of a caller about a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
-    /// For filters.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// For people.
     #[serde(default, skip_serializing_if = "has_no_text")]
     pub description: Description,
 }

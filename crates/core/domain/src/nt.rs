@@ -8,7 +8,7 @@ use crate::{
     Slot, TenantId,
 };
 
-/// What of a packet an NT reads.
+/// Part of a packet that an NT reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
@@ -25,11 +25,11 @@ pub struct NtType {
     pub id: NtTypeId,
     /// Whether other tenants may use it, in DAGs of their own and in chains loaded for others.
     pub shareable: bool,
-    /// What one instance serves at most.
+    /// Bandwidth that one instance serves at most.
     pub bandwidth_max: Bandwidth,
     /// Cycles a packet spends in it.
     pub latency: Cycles,
-    /// What it takes of a region.
+    /// Area of a region that it takes.
     pub area: Area,
     /// On-board memory that it needs on a card: once for each tenant, for all of its DAGs and instances.
     pub memory: ByteSize,
@@ -37,11 +37,9 @@ pub struct NtType {
     /// would lose, and so what is saved before and restored after. Zero: it keeps none.
     #[serde(default)]
     pub state: ByteSize,
-    /// What of a packet it reads.
+    /// Part of a packet that it reads.
     pub traffic: Traffic,
-    /// For people.
     pub description: String,
-    /// For filters.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
 }
@@ -53,7 +51,7 @@ impl NtType {
     }
 }
 
-/// Which regions a bitstream is for (SuperNIC, 4.1).
+/// Kind of regions that a bitstream is for (SuperNIC, 4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RegionKind {
@@ -90,22 +88,21 @@ impl Signer {
 pub struct Bitstream {
     /// Its id, which names its owner.
     pub id: BitstreamId,
-    /// Its images.
     pub images: RegionImages,
     /// The NTs, in the order packets pass; 1 to 8.
     pub nts: Vec<NtTypeId>,
-    /// Which regions it is for.
+    /// Kind of regions that it is for.
     pub region_kind: RegionKind,
-    /// Which cards it is for.
+    /// Card model that it is for.
     pub card_model: CardModel,
     /// Whether chains of tenants other than the owner may share it when it is loaded.
     /// Always true for the provider's.
     pub shareable: bool,
     /// The key that signed all of its images; `None` where they are not signed.
     pub signed_by: Option<Signer>,
-    /// What its owner notes about it.
+    /// Notes of its owner.
     pub notes: Notes,
-    /// Which build of the chain all of its images are, as the ROM in a region reports it. `None`: that of its NTs,
+    /// Identity of the build that all of its images are of, as the ROM in a region reports it. `None`: that of its NTs,
     /// see [`ChainIdentity::of_nts`].
     pub identity: Option<ChainIdentity>,
     /// The slots whose NT is a WebAssembly module in each of its images, in ascending order. Software cards alone run
@@ -113,10 +110,10 @@ pub struct Bitstream {
     pub modules: Vec<Slot>,
 }
 
-/// What a build flow says of an image that cannot be read from its bytes.
+/// Claims of a build flow about an image that cannot be read from its bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildClaims {
-    /// Which build of the chain it is, as the ROM in its region reports it. `None`: that of its NTs, see
+    /// Identity of the build, as the ROM in its region reports it. `None`: that of its NTs, see
     /// [`ChainIdentity::of_nts`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<ChainIdentity>,
@@ -213,7 +210,7 @@ impl Bitstream {
         self.images.of(region).map(|image| image.digest)
     }
 
-    /// What a region has to report once this is loaded.
+    /// Report that a region must give once this is loaded.
     pub fn reported_chain(&self) -> ReportedChain {
         let identity = self.identity.unwrap_or_else(|| ChainIdentity::of_nts(&self.nts));
         ReportedChain::of(&self.nts, identity)

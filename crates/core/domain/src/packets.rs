@@ -14,7 +14,7 @@ use crate::limits::{PACKET_BYTES_MAX, PACKET_BYTES_MIN, PACKET_SIZES_MAX, PACKET
 pub struct PacketSize {
     /// Bytes of the packet, [`PACKET_BYTES_MIN`] to [`PACKET_BYTES_MAX`].
     pub bytes: u32,
-    /// How many packets have this size beside the other sizes of the mix, 1 to [`PACKET_WEIGHT_MAX`].
+    /// Number of packets of this size beside the other sizes of the mix, 1 to [`PACKET_WEIGHT_MAX`].
     pub weight: u32,
 }
 
@@ -27,45 +27,38 @@ pub struct PacketSizes(Vec<PacketSize>);
 const IMIX: [(u32, u32); 3] = [(64, 7), (594, 4), (1_518, 1)];
 
 impl Default for PacketSizes {
-    /// What a DAG that states no sizes is counted with: [`PacketSizes::imix`].
+    /// Sizes that a DAG without stated sizes is counted with: [`PacketSizes::imix`].
     fn default() -> Self {
         Self::imix()
     }
 }
 
-/// What is wrong with a mix.
+/// Fault of a mix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPacketSizes {
     /// No size or too many.
     #[error("{sizes} packet sizes; give 1 to {PACKET_SIZES_MAX}")]
-    Count {
-        /// How many.
-        sizes: usize,
-    },
+    Count { sizes: usize },
     /// A size that no packet has.
     #[error("a packet of {bytes} bytes; give {PACKET_BYTES_MIN} to {PACKET_BYTES_MAX} bytes")]
     Bytes {
-        /// The size.
         bytes: u32,
-        /// Which of the sizes.
+        /// Position of the size.
         index: usize,
     },
     /// A weight out of range.
     #[error("packets of {bytes} bytes have weight {weight}; give 1 to {PACKET_WEIGHT_MAX}")]
     Weight {
-        /// The size.
         bytes: u32,
-        /// Its weight.
         weight: u32,
-        /// Which of the sizes.
+        /// Position of the size.
         index: usize,
     },
     /// The same size is given twice.
     #[error("duplicate packet size {bytes} bytes; give each size once, with its total weight")]
     Twice {
-        /// The size.
         bytes: u32,
-        /// Which of the sizes is the second.
+        /// Position of the second of the sizes.
         index: usize,
     },
 }
@@ -148,7 +141,7 @@ impl PacketSizes {
         self.sum(|bytes| u64::from(bytes) * 8)
     }
 
-    /// What one round of the mix costs if a packet of a size costs `cost` of that size.
+    /// Cost of one round of the mix if a packet of a size costs `cost` of that size.
     pub fn sum(&self, cost: impl Fn(u32) -> u64) -> u64 {
         let each =
             self.0.iter().map(|size| u64::from(size.weight).saturating_mul(cost(size.bytes)));
@@ -161,7 +154,7 @@ impl PacketSizes {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    /// What a bandwidth of these packets would be if each that has fewer bytes had `least`, rounded up: what
+    /// Bandwidth of these packets if each that has fewer bytes had `least`, rounded up: what
     /// it takes of something of which only packets of that size are known.
     pub fn padded(&self, bandwidth: Bandwidth, least: u32) -> Bandwidth {
         let padded = self.sum(|bytes| u64::from(bytes.max(least)) * 8);

@@ -24,7 +24,6 @@ impl ProcessorKind {
     /// All kinds, in their order.
     pub const ALL: [Self; 4] = [Self::Dpa, Self::Arm, Self::Other, Self::Host];
 
-    /// For people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dpa => "DPA",
@@ -51,7 +50,6 @@ impl MemoryKind {
     /// All kinds, in their order.
     pub const ALL: [Self; 3] = [Self::Dpa, Self::Arm, Self::Host];
 
-    /// For people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dpa => "DPA memory",
@@ -61,7 +59,7 @@ impl MemoryKind {
     }
 }
 
-/// What a card has of one kind of processor.
+/// Processors of one kind on a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessorProfile {
@@ -79,11 +77,10 @@ pub struct ProcessorProfile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReachedMemory {
-    /// Which.
     pub memory: MemoryKind,
-    /// How much of it programs can have; `None`: nobody printed it, and it is not counted.
+    /// Size that programs can have of it; `None`: nobody printed it, and it is not counted.
     pub size: Option<ByteSize>,
-    /// What it receives of packets for this processor at most; `None`: nobody measured it.
+    /// Bandwidth of packets that it receives for this processor at most; `None`: nobody measured it.
     pub receive: Option<Bandwidth>,
     /// The size of packets with which that was measured; smaller ones count as if they had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +88,7 @@ pub struct ReachedMemory {
 }
 
 impl ReachedMemory {
-    /// What packets of a bandwidth take of [`Self::receive`].
+    /// Part of [`Self::receive`] that packets of a bandwidth take.
     pub fn received(&self, packets: &PacketSizes, bandwidth: Bandwidth) -> Bandwidth {
         let least = self.receive_packet.unwrap_or_default().get();
         packets.padded(bandwidth, u32::try_from(least).unwrap_or(u32::MAX))
@@ -103,7 +100,7 @@ impl ReachedMemory {
 pub struct NtProgram {
     /// The NT's name in the DAG.
     pub node: NodeId,
-    /// Which NT it is.
+    /// Type of the NT.
     pub nt: NtTypeId,
     /// Where it runs.
     pub processor: ProcessorKind,
@@ -113,11 +110,11 @@ pub struct NtProgram {
     pub network: MemoryKind,
     /// Where its working set is.
     pub working: MemoryKind,
-    /// What it keeps there.
+    /// Bytes that it keeps there.
     pub working_set: ByteSize,
-    /// What it serves at most, as was measured.
+    /// Bandwidth that it serves at most, as was measured.
     pub serves: Bandwidth,
-    /// What a packet takes in it, if somebody measured it.
+    /// Time of a packet in it, if somebody measured it.
     pub latency: Option<Duration>,
 }
 
@@ -139,9 +136,9 @@ impl NtProgram {
 pub struct ProgramExplanation {
     /// The NT's name in the DAG.
     pub node: NodeId,
-    /// Which NT it is.
+    /// Type of the NT.
     pub nt: NtTypeId,
-    /// How it runs, what it serves and what limits it.
+    /// Implementation, with what it serves and what limits it.
     pub chosen: String,
     /// The guidelines that speak for it, as sentences; none where none is about it.
     pub guidelines: Vec<String>,
@@ -156,7 +153,7 @@ pub struct ProgramExplanation {
 /// A card that a DAG could have gone to, and why it did not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherCard {
-    /// What kind of card, as its model is called.
+    /// Model of the card.
     pub model: crate::CardModel,
     /// Why not, as a sentence.
     pub reason: String,

@@ -11,7 +11,7 @@ use crate::{DagName, Notes, NotesPatch, RuleId};
 pub struct Prefix {
     /// The address; bits behind the prefix are zero.
     pub address: Ipv4Addr,
-    /// How many bits count: 0 to 32.
+    /// Number of bits that count: 0 to 32.
     pub length: u8,
 }
 
@@ -26,18 +26,15 @@ impl Prefix {
     }
 }
 
-/// What a packet must have; `None` matches anything. At least one field is set.
+/// Properties that a packet must have; `None` matches anything. At least one field is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Match {
-    /// Which virtual function sent it.
+    /// Virtual function that sent it.
     pub virtual_function: Option<u16>,
     /// VXLAN network identifier, 24 bits.
     pub vni: Option<u32>,
-    /// IPv4 source.
     pub source: Option<Prefix>,
-    /// IPv4 destination.
     pub destination: Option<Prefix>,
-    /// IP protocol.
     pub protocol: Option<u8>,
     /// TCP or UDP source port.
     pub source_port: Option<u16>,
@@ -51,15 +48,13 @@ pub struct Match {
 /// A classification rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Its id.
     pub id: RuleId,
     /// Lower wins; ties by id.
     pub priority: u16,
-    /// Which packets.
+    /// Packets that it holds for.
     pub matches: Match,
-    /// Their DAG.
     pub dag: DagName,
-    /// What its owner notes about it.
+    /// Notes of its owner.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
 }
@@ -67,13 +62,11 @@ pub struct Rule {
 /// Other values for some fields of a [`Rule`]; what is `None` stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RulePatch {
-    /// Its priority.
     pub priority: Option<u16>,
-    /// Which packets.
+    /// Packets that it holds for.
     pub matches: Option<Match>,
-    /// Their DAG.
     pub dag: Option<DagName>,
-    /// What its owner notes about it.
+    /// Notes of its owner.
     pub notes: NotesPatch,
 }
 

@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bandwidth, ByteSize, Notes, NotesPatch, TenantId};
 
-/// What a tenant may have at most. The defaults are generous: a quota is for the tenant that
+/// Limits of a tenant. The defaults are generous: a quota is for the tenant that
 /// takes all, not for the one that grows.
 ///
 /// A limit that a stored quota does not have has its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quota {
-    /// DAGs.
     pub dags_max: u32,
     /// The sum of what its DAGs ask for.
     pub bandwidth_max: Bandwidth,
@@ -139,21 +138,18 @@ impl From<Quota> for QuotaPatch {
     }
 }
 
-/// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
-    /// Its id.
     pub id: TenantId,
     /// Its weight where capacity is shared: 1 to [`crate::limits::TENANT_WEIGHT_MAX`].
     pub weight: u32,
-    /// What it may have.
     pub quota: Quota,
-    /// What operators note about it.
+    /// Notes of operators.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
 }
 
-/// What an update of a tenant sets; the rest stays.
+/// Fields that an update of a tenant sets; the rest stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TenantPatch {
@@ -161,7 +157,7 @@ pub struct TenantPatch {
     pub weight: Option<u32>,
     /// New bounds of its quota.
     pub quota: Option<QuotaPatch>,
-    /// What operators note about it.
+    /// Notes of operators.
     pub notes: NotesPatch,
 }
 

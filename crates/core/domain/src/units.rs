@@ -17,7 +17,6 @@ macro_rules! unit {
         pub struct $name(u64);
 
         impl $name {
-            /// Nothing.
             pub const ZERO: Self = Self(0);
 
             /// The plain number, in the unit of the type.
@@ -112,7 +111,7 @@ unit!(
 );
 
 impl Bandwidth {
-    /// What the card's rate registers can express: 1 kbit/s.
+    /// Unit of the card's rate registers: 1 kbit/s.
     pub const GRANULARITY: Self = Self(1_000);
 
     /// From bits per second.
@@ -159,7 +158,6 @@ impl fmt::Display for Bandwidth {
 }
 
 impl ByteSize {
-    /// From bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
@@ -193,7 +191,7 @@ fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, divisor: u64, unit: &str
 }
 
 impl Cycles {
-    /// How long this many cycles take at `clock_hz`; zero at a clock of zero.
+    /// Duration of this many cycles at `clock_hz`; zero at a clock of zero.
     pub fn duration(self, clock_hz: u64) -> Duration {
         let nanos = u128::from(self.0) * 1_000_000_000 / u128::from(clock_hz.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -208,7 +206,6 @@ impl Cycles {
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The origin.
     pub const ZERO: Self = Self(0);
 
     /// From nanoseconds since the origin.
@@ -240,12 +237,10 @@ impl Add<Duration> for Timestamp {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Area {
-    /// Look-up tables.
     pub lut: u32,
     /// Block RAMs of 36 Kbit.
     #[serde(default)]
     pub ramb36: u32,
-    /// DSP slices.
     #[serde(default)]
     pub dsp: u32,
 }
@@ -256,7 +251,7 @@ impl Area {
         other.lut <= self.lut && other.ramb36 <= self.ramb36 && other.dsp <= self.dsp
     }
 
-    /// How full `self` is with `used` in it: the fullest kind, in thousandths, rounded up.
+    /// Part of `self` that `used` takes: of the fullest kind, in thousandths, rounded up.
     /// A kind that `self` lacks counts as full where it is used.
     pub fn fill_permille(self, used: Self) -> u32 {
         let kind = |used: u32, all: u32| match (used, all) {

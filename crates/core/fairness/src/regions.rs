@@ -17,7 +17,7 @@ const NOISE_BITS: u32 = 30;
 /// shares would turn into claims on regions.
 pub const REGIONS_MAX: u32 = 1 << 10;
 
-/// What one user gets of the regions.
+/// Regions of one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserRegions {
     /// Regions of its own.

@@ -181,7 +181,7 @@ fn diamond() -> Dag {
     Dag::new(spec).expect("a valid diamond")
 }
 
-/// What it costs to hold and release a reservation.
+/// Cost of holding and releasing a reservation.
 fn hold(c: &mut Criterion) {
     let catalogue = catalogue();
     let mut ledger = card(1_000, &catalogue);

@@ -1,4 +1,4 @@
-//! What a plan may load belongs to the provider or to the DAG's tenant. What other tenants have must not be looked at,
+//! Items by owner: a plan may load those of the provider and of the DAG's tenant. Those of other tenants must not be looked at,
 //! however much it is, so it is kept apart.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ pub(crate) struct ByOwner<T> {
 }
 
 impl<T: Default> ByOwner<T> {
-    /// What the provider has, and what this tenant has.
+    /// Items of the provider, and of this tenant.
     pub(crate) fn loadable_by(&self, tenant: &TenantId) -> [Option<&T>; 2] {
         [self.provider.as_ref(), self.tenants.get(tenant)]
     }
 
-    /// What an owner has, for a change; `None` is the provider.
+    /// Items of an owner, for a change; `None` is the provider.
     pub(crate) fn entry(&mut self, owner: Option<&TenantId>) -> &mut T {
         match owner {
             None => self.provider.get_or_insert_default(),
@@ -42,7 +42,7 @@ impl<T: Default> ByOwner<T> {
         }
     }
 
-    /// Of all owners, the provider first.
+    /// Items of all owners, the provider first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         self.provider.iter().chain(self.tenants.values())
     }

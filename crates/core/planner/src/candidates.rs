@@ -130,7 +130,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) victim: bool,
     /// Area left unused, in thousandths.
     pub(crate) unused: u32,
-    /// How many nodes of the DAG have their NT in it.
+    /// Number of nodes of the DAG that have their NT in it.
     covers: usize,
     /// Bandwidth of the requested NTs that it serves, in kbit/s.
     pub(crate) capacity: u64,

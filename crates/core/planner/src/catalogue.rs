@@ -45,7 +45,6 @@ pub(crate) struct ChainSlot {
     pub(crate) key: NtKey,
     /// Zero if the catalogue does not know the NT.
     pub(crate) bandwidth_max: Bandwidth,
-    /// Likewise.
     pub(crate) latency: Cycles,
     /// In whole pages, for each tenant.
     pub(crate) memory: ByteSize,
@@ -125,7 +124,7 @@ impl PhysicalChain {
         self.prefix_held(keys) == keys.len()
     }
 
-    /// How many of the first `keys` its slots contain in this order. Taking the first slot that matches
+    /// Number of the first `keys` that its slots contain in this order. Taking the first slot that matches
     /// is never worse than taking a later one.
     pub(crate) fn prefix_held(&self, keys: &[NtKey]) -> usize {
         self.slots.iter().fold(0, |found, slot| {
@@ -146,13 +145,13 @@ pub(crate) struct KnownNt {
 pub struct PlanCatalogue {
     nts: BTreeMap<NtTypeId, KnownNt>,
     bitstreams: BTreeMap<BitstreamId, Arc<PhysicalChain>>,
-    /// By NT: the bitstreams of each owner that contain it, by id, each once.
+    /// Bitstreams of each owner that contain an NT, by id, each once.
     holders: BTreeMap<NtKey, ByOwner<Vec<Arc<PhysicalChain>>>>,
     /// Bitstreams that no plan uses for the time being; those that a plan may use otherwise are kept.
     withheld: BTreeMap<BitstreamId, Option<Bitstream>>,
     /// Card models with processors, and the programs that were measured on them.
     models: BTreeMap<CardModel, Arc<NicModel>>,
-    /// By card: which of its regions have the same images of an owner; none where every image is for all regions.
+    /// Groups of a card's regions with the same images of an owner; none where every image is for all regions.
     groups: BTreeMap<CardModel, ByOwner<RegionGroups>>,
     changes: ChangeCounter,
 }
@@ -230,7 +229,7 @@ impl PlanCatalogue {
         before
     }
 
-    /// Which regions of a card have the same images of bitstreams that a tenant may load: of those of the provider, and
+    /// Groups of a card's regions with the same images of bitstreams that a tenant may load: of those of the provider, and
     /// of its own. `None`: each of these has one for all regions.
     pub(crate) fn region_groups(
         &self,
@@ -307,7 +306,6 @@ impl PlanCatalogue {
         spec.may_pass(tenant, bitstream) && !self.is_withheld(&bitstream.id)
     }
 
-    /// A bitstream.
     pub fn bitstream(&self, id: &BitstreamId) -> Option<&Bitstream> {
         self.bitstreams.get(id).map(|chain| &chain.bitstream)
     }

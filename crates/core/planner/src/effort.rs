@@ -1,4 +1,4 @@
-//! How much work one request may cause, in counted steps: never in time, so the same input gives the same
+//! Bound on the work of one request, in counted steps: never in time, so the same input gives the same
 //! plan on every machine.
 
 use std::cell::Cell;
@@ -16,7 +16,7 @@ const LOOKS_OF_A_REASON: u32 = 5_000;
 /// Looks that a plan costs besides its search: reading the ledger, and explaining.
 pub(crate) const LOOKS_OF_A_PLAN: usize = 300;
 
-/// What is left of the work that a request may cause: enough for a search, or for more than forty plans
+/// Rest of the work that a request may cause: enough for a search, or for more than forty plans
 /// without one. It is counted in looks at one NT of one region.
 #[derive(Debug)]
 pub struct Effort {
@@ -36,12 +36,12 @@ impl Effort {
     /// Most looks that one request causes, those for the reasons of refusals included.
     pub const MAX: u32 = LOOKS_MAX + LOOKS_OF_REASONS;
 
-    /// What one request may cause.
+    /// Work that one request may cause.
     pub const fn new() -> Self {
         Self::of(LOOKS_MAX)
     }
 
-    /// What a plan may cause that is not made on the thread that all requests share.
+    /// Work of a plan that is not made on the thread that all requests share.
     pub(crate) const fn elsewhere() -> Self {
         Self::of(LOOKS_ELSEWHERE)
     }
@@ -69,7 +69,7 @@ impl Effort {
         done
     }
 
-    /// What it may cost to find out one of the reasons of a refusal.
+    /// Work for finding one of the reasons of a refusal.
     pub(crate) fn for_a_reason(&self) -> Self {
         let left = LOOKS_OF_REASONS.saturating_sub(self.reasons.get());
         Self::of(left.min(LOOKS_OF_A_REASON))

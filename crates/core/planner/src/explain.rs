@@ -227,13 +227,13 @@ fn bps(kbps: u64) -> u64 {
     from_kbps(kbps).get()
 }
 
-/// What other kinds of embedding of one chain would cost.
+/// Costs of other kinds of embedding of one chain.
 struct Alternatives<'v, 'a> {
     /// Without this chain.
     view: &'v View<'a>,
     of: NtSequence<'v>,
     chosen: EmbeddingCost,
-    /// By region: what it carries of the chain, in kbit/s.
+    /// Part of the chain that each region carries, in kbit/s.
     carried: [u64; REGIONS_MAX],
     /// The bitstreams that contain the chain.
     bitstreams: SmallVec<[&'a PhysicalChain; 8]>,
@@ -301,7 +301,7 @@ impl<'v, 'a> Alternatives<'v, 'a> {
         Ok(EmbeddingCost { regions: loads, victims: if victim { loads } else { 0 }, passes: 1 })
     }
 
-    /// What loads of free regions, or of victims, would add.
+    /// Gains of loads into free regions, or in place of victims.
     fn gains(&self, victim: bool) -> Gains {
         let view = self.view;
         let mut fitting = 0u32;
@@ -339,10 +339,10 @@ impl<'v, 'a> Alternatives<'v, 'a> {
     }
 }
 
-/// What loads of one kind would add to what a chain has.
+/// Gains of loads of one kind over what a chain has.
 struct Gains {
     /// Regions that fit one.
     regions: usize,
-    /// By region, in kbit/s.
+    /// Gain of each region, in kbit/s.
     gains: SmallVec<[u64; 8]>,
 }

@@ -1,4 +1,4 @@
-//! How many more regions a DAG would need, for its rejection.
+//! Number of further regions that a DAG would need, for its rejection.
 //!
 //! If every node may be a part of its own, a DAG has a feasible placement exactly if some choice of
 //! loads leaves every NT the bandwidth of all nodes that run it (see `search`). So the number
@@ -22,9 +22,9 @@ const MORE_MAX: u64 = 1_000;
 /// Most offers that are compared with each other, which takes the square of their number.
 const REPLACED_MAX: usize = 32;
 
-/// By NT of the DAG, in kbit/s; negative where it is short.
+/// Sum for each NT of the DAG, in kbit/s; negative where it is short.
 type Sums = SmallVec<[i64; 8]>;
-/// By class: its regions that are not loaded yet.
+/// Number of regions of each class that are not loaded yet.
 type Classes = SmallVec<[u32; 4]>;
 
 /// Regions without which a DAG has no feasible placement.
@@ -32,13 +32,13 @@ type Classes = SmallVec<[u32; 4]>;
 pub(crate) struct FurtherRegions {
     /// Regions that can be loaded and fit a bitstream with an NT of the DAG.
     pub(crate) available: u64,
-    /// How many more it needs; these are like regions of the card.
+    /// Number of further regions that it needs; these are like regions of the card.
     pub(crate) more: u64,
     /// Whether `more` is the number needed; otherwise it is a lower bound.
     pub(crate) is_exact: bool,
 }
 
-/// What a load would change in the bandwidth that a region serves.
+/// Change that a load would make in the bandwidth that a region serves.
 #[derive(Clone, Copy)]
 struct Offer {
     /// Where its change begins in [`Finder::changes`].
@@ -62,7 +62,7 @@ fn adds(change: &[i64]) -> u64 {
 struct Finder<'a> {
     chains: SmallVec<[&'a PhysicalChain; 16]>,
     offers: SmallVec<[Offer; 32]>,
-    /// By offer and NT: the bandwidth that it adds, in kbit/s. Offers with the same change share an
+    /// Bandwidth that each offer adds for each NT, in kbit/s. Offers with the same change share an
     /// entry.
     changes: SmallVec<[i64; 128]>,
     /// Most that one load adds, by NT, and most NTs to which it adds.
@@ -215,7 +215,7 @@ impl<'a> Finder<'a> {
         loads.max().unwrap_or(0).max(all.div_ceil(self.widest.max(1)))
     }
 
-    /// How many additional regions suffice if the best offer that helps is taken each time: often
+    /// Number of additional regions that suffice if the best offer that helps is taken each time: often
     /// the minimum.
     fn more_by_best_offers(&self, slack: &[i64], regions: &[u32]) -> u64 {
         let (mut slack, mut regions) = (Sums::from_slice(slack), Classes::from_slice(regions));

@@ -38,7 +38,7 @@ pub(crate) struct PassCost {
 }
 
 impl PassCost {
-    /// Of a card.
+    /// Forms that a card can execute.
     pub(crate) const fn of(profile: &CardProfile) -> Self {
         Self { core: profile.core.get(), pass: profile.scheduler_pass.get() }
     }

@@ -1,4 +1,4 @@
-//! What a card has left of each resource that a DAG holds.
+//! Rest of each resource that a DAG holds on its card.
 
 use snic_domain::{DagName, Headroom, RegionId, Resource, Slot};
 
@@ -27,7 +27,7 @@ fn tightest(parts: impl Iterator<Item = Part>) -> Option<Part> {
 }
 
 impl Ledger {
-    /// What is left of each resource that a DAG holds, where it is tightest in proportion to what it holds;
+    /// Rest of each resource that a DAG holds, where it is tightest in proportion to what it holds;
     /// resources that it does not hold are left out. Time O(shares of the DAG + users of its regions).
     pub fn headroom(&self, dag: &DagName) -> Vec<Headroom> {
         let Some(own) = self.held(dag) else { return Vec::new() };

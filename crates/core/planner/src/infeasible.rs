@@ -198,7 +198,7 @@ fn pass_shortages(job: &Job<'_>, plan: &Plan) -> Vec<Shortage> {
     found.into_iter().flatten().collect()
 }
 
-/// What packets take of the card while they are on it.
+/// Shortages of what packets take of the card while they are on it.
 fn stay_shortages(job: &Job<'_>, stay: Stay) -> impl Iterator<Item = Shortage> {
     let (sizes, left) = (&job.dag().spec().packet_sizes, job.stay_left());
     let store = format!(
@@ -392,7 +392,7 @@ struct LoadGain {
     any: bool,
     /// Whether one of these fits a region of the card, whatever that holds now.
     fits: bool,
-    /// How much more all of them would serve together, in kbit/s.
+    /// Further bandwidth that all of them would serve together, in kbit/s.
     gain: u64,
 }
 

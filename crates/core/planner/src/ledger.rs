@@ -32,7 +32,7 @@ pub struct Ledger {
     card: CardId,
     profile: CardProfile,
     rows_max: TableRows,
-    /// What plans on this card save first.
+    /// Objective that plans on this card save first.
     objective: Objective,
     regions: Vec<RegionEntry>,
     totals: Totals,
@@ -43,7 +43,7 @@ pub struct Ledger {
     changes: ChangeCounter,
 }
 
-/// What is left of a maximum for a DAG that holds `own` of it. If the resource is overbooked, the
+/// Rest of a maximum for a DAG that holds `own` of it. If the resource is overbooked, the
 /// DAG may keep what it holds.
 fn left(max: u64, taken_by_others: u64, own: u64) -> u64 {
     max.saturating_sub(taken_by_others).max(own)
@@ -85,12 +85,11 @@ impl Ledger {
         }
     }
 
-    /// What plans on this card save first.
+    /// Objective that plans on this card save first.
     pub const fn objective(&self) -> Objective {
         self.objective
     }
 
-    /// The card.
     pub const fn card(&self) -> &CardId {
         &self.card
     }
@@ -294,7 +293,7 @@ impl Ledger {
         max.unwrap_or_default().saturating_sub(self.reserved(region, slot))
     }
 
-    /// What `own`, a reservation of the ledger, may use of the port of a region, in cycles per second.
+    /// Part of a region's port that `own`, a reservation of the ledger, may use, in cycles per second.
     pub(crate) fn port_left(&self, region: RegionId, own: u64) -> u64 {
         let taken = self.regions.get(region.index()).map_or(0, |entry| entry.port);
         left(work::port_max(&self.profile), taken.saturating_sub(own), own)
@@ -307,7 +306,7 @@ impl Ledger {
         left(work::credits_max(&self.profile), taken.saturating_sub(own), own)
     }
 
-    /// What `own`, a reservation of the ledger, may use of the packet store, in bytes.
+    /// Part of the packet store that `own`, a reservation of the ledger, may use, in bytes.
     pub(crate) fn store_left(&self, own: u64) -> u64 {
         left(work::store_max(&self.profile), self.totals.store.saturating_sub(own), own)
     }
@@ -334,7 +333,7 @@ impl Ledger {
         credits
     }
 
-    /// What promises take of the ingress.
+    /// Promised part of the ingress.
     pub const fn ingress_reserved(&self) -> Bandwidth {
         self.totals.ingress
     }
@@ -349,7 +348,7 @@ impl Ledger {
         work::line_max(&self.profile, self.profile.egress).saturating_sub(self.totals.egress)
     }
 
-    /// What is left of the on-board memory: of the card's whole pages, or of the page table's rows
+    /// Rest of the on-board memory: of the card's whole pages, or of the page table's rows
     /// where those are fewer.
     pub fn memory_residual(&self) -> ByteSize {
         self.memory_max().saturating_sub(self.memory.total())
@@ -365,7 +364,7 @@ impl Ledger {
         self.rows_max.zip(self.totals.rows, u32::saturating_sub)
     }
 
-    /// What programs hold of the card's processors.
+    /// Processors that programs hold on the card.
     pub(crate) const fn processors_used(&self) -> ProcessorUse {
         self.totals.programs
     }
@@ -375,7 +374,7 @@ impl Ledger {
         self.rows_max
     }
 
-    /// What is promised of the ports of all regions together, in cycles per second.
+    /// Promised part of the ports of all regions together, in cycles per second.
     pub(crate) fn ports_taken(&self) -> u64 {
         self.regions.iter().fold(0, |sum, entry| sum.saturating_add(entry.port))
     }
@@ -438,7 +437,7 @@ impl Ledger {
         self.regions.get(region.index()).and_then(RegionEntry::chain)
     }
 
-    /// What `nts` add to the memory of a tenant, each NT once.
+    /// Memory that `nts` add to that of a tenant, each NT once.
     pub(crate) fn memory_cost(
         &self,
         tenant: &TenantId,

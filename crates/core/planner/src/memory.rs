@@ -7,7 +7,7 @@ use snic_domain::{ByteSize, NtType, TenantId};
 
 use crate::catalogue::NtKey;
 
-/// What a card allocates for an NT type, in whole pages: once for each tenant, for all of its DAGs on
+/// Memory that a card allocates for an NT type, in whole pages: once for each tenant, for all of its DAGs on
 /// the card and all instances. Usage, quotas, the ledger, the page table and fairness all count so.
 pub fn allocated_memory(nt: &NtType) -> ByteSize {
     let page = PAGE_SIZE.get();
@@ -30,12 +30,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// What is allocated in all.
+    /// Memory allocated in all.
     pub(crate) const fn total(&self) -> ByteSize {
         self.total
     }
 
-    /// What is allocated for a tenant.
+    /// Memory allocated for a tenant.
     pub(crate) fn of(&self, tenant: &TenantId) -> ByteSize {
         let spaces = self.spaces.get(tenant).into_iter().flat_map(BTreeMap::values);
         spaces.map(|space| space.size).sum()

@@ -1,4 +1,4 @@
-//! What plans save first.
+//! Objectives that plans save first.
 
 use serde::{Deserialize, Serialize};
 use snic_domain::EmbeddingCost;
@@ -7,11 +7,11 @@ use crate::{Ledger, TableRows};
 
 /// Ports of regions in use count as short beyond this part, in percent.
 const PORTS_SHORT_PERCENT: u64 = 50;
-/// How often a row beyond the first of a DAG counts: a card has about as many rows for chains as
+/// Weight of a row beyond the first of a DAG: a card has about as many rows for chains as
 /// for DAGs, so each second row of a DAG is one DAG fewer.
 const FURTHER_ROWS_WEIGHT: u64 = 16;
 
-/// What plans for a card save first, after admitting the DAG and interrupting no other one.
+/// Objective that plans for a card save first, after admitting the DAG and interrupting no other one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
@@ -26,7 +26,7 @@ pub enum Objective {
     Balanced,
 }
 
-/// Which terms of a score are compared first.
+/// Order in which the terms of a score are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Regions,
@@ -56,7 +56,7 @@ fn is_greater_part(a: u64, b: u64, c: u64, d: u64) -> bool {
 }
 
 impl Ledger {
-    /// How much of the card's ingress is promised, in thousand-millionths.
+    /// Promised part of the card's ingress, in thousand-millionths.
     pub fn promised_ppb(&self) -> u64 {
         let ingress = u128::from(self.profile().ingress.get().max(1));
         let promised = self.profile().ingress.saturating_sub(self.ingress_residual());

@@ -34,18 +34,14 @@ const OPTIONS_MAX: usize = 8;
 /// A placed DAG. The ledger holds the reservation of its mapping.
 #[derive(Debug, Clone, Copy)]
 pub struct Resident<'a> {
-    /// Its name.
     pub name: &'a DagName,
-    /// Its spec.
     pub dag: &'a Dag,
-    /// Its placement.
     pub mapping: &'a Mapping,
 }
 
 /// The most that a consolidation may cost, and the least that it must gain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Most reconfigurations.
     pub reconfigurations: u32,
     /// Fewest regions that must be freed, minus newly used ones; with fewer, DAGs move only to save
     /// passes. At least 1.
@@ -57,7 +53,6 @@ pub struct Budget {
 /// The move of one DAG.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Move {
-    /// Its name.
     pub name: DagName,
     /// Its new placement, with the loads that come first. Valid in the state after the earlier moves.
     pub plan: Plan,
@@ -66,7 +61,6 @@ pub struct Move {
 /// A better arrangement; no moves if none meets the budget.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Consolidation {
-    /// In order.
     pub moves: Vec<Move>,
     /// Regions that are no longer used.
     pub freed: Vec<RegionId>,

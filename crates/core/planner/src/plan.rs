@@ -28,7 +28,6 @@ pub(crate) type PendingLoad<'a> = (RegionId, &'a PhysicalChain);
 pub struct PlanRequest<'a> {
     /// Its name. Its current reservation in the ledger counts as released.
     pub name: &'a DagName,
-    /// Its spec.
     pub dag: &'a Dag,
     /// The mapping on the card that an update replaces. The regions it uses keep their content
     /// until the tables flip, so this plan does not load them.
@@ -49,7 +48,6 @@ pub struct RegionLoad {
 /// A placement of a DAG.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The placement.
     pub mapping: Mapping,
     /// Loads that must be made first, by region.
     pub loads: Vec<RegionLoad>,
@@ -60,7 +58,7 @@ pub struct Plan {
     pub explanation: snic_domain::Explanation,
 }
 
-/// What all nodes of one NT need together.
+/// Needs of all nodes of one NT together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NtTotal {
     pub(crate) key: NtKey,
@@ -80,17 +78,17 @@ pub(crate) struct Job<'a> {
     /// The bits of all keys.
     pub(crate) mask: u64,
     pub(crate) kbps: u64,
-    /// What its packets cost.
+    /// Cost of its packets.
     pub(crate) work: Work,
-    /// By node: what one instance of its NT costs.
+    /// Cost of one instance of each node's NT.
     nts: SmallVec<[NtCost; 8]>,
-    /// What all nodes of an NT need together, each NT once.
+    /// Needs of all nodes of an NT together, each NT once.
     pub(crate) totals: SmallVec<[NtTotal; 8]>,
     /// Bandwidth of the DAG that the port of an otherwise unused region passes, in kbit/s.
     port_kbps_max: u64,
     /// On-board memory that it adds to what its tenant has on the card, in bytes, whole pages.
     pub(crate) memory: u64,
-    /// Which terms of a score are compared first.
+    /// Order in which the terms of a score are compared.
     pub(crate) order: Order,
     /// Work that may still be done for it.
     pub(crate) effort: &'a Effort,
@@ -173,7 +171,7 @@ impl<'a> Job<'a> {
             .map_or(Bandwidth::ZERO, |at| held.shares[at].bandwidth)
     }
 
-    /// What the port of a region has left for the DAG, in kbit/s of it.
+    /// Rest of a region's port for the DAG, in kbit/s of it.
     pub(crate) fn port_kbps(&self, region: RegionId) -> u64 {
         self.work.port_kbps(self.ledger.port_left(region, self.own_port(region)))
     }
@@ -183,7 +181,7 @@ impl<'a> Job<'a> {
         self.port_kbps_max
     }
 
-    /// What the DAG itself holds of the port of a region, in cycles per second.
+    /// Part of a region's port that the DAG itself holds, in cycles per second.
     pub(crate) fn own_port(&self, region: RegionId) -> u64 {
         self.held.map_or(0, |held| held.port(region))
     }
@@ -193,7 +191,7 @@ impl<'a> Job<'a> {
         self.held.map_or(0, |held| held.credits(region, slot))
     }
 
-    /// How long its packets hold credits on their way through these NTs, which are of its nodes, in cycles.
+    /// Time that its packets hold credits on their way through these NTs, which are of its nodes, in cycles.
     pub(crate) fn round_trip(&self, keys: &[NtKey]) -> u64 {
         if !self.work.counts_packets() {
             return 0;
@@ -237,7 +235,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What all nodes of each NT need together.
+/// Needs of all nodes of each NT together.
 fn totals(keys: &[NtKey], kbps: u64) -> SmallVec<[NtTotal; 8]> {
     let mut totals: SmallVec<[NtTotal; 8]> = SmallVec::new();
     for (first, key) in keys.iter().enumerate() {
@@ -368,7 +366,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) form: Form,
     /// The staging's chains, stage by stage.
     pub(crate) chains: Vec<Nodes>,
-    /// Which chains each stage has.
+    /// Ranges of chains of the stages.
     pub(crate) stages: Vec<std::ops::Range<usize>>,
     pub(crate) solution: Solution<'a>,
     /// With the cuts that the solution makes.
@@ -525,7 +523,7 @@ fn choose<'a>(
     Some((chosen, form))
 }
 
-/// What the placement takes: [`Reservation::of`] its mapping, without looking up its NTs again.
+/// Reservation of the placement: [`Reservation::of`] its mapping, without looking up its NTs again.
 fn reservation(job: &Job<'_>, placed: &Placed<'_>, mapping: &Mapping) -> Reservation {
     let mut sum = ReservationSum::new(job.work);
     for (part, chain) in placed.passes().flatten().zip(mapping.chains()) {

@@ -16,13 +16,13 @@ use snic_processors::{
 
 use crate::{Ledger, Plan, PlanCatalogue, PlanRequest, Reservation, infeasible};
 
-/// What promises may take of what a program serves, in percent, as of a region's port: packets do not come
+/// Part of a program's bandwidth that promises may take, in percent, as of a region's port: packets do not come
 /// evenly, and a queue at threads that are always busy has no end.
 const PROMISED_PERCENT: u64 = 96;
 /// Most alternatives of an NT that are explained: an explanation is a record of limited size.
 const REJECTED_MAX: usize = 8;
 
-/// What programs take of a card's processors, in the order of the kinds.
+/// Part of a card's processors that programs take, in the order of the kinds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessorUse {
     threads: [u32; ProcessorKind::ALL.len()],
@@ -33,7 +33,7 @@ pub(crate) struct ProcessorUse {
 }
 
 impl ProcessorUse {
-    /// What the programs of a mapping take of a card for a DAG.
+    /// Part of a card that the programs of a mapping take for a DAG.
     pub fn of(mapping: &Mapping, dag: &Dag, profile: &CardProfile) -> Self {
         let path = |program: &NtProgram| {
             let mut processors = profile.processors.iter();
@@ -55,7 +55,7 @@ impl ProcessorUse {
         all
     }
 
-    /// What a card has. What nobody printed or measured has no limit.
+    /// Limits of a card. What nobody printed or measured has no limit.
     fn limits(profile: &CardProfile) -> Self {
         let mut all = Self {
             threads: [0; ProcessorKind::ALL.len()],
@@ -115,7 +115,7 @@ impl ProcessorUse {
 }
 
 impl Ledger {
-    /// What is left of the card's processors beside what `own`, a reservation of the ledger, holds.
+    /// Rest of the card's processors beside what `own`, a reservation of the ledger, holds.
     fn processors_left(&self, own: ProcessorUse) -> ProcessorUse {
         ProcessorUse::limits(self.profile()).minus(self.processors_used().minus(own))
     }
@@ -134,7 +134,7 @@ impl Ledger {
         reservation.programs.beside(left).find(|(_, needed, left)| needed > left)
     }
 
-    /// What is left of each resource of processors that a reservation holds, where it is tightest.
+    /// Rest of each resource of processors that a reservation holds, where it is tightest.
     pub(crate) fn processor_headroom(
         &self,
         own: &Reservation,
@@ -147,7 +147,7 @@ impl Ledger {
         })
     }
 
-    /// What `own` may choose from.
+    /// Processors that `own` may choose from.
     fn free(&self, own: ProcessorUse) -> Free {
         let (left, others) = (self.processors_left(own), self.processors_used().minus(own));
         let mut free = Free::default();
@@ -220,7 +220,7 @@ pub(crate) fn plan(
     Ok(Plan { mapping, loads: Vec::new(), reservation, explanation })
 }
 
-/// What has to be served so that this much may be promised.
+/// Bandwidth that has to be served so that this much may be promised.
 fn with_room(bandwidth: Bandwidth) -> Bandwidth {
     let all = u128::from(bandwidth.get()) * 100;
     Bandwidth::from_bps(u64::try_from(all.div_ceil(PROMISED_PERCENT.into())).unwrap_or(u64::MAX))
@@ -283,7 +283,7 @@ fn explain(node: &NodePlacement, choice: &Choice) -> ProgramExplanation {
     }
 }
 
-/// What an NT is short of: on a card that nobody uses it would have a place, or nowhere.
+/// Shortage of an NT: on a card that nobody uses it would have a place, or nowhere.
 fn shortage(model: &NicModel, node: &NodePlacement, free: &Free) -> Option<Shortage> {
     let NodePlacement { nt, demand, choice, .. } = node;
     let Err(none) = choice else { return None };
@@ -321,7 +321,7 @@ fn shortage(model: &NicModel, node: &NodePlacement, free: &Free) -> Option<Short
     )
 }
 
-/// What an option is known to serve.
+/// Bandwidth that an option is known to serve.
 fn served(option: &PlacementOption) -> Bandwidth {
     let is_unknown = |objection: &Objection| matches!(objection, Objection::Unmeasured(_));
     if option.objections.iter().any(is_unknown) { Bandwidth::ZERO } else { option.bandwidth }

@@ -25,7 +25,7 @@ const STEPS_MAX: u32 = 4_000;
 /// Steps in which sets of DAGs are compared; then the best one found is taken. Far more than a single plan may
 /// take: a plan for a batch is not made on the controller's thread.
 const STEPS_OF_A_BATCH: u32 = 200_000;
-/// What one region serves of an NT, as a unit of the bounds: large enough that rounding does not matter.
+/// Unit of the bounds: bandwidth of an NT in one region, large enough that rounding does not matter.
 const UNIT: u64 = 1 << 20;
 
 /// Bandwidth that a DAG needs on each NT, in kbit/s.
@@ -34,7 +34,7 @@ pub(crate) struct NtDemand {
     pub(crate) tenant: TenantId,
     /// Its bandwidth at ingress and egress.
     pub(crate) kbps: u64,
-    /// By number of the NT, each once.
+    /// Numbers of the NTs, each once.
     nts: Vec<(usize, u64)>,
     /// Whether one of its NTs keeps state in on-board memory.
     pub(crate) has_memory: bool,
@@ -102,18 +102,18 @@ pub(crate) struct Provision<'a> {
     ledger: &'a Ledger,
     catalogue: &'a PlanCatalogue,
     keys: Vec<NtKey>,
-    /// By NT: memory for each tenant, in bytes.
+    /// Memory of each NT for each tenant, in bytes.
     states: Vec<u64>,
-    /// Whose DAGs are to be placed: what others may load does not count.
+    /// Owners of the DAGs to be placed: what others may load does not count.
     tenants: BTreeSet<&'a TenantId>,
-    /// Which regions have the same images of bitstreams that count, owner by owner.
+    /// Groups of regions with the same images of bitstreams that count, owner by owner.
     groups: Vec<&'a RegionGroups>,
     /// Tenants with bitstreams that only they can use or load.
     owners: Vec<TenantId>,
     options: Vec<LoadOption<'a>>,
-    /// By NT: the options that serve it.
+    /// Options that serve each NT.
     holders: Vec<Vec<usize>>,
-    /// By NT: the most that one option serves.
+    /// Largest bandwidth of one option for each NT.
     best: Vec<u64>,
     places: Vec<RegionGroup>,
     pool: NtCapacity,

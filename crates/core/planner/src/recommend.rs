@@ -24,9 +24,7 @@ const CANDIDATES_MAX: usize = 24;
 /// A DAG that was rejected because it is infeasible.
 #[derive(Debug, Clone, Copy)]
 pub struct Refused<'a> {
-    /// Its name.
     pub name: &'a DagName,
-    /// Its spec.
     pub dag: &'a Dag,
 }
 
@@ -37,7 +35,6 @@ pub struct Recommendation {
     pub nts: Vec<NtTypeId>,
     /// The kind of region that it is for.
     pub region_kind: RegionKind,
-    /// Its area.
     pub area: Area,
     /// The smallest region of the card that it fits.
     pub region_area: Area,
@@ -54,9 +51,7 @@ pub struct Recommendation {
 /// A region that is less than half full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Underfilled {
-    /// The region.
     pub region: RegionId,
-    /// Its content.
     pub bitstream: BitstreamId,
     /// Part of the region's area that the content fills, in thousandths.
     pub fill_permille: u32,
@@ -67,7 +62,7 @@ pub struct Underfilled {
 pub struct Recommendations {
     /// The most useful first.
     pub sequences: Vec<Recommendation>,
-    /// By region.
+    /// Regions that are less than half full.
     pub underfilled: Vec<Underfilled>,
 }
 
@@ -107,7 +102,7 @@ fn underfilled(ledger: &Ledger) -> Vec<Underfilled> {
     ledger.profile().regions().filter_map(of).collect()
 }
 
-/// What the card achieves with a catalogue.
+/// Result of a card with a catalogue.
 struct CatalogueResult {
     admitted: BTreeSet<DagName>,
     /// Regions freed, minus newly used ones.

@@ -6,7 +6,6 @@ use snic_domain::{BitstreamId, RegionId, Resource, Slot};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{resource} overbooked{}: {required} {} needed, {available} {} available", location(.region, .slot), .resource.unit(), .resource.unit())]
 pub struct Overbooked {
-    /// The resource.
     pub resource: Resource,
     /// The region, for what a region has.
     pub region: Option<RegionId>,
@@ -32,19 +31,13 @@ pub enum ContentMismatch {
     /// The card has no such region.
     #[error("the card has no region {region}; its regions are 0 to {}", .regions.saturating_sub(1))]
     NoSuchRegion {
-        /// The region.
         region: RegionId,
         /// Number of regions of the card.
         regions: usize,
     },
     /// The bitstream has the frames of other regions.
     #[error("bitstream {bitstream} was not built for region {region}")]
-    OtherRegion {
-        /// The region.
-        region: RegionId,
-        /// The bitstream.
-        bitstream: BitstreamId,
-    },
+    OtherRegion { region: RegionId, bitstream: BitstreamId },
     /// DAGs have reservations that the new content cannot serve.
     #[error(
         "region {region} cannot become {}: slot {} is reserved for another NT or for more than \
@@ -52,7 +45,6 @@ pub enum ContentMismatch {
         .bitstream.as_ref().map_or("empty", BitstreamId::as_str), .slot.0
     )]
     InUse {
-        /// The region.
         region: RegionId,
         /// The new content.
         bitstream: Option<BitstreamId>,

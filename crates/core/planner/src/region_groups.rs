@@ -1,4 +1,4 @@
-//! Which regions of a card are interchangeable as far as images go.
+//! Regions of a card that are interchangeable as far as images go.
 //!
 //! Two regions are in one group if every bitstream that may be loaded has an image for both or for neither; those of
 //! other tenants do not count. A bitstream with an image for each region is no reason to tell them apart, and neither
@@ -13,9 +13,9 @@ use snic_domain::limits::REGIONS_MAX;
 pub(crate) struct RegionGroups {
     /// Bitstreams that count.
     count: u32,
-    /// By two regions: how many of these have an image for one of them only.
+    /// Number of these that have an image for one of two regions only.
     apart: [[u32; REGIONS_MAX]; REGIONS_MAX],
-    /// By region: the first region of its group.
+    /// First region of each region's group.
     first: [u8; REGIONS_MAX],
 }
 

@@ -17,13 +17,13 @@ use crate::work::{Passage, Work};
 /// Rows of the card's tables, in rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableRows {
-    /// Of the DAG table.
+    /// Rows of the DAG table.
     pub dags: u32,
-    /// Of the stage table.
+    /// Rows of the stage table.
     pub stages: u32,
-    /// Of the virtual-chain table.
+    /// Rows of the virtual-chain table.
     pub chains: u32,
-    /// Of the instance table.
+    /// Rows of the instance table.
     pub instances: u32,
 }
 
@@ -60,7 +60,7 @@ impl TableRows {
         }
     }
 
-    /// By table: its name, and the rows of `self` and of `other`.
+    /// Name of each table, and the rows of `self` and of `other`.
     pub(crate) const fn beside(self, other: Self) -> [(&'static str, u32, u32); 4] {
         [
             ("DAG", self.dags, other.dags),
@@ -94,7 +94,7 @@ impl SlotShare {
     }
 }
 
-/// What a DAG takes of the port of one region.
+/// Part of one region's port that a DAG takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PortShare {
     pub(crate) region: RegionId,
@@ -106,9 +106,9 @@ pub(crate) struct PortShare {
 /// egress, packet store, synchronisation buffer, table rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// By region and slot, each once.
+    /// Shares by region and slot, each once.
     pub(crate) shares: SmallVec<[SlotShare; 8]>,
-    /// By region, each once.
+    /// Shares of ports by region, each once.
     #[serde(default)]
     pub(crate) ports: SmallVec<[PortShare; 4]>,
     /// The DAG's own.
@@ -123,7 +123,7 @@ pub struct Reservation {
     #[serde(default)]
     pub(crate) sync: u64,
     pub(crate) rows: TableRows,
-    /// Of the card's processors.
+    /// Part of the card's processors.
     #[serde(default)]
     pub(crate) programs: ProcessorUse,
 }
@@ -195,13 +195,13 @@ impl Reservation {
             .map(|(_, share)| share.region)
     }
 
-    /// What it takes of the port of a region, in cycles per second.
+    /// Part of a region's port that it takes, in cycles per second.
     pub(crate) fn port(&self, region: RegionId) -> u64 {
         let at = self.ports.binary_search_by_key(&region, |port| port.region);
         at.map_or(0, |at| self.ports[at].cycles)
     }
 
-    /// What it takes of the credits of a slot, in thousandths of one.
+    /// Part of a slot's credits that it takes, in thousandths of one.
     pub(crate) fn credits(&self, region: RegionId, slot: Slot) -> u64 {
         let at = self.shares.binary_search_by_key(&(region, slot), SlotShare::place);
         at.map_or(0, |at| self.shares[at].credits)
@@ -227,7 +227,7 @@ impl Reservation {
         self.egress
     }
 
-    /// Of the packet store, what its packets take while they are on the card; in bytes.
+    /// Part of the packet store that its packets take while they are on the card, in bytes.
     pub const fn store(&self) -> u64 {
         self.store
     }
@@ -249,7 +249,7 @@ impl Reservation {
     }
 }
 
-/// What one instance of an NT costs a DAG.
+/// Cost of one instance of an NT for a DAG.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NtCost {
     pub(crate) way: Passage,
@@ -258,7 +258,7 @@ pub(crate) struct NtCost {
 }
 
 impl NtCost {
-    /// Of an NT that is not known.
+    /// Cost of an NT that is not known.
     const NONE: Self = Self { way: Passage::NONE, memory: ByteSize::ZERO };
 
     pub(crate) fn of(nt: &NtType) -> Self {

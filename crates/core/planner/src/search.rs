@@ -95,11 +95,11 @@ pub(crate) struct Solution<'a> {
     pub(crate) parts: Vec<ChainPart>,
     pub(crate) loads: Vec<PlannedLoad<'a>>,
     pub(crate) score: Score,
-    /// How long its packets are on the card.
+    /// Time that its packets are on the card.
     pub(crate) transit: Transit,
 }
 
-/// What made placements fail besides bandwidth and regions, for the error.
+/// Obstacles to placements besides bandwidth and regions, for the error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Blocked {
     /// Rows of the first placement that was found but does not fit the tables: of those that were tried it
@@ -116,11 +116,11 @@ pub(crate) struct Blocked {
 struct ChainTask {
     stage: usize,
     keys: SmallVec<[NtKey; 8]>,
-    /// By node: cycles in its NT.
+    /// Cycles in each node's NT.
     latencies: SmallVec<[u64; 8]>,
-    /// By node: the furthest end of a part that starts there and that one bitstream or region contains.
+    /// Furthest end of a part that starts at each node and that one bitstream or region contains.
     reach: SmallVec<[u8; 8]>,
-    /// By node: the fewest parts from there on.
+    /// Fewest parts from each node on.
     parts_min: SmallVec<[u8; 8]>,
 }
 
@@ -222,7 +222,7 @@ impl<'a, 'v> Search<'a, 'v> {
         self.chains = chains;
     }
 
-    /// How many of the first `keys` some region or loadable bitstream contains in order.
+    /// Number of the first `keys` that some region or loadable bitstream contains in order.
     fn reach(&self, keys: &[NtKey]) -> usize {
         let most = keys.len().min(CHAIN_SLOTS_MAX);
         let mut found = 0;

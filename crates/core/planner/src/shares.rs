@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(shown(fewest(&[], 1, 0)), None);
     }
 
-    /// What a later path made unnecessary goes; a region that was loaded for the part may not be it.
+    /// A load that a later path made unnecessary goes; a region that was loaded for the part may not be it.
     #[test]
     fn every_forced_region_is_used_or_there_is_no_such_set() {
         let all = [path(1, 4), path(0, 10)];

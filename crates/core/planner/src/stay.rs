@@ -1,21 +1,21 @@
-//! What packets take of a card while they are on it, whichever regions they pass.
+//! Part of a card that packets take while they are on it, whichever regions they pass.
 
 use crate::form::PassCost;
 use crate::plan::Job;
 
-/// How long a packet that never waits is on the card, in cycles.
+/// Time that a packet that never waits is on the card, in cycles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Transit {
     /// From ingress to egress.
     pub(crate) latency: u64,
-    /// Of that, in stages that have branches.
+    /// Part of it in stages that have branches.
     pub(crate) forked: u64,
     /// One pass of the scheduler.
     pass: u64,
 }
 
 impl Transit {
-    /// Of this latency, with no branches.
+    /// Transit of this latency, with no branches.
     pub(crate) const fn straight(latency: u64) -> Self {
         Self { latency, forked: 0, pass: 0 }
     }
@@ -37,7 +37,7 @@ impl Transit {
     }
 }
 
-/// What a DAG's packets take while they are on the card, whichever regions they pass.
+/// Part of the card that a DAG's packets take while they are on it, whichever regions they pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stay {
     /// Bytes of the packet store.
@@ -53,13 +53,13 @@ impl Job<'_> {
         stay.store <= store && stay.sync <= sync
     }
 
-    /// What is left of both, including what the DAG holds.
+    /// Rest of both, including what the DAG holds.
     pub(crate) fn stay_left(&self) -> Stay {
         let (store, sync) = self.held.map_or((0, 0), |held| (held.store, held.sync));
         Stay { store: self.ledger.store_left(store), sync: self.ledger.sync_left(sync) }
     }
 
-    /// What the DAG takes of both if its packets are this long on the card.
+    /// Part of both that the DAG takes if its packets are this long on the card.
     pub(crate) fn stay(&self, transit: Transit) -> Stay {
         self.work.stay(self.dag().bandwidth(), transit)
     }

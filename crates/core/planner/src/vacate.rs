@@ -15,7 +15,7 @@ use crate::view::{fresh, kbps};
 #[derive(Debug)]
 struct OccupiedRegion {
     region: RegionId,
-    /// By number of the NT, in kbit/s.
+    /// Bandwidth taken of each NT, in kbit/s.
     taken: Vec<u64>,
     left: Vec<u64>,
     users: usize,

@@ -24,7 +24,6 @@ pub(crate) struct RegionPath {
     pub(crate) kbps: u64,
 }
 
-/// One region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlannedRegion<'a> {
     /// The chain that this DAG may use: loaded and shared, or loaded by this plan.
@@ -55,20 +54,19 @@ pub(crate) struct NtSequence<'k> {
     pub(crate) keys: &'k [NtKey],
     /// The bits of its keys.
     pub(crate) mask: u64,
-    /// How long a packet holds its credits, in cycles.
+    /// Time that a packet holds its credits, in cycles.
     round_trip: u64,
 }
 
 /// Limits of the paths through a region, in kbit/s.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// By slot: its NT's bandwidth left, and what its credits left suffice for.
+    /// Rest of each slot: its NT's bandwidth, and what its credits suffice for.
     slots: [u64; CHAIN_SLOTS_MAX],
-    /// Of all paths together.
+    /// Bandwidth of all paths together.
     port: u64,
 }
 
-/// The card.
 #[derive(Debug, Clone)]
 pub(crate) struct View<'a> {
     pub(crate) job: &'a Job<'a>,
@@ -209,7 +207,7 @@ impl<'a> View<'a> {
         });
     }
 
-    /// What all paths through a region carry together, in kbit/s.
+    /// Bandwidth that all paths through a region carry together, in kbit/s.
     pub(crate) fn carried(&self, region: usize, of: NtSequence<'_>) -> u64 {
         let mut sum = 0u64;
         self.for_each_path(region, of, |_, kbps| sum = sum.saturating_add(kbps));
@@ -223,7 +221,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a load of `chain` would carry of a sequence, in kbit/s.
+    /// Bandwidth that a load of `chain` would carry of a sequence, in kbit/s.
     pub(crate) fn carried_fresh(&self, chain: &'a PhysicalChain, of: NtSequence<'_>) -> u64 {
         let limits = self.limits(&self.fresh_region(chain), of);
         let mut sum = 0u64;
@@ -231,7 +229,7 @@ impl<'a> View<'a> {
         sum
     }
 
-    /// What each slot of a region, and its port, can pass of a sequence.
+    /// Bandwidth of a sequence that each slot of a region, and its port, can pass.
     fn limits(&self, view: &PlannedRegion<'_>, of: NtSequence<'_>) -> Limits {
         let work = &self.job.work;
         let mut slots = view.free;
@@ -243,7 +241,7 @@ impl<'a> View<'a> {
         Limits { slots, port: view.port }
     }
 
-    /// What all instances of an NT in a region have left together, in kbit/s.
+    /// Rest of all instances of an NT in a region together, in kbit/s.
     pub(crate) fn left_of(&self, region: usize, key: NtKey) -> u64 {
         self.regions[region].left_of(key)
     }

@@ -1,4 +1,4 @@
-//! What a DAG's packets cost of the resources that count packets and not only bits: the ports of regions, the
+//! Cost of a DAG's packets in resources that count packets and not only bits: the ports of regions, the
 //! credits of NTs, ingress and egress. All follow from the card's profile and from the DAG's packet sizes.
 //!
 //! ```text
@@ -99,7 +99,6 @@ pub(crate) struct Passage {
 }
 
 impl Passage {
-    /// Through nothing.
     pub(crate) const NONE: Self = Self { latency: 0, slowest: Bandwidth::from_bps(u64::MAX) };
 
     /// Through one NT.
@@ -131,21 +130,21 @@ pub(crate) struct Work {
     egress_bits: u64,
 }
 
-/// What one bit of a DAG takes of a card's ports, in 2^-20 bits, rounded up: more than one where its packets waste
+/// Part of a card's ports that one bit of a DAG takes, in 2^-20 bits, rounded up: more than one where its packets waste
 /// part of a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BitCost {
-    /// Of the ingress.
+    /// Part of the ingress.
     pub ingress: u32,
-    /// Of the egress.
+    /// Part of the egress.
     pub egress: u32,
-    /// Of the port of a region, for each pass, as part of [`BitCost::port_capacity`]; none where only bandwidth
+    /// Part of a region's port, for each pass, in units of [`BitCost::port_capacity`]; none where only bandwidth
     /// is counted.
     pub port: u32,
 }
 
 impl BitCost {
-    /// Of a DAG on a card with this profile. NTs that the catalogue does not know count as reading headers only.
+    /// Cost of a DAG on a card with this profile. NTs that the catalogue does not know count as reading headers only.
     pub fn of(profile: &CardProfile, spec: &DagSpec, catalogue: &PlanCatalogue) -> Self {
         let work = Work::of_spec(profile, spec, catalogue);
         let cost =
@@ -159,7 +158,7 @@ impl BitCost {
         Self { ingress, egress, port }
     }
 
-    /// What the port of a region passes in full beats, in bits per second.
+    /// Bits per second that the port of a region passes in full beats.
     pub fn port_capacity(profile: &CardProfile) -> u64 {
         profile.clock_hz.saturating_mul(profile.width_bits.into())
     }
@@ -170,7 +169,7 @@ impl BitCost {
 struct PassWork {
     /// Parts of a cycle that one round of the mix takes of a port.
     parts: u64,
-    /// How many parts a cycle has.
+    /// Number of parts of a cycle.
     parts_of_cycle: u64,
     /// Cycles of the largest packet at the port, and of a credit's way back.
     around: u64,
@@ -236,17 +235,17 @@ impl Work {
         Self { pass: None, ..self }
     }
 
-    /// What a bandwidth takes of the ingress.
+    /// Part of the ingress that a bandwidth takes.
     pub(crate) fn ingress(&self, bandwidth: Bandwidth) -> Bandwidth {
         Bandwidth::from_bps(ratio(bandwidth.get(), self.ingress_bits, self.bits))
     }
 
-    /// What a bandwidth takes of the egress.
+    /// Part of the egress that a bandwidth takes.
     pub(crate) fn egress(&self, bandwidth: Bandwidth) -> Bandwidth {
         Bandwidth::from_bps(ratio(bandwidth.get(), self.egress_bits, self.bits))
     }
 
-    /// What a bandwidth takes of the port of a region that it passes once, in cycles per second.
+    /// Part of the port of a region that a bandwidth takes in one pass, in cycles per second.
     pub(crate) fn port(&self, bandwidth: Bandwidth) -> u64 {
         let pass = |pass: PassWork| {
             ratio(bandwidth.get(), pass.parts, self.bits.saturating_mul(pass.parts_of_cycle))
@@ -263,7 +262,7 @@ impl Work {
         self.pass.map_or(u64::MAX, pass)
     }
 
-    /// How long a packet holds its credits on its way through a region, in cycles: over the port, through all
+    /// Time that a packet holds its credits on its way through a region, in cycles: over the port, through all
     /// NTs, until the slowest has taken it in, and the credit's way back.
     pub(crate) fn round_trip(&self, way: Passage) -> u64 {
         let Some(pass) = self.pass else { return 0 };
@@ -271,7 +270,7 @@ impl Work {
         pass.around.saturating_add(way.latency).saturating_add(swallow)
     }
 
-    /// What a bandwidth takes of the credits of each NT on a way with this round trip, in thousandths of one.
+    /// Part of the credits of each NT that a bandwidth takes on a way with this round trip, in thousandths of one.
     pub(crate) fn credits(&self, bandwidth: Bandwidth, round_trip: u64) -> u64 {
         let (up, down) = self.credit_ratio(round_trip);
         u64::try_from(u128::from(bandwidth.get()) * up / down).unwrap_or(u64::MAX)
@@ -290,7 +289,7 @@ impl Work {
         u64::try_from(u128::from(left) * down / up.max(1)).unwrap_or(u64::MAX)
     }
 
-    /// What a bandwidth takes of the packet store and of the synchronisation buffer, with packets that are this
+    /// Part of the packet store and of the synchronisation buffer that a bandwidth takes, with packets that are this
     /// long on the card.
     pub(crate) fn stay(&self, bandwidth: Bandwidth, transit: Transit) -> Stay {
         let Some(pass) = self.pass else { return Stay::default() };
@@ -433,7 +432,7 @@ mod tests {
     }
 
     proptest! {
-        /// What passes a port of which so much is left is the most that takes no more.
+        /// The bandwidth that passes a port with so much left is the most that takes no more.
         #[test]
         fn a_port_is_filled_to_the_last_kilobit(
             bytes in 64u32..9_000, payload in any::<bool>(), left in 0u64..250_000_000,

@@ -7,7 +7,7 @@ use syn::{Fields, Item, Type};
 use super::tests::{error, with};
 use super::{SHIPPED, Source, settings_of};
 
-/// What a key takes.
+/// Kind of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Number,
@@ -58,7 +58,7 @@ impl Key {
     }
 }
 
-/// What is written inside `Option<…>`, and for `Spanned<…>` too: the last name of the innermost type.
+/// Type written inside `Option<…>`, and for `Spanned<…>` too: the last name of the innermost type.
 fn innermost(ty: &Type) -> String {
     let Type::Path(path) = ty else { panic!("a type by its name") };
     let last = path.path.segments.last().expect("a name");

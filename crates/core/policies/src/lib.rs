@@ -26,15 +26,14 @@ pub const SHIPPED: [(&str, &str); 5] = [
 /// The names of files that may contradict each other though each is valid.
 pub const CONTRADICTING: [&str; 2] = ["fairness.toml", "autoscaling.toml"];
 
-/// What is wrong with a text: it is not TOML, or a key is wrong.
+/// Fault of a text: it is not TOML, or a key is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}:{line}: {message}")]
 pub struct InvalidPolicyText {
     /// Where the text is from.
     pub path: String,
-    /// The line.
     pub line: usize,
-    /// What is wrong, and what is allowed.
+    /// The fault, and what is allowed.
     pub message: String,
 }
 
@@ -43,7 +42,6 @@ pub struct InvalidPolicyText {
 pub struct PolicyText {
     /// Where it is from, for errors.
     pub path: String,
-    /// TOML.
     pub text: String,
 }
 
@@ -62,7 +60,7 @@ impl PolicyText {
 /// One text for each of [`SHIPPED`], in its order.
 pub type PolicyTexts = [PolicyText; SHIPPED.len()];
 
-/// What all files together mean.
+/// Settings that all files together give.
 ///
 /// # Errors
 ///
@@ -86,7 +84,7 @@ pub fn check_alone(name: &str, text: &PolicyText) -> Result<(), InvalidPolicyTex
     parse(&texts).map(drop)
 }
 
-/// What files mean, by name, beside the shipped ones for those that are not given.
+/// Settings that files give, by name, beside the shipped ones for those that are not given.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What is read of a card's device beside its registers: sensors, the link to the host, what its driver says.
+//! Readings of a card's device beside its registers: sensors, the link to the host, what its driver says.
 
 use snic_domain::DeviceReading;
 

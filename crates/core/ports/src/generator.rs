@@ -15,7 +15,7 @@ use snic_tables::DropCause;
 /// Number of drop causes.
 const CAUSES: usize = DropCause::ALL.len();
 
-/// Which packets to make.
+/// Packets to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GeneratedPackets {
     /// Packets of these sizes in bytes, in random order, each as often as its weight says beside the
@@ -35,38 +35,33 @@ pub enum GeneratedPackets {
 pub struct GeneratedHeaders {
     /// IP source; of the same version as the destination.
     pub source: IpAddr,
-    /// IP destination.
     pub destination: IpAddr,
     /// TCP instead of UDP.
     pub is_tcp: bool,
     /// Source port of the first flow.
     pub source_port: u16,
-    /// Destination port.
     pub destination_port: u16,
-    /// How many flows, at least one: each has the source port behind the one before.
+    /// Number of flows, at least one: each has the source port behind the one before.
     pub flows: u16,
 }
 
 /// A load for a DAG.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratedLoad {
-    /// Whose packets these are.
+    /// UID of the DAG that the packets belong to.
     pub uid: u32,
     /// Bits of packets per second.
     pub rate_bps: u64,
-    /// Which packets.
     pub packets: GeneratedPackets,
-    /// How long, by the card's clock.
+    /// Duration by the card's clock.
     pub duration: Duration,
 }
 
 impl GeneratedLoad {
-    /// The DAG.
     pub const fn dag(&self) -> DagUid {
         DagUid::from_raw(self.uid)
     }
 
-    /// The rate.
     pub const fn rate(&self) -> Bandwidth {
         Bandwidth::from_bps(self.rate_bps)
     }
@@ -76,11 +71,8 @@ impl GeneratedLoad {
 /// all zero where there were none. Percentiles are exact to one part in 32.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadLatency {
-    /// The least.
     pub min: u64,
-    /// The mean.
     pub mean: u64,
-    /// The median.
     pub p50: u64,
     /// Exceeded by one packet in ten.
     pub p90: u64,
@@ -88,18 +80,16 @@ pub struct LoadLatency {
     pub p99: u64,
     /// Exceeded by one packet in a thousand.
     pub p999: u64,
-    /// The most.
     pub max: u64,
 }
 
-/// What became of generated packets in some time.
+/// Counts of generated packets in some time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadCounts {
-    /// How long, by the card's clock.
+    /// Duration by the card's clock.
     pub elapsed: Duration,
     /// Packets that were made.
     pub packets_offered: u64,
-    /// Their bytes.
     pub bytes_offered: u64,
     /// Packets that left the DAG: of those that were made, and those that NTs made of them.
     pub packets_served: u64,
@@ -121,7 +111,7 @@ impl LoadCounts {
     }
 }
 
-/// What became of a load.
+/// Reading of a load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadReading {
     /// Since it began.
@@ -137,10 +127,7 @@ pub struct LoadReading {
 pub enum GeneratorError {
     /// The card has its maximum of loads.
     #[error("the card makes {most} loads, its maximum: end one of them")]
-    TooMany {
-        /// How many those are.
-        most: u32,
-    },
+    TooMany { most: u32 },
     /// The card cannot make such packets; in words.
     #[error("{0}")]
     Invalid(String),
@@ -166,7 +153,7 @@ pub trait TrafficGenerator: Send + Sync {
 
 /// A load; it ends when it is dropped.
 pub trait RunningLoad: Send {
-    /// What became of it so far. It may wait for the card, not for packets.
+    /// Reads the counts so far. It may wait for the card, not for packets.
     ///
     /// # Errors
     /// [`GeneratorError::Ended`] or [`GeneratorError::Lost`].

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use snic_domain::{DagUid, NtTypeId, Timestamp};
 use snic_tables::DropCause;
 
-/// How far a packet is on its way through the card.
+/// Progress of a packet on its way through the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PacketStep {
     /// It was classified as its DAG's. Where it is over the DAG's rate, it waits at the token bucket.
@@ -70,7 +70,6 @@ pub struct SeenPacket {
     pub at: Timestamp,
     /// Tells the packet from all others of its card.
     pub packet: u64,
-    /// Where.
     pub step: PacketStep,
     /// Its length in bytes.
     pub length: u32,
@@ -78,7 +77,7 @@ pub struct SeenPacket {
     pub bytes: Vec<u8>,
 }
 
-/// What was seen since the last time.
+/// Packets seen since the last time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenPackets {
     /// In the order of time.
@@ -92,10 +91,7 @@ pub struct SeenPackets {
 pub enum WatchError {
     /// The card has its maximum of watches.
     #[error("the card has {most} packet watches, its maximum: end one of them")]
-    TooMany {
-        /// How many those are.
-        most: u32,
-    },
+    TooMany { most: u32 },
     /// Nobody fetched for too long, or the card was switched off.
     #[error("the watch has ended: the card was switched off, or nobody fetched for ten seconds")]
     Ended,
@@ -104,12 +100,12 @@ pub enum WatchError {
     Lost(String),
 }
 
-/// What went through a port of a card since the card was switched on.
+/// Traffic of a card's port since the card was switched on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortTraffic {
     /// Its name, as in the settings.
     pub name: String,
-    /// How frames cross between the card and the system, in a few words.
+    /// Way in which frames cross between the card and the system, in a few words.
     pub method: String,
     /// Frames that came in.
     pub received: u64,
@@ -139,20 +135,18 @@ pub struct PortTraffic {
 /// Packets of a DAG that an NT dropped for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NtDrops {
-    /// The DAG.
     pub uid: DagUid,
     /// The NT's type.
     pub nt_type: NtTypeId,
     /// The name of the reason.
     pub reason: String,
-    /// How many.
     pub packets: u64,
 }
 
-/// What a card in software counts that no register has.
+/// Counts of a card in software that no register has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SoftCounts {
-    /// What went through its ports.
+    /// Traffic of its ports.
     pub ports: Vec<PortTraffic>,
     /// Why NTs dropped packets, since each was configured for its DAG; reasons without packets are left out. As many
     /// as the card has configured NTs, for each some of a few tens of reasons.
@@ -161,7 +155,7 @@ pub struct SoftCounts {
 
 /// A card whose packets can be seen.
 pub trait PacketWindow: Send + Sync {
-    /// What went through its ports, and what its NTs dropped. It may wait for the card, not for packets.
+    /// Reads the traffic of its ports, and what its NTs dropped. It may wait for the card, not for packets.
     ///
     /// # Errors
     /// [`WatchError::Lost`].
@@ -176,7 +170,7 @@ pub trait PacketWindow: Send + Sync {
 
 /// A watch of a DAG's packets; it ends when it is dropped.
 pub trait PacketWatch: Send {
-    /// What was seen since the last time; nothing, where nothing was. It may wait for the card, not for
+    /// Fetches the packets seen since the last time; nothing, where nothing was. It may wait for the card, not for
     /// packets.
     ///
     /// # Errors

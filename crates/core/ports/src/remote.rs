@@ -88,7 +88,7 @@ pub fn to_words(bytes: &[u8]) -> Vec<u32> {
 pub struct Run {
     /// The first register.
     pub at: Address,
-    /// How many words.
+    /// Number of words.
     pub words: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Which implementation an NT gets, with how many threads and its buffers where, and why.
+//! Choice of an NT's implementation, with how many threads and its buffers where, and why.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,16 +10,15 @@ use crate::estimate::{Estimate, Setting, ThroughputLimit, estimate, settings};
 use crate::model::{Implementation, Intensity, NicModel, PacketWork, Processor};
 use crate::option::{Guideline, Objection, PlacementOption};
 
-/// What an NT needs.
+/// Needs of an NT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NtDemand {
-    /// Which NT.
     pub nt: NtTypeId,
-    /// What it is to serve.
+    /// Bandwidth that it is to serve.
     pub bandwidth: Bandwidth,
     /// The sizes of its packets.
     pub packets: PacketSizes,
-    /// What it keeps and looks at again: tables, aggregates.
+    /// Bytes that it keeps and looks at again: tables, aggregates.
     pub working_set: ByteSize,
     /// Whether its latency matters more than what it takes.
     pub is_latency_sensitive: bool,
@@ -42,16 +41,14 @@ fn distinct(
     settings
 }
 
-/// What is free on a card and its host. What is not listed is not free.
+/// Free part of a card and its host. What is not listed is not free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Free {
-    /// Regions.
     pub regions: u32,
-    /// Threads.
     pub threads: BTreeMap<ProcessorKind, u32>,
     /// Bytes of memories.
     pub memory: BTreeMap<MemoryKind, ByteSize>,
-    /// What processors receive already, by the memory of their buffers; packets smaller than those with which
+    /// Bandwidth that processors receive already, by the memory of their buffers; packets smaller than those with which
     /// that was measured count as large as these.
     pub received: BTreeMap<(ProcessorKind, MemoryKind), Bandwidth>,
 }
@@ -88,9 +85,9 @@ impl Free {
 /// An NT as FPGA regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionOffer {
-    /// What it serves in as many regions as are named here.
+    /// Bandwidth that it serves in as many regions as are named here.
     pub bandwidth: Bandwidth,
-    /// What a packet takes.
+    /// Time of a packet.
     pub latency: Duration,
     /// Regions that it takes.
     pub regions: u32,
@@ -99,11 +96,9 @@ pub struct RegionOffer {
 /// One way to run the NT.
 #[derive(Debug, Clone, Copy)]
 pub enum Offer<'a> {
-    /// In regions.
     Region(RegionOffer),
     /// On a processor.
     Processor {
-        /// Which processor.
         processor: &'a Processor,
         /// The program and what was measured of it.
         implementation: &'a Implementation,
@@ -124,7 +119,7 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// What an NT gets, and what every other option would give.
+/// Implementation that an NT gets, and what every other option would give.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The option that is taken.
@@ -134,7 +129,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What made it better than the next one, as a sentence.
+    /// Advantage over the next one, as a sentence.
     pub fn decided_by(&self) -> String {
         let Some(next) = self.others.first().filter(|next| next.is_possible()) else {
             return "the only one that serves it".into();
@@ -162,9 +157,7 @@ impl Choice {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("no implementation of {nt} serves {bandwidth}{}", reasons(.options))]
 pub struct NoChoice {
-    /// Which NT.
     pub nt: NtTypeId,
-    /// What was needed.
     pub bandwidth: Bandwidth,
     /// All options, the one that comes nearest first.
     pub options: Vec<PlacementOption>,

@@ -18,7 +18,6 @@ pub enum Fit {
 }
 
 impl Fit {
-    /// For people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Yes => "yes",
@@ -33,11 +32,9 @@ impl Fit {
 pub struct NodePlacement {
     /// The NT's name in the DAG.
     pub node: NodeId,
-    /// Which NT it is.
     pub nt: NtTypeId,
-    /// What it needs.
     pub demand: NtDemand,
-    /// What it gets, or what every option lacks.
+    /// Its choice, or what every option lacks.
     pub choice: Result<Choice, NoChoice>,
 }
 

@@ -1,10 +1,10 @@
-//! What an implementation serves with so many threads and its buffers in these memories.
+//! Bandwidth of an implementation with so many threads and its buffers in these memories.
 //!
 //! A measured point counts as it is. Between two of them, and between none and the first, bandwidth grows
 //! with the threads in a straight line, which is never more than what a curve that flattens gives; beyond the
 //! last it does not grow.
 //!
-//! Of packets of other sizes only bounds are known, and they are what is promised: a packet takes a thread no
+//! Other sizes of packets have known bounds only, and these are what is promised: a packet takes a thread no
 //! longer than a larger one, and no longer than in proportion to a smaller one. So of a smaller size as many packets
 //! are served as of the next that was measured, and of a larger size as many bits. In a mix each size takes its
 //! part of the threads' time. [`Estimate::bounded`] names the sizes that nobody measured.
@@ -21,10 +21,9 @@ use snic_domain::{Bandwidth, ByteSize, MemoryKind, PacketSizes};
 
 use crate::model::{Implementation, MemoryPath, Processor};
 
-/// How an implementation runs.
+/// Setting in which an implementation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Setting {
-    /// Threads.
     pub threads: u32,
     /// Where packets are received and sent.
     pub network: MemoryKind,
@@ -32,20 +31,19 @@ pub struct Setting {
     pub working: MemoryKind,
 }
 
-/// What limits an implementation.
+/// Limit of an implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ThroughputLimit {
     /// The card's ports.
     Line,
-    /// Its threads.
     Threads,
     /// Receiving packets into this memory.
     Receive(MemoryKind),
     /// Sending packets from this memory.
     Send(MemoryKind),
-    /// What this memory moves.
+    /// Bandwidth of this memory.
     MemoryBandwidth(MemoryKind),
-    /// What was measured at the most threads.
+    /// Bandwidth measured at the most threads.
     Measured,
 }
 
@@ -62,16 +60,15 @@ impl std::fmt::Display for ThroughputLimit {
     }
 }
 
-/// What a setting gives.
+/// Result of a setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// What is served at most; what is unmeasured may make it less.
+    /// Bandwidth that is served at most; what is unmeasured may make it less.
     pub bandwidth: Bandwidth,
-    /// What limits it.
     pub limit: ThroughputLimit,
     /// Limits that nobody measured. With one of them, `bandwidth` is no promise.
     pub unmeasured: Vec<ThroughputLimit>,
-    /// What a packet takes, if known.
+    /// Time of a packet, if known.
     pub latency: Option<Duration>,
     /// Sizes of packets that nobody measured, for which the bandwidth is a bound and not a measurement.
     pub bounded: Vec<SizeBound>,
@@ -80,7 +77,6 @@ pub struct Estimate {
 /// A size of packets that nobody measured, and the one that bounds what is served of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeBound {
-    /// The size.
     pub size: ByteSize,
     /// The measured one. If it is larger, as many packets are served as of it; if it is smaller, as many bits.
     pub measured: ByteSize,
@@ -100,7 +96,7 @@ pub fn settings(processor: &Processor, threads: u32) -> Vec<Setting> {
         .collect()
 }
 
-/// What `implementation` serves on `processor`, for a mix of packets and a working set.
+/// Bandwidth that `implementation` serves on `processor`, for a mix of packets and a working set.
 pub fn estimate(
     processor: &Processor,
     implementation: &Implementation,
@@ -158,7 +154,7 @@ pub fn estimate(
     Estimate { bandwidth, limit, unmeasured, latency, bounded: Vec::new() }
 }
 
-/// What measured points say of a mix.
+/// Measured points of a mix.
 struct Measured {
     bandwidth: Bandwidth,
     /// Most threads that were measured.
@@ -188,7 +184,7 @@ fn of_points(
     Some(Measured { bandwidth, last, latency, bounded })
 }
 
-/// What is served of packets of one size, by measured points.
+/// Bandwidth of packets of one size, by measured points.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Served {
     /// Bits a second, at least.
@@ -250,7 +246,7 @@ fn curve(
     Some((below.1, last, latency))
 }
 
-/// What one thread needs for a packet, in nanoseconds.
+/// Time of one thread for a packet, in nanoseconds.
 pub(crate) fn thread_nanos(
     processor: &Processor,
     implementation: &Implementation,
@@ -266,7 +262,7 @@ pub(crate) fn thread_nanos(
     Some(work.thread?.as_nanos() as f64 + reading).filter(|nanos| *nanos > 0.0)
 }
 
-/// How long a memory is busy with one packet, in nanoseconds. `None` where a rate is needed that nobody
+/// Time that a memory is busy with one packet, in nanoseconds. `None` where a rate is needed that nobody
 /// measured.
 pub(crate) fn memory_nanos(
     implementation: &Implementation,

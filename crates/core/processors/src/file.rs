@@ -17,13 +17,12 @@ use crate::model::{Architecture, CardShell, Implementation, NicModel, Processor,
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {key}: {problem}")]
 pub struct InvalidModel {
-    /// The file.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
     /// The key, or the table.
     pub key: String,
-    /// What is wrong, and what is allowed.
+    /// The fault, and what is allowed.
     pub problem: String,
 }
 
@@ -33,9 +32,8 @@ pub enum UnusableModels {
     /// The folder or a file in it cannot be read.
     #[error("read the card models {}: {source}", path.display())]
     Unreadable {
-        /// What could not be read.
+        /// Path that could not be read.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -25,7 +25,7 @@ impl ByteRate {
         self.0
     }
 
-    /// What `bytes` take, in nanoseconds.
+    /// Time of `bytes`, in nanoseconds.
     pub(crate) fn nanos(self, bytes: f64) -> f64 {
         bytes * 1e9 / self.0.max(1) as f64
     }
@@ -37,15 +37,12 @@ impl fmt::Display for ByteRate {
     }
 }
 
-/// What a card is built from (tutorial, Table 2.1).
+/// Parts that a card is built from (tutorial, Table 2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Architecture {
-    /// An FPGA.
     Fpga,
-    /// Processors.
     Soc,
-    /// Both.
     SocFpga,
     /// A network processor.
     Asic,
@@ -67,21 +64,20 @@ impl Architecture {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryPath {
-    /// Which memory.
     pub memory: MemoryKind,
-    /// How much of it the processor can use.
+    /// Size that the processor can use of it.
     #[serde(default, rename = "size_bytes", deserialize_with = "size")]
     pub size: Option<ByteSize>,
-    /// What all threads together read from it.
+    /// Rate at which all threads together read from it.
     #[serde(default, rename = "read_bytes_per_second", deserialize_with = "rate")]
     pub read: Option<ByteRate>,
-    /// What all threads together write to it.
+    /// Rate at which all threads together write to it.
     #[serde(default, rename = "write_bytes_per_second", deserialize_with = "rate")]
     pub write: Option<ByteRate>,
     /// The processor's shared cache on this way: larger working sets reach the memory.
     #[serde(default, rename = "cache_bytes", deserialize_with = "size")]
     pub cache: Option<ByteSize>,
-    /// How many times faster what the cache holds is read and written.
+    /// Factor by which what the cache holds is read and written faster.
     pub cache_gain: Option<NonZeroU32>,
     /// Packets received with buffers in it.
     #[serde(default, rename = "receive_bps", deserialize_with = "bandwidth")]
@@ -93,18 +89,18 @@ pub struct MemoryPath {
     /// packets of them are received, at least.
     #[serde(default, rename = "network_packet_bytes", deserialize_with = "size")]
     pub network_packet: Option<ByteSize>,
-    /// What a packet takes from the port to the processor and back, with buffers in it.
+    /// Time of a packet from the port to the processor and back, with buffers in it.
     #[serde(default, rename = "network_nanos", deserialize_with = "nanos")]
     pub network: Option<Duration>,
 }
 
 impl MemoryPath {
-    /// What a packet counts where packets are received and sent.
+    /// Size that a packet counts where packets are received and sent.
     pub(crate) fn network_size(&self, packet: ByteSize) -> ByteSize {
         self.network_packet.map_or(packet, |least| least.max(packet))
     }
 
-    /// What packets of a bandwidth take of [`Self::receive`].
+    /// Part of [`Self::receive`] that packets of a bandwidth take.
     pub(crate) fn received(&self, packets: &PacketSizes, bandwidth: Bandwidth) -> Bandwidth {
         let least = self.network_packet.unwrap_or_default().get();
         packets.padded(bandwidth, u32::try_from(least).unwrap_or(u32::MAX))
@@ -119,15 +115,12 @@ pub struct Processor {
     pub kind: ProcessorKind,
     /// Its name, for people.
     pub name: String,
-    /// Cores.
     pub cores: Option<NonZeroU32>,
-    /// Hardware threads.
     pub threads: Option<NonZeroU32>,
     /// Threads that its driver lets run at a time, where these are fewer.
     pub threads_usable: Option<NonZeroU32>,
-    /// Its clock.
     pub clock_hz: Option<NonZeroU64>,
-    /// What one thread reads from its first cache.
+    /// Rate at which one thread reads from its first cache.
     #[serde(default, rename = "thread_read_bytes_per_second", deserialize_with = "rate")]
     pub thread_read: Option<ByteRate>,
     /// Memories that it reaches.
@@ -150,7 +143,7 @@ impl Processor {
     }
 }
 
-/// What an NT asks of a processor beyond the movement of packets.
+/// Work of an NT on a processor beyond the movement of packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Intensity {
@@ -163,7 +156,7 @@ pub enum Intensity {
     Memory,
 }
 
-/// What one packet costs, as counted in a program.
+/// Cost of one packet, as counted in a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketWork {
@@ -188,14 +181,12 @@ pub struct MeasuredPoint {
     /// Size of the packets.
     #[serde(rename = "packet_bytes", deserialize_with = "packet")]
     pub packet: ByteSize,
-    /// Threads.
     pub threads: NonZeroU32,
     /// Where packets were received.
     pub network: MemoryKind,
-    /// What was served.
     #[serde(rename = "bandwidth_bps", deserialize_with = "served")]
     pub bandwidth: Bandwidth,
-    /// What a packet took, if that was measured.
+    /// Time of a packet, if it was measured.
     #[serde(default, rename = "latency_nanos", deserialize_with = "nanos")]
     pub latency: Option<Duration>,
 }
@@ -204,27 +195,25 @@ pub struct MeasuredPoint {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Implementation {
-    /// Which NT.
     pub nt: NtTypeId,
     /// On which processor.
     pub on: ProcessorKind,
     /// Whether packets may be spread over any number of threads.
     #[serde(default)]
     pub parallel: bool,
-    /// What takes its time.
+    /// Kind of work that takes its time.
     #[serde(default)]
     pub intensity: Intensity,
-    /// What it keeps and looks at again, if it needs memory.
+    /// Bytes that it keeps and looks at again, if it needs memory.
     #[serde(default, rename = "working_set_bytes", deserialize_with = "size")]
     pub working_set: Option<ByteSize>,
-    /// What a packet costs.
+    /// Cost of a packet.
     pub work: Option<PacketWork>,
-    /// What was measured.
     #[serde(default, rename = "measured")]
     pub points: Vec<MeasuredPoint>,
 }
 
-/// What a card's profile says besides its processors: how its packets are counted and held.
+/// Part of a card's profile besides its processors: how its packets are counted and held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CardShell {
@@ -245,25 +234,23 @@ pub struct CardShell {
 pub struct NicModel {
     /// Its id.
     pub model: CardModel,
-    /// Who makes it.
+    /// Maker of the card.
     pub vendor: String,
     /// Its name, as its vendor writes it.
     pub name: String,
     /// When it was released.
     pub released: Option<u16>,
-    /// What it is built from.
     pub architecture: Architecture,
     /// All ports together.
     pub line: Bandwidth,
-    /// Its bus.
     pub pcie: String,
-    /// What it is programmed with.
+    /// Language or tools that it is programmed with.
     pub programming: Option<String>,
     /// Look-up tables of its FPGA.
     pub luts: Option<NonZeroU32>,
-    /// What else is known.
+    /// Other known properties.
     pub features: String,
-    /// What is needed to run it as a card of the daemon; `None`: it can only be asked about.
+    /// Properties that are needed to run it as a card of the daemon; `None`: it can only be asked about.
     pub card: Option<CardShell>,
     /// Its processors and, in a measured server, the host's.
     pub processors: Vec<Processor>,

@@ -33,18 +33,12 @@ impl fmt::Display for Guideline {
 pub enum Objection {
     /// It serves less than needed, with all threads it can have.
     TooSlow {
-        /// What it serves.
+        /// Bandwidth that it serves.
         bandwidth: Bandwidth,
-        /// What limits it.
         limit: ThroughputLimit,
     },
     /// A packet takes too long.
-    TooLate {
-        /// What it takes.
-        latency: Duration,
-        /// What is allowed.
-        allowed: Duration,
-    },
+    TooLate { latency: Duration, allowed: Duration },
     /// A latency is asked for, and nobody measured it.
     UnmeasuredLatency,
     /// Nobody measured what limits it.
@@ -53,20 +47,13 @@ pub enum Objection {
     NoThreads,
     /// Fewer regions are free than needed.
     NoRegions {
-        /// How many are needed.
+        /// Number of needed threads.
         needed: u32,
-        /// How many are free.
+        /// Number of free threads.
         free: u32,
     },
     /// A memory has no room for the working set.
-    NoMemory {
-        /// Which.
-        memory: MemoryKind,
-        /// What is needed.
-        needed: ByteSize,
-        /// What is free.
-        free: ByteSize,
-    },
+    NoMemory { memory: MemoryKind, needed: ByteSize, free: ByteSize },
 }
 
 impl fmt::Display for Objection {
@@ -97,19 +84,19 @@ pub struct PlacementOption {
     pub setting: Option<(ProcessorKind, Setting)>,
     /// Regions that it takes.
     pub regions: u32,
-    /// What it serves, at most.
+    /// Bandwidth that it serves, at most.
     pub bandwidth: Bandwidth,
-    /// What limits it; for regions what the NT serves.
+    /// Limit of it; for regions what the NT serves.
     pub limit: ThroughputLimit,
-    /// What a packet takes, if known.
+    /// Time of a packet, if known.
     pub latency: Option<Duration>,
     /// Sizes of packets that nobody measured.
     pub bounded: Vec<SizeBound>,
-    /// What it keeps in the memory of its working set.
+    /// Bytes that it keeps in the memory of its working set.
     pub working_set: ByteSize,
-    /// What the memory of its packets receives for the demand, as `Free::received` counts it.
+    /// Bandwidth that the memory of its packets receives for the demand, as `Free::received` counts it.
     pub receives: Bandwidth,
-    /// What it takes of what is free, in thousandths.
+    /// Part of the free resources that it takes, in thousandths.
     pub share_permille: u32,
     /// Why it is impossible. Empty: it serves the demand.
     pub objections: Vec<Objection>,
@@ -125,7 +112,7 @@ impl PlacementOption {
         self.objections.is_empty()
     }
 
-    /// How far packets go: processor, then buffers, the nearest first (Fig. 10). Regions are in the data path.
+    /// Distance that packets go: processor, then buffers, the nearest first (Fig. 10). Regions are in the data path.
     pub(crate) fn distance(&self) -> Option<(ProcessorKind, MemoryKind, MemoryKind)> {
         self.setting.map(|(kind, setting)| (kind, setting.network, setting.working))
     }

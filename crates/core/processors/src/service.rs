@@ -1,4 +1,4 @@
-//! What one packet takes of the parts of a processor: by this a simulated card runs a program.
+//! Time that one packet takes of the parts of a processor: by this a simulated card runs a program.
 //!
 //! A thread has one packet at a time, and a memory moves one packet after the other. What was measured says how
 //! long a thread has a packet: with `t` threads and `b` bits per second, `t × bits / b`; of a size that nobody
@@ -12,20 +12,20 @@ use snic_domain::{ByteSize, MemoryKind};
 use crate::estimate::{Setting, bits, memory_nanos, served, thread_nanos};
 use crate::model::{Implementation, Processor};
 
-/// What one packet takes.
+/// Time that one packet takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketService {
-    /// Of one thread.
+    /// Time of one thread.
     pub thread: Duration,
-    /// Of the memory that receives it, if somebody measured what that receives.
+    /// Time of the memory that receives it, if somebody measured what that receives.
     pub receive: Option<Duration>,
-    /// Of memories that it reads and writes; those that it leaves alone are left out.
+    /// Time of memories that it reads and writes; those that it leaves alone are left out.
     pub memories: Vec<(MemoryKind, Duration)>,
     /// From the port to the processor and back, beside all this, if somebody measured it.
     pub network: Option<Duration>,
 }
 
-/// What a packet takes of a processor; `None` where nobody measured the program with these buffers.
+/// Time that a packet takes of a processor; `None` where nobody measured the program with these buffers.
 pub fn service(
     processor: &Processor,
     implementation: &Implementation,

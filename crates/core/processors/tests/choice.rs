@@ -1,4 +1,4 @@
-//! Which implementation an NT gets on BlueField-3, by the study's guidelines, and why.
+//! Implementations of NTs on BlueField-3, by the study's guidelines, and why.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -424,7 +424,7 @@ fn a_dag_that_is_latency_sensitive_gets_the_place_nearest_to_the_network() {
     assert_eq!(fast.taken.follows, [Guideline::BuffersByUse]);
 }
 
-/// What a DAG says of its latency is what its NTs need.
+/// A statement of a DAG about its latency is what its NTs need.
 #[test]
 fn a_dag_says_that_it_is_latency_sensitive() {
     let (model, bandwidth) = (bluefield3(), Bandwidth::from_gbps(10));

@@ -1,4 +1,4 @@
-//! What a change costs at 1,000 DAGs: encoding all rows, comparing whole banks, comparing the
+//! Cost of a change at 1,000 DAGs: encoding all rows, comparing whole banks, comparing the
 //! rows that one DAG has.
 
 use std::hint::black_box;

@@ -27,7 +27,7 @@ pub enum CardCommand {
     ReadBack {
         /// Identifies the command in its report.
         ticket: Ticket,
-        /// What regions may report that were loaded with these bitstreams. One that was left decoupled and
+        /// Reports of regions that were loaded with these bitstreams. One that was left decoupled and
         /// reports something else stays so.
         known: Arc<[(Digest, ReportedChain)]>,
     },
@@ -36,7 +36,6 @@ pub enum CardCommand {
     Program {
         /// Identifies the command in its report.
         ticket: Ticket,
-        /// The rows.
         delta: TableDelta,
         /// Configurations that rows of DAGs among them name and that the card does not hold; they are
         /// in force together with the rows.
@@ -49,11 +48,10 @@ pub enum CardCommand {
     Load {
         /// Identifies the command in its report.
         ticket: Ticket,
-        /// Which region.
         region: RegionId,
-        /// Which bitstream, by the digest of its bytes.
+        /// Digest of the bitstream's bytes.
         digest: Digest,
-        /// What the region has to report then.
+        /// Report that the region has to give then.
         chain: ReportedChain,
     },
     /// Makes a region's wrapper save, restore or clear the state that its chain keeps for one DAG. No
@@ -61,9 +59,7 @@ pub enum CardCommand {
     State {
         /// Identifies the command in its report.
         ticket: Ticket,
-        /// Which region.
         region: RegionId,
-        /// What.
         order: StateOrder,
     },
     /// Reads the counters.
@@ -117,21 +113,19 @@ impl CardCommand {
     }
 }
 
-/// What a wrapper does with a context, the state that a chain keeps for one DAG.
+/// Order to a wrapper about a context, the state that a chain keeps for one DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateOrder {
     /// Copy it to the save area. The context stays in the region.
     Save {
         /// The DAG whose context it is.
         uid: DagUid,
-        /// Where to.
         slot: SaveSlot,
     },
     /// Copy it back.
     Restore {
         /// The DAG whose context it is.
         uid: DagUid,
-        /// Where from.
         slot: SaveSlot,
         /// Its CRC-32C when it was saved.
         check: u32,
@@ -142,10 +136,7 @@ pub enum StateOrder {
         uid: DagUid,
     },
     /// Write zeros over a part of the save area, whatever the region holds.
-    Erase {
-        /// Which.
-        slot: SaveSlot,
-    },
+    Erase { slot: SaveSlot },
 }
 
 /// A part of the save area.
@@ -153,7 +144,7 @@ pub enum StateOrder {
 pub struct SaveSlot {
     /// From its beginning, in bytes.
     pub offset: u32,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u32,
 }
 
@@ -164,7 +155,7 @@ pub struct StateDone {
     pub bytes: u32,
     /// CRC-32C of the context, after a save and a restore.
     pub check: u32,
-    /// How long it took.
+    /// Duration of the step.
     pub took: Duration,
 }
 
@@ -175,7 +166,7 @@ pub enum CardReport {
     ReadBack {
         /// The command that this answers.
         ticket: Ticket,
-        /// What the card holds.
+        /// Content of the card.
         snapshot: Box<CardSnapshot>,
     },
     /// The answer to [`CardCommand::Program`].
@@ -189,25 +180,21 @@ pub enum CardReport {
     Loaded {
         /// The command that this answers.
         ticket: Ticket,
-        /// Which region.
         region: RegionId,
-        /// How long the load took, or why it failed.
+        /// Duration of the load, or why it failed.
         result: Result<Duration, LoadFailure>,
     },
     /// The answer to [`CardCommand::State`].
     State {
         /// The command that this answers.
         ticket: Ticket,
-        /// Which region.
         region: RegionId,
-        /// The result.
         result: Result<StateDone, StateFailure>,
     },
     /// The answer to [`CardCommand::Sample`].
     Sampled {
         /// The command that this answers.
         ticket: Ticket,
-        /// The counters.
         counters: Box<CardCounters>,
     },
     /// The answer to [`CardCommand::LoadRole`] where nothing is in the card's regions, and to [`CardCommand::Reset`]
@@ -232,10 +219,7 @@ pub enum CardReport {
     },
     /// The card does not answer (any more): everything about it is unknown until the next
     /// [`CardCommand::ReadBack`] is answered. Ends all commands under way.
-    Lost {
-        /// What was observed.
-        reason: String,
-    },
+    Lost { reason: String },
 }
 
 /// Why tables were not programmed.
@@ -255,10 +239,7 @@ pub enum ProgramFailure {
     Configuration(&'static str),
     /// The rows read back are not those written.
     #[error("{rows} rows read back differ from what was written")]
-    ReadBack {
-        /// How many.
-        rows: usize,
-    },
+    ReadBack { rows: usize },
 }
 
 /// Why a region was not loaded.
@@ -267,9 +248,8 @@ pub enum LoadFailure {
     /// Packets did not leave the region in time. The region keeps its old content.
     #[error("{packets} packets are still in the region after {waited:?}")]
     DrainTimeout {
-        /// How many.
         packets: u32,
-        /// How long was waited.
+        /// Time that was waited.
         waited: Duration,
     },
     /// The store has no such bytes.
@@ -311,7 +291,7 @@ impl LoadFailure {
     }
 }
 
-/// What a controller's code says beyond its number, of those that a tenant can do something about.
+/// Text for a controller's code beyond its number, of those that a tenant can do something about.
 const fn load_error(code: u32) -> &'static str {
     match code {
         LOAD_ERROR_MODULE => {
@@ -343,13 +323,12 @@ fn refusal(code: u32) -> String {
 pub struct CardSnapshot {
     /// Drawn at power-up.
     pub boot_id: u32,
-    /// The part.
     pub idcode: u32,
     /// The active version.
     pub version: u32,
     /// The active bank.
     pub tables: TableImage,
-    /// By region.
+    /// Content of each region.
     pub regions: Vec<RegionSnapshot>,
     /// Whether its NTs take configurations.
     pub configures: bool,
@@ -357,23 +336,20 @@ pub struct CardSnapshot {
     pub passes_through: bool,
 }
 
-/// What one region holds.
+/// Content of one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionSnapshot {
-    /// Its state.
     pub status: RegionStatus,
     /// Whether it is decoupled from the crossbar.
     pub decoupled: bool,
-    /// What it reports of itself; zeros unless loaded.
+    /// Report of itself; zeros unless loaded.
     pub chain: ReportedChain,
 }
 
 /// The state of a region's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionStatus {
-    /// Nothing loaded.
     Empty,
-    /// Being loaded.
     Loading,
     /// Loaded, as the host said with the bitstream of this digest: what it is the region's own report says.
     Loaded(Digest),
@@ -449,7 +425,7 @@ pub struct CardCounters {
     pub packets_out: u64,
     /// Drops and errors, in the order of [`DropCause::ALL`].
     pub drops: [u64; DropCause::ALL.len()],
-    /// By the row of the DAG; those that never saw a packet are left out.
+    /// Counters by the row of the DAG; those that never saw a packet are left out.
     pub dags: Vec<(u16, DagCounters)>,
     /// Drops by the row of the DAG, in the order of [`DropCause::ALL`], in the order of the rows: those that
     /// were read, now or before. Behind `dags` by some samples where many DAGs lose packets at once.
@@ -457,7 +433,7 @@ pub struct CardCounters {
 }
 
 impl CardCounters {
-    /// How many packets met a fault of the control plane.
+    /// Number of packets that met a fault of the control plane.
     pub fn errors(&self) -> u64 {
         DropCause::ALL.iter().zip(self.drops).filter(|(c, _)| c.is_error()).map(|(_, n)| n).sum()
     }

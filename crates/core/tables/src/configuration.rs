@@ -20,7 +20,7 @@ const BYTES_MAX: usize = DAG_CONFIGURATION_BYTES_MAX + DAG_NODES_MAX * 2 * (HEAD
 /// The configurations of a DAG's NTs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DagConfiguration {
-    /// Whose.
+    /// UID of the DAG.
     pub uid: DagUid,
     bytes: Arc<[u8]>,
 }

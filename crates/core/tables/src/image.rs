@@ -35,7 +35,6 @@ impl TableImage {
         (words.len() == BANK_WORDS).then(|| Self { words: words.into() })
     }
 
-    /// All words.
     pub fn words(&self) -> &[u32] {
         &self.words
     }
@@ -80,7 +79,7 @@ impl TableImage {
         Ok(words)
     }
 
-    /// How many rows of `table` are not empty.
+    /// Number of rows of `table` that are not empty.
     pub fn rows_used(&self, table: Table) -> usize {
         let all = &self.words[table.offset()..][..table.rows() * table.row_words()];
         all.chunks_exact(table.row_words()).filter(|row| row[0] != 0).count()
@@ -147,12 +146,12 @@ impl TableDelta {
         self.rows.is_empty()
     }
 
-    /// How many rows there are to write.
+    /// Number of rows to write.
     pub fn row_count(&self) -> usize {
         self.rows.len()
     }
 
-    /// How many words there are to write.
+    /// Number of words to write.
     pub fn words(&self) -> usize {
         self.words.len()
     }

@@ -9,17 +9,15 @@ use snic_domain::limits;
 /// A table of the card. The order is the order in a bank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// Which DAG a packet without a descriptor belongs to.
+    /// Classifier: the DAG that a packet without a descriptor belongs to.
     Classifier,
     /// DAGs by the row in their UID.
     Dag,
     /// Stages of DAGs.
     Stage,
-    /// Virtual chains.
     Chain,
     /// Instances of virtual chains.
     Instance,
-    /// Regions.
     Region,
     /// Initial credits of each slot of each region.
     Credit,
@@ -63,7 +61,7 @@ impl Table {
         Self::Page,
     ];
 
-    /// How many rows.
+    /// Number of rows.
     pub const fn rows(self) -> usize {
         match self {
             Self::Classifier => limits::CLASSIFIER_ROWS,
@@ -76,7 +74,7 @@ impl Table {
         }
     }
 
-    /// How many words a row has.
+    /// Number of words of a row.
     pub const fn row_words(self) -> usize {
         match self {
             Self::Classifier | Self::Region => 16,
@@ -95,9 +93,8 @@ impl Table {
 /// One row of one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
-    /// Which table.
     pub table: Table,
-    /// Which row; under [`Table::rows`].
+    /// Number of the row; under [`Table::rows`].
     pub row: u16,
 }
 

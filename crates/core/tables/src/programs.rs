@@ -5,7 +5,7 @@
 //! l2-reflector dpa        48       arm      arm          0
 //! ```
 //!
-//! How a program is started says nothing of what it serves: that is the card's to show.
+//! The start of a program says nothing of what it serves: that is the card's to show.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use crate::configuration::NtEntry;
 /// The number of the entry: no NT type has it.
 pub const PROGRAMS: NtNumber = NtNumber(u32::MAX);
 
-/// How a card starts one NT.
+/// Start of one NT on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramStart {
     /// The NT type.

@@ -110,9 +110,8 @@ pub const CONFIGURE_BUFFER_LOW: Address = 0x0c0;
 pub const CONFIGURE_BUFFER_HIGH: Address = 0x0c4;
 /// Its length in bytes.
 pub const CONFIGURE_BYTES: Address = 0x0c8;
-/// Whose configurations they are.
+/// UID of the DAG whose configurations they are.
 pub const CONFIGURE_UID: Address = 0x0cc;
-/// Their tag.
 pub const CONFIGURE_TAG: Address = 0x0d0;
 /// The doorbell: writing 1 has the card take them. Without [`CAPABILITY_CONFIGURE`] nothing happens.
 pub const CONFIGURE_START: Address = 0x0d4;
@@ -127,7 +126,6 @@ pub const CONFIGURE_REFUSED: u32 = 3;
 
 /// Reads as [`MAGIC_VALUE`].
 pub const MAGIC: Address = 0x100;
-/// "SNIC".
 pub const MAGIC_VALUE: u32 = 0x534e_4943;
 /// Version of this map: [`LAYOUT_VALUE`].
 pub const LAYOUT: Address = 0x104;
@@ -144,7 +142,7 @@ pub const CAPABILITY_DAG_DROPS: u32 = 4;
 /// Packets have bytes, and an NT changes them only as its configuration says or the module in its image does. Any
 /// other NT passes packets on unchanged.
 pub const CAPABILITY_PASS_THROUGH: u32 = 8;
-/// How many regions the card has.
+/// Number of regions of the card.
 pub const REGION_COUNT: Address = 0x10c;
 /// JTAG id of the part.
 pub const IDCODE: Address = 0x110;
@@ -172,11 +170,8 @@ pub const REGIONS: Address = 0x1000;
 pub const REGION_PAGE: Address = 0x100;
 /// In a region's page: one of the `REGION_…` states.
 pub const REGION_STATUS: Address = 0x00;
-/// Nothing loaded.
 pub const REGION_EMPTY: u32 = 0;
-/// Being loaded.
 pub const REGION_LOADING: u32 = 1;
-/// Loaded, identified.
 pub const REGION_LOADED: u32 = 2;
 /// A load failed; what it holds is garbage.
 pub const REGION_BROKEN: u32 = 3;
@@ -254,9 +249,9 @@ pub const STATE_ERROR: Address = 0x08;
 pub const STATE_ERROR_RANGE: u32 = 1;
 /// The region is not loaded, or what it holds keeps no state.
 pub const STATE_ERROR_REGION: u32 = 2;
-/// What stands there is the state of another DAG or of another build of a chain.
+/// The state there is of another DAG or of another build of a chain.
 pub const STATE_ERROR_FOREIGN: u32 = 3;
-/// What stands there is no saved context, or its CRC is not the right one.
+/// The words there are no saved context, or its CRC is not the right one.
 pub const STATE_ERROR_DAMAGED: u32 = 4;
 /// Another command was under way.
 pub const STATE_ERROR_BUSY: u32 = 5;

@@ -16,27 +16,23 @@ const VNI_MASK: u32 = (1 << 24) - 1;
 const VLAN_MASK: u16 = (1 << 12) - 1;
 /// The join mask has a bit for each branch.
 const JOIN_MASK: u32 = (1 << FORK_BRANCHES_MAX) - 1;
-/// Of a credit row: above four columns of seven bits.
+/// Bit of a credit row: above four columns of seven bits.
 const PREFIX_BIT: u32 = 28;
 
-/// Of a token bucket's row: the least power of two above the largest packet, less one.
+/// Mask in a token bucket's row: the least power of two above the largest packet, less one.
 const PACKET_BYTES_MASK: u32 = PACKET_BYTES_MAX.next_power_of_two() - 1;
 
 /// Invalid words of a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("row {row} of table {table:?}: {reason}")]
 pub struct InvalidRow {
-    /// Which table.
     pub table: Table,
-    /// Which row.
     pub row: u16,
-    /// What is wrong.
     pub reason: &'static str,
 }
 
 /// A row's columns to words and back.
 pub trait RowCodec: Sized {
-    /// Which table.
     const TABLE: Table;
 
     /// Writes the columns into a zeroed slice of [`Table::row_words`] words.
@@ -134,7 +130,7 @@ pub struct DagRow {
     pub uid: u32,
     /// Row of its first stage.
     pub first_stage: u16,
-    /// How many stages.
+    /// Number of stages.
     pub stages: u16,
     /// Row of its token bucket.
     pub rate_limiter: u16,
@@ -174,7 +170,7 @@ impl RowCodec for DagRow {
 pub struct StageRow {
     /// Rows of the virtual chains that get a copy of the packet; [`NONE`] where there is none.
     pub chains: [u16; FORK_BRANCHES_MAX],
-    /// Which of them must be back before the packet goes on: bit i for `chains[i]`, four bits.
+    /// Branches that must be back before the packet goes on: bit i for `chains[i]`, four bits.
     pub join_mask: u8,
     /// Row of the next stage; [`NONE`] in the last.
     pub next: u16,
@@ -204,7 +200,7 @@ impl RowCodec for StageRow {
     }
 }
 
-/// Which instance of a virtual chain a packet goes to.
+/// Choice of a virtual chain's instance for a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Steering {
     /// One after the other; by bytes where their weights differ (SuperNIC, 4.4).
@@ -231,9 +227,9 @@ pub enum CreditReservation {
 pub struct ChainRow {
     /// Row of its first instance; the others follow.
     pub first_instance: u16,
-    /// How many instances.
+    /// Number of instances.
     pub instances: u16,
-    /// Which of them a packet goes to.
+    /// Choice among them for a packet.
     pub steering: Steering,
 }
 
@@ -259,7 +255,6 @@ impl RowCodec for ChainRow {
 /// Word 0: valid, used mask (bits 8 to 15), region (bits 0 to 7). Word 1: weight in kbit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceRow {
-    /// The region.
     pub region: u8,
     /// Bit i: slot i is used; packets skip the others.
     pub used_mask: u8,
@@ -370,7 +365,7 @@ pub struct RateLimiterRow {
     pub rate_kbps: u32,
     /// Depth of the bucket in bytes. It follows the promise, not the rate.
     pub burst_bytes: u32,
-    /// What was promised, in kbit/s: where packets wait, those beyond it let others pass, and they enter
+    /// Promised rate, in kbit/s: where packets wait, those beyond it let others pass, and they enter
     /// a region only when its NTs are done with what was let in before. Packets of no DAG, or of one without
     /// a row, are dropped, and until then they are beyond every promise.
     pub promised_kbps: u32,
@@ -382,11 +377,11 @@ pub struct RateLimiterRow {
     pub weight: u16,
 }
 
-/// How many times deeper than the bucket of the rate that of the promise is: packets of a sender that keeps to its
+/// Factor by which the promise's bucket is deeper than that of the rate: packets of a sender that keeps to its
 /// promise on average are seldom beyond it, however random they come.
 pub const PROMISE_DEPTH: u32 = 4;
 
-/// How many more packets than promised count as within the promise: one in this many. What comes in a mix
+/// Part of packets beyond the promised number that counts as within the promise: one in this many. What comes in a mix
 /// of sizes has more packets for a while and fewer for another; ports keep 1/25 free of promises.
 pub const PACKETS_MARGIN: u32 = 32;
 

@@ -95,7 +95,6 @@ impl PemFile {
         &self.name
     }
 
-    /// The text.
     pub fn text(&self) -> &str {
         &self.text
     }

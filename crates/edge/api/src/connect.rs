@@ -53,25 +53,17 @@ impl Default for Target {
 pub enum ConnectError {
     /// The settings are inconsistent.
     #[error("endpoint {endpoint:?}: {rule}")]
-    Settings {
-        /// The endpoint.
-        endpoint: String,
-        /// What is required.
-        rule: &'static str,
-    },
+    Settings { endpoint: String, rule: &'static str },
     /// A certificate or key cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// The file.
         path: String,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// Nobody answers, or the TLS handshake failed.
     #[error("{endpoint} does not answer: {cause}")]
     Unreachable {
-        /// The endpoint.
         endpoint: String,
         /// The root cause.
         cause: String,

@@ -22,7 +22,7 @@ pub struct InvalidName {
     pub problem: NameProblem,
 }
 
-/// What is wrong with a name.
+/// Fault of a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameProblem {
     /// The name is empty.
@@ -38,16 +38,10 @@ pub enum NameProblem {
     },
     /// The name ends before the id of a collection, or the id is empty.
     #[error("the id after {collection:?} is missing")]
-    MissingId {
-        /// The collection.
-        collection: &'static str,
-    },
+    MissingId { collection: &'static str },
     /// The wildcard `-` instead of an id.
     #[error("the wildcard '-' is not allowed here; an id is required after {collection:?}")]
-    Wildcard {
-        /// The collection.
-        collection: &'static str,
-    },
+    Wildcard { collection: &'static str },
     /// More text after a complete name.
     #[error("unexpected {rest:?} after the name")]
     TooLong {
@@ -75,7 +69,6 @@ pub trait ResourceName<'a>: fmt::Display + Sized {
 pub enum Parent<N> {
     /// All that the caller may see.
     All,
-    /// This one.
     One(N),
 }
 

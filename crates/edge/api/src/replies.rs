@@ -8,10 +8,10 @@ use crate::v1::*;
 
 /// A reply that carries one thing.
 pub trait OneItem: Sized {
-    /// What it carries.
+    /// Type of its one field.
     type Item;
 
-    /// What it carries.
+    /// Takes its one field.
     ///
     /// # Errors
     /// `INTERNAL` if the server left it out.
@@ -20,7 +20,7 @@ pub trait OneItem: Sized {
 
 /// Takes what a reply carries out of the result of a call.
 pub trait ItemOf<R: OneItem> {
-    /// What the reply carries.
+    /// Takes the one field of the reply.
     ///
     /// # Errors
     /// The call's status, or `INTERNAL` if the server left it out.

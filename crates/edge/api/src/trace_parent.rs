@@ -14,7 +14,7 @@ pub const NAME: &str = "traceparent";
 
 /// Name of the header with what several systems add.
 pub const STATE_NAME: &str = "tracestate";
-/// What it has where nobody has decided whether the trace is sampled.
+/// State of a trace for which nobody has decided whether it is sampled.
 pub const UNDECIDED: &str = "snic=undecided";
 
 /// The trace that this program was told to continue.

@@ -6,7 +6,7 @@ use crate::v1;
 
 /// A value of an enum of this API.
 pub trait EnumWord: Copy {
-    /// What every value's name begins with in the proto files.
+    /// Prefix of every value's name in the proto files.
     const PREFIX: &'static str;
 
     /// The value's name without the prefix.

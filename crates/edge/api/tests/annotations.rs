@@ -105,7 +105,7 @@ fn annotations_say_what_comments_say() {
     assert!(count > 400, "{count} fields with a behaviour");
 }
 
-/// What a caller may send has a behaviour, in messages within requests as well.
+/// Every field that a caller may send has a behaviour, in messages within requests as well.
 #[test]
 fn every_field_of_a_request_has_a_behaviour() {
     // A stream's parts: which one comes when is said there.

@@ -1,4 +1,4 @@
-//! What is said of the API, checked on the wire and in the descriptors.
+//! Statements about the API, checked on the wire and in the descriptors.
 
 use std::collections::BTreeMap;
 
@@ -210,7 +210,7 @@ fn has(message: &prost_types::DescriptorProto, field: &str) -> bool {
     message.field.iter().any(|f| f.name() == field)
 }
 
-/// What every change offers, over all services; each exception has its reason.
+/// Every change can be repeated and guarded, over all services; each exception has its reason.
 #[test]
 fn every_change_can_be_repeated_and_guarded() {
     let messages = messages();

@@ -144,7 +144,7 @@ pub struct Filter {
     pub method: String,
     /// Start (included) and end (excluded), in nanoseconds since 1970.
     pub times: (u64, u64),
-    /// What the request selects by the fields of the message that the reader gets.
+    /// Selection of the request, by the fields of the message that the reader gets.
     pub selection: ListSelection,
 }
 

@@ -72,7 +72,6 @@ impl Series {
     }
 }
 
-/// The folder.
 #[derive(Debug)]
 pub(super) struct Files(AuditSettings);
 

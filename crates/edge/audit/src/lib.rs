@@ -86,7 +86,7 @@ struct State {
     writers: Vec<Option<Writer>>,
     /// Number of the next entry.
     next: u64,
-    /// By series: whether there is something to sync.
+    /// Whether there is something to sync, by series.
     dirty: Vec<bool>,
     stopping: bool,
     /// Callers with a limited number of entries.

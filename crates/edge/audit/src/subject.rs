@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(subject("DagService/CreateDag", &framed(&request)), expected);
     }
 
-    /// What clients send, by the published descriptors: no method is left out here when one is added.
+    /// The request id is found in what clients send, by the published descriptors: no method is left out here when one is added.
     #[test]
     fn the_request_id_of_every_method_that_has_one_is_found() {
         use prost_types::FileDescriptorSet;

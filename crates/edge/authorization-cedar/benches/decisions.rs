@@ -1,4 +1,4 @@
-//! How long a decision takes, by the number of policies, and by the rules of a server without any.
+//! Time of a decision, by the number of policies, and by the rules of a server without any.
 
 use std::hint::black_box;
 

@@ -12,12 +12,12 @@ use crate::{CedarPolicies, DEFAULT, FILE_BYTES_MAX, PolicyFile};
 /// Most files: each may have [`crate::POLICIES_MAX`] policies, and all are looked at for each decision.
 pub const FILES_MAX: usize = 16;
 
-/// What reading the files gave.
+/// Result of reading the files.
 #[derive(Debug)]
 pub struct FolderReading {
     /// The policies in force from now on.
     pub policies: CedarPolicies,
-    /// What changed since the last reading, one line a file.
+    /// Changes since the last reading, one line a file.
     pub changes: Vec<String>,
     /// Why files were rejected, with file and line; what was accepted last stays in force.
     pub rejected: Vec<String>,

@@ -40,11 +40,8 @@ pub const POLICIES_MAX: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {message}")]
 pub struct InvalidPolicies {
-    /// The file.
     pub file: String,
-    /// The line.
     pub line: usize,
-    /// What is wrong.
     pub message: String,
 }
 
@@ -229,7 +226,7 @@ impl Names {
         EntityUid::from_type_name_and_id(self.types[kind].clone(), EntityId::new(id))
     }
 
-    /// What Cedar is asked, with everything that it may look at.
+    /// Question to Cedar, with everything that it may look at.
     fn request(&self, question: &Question<'_>) -> Option<(Request, Entities)> {
         let action = self.actions.get(question.row.method())?;
         let mut entities: HashMap<EntityUid, Entity> = HashMap::new();

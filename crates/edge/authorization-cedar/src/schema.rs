@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use snic_front::access::{Access, MethodEffect, Row, TABLE};
 
-/// What stands before the actions.
+/// Text before the actions.
 const HEAD: &str = r#"// Types, actions and attributes of authorization policies. Written by a test from the table of methods
 // (crates/edge/front/src/access.rs): SNIC_WRITE=1 cargo test -p snic-authorization-cedar
 
@@ -58,7 +58,6 @@ pub(crate) fn methods() -> impl Iterator<Item = Row> {
     TABLE.iter().copied().filter(Row::is_decided)
 }
 
-/// The schema.
 pub(crate) fn text() -> String {
     let mut text = HEAD.to_owned();
     for row in methods() {

@@ -115,7 +115,7 @@ fn each_role_may_what_the_page_says_and_no_more() {
     }
 }
 
-/// What the page does not speak of is as it was.
+/// Callers that the page does not speak of are as they were.
 #[test]
 fn nobody_else_gains_or_loses() {
     let policies = policies();

@@ -7,7 +7,7 @@
 //! whether the server serves. Watching health and reflection need an identity of any kind: both are
 //! streams that hold resources of the server.
 
-/// Who may call a method.
+/// Callers that may call a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Everybody, even without an identity.
@@ -18,7 +18,6 @@ pub enum Access {
     Anyone,
     /// Programs that start virtual machines, and operators.
     Orchestrator,
-    /// Operators.
     Operator,
     /// Daemons of a fleet's hosts, each for itself.
     Host,
@@ -46,7 +45,7 @@ pub enum Span {
 pub struct Row {
     /// `/package.Service/Method`.
     pub path: &'static str,
-    /// Who may call it.
+    /// Callers that may call it.
     pub access: Access,
     /// Duration of its calls.
     pub span: Span,
@@ -64,7 +63,7 @@ pub const fn change(path: &'static str, access: Access, span: Span) -> Row {
     Row { path, access, span, changes: true }
 }
 
-/// What a method does, for policies.
+/// Effect of a method, for policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MethodEffect {
     /// It shows something.
@@ -170,7 +169,7 @@ impl Row {
         self.path.rsplit('/').next().unwrap_or(self.path)
     }
 
-    /// What the method does.
+    /// Effect of the method.
     pub fn effect(&self) -> MethodEffect {
         match self.method() {
             _ if self.changes => MethodEffect::Change,
@@ -221,7 +220,7 @@ pub struct Methods(&'static [&'static [Row]]);
 pub const CONTROL: Methods = Methods::new(&[TABLE]);
 
 impl Methods {
-    /// Of tables that are each sorted by path.
+    /// Index of tables that are each sorted by path.
     pub const fn new(tables: &'static [&'static [Row]]) -> Self {
         Self(tables)
     }

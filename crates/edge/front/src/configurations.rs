@@ -54,7 +54,7 @@ fn check_node(index: usize, node: &Node) -> Result<(), FieldProblem> {
     })
 }
 
-/// What only its module knows of, is an object, and not longer than what the module gets.
+/// Checks a configuration that only its module knows: an object, and not longer than what the module gets.
 fn check_of_tenant(json: &str) -> Result<(), String> {
     if json.len() > MODULE_CONFIGURATION_BYTES_MAX {
         return Err(format!(

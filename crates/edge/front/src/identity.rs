@@ -55,14 +55,14 @@ impl fmt::Display for TrustDomain {
     }
 }
 
-/// Who calls.
+/// Identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallerIdentity {
     party: Party,
     member: Option<TenantId>,
 }
 
-/// Whom a certificate can name.
+/// Party that a certificate can name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Party {
     /// Somebody for whom requests are carried out.
@@ -251,7 +251,6 @@ pub use snic_api::certificates::end_of_certificate;
 /// The identities that a user of a Unix socket may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Allowed {
-    /// This identity.
     One(CallerIdentity),
     /// Every identity of the same kind, or every member of the same tenant.
     Every(CallerIdentity),
@@ -304,7 +303,6 @@ impl UnixPeers {
         Ok(())
     }
 
-    /// A user.
     pub(crate) fn user(&self, uid: u32) -> UnixUser {
         UnixUser { uid, allowed: self.0.get(&uid).cloned().unwrap_or_default() }
     }

@@ -1,4 +1,4 @@
-//! What stands before the services of a gRPC server: listeners, identity, authorization, limits, and the loop
+//! Front of a gRPC server, before its services: listeners, identity, authorization, limits, and the loop
 //! that serves. It knows no service and no state behind one, so every server of the project has the same.
 //!
 //! One crate, because every part decides about the same connections and calls: certificates, revocation, identity and limits have

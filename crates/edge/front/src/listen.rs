@@ -50,7 +50,7 @@ const SOCKET_MODE: u32 = 0o660;
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, such as with too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// How often a connection's certificate is checked again: how late it is noticed that it expired.
+/// Interval between checks of a connection's certificate: how late it is noticed that it expired.
 const CERTIFICATE_CHECK: Duration = Duration::from_secs(1);
 
 /// Why the server cannot listen.
@@ -61,30 +61,20 @@ pub enum ListenError {
     Nowhere,
     /// TCP without certificates, or the page without certificates or a strong key.
     #[error("{at} would be served in plain text; configure certificates")]
-    PlainText {
-        /// The address.
-        at: String,
-    },
+    PlainText { at: String },
     /// The page in plain text where other machines can reach it.
     #[error(
         "{at} is not a loopback address: plain text is allowed only on loopback; configure certificates"
     )]
-    NotLoopback {
-        /// The address.
-        at: SocketAddr,
-    },
+    NotLoopback { at: SocketAddr },
     /// Another server uses the socket.
     #[error("the socket {} is in use by another server", .path.display())]
-    SocketInUse {
-        /// The socket.
-        path: PathBuf,
-    },
+    SocketInUse { path: PathBuf },
     /// The address cannot be bound.
     #[error("cannot listen on {at}")]
     Bind {
         /// The address or socket.
         at: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -177,12 +167,11 @@ impl fmt::Display for PeerPlace {
     }
 }
 
-/// How callers on a connection are identified.
+/// Source of the identity of callers on a connection.
 #[derive(Debug, Clone)]
 enum PeerIdentity {
-    /// By the certificate.
     Certificate(Result<CallerIdentity, NoIdentity>),
-    /// By the user that opened the socket, who may choose among the identities that it has.
+    /// The user that opened the socket, who may choose among the identities that it has.
     User(Arc<UnixUser>),
 }
 
@@ -307,7 +296,7 @@ impl AsyncWrite for Connection {
 struct Arrived {
     place: Place,
     at: SocketAddr,
-    /// Of its address.
+    /// Flow of its address.
     flow: CallerFlow,
 }
 
@@ -373,7 +362,7 @@ impl Handshakes {
     }
 }
 
-/// What all connections need.
+/// Parts that all connections need.
 #[derive(Clone)]
 pub(crate) struct Arrivals {
     places: Places,
@@ -381,7 +370,7 @@ pub(crate) struct Arrivals {
     rejections: Arc<Rejections>,
     limits: Arc<Limits>,
     domain: TrustDomain,
-    /// What connections read takes a step of the runtime's threads.
+    /// Steps of the runtime's threads that reading connections take.
     steps: Steps,
 }
 

@@ -1,4 +1,4 @@
-//! Who may see a server's page for browsers: all of it is for those who may read all of it.
+//! Access to a server's page for browsers: all of it is for those who may read all of it.
 
 use snic_domain::Caller;
 

@@ -1,6 +1,6 @@
-//! What a connection reads in one go, and when it is its caller's turn to do so.
+//! Piece that a connection reads in one go, and its caller's turn to do so.
 //!
-//! Who reads calls also begins them. A caller that sends over a hundred connections would have a hundred of them do so
+//! A task that reads calls also begins them. A caller that sends over a hundred connections would have a hundred of them do so
 //! at once, and another caller's one behind them would wait. So a connection hands on what it has read when its caller
 //! is next ([`crate::steps`]), and is charged until it reads again.
 
@@ -21,12 +21,12 @@ const READ_AT_ONCE: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Pieces {
     stepper: Stepper,
-    /// What it has read and not handed on.
+    /// Bytes that it has read and not handed on.
     piece: Vec<u8>,
 }
 
 impl Pieces {
-    /// Whose steps are taken for it.
+    /// A reader that takes steps of this stepper.
     pub const fn new(stepper: Stepper) -> Self {
         Self { stepper, piece: Vec::new() }
     }
@@ -82,7 +82,7 @@ mod tests {
             Self { sent, pieces: Pieces::new(stepper) }
         }
 
-        /// What it reads when it is polled once, into a buffer of so many bytes.
+        /// Bytes that it reads when it is polled once, into a buffer of so many bytes.
         fn read(&mut self, room: usize) -> Option<Vec<u8>> {
             let (mut buf, mut cx) = (vec![0; room], Context::from_waker(Waker::noop()));
             let mut buf = ReadBuf::new(&mut buf);

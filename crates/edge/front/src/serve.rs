@@ -27,7 +27,6 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// Why a server does not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Listening failed.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// Certificates, key or revocation lists are invalid.
@@ -36,7 +35,7 @@ pub enum ServeError {
     /// The API's descriptors are invalid.
     #[error("the API's descriptors are invalid")]
     Reflection(#[source] tonic_reflection::server::Error),
-    /// What stands behind the services has ended.
+    /// The part behind the services has ended.
     #[error(transparent)]
     Services(Box<dyn std::error::Error + Send + Sync>),
     /// The transport failed.

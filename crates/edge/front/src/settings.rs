@@ -98,7 +98,7 @@ pub struct Limits {
     pub streams_per_caller_max: usize,
     /// Browsers that may watch the page at once.
     pub browsers_max: usize,
-    /// How long a browser may read nothing while data waits for it.
+    /// Time that a browser may read nothing while data waits for it.
     pub unread_max: Duration,
     /// Uploads at once; each holds up to 16 MiB.
     pub uploads_max: usize,
@@ -116,7 +116,7 @@ pub struct Limits {
     pub traffic_runs_max: usize,
     /// Runs of traffic of one caller.
     pub traffic_runs_per_caller_max: usize,
-    /// How long a request's message may take to arrive, in addition to the time for its bytes.
+    /// Time that a request's message may take to arrive, in addition to the time for its bytes.
     pub message_arrival: Duration,
     /// Slowest rate of a request's message in bytes per second: after N bytes it may have taken
     /// [`Limits::message_arrival`] and N divided by this.
@@ -139,7 +139,7 @@ pub struct Limits {
     pub changes_kept_total: usize,
     /// Interval of bookmarks on an idle watch.
     pub bookmark: Duration,
-    /// How long running calls may continue once the server stops.
+    /// Time that running calls may continue once the server stops.
     pub grace: Duration,
 }
 

@@ -31,17 +31,15 @@ const LEVELS: usize = 7;
 pub enum CallerLevel {
     /// Heartbeats and health checks of orchestrators and operators.
     Health,
-    /// Operators.
     Operators,
     /// Programs that start virtual machines.
     Orchestrators,
-    /// Tenants.
     Tenants,
     /// Connections without an identity.
     Unidentified,
     /// Connections before their identity is known.
     Arriving,
-    /// What the server reads to keep watches up to date.
+    /// Reads of the server that keep watches up to date.
     Watches,
 }
 
@@ -56,7 +54,6 @@ type Guarantees = [usize; LEVELS];
 pub enum CallerFlow {
     /// The server itself.
     Server,
-    /// An operator.
     Operator(String),
     /// A program that starts virtual machines.
     Orchestrator(String),

@@ -233,7 +233,7 @@ mod tests {
 
     type Call = Pin<Box<dyn Future<Output = ()>>>;
 
-    /// Whom to wake when what the call waits for is there.
+    /// Waker of a call that waits.
     type Waits = Rc<RefCell<Option<Waker>>>;
 
     /// A runtime with one thread, and calls that wait for something else between their steps.
@@ -242,7 +242,7 @@ mod tests {
         woken: Woken,
         /// `None` once it has ended.
         calls: Vec<Option<(Call, Waits)>>,
-        /// Whose steps were taken.
+        /// Callers whose steps were taken.
         taken: Rc<RefCell<Vec<u8>>>,
     }
 
@@ -270,13 +270,13 @@ mod tests {
             self.calls.push(Some((Box::pin(call), waker)));
         }
 
-        /// What this call waits for is there.
+        /// Makes ready what this call waits for.
         fn ready(&self, call: usize) {
             let waker = self.calls[call].as_ref().and_then(|(_, waker)| waker.borrow_mut().take());
             waker.into_iter().for_each(Waker::wake);
         }
 
-        /// What all wait for is there.
+        /// Makes ready what all calls wait for.
         fn all_ready(&self) {
             (0..self.calls.len()).for_each(|call| self.ready(call));
         }
@@ -353,7 +353,7 @@ mod tests {
     enum Act {
         /// A call of this flow, with so many waits.
         Call(u8, u32),
-        /// What the n-th call waits for is there.
+        /// Makes ready what the n-th call waits for.
         Ready(usize),
         /// The runtime runs a task.
         Run,

@@ -37,9 +37,9 @@ const REVOKED: &str = "the list of revoked certificates";
 
 /// Usable certificates.
 pub(crate) struct Credentials {
-    /// Of the API: HTTP/2.
+    /// Configuration of the API: HTTP/2.
     pub api: Arc<ServerConfig>,
-    /// Of the page for browsers: HTTP/1.1.
+    /// Configuration of the page for browsers: HTTP/1.1.
     pub page: Arc<ServerConfig>,
     /// The lists of revoked certificates in force.
     pub lists: Vec<RevocationStatus>,

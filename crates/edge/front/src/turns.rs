@@ -26,7 +26,7 @@ pub(crate) struct Turns(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     room: Room<CallerFlow>,
-    /// Of each level in which somebody waits.
+    /// Waiting callers of each level in which somebody waits.
     waiting: BTreeMap<CallerLevel, Waiting>,
     /// Counts calls that wait and turns that are given to them.
     count: u64,
@@ -40,7 +40,7 @@ struct Waiting {
     order: BTreeSet<(Rank, CallerFlow)>,
 }
 
-/// How many turns a flow has, and when it began to wait or last got one.
+/// Number of turns of a flow, and when it began to wait or last got one.
 type Rank = (usize, u64);
 
 /// The calls of a flow that wait, in the order in which they came.

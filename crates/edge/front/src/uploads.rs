@@ -21,9 +21,7 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// An upload whose size, digest and NT types have been checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Upload<'a> {
-    /// The bytes.
     pub bytes: &'a [u8],
-    /// The declaration.
     pub declared: &'a Bitstream,
     /// The declared NT types, in order.
     pub nts: &'a [NtType],
@@ -37,11 +35,11 @@ pub struct UploadProblem {
     /// The header field that contradicts the bytes, such as `nts[1]`; `chunk` where the bytes themselves
     /// are invalid.
     pub field: String,
-    /// What is wrong, and what to do.
+    /// The fault, and advice.
     pub what: String,
 }
 
-/// What the bytes of an upload say.
+/// Findings in the bytes of an upload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UploadFindings {
     /// The trusted key that signed them, if one did.

@@ -80,7 +80,7 @@ impl Workshop {
         Ok(())
     }
 
-    /// What a thread does: one job after the other, until none waits.
+    /// Runs one job after the other on a thread, until none waits.
     fn work_off(&self) {
         let mut state = self.0.lock();
         while let Some((job, served)) = state.jobs.pop() {
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!((shop.0.lock().jobs.len(), done.load(Ordering::Relaxed)), (0, 0));
     }
 
-    /// Who has had much of the threads' time waits for who has had little.
+    /// A caller that has had much of the threads' time waits for one that has had little.
     #[tokio::test]
     async fn callers_take_turns() {
         let shop = Workshop::new(1);

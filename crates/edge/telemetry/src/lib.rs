@@ -61,9 +61,7 @@ pub enum InvalidLog {
     /// The filter is malformed.
     #[error("invalid log filter {filter:?} (expected e.g. \"info,snic_server=debug\")")]
     Filter {
-        /// The filter.
         filter: String,
-        /// What is wrong.
         #[source]
         source: ParseError,
     },

@@ -94,13 +94,13 @@ pub enum Measured {
     FleetLinkUp,
     /// The highest epoch of the fleet's leaders that was seen.
     FleetEpoch,
-    /// What the fleet ordered and is not done: DAGs and provisions. By kind.
+    /// Orders of the fleet that are not done: DAGs and provisions. By kind.
     FleetPending,
     /// 1 while etcd refuses a replica of the fleet, else 0. By reason, `NONE` if it does not.
     FleetStoreRefused,
     /// 1 for the replica that leads the fleet, 0 for the others.
     FleetLeader,
-    /// What is served less than the smaller of promise and load, in bytes per second. By tenant and DAG.
+    /// Shortfall against the smaller of promise and load, in bytes per second. By tenant and DAG.
     DagShortfall,
     /// 1, with the version and the commit of the program.
     BuildInfo,
@@ -245,9 +245,7 @@ const TABLE: [Row; 45] = [
 /// One value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    /// The metric.
     pub of: Measured,
-    /// The value.
     pub value: f64,
     /// The attributes, in the order of [`Measured`]'s description.
     pub attributes: Vec<KeyValue>,
@@ -294,7 +292,6 @@ pub struct Queues {
 pub static QUEUES: Queues = Queues { effects: AtomicU64::new(0), calls: AtomicU64::new(0) };
 
 impl Queues {
-    /// Sets both.
     pub fn set(&self, effects: usize, calls: usize) {
         self.effects.store(effects as u64, Ordering::Relaxed);
         self.calls.store(calls as u64, Ordering::Relaxed);
@@ -308,7 +305,7 @@ impl Queues {
     }
 }
 
-/// How the link to a fleet is.
+/// State of the link to a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetReading {
     /// Whether it is linked.
@@ -329,7 +326,7 @@ pub fn set_fleet(reading: FleetReading) {
     *FLEET.write() = Some(reading);
 }
 
-/// How the link to the fleet is, as readings.
+/// State of the link to the fleet, as readings.
 pub fn fleet_readings() -> Vec<Reading> {
     let Some(FleetReading { is_up, epoch, dags, provisions }) = *FLEET.read() else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What this process takes of its machine, and which build it is.
+//! Usage of the machine by this process, and its build.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub(crate) fn set_build(version: &'static str, commit: &'static str) {
     BUILD.get_or_init(|| (version, commit, Instant::now()));
 }
 
-/// What the process takes, and its build where that was said. What the system does not tell is left out.
+/// Usage by the process, and its build where that was said. What the system does not tell is left out.
 pub fn process_readings() -> Vec<Reading> {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).ok();
     let mut all = Vec::new();

@@ -47,7 +47,7 @@ const TENANT: &str = "snic.tenant";
 const HEADER: &str = "traceparent";
 /// The header in which systems add what only they understand.
 const STATE: &str = "tracestate";
-/// What clients add there where nobody has decided whether the trace is sampled.
+/// State that clients add where nobody has decided whether the trace is sampled.
 pub const UNDECIDED_STATE: &str = "snic=undecided";
 /// Position of its flags: `00-<32 digits>-<16 digits>-<flags>`.
 const FLAGS: std::ops::Range<usize> = 53..55;
@@ -206,11 +206,9 @@ pub fn parent(span: &Span) -> Option<String> {
 pub struct FinishedSpan {
     /// The parent, from [`parent`].
     pub parent: String,
-    /// Its name.
     pub name: &'static str,
     /// Begin and end, by the wall clock.
     pub times: (SystemTime, SystemTime),
-    /// Numeric attributes.
     pub numbers: Vec<(&'static str, u64)>,
 }
 

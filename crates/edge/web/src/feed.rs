@@ -29,7 +29,7 @@ use tonic::Status;
 use crate::json;
 use crate::source::{Changes, PageChange, PageResource, PageSource};
 
-/// How long changes are gathered: a burst becomes one frame per resource.
+/// Time that changes are gathered: a burst becomes one frame per resource.
 pub(crate) const GATHER: Duration = Duration::from_millis(100);
 /// Interval of heartbeats to browsers.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
@@ -53,7 +53,6 @@ const RESET: &[u8] = b"event: reset\ndata: {}\n\n";
 pub(crate) enum Key {
     /// Why nothing can be read at the moment.
     Trouble,
-    /// The fleet.
     Fleet,
     Host(String),
     Card(String),
@@ -136,7 +135,6 @@ impl Feed {
         BrowserStream { first, live, is_behind: false, _feed: Arc::clone(self) }
     }
 
-    /// Tells changes.
     pub fn publish(&self, batch: Batch) {
         let mut state = self.0.lock();
         let mut news = Vec::new();

@@ -29,7 +29,7 @@ use crate::routes::{self, HTML, SCRIPT};
 use crate::source::{Changes, PageSource};
 use crate::{Door, Site};
 
-/// How often the fleet is asked how it is.
+/// Interval between questions to the fleet about its state.
 const STATUS_POLL: Duration = Duration::from_secs(2);
 /// The list of hosts is read for at most one of this many parts of the time, however many there are.
 const LIST_SHARE: u32 = 10;
@@ -58,7 +58,7 @@ pub type HostChanges = Changes<HostChange>;
 
 /// A page's view of a fleet, with the rights of an operator.
 pub trait FleetSource: Clone + Send + Sync + 'static {
-    /// What is read of one host.
+    /// Source of one host.
     type Host: PageSource;
 
     /// Watches all hosts.
@@ -67,13 +67,13 @@ pub trait FleetSource: Clone + Send + Sync + 'static {
     /// Nobody leads, or the server stops.
     fn hosts(&self) -> impl Future<Output = Result<HostChanges, Status>> + Send;
 
-    /// How many DAGs each host has, by the host's name.
+    /// Number of DAGs of each host, by the host's name.
     ///
     /// # Errors
     /// Nobody leads.
     fn dag_counts(&self) -> impl Future<Output = Result<Vec<(String, u64)>, Status>> + Send;
 
-    /// How the fleet is, with the rebalance that goes on or was the last.
+    /// State of the fleet, with the rebalance that goes on or was the last.
     ///
     /// # Errors
     /// Nobody leads.
@@ -90,7 +90,7 @@ pub trait FleetSource: Clone + Send + Sync + 'static {
         request: v1::ListDagsRequest,
     ) -> impl Future<Output = Result<v1::ListDagsResponse, Status>> + Send;
 
-    /// What is read of a host in the name of an operator; `None` where the name is not valid.
+    /// Source of a host in the name of an operator; `None` where the name is not valid.
     fn host(&self, host: &str, who: &str) -> Option<Self::Host>;
 }
 
@@ -135,7 +135,7 @@ impl<S: FleetSource> FleetWeb<S> {
     }
 }
 
-/// Who looks, at which host.
+/// Viewer, and the host that is looked at.
 type Looking<S> = State<(Arc<FleetWeb<S>>, Arc<str>)>;
 
 impl<S: FleetSource> Site for FleetWeb<S> {
@@ -261,7 +261,7 @@ fn dag(of: &v1::Dag) -> Value {
     })
 }
 
-/// What a host's row shows.
+/// Row of a host.
 fn host(of: &Host, dags: Option<u64>) -> Value {
     let models: BTreeSet<&str> = of.cards.iter().map(|card| card.model.as_str()).collect();
     let condition = match of.condition() {

@@ -130,7 +130,7 @@ async fn asked(web: &Arc<FleetWeb<Made>>, who: Result<&str, &str>, path: &str) -
     }
 }
 
-/// What a stream sends until a part of it was seen.
+/// Text of a stream until a part of it was seen.
 async fn until(reply: Response, part: &str) -> String {
     assert_eq!(reply.status(), StatusCode::OK);
     let (mut body, mut text) = (reply.into_body(), String::new());

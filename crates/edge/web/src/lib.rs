@@ -57,7 +57,7 @@ pub struct PageTls {
     pub rejected: ReportRejection,
 }
 
-/// How the page is protected.
+/// Protection of the page.
 pub enum PageAccess {
     /// Over TLS, for browsers whose certificate is authorized.
     Tls(PageTls),
@@ -77,9 +77,7 @@ pub enum BindError {
     /// The address cannot be bound.
     #[error("cannot listen on {at}")]
     Listen {
-        /// The address.
         at: SocketAddr,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -97,7 +95,7 @@ pub struct PageLimits {
     pub browsers_max: usize,
     /// Connections at once.
     pub connections_max: usize,
-    /// How long a browser may read nothing while data waits for it.
+    /// Time that a browser may read nothing while data waits for it.
     pub unread_max: Duration,
     /// Age at which a connection is closed. Browsers connect again, and are authorized again.
     pub age_max: Duration,
@@ -192,16 +190,16 @@ impl Listening {
 /// Whether the client of a connection may see the page, and who it is; otherwise, what it is told.
 type Admission = Result<String, String>;
 
-/// What is behind the door: the pages of a daemon or of a fleet.
+/// Pages behind the door: those of a daemon or of a fleet.
 trait Site: Send + Sync + 'static {
-    /// Who may enter.
+    /// Door of the site.
     fn door(&self) -> &Door;
 
     /// Its routes, for a client who may enter.
     fn routes(self: Arc<Self>, who: &str) -> axum::Router;
 }
 
-/// Who may see a page, and how many at once.
+/// Access to a page, and number of viewers at once.
 struct Door {
     authorize: Authorize,
     limits: PageLimits,

@@ -1,4 +1,4 @@
-//! What the page reads from: implemented by the server on top of its services.
+//! Source of the page: implemented by the server on top of its services.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,11 +10,8 @@ use tonic::Status;
 /// A resource that the page shows as it changes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PageResource {
-    /// A region.
     Region(v1::Region),
-    /// A DAG.
     Dag(v1::Dag),
-    /// An event.
     Event(v1::Event),
 }
 
@@ -35,7 +32,7 @@ pub type Changes<T = PageChange> = Pin<Box<dyn Stream<Item = Result<T, Status>> 
 
 /// The page's view of the control plane, with the rights of an operator.
 pub trait PageSource: Clone + Send + Sync + 'static {
-    /// How often cards and shares are read, which cannot be watched.
+    /// Interval between reads of cards and shares, which cannot be watched.
     const POLL: Duration = Duration::from_millis(500);
 
     /// Watches regions, DAGs and the last `events_max` events.

@@ -1,4 +1,4 @@
-//! What a leader decides in a second, with a model of etcd that answers at once: its own work, and nobody else's.
+//! Decisions of a leader in a second, with a model of etcd that answers at once: its own work, and nobody else's.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -29,7 +29,7 @@ struct Fleet {
     etcd: EtcdModel,
     agents: BTreeMap<HostId, HostAgent>,
     calls: u64,
-    /// How many DAGs have moved.
+    /// Number of DAGs that have moved.
     moved: usize,
     now: Timestamp,
 }

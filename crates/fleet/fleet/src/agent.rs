@@ -34,7 +34,7 @@ pub struct ServeRefused {
     pub faulty: Vec<RegionId>,
 }
 
-/// What happens to the agent.
+/// Input of the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentEvent {
     /// An order arrived.
@@ -42,18 +42,16 @@ pub enum AgentEvent {
     /// The host's controller carried out [`AgentEffect::Serve`], or refused it. Where it refuses a change, it serves
     /// what it served before.
     Served {
-        /// Which DAG.
         name: DagName,
         /// On which card.
         card: CardId,
-        /// Which place of it.
+        /// Serial of its place.
         serial: u64,
         /// Where it put the DAG, if that is to be told; or why not.
         result: Result<Option<Box<HostChoice>>, ServeRefused>,
     },
     /// The host's controller has put a DAG elsewhere on its card.
     Rearranged {
-        /// Which DAG.
         name: DagName,
         /// On which card.
         card: CardId,
@@ -62,26 +60,24 @@ pub enum AgentEvent {
     },
     /// A DAG that was served has lost its place on its card, and the controller has forgotten it.
     Lost {
-        /// Which DAG.
         name: DagName,
         /// On which card.
         card: CardId,
-        /// Which place of it.
+        /// Serial of its place.
         serial: u64,
-        /// Why.
         why: ServeRefused,
     },
-    /// What of its cards takes nothing now. Cards without a fault are left out.
+    /// Faults that keep cards from taking anything. Cards without a fault are left out.
     Faults(BTreeMap<CardId, CardFaults>),
-    /// What was provided and is there now: NT types and tenants registered, images fetched, checked and registered.
+    /// Provisions that are there now: NT types and tenants registered, images fetched, checked and registered.
     Provided(Provisions),
-    /// Which of the fleet's policies the host looked at, and whether they are in force.
+    /// The fleet's policies that the host looked at, and whether they are in force.
     Policies(HostPolicies),
     /// It is time to say that the host lives.
     BeatDue,
 }
 
-/// What the agent wants done, in this order.
+/// Work that the agent wants done, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentEffect {
     /// Remember the epoch durably, before what follows.
@@ -90,32 +86,25 @@ pub enum AgentEffect {
     Report(HostReport),
     /// Have the controller serve a DAG, after the effects before.
     Serve {
-        /// Its name.
         name: DagName,
-        /// What it is.
         spec: Box<DagSpec>,
-        /// Where.
         place: Box<PlaceRecord>,
-        /// Whose it is: to be registered first.
+        /// Owner, to be registered first.
         tenant: Box<Numbered<Tenant>>,
         /// The serial of what the card serves of this DAG now: it is changed without a stop.
         changes: Option<u64>,
     },
     /// Have the controller serve it no more.
     Stop {
-        /// Its name.
         name: DagName,
         /// On which card.
         card: CardId,
     },
     /// Have NT types and tenants registered, and images fetched, checked and registered, tried again until it is done.
-    /// What is there with the same number stays; with another number it is replaced once nothing uses it.
+    /// Has something provided. With the same number it stays as it is; with another number it is replaced once nothing uses it.
     Provide {
-        /// NT types.
         nts: Vec<Numbered<NtType>>,
-        /// Bitstreams.
         bitstreams: Vec<Numbered<Bitstream>>,
-        /// Tenants.
         tenants: Vec<Numbered<Tenant>>,
     },
     /// Have it forgotten, where it has these numbers, once nothing uses it.
@@ -127,9 +116,9 @@ pub enum AgentEffect {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holding {
-    /// What was ordered last.
+    /// Serial that was ordered last.
     serial: u64,
-    /// What is served.
+    /// Serial that is served.
     served: Option<u64>,
 }
 
@@ -139,14 +128,14 @@ pub struct HostAgent {
     epoch: Epoch,
     sequence: u64,
     cards: BTreeMap<CardId, BTreeMap<DagName, Holding>>,
-    /// What it was told to have, and the digest of that.
+    /// Provisions that it was ordered to have, and their digest.
     told: Provisions,
     told_digest: Option<Digest>,
     /// Bitstreams of it that are there, by id and number.
     images: BTreeMap<BitstreamId, u64>,
-    /// What of its cards takes nothing, once that is known.
+    /// Faults of its cards, once they are known.
     faults: Option<BTreeMap<CardId, CardFaults>>,
-    /// Which policies it looked at, once that is known.
+    /// Policies that it looked at, once they are known.
     policies: Option<HostPolicies>,
 }
 
@@ -166,7 +155,7 @@ impl HostAgent {
         Self { epoch, sequence: 0, cards, told, told_digest, images, faults, policies }
     }
 
-    /// What an event leads to.
+    /// Work that follows from an event.
     pub fn handle(&mut self, event: AgentEvent) -> Vec<AgentEffect> {
         match event {
             AgentEvent::Order(order) => self.order(order),
@@ -453,7 +442,7 @@ mod tests {
         HostAgent::new(Epoch(5), served, Provisions::default())
     }
 
-    /// What an order of an earlier epoch, an earlier order, or one for an earlier place wants is not done.
+    /// Orders of an earlier epoch, earlier orders, and those for an earlier place change nothing.
     #[test]
     fn old_orders_change_nothing() {
         let remove = |serial| OrderKind::Remove { name: name(), card: card(), serial };
@@ -616,7 +605,7 @@ mod tests {
         assert_eq!(told(agent.handle(AgentEvent::BeatDue)), Some(refused));
     }
 
-    /// What a program of the version before says is understood.
+    /// A beat of the version before is understood.
     #[test]
     fn a_beat_without_provisions_is_one_of_nothing() {
         let text = r#"{"Beat":{"epoch":3,"sequence":4,"digests":{}}}"#;
@@ -625,7 +614,7 @@ mod tests {
             if provided == Provisions::default().digest() && missing.is_empty()));
     }
 
-    /// What was to be stopped while it was begun is stopped once it has begun.
+    /// A DAG that was to be stopped while it was begun is stopped once it has begun.
     #[test]
     fn what_is_begun_too_late_is_stopped() {
         let mut agent = HostAgent::new(Epoch(5), BTreeMap::new(), Provisions::default());

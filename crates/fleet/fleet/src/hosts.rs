@@ -1,4 +1,4 @@
-//! What the leader knows of each host: whether it answers, what it is to serve, which orders it was sent.
+//! State of each host as the leader knows it: whether it answers, what it is to serve, which orders it was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) enum Stay {
     Leaving,
 }
 
-/// What a card is to serve.
+/// Desired content of a card.
 #[derive(Debug, Clone, Default)]
 struct Desired {
     /// Each DAG with the serial of its place.
@@ -45,7 +45,6 @@ struct Desired {
     digest: Option<Digest>,
 }
 
-/// One host.
 #[derive(Debug)]
 pub(crate) struct HostState {
     pub record: Versioned<HostRecord>,
@@ -59,20 +58,20 @@ pub(crate) struct HostState {
     seen: u64,
     stalled: u32,
     cards: BTreeMap<CardId, Desired>,
-    /// How many DAGs it is to serve of each tenant.
+    /// Number of DAGs that it is to serve of each tenant.
     tenants: BTreeMap<TenantId, usize>,
     models: BTreeSet<CardModel>,
     bound: BTreeSet<(CardId, DagName)>,
     leaving: BTreeSet<(CardId, DagName)>,
-    /// What of its cards takes nothing, as it said.
+    /// Faults of its cards, as it reported them.
     faults: BTreeMap<CardId, CardFaults>,
-    /// Which policies it looked at. `None`: it has not said, or its program takes none.
+    /// Policies that it looked at. `None`: it has not said, or its program takes none.
     policies: Option<HostPolicies>,
     /// The number of those that it was sent last, and how many beats ago, while it has not looked at them.
     policies_sent: Option<(u64, u32)>,
 }
 
-/// What a beat asks for.
+/// Work that a beat asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct AfterBeat {
     pub is_back: bool,
@@ -218,17 +217,16 @@ impl HostState {
         is_due
     }
 
-    /// How many DAGs it serves until their new places do.
+    /// Number of DAGs that it serves until their new places do.
     pub fn leaving(&self) -> usize {
         self.leaving.len()
     }
 
-    /// These DAGs.
     pub fn leaving_names(&self) -> impl Iterator<Item = &DagName> {
         self.leaving.iter().map(|(_, name)| name)
     }
 
-    /// How many DAGs it is to serve.
+    /// Number of DAGs that it is to serve.
     pub fn count(&self) -> usize {
         self.cards.values().map(|of| of.dags.len()).sum()
     }
@@ -332,7 +330,6 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Full.
     pub const fn new(per_second: u64, max: u64, now: Timestamp) -> Self {
         Self { per_second, max, nanos: max * 1_000_000_000, last: now }
     }

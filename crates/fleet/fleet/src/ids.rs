@@ -15,7 +15,7 @@ pub const NAME_CHARS_MAX: usize = 253;
     "{text:?} is not a {kind} name: 1 to {NAME_CHARS_MAX} of a-z, 0-9, '-' and '.', a letter or digit first and last"
 )]
 pub struct InvalidHostName {
-    /// What was to be named.
+    /// Kind of thing that was to be named.
     pub kind: &'static str,
     /// The text, cut to 80 characters.
     pub text: String,
@@ -50,7 +50,6 @@ macro_rules! names {
                 }
             }
 
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -33,13 +33,13 @@ use crate::records::{LAST_TRANSACTION, LastTransaction, Versioned};
 /// About the first and the longest pause before a request is sent again.
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// What compares and the record of the last transaction take of a request, at most.
+/// Bytes of a request that the comparison and the record of the last transaction take, at most.
 const OVERHEAD_BYTES: usize = 2_048;
 
-/// What one event leads to: records that change together, and effects that follow.
+/// Result of one event: records that change together, and effects that follow.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct FleetStep {
-    /// By key; `None` deletes.
+    /// Writes by key; `None` deletes.
     writes: BTreeMap<String, Option<Vec<u8>>>,
     effects: Vec<FleetEffect>,
 }
@@ -57,7 +57,7 @@ impl FleetStep {
         self.effects.push(effect);
     }
 
-    /// What another one leads to follows.
+    /// Appends the result of another event.
     pub fn append(&mut self, other: Self) {
         self.writes.extend(other.writes);
         self.effects.extend(other.effects);
@@ -89,7 +89,7 @@ impl FleetStep {
     }
 }
 
-/// What is known of the transaction under way.
+/// Knowledge of the transaction under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flight {
     Committing,
@@ -123,7 +123,7 @@ pub(crate) struct RefusedSteps {
     pub steps: Vec<FleetStep>,
 }
 
-/// What an answer of etcd means.
+/// Meaning of an answer of etcd.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Settled {
     /// Not known yet.
@@ -221,7 +221,7 @@ impl Journal {
         }
     }
 
-    /// What can be done now: effects that wait for nothing, and a request to etcd.
+    /// Work that can be done now: effects that wait for nothing, and a request to etcd.
     pub fn next(&mut self, now: Timestamp) -> (Vec<FleetEffect>, Option<Request>) {
         let mut released = Vec::new();
         if self.under_way.is_none() || self.is_probing() {
@@ -617,7 +617,7 @@ mod tests {
         assert_eq!(number_of_records(&mut etcd), 1);
     }
 
-    /// What is written twice is stored twice: in between, what followed from the first is visible.
+    /// A key that is written twice is stored twice: in between, what followed from the first is visible.
     #[test]
     fn a_key_that_is_written_again_waits_for_the_next_transaction() {
         let mut etcd = EtcdModel::new();

@@ -27,7 +27,7 @@ use crate::standby::{Followed, Following};
 /// Most requests that wait for etcd, and most of one tenant, so that others have their part.
 const WAITING_MAX: usize = 4_096;
 const WAITING_OF_A_TENANT_MAX: usize = 256;
-/// How long a request waits for an image that is on its way to hosts, or for hosts that this leader is about to hear,
+/// Time that a request waits for an image on its way to hosts, or for hosts that this leader is about to hear,
 /// before it is refused.
 pub(crate) const PLACE_WAIT: Duration = Duration::from_secs(10);
 /// Longest time between two events that counts for leases of hosts and reservations. Ticks come ten times a second, so
@@ -40,7 +40,7 @@ const PLACE_TRIES_MAX: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Leading {
     pub fleet: Fleet,
-    /// Who waits for what is not durable yet.
+    /// Callers that wait for what is not durable yet.
     calls: BTreeMap<FleetCall, Option<TenantId>>,
     by_tenant: BTreeMap<Option<TenantId>, usize>,
     /// Requests that are tried again until this time, for images are on their way to hosts, or hosts are about to be
@@ -58,7 +58,6 @@ enum Role {
     Leading(Box<Leading>),
 }
 
-/// One replica.
 #[derive(Debug)]
 pub struct Replica {
     settings: FleetSettings,
@@ -78,7 +77,7 @@ impl Replica {
         Self { settings, role, number, is_awaiting, now }
     }
 
-    /// What an event leads to.
+    /// Effects of an event.
     pub fn handle(&mut self, now: Timestamp, event: FleetEvent) -> Vec<FleetEffect> {
         self.pass_unheard(now);
         self.now = self.now.max(now);
@@ -170,12 +169,12 @@ impl Replica {
         }
     }
 
-    /// What a leader has decided, durable or not yet.
+    /// Decisions of a leader, durable or not yet.
     pub fn inventory(&self) -> Option<&Inventory> {
         self.fleet().map(Fleet::inventory)
     }
 
-    /// What a tenant's DAGs take, at the leader.
+    /// Usage of a tenant's DAGs, at the leader.
     pub fn usage(&self, tenant: &TenantId) -> Option<FleetUsage> {
         self.fleet()?.usage(tenant)
     }
@@ -186,7 +185,7 @@ impl Replica {
         self.fleet()?.dominant_share_ppb(tenant)
     }
 
-    /// How many DAGs have no place, at the leader.
+    /// Number of DAGs without a place, at the leader.
     pub fn unplaced(&self) -> usize {
         self.fleet().map_or(0, Fleet::unplaced)
     }
@@ -301,7 +300,7 @@ impl Replica {
         }
     }
 
-    /// What can be done now.
+    /// Collects what can be done now.
     fn go_on(&mut self, effects: &mut Vec<FleetEffect>) {
         let request = match &mut self.role {
             Role::Standby(_) | Role::Loading(..) if self.is_awaiting => None,

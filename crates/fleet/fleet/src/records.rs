@@ -1,4 +1,4 @@
-//! What the fleet keeps in etcd, and under which keys.
+//! Records of the fleet in etcd, and their keys.
 //!
 //! A record carries a version. What a replica does not know of it, because a newer one wrote it, is kept as it is and
 //! written back, so that two versions can take turns.
@@ -40,20 +40,10 @@ pub struct Versioned<T> {
 pub enum UnreadableRecord {
     /// It is no record of this kind.
     #[error("{key}: {reason}")]
-    Malformed {
-        /// Its key.
-        key: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Malformed { key: String, reason: String },
     /// It is of a program more than one version newer.
     #[error("{key} has version {version}; this program reads up to {}", VERSION + 1)]
-    TooNew {
-        /// Its key.
-        key: String,
-        /// Its version.
-        version: u32,
-    },
+    TooNew { key: String, version: u32 },
 }
 
 impl<T> Versioned<T> {
@@ -62,7 +52,7 @@ impl<T> Versioned<T> {
         Self { version: VERSION, value, unknown: Map::new() }
     }
 
-    /// What is known of it.
+    /// The record, without what this version does not know.
     pub const fn value(&self) -> &T {
         &self.value
     }
@@ -110,7 +100,7 @@ pub struct RecordMeta {
 }
 
 impl RecordMeta {
-    /// Of a new record.
+    /// Head of a new record.
     pub const fn new(serial: u64, now: Timestamp) -> Self {
         Self { serial, revision: 1, created: now, updated: now }
     }
@@ -134,7 +124,7 @@ impl RecordMeta {
 pub struct FleetTenantRecord {
     /// Its id, weight and quota.
     pub tenant: Tenant,
-    /// Whose quota it shares, too.
+    /// Project whose quota it shares, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<ProjectId>,
     /// Its number on hosts: another one after each change.
@@ -151,16 +141,13 @@ pub struct FleetTenantRecord {
 /// An NT type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetNtRecord {
-    /// What it is.
     pub nt: NtType,
     /// When it was made; its serial is its number on hosts.
     pub meta: RecordMeta,
 }
 
-/// A bitstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetBitstreamRecord {
-    /// What it is.
     pub bitstream: Bitstream,
     /// When it was made; its serial is its number on hosts.
     pub meta: RecordMeta,
@@ -169,9 +156,8 @@ pub struct FleetBitstreamRecord {
 /// A rack or zone whose hosts are emptied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRecord {
-    /// Which.
     pub area: DrainArea,
-    /// How many of its DAGs move at a time.
+    /// Number of its DAGs that move at a time.
     pub moves_max: u32,
 }
 
@@ -180,9 +166,9 @@ pub struct DrainRecord {
 pub struct RebalanceRecord {
     /// Between cards of this zone; `None`: of the fleet.
     pub zone: Option<ZoneId>,
-    /// How many DAGs move at a time.
+    /// Number of DAGs that move at a time.
     pub moves_max: u32,
-    /// How far a card's load may be from the mean, in percent of a card.
+    /// Distance that a card's load may have from the mean, in percent of a card.
     pub tolerance_percent: u32,
     /// Places with a larger serial were made since it began: DAGs with one do not move again.
     pub serial: u64,
@@ -190,23 +176,21 @@ pub struct RebalanceRecord {
     pub started: Timestamp,
     /// Loads when it began.
     pub before: LoadRange,
-    /// How many DAGs it has moved.
+    /// Number of DAGs that it has moved.
     pub moved: u64,
-    /// How it ended; `None`: it goes on.
+    /// End; `None`: it goes on.
     #[serde(default)]
     pub end: Option<RebalanceEnd>,
 }
 
-/// How a rebalance ended.
+/// End of a rebalance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RebalanceEnd {
-    /// Why.
     pub outcome: RebalanceOutcome,
     /// When, by the leader's clock.
     pub at: Timestamp,
-    /// Loads then.
     pub loads: LoadRange,
-    /// How many DAGs were to move and did not.
+    /// Number of DAGs that were to move and did not.
     pub stays: BTreeMap<StayReason, u64>,
     /// Those of them whose machines are there; the first hundred.
     pub bound: Vec<DagName>,
@@ -215,9 +199,9 @@ pub struct RebalanceEnd {
 /// The policy files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoliciesRecord {
-    /// By name.
+    /// Files by name.
     pub files: PolicyFiles,
-    /// What they say of promises.
+    /// Limits of promises in them.
     #[serde(default)]
     pub promises: PromiseLimits,
     /// Their number on hosts: another one after each change.
@@ -226,24 +210,20 @@ pub struct PoliciesRecord {
     pub meta: RecordMeta,
 }
 
-/// A project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectRecord {
-    /// Its name.
     pub project: ProjectId,
-    /// What its tenants have at most together: `dags_max` and `bandwidth_max` of it count.
+    /// Quota that its tenants have together: `dags_max` and `bandwidth_max` of it count.
     pub quota: Quota,
     /// When it was made and changed.
     #[serde(default)]
     pub meta: RecordMeta,
 }
 
-/// A host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostRecord {
-    /// Its name.
     pub host: HostId,
-    /// What operators registered.
+    /// Specification that operators registered.
     pub spec: HostSpec,
     /// Whether its DAGs are being moved away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -256,18 +236,17 @@ pub struct HostRecord {
 /// The place of a DAG: the promise that a card serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceRecord {
-    /// Where.
     pub card: FleetCard,
     /// No other place has or had this number.
     pub serial: u64,
-    /// How it is mapped to regions.
+    /// Mapping to regions.
     pub mapping: Mapping,
-    /// What it takes of the card.
+    /// Reservation on the card.
     pub reservation: Reservation,
 }
 
 impl PlaceRecord {
-    /// What its regions must hold.
+    /// Desired content of its regions.
     pub fn loads(&self) -> Vec<RegionLoad> {
         let mut loads: Vec<RegionLoad> = Vec::new();
         for instance in self.mapping.instances() {
@@ -280,7 +259,7 @@ impl PlaceRecord {
     }
 }
 
-/// What has become of a DAG without a place.
+/// Fate of a DAG without a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unplaced {
     /// Its host is lost or refused it, and it waits for room elsewhere.
@@ -289,20 +268,16 @@ pub enum Unplaced {
     Failed(Vec<String>),
 }
 
-/// A DAG.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetDagRecord {
-    /// Its name.
     pub name: DagName,
-    /// What its tenant asked for.
     pub spec: DagSpec,
     /// Where it may go.
     #[serde(default)]
     pub constraints: CardConstraints,
-    /// Which card is taken of those.
+    /// Order of the cards that have room.
     #[serde(default)]
     pub policy: CardPolicy,
-    /// Its place.
     #[serde(default)]
     pub place: Option<PlaceRecord>,
     /// Why it has none.
@@ -350,28 +325,23 @@ impl FleetDagRecord {
 /// Virtual functions of a card that are kept for a machine which is about to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedFunctions {
-    /// Whose it is.
     pub tenant: TenantId,
     /// Its number, chosen by who asked.
     pub id: RequestId,
-    /// Where.
     pub card: FleetCard,
-    /// How many.
     pub functions: u32,
     /// It ends so many seconds after it was made, renewed, or a leader was elected.
     pub seconds: u32,
 }
 
-/// What a request led to, for when it is sent again.
+/// Result of a request, for when it is sent again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoneRequest {
-    /// Whose it was; `None`: an operator's.
+    /// Owner; `None`: an operator's.
     pub tenant: Option<TenantId>,
-    /// Its number.
     pub id: RequestId,
     /// A digest of what was asked.
     pub fingerprint: Digest,
-    /// What was answered.
     pub reply: FleetReply,
     /// Rises from one request to the next.
     pub serial: u64,
@@ -383,7 +353,7 @@ pub struct DoneRequest {
 pub struct LastTransaction {
     /// The leader's epoch.
     pub epoch: i64,
-    /// Which of its transactions, from 1.
+    /// Number of its transaction, from 1.
     pub number: u64,
     /// Serials up to this one were given out.
     pub serial: u64,
@@ -452,7 +422,7 @@ mod tests {
         Versioned::parse("key", text.as_bytes())
     }
 
-    /// What the next version adds is there again after this one wrote.
+    /// Fields that the next version adds are there again after this one wrote.
     #[test]
     fn unknown_fields_of_a_newer_replica_are_written_back() {
         let text = r#"{"version":2,"epoch":5,"number":1,"serial":9,"colour":{"deep":[1,2]}}"#;

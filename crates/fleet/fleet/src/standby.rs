@@ -61,7 +61,7 @@ impl Pause {
     }
 }
 
-/// What a replica has of the records.
+/// Copy of the records on a replica.
 #[derive(Debug)]
 pub(crate) enum Following {
     /// All records, page by page, as of one revision.
@@ -83,7 +83,7 @@ pub(crate) enum Following {
     },
 }
 
-/// What an answer has led to.
+/// Result of an answer.
 #[derive(Debug)]
 pub(crate) enum Followed {
     /// More is to come.
@@ -133,7 +133,7 @@ impl Following {
         }
     }
 
-    /// What is to be asked of etcd.
+    /// Next request to etcd.
     pub fn request(&self, is_elected: bool) -> Option<Request> {
         let prefix = |prefix: &str| prefix.to_owned();
         match self {
@@ -187,7 +187,7 @@ impl Following {
         Followed::On
     }
 
-    /// What the watch told, or why it tells nothing. Returns whether it starts over, as [`Self::tick`] does.
+    /// Takes news of the watch, or why it gives none. Returns whether it starts over, as [`Self::tick`] does.
     pub fn told(&mut self, told: Result<Told, Failed>) -> bool {
         let Self::Warm { records, until, .. } = self else { return false };
         match told {
@@ -216,7 +216,6 @@ impl Following {
         last >= *wanted
     }
 
-    /// The records.
     pub fn into_records(self) -> Vec<Record> {
         match self {
             Self::Reading { records, .. } => records,
@@ -308,7 +307,7 @@ mod tests {
         assert_eq!(following.refusal(), None);
     }
 
-    /// What a watch of an earlier time tells is older than the copy.
+    /// News of a watch of an earlier time is older than the copy.
     #[test]
     fn what_is_told_late_changes_nothing() {
         let mut following = warm();

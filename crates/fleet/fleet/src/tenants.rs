@@ -1,4 +1,4 @@
-//! What tenants and projects have, and what their quotas allow. Counted exactly, for one leader decides at a time and
+//! Usage and quotas of tenants and projects. Counted exactly, for one leader decides at a time and
 //! its transactions hold only while it leads.
 
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use crate::protocol::{Denied, FleetProject, FleetTenant, FleetUsage, Numbered, O
 use crate::records::{FleetTenantRecord, ProjectRecord, Versioned};
 
 impl FleetUsage {
-    /// Of a bitstream.
+    /// Usage of a bitstream.
     pub(crate) fn of_bitstream(bitstream: &Bitstream) -> Self {
         let images = &bitstream.images;
         // At most as many as a card has regions.
         Self { bitstreams: images.len() as u32, bitstream_bytes: images.size(), ..Self::default() }
     }
 
-    /// Of an NT type.
+    /// Usage of an NT type.
     pub(crate) fn of_nt() -> Self {
         Self { nt_types: 1, ..Self::default() }
     }
@@ -83,7 +83,7 @@ impl FleetUsage {
     }
 }
 
-/// What all cards of the fleet offer.
+/// Capacity of all cards of the fleet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Capacity {
     pub bandwidth: Bandwidth,
@@ -135,7 +135,7 @@ impl Tenants {
         self.tenants.get(tenant).map(|entry| &entry.record)
     }
 
-    /// What a tenant has.
+    /// Usage of a tenant.
     pub fn usage(&self, tenant: &TenantId) -> Option<FleetUsage> {
         self.tenants.get(tenant).map(|entry| entry.usage)
     }
@@ -154,7 +154,7 @@ impl Tenants {
         self.projects.remove(project);
     }
 
-    /// How many tenants a project has. Time O(tenants).
+    /// Number of a project's tenants. Time O(tenants).
     pub fn of_project(&self, project: &ProjectId) -> usize {
         let is_in = |entry: &&TenantEntry| entry.record.value().project.as_ref() == Some(project);
         self.tenants.values().filter(is_in).count()

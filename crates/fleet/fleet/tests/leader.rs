@@ -1,4 +1,4 @@
-//! What one leader answers, with the model of etcd and hosts that do as they are told.
+//! Answers of one leader, with the model of etcd and hosts that do as they are told.
 
 mod support;
 
@@ -145,7 +145,7 @@ fn a_loss_that_nobody_heard_of_is_seen_with_the_next_beat() {
     assert!(fleet.dag("a").is_ready);
 }
 
-/// What a new leader reads says which DAGs are served: nobody has to ask their hosts.
+/// Records that a new leader reads say which DAGs are served: nobody has to ask their hosts.
 #[test]
 fn a_dag_stays_ready_when_the_leader_changes() {
     let mut fleet = Fleet::new(1);
@@ -421,7 +421,7 @@ fn a_bitstream_gets_further_images() {
     assert_eq!(usage(&fleet), (0, ByteSize::ZERO));
 }
 
-/// What is in use stays; who uses it is not said to a tenant.
+/// A thing in use stays; its users are not named to a tenant.
 #[test]
 fn what_is_in_use_is_not_deleted() {
     let mut fleet = Fleet::new(1);

@@ -1,4 +1,4 @@
-//! Which card a DAG goes to, beside an exhaustive reference that plans on every card of every host.
+//! Choice of a card, beside an exhaustive reference that plans on every card of every host.
 
 mod support;
 
@@ -144,7 +144,7 @@ impl World {
         of
     }
 
-    /// What a host fails, and its cards that take the DAG.
+    /// Constraint that a host fails, and its cards that take the DAG.
     fn reference(
         &self,
         id: &HostId,
@@ -388,7 +388,7 @@ fn machines_without_a_dag_are_ranked_by_functions_and_policy() {
     assert_eq!(fleet.find_hosts(&needs, 10).expect("all have room").len(), 4);
 }
 
-/// What is registered once is forgotten whole.
+/// A host that is removed is forgotten whole.
 #[test]
 fn a_removed_host_takes_its_cards_and_reservations_along() {
     let (catalogue, mut fleet) = fleet_of(2);
@@ -407,7 +407,7 @@ fn a_removed_host_takes_its_cards_and_reservations_along() {
     fleet.check().expect("ledgers and index agree");
 }
 
-/// What no card prefers is placed all the same.
+/// A card that no policy prefers is used all the same.
 #[test]
 fn every_policy_places_on_an_empty_fleet() {
     let (catalogue, fleet) = fleet_of(40);
@@ -473,7 +473,7 @@ fn a_host_without_the_image_is_passed_over() {
     }
 }
 
-/// What a host has done beyond the ledger counts, and its card takes nothing new until there is room.
+/// A placement of a host beyond the ledger counts, and its card takes nothing new until there is room.
 #[test]
 fn an_overbooked_card_takes_nothing_new() {
     let (catalogue, mut fleet) = fleet_of(1);

@@ -37,7 +37,7 @@ fn take_policies(fleet: &mut Fleet, hosts: &[&str]) {
     }
 }
 
-/// How many have them, have not said so, and refuse them.
+/// Number of hosts that have them, have not said so, and refuse them.
 fn hosts(of: &FleetPolicies) -> (usize, usize, usize) {
     (of.in_force, of.pending, of.refusing)
 }
@@ -123,7 +123,7 @@ fn what_is_not_allowed_changes_nothing() {
     assert!(fleet.records().iter().any(|record| record.key == POLICIES));
 }
 
-/// Who has read the files changes only what it has read.
+/// A change counts only against the files that its author has read.
 #[test]
 fn of_two_who_change_them_at_once_one_is_told() {
     let mut fleet = Fleet::new(1);

@@ -63,7 +63,7 @@ fn dags(fleet: &mut Fleet) -> BTreeMap<DagName, FleetDagRecord> {
     parsed.collect()
 }
 
-/// What a DAG takes of a card, in thousand-millionths of its ingress and of its area.
+/// Part of a card that a DAG takes, in thousand-millionths of its ingress and of its area.
 fn size(of: &FleetDagRecord, profile: &CardProfile) -> (u64, u64) {
     let place = of.place.as_ref().expect("it has a place");
     let part = |of: u128, all: u64| (of * u128::from(WHOLE) / u128::from(all)) as u64;
@@ -519,7 +519,7 @@ fn a_rebalance_of_a_zone_stays_in_it() {
     assert!(fleet.moved.iter().all(|(.., to)| to.host == host("new0")), "{:?}", fleet.moved);
 }
 
-/// What is only asked about changes nothing, and is what happens then.
+/// A preview changes nothing, and names what happens then.
 #[test]
 fn a_preview_names_the_first_moves_and_changes_nothing() {
     let mut fleet = full(2, 40, 4_000);

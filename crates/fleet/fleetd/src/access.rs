@@ -1,4 +1,4 @@
-//! Who may call what of the fleet's own services.
+//! Access to the fleet's own services.
 
 use snic_front::access::{Access, Methods, Row, Span, TABLE, change, row};
 

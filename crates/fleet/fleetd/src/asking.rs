@@ -18,15 +18,15 @@ use crate::error::of_denied;
 use crate::links::HostLinks;
 use crate::runner::{Leadership, RunnerHandle};
 
-/// How long a request waits for a leader: longer than an election takes.
+/// Time that a request waits for a leader: longer than an election takes.
 const LEADER_WAIT: Duration = Duration::from_secs(5);
-/// How long it waits before it looks again.
+/// Interval between looks for a leader.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long a connection to another replica may take to be made.
+/// Longest time to make a connection to another replica.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// How long another replica may take for an answer, beside the caller's own deadline.
+/// Longest time for an answer of another replica, beside the caller's own deadline.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How long another replica may take until a host that is linked to it has begun its answer: longer than that replica waits
+/// Longest time until a host that is linked to another replica has begun its answer: longer than that replica waits
 /// for the host.
 const CALL_MAX: Duration = Duration::from_secs(5);
 /// Largest answer of another replica: a page of records has about one MiB.
@@ -42,9 +42,9 @@ pub(crate) struct Asking {
 /// Connections to other replicas.
 #[derive(Debug)]
 struct Channels {
-    /// What this replica shows them; it may be replaced.
+    /// Certificate that this replica presents to them; it may be replaced.
     tls: watch::Receiver<ClientTlsConfig>,
-    /// By address. An election has few candidates, and those that are gone leave no more than a name.
+    /// Channels by address. An election has few candidates, and those that are gone leave no more than a name.
     by_address: BTreeMap<String, Channel>,
 }
 
@@ -54,7 +54,7 @@ impl Asking {
         Self { own, channels: Mutex::new(channels) }
     }
 
-    /// Who leads.
+    /// Leader, if one is known.
     pub fn leadership(&self) -> Leadership {
         self.own.leadership().borrow().clone()
     }
@@ -64,7 +64,7 @@ impl Asking {
         &self.own
     }
 
-    /// Who leads. Where nobody does, or the leader of an epoch that a host has lost, it waits for the next one for a while.
+    /// Leader. Where there is none, or it is the leader of an epoch that a host has lost, waits for the next one for a while.
     pub async fn leadership_after(&self, lost: Option<Epoch>) -> Leadership {
         let mut told = self.own.leadership();
         let is_next = |now: &Leadership| match now {
@@ -187,7 +187,7 @@ impl Asking {
     }
 }
 
-/// What a failure of the call means for the request: certainly not done, or open.
+/// Meaning of a failed call for the request: certainly not done, or open.
 fn failed(status: &Status) -> Denied {
     use std::error::Error as _;
     let mut cause = status.source();

@@ -25,7 +25,7 @@ use tonic::{Status, Streaming};
 
 use crate::links::HostLinks;
 
-/// How long a host may take to begin its answer: longer than a busy host takes, and not too long for whoever waits.
+/// Longest time until a host begins its answer: longer than a busy host takes, and not too long for whoever waits.
 const BEGIN_MAX: Duration = Duration::from_secs(3);
 /// Calls that wait for a host to begin.
 const WAITING_MAX: usize = 1_024;

@@ -7,7 +7,6 @@ use snic_fleet::protocol::FleetExplanation;
 
 use crate::wire;
 
-/// The message.
 pub(crate) fn to_wire(of: &FleetExplanation, reader: &Caller) -> v1::Explanation {
     v1::Explanation {
         dag: Some(wire::dag(&of.dag, reader)),
@@ -52,7 +51,7 @@ fn lines(of: &FleetExplanation, is_operator: bool) -> Vec<String> {
     lines
 }
 
-/// Which card comes first.
+/// Name of the order of the cards.
 const fn policy(of: CardPolicy) -> &'static str {
     match of {
         CardPolicy::Pack => "the one of whose ingress the largest part is promised already",

@@ -1,4 +1,4 @@
-//! What was written to the fleet's records lately, as etcd tells it: whoever watches at this replica reads from here.
+//! Recent writes to the fleet's records, as etcd reports them: whoever watches at this replica reads from here.
 //!
 //! ```text
 //!            after                                 until
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 /// Most changes that are kept, and most bytes of them.
 const CHANGES_MAX: usize = 20_000;
 const BYTES_MAX: usize = 32 << 20;
-/// What a change takes beside key and value.
+/// Bytes of a change beside key and value.
 const CHANGE_OVERHEAD_BYTES: usize = 160;
 /// Kinds whose keys go on with a tenant, behind [`PREFIX`].
 const KINDS_OF_TENANTS: [&str; 4] = ["dags", "tenants", "reservations", "requests"];
@@ -40,7 +40,7 @@ pub(crate) struct RecordChange {
 }
 
 impl RecordChange {
-    /// What it takes of [`BYTES_MAX`]. The smallest take more than their bytes, so that there are at most
+    /// Part of [`BYTES_MAX`] that it takes. The smallest take more than their bytes, so that there are at most
     /// [`CHANGES_MAX`].
     fn cost(&self) -> usize {
         let value = self.record.as_ref().map_or(0, |record| record.key.len() + record.value.len());
@@ -52,7 +52,7 @@ impl RecordChange {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooOld;
 
-/// Who has a part of the history.
+/// Owner of a part of the history.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Tenant(String),
@@ -71,16 +71,15 @@ impl Owner {
     }
 }
 
-/// Whose changes a watch needs without a gap.
+/// Owners whose changes a watch needs without a gap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Scope<'a> {
-    /// Everybody's.
     All,
     /// A tenant's, and those of a kind, with or without a slash at its end.
     Tenant(&'a TenantId, &'a str),
 }
 
-/// What is kept for an owner.
+/// Changes kept for an owner.
 #[derive(Debug)]
 struct Kept {
     /// All of its changes behind this revision are there.
@@ -128,7 +127,7 @@ impl Piece {
         self.until
     }
 
-    /// What a watch told, which comes in order, whole revisions at a time. Time O(log kept) for each change.
+    /// Takes news of a watch, which comes in order, whole revisions at a time. Time O(log kept) for each change.
     pub fn told(&mut self, told: &Told) {
         let number = |revision: Revision| u64::try_from(revision.0).unwrap_or_default();
         let of = |change: &Change| match change {
@@ -223,7 +222,7 @@ impl Piece {
     }
 }
 
-/// What a watch reads next.
+/// Changes that a watch reads next.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub changes: Vec<Arc<RecordChange>>,
@@ -256,7 +255,6 @@ impl History {
         self.until.send_replace(after);
     }
 
-    /// What was told.
     pub fn told(&self, told: &Told) {
         let mut piece = self.piece.lock();
         piece.told(told);
@@ -265,12 +263,12 @@ impl History {
         self.until.send_replace(until);
     }
 
-    /// What was written before it began.
+    /// Takes what was written before it began.
     pub fn earlier(&self, earlier: Piece) {
         self.piece.lock().prepend(earlier);
     }
 
-    /// How far it was told, for whoever waits for more.
+    /// Revision up to which news has come, for whoever waits for more.
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.until.subscribe()
     }

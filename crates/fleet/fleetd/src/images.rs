@@ -29,7 +29,7 @@ pub enum Images {
 pub struct Bucket {
     /// Its name: 3 to 63 of a-z, 0-9, '-' and '.', a letter or digit first and last. It exists.
     pub bucket: String,
-    /// What the names of all objects begin with, without `/` at its ends, such as `fleets/one`; nothing by default.
+    /// Prefix of the names of all objects, without `/` at its ends, such as `fleets/one`; nothing by default.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
     /// Its region. By default what `AWS_REGION` of the environment says, and `us-east-1` without that.
@@ -47,7 +47,7 @@ pub struct Bucket {
     /// File with `aws_access_key_id` and `aws_secret_access_key` in a section `[default]`. It is read at each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<PathBuf>,
-    /// How long a request may take, in seconds: 1 to 60. An operation is given up after about twice as long.
+    /// Longest time of a request, in seconds: 1 to 60. An operation is given up after about twice as long.
     #[serde(default = "timeout_seconds")]
     pub timeout_seconds: u32,
 }

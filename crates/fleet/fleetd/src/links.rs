@@ -16,7 +16,7 @@ use tonic::Status;
 /// both sides compare what it is to serve.
 const ORDERS_MAX: usize = 1_024;
 
-/// What a host reads.
+/// Orders that a host reads.
 pub(crate) type Orders = mpsc::Receiver<Result<LinkResponse, Status>>;
 
 #[derive(Debug)]

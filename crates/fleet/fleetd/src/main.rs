@@ -28,7 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-/// What a leader does is allocated by one thread and freed by others; see the measurements.
+/// Allocator of the program: what a leader does is allocated by one thread and freed by others; see the measurements.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -45,7 +45,7 @@ struct Arguments {
         default_value = "/etc/snic-fleet/snic-fleet.toml"
     )]
     config: PathBuf,
-    /// What is logged
+    /// Filter of the log
     #[arg(long, value_name = "FILTER", default_value = "info", env = "SNIC_LOG")]
     log: String,
     /// Format of the log: human or json
@@ -76,10 +76,10 @@ fn limits() -> Limits {
 const AUDIT_FILES_MAX: usize = 8;
 const AUDIT_FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// How long images are kept that no bitstream names.
+/// Time that images are kept that no bitstream names.
 const UNNAMED_IMAGES_KEPT: Duration = Duration::from_secs(3_600);
 
-/// How long a replica waits at its start for the store of images.
+/// Time that a replica waits at its start for the store of images.
 const IMAGES_MAX: Duration = Duration::from_secs(10);
 
 fn server(settings: &Settings) -> Result<FleetServerSettings> {
@@ -114,7 +114,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
     })
 }
 
-/// What this replica shows others as a client, and the authority that it trusts.
+/// Certificate that this replica presents to others as a client, and the authority that it trusts.
 fn peers(tls: &TlsSettings) -> ClientTlsConfig {
     ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(tls.client_authority.text()))
@@ -151,7 +151,7 @@ async fn reload_on_signal(
     Ok(())
 }
 
-/// Whose signatures count, and the profiles of cards with their floor plans.
+/// Keys whose signatures count, and the profiles of cards with their floor plans.
 fn upload_rules(settings: &Settings) -> Result<UploadRules> {
     let trust = Trust::read(&settings.signatures)?;
     Ok(UploadRules { trust, catalogue: with_profiles(settings.profiles_dir.as_deref())? })

@@ -32,7 +32,7 @@ use crate::METHODS;
 use crate::calls::Parts;
 use crate::services::Services;
 
-/// What is before a message on the wire of gRPC: whether it is compressed, and its length.
+/// Length of the head of a message on the wire of gRPC: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 /// Methods about one DAG that only its host can answer. Field 1 of their requests is the DAG's name.
 const OF_DAGS: [&str; 3] = [
@@ -41,7 +41,6 @@ const OF_DAGS: [&str; 3] = [
     "/snic.control.v1.TrafficService/WatchPackets",
 ];
 
-/// The layer.
 #[derive(Clone)]
 pub(crate) struct Passing {
     services: Services,
@@ -101,7 +100,7 @@ fn is_of_host<B>(request: &Request<B>) -> bool {
     is_control && (request.headers().contains_key(HOST_HEADER) || OF_DAGS.contains(&path))
 }
 
-/// Of a request about a DAG.
+/// Name in a request about a DAG.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct Named {
     #[prost(string, tag = "1")]

@@ -29,43 +29,41 @@ use crate::links::HostLinks;
 
 /// Events that wait for the replica's task. Each caller and each host has one at a time here.
 const EVENTS_MAX: usize = 4_096;
-/// How often time passes for the replica.
+/// Interval between ticks of the replica.
 const TICK: Duration = Duration::from_millis(100);
 /// So much of what was written before a replica begins to watch is read, for those who resume a watch there.
 const EARLIER_REVISIONS: i64 = 10_000;
-/// How long a replica that gave up its key waits before it stands for election again: others come first.
+/// Time that a replica that gave up its key waits before it stands for election again: others come first.
 const REST: Duration = Duration::from_secs(1);
 
-/// What an election is about.
+/// Settings of an election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elections {
     /// Address at which other replicas reach this one, as a URL: what it is called in the election.
     pub address: String,
-    /// How long it leads without a sign of life, in seconds: 2 or more.
+    /// Time that it leads without a sign of life, in seconds: 2 or more.
     pub lease_seconds: u32,
 }
 
 /// Settings of the replica's task.
 #[derive(Debug, Clone)]
 pub struct RunnerSettings {
-    /// Of the election.
+    /// Settings of the election.
     pub elections: Elections,
-    /// Of the fleet.
+    /// Settings of the fleet.
     pub fleet: FleetSettings,
 }
 
 /// Where all election keys begin; they are no records.
 pub const ELECTIONS: &str = "/snic/election/v1/";
 
-/// Who leads, as this replica knows.
+/// Leader, as this replica knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Leadership {
     /// Nobody, or nobody knows.
     #[default]
     Nobody,
-    /// This replica.
     Own,
-    /// Another replica.
     Other {
         /// Where it is.
         address: String,
@@ -98,7 +96,7 @@ impl std::fmt::Debug for Message {
 }
 
 impl RunnerHandle {
-    /// Who leads.
+    /// Leader, for those who follow it.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
@@ -146,9 +144,9 @@ pub(crate) struct Runner {
     calls: BTreeMap<FleetCall, oneshot::Sender<Result<FleetReply, Denied>>>,
     last_call: u64,
     asked: JoinSet<(u64, Result<Answer, Failed>)>,
-    /// Of all records, while this replica keeps a copy.
+    /// Watch of all records, while this replica keeps a copy.
     watching: Option<Watching>,
-    /// What that watch tells, for those who watch at this replica.
+    /// News of that watch, for those who watch at this replica.
     history: Arc<History>,
     reading_earlier: JoinSet<()>,
     term: Option<Term>,
@@ -376,7 +374,7 @@ impl Runner {
     }
 }
 
-/// What was written to the records before a watch of them began, as far as etcd keeps it.
+/// Records written before a watch of them began, as far as etcd keeps them.
 async fn read_earlier(etcd: EtcdConnection, watch: Watch, history: Arc<History>) {
     let mut from = Revision((watch.from.0 - EARLIER_REVISIONS).max(1));
     let begins = u64::try_from(watch.from.0).unwrap_or_default().saturating_sub(1);
@@ -404,7 +402,7 @@ async fn read_earlier(etcd: EtcdConnection, watch: Watch, history: Arc<History>)
     }
 }
 
-/// What a watch tells next; without one never.
+/// Next news of a watch; without one never.
 async fn next_of(watching: Option<&mut Watching>) -> Result<Told, Failed> {
     match watching {
         Some(watching) => watching.next().await,

@@ -53,10 +53,9 @@ pub struct FleetServerSettings {
     pub peers: ClientTlsConfig,
     /// Where images are.
     pub images: Blobs,
-    /// How long images are kept that no bitstream names. At least some minutes: an image is stored before its bitstream
+    /// Time that images are kept that no bitstream names. At least some minutes: an image is stored before its bitstream
     /// is registered. Clocks of replicas and object store may differ by less than half of it.
     pub unnamed_images_kept: Duration,
-    /// Validates uploads.
     pub upload_check: UploadCheck,
     /// Where the page for browsers is served, if it is.
     pub web: Option<SocketAddr>,
@@ -98,7 +97,7 @@ fn bind_page(at: SocketAddr, front: &Front) -> Result<snic_web::Listening, Serve
     })
 }
 
-/// What the page for browsers shows: all of it is for those who may read all of this.
+/// Methods whose replies the page for browsers shows: all of it is for those who may call all of these.
 const PAGE_METHODS: [&str; 9] = [
     "GetFleet",
     "GetRebalance",

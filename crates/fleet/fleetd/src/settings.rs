@@ -37,7 +37,7 @@ pub struct Settings {
     /// against. The same files as on the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiles_dir: Option<PathBuf>,
-    /// Which bitstreams are accepted. Hosts load what the fleet has accepted: their own `[signatures]` do not count for it.
+    /// Rules for bitstreams that are accepted. Hosts load what the fleet has accepted: their own `[signatures]` do not count for it.
     #[serde(default)]
     pub signatures: Signatures,
     /// Folder of the audit log; none is kept without it.
@@ -110,7 +110,7 @@ pub struct Etcd {
     /// Certificates, for URLs with `https`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsPaths>,
-    /// How long a leader leads without a sign of life, in seconds: 2 to 60. A failover takes about as long.
+    /// Time that a leader leads without a sign of life, in seconds: 2 to 60. A failover takes about as long.
     #[serde(default = "lease_seconds")]
     pub lease_seconds: u32,
 }
@@ -194,7 +194,7 @@ impl Settings {
         })
     }
 
-    /// How etcd is reached.
+    /// Settings of the connection to etcd.
     ///
     /// # Errors
     /// A file cannot be read.

@@ -47,7 +47,7 @@ pub(crate) fn nt_type(of: &NtType, meta: &RecordMeta) -> v1::NtType {
     }
 }
 
-/// Which regions hold it is known to the hosts only.
+/// A bitstream on the wire. The regions that hold it are known to the hosts only.
 pub(crate) fn bitstream(of: &Bitstream, meta: &RecordMeta) -> v1::Bitstream {
     v1::Bitstream {
         state: v1::bitstream::State::Available.into(),

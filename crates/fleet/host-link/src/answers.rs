@@ -21,9 +21,9 @@ use crate::host::LinkedHost;
 const ANSWERS_MAX: usize = 64;
 /// Parts of an answer that wait to be sent.
 const PARTS_MAX: usize = 4;
-/// How long the leader may take to read the end of an answer: its caller may read slowly.
+/// Longest time until the leader reads the end of an answer: its caller may read slowly.
 const END_MAX: Duration = Duration::from_secs(60);
-/// How long the leader may take to say what is called.
+/// Longest time until the leader says what is called.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
 /// The answers of a link.

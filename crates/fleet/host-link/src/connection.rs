@@ -20,7 +20,7 @@ use crate::host::LinkedHost;
 
 /// Longest time to connect and to begin a link.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a replica may be silent before it is asked whether it lives; without that, a link that was cut off would
+/// Time that a replica may be silent before it is asked whether it lives; without that, a link that was cut off would
 /// never end.
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// First pause before a replica is tried again, and the longest one; jitter makes each up to twice as long. A host that
@@ -40,7 +40,6 @@ pub struct LinkTls {
     pub authority: PemFile,
     /// The host's certificate.
     pub certificate: PemFile,
-    /// Its key.
     pub key: PemFile,
 }
 
@@ -90,10 +89,9 @@ impl Replicas {
     }
 }
 
-/// What a replica sends over a link.
+/// Message of a replica over a link.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// An order.
     Order(Box<HostOrder>),
     /// The number of a call that waits for an answer.
     Call(u64),
@@ -160,7 +158,7 @@ impl Live {
         }
     }
 
-    /// What comes next. Cancel safe.
+    /// Next message. Cancel safe.
     ///
     /// # Errors
     /// The link has ended, and why; or an order cannot be read.

@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use crate::host::{HostFailure, LinkedHost};
 use crate::served::{LOOK_SERVED_INTERVAL, News, Served, ServedDags};
 
-/// How often DAGs that are on their way are looked at.
+/// Interval between looks at DAGs that are on their way.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// DAGs that are looked at together: a read on the controller's thread has a bound.
 const LOOKED_AT_MAX: usize = 256;
@@ -27,7 +27,7 @@ const FAILED_LOOKS_MAX: u32 = 20;
 /// Pause after the controller did not answer.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What is to be done with a DAG.
+/// Work on a DAG.
 #[derive(Debug)]
 pub(crate) enum DagJob {
     Serve(Box<ServedDag>),
@@ -57,7 +57,7 @@ struct PendingDag {
     failed: u32,
 }
 
-/// What a worker finds when it begins.
+/// State that a worker finds when it begins.
 #[derive(Debug, Default)]
 pub(crate) struct Resumed {
     /// DAGs that are on their way to their card.

@@ -1,4 +1,4 @@
-//! What the link asks of its host.
+//! Requests of the link to its host.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub trait LinkedHost: Send + Sync + 'static {
     /// The controller does not answer.
     async fn assigned(&self) -> Result<Vec<(DagName, AssignedDag)>, HostFailure>;
 
-    /// How far these DAGs are; `None` where there is no such DAG of the fleet.
+    /// Progress of these DAGs; `None` where there is no such DAG of the fleet.
     ///
     /// # Errors
     /// The controller does not answer.
@@ -59,7 +59,7 @@ pub trait LinkedHost: Send + Sync + 'static {
         names: Vec<DagName>,
     ) -> Result<Vec<(DagName, Option<AssignedDag>)>, HostFailure>;
 
-    /// What the fleet provided, with its numbers.
+    /// Provisions of the fleet, with their numbers.
     ///
     /// # Errors
     /// The controller does not answer.
@@ -89,7 +89,7 @@ pub trait LinkedHost: Send + Sync + 'static {
         image: Vec<u8>,
     ) -> Result<(), HostFailure>;
 
-    /// Which of the fleet's policies it looked at, and whether they are in force.
+    /// The fleet's policies that it looked at, and whether they are in force.
     ///
     /// # Errors
     /// They cannot be read.
@@ -103,7 +103,7 @@ pub trait LinkedHost: Send + Sync + 'static {
     async fn set_policies(&self, files: Numbered<PolicyFiles>)
     -> Result<HostPolicies, HostFailure>;
 
-    /// What of its cards takes nothing; cards without a fault are left out.
+    /// Faults that keep its cards from taking anything; cards without a fault are left out.
     ///
     /// # Errors
     /// The controller does not answer.

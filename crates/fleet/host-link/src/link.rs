@@ -29,7 +29,7 @@ const JOBS_MAX: usize = 1_024;
 const OUTCOMES_MAX: usize = 64;
 /// Pause after the host did not answer.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a leader counts as just lost: longer than an election takes.
+/// Time that a leader counts as just lost: longer than an election takes.
 const LOST_MAX: Duration = Duration::from_secs(5);
 
 /// The settings of a link.
@@ -37,7 +37,7 @@ const LOST_MAX: Duration = Duration::from_secs(5);
 pub struct LinkSettings {
     /// The replicas, such as `https://fleet-0:7700`.
     pub endpoints: Vec<String>,
-    /// How often the host says that it lives.
+    /// Interval between the host's signs of life.
     pub beat: Duration,
 }
 
@@ -58,7 +58,6 @@ impl HostLink {
         Self { stop, task, status }
     }
 
-    /// How it is.
     pub fn status(&self) -> watch::Receiver<LinkStatus> {
         self.status.clone()
     }
@@ -104,7 +103,7 @@ enum Connection {
     Open(Box<Live>),
 }
 
-/// What came over the connection.
+/// Message from the connection.
 enum Arrived {
     Opened(Live),
     Order(Box<HostOrder>),
@@ -151,7 +150,7 @@ impl Drop for Session<'_> {
     }
 }
 
-/// What the host has, by its records. A DAG that is on its way counts as one that it serves, so that it can be
+/// Agent of a host, by its records. A DAG that is on its way counts as one that it serves, so that it can be
 /// removed; one without a place is given back, and ordered again.
 async fn agent_of(host: &Arc<dyn LinkedHost>) -> Result<(HostAgent, Resumed), HostFailure> {
     let epoch = host.epoch().await?;
@@ -317,7 +316,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What that leads to at once, if anything.
+    /// Carries an effect out; gives what follows at once, if anything.
     async fn carry_out(&mut self, effect: AgentEffect) -> Result<Option<AgentEvent>, HostFailure> {
         let full = || HostFailure::Unavailable("a worker of the link has ended".to_owned());
         match effect {

@@ -1,6 +1,6 @@
 //! Has on the host what the fleet provides: tenants and NT types registered, images fetched, checked and registered.
 //!
-//! What is wanted is kept as a set, and tried again until it is there; so is what is to go. One thing is done at a time, so
+//! Desired provisions are kept as a set, and tried again until they are there; so are those that are to go. One is done at a time, so
 //! at most one image is in memory.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The number of a bitstream of which not all images are there yet: the fleet gives it to none.
 const NUMBER_OF_PART: u64 = 0;
 
-/// What is to be there, or no more.
+/// A provision that is to be there, or no more.
 #[derive(Debug)]
 pub(crate) enum ProvisionJob {
     Provide {

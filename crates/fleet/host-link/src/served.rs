@@ -14,20 +14,20 @@ use tokio::time::Instant;
 
 use crate::dags::choice_of;
 
-/// How often cards and DAGs that are served are looked at.
+/// Interval between looks at cards and served DAGs.
 pub(crate) const LOOK_SERVED_INTERVAL: Duration = Duration::from_millis(500);
 /// DAGs that are looked at together: a read on the controller's thread has a bound.
 const LOOKED_AT_MAX: usize = 128;
 /// Looks in a row that find a DAG without a place before it is lost: the controller may be finding another one.
 const FAILED_LOOKS_MAX: u32 = 2;
-/// How long a card does not answer before its DAGs are lost: it may be reset, or its driver started again.
+/// Time without an answer after which the DAGs of a card are lost: it may be reset, or its driver started again.
 const CARD_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A DAG that its card has.
 #[derive(Debug)]
 pub(crate) struct Served {
     to: AssignedCard,
-    /// What the leader knows: what it ordered, or was told.
+    /// Placement as the leader knows it: ordered, or reported.
     known: Option<HostChoice>,
     /// It was told, and the report may be lost.
     is_told: bool,
@@ -42,7 +42,7 @@ impl Served {
     }
 }
 
-/// What the fleet is to be told of a DAG.
+/// News of a DAG for the fleet.
 #[derive(Debug, PartialEq)]
 pub(crate) enum News {
     /// It is elsewhere on its card.
@@ -63,7 +63,7 @@ pub(crate) struct ServedDags {
 }
 
 impl ServedDags {
-    /// What was applied before the link began: nobody knows what the leader was told.
+    /// State of DAGs that were applied before the link began: nobody knows what the leader was told.
     pub fn new(served: Vec<(DagName, AssignedCard)>) -> Self {
         let dags = served.into_iter().map(|(name, to)| (name, Served::new(to, None, None)));
         Self { dags: dags.collect(), looked_at: None, faults: None, gone: BTreeMap::new() }
@@ -93,7 +93,7 @@ impl ServedDags {
         }
     }
 
-    /// What of the cards takes nothing now. Returns whether that is news.
+    /// Takes the faults of the cards. Returns whether they are news.
     pub fn cards_are(&mut self, faults: &BTreeMap<CardId, CardFaults>) -> bool {
         let gone: BTreeSet<&CardId> =
             faults.iter().filter(|(_, of)| of.is_gone).map(|(card, _)| card).collect();
@@ -116,7 +116,7 @@ impl ServedDags {
         names
     }
 
-    /// What was found of one of them. One that is lost is forgotten.
+    /// Takes the state of one of them. One that is lost is forgotten.
     pub fn found(&mut self, name: &DagName, found: Option<AssignedDag>) -> Option<News> {
         let served = self.dags.get_mut(name)?;
         let to = served.to.clone();
@@ -192,7 +192,7 @@ mod tests {
         dags
     }
 
-    /// What is as it was ordered is not told again with another link; what was told is.
+    /// A place as it was ordered is not reported again with another link; a reported one is.
     #[test]
     fn another_place_on_the_card_is_told_once_with_each_link() {
         let (one, other) = (Form::Sequential, Form::Parallel);

@@ -1,10 +1,10 @@
-//! How the link is, for operators.
+//! State of the link, for operators.
 
 use std::time::SystemTime;
 
 use snic_fleet::protocol::Epoch;
 
-/// How the link to the fleet is.
+/// State of the link to the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkStatus {
     /// The replica that it is linked to.

@@ -43,7 +43,7 @@ const ENDS_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// Lines of a worker's log that are shown with a problem.
 const LOG_LINES: usize = 5;
 
-/// What the checks of all cards of this host share.
+/// Facts that the checks of all cards of this host share.
 #[derive(Clone, Copy)]
 struct HostInfo<'a> {
     settings: &'a Settings,
@@ -286,7 +286,7 @@ fn owner(id: &str, data_dir: &Path, folder: &Path, findings: &mut Findings) {
     }
 }
 
-/// What XRT's emulation of hardware reads, from paths in the environment or its working folder.
+/// Files that XRT's emulation of hardware reads, from paths in the environment or its working folder.
 fn emulation_files(id: &str, through: &snic_card_xrt::XrtCardSettings, findings: &mut Findings) {
     if emulation(through).as_deref() != Some("hw_emu") {
         return;

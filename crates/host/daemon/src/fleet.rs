@@ -62,7 +62,7 @@ pub fn print_host_spec(options: HostSpecOptions) -> Result<()> {
     Ok(())
 }
 
-/// What a host with these settings is.
+/// Specification of a host with these settings.
 fn host_spec(
     settings: &Settings,
     zone: ZoneId,

@@ -116,7 +116,7 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     result
 }
 
-/// What support bundles contain about this daemon; metrics only with telemetry.
+/// Content of support bundles about this daemon; metrics only with telemetry.
 pub fn diagnostics(settings: &Settings, telemetry: Option<&Arc<Telemetry>>) -> DiagnosticsSource {
     // A weak reference: the owner stops telemetry once the server has stopped.
     let telemetry = telemetry.map(Arc::downgrade).unwrap_or_default();

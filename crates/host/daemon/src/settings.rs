@@ -53,7 +53,7 @@ pub struct Settings {
     pub telemetry: TelemetrySettings,
     /// The audit log in `data_dir/audit`: who changed what.
     pub audit: Audit,
-    /// Which bitstreams are accepted.
+    /// Rules for bitstreams that are accepted.
     pub signatures: Signatures,
     /// The fleet that this host belongs to. Without it, the host belongs to none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +183,7 @@ impl Default for TelemetrySettings {
     }
 }
 
-/// How much of the audit log is kept.
+/// Size of the audit log that is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Audit {
@@ -246,7 +246,7 @@ pub struct XrtSettings {
     pub deadlines: XrtDeadlines,
 }
 
-/// Which card of this host.
+/// Card of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum XrtDevice {
@@ -446,7 +446,7 @@ pub enum InvalidSettings {
         path: String,
         /// The line.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         message: String,
     },
     /// A value out of range, or keys that contradict each other.
@@ -454,7 +454,7 @@ pub enum InvalidSettings {
     Contradiction {
         /// The file.
         path: String,
-        /// What is wrong, naming the keys.
+        /// The fault, naming the keys.
         message: String,
     },
 }

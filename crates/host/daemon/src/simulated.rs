@@ -20,15 +20,15 @@ use snic_server::shell::{CardBackend, OpenedCard};
 
 /// Loads of one card at once: as many as the server has, which shares them between callers.
 const LOADS_MAX: usize = 8;
-/// How much of the card's time passes while nobody else can reach it: 3,000 of the smallest packets at
+/// Microseconds of the card's time that pass while nobody else can reach it: 3,000 of the smallest packets at
 /// 100 Gbit/s, a few milliseconds of work.
 const STEP_MICROS: u64 = 20;
-/// How long to work before others get the card.
+/// Time to work before others get the card.
 const WORK: Duration = Duration::from_millis(1);
 /// The pause that lets others in, and the one while the card is ahead.
 const TURN: Duration = Duration::from_micros(50);
 const REST: Duration = Duration::from_micros(500);
-/// How far the card may fall behind and catch up again; what is more stays: its clock goes slower.
+/// Time that the card may fall behind and catch up again; what is more stays: its clock goes slower.
 const LAG_MAX: Duration = Duration::from_millis(20);
 /// A second of the host is at least 1 / `SLOWEST` of the card's: its driver lets a load take eight times as
 /// long as it should.
@@ -38,7 +38,6 @@ const SLOWEST: u32 = 4;
 pub struct SimBackend {
     /// The card, which others send traffic through.
     pub card: SharedSimCard,
-    /// Its profile.
     pub profile: CardProfile,
 }
 
@@ -77,7 +76,7 @@ pub struct SimGenerator {
     running: Arc<Mutex<Running>>,
 }
 
-/// What runs on a card.
+/// Work that runs on a card.
 #[derive(Debug, Default)]
 struct Running {
     loads: usize,
@@ -151,12 +150,12 @@ fn run(card: &SharedSimCard, running: &Mutex<Running>) {
     }
 }
 
-/// How far the card's clock may go, and must.
+/// Bounds on the card's clock.
 #[derive(Debug, Default)]
 struct Pace {
     /// The host's time that the card did not have yet, without what it may never have.
     due: Duration,
-    /// What it must have in any case.
+    /// Time that it must have in any case.
     owed: Duration,
 }
 

@@ -19,7 +19,7 @@ pub fn serve(folder: &Path, profiles: Option<&Path>) -> Result<()> {
     snic_card_soft::serve_folder(folder, profiles, CardExtras::default()).context("serve the card")
 }
 
-/// How a software card is found or started.
+/// Launcher that finds or starts a software card.
 pub struct SoftCardLauncher {
     place: CardFolder,
     program: Program,
@@ -56,7 +56,7 @@ pub fn launcher(
     })
 }
 
-/// How long the modules of a bitstream may take to be compiled: eight of 256 KiB, on a busy machine. Chosen,
+/// Time that the modules of a bitstream may take to be compiled: eight of 256 KiB, on a busy machine. Chosen,
 /// not measured.
 const COMPILE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -76,7 +76,6 @@ pub struct SoftBackend {
     pub id: CardId,
     /// Finds or starts the card's process.
     pub launcher: SoftCardLauncher,
-    /// Its profile.
     pub profile: CardProfile,
     /// Connections of all cards, for display.
     pub links: CardLinks,

@@ -1,4 +1,4 @@
-//! What the daemon tells systemd: that it is ready, reloads, stops, and that it is alive.
+//! Messages of the daemon to systemd: that it is ready, reloads, stops, and that it is alive.
 //!
 //! The protocol of `sd_notify(3)`: datagrams to the socket that `NOTIFY_SOCKET` names. Without systemd there
 //! is no such socket, and nothing is told.
@@ -38,7 +38,6 @@ impl Systemd {
         Self { socket, watchdog }
     }
 
-    /// It serves.
     pub fn ready(&self) {
         self.tell("READY=1\nSTATUS=serving");
     }
@@ -48,7 +47,6 @@ impl Systemd {
         self.tell("RELOADING=1\nSTATUS=reloading");
     }
 
-    /// It stops.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=stopping");
     }
@@ -58,7 +56,7 @@ impl Systemd {
         self.tell("WATCHDOG=1");
     }
 
-    /// How often systemd wants to hear that it is alive: half of the time after which it is killed.
+    /// Interval at which systemd wants to hear that it is alive: half of the time after which it is killed.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog.map(|limit| limit / 2)
     }

@@ -25,7 +25,7 @@ use crate::store::{self, Adopted};
 use crate::xrt::{RoleCheck, XrtBackend};
 use crate::{soft, xrt};
 
-/// How often to check whether the control plane has stopped by itself.
+/// Interval between checks whether the control plane has stopped by itself.
 const ENDED_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A running control plane with its simulated cards.
@@ -34,9 +34,9 @@ pub struct Daemon {
     pub plane: ControlPlane,
     /// The simulated cards, for sending traffic.
     pub simulated: BTreeMap<CardId, SharedSimCard>,
-    /// How each card is connected, for display.
+    /// Connection of each card, for display.
     pub links: CardLinks,
-    /// Who may do what; follows the policy files.
+    /// Access of callers; follows the policy files.
     pub authorization: Authorization,
     /// The policies that it follows.
     pub policies: PolicyKeeper,

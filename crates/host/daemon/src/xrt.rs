@@ -74,27 +74,26 @@ fn tell(parent: &str, work: TracedWork) {
     });
 }
 
-/// What a card's role file must be.
+/// Requirements on a card's role file.
 #[derive(Clone)]
 pub struct RoleCheck {
     /// Interface UUID of the platform, where the settings give it.
     pub interface: Option<Uuid>,
     /// The provider's signature of the role, where the settings name one.
     pub signature: Option<PathBuf>,
-    /// Whose signatures count.
+    /// Keys whose signatures count.
     pub trust: Trust,
-    /// The card.
     pub profile: CardProfile,
 }
 
-/// How a card behind XRT is told from others, and what is read of it beside its registers.
+/// Identification of a card behind XRT, and what is read of it beside its registers.
 #[derive(Clone)]
 pub struct XrtCardDevice {
     /// The card's name.
     pub id: CardId,
     /// Its folder in sysfs, where it is known.
     pub folder: Option<PathBuf>,
-    /// What its worker learns for its monitor.
+    /// Errors that its worker learns, for its monitor.
     pub errors: DriverErrors,
     /// It had a worker already.
     had_worker: Arc<AtomicBool>,
@@ -160,7 +159,6 @@ impl XrtCardDevice {
 
 /// A role that may be loaded.
 pub struct CheckedRole {
-    /// Its UUID.
     pub uuid: Uuid,
     /// The platform that it is for.
     pub platform: String,
@@ -176,7 +174,7 @@ impl RoleCheck {
     /// Checks a role file completely, before XRT sees it.
     ///
     /// # Errors
-    /// What is wrong with the file or its signature.
+    /// Checks the file and its signature; the error says what is wrong.
     pub fn check(&self, settings: &snic_card_xrt::XrtCardSettings) -> Result<CheckedRole, String> {
         let name = settings.role.display();
         let failed = |error: &dyn std::fmt::Display| format!("role {name}: {error}");

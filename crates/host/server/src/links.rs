@@ -14,10 +14,10 @@ use snic_ports::generator::TrafficGenerator;
 use snic_ports::packets::{NtDrops, PacketWindow, PortTraffic};
 use snic_telemetry::metrics::{Measured, Reading};
 
-/// How often what went through ports is read.
+/// Interval between reads of the ports' traffic.
 const PORTS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How a card is connected.
+/// Connection of a card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CardLink {
     /// Driver, such as `simulated` or `XRT 2.13.0`.
@@ -40,7 +40,7 @@ struct Known {
     generator: Option<Arc<dyn TrafficGenerator>>,
     /// As of the last reading; empty where the card did not answer.
     ports: Vec<PortTraffic>,
-    /// By the UID of their DAG. A tenant has no more configured NTs than its quota, so this is bounded as well.
+    /// Drops by the UID of their DAG. A tenant has no more configured NTs than its quota, so this is bounded as well.
     nt_drops: BTreeMap<u32, Vec<NtDrops>>,
     /// Frames that were too slow for the machine at the last reading and the one before.
     too_slow: [u64; 2],
@@ -87,7 +87,7 @@ impl CardLinks {
         self.0.lock().entry(card).or_default().generator = Some(generator);
     }
 
-    /// What makes a card's packets, if anything does.
+    /// Generator of a card's packets, if there is one.
     pub(crate) fn generator(&self, card: &CardId) -> Option<Arc<dyn TrafficGenerator>> {
         self.0.lock().get(card)?.generator.clone()
     }

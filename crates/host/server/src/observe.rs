@@ -143,7 +143,7 @@ fn of_card(all: &mut Vec<Reading>, card: &CardView) {
     }
 }
 
-/// What is not known has no reading.
+/// Adds readings of a device. What is not known has no reading.
 fn of_device(all: &mut Vec<Reading>, card: &CardId, device: &DeviceView) {
     let id = || ("card", card.to_string());
     for sensor in &device.reading.sensors {

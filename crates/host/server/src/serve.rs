@@ -64,7 +64,7 @@ fn bind_page(settings: &WebSettings, front: &Front) -> Result<snic_web::Listenin
     })
 }
 
-/// What the page for browsers shows: all of it is for those who may read all of this.
+/// Methods whose replies the page for browsers shows: all of it is for those who may call all of these.
 const PAGE_METHODS: [&str; 5] =
     ["ListCards", "ListRegions", "ListDags", "ListFairness", "ListEvents"];
 

@@ -23,7 +23,7 @@ pub struct ServerSettings {
     pub web: Option<WebSettings>,
     /// Validates uploads.
     pub upload_check: UploadCheck,
-    /// How cards are reached.
+    /// Connections of cards.
     pub card_links: CardLinks,
     /// The server's part of support bundles.
     pub diagnostics: DiagnosticsSource,

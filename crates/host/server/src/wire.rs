@@ -1,4 +1,4 @@
-//! What callers see, on the wire: the controller's views as messages.
+//! The controller's views as messages on the wire.
 
 use snic_api::convert::dag::{self, Content, DagReader};
 use snic_api::convert::{
@@ -104,7 +104,7 @@ pub(crate) fn bitstream(view: &BitstreamView) -> v1::Bitstream {
     }
 }
 
-/// Which machine a rule ends with is for operators: a tenant does not know machines by their UUIDs.
+/// A rule as a reader sees it. The machine that it ends with is for operators: a tenant does not know machines by their UUIDs.
 pub(crate) fn rule(view: &RuleView, reader: &Caller) -> v1::Rule {
     let binding = view.binding.as_ref().filter(|_| reader.tenant().is_none());
     v1::Rule {

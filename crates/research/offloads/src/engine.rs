@@ -17,11 +17,11 @@ pub(super) struct Packet {
     pub(super) flow: usize,
     pub(super) bytes: u32,
     pub(super) born: u64,
-    /// How much of its chain it has behind it.
+    /// Number of offloads of its chain behind it.
     next: usize,
 }
 
-/// What happens, at a cycle and in an order.
+/// Event at a cycle and in an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A sender has sent the last beat.
@@ -45,7 +45,7 @@ type Waiting = Reverse<(u8, u64, Held)>;
 #[derive(Debug, Default)]
 struct Station {
     units: Vec<Unit>,
-    /// What passes by, and its bytes with those on the way.
+    /// Packets that pass by, and their bytes with those on the way.
     bypass: VecDeque<Held>,
     bypass_bytes: u64,
     /// The unit whose turn it is to send.

@@ -36,7 +36,6 @@ const DELAY_CYCLES_MAX: u64 = 1_000_000;
 /// A type of offload, and what one unit of it does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offload {
-    /// Its name.
     pub name: &'static str,
     /// Bits a unit takes a cycle of its own.
     pub width_bits: u32,
@@ -46,11 +45,11 @@ pub struct Offload {
     pub delay_cycles: u64,
     /// Whether it reads the header only: the first beat.
     pub header_only: bool,
-    /// How many units there are; as many as line rate needs where it is `None`: [`units`].
+    /// Number of units; as many as line rate needs where it is `None`: [`units`].
     pub units: Option<u64>,
 }
 
-/// How packets find the offloads.
+/// Way of packets to the offloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
     /// Every packet through every offload, in the pipeline's order.
@@ -63,7 +62,7 @@ pub enum Scheduler {
     Panic(Panic),
 }
 
-/// What PANIC's scheduler is like.
+/// Properties of PANIC's scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Panic {
     /// Packets a unit's buffer holds: its credits.
@@ -83,7 +82,7 @@ pub struct Panic {
 pub struct PacketClass {
     /// Offloads in the order they are needed, by their numbers in the design.
     pub chain: Vec<usize>,
-    /// How often it comes beside the others.
+    /// Weight beside the others.
     pub share: u32,
     /// Lower goes first in PANIC's scheduler.
     pub priority: u8,
@@ -98,9 +97,9 @@ pub struct Design {
     pub width_bits: u32,
     /// The offloads, in the order of the pipeline.
     pub offloads: Vec<Offload>,
-    /// How packets find them.
+    /// Way of packets to them.
     pub scheduler: Scheduler,
-    /// What each queue of a pipeline holds, in bytes. FlexPipe's: 16 kB.
+    /// Bytes that each queue of a pipeline holds. FlexPipe's: 16 kB.
     pub fifo_bytes: u64,
     /// Cycles from one offload, or the ingress, to the next.
     pub hop_cycles: u64,
@@ -110,11 +109,9 @@ pub struct Design {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: {reason}")]
 pub struct InvalidDesign {
-    /// Which key.
     pub key: String,
-    /// What it says.
     pub value: String,
-    /// What it must be.
+    /// Constraint on the value.
     pub reason: &'static str,
 }
 
@@ -181,7 +178,7 @@ impl Design {
     }
 }
 
-/// How many units of an offload keep up with the data path: FlexPipe's Eq. 1, rounded up at the very
+/// Number of units of an offload that keep up with the data path: FlexPipe's Eq. 1, rounded up at the very
 /// end and computed without rounding before.
 pub fn units(design: &Design, offload: &Offload) -> u64 {
     let path = u128::from(design.width_bits) * u128::from(design.clock_hz);

@@ -24,7 +24,7 @@ impl Packets {
         self.places.remove(at as usize)
     }
 
-    /// How many there are.
+    /// Number of packets.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }

@@ -1,4 +1,4 @@
-//! What each of the three designs is known for, one by one, with packets whose way can be followed
+//! Properties that each of the three designs is known for, one by one, with packets whose way can be followed
 //! by hand.
 
 use super::engine::Engine;

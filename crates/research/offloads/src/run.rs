@@ -7,7 +7,7 @@ use snic_domain::Bandwidth;
 use crate::engine::Engine;
 use crate::{Design, FRAME_BYTES_MAX, FRAME_BYTES_MIN, InvalidDesign, PacketClass, wrong};
 
-/// What is sent, and when it is measured.
+/// Packets to send, and the time in which they are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
     /// The flows; each packet is of one of them.
@@ -16,39 +16,36 @@ pub struct Workload {
     pub sizes: Vec<u32>,
     /// Bits of packets a second.
     pub rate: Bandwidth,
-    /// How many are sent.
+    /// Number of packets.
     pub packets: u64,
     /// The measurement begins when this many are out …
     pub from: u64,
     /// … and ends when this many are.
     pub to: u64,
-    /// What draws sizes and flows.
+    /// Seed of sizes and flows.
     pub seed: u64,
 }
 
 /// One flow's packets of one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlowMeasurement {
-    /// Which flow.
     pub flow: usize,
-    /// Which size, in bytes.
+    /// Size in bytes.
     pub bytes: u32,
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
     /// The mean latency, in cycles, from the first beat in to the last beat out.
     pub mean: f64,
-    /// The shortest.
     pub min: u64,
-    /// The longest.
     pub max: u64,
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
     /// Bits of packets that came out a second.
     pub served: Bandwidth,
-    /// By flow and size; flows of which no packet of a size came out are left out.
+    /// Measurements by flow and size; flows of which no packet of a size came out are left out.
     pub flows: Vec<FlowMeasurement>,
     /// The mean latency of all, in cycles.
     pub mean: f64,
@@ -139,7 +136,7 @@ fn draw_flow(flows: &[PacketClass], mut draw: u32) -> usize {
     0
 }
 
-/// What takes packets and measures them.
+/// Sink that takes packets and measures them.
 struct Sink<'a> {
     workload: &'a Workload,
     out: u64,
@@ -147,7 +144,7 @@ struct Sink<'a> {
     end: u64,
     bytes: u64,
     latency: u64,
-    /// By flow and size.
+    /// Sums by flow and size.
     cells: Vec<(u64, u64, u64, u64)>,
 }
 

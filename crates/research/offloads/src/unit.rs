@@ -7,7 +7,7 @@ use super::{Design, Offload};
 /// A packet as units see it: its place, and its bytes.
 pub(super) type Held = (u32, u32);
 
-/// What a unit works on.
+/// Work of a unit.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     bytes: u64,
@@ -15,7 +15,6 @@ struct Work {
     ends: u64,
 }
 
-/// A unit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unit {
     queue: VecDeque<Held>,

@@ -8,7 +8,7 @@ use num_traits::{One, Zero};
 
 use snic_fairness::drf::{Allocation, DrfProblem, Fraction, Share, User, UserLimit};
 
-/// What one user gets.
+/// Share of one user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExactOutcome {
     /// Its dominant resource; `None` if it demands nothing.
@@ -19,7 +19,6 @@ pub struct ExactOutcome {
     pub tasks: BigRational,
     /// Amount of each resource, in the units of the capacities.
     pub amounts: Vec<BigRational>,
-    /// What limits it.
     pub limit: UserLimit,
 }
 
@@ -110,7 +109,7 @@ pub fn solve_from(problem: &DrfProblem, held: &[BigRational]) -> Vec<ExactOutcom
     users.map(|(index, user)| outcome(problem, index, user, &held(index))).collect()
 }
 
-/// What all that rise at this level take of a resource.
+/// Sum of what all that rise at this level take of a resource.
 fn rate_of(users: &[Filling], resource: usize, level: &BigRational) -> BigRational {
     users
         .iter()

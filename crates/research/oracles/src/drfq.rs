@@ -35,7 +35,7 @@ const FRACTION_BITS: u32 = 32;
 /// Most resources: those of the largest card.
 pub const RESOURCES_MAX: usize = snic_fairness::fluid::RESOURCES_MAX;
 
-/// How a flow is charged for packets that need different resources.
+/// Charge of a flow for packets that need different resources.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Charging {
     /// Each packet by its own dominant resource.
@@ -49,7 +49,7 @@ pub enum Charging {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u32);
 
-/// What one packet costs at each resource, in any unit that all packets share.
+/// Cost of one packet at each resource, in any unit that all packets share.
 pub type Costs = SmallVec<[u64; 8]>;
 
 type Times = SmallVec<[u128; 8]>;
@@ -57,13 +57,11 @@ type Times = SmallVec<[u128; 8]>;
 /// A served packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedPacket<T> {
-    /// Its flow.
     pub flow: FlowId,
     /// Its cost at each resource.
     pub costs: Costs,
     /// When it arrived.
     pub arrived: Timestamp,
-    /// The packet.
     pub item: T,
 }
 
@@ -72,30 +70,23 @@ pub struct ServedPacket<T> {
 pub enum EnqueueError {
     /// A flow that was never added.
     #[error("unknown flow {}; add it first", flow.0)]
-    UnknownFlow {
-        /// Its number.
-        flow: FlowId,
-    },
+    UnknownFlow { flow: FlowId },
     /// Costs for another number of resources.
     #[error("{given} costs for {resources} resources; expected one for each")]
     WrongLength {
-        /// How many were given.
+        /// Number of given costs.
         given: usize,
-        /// How many resources there are.
+        /// Number of resources.
         resources: usize,
     },
     /// A packet that costs nothing anywhere would be first forever.
     #[error("a packet of flow {} costs nothing at any resource; it needs no scheduler", flow.0)]
-    NoCost {
-        /// Whose it is.
-        flow: FlowId,
-    },
+    NoCost { flow: FlowId },
     /// The flow has as many packets waiting as it may.
     #[error("the queue of flow {} is full with {waiting} packets", flow.0)]
     QueueFull {
-        /// Whose it is.
         flow: FlowId,
-        /// How many wait.
+        /// Number of waiting packets.
         waiting: usize,
     },
 }
@@ -104,7 +95,7 @@ pub enum EnqueueError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{given} resources exceed the limit of {RESOURCES_MAX}")]
 pub struct TooManyResources {
-    /// How many were given.
+    /// Number of given weights.
     pub given: usize,
 }
 
@@ -151,7 +142,7 @@ pub struct Drfq<T> {
     now: Times,
     /// The largest finish served: one, or by resource when dovetailing.
     finished: Times,
-    /// By resource: packets that wait for it.
+    /// Number of packets that wait for each resource.
     waiting_for: SmallVec<[u32; 8]>,
     clock: Timestamp,
     waiting: usize,
@@ -372,12 +363,12 @@ impl<T> Drfq<T> {
         Ok(gone.into_iter().map(|waiting| waiting.packet.item).collect())
     }
 
-    /// How many packets of `flow` wait; none where there is no such flow.
+    /// Number of packets of `flow` that wait; none where there is no such flow.
     pub fn backlog(&self, flow: FlowId) -> usize {
         self.flows.get(flow.0 as usize).map_or(0, |flow| flow.queue.len())
     }
 
-    /// How many packets wait in all.
+    /// Number of packets that wait in all.
     pub fn len(&self) -> usize {
         self.waiting
     }

@@ -89,7 +89,7 @@ fn tenants(topology: &Topology, demands: &[Demand]) -> Vec<TenantOutcome> {
 
 /// A tenant of a progressive filling.
 struct User {
-    /// By resource: what it takes for each unit of the level.
+    /// Amount of each resource that it takes for each unit of the level.
     rates: [f64; 2],
     weight: f64,
     /// The level at which it has all that it may have, and what says so.
@@ -116,7 +116,7 @@ impl User {
     }
 }
 
-/// By tenant: dominant resource, share, limit. All tenants rise until a resource is full or their own
+/// Dominant resource, share and limit of each tenant. All tenants rise until a resource is full or their own
 /// cap is reached, one event at a time.
 fn shares(topology: &Topology, wanted: &[[u64; 2]]) -> Vec<(Option<usize>, f64, UserLimit)> {
     let users = wanted.iter().zip(&topology.tenants);
@@ -202,7 +202,7 @@ fn usable(topology: &Topology, rules: Fairness, guaranteed: &[f64]) -> Vec<f64> 
     topology.capacities.iter().zip(used(topology, guaranteed)).enumerate().map(limit).collect()
 }
 
-/// What is kept of the rates where a shared resource is filled into its headroom.
+/// Part of the rates that is kept where a shared resource is filled into its headroom.
 fn kept(topology: &Topology, rules: Fairness, demands: &[Demand], rates: Vec<f64>) -> Vec<f64> {
     let guaranteed = guaranteed(demands, &rates);
     let (used, by_guarantee) = (used(topology, &rates), used(topology, &guaranteed));
@@ -216,7 +216,7 @@ fn kept(topology: &Topology, rules: Fairness, demands: &[Demand], rates: Vec<f64
     rates.iter().enumerate().map(cut).collect()
 }
 
-/// By flow: what is left of its narrowest slot, and of its narrowest resource for each who passes.
+/// Rest of each flow's narrowest slot, and of its narrowest resource for each who passes.
 fn left(
     topology: &Topology,
     rules: Fairness,

@@ -30,7 +30,7 @@ pub fn solve<N: Number>(network: &Network, spare: Spare, demands: &[Demand]) -> 
     Water::new(network, spare, given, &load).run()
 }
 
-/// By resource: Σ rate × cost, in 2^-20 of its unit.
+/// Taken amount of each resource: Σ rate × cost, in 2^-20 of its unit.
 fn taken<N: Number>(network: &Network, rates: &[N]) -> Vec<N> {
     let mut sums = vec![N::zero(); network.capacities().len()];
     for (flow, rate) in rates.iter().enumerate() {
@@ -58,13 +58,13 @@ enum Event {
 struct Water<'a, N> {
     network: &'a Network,
     given: Vec<N>,
-    /// By flow: the rate that it misses.
+    /// Rate that each flow misses.
     missing: Vec<N>,
-    /// By flow: the part of its missing rate at which it stopped; `None` while it rises.
+    /// Part of its missing rate at which each flow stopped; `None` while it rises.
     stopped: Vec<Option<N>>,
-    /// By tenant: the part of their missing rates that its rising flows have.
+    /// Part of their missing rates that each tenant's rising flows have.
     progress: Vec<N>,
-    /// By tenant: the level at which it starts to rise; `None` once it has.
+    /// Level at which each tenant starts to rise; `None` once it has.
     start: Vec<Option<N>>,
     full: Vec<bool>,
     level: N,

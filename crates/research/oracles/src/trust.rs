@@ -6,7 +6,6 @@
 pub enum KeyHolder {
     /// It is not signed.
     Nobody,
-    /// The provider.
     Provider,
     /// The tenant that owns the image.
     Owner,

@@ -1,4 +1,4 @@
-//! What one epoch costs the controller itself: a card's counters in, effects out. Counters to meters,
+//! Cost of one epoch for the controller itself: a card's counters in, effects out. Counters to meters,
 //! the engine's step, a decision for each DAG whose period has ended, plans for what was decided,
 //! rates that differ into the tables, history. [`epoch`](../epoch.rs) measures the engine alone.
 //!
@@ -133,9 +133,9 @@ struct Bench {
     outbox: Outbox<Effect>,
     now: Timestamp,
     calls: u64,
-    /// By DAG: its card, its index among the card's counters, and its promise.
+    /// Card of each DAG, its index among the card's counters, and its promise.
     dags: Vec<(usize, usize, Bandwidth)>,
-    /// By epoch of a round, then by DAG: bytes.
+    /// Bytes by epoch of a round, then by DAG.
     sent: Vec<Vec<u64>>,
     epoch: usize,
 }
@@ -380,7 +380,7 @@ fn epoch(c: &mut Criterion) {
     group.finish();
 }
 
-/// What a batch of 24 DAGs costs the controller's thread beside 1,000 others: the copy that it is planned on, and
+/// Cost of a batch of 24 DAGs for the controller's thread beside 1,000 others: the copy that it is planned on, and
 /// the check of its plan, of a dry run, which changes nothing. Then a single DAG beside them, for comparison.
 fn batch(c: &mut Criterion) {
     let mut bench = Bench::new(500, Loads::Steady);
@@ -404,7 +404,7 @@ fn batch(c: &mut Criterion) {
     group.finish();
 }
 
-/// What looking for a better arrangement of a card with 1,000 DAGs costs: the picture that the controller's thread
+/// Cost of a search for a better arrangement of a card with 1,000 DAGs: the picture that the controller's thread
 /// takes, and what another thread does with it.
 fn rearrangement(c: &mut Criterion) {
     let bench = Bench::new(500, Loads::Steady);

@@ -1,4 +1,4 @@
-//! What an epoch costs: counters to loads, space, time, targets, rates that differ. Beside it the
+//! Cost of an epoch: counters to loads, space, time, targets, rates that differ. Beside it the
 //! naive baseline. Medians are what criterion prints in the middle; then
 //! how the step grows is measured and drawn: `epoch-growth.csv` and `.svg` in `target/repro`.
 //!
@@ -187,7 +187,7 @@ fn median(runs: usize, mut run: impl FnMut() -> usize) -> f64 {
     took[runs / 2]
 }
 
-/// How the step grows from 10 tenants to 10,000, as CSV and plot.
+/// Growth of the step from 10 tenants to 10,000, as CSV and plot.
 fn growth() {
     let (mut ours, mut plain, mut line) = (Vec::new(), Vec::new(), Vec::new());
     for tenants in [10, 30, 100, 300, 1_000, 3_000, 10_000] {

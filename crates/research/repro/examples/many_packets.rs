@@ -20,7 +20,7 @@ fn number(place: usize, default: u64) -> Result<u64> {
     given.map_or(Ok(default), |text| text.parse()).with_context(|| format!("argument {place}"))
 }
 
-/// What the process holds in memory, in kB; nothing where the system does not say it.
+/// Memory of the process, in kB; nothing where the system does not say it.
 fn resident_kb() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -17,7 +17,7 @@ use snic_repro::{
 struct Arguments {
     #[command(subcommand)]
     command: Option<Subcommand>,
-    /// Which: `all`, or names such as fig8 or flexpipe-fig3. Without any, lists them.
+    /// Figures to regenerate: `all`, or names such as fig8 or flexpipe-fig3. Without any, lists them.
     figures: Vec<String>,
     #[command(flatten)]
     run: RunArguments,
@@ -55,7 +55,7 @@ enum Subcommand {
         /// The figure; without it, the one that the key begins with.
         #[arg(long)]
         figure: Option<String>,
-        /// How many values a range has.
+        /// Number of values of a range.
         #[arg(long, default_value_t = 9)]
         steps: usize,
         #[command(flatten)]

@@ -25,7 +25,7 @@ impl Origin {
     }
 }
 
-/// How much a number inside its tolerance says about the model.
+/// Significance of a number inside its tolerance for the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NumberKind {
     /// The result of a run, to which nothing was fitted: it could have been wrong.
@@ -57,11 +57,8 @@ impl NumberKind {
 /// The expected value of a number, its source and its kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
-    /// Its kind.
     pub kind: NumberKind,
-    /// Its source.
     pub origin: Origin,
-    /// The bound.
     pub bound: ExpectedBound,
 }
 
@@ -165,9 +162,8 @@ pub fn number(value: f64) -> String {
 /// A number compared with its expected value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// What it measures.
+    /// Quantity that it measures.
     pub what: String,
-    /// Its unit.
     pub unit: &'static str,
     /// The expected value.
     pub expected: Expected,
@@ -182,7 +178,7 @@ impl Check {
     }
 }
 
-/// How many of some numbers are inside their tolerance.
+/// Number of those that are inside their tolerance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Score {
     /// The number of those inside.
@@ -210,7 +206,7 @@ impl std::fmt::Display for Score {
     }
 }
 
-/// How a series is drawn.
+/// Style of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeriesStyle {
     /// Our results: a line with marks, or filled bars.
@@ -231,7 +227,6 @@ pub struct Series {
 }
 
 impl Series {
-    /// Our results.
     pub fn ours(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), style: SeriesStyle::Ours, points }
     }
@@ -242,10 +237,9 @@ impl Series {
     }
 }
 
-/// What the x axis is.
+/// Scale of the x axis.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Axis {
-    /// Numbers.
     Linear,
     /// Powers of two: packet sizes, counts.
     Doubling,
@@ -253,7 +247,6 @@ pub enum Axis {
     Categories(Vec<String>),
 }
 
-/// A plot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plot {
     /// The label of the x axis.
@@ -262,14 +255,12 @@ pub struct Plot {
     pub y: &'static str,
     /// The x axis.
     pub axis: Axis,
-    /// The series.
     pub series: Vec<Series>,
 }
 
 /// A table without a plot's form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataTable {
-    /// Its head.
     pub columns: Vec<String>,
     /// Its rows, as long as the head.
     pub rows: Vec<Vec<String>>,
@@ -284,7 +275,7 @@ pub struct FigureOutcome {
     pub plot: Option<Plot>,
     /// More data; if empty, the plot's points are the data.
     pub table: DataTable,
-    /// What a reader must know: how it was measured, what the paper leaves open.
+    /// Notes for readers: how it was measured, what the paper leaves open.
     pub notes: Vec<String>,
 }
 
@@ -310,7 +301,7 @@ impl FigureOutcome {
         self.checks.iter().filter(|check| !check.is_inside()).count()
     }
 
-    /// How many numbers of a kind are inside, and how many there are.
+    /// Number of those of a kind that are inside, and number of all.
     pub fn score(&self, kind: NumberKind) -> Score {
         let of_kind = self.checks.iter().filter(|check| check.expected.kind == kind);
         of_kind.fold(Score::default(), |score, check| score + Score::of(check))

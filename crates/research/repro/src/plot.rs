@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use crate::outcome::{Axis, Plot, Series, SeriesStyle};
 
 const SIZE: (u32, u32) = (960, 480);
-/// Of the legend: its first line, from line to line, its marks, and a letter of 13 pixels' height.
+/// Sizes of the legend: its first line, from line to line, its marks, and a letter of 13 pixels' height.
 const LEGEND_TOP: i32 = 56;
 const LEGEND_LINE: i32 = 20;
 const LEGEND_MARK: u32 = 40;

@@ -10,9 +10,7 @@ use crate::parameters::Parameter;
 /// A figure that was regenerated.
 #[derive(Debug)]
 pub struct RegeneratedFigure {
-    /// Which.
     pub figure: &'static Figure,
-    /// What came out.
     pub outcome: FigureOutcome,
     /// The plot, where there is one.
     pub svg: Option<String>,
@@ -61,7 +59,7 @@ fn summary(page: &mut String, done: &[RegeneratedFigure]) -> std::fmt::Result {
     write!(page, "</table>")
 }
 
-/// How many numbers of a kind are inside, over all figures.
+/// Number of those of a kind that are inside, over all figures.
 pub fn score(done: &[RegeneratedFigure], kind: NumberKind) -> Score {
     done.iter().map(|one| one.outcome.score(kind)).fold(Score::default(), Score::add)
 }

@@ -21,9 +21,9 @@ use snic_domain::{
 use snic_ports::driver::{Deadlines, Session};
 use snic_processors::NicModel;
 
-/// How often the session is stepped while something is under way.
+/// Interval between steps of the session while something is under way.
 const STEP: Duration = Duration::from_micros(20);
-/// How long a DAG may take until it serves: every region loaded again, and more.
+/// Longest time of a DAG until it serves: every region loaded again, and more.
 const READY_MAX: Duration = Duration::from_secs(1);
 
 /// An ordered list of NTs that a bitstream exists for.
@@ -32,7 +32,6 @@ pub type NtSequence<'a> = &'a [&'a str];
 /// The setup of a test bed.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {
-    /// The card.
     pub card: CardProfile,
     /// Choices for its data plane.
     pub options: PlaneOptions,
@@ -61,14 +60,12 @@ pub fn nt(id: &str, latency: u64, bandwidth_max: Bandwidth) -> Result<NtType> {
     })
 }
 
-/// The bench.
 #[derive(Debug)]
 pub struct Testbed {
     /// The control plane.
     pub controller: Controller,
-    /// The card.
     pub card: SimCard,
-    /// What the control plane is told of it.
+    /// Profile that the control plane gets.
     profile: CardProfile,
     session: Session,
     outbox: Outbox<Effect>,

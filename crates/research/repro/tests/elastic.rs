@@ -18,10 +18,9 @@ const REGIONS: [usize; 2] = [4, 16];
 /// Gbit/s, and for how many milliseconds.
 type Phase = (f64, usize);
 
-/// What was seen, by millisecond.
+/// Observations by millisecond.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Gbit/s.
     served: Vec<f64>,
     /// Regions that hold the chain.
     held: Vec<usize>,
@@ -35,7 +34,7 @@ impl Seen {
     }
 }
 
-/// How packets come.
+/// Arrival times of packets.
 #[derive(Debug, Clone, Copy)]
 enum Times {
     Even,

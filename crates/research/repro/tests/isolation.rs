@@ -5,7 +5,7 @@
 //! bursting tenant gets beyond its promise is what nobody else uses, and its packets beyond the promise
 //! let the others' pass: before regions, and by not filling them (`snic_card_sim`, `plane::pace`).
 //!
-//! What no scheduler can help: a packet that an NT has begun is not overtaken. So at each NT that the
+//! No scheduler can help this: a packet that an NT has begun is not overtaken. So at each NT that the
 //! bursting tenant shares with another, that one may wait for the time the NT takes for one packet of
 //! the burst: `bits / bandwidth of the NT`. That counts where latencies are so small that a tenth of
 //! them is less.
@@ -21,7 +21,7 @@ use snic_domain::{Bandwidth, DagSpec, NtTypeId};
 use snic_repro::{Parameters, Setup, Testbed, nt};
 
 const STEP: Duration = Duration::from_micros(100);
-/// How long all send what they were promised before it counts, and how long it counts.
+/// Time for which all send what they were promised before it counts, and for which it counts.
 const WARM_UP: Duration = Duration::from_millis(60);
 const COUNTS: Duration = Duration::from_millis(80);
 
@@ -41,19 +41,19 @@ const fn tenant(promised: u64, sends: u64, bytes: u32) -> Tenant {
     Tenant { promised, sends, bytes }
 }
 
-/// What an NT serves, in Gbit/s.
+/// Bandwidth of an NT, in Gbit/s.
 const NT_GBPS: u64 = 40;
 
 /// Names of NTs, one after the other.
 type Chain = &'static [&'static str];
 
-/// Who is on the card, and how the loud one bursts.
+/// Tenants on the card, and the bursts of the loud one.
 #[derive(Debug, Clone, Copy)]
 struct Scenario {
     name: &'static str,
-    /// What the regions hold, one each.
+    /// Contents of the regions, one each.
     regions: &'static [Chain],
-    /// By tenant: the NTs that its DAG uses.
+    /// NTs that the DAG of each tenant uses.
     nts: [Chain; 3],
     quiet: [Tenant; 2],
     loud: Tenant,

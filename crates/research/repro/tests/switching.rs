@@ -65,7 +65,7 @@ fn until(testbed: &mut Testbed, dag: &DagView, count: usize) {
     panic!("{} has {:?}, not {count} regions", dag.name, regions(testbed, dag));
 }
 
-/// What all contexts of a chain counted, in regions and saved.
+/// Sum of all that contexts of a chain counted, in regions and saved.
 fn kept(testbed: &Testbed, dag: &DagView) -> u64 {
     let packets =
         testbed.controller.states_of(&dag.name).into_iter().map(|state| match state.place {

@@ -31,14 +31,14 @@ pub const CANDIDATES_MAX: usize = 1_000;
 /// Longest pause of a candidate that etcd refuses: it stands at most so long after etcd accepts writes again.
 pub const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// What a candidate is.
+/// Settings of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectionSettings {
-    /// What the keys of this election begin with, and no others.
+    /// Prefix of the keys of this election, and no others.
     pub prefix: String,
-    /// What the candidate is called, such as its address.
+    /// Name of the candidate, such as its address.
     pub name: String,
-    /// How long it leads without a sign of life, in seconds, 1 or more; etcd grants 2 or more.
+    /// Time that it leads without a sign of life, in seconds, 1 or more; etcd grants 2 or more.
     pub lease_seconds: u32,
 }
 
@@ -52,22 +52,21 @@ pub struct Term {
 }
 
 impl Term {
-    /// What each transaction of the leader is conditional on.
+    /// Condition of each transaction of the leader.
     pub fn guard(&self) -> Compare {
         Compare::CreatedAt(self.key.clone(), self.since)
     }
 }
 
-/// Who leads, as far as a candidate knows.
+/// Leader, as far as a candidate knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
-    /// What it is called.
     pub name: String,
     /// Since when it leads.
     pub term: Term,
 }
 
-/// What a request was for. Comes back with the answer.
+/// Purpose of a request. Comes back with the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Asked {
     attempt: u64,
@@ -85,18 +84,18 @@ enum Step {
     Resign,
 }
 
-/// What a candidate hears.
+/// Input of a candidate.
 #[derive(Debug)]
 pub enum ElectionEvent {
     /// Time went on: see [`Candidate::due`].
     Tick,
     /// The outcome of a request.
     Answered(Asked, Result<Answer, Failed>),
-    /// What the watch told, or why it does not. After [`Failed::Compacted`] or [`Failed::Invalid`] it has ended.
+    /// News of the watch, or why there is none. After [`Failed::Compacted`] or [`Failed::Invalid`] it has ended.
     Told(Result<Told, Failed>),
 }
 
-/// What is done for a candidate.
+/// Work that is done for a candidate.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ElectionEffect {
     /// Ask etcd, and answer with [`ElectionEvent::Answered`], also if there is no answer.
@@ -114,7 +113,7 @@ pub struct Candidate {
     state: State,
     /// When the last request was sent that is tried again if it fails.
     asked_at: Duration,
-    /// What is asked again, and when.
+    /// Step that is tried again, and its time.
     again: Option<(Duration, Step)>,
     /// Why etcd refused the last request, if it did.
     refusal: Option<(Refusal, String)>,
@@ -172,7 +171,7 @@ impl Candidate {
         (now < lease.ends && leader.term.key == mine).then_some(leader.term)
     }
 
-    /// Who leads, as far as it is known: whoever was told of last. `None` if nobody, or nothing is known yet.
+    /// Leader, as far as it is known: whoever was told of last. `None` if nobody, or nothing is known yet.
     pub fn leader(&self) -> Option<Leader> {
         match &self.state {
             State::Standing(_, candidates) => first(candidates),
@@ -403,7 +402,7 @@ impl Candidate {
         self.tick(now)
     }
 
-    /// How long is waited before something that failed is tried again.
+    /// Wait before something that failed is tried again.
     fn pause(&self) -> Duration {
         pause(&self.settings)
     }

@@ -1,4 +1,4 @@
-//! What the fleet asks of etcd, as values: transactions, leases, watches and what comes back.
+//! Requests to etcd by the fleet, as values: transactions, leases, watches and what comes back.
 //!
 //! ```text
 //!  fleet (pure) ── Request ──► store-etcd ──► etcd          in production
@@ -46,7 +46,7 @@ pub const OPERATIONS_MAX: usize = 128;
 /// Longest request in bytes, which is etcd's default (`--max-request-bytes`, 1.5 MiB).
 pub const REQUEST_BYTES_MAX: usize = 1536 * 1024;
 
-/// What must hold for a transaction's operations to be carried out.
+/// Condition of a transaction's operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compare {
     /// The key exists since this revision; [`Revision`] 0: it does not exist.
@@ -60,18 +60,13 @@ pub enum Compare {
 pub enum Operation {
     /// Creates or replaces a record.
     Put {
-        /// Its key.
         key: String,
-        /// Its value.
         value: Vec<u8>,
         /// The lease with which it ends, if any.
         lease: Option<LeaseId>,
     },
     /// Removes a record; removing an absent one does nothing.
-    Delete {
-        /// Its key.
-        key: String,
-    },
+    Delete { key: String },
 }
 
 /// Operations that take effect together or not at all. etcd refuses two puts of one key.
@@ -79,7 +74,7 @@ pub enum Operation {
 pub struct Transaction {
     /// All of them must hold, or nothing is done.
     pub compares: Vec<Compare>,
-    /// What is done, at most [`OPERATIONS_MAX`].
+    /// Operations, at most [`OPERATIONS_MAX`].
     pub operations: Vec<Operation>,
 }
 
@@ -127,7 +122,7 @@ impl Transaction {
     }
 }
 
-/// What a step takes in a request besides keys and values, in bytes: tags, lengths, revision, lease.
+/// Bytes of a step in a request besides keys and values: tags, lengths, revision, lease.
 const STEP_BYTES: usize = 48;
 
 impl Compare {
@@ -167,21 +162,19 @@ impl Operation {
 /// One record, with what etcd knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its key.
     pub key: String,
-    /// Its value.
     pub value: Vec<u8>,
     /// When it was created.
     pub created: Revision,
     /// When it was last written.
     pub changed: Revision,
-    /// How often it was written since it was created.
+    /// Number of writes since it was created.
     pub version: i64,
     /// The lease with which it ends.
     pub lease: Option<LeaseId>,
 }
 
-/// What is asked of etcd.
+/// Request to etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Carry out a transaction.
@@ -240,16 +233,15 @@ impl Request {
     }
 }
 
-/// What etcd answered.
+/// Answer of etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The transaction was carried out, and what it changed has this revision.
     Committed(Revision),
     /// A compare did not hold: nothing was done.
     Refused(Revision),
-    /// What [`Request::Range`] found.
+    /// Findings of [`Request::Range`].
     Range {
-        /// The records.
         records: Vec<Record>,
         /// Whether there are more behind the last one.
         more: bool,
@@ -262,7 +254,7 @@ pub enum Answer {
     Alive(LeaseId, u32),
     /// The lease ended before, or just now.
     Ended(LeaseId),
-    /// What was before the revision is forgotten.
+    /// History before the revision is forgotten.
     Compacted,
 }
 
@@ -276,7 +268,7 @@ pub enum Failed {
     /// The request reached no member that could carry it out: nothing was done.
     #[error("etcd cannot be reached ({0}); nothing was done")]
     Unreachable(String),
-    /// What was asked for is older than what etcd keeps: read all of it again. The revision is where the history
+    /// The request is for something older than what etcd keeps: read all of it again. The revision is where the history
     /// begins; of a range or compaction, whose answers do not say where, the one behind that which was asked for.
     #[error("the history before revision {0} is gone; read everything again")]
     Compacted(Revision),
@@ -308,7 +300,7 @@ impl Failed {
     }
 }
 
-/// What is watched, and from where on. Who has been told everything until R goes on with `from` R + 1.
+/// Subject and start of a watch. A reader that has everything until R goes on with `from` R + 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     /// The beginning of the keys.
@@ -334,11 +326,10 @@ impl Watch {
     }
 }
 
-/// What a watch tells: the next changes, in the order of revisions, all of a revision at once. Without changes it
+/// News of a watch: the next changes, in the order of revisions, all of a revision at once. Without changes it
 /// is a bookmark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// The changes.
     pub changes: Vec<Change>,
     /// All changes up to this revision have been told, its own included.
     pub until: Revision,
@@ -350,10 +341,5 @@ pub enum Change {
     /// A record was written.
     Put(Record),
     /// A record was removed, or its lease ended.
-    Deleted {
-        /// Its key.
-        key: String,
-        /// When.
-        at: Revision,
-    },
+    Deleted { key: String, at: Revision },
 }

@@ -4,7 +4,7 @@
 //! the same, revisions included. There is one difference on purpose: a lease ends exactly when its time is over.
 //! The real one takes up to a second longer.
 //!
-//! What goes wrong on the way is an input of each request ([`Mishap`]); delays are the caller's, who decides when to
+//! Mishaps on the way are an input of each request ([`Mishap`]); delays are the caller's, who decides when to
 //! ask and when to hand the answer on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,10 +19,9 @@ use crate::{
 /// The shortest time to live that etcd grants, in seconds, with its default election timeout of 1 s.
 pub const LEASE_SECONDS_MIN: u32 = 2;
 
-/// What goes wrong with a request.
+/// Mishap of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mishap {
-    /// Nothing.
     #[default]
     None,
     /// No member is reached, and the caller knows it.
@@ -41,7 +40,7 @@ pub struct EtcdModel {
     /// The keys that changed, in order, behind `compacted`.
     log: VecDeque<(Revision, String)>,
     now: Revision,
-    /// What is older is gone; 0 before the first compaction.
+    /// Revision up to which history is gone; 0 before the first compaction.
     compacted: Revision,
     leases: BTreeMap<LeaseId, Lease>,
     /// When each of them ends.
@@ -138,7 +137,7 @@ impl EtcdModel {
         }
     }
 
-    /// What a watch is told next: changes of at most `revisions_max` revisions, or a bookmark. The
+    /// Next news of a watch: changes of at most `revisions_max` revisions, or a bookmark. The
     /// caller goes on with the revision behind [`Told::until`]. `None`: nothing happened since.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! Creates a second on a bare etcd of one member: one transaction each, by 1 and 64 callers, and many in one transaction.
-//! What the groups gain is what a leader gains that puts many creates into one transaction.
+//! Groups gain what a leader gains that puts many creates into one transaction.
 //!
 //! A create is one put of 1,382 bytes, as in the daemon's measurements, on the condition that it is not there.
 

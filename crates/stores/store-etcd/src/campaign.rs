@@ -20,7 +20,7 @@ pub struct Campaign {
     watching: Option<Watching>,
     asked: JoinSet<ElectionEvent>,
     begin: Instant,
-    /// How long a member may take for an answer: one that hangs must not cost the lease.
+    /// Longest time for an answer of a member: one that hangs must not cost the lease.
     limit: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Campaign {
         self.candidate.term(self.begin.elapsed())
     }
 
-    /// Who leads: see [`Candidate::leader`].
+    /// Leader: see [`Candidate::leader`].
     pub fn leader(&self) -> Option<Leader> {
         self.candidate.leader()
     }
@@ -104,7 +104,7 @@ impl Campaign {
     }
 }
 
-/// What the watch tells next; nothing ever without one.
+/// Next news of the watch; nothing ever without one.
 async fn told(watching: &mut Option<Watching>) -> Result<Told, Failed> {
     match watching {
         Some(watching) => watching.next().await,

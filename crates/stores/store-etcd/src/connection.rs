@@ -12,21 +12,20 @@ use crate::failures::failed;
 use crate::member::Member;
 use crate::watching::Watching;
 
-/// How often a connection with open requests is tried (HTTP/2 pings). etcd closes those that are tried more often
+/// Interval at which a connection with open requests is tried (HTTP/2 pings). etcd closes those that are tried more often
 /// than every 5 s, or while nothing is open.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
 
-/// How long an answer to a ping may take. A watch on a member that is gone ends after both.
+/// Longest time for an answer to a ping. A watch on a member that is gone ends after both.
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Certificates in PEM.
 #[derive(Clone)]
 pub struct TlsFiles {
-    /// Who signs the members' certificates.
+    /// Authority that signs the members' certificates.
     pub authority: Vec<u8>,
     /// Our certificate, for etcd's `--client-cert-auth`.
     pub certificate: Vec<u8>,
-    /// Its key.
     pub key: Vec<u8>,
 }
 
@@ -43,9 +42,9 @@ pub struct EtcdSettings {
     pub endpoints: Vec<String>,
     /// Certificates, for URLs with `https`.
     pub tls: Option<TlsFiles>,
-    /// How long an answer may take. After it the request's outcome is open.
+    /// Longest time for an answer. After it the request's outcome is open.
     pub request_timeout: Duration,
-    /// How long a connection may take to be made.
+    /// Longest time to make a connection.
     pub connect_timeout: Duration,
 }
 
@@ -75,7 +74,6 @@ impl EtcdSettings {
 /// One member of the cluster, as the cluster knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Its name.
     pub name: String,
     /// Where clients reach it.
     pub urls: Vec<String>,
@@ -201,7 +199,7 @@ impl EtcdConnection {
         self.shared.settings.request_timeout
     }
 
-    /// How many members there are to try.
+    /// Number of members to try.
     pub(crate) fn member_count(&self) -> usize {
         self.shared.members.len()
     }

@@ -18,7 +18,7 @@ use crate::keys::range_of;
 /// Longest answer in bytes. A range is as long as its limit allows; tonic's own limit is 4 MiB.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// How long a stream of a lease is kept without a sign of life. Who keeps a lease alive does so more often.
+/// Time that a stream of a lease is kept without a sign of life. Who keeps a lease alive does so more often.
 const STREAM_IDLE_MAX: Duration = Duration::from_secs(120);
 
 /// A connection to one member. It is made by the first request, and again after it broke.

@@ -22,7 +22,7 @@ use crate::failures::failed;
 use crate::keys::range_of;
 use crate::member::{ANSWER_BYTES_MAX, record};
 
-/// How long a watch waits before it tries the members once more after none could be reached.
+/// Wait of a watch before it tries the members once more after none could be reached.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// A watch. Dropping it ends it.

@@ -29,7 +29,7 @@ const GROUP_COMMANDS_MAX: usize = 4096;
 /// A group is closed when it has this many bytes: bounds the memory for one journal entry.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// What callers ask of the committer.
+/// Request to the committer.
 pub(crate) enum Command {
     /// Apply the batches, or only answer that they were refused, when it is their turn.
     Write { batches: Result<Vec<Batch>, StoreError>, done: Done },

@@ -26,10 +26,10 @@ const SEGMENT_BYTES: usize = 8 << 20;
 /// Largest value that sled is given; a longer record is stored in pieces of this size.
 const PIECE_BYTES: usize = 96 << 10;
 
-/// How long to wait for sled's own lock, which outlives the drop of the last handle a little.
+/// Longest wait for sled's own lock, which outlives the drop of the last handle a little.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How often to look whether sled's lock is free.
+/// Interval between looks whether sled's lock is free.
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// The key of the number of the last group.
@@ -91,7 +91,6 @@ impl SledEngine {
         bytes.map(u64::from_le_bytes).map_err(|_| self.damaged("its sequence number is none"))
     }
 
-    /// One record.
     pub(crate) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let found = self.guarded("read", || self.database.get(record_key(key)))?;

@@ -1,6 +1,6 @@
 //! The thread that has sled follow the journal: changes gather, are applied as one batch, and are synced.
 //!
-//! What sled misses after a crash is replayed from the journal, so nobody who writes waits for it. Who reads
+//! Changes that sled misses after a crash are replayed from the journal, so nobody who writes waits for it. Who reads
 //! waits until sled has all that was acknowledged.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use snic_ports::store::{StoreError, Write};
 
 use crate::engine::SledEngine;
 
-/// How long changes gather. A batch costs sled eight threads that wake up, whatever is in it, and a key that
+/// Time that changes gather. A batch costs sled eight threads that wake up, whatever is in it, and a key that
 /// changes twice is written once. What reaches the disk of sled's files is no older than this and a sync.
 const GATHERING: Duration = Duration::from_millis(20);
 
@@ -33,7 +33,7 @@ struct Shared {
     state: Mutex<State>,
     /// There is something to do.
     changed: Condvar,
-    /// What had gathered is in sled, or will never be.
+    /// Signal that what had gathered is in sled, or will never be.
     applied: Condvar,
 }
 
@@ -44,10 +44,9 @@ struct State {
     /// The group that the last of them is of.
     sequence: u64,
     is_applying: bool,
-    /// Somebody waits.
     is_urgent: bool,
     is_stopping: bool,
-    /// What sled or its disk said; nothing is tried again. A sync that failed would succeed the second time,
+    /// Error of sled or its disk; nothing is tried again. A sync that failed would succeed the second time,
     /// for Linux takes the pages for clean.
     failure: Option<StoreError>,
 }
@@ -116,7 +115,7 @@ impl Follower {
         Ok(engine)
     }
 
-    /// What sled or its disk said, if anything failed.
+    /// Error of sled or its disk, if anything failed.
     pub(crate) fn failure(&self) -> Option<StoreError> {
         self.shared.lock().failure.clone()
     }

@@ -46,7 +46,7 @@ pub(crate) struct RecoveredLog {
     base: Option<Snapshot>,
     /// The groups after the base, without gaps.
     groups: Vec<Group>,
-    /// What is damaged or missing, as text; empty if no damage was found.
+    /// Damaged or missing parts, as text; empty if no damage was found.
     pub(crate) faults: Vec<String>,
     /// The highest generation of any file; 0 in an empty folder.
     newest: u64,

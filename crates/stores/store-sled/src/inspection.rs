@@ -12,11 +12,11 @@ use crate::blobs::Blobs;
 use crate::opening::Recovery;
 use crate::store::{SledOptions, SledStore};
 
-/// What the files of a store hold.
+/// Content of a store's files.
 pub struct Inspected {
     /// The records as an opening would find them, in the order of their keys.
     pub records: Vec<(String, Vec<u8>)>,
-    /// What an opening would repair, if anything.
+    /// Repair that an opening would make, if any.
     pub recovery: Option<Recovery>,
     /// The bitstreams whose bytes are there, and what is wrong with them.
     pub blobs: Vec<(Digest, Result<(), StoreError>)>,

@@ -29,7 +29,7 @@ const MAGIC: &[u8] = b"snic journal 1\n";
 
 const DIGEST_BYTES: usize = 32;
 
-/// How much room is reserved at once, in bytes.
+/// Bytes of room that are reserved at once.
 const ROOM_BYTES: u64 = 1 << 20;
 
 /// Bytes of a journal without groups.

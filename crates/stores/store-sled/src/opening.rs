@@ -33,7 +33,7 @@ use crate::follower::Follower;
 use crate::history::{History, Records, RecoveredLog, sweep_temporaries};
 use crate::store::{SledOptions, SledStore};
 
-/// How long to wait for the lock: a process that was killed may take a moment to exit.
+/// Longest wait for the lock: a process that was killed may take a moment to exit.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(300);
 
 const LOCK_POLL: Duration = Duration::from_millis(10);
@@ -44,13 +44,12 @@ const REBUILD_RECORDS: usize = 256;
 /// The result of [`SledStore::open`].
 #[derive(Debug)]
 pub struct Opened {
-    /// The store.
     pub store: SledStore,
     /// The repairs that were made, if any.
     pub recovered: Option<Recovery>,
 }
 
-/// What was damaged and how the store was repaired. `Display` is the message for the operator.
+/// Damage, and the way in which the store was repaired. `Display` is the message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
     /// The damage, as text; at least one entry.
@@ -338,7 +337,7 @@ fn fill(
     engine.sync()
 }
 
-/// What a damaged database is called, before its number.
+/// Name of a damaged database, before its number.
 const DAMAGED: &str = "db.damaged";
 
 /// Whether a damaged database is kept beside the one in its place: until somebody has looked and removed it, records

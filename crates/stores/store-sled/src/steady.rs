@@ -17,7 +17,7 @@ use crate::history::{Records, RecoveredLog};
 use crate::opening::{self, Recovery};
 use crate::store::{SledOptions, SledStore};
 
-/// How long to wait before looking again whether the store can be written.
+/// Wait before looking again whether the store can be written.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Bytes that a disk must take before a store that failed is opened again: sled writes segments of
@@ -29,7 +29,6 @@ const PROBE: &str = "probe.tmp";
 
 /// The result of [`open`].
 pub struct Steady {
-    /// The store.
     pub store: ReopeningStore,
     /// The repairs that were made, if any.
     pub recovered: Option<Recovery>,
@@ -90,7 +89,7 @@ impl Folder for SledFolder {
     }
 }
 
-/// What the history of a store says, while sled cannot be opened.
+/// History of a store, while sled cannot be opened.
 struct ReadOnlyStore {
     records: Records,
     blobs: Blobs,

@@ -15,7 +15,7 @@ use crate::committer::{Command, Committer};
 use crate::follower::Follower;
 use crate::opening::{self, Opened};
 
-/// How the store is run. `Default` suits a host with thousands of DAGs. While a snapshot is taken,
+/// Options of the store. `Default` suits a host with thousands of DAGs. While a snapshot is taken,
 /// changes wait: some ten milliseconds for each 10 MB of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SledOptions {

@@ -92,7 +92,7 @@ fn write(store: &SledStore, rounds: std::ops::Range<usize>) {
     }
 }
 
-/// What is on the disk at this moment, as a killed process leaves it.
+/// Copy of the disk at this moment, as a killed process leaves it.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -73,7 +73,7 @@ const NARROWER: &[(&str, &[&str], &str)] = &[
 const ENDS: &[(&str, &[&str])] =
     &[("integration", &["integration"]), ("xtask", &[]), ("cli", &["integration"])];
 
-/// What only tests and benchmarks may depend on. Each knows the public types of the crates that it is
+/// Crate that only tests and benchmarks may depend on. It knows the public types of the crates that it is
 /// compared with, so cycles through it are allowed.
 const TESTS_ONLY: &str = "oracles";
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// How long to wait for more output after the program has exited. A process that a test left behind keeps the
+/// Time to wait for more output after the program has exited. A process that a test left behind keeps the
 /// pipe open, and must not block us.
 const WAIT_AFTER_END: Duration = Duration::from_secs(1);
 

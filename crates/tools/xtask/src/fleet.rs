@@ -8,7 +8,7 @@ use crate::command::{self, cargo};
 use crate::packages;
 use crate::workspace::Workspace;
 
-/// How large the fleet is.
+/// Size of the fleet.
 #[derive(Debug, Clone, Args)]
 pub struct FleetSize {
     /// Members of etcd: 1, 3 or 5 go on with 0, 1 or 2 of them lost
@@ -23,7 +23,7 @@ pub struct FleetSize {
 }
 
 impl FleetSize {
-    /// What the example is told.
+    /// Arguments of the example.
     fn arguments(&self) -> [String; 3] {
         [self.members, self.replicas, self.hosts].map(|of| of.to_string())
     }

@@ -17,16 +17,15 @@ struct Package {
     needed: Needed,
 }
 
-/// What a package is needed for.
+/// Purpose that a package is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needed {
     /// A build, of the lints too.
     Builds,
-    /// Some tests.
     Tests,
 }
 
-/// How to detect that a package is installed.
+/// Sign that a package is installed.
 enum Sign {
     /// A program on the search path or in a system folder.
     Program(&'static str),
@@ -180,7 +179,7 @@ pub fn has_target(target: &str) -> bool {
     Path::new(String::from_utf8_lossy(&output).trim()).is_dir()
 }
 
-/// How to get the program of a package that is missing; `None` where it is there.
+/// Advice on getting the program of a package that is missing; `None` where it is there.
 pub fn missing(program: &str) -> Option<String> {
     let folders = search_path();
     let is_it = |package: &&Package| matches!(package.sign, Sign::Program(name) if name == program);
@@ -195,7 +194,7 @@ fn verdict(missing: usize, unattended: bool) -> Tally {
     }
 }
 
-/// What the installer says is printed where it fails: it may run beside something else that prints.
+/// Installs packages. The installer's output is printed where it fails: it may run beside something else that prints.
 fn install(names: &[&str]) -> anyhow::Result<()> {
     let apt = |arguments: &[&str]| -> anyhow::Result<()> {
         let mut command = Command::new("apt-get");

@@ -13,7 +13,6 @@ use crate::packages;
 /// A platform that is built for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Platform {
-    /// Rust's target.
     pub target: &'static str,
     /// Rust's target of static programs.
     pub static_target: &'static str,
@@ -29,7 +28,6 @@ pub struct Platform {
     packages: [&'static str; 2],
 }
 
-/// All platforms.
 pub const PLATFORMS: [Platform; 2] = [
     Platform {
         target: "x86_64-unknown-linux-gnu",
@@ -54,7 +52,7 @@ pub const PLATFORMS: [Platform; 2] = [
 /// Cargo's profile of what is shipped.
 pub const PROFILE: &str = "dist";
 
-/// What a build needs of the machine.
+/// Need of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Need {
     /// A program, and Debian's package with it.
@@ -201,7 +199,7 @@ impl Platform {
         Ok(())
     }
 
-    /// What tells cargo and build scripts which compiler to use.
+    /// Variables that tell cargo and build scripts which compiler to use.
     fn variables(&self, target: &str) -> BTreeMap<String, String> {
         let compiler = match self.is_foreign() {
             true => format!("{}-gcc", self.triple),
@@ -277,7 +275,7 @@ impl Platform {
     }
 }
 
-/// What a program is linked with when it starts.
+/// Libraries that a program is linked with when it starts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Linked {
     /// The program that loads it; none loads a static program.

@@ -18,7 +18,7 @@ use crate::tidy;
 use crate::transcript::{TestSummary, Transcript};
 use crate::workspace::Workspace;
 
-/// How expensive a step is. The next kind starts only if this one has passed.
+/// Cost of a step. The next kind starts only if this one has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Seconds, and nothing is built.
@@ -163,7 +163,7 @@ fn drive(
     report
 }
 
-/// What packages are built with, so that it is tested.
+/// Features that packages are built with, so that they are tested.
 const FEATURES: [&str; 2] = ["--features", "snicd/cedar"];
 
 fn format(workspace: &Workspace) -> anyhow::Result<Tally> {

@@ -1,6 +1,6 @@
 //! A disk that fails (`EIO`), as strace makes the daemon's calls fail: no sync succeeds, or one write does not.
 //!
-//! What a disk has of pages whose sync failed, nobody knows: Linux takes them for clean afterwards, and the next
+//! Pages whose sync failed are unknown: Linux takes them for clean afterwards, and the next
 //! sync of the file succeeds without them. The second half of the first test plays that: after the daemon
 //! has recovered and was killed, such pages get back what the disk had before the fault.
 
@@ -16,7 +16,7 @@ use snic_integration::{Home, TestClient};
 
 use super::{Rig, create_until_refused, create_when_it_is_well, tenants};
 
-/// What the kernel writes, and loses, as a whole.
+/// Unit that the kernel writes, and loses, as a whole.
 const PAGE_BYTES: usize = 4_096;
 
 /// Calls that make durable what was written.

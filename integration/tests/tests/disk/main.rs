@@ -13,7 +13,7 @@ use snic_api::v1::{self, ErrorReason, ListTenantsRequest};
 use snic_domain::DagName;
 use snic_integration::{DaemonProcess, Home, TestClient, furnished};
 
-/// How long the daemon may take to see that the disk is well again.
+/// Longest time of the daemon to see that the disk is well again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The machine whose lease the tests renew.
@@ -88,7 +88,7 @@ fn free() -> SocketAddr {
     listener.local_addr().expect("it is bound")
 }
 
-/// What a server of pages answers.
+/// Answer of a server of pages.
 fn get(address: SocketAddr, path: &str, cookie: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the page is served");
     write!(

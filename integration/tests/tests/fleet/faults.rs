@@ -26,14 +26,14 @@ const MEMBERS: usize = 3;
 const REPLICAS: usize = 3;
 const HOSTS: usize = 5;
 const CLIENTS: usize = 5;
-/// How long the fleet may take until all is as it should be, on a machine that has other work.
+/// Longest time of the fleet until all is as it should be, on a machine that has other work.
 const CALM_MAX: Duration = Duration::from_secs(180);
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// How a fault ends.
+/// End of a fault.
 #[derive(Debug, Clone)]
 enum Cure {
     Join(String),

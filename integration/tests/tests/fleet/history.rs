@@ -11,10 +11,10 @@ use std::fmt;
 /// States that are looked at before a search is given up.
 const STATES_MAX: usize = 5_000_000;
 
-/// What a DAG is at a moment: a value that no other write has written, or absent.
+/// Value of a DAG at a moment: a value that no other write has written, or absent.
 pub type Register = Option<u64>;
 
-/// What was asked of one DAG.
+/// Request about one DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Create(u64),
@@ -29,7 +29,7 @@ pub enum Asked {
     },
 }
 
-/// What was answered.
+/// Answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     Done,
@@ -167,7 +167,7 @@ pub fn check(history: &[Entry]) -> Result<(), Refused> {
     Err(Refused::Contradiction { state: furthest.1, next: furthest.2 })
 }
 
-/// What was asked of all DAGs.
+/// Requests about all DAGs.
 #[derive(Debug, Default)]
 pub struct History(pub BTreeMap<String, Vec<Entry>>);
 

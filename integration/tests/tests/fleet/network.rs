@@ -112,7 +112,7 @@ impl Network {
         format!("10.77.0.{}", self.parts[name].number)
     }
 
-    /// What a command of this part begins with.
+    /// First words of a command of this part.
     pub fn enter(&self, name: &str) -> Vec<String> {
         vec!["nsenter".into(), format!("--net=/proc/{}/ns/net", self.parts[name].holder.id())]
     }

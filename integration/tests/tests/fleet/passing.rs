@@ -1,4 +1,4 @@
-//! What only a host knows, asked at the fleet's endpoint: tenants change the endpoint and nothing else, and operators look
+//! Questions that only a host can answer, asked at the fleet's endpoint: tenants change the endpoint and nothing else, and operators look
 //! into a host.
 
 use std::time::Duration;

@@ -26,7 +26,7 @@ struct Replica {
     address: String,
     page: String,
     settings: PathBuf,
-    /// What its command begins with.
+    /// First words of its command.
     enter: Vec<String>,
     child: Option<Child>,
 }
@@ -74,7 +74,7 @@ struct Host {
 }
 
 impl Drop for Host {
-    /// What it logged is shown where the test fails.
+    /// Shows its log where the test fails.
     fn drop(&mut self) {
         if let Some(log) = self.daemon.take().map(DaemonProcess::kill)
             && cfg!(test)
@@ -84,7 +84,7 @@ impl Drop for Host {
     }
 }
 
-/// Which cards hosts have.
+/// Cards of the hosts.
 #[derive(Debug, Clone, Copy)]
 pub enum Cards {
     /// Inside the daemon.
@@ -132,7 +132,7 @@ impl Versions {
         std::os::unix::fs::symlink(&self.newer, link).unwrap();
     }
 
-    /// What the command of a part begins with: it runs the program of the same name behind the part's link.
+    /// First words of a part's command: it runs the program of the same name behind the part's link.
     fn enter(&self, part: &str) -> Vec<String> {
         let link = self.links.path().join(part);
         let run = "link=$1; name=${2##*/}; shift 2; exec \"$link/$name\" \"$@\"";
@@ -329,7 +329,7 @@ impl Fleet {
         self.hosts.push(Host { home, daemon });
     }
 
-    /// How somebody reaches the replicas, by the name of the certificate's file.
+    /// Ways to the replicas, by the name of the certificate's file.
     pub fn ways(&self, who: &str) -> Vec<(String, ClientTlsConfig)> {
         self.replicas.iter().map(|replica| (replica.address.clone(), self.tls(who))).collect()
     }
@@ -385,7 +385,7 @@ impl Fleet {
         replicas.chain(hosts).collect()
     }
 
-    /// What a command prints, which may use the contexts.
+    /// Output of a command, which may use the contexts.
     pub fn shell(&self, line: &str) -> Result<String, String> {
         shell(&self.home, line)
     }
@@ -547,7 +547,7 @@ impl Fleet {
         Ok(found.into_inner().dag.unwrap().state())
     }
 
-    /// What a host that runs says that it has: DAGs of the fleet, and whether they are ready.
+    /// DAGs of the fleet that a running host says that it has, and whether they are ready.
     pub async fn on_host(&self, host: usize) -> Vec<(String, bool)> {
         let Host { home, daemon } = &self.hosts[host];
         if daemon.is_none() {
@@ -579,7 +579,7 @@ impl Fleet {
     }
 }
 
-/// What `snicd host-spec` prints, as the API has it.
+/// Output of `snicd host-spec`, as the API has it.
 fn host_of(spec: &HostSpec) -> fleet_v1::Host {
     let cards = spec.cards.iter().map(|(id, card)| fleet_v1::HostCard {
         card: id.to_string(),

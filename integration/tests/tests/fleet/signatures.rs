@@ -151,7 +151,7 @@ fn a_fleet_takes_what_the_provider_or_the_owner_has_signed_and_nothing_else() {
     }));
 }
 
-/// What is said to uploads of an image for a region, one after the other.
+/// Answers to uploads of an image for a region, one after the other.
 async fn answers(root: &TestClient) -> Vec<(Code, Option<ErrorReason>, String)> {
     let nat = nt("nat");
     let of =

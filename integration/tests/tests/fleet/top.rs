@@ -15,14 +15,14 @@ use crate::rig::{Cards, Fleet};
 const ROWS: usize = 24;
 const COLUMNS: usize = 80;
 const POLL: Duration = Duration::from_millis(50);
-/// How long a screen may take, and a host until it is lost.
+/// Longest time of a screen, and of a host until it is lost.
 const SHOWN_MAX: Duration = Duration::from_secs(20);
 
-/// What a terminal shows.
+/// Content of a terminal.
 struct Shown {
     cells: Vec<Vec<char>>,
     at: (usize, usize),
-    /// What came of an escape sequence, until its end.
+    /// Part of an escape sequence, until its end.
     sequence: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use crate::soft;
 
 const REPLICAS: usize = 3;
 const HOSTS: usize = 2;
-/// How long a caller asks again, at one replica after the other.
+/// Time for which a caller asks again, at one replica after the other.
 const CALL_MAX: Duration = Duration::from_secs(15);
 
 /// One caller, who goes on to the next replica when one is away: the same request, with the same id.

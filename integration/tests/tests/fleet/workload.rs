@@ -20,10 +20,10 @@ use crate::rig::name;
 const DAGS: usize = 6;
 /// Most of them that the tenant's quota allows.
 pub const DAGS_MAX: u32 = 5;
-/// How long a client waits for an answer.
+/// Time that a client waits for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
 
-/// What all clients share.
+/// State that all clients share.
 pub struct Workload {
     /// Addresses of the replicas.
     ways: Vec<(String, ClientTlsConfig)>,
@@ -42,7 +42,7 @@ fn value(dag: &v1::Dag) -> u64 {
     (dag.bandwidth_bps - 1_000_000) / 1_000
 }
 
-/// What an error says of a request; `None`: it was refused, and nothing was done.
+/// Meaning of an error for a request; `None`: it was refused, and nothing was done.
 fn told(status: &Status) -> Option<Told> {
     match status.code() {
         Code::AlreadyExists => Some(Told::Exists),

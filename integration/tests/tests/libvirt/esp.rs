@@ -16,7 +16,7 @@ use crate::PATIENCE;
 use crate::guest::{Kernel, answered, no_guest, root, until_said};
 use crate::rig::{Ending, Host, assert_no_loss, catalogue_of, chain, client, dag, observe, run};
 
-/// What the guest's kernel needs for ESP with AES-GCM, unless it has it built in.
+/// Modules that the guest's kernel needs for ESP with AES-GCM, unless it has them built in.
 const MODULES: [&str; 10] = [
     "hmac",
     "sha512_generic",

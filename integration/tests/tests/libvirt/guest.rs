@@ -19,7 +19,7 @@ use crate::rig::{Host, chain, client, dag, dropped, observe, start_server, try_o
 use crate::{Libvirt, PATIENCE, UUID, binding, configure, missing, wait_for};
 
 const BUSYBOX: &str = "/bin/busybox";
-/// What a guest needs for its network device, unless its kernel has it built in.
+/// Modules that a guest needs for its network device, unless its kernel has them built in.
 const DRIVERS: [&str; 2] = ["virtio_pci", "virtio_net"];
 /// Pings while the daemon is killed.
 const PINGS: usize = 40;
@@ -106,7 +106,7 @@ pub fn root(home: &Home, kernel: &Kernel, more: &[&str], script: &str) -> PathBu
     packed
 }
 
-/// How a guest's network device is at its port.
+/// Connection of a guest's network device to its port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Device {
     /// QEMU reads and writes frames at a unix socket.
@@ -122,7 +122,7 @@ impl Device {
         format!("{kind}:{}", path.display())
     }
 
-    /// What a machine has for it, outside of its devices and among them.
+    /// Elements of a machine for it, outside of its devices and among them.
     fn parts(self, port: &Path) -> [String; 2] {
         let port = port.display();
         match self {

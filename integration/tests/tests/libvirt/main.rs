@@ -21,7 +21,7 @@ use snic_api::v1::{self, VmBinding};
 use snic_integration::{Home, TestClient, furnished, program};
 
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174000";
-/// How long libvirt and QEMU may take for anything.
+/// Longest time of libvirt and QEMU for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// libvirt's folders in its namespace, and how it starts.
 const BEGIN: &str = r#"set -e
@@ -117,7 +117,7 @@ impl Libvirt {
         root.join(path.trim_start_matches('/'))
     }
 
-    /// What a file of libvirt's namespace holds.
+    /// Content of a file of libvirt's namespace.
     fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.path(path)).ok()
     }

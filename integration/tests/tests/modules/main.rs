@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rig::{Card, Hosts, Site, evil, marker, missing, plain, syn, syn_limit};
 use serde_json::json;
 
-/// What a frame is after the marker: DSCP 46, one hop less, and a header checksum that fits.
+/// Whether a frame is as after the marker: DSCP 46, one hop less, and a header checksum that fits.
 fn is_marked(frame: &[u8], sent: &[u8]) -> bool {
     let header: u32 =
         frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();

@@ -16,7 +16,7 @@ use snic_integration::keys::{key_pair, pem};
 use snic_integration::{DaemonProcess, Home, TestClient, program};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a frame may take through the card.
+/// Longest time of a frame through the card.
 const FRAME_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Says what of the compilers is missing. In CI that is a failure.
@@ -94,7 +94,7 @@ pub const LOOPS: u16 = 10;
 /// The UDP port of packets that it works on for as long as it may.
 pub const WORKS: u16 = 9;
 
-/// By a packet's port it loops or works long. Else by its hop limit it loops, traps, or forwards.
+/// A module that loops or works long by a packet's port. Else by its hop limit it loops, traps, or forwards.
 pub fn evil() -> Vec<u8> {
     compile_c(
         "#include \"snic_nt.h\"\nSNIC_NETWORK_TASK\n\
@@ -129,7 +129,7 @@ pub fn compile_rust(source: &str) -> Vec<u8> {
     std::fs::read(to).expect("a module")
 }
 
-/// What `snic-card check` says of a module.
+/// Output of `snic-card check` about a module.
 pub fn check(module: &[u8]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("module.wasm");
@@ -159,7 +159,7 @@ pub fn syn() -> Vec<u8> {
     frame
 }
 
-/// Who is the card.
+/// The card of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Card {
     /// The program `snic-card`.
@@ -462,7 +462,7 @@ impl Site {
         Hosts { ports: ["a.sock", "b.sock", "up.sock"].map(connect) }
     }
 
-    /// What the card counts.
+    /// Counts of the card.
     pub fn observe(&self) -> Observation {
         self.try_observe().expect("the card answers")
     }
@@ -482,7 +482,7 @@ impl Site {
         SoftCard::connect(&folder, model, &settings).ok()?.observe().ok()
     }
 
-    /// What an NT has dropped, by reason.
+    /// Drops of an NT, by reason.
     pub fn dropped(&self, nt: &str) -> Vec<(String, u64)> {
         let seen = self.observe().tasks.into_iter().filter(|task| task.nt_type == nt);
         seen.flat_map(|task| task.dropped).filter(|(_, packets)| *packets > 0).collect()

@@ -1,4 +1,4 @@
-//! What a newcomer does: the commands of the README and of the pages for tenants, operators and researchers, word
+//! Commands of the README and of the pages for tenants, operators and researchers, word
 //! for word and in their order, on a machine where nothing is set up yet: namespaces with an `/etc`, a `/var/lib`, a home
 //! and process numbers of their own. Only `cargo` is another: it finds the programs of this build.
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use page::{Block, blocks};
 use snic_integration::program;
 
-/// How long the commands of a page may take, in seconds.
+/// Longest time of the commands of a page, in seconds.
 const PATIENCE: &str = "240";
 
 /// `cargo run` and `cargo build` for programs that are named: a reader's build, without the wait.
@@ -84,7 +84,7 @@ fn ready(line: &str) -> &'static str {
     }
 }
 
-/// What the shell is told.
+/// Script for the shell.
 fn script(blocks: &[Block]) -> String {
     let mut script = MACHINE.to_owned();
     for (number, block) in blocks.iter().enumerate() {

@@ -11,7 +11,7 @@ use snic_integration::commands;
 
 use crate::rig::{Ending, Net, Pings, READY_MAX, chain, dag, missing, ready, snicctl};
 
-/// What is promised to each DAG, in Mbit/s. An instance serves three times as much.
+/// Promise to each DAG, in Mbit/s. An instance serves three times as much.
 const PROMISED: u64 = 20;
 const SERVER: &str = "10.77.0.2";
 
@@ -98,7 +98,7 @@ async fn during_overload(
     limited
 }
 
-/// How many events of a kind there are.
+/// Number of events of a kind.
 fn events(net: &Net, kind: &str) -> usize {
     let events = commands::operate(&net.home, "events").expect("it serves");
     events.lines().filter(|line| line.contains(kind)).count()

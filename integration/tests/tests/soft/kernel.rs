@@ -24,7 +24,7 @@ use crate::rig::{
 
 /// Set for the process that sends: bytes of a datagram's payload (0: IMIX), and milliseconds.
 const SENDER: &str = "SNIC_BENCH_SENDER";
-/// How long each measurement takes.
+/// Duration of each measurement.
 const SPAN: Duration = Duration::from_secs(2);
 /// Measurements of each kind; the median counts.
 const RUNS: usize = 5;

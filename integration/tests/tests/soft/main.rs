@@ -25,7 +25,7 @@ use rig::{
     try_observe_card,
 };
 
-/// How often the daemon is killed.
+/// Number of times that the daemon is killed.
 fn rounds() -> u32 {
     let rounds = std::env::var("SNIC_SOFT_ROUNDS").ok();
     rounds.map_or(3, |text| text.parse().expect("SNIC_SOFT_ROUNDS is a number"))

@@ -34,7 +34,7 @@ async fn create(net: &Net, id: &str, rule: &str) {
     commands::operate(&net.home, &line).expect("an operator may");
 }
 
-/// What the firewalls of these DAGs passed on during an experiment.
+/// Number of packets that the firewalls of these DAGs passed on during an experiment.
 async fn passed<const N: usize>(net: &Net, of: [&str; N], experiment: impl FnOnce()) -> [u64; N] {
     let dags = net.client.list_dags().await;
     let uid = |id: &str| {

@@ -39,7 +39,6 @@ impl QuickStart {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Ctrl-C.
     fn stop(self) {
         interrupt(self.started.0.as_ref().expect("it runs"));
         self.started.wait();
@@ -75,7 +74,7 @@ fn police(folder: &Path, guest: &Host, net: &Host) {
     assert!((75.0..85.0).contains(&lost), "{lost} % lost: {}", said["end"]);
 }
 
-/// What the quick start says to try sends packets that its firewall lets through.
+/// Packets that the quick start suggests to send pass its firewall.
 fn suggested_traffic_passes(folder: &Path, said: &str) {
     let line =
         said.lines().find(|line| line.contains("snicctl traffic run")).expect("a suggestion");

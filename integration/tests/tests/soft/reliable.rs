@@ -85,7 +85,7 @@ impl End {
     }
 }
 
-/// What is between the uplinks.
+/// Line between the uplinks.
 struct Middle {
     ways: Vec<JoinHandle<()>>,
     streams: [UnixStream; 2],

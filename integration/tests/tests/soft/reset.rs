@@ -12,7 +12,7 @@ use snic_integration::{DaemonProcess, Home, TestClient, furnished};
 
 use crate::rig::{READY_MAX, card_log, dag, observe, ready, snicctl};
 
-/// How long a frame may take through the card.
+/// Longest time of a frame through the card.
 const FRAME_MAX: Duration = Duration::from_millis(500);
 
 /// A daemon, its card with sockets as ports, and one DAG that takes all packets of function 0.

@@ -14,7 +14,7 @@ use snic_card_soft::{CardFolder, Observation, SoftCard};
 use snic_domain::{Bandwidth, CardModel, DagName, DagSpec, NtConfiguration};
 use snic_integration::{DaemonProcess, Home, TestClient, program};
 
-/// How long a DAG may take to become ready.
+/// Longest time of a DAG to become ready.
 pub const READY_MAX: Duration = Duration::from_secs(60);
 
 /// Why this machine cannot create namespaces and TAP devices.
@@ -259,7 +259,7 @@ pub struct Pings {
 }
 
 impl Pings {
-    /// How long a reply may take.
+    /// Longest time of a reply.
     const ON_THEIR_WAY: Duration = Duration::from_millis(100);
 
     /// Every 5 ms.
@@ -326,7 +326,7 @@ pub fn catalogue_of(nt: &str) -> Catalogue {
     catalogue
 }
 
-/// What came of pings.
+/// Result of pings.
 pub struct Pinged {
     pub answered: u64,
     /// Those that were not.

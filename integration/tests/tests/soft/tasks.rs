@@ -181,7 +181,7 @@ async fn replies_pass_a_firewall_behind_a_nat() {
     assert!(is_shut(&net.server, "http://10.77.0.200:8002/"), "nobody comes in");
 }
 
-/// What a client in the guest reads for a key by memcached's protocol over UDP; empty where nobody answers.
+/// Value that a client in the guest reads for a key by memcached's protocol over UDP; empty where nobody answers.
 fn read_key(host: &Host, request: &str) -> String {
     let program = "import socket,sys\n\
         s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM);s.settimeout(1)\n\

@@ -35,7 +35,7 @@ const HOST_MTU: u32 = 1_476;
 /// Pairs that the cache of the paper's card holds: 192 KiB of 1 KiB each.
 const CACHED: u32 = 192;
 
-/// What runs: reads and writes of 100 operations, by the workload's letter.
+/// Workloads: reads and writes of 100 operations, by the workload's letter.
 const WORKLOADS: [(&str, &str, &str); 3] =
     [("A", "0.5", "0.5"), ("B", "0.95", "0.05"), ("C", "1", "0")];
 
@@ -64,10 +64,10 @@ fn classes() -> &'static str {
     })
 }
 
-/// What YCSB printed.
+/// Output of YCSB.
 #[derive(Debug, Clone, Default)]
 struct Report {
-    /// By section and name.
+    /// Numbers by section and name.
     numbers: BTreeMap<(String, String), f64>,
 }
 
@@ -95,7 +95,7 @@ impl Report {
     }
 }
 
-/// What YCSB is told.
+/// Size that YCSB gets.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     keys: u32,
@@ -211,7 +211,7 @@ impl Card {
     }
 }
 
-/// What the NTs of an arm do, or that there is no card.
+/// NTs of an arm, or that there is no card.
 #[derive(Debug, Clone, Copy)]
 struct Arm {
     name: &'static str,
@@ -367,7 +367,7 @@ impl Net {
     }
 }
 
-/// How often YCSB's own workload reads each key, and how often the figures' key choice does.
+/// Keys are read as often by YCSB's own workload as by the figures' key choice.
 #[test]
 fn keys_are_read_as_often_as_ycsb_reads_them() {
     if let Some(why) = lacks() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Pixels of a cell's side.
 const CELL: usize = 8;
-/// Of 255: how much a cell may differ until it counts.
+/// Difference of a cell that counts, of 255.
 const FAR: u8 = 40;
 /// Cells of a thousand that may differ by more.
 const FAR_CELLS_MILLI: usize = 15;
@@ -61,7 +61,7 @@ impl Picture {
         writer.write_image_data(&self.cells.concat()).expect("written");
     }
 
-    /// What is expected.
+    /// Picture that is expected.
     pub fn kept(name: &str) -> Self {
         let png = std::fs::read(Self::file(name)).expect("it was kept");
         let (width, height, _, bytes) = decode(&png);
@@ -69,7 +69,7 @@ impl Picture {
         Self { width, height, cells }
     }
 
-    /// How it differs from what is expected, as a sentence; `None` where it is the same.
+    /// Difference to what is expected, as a sentence; `None` where it is the same.
     pub fn differs(&self, expected: &Self) -> Option<String> {
         if self.width != expected.width || self.height.abs_diff(expected.height) > LONGER {
             let size = |picture: &Self| (picture.width * CELL, picture.height * CELL);

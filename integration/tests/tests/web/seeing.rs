@@ -1,4 +1,4 @@
-//! What an operator looks for on the page: which card, which DAG, why, since when; and that it stays usable with many
+//! Questions of an operator to the page: which card, which DAG, why, since when; and that it stays usable with many
 //! of them.
 
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ async fn empty_states_severities_and_an_hour() {
     assert_eq!(browser.complaints, [""; 0]);
 }
 
-/// What does not change is told once. Its line goes on nevertheless: it ends at "now", also half a minute later.
+/// A line that does not change is told once. It goes on nevertheless: it ends at "now", also half a minute later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lines_of_what_does_not_change_go_on() {
     let Some(mut browser) = Browser::start() else { return };

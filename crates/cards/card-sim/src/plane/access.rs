@@ -18,7 +18,7 @@ const READ: u8 = 0b001;
 /// Writing is allowed: bit 1.
 const WRITE: u8 = 0b010;
 
-/// What an NT does with memory for every packet: one access of a beat, to pages that packets spread
+/// Access of an NT to memory for every packet: one access of a beat, to pages that packets spread
 /// over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAccess {
@@ -42,7 +42,7 @@ impl MemoryAccess {
     }
 }
 
-/// What comes of the access of an NT for a packet.
+/// Result of the access of an NT for a packet.
 pub(super) enum Access {
     /// It makes none.
     None,
@@ -59,7 +59,7 @@ fn translate(rows: &Decoded, key: PageKey, rights: u8) -> Option<u16> {
 }
 
 impl Plane {
-    /// What NTs of `code` do with memory from now on.
+    /// Sets what NTs of `code` do with memory from now on.
     pub(crate) fn set_access(&mut self, code: u32, access: MemoryAccess) {
         if access.pages == 0 {
             self.accesses.remove(&code);
@@ -96,7 +96,7 @@ impl Plane {
 }
 
 impl Plane {
-    /// Which NT type the scheduler takes a slot for: the region's row says so, in the packet's tables.
+    /// NT type that the scheduler takes a slot for: the region's row says so, in the packet's tables.
     pub(super) fn number(&self, copy: &PacketCopy, slot: usize) -> Option<NtNumber> {
         let bank = self.packets[copy.packet].bank.map_or(self.banks.active(), bank_index);
         let row = self.banks.rows(bank).regions[usize::from(copy.region)]?;
@@ -104,7 +104,7 @@ impl Plane {
     }
 }
 
-/// How many pages a memory has.
+/// Number of pages of a memory.
 pub(super) const fn pages(memory: snic_domain::ByteSize) -> u64 {
     memory.get() / PAGE_SIZE.get()
 }

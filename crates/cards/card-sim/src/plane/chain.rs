@@ -26,7 +26,7 @@ use crate::context::Counted;
 use crate::region::NEVER;
 use crate::wheel::Event;
 
-/// How long the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
+/// Cycles for which the first of a queue may be passed over: 16 µs at 250 MHz, far longer than any NT keeps a credit.
 const PATIENCE_CYCLES: u64 = 4_096;
 
 /// Whether a copy may enter its region.

@@ -90,7 +90,7 @@ impl Plane {
         }
     }
 
-    /// Who counts a source's packets.
+    /// Meter of a source's packets.
     pub(crate) fn meter(&mut self, source: u32) -> Option<&mut LoadMeter> {
         self.sources.get_mut(source as usize)?.meter.as_deref_mut()
     }
@@ -193,7 +193,7 @@ impl Plane {
         }
     }
 
-    /// What a sender's next packet may claim, if it has the largest size it may have.
+    /// Claim of a sender's next packet, if it has the largest size it may have.
     fn claim(&mut self, source: u32) -> Claim {
         if !self.options.rate_limits {
             return Claim::EQUAL;

@@ -75,15 +75,15 @@ pub struct PlaneOptions {
     pub descriptor_beats: u8,
     /// From where an NT is done to where the scheduler has its credit again, in cycles.
     pub credit_cycles: NonZeroU64,
-    /// How fast the scheduler hands packets to one region at most.
+    /// Largest rate at which the scheduler hands packets to one region.
     pub region_pace: RegionPace,
     /// From an NT's access to on-board memory to the answer on an idle memory, in nanoseconds. The
     /// bandwidth of the memory, which all NTs share, comes on top.
     pub memory_latency_nanos: u32,
-    /// What the on-board memory moves for NTs, in bytes per second. How fast a wrapper copies state to
+    /// Bytes per second that the on-board memory moves for NTs. The rate at which a wrapper copies state to
     /// and from it is another matter, and the profile's.
     pub memory_bytes_per_second: NonZeroU64,
-    /// How many bytes of one DAG may wait at its token bucket. 64 KiB: 43 packets of 1500 bytes. They
+    /// Bytes of one DAG that may wait at its token bucket. 64 KiB: 43 packets of 1500 bytes. They
     /// wait in the packet store, of which all token buckets together have half.
     pub shaper_queue: ByteSize,
 }
@@ -92,7 +92,6 @@ pub struct PlaneOptions {
 /// limit moves with the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionPace {
-    /// Packets.
     pub packets: NonZeroU32,
     /// Cycles of the data path.
     pub cycles: NonZeroU32,
@@ -125,16 +124,16 @@ impl Default for PlaneOptions {
     }
 }
 
-/// What came to an end that is not the data plane's.
+/// End of something that is not the data plane's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ended {
     /// A load, by its generation.
     Load(u32),
-    /// What a region's wrapper did with state, by its generation.
+    /// End of a command to a region's wrapper about state, by its generation.
     State(u8, u16),
 }
 
-/// What the profile says, in cycles.
+/// Times of the profile, in cycles.
 #[derive(Debug, Clone, Copy)]
 struct Timing {
     clock: Clock,
@@ -200,7 +199,7 @@ struct Packet {
     bank: Option<u8>,
     version: u32,
     payload: bool,
-    /// Which packets go before it where packets wait.
+    /// Claim, by which packets that wait are ordered.
     claim: Claim,
     /// When it reaches the scheduler for the stage it is in.
     ready: u64,
@@ -212,7 +211,7 @@ struct Packet {
     synchronised: bool,
     /// Whether it lies in the packet store.
     stored: bool,
-    /// Of which part of the packet store its cells are.
+    /// Part of the packet store that its cells are of.
     room: Room,
     /// Holders of its place: itself while it is on the card, and copies that nobody waits for.
     holders: u8,
@@ -243,7 +242,7 @@ struct PacketCopy {
     leg: u8,
     /// Slots of which it holds a credit.
     held: u8,
-    /// Which copies go before it where it waits for its region.
+    /// Claim, by which copies that wait for its region are ordered.
     claim: Claim,
     /// Whether its packet waits for it.
     joined: bool,
@@ -260,7 +259,7 @@ struct Queue {
 #[derive(Debug)]
 struct Ingress {
     port: Meter,
-    /// What promises leave of the port.
+    /// Part of the port that promises leave.
     spare: Spare,
     /// Senders whose next packet waits for the port.
     waiting: Turns,
@@ -312,14 +311,14 @@ pub(crate) struct Plane {
     /// Packets that wait for an entry: those within their promises, and the others.
     sync_waiting: [VecDeque<u32>; 2],
     sync_serving: bool,
-    /// What NTs do with memory, by code.
+    /// Access of NTs to memory, by code.
     accesses: BTreeMap<u32, MemoryAccess>,
     memory_pages: u64,
     /// The on-board memory's port: one access after the other.
     memory: Meter,
     /// Packets that NTs with state counted, by UID, since power-up: what all contexts sum up to.
     pub(crate) counted: BTreeMap<u32, u64>,
-    /// Who holds the bytes of packets that have bytes.
+    /// Holder of the bytes of packets that have bytes.
     frames: Option<Box<dyn Frames>>,
     /// Whether each step of a packet is told.
     watched: bool,
@@ -385,7 +384,7 @@ impl Plane {
         }
     }
 
-    /// What a power loss leaves: the sources, which are not on the card, and the trace of what they
+    /// Leaves what a power loss leaves: the sources, which are not on the card, and the trace of what they
     /// sent.
     pub(crate) fn power_cycle(&mut self, profile: &CardProfile) {
         let mut fresh = Self::new(profile, self.options, self.now);
@@ -544,7 +543,7 @@ impl Plane {
     }
 }
 
-/// What the seven bits of a credit row can say.
+/// Largest number that the seven bits of a credit row can say.
 const CREDITS_HELD_MAX: u8 = 127;
 
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {

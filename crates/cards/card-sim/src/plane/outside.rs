@@ -17,7 +17,7 @@ use crate::wheel::Event;
 /// The source of packets whose sequence number is that of a frame. No generator has this number.
 pub(super) const OUTSIDE: u32 = u32::MAX;
 
-/// What a copy does after an NT.
+/// Step of a copy after an NT.
 pub(super) enum AfterNt {
     /// It goes on.
     GoesOn,
@@ -38,7 +38,7 @@ impl Plane {
         self.frames.is_some()
     }
 
-    /// Who holds the bytes from now on.
+    /// Sets the holder of the bytes, from now on.
     pub(crate) fn set_frames(&mut self, frames: Box<dyn Frames>) {
         self.frames = Some(frames);
     }

@@ -19,11 +19,11 @@
 use super::{PacketCopy, Plane, Rank};
 use crate::wheel::Event;
 
-/// How much earlier than that it enters: an NT is done within a cycle, not at its end, and what comes
+/// Cycles by which it enters earlier than that: an NT is done within a cycle, not at its end, and what comes
 /// with the next one would lose the rest.
 const EARLY_CYCLES: u64 = 1;
 
-/// What NTs may have ahead of them when a part of a burst enters: about 0.4 µs at 250 MHz, a packet of 1,500 bytes at
+/// Work that NTs may have ahead of them when a part of a burst enters: about 0.4 µs at 250 MHz, a packet of 1,500 bytes at
 /// 30 Gbit/s. With the eight packets that credits let in, a neighbour that is due would wait for 3 µs there.
 const BURST_CYCLES: u64 = 96;
 

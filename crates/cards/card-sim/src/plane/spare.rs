@@ -1,4 +1,4 @@
-//! What promises leave of a port.
+//! Part of a port that promises leave.
 //!
 //! Promises take a part of a port, and the rest is their headroom: a queue that a burst left behind becomes shorter only
 //! as fast as the port has time that was promised to nobody. If packets beyond their promises took that time, such a queue
@@ -49,7 +49,7 @@ mod tests {
     /// Bits of a packet, which takes 30 cycles at 100 Gbit/s.
     const BITS: u64 = 12_000;
 
-    /// How many packets beyond their promises go in 300,000 cycles, in which this many are promised, evenly.
+    /// Number of packets beyond their promises that go in 300,000 cycles, in which this many are promised, evenly.
     fn beyond(promised: u64) -> u64 {
         let rate = Clock::new(250_000_000).rate(100_000_000_000).expect("not zero");
         let (mut port, mut spare) = (Meter::new(rate), Spare::of(Meter::new(rate)));

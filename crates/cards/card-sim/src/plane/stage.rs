@@ -53,7 +53,7 @@ impl Plane {
         }
     }
 
-    /// Who has the next free entry of the synchronisation buffer: who waits longest.
+    /// Copy that gets the next free entry of the synchronisation buffer: the one that waits longest.
     fn next_for_buffer(&mut self) -> Option<u32> {
         let free = usize::from(self.sync_free);
         let [within, beyond] = &mut self.sync_waiting;

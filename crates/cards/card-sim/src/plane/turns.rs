@@ -1,4 +1,4 @@
-//! Who goes first where packets wait.
+//! Order of packets where they wait.
 //!
 //! Packets that are due come first, in the order of due times, as if each DAG sent exactly its promise. Then
 //! those that come before they are due, as parts of a burst: who has used up less of its burst allowance goes
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use crate::region::NEVER;
 
-/// How many cycles before its due time a packet may arrive and not count as part of a burst: about 1 µs at
+/// Cycles before its due time that a packet may arrive and not count as part of a burst: about 1 µs at
 /// 250 MHz, roughly what contention at one port delays a packet.
 const LEAD_CYCLES: u64 = 256;
 
@@ -33,7 +33,7 @@ pub(crate) enum Rank {
     Beyond,
 }
 
-/// What a packet may claim where packets wait.
+/// Claim of a packet where packets wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The cycle at which it would have come if its DAG sent its promise evenly; [`NEVER`] where it
@@ -41,7 +41,7 @@ pub(crate) struct Claim {
     due: u64,
     /// At the ingress port, before it is due: less is earlier.
     turn: u64,
-    /// What each cycle that it is early takes of its DAG's burst allowance, in parts of [`ALLOWANCE_PARTS`].
+    /// Part of its DAG's burst allowance that each cycle takes by which it is early, in parts of [`ALLOWANCE_PARTS`].
     part: u32,
 }
 
@@ -51,7 +51,7 @@ impl Claim {
     /// Beyond its promise.
     pub(crate) const BEYOND: Self = Self { due: NEVER, turn: NEVER, part: 0 };
 
-    /// Of a packet that comes at `now`, is due at `due`, and whose DAG may be early by `allowance` cycles at
+    /// Claim of a packet that comes at `now`, is due at `due`, and whose DAG may be early by `allowance` cycles at
     /// most.
     pub(crate) fn within(now: u64, due: u64, allowance: u64) -> Self {
         let early = due.saturating_sub(now);
@@ -87,12 +87,12 @@ impl Claim {
         }
     }
 
-    /// How much of its DAG's burst allowance it uses up by being early, in parts of [`ALLOWANCE_PARTS`].
+    /// Part of its DAG's burst allowance that it uses up by being early, in parts of [`ALLOWANCE_PARTS`].
     const fn used(self, now: u64) -> u64 {
         self.due.saturating_sub(now).saturating_mul(self.part as u64)
     }
 
-    /// What it uses up of its DAG's burst allowance, as that part of `whole`.
+    /// Part of its DAG's burst allowance that it uses up, as that part of `whole`.
     pub(crate) fn used_of(self, now: u64, whole: u64) -> u64 {
         let part = u128::from(self.used(now)) * u128::from(whole) / u128::from(ALLOWANCE_PARTS);
         u64::try_from(part).unwrap_or(whole).min(whole)
@@ -109,7 +109,7 @@ impl Claim {
     }
 }
 
-/// Who waits for a port.
+/// Packets that wait for a port.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// Due time, arrival, who, and its turn.

@@ -53,7 +53,7 @@ fn port_beats(rig: &Rig, bytes: u32) -> u64 {
     u64::from(bytes.div_ceil(rig.card.profile().width_bits / 8)) + 1
 }
 
-/// What a packet within its promise waits at most for those beyond theirs, in cycles: at each NT, and
+/// Longest wait of a packet within its promise for those beyond theirs, in cycles: at each NT, and
 /// at the way out, one that is there already. The crossbar's port takes one at a time as well; while
 /// it does, that one's NT is at work on it, so only what the port takes longer counts. Each is in whole
 /// cycles, one of which a packet may be early.
@@ -175,7 +175,7 @@ fn waiting_for_the_ingress_counts_as_delay_not_as_latency() {
     assert_eq!(waits, [0, port_beats(&rig, 1_500) - 1], "the second waits for the first");
 }
 
-/// Who uses up all of its burst allowance, and what each of them was promised, in Gbit/s.
+/// Senders that use up all of their burst allowance, with the promise of each, in Gbit/s.
 const GREEDY: [u16; 5] = [2, 3, 4, 5, 6];
 const EACH: u64 = 5;
 
@@ -368,7 +368,7 @@ fn a_full_ingress_serves_promises_first_and_the_rest_in_turns() {
     }
 }
 
-/// What is promised takes all of the port's beats, for packets do not fill their last ones. As often as a packet beyond its
+/// Promises take all of the port's beats, for packets do not fill their last ones. As often as a packet beyond its
 /// promise waits, the promise grows: it goes as one that is promised then.
 #[test]
 fn who_sends_too_much_has_its_promise_of_an_ingress_that_is_never_free() {

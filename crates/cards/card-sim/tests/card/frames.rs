@@ -10,7 +10,7 @@ use snic_card_sim::{FrameAtNt, FrameId, Frames, Header, MadeFrame, Passed, Sight
 use snic_domain::Timestamp;
 use snic_tables::{DagRow, DropCause};
 
-/// What the NTs do, one thing after the other.
+/// Act of the NTs, one after the other.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Resize(u32),

@@ -126,7 +126,7 @@ fn a_page_that_is_taken_away_in_the_middle_of_traffic_ends_accesses_with_the_fli
     assert!(trace.iter().any(|record| is_fault(record.outcome)), "there were packets after it");
 }
 
-/// What a card serves of 64-byte packets with an NT of 8 cycles that reads memory for each.
+/// Rate of 64-byte packets that a card serves with an NT of 8 cycles that reads memory for each.
 fn served(credits: u8, memory_bytes_per_second: u64) -> f64 {
     let mut profile = rig::profile();
     profile.credits_initial = credits;

@@ -53,7 +53,7 @@ struct Graph {
 
 #[derive(Debug, Clone)]
 struct Scenario {
-    /// What pairs of regions hold.
+    /// Chains of pairs of regions.
     chains: Vec<Vec<Nt>>,
     graphs: Vec<Graph>,
     credits: u8,
@@ -68,7 +68,7 @@ struct Scenario {
     pace: (u32, u32),
     /// NTs of an odd latency read memory, which answers after this time.
     memory_nanos: u32,
-    /// What memory serves, in 100 MB a second.
+    /// Rate of memory, in 100 MB a second.
     memory_rate: u64,
 }
 
@@ -201,7 +201,7 @@ impl Graph {
     }
 }
 
-/// Which pair of regions a node's NT is in, and in which slot.
+/// Pair of regions that a node's NT is in, and its slot.
 fn place(node: &Node, chains: &[Vec<Nt>]) -> (usize, usize) {
     let pair = node.pair.index(chains.len());
     (pair, node.slot.index(chains[pair].len()))

@@ -106,7 +106,7 @@ fn a_region_is_loaded_in_the_middle_of_the_traffic_of_others() {
     rig.check();
 }
 
-/// What a mistake of the control plane does to a DAG that works.
+/// Drops that a mistake of the control plane causes to a DAG that works.
 fn mistake(change: impl FnOnce(&mut Rig)) -> BTreeMap<DropCause, u64> {
     let mut rig = on_two_regions();
     rig.send(1, 20, Sizes::Fixed(256));

@@ -1,7 +1,7 @@
 //! A second card, written from what a card does and not from the model: slowly, one cycle after the
 //! other, every queue a list, every decision looked up again.
 //!
-//! What two things do in one and the same cycle is done in the order in which it was settled that
+//! Two things in one and the same cycle are done in the order in which it was settled that
 //! they would: a packet that came to an NT first leaves it first.
 
 #![allow(missing_docs, reason = "a part of the tests")]
@@ -25,11 +25,11 @@ pub struct NaiveDag {
     pub payload: bool,
 }
 
-/// What the card is told.
+/// Set-up of the card.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub profile: CardProfile,
-    /// By region and slot: cycles, bits per second, whether it reads memory for every packet.
+    /// Cycles, bits per second, and whether memory is read for every packet, by region and slot.
     pub regions: Vec<Vec<(u64, u64, bool)>>,
     pub dags: Vec<NaiveDag>,
     pub credits: bool,
@@ -37,13 +37,13 @@ pub struct Setup {
     pub prefix: bool,
     /// Whether it goes where least is to be done.
     pub least_loaded: bool,
-    /// How long a credit is on its way back.
+    /// Time that a credit is on its way back.
     pub credit_cycles: u64,
     /// A region takes at most this many packets, in this many cycles.
     pub pace: (u32, u32),
     /// From an access to memory to its answer, beside what the memory's bandwidth costs.
     pub memory_nanos: u64,
-    /// What memory serves.
+    /// Bytes per second that memory serves.
     pub memory_bytes_per_second: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct Offered {
     pub bytes: u32,
 }
 
-/// What became of it.
+/// Fate of the packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// When its first beat came in.
@@ -135,7 +135,6 @@ struct NaiveNt {
 #[derive(Debug)]
 struct NaiveRegion {
     nts: Vec<NaiveNt>,
-    /// Counts packets.
     port: Unit,
     /// The ways whose packets wait, in the order of their turns.
     turns: VecDeque<WayId>,
@@ -287,7 +286,7 @@ impl<'a> NaiveCard<'a> {
         self.enter(packet, self.now + around.div_ceil(2));
     }
 
-    /// What a packet takes at a port: by its rate, and at least a cycle for each beat.
+    /// Time of a packet at a port: by its rate, and at least a cycle for each beat.
     fn parts(&self, packet: usize, parts_a_cycle: u128) -> u128 {
         let bits = u128::from(self.packets[packet].bytes) * 8;
         let by_rate = bits * u128::from(self.setup.profile.clock_hz);

@@ -60,9 +60,9 @@ pub struct Rig {
     pub card: SimCard,
     pub image: TableImage,
     pub version: u32,
-    /// How chains are steered that are programmed from now on.
+    /// Steering of chains that are programmed from now on.
     pub steering: Steering,
-    /// What packets need to enter regions that are loaded from now on.
+    /// Credits that packets need to enter regions that are loaded from now on.
     pub reservation: CreditReservation,
     next_stage: u16,
     next_chain: u16,
@@ -118,7 +118,7 @@ impl Rig {
         }
     }
 
-    /// What a region with a chain reports.
+    /// Report of a region with a chain.
     pub fn reported(chain: &[Nt]) -> ReportedChain {
         let nts: Vec<_> = chain.iter().map(|&nt| Self::nt(nt).id).collect();
         ReportedChain::of(&nts, ChainIdentity::of_nts(&nts))

@@ -7,7 +7,7 @@ use snic_nts::wire::Flow;
 
 use super::*;
 
-/// What a sender may vary from frame to frame.
+/// Properties that a sender may vary from frame to frame.
 #[derive(Debug, Clone)]
 struct Sending {
     flow: u8,
@@ -105,14 +105,14 @@ fn frames(of: &[Sending]) -> Vec<Vec<u8>> {
     of.iter().map(|of| senders.frame(of)).collect()
 }
 
-/// What a system takes at a call: of which kinds of merged frames, and how many.
+/// System that takes some kinds of merged frames, and so many at a call.
 struct System {
     tcp: bool,
     udp: bool,
     at_once: usize,
-    /// What it got, cut where it was merged.
+    /// Frames that it got, cut where they were merged.
     got: RefCell<Vec<Vec<u8>>>,
-    /// How many frames each of its calls had.
+    /// Number of frames in each of its calls.
     calls: RefCell<Vec<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! What of the card's thread modules may take. All packets of a card are worked on by one thread: what a
+//! Budget of modules on the card's thread. All packets of a card are worked on by one thread: what a
 //! tenant's modules take longer than their share, they are not called any more.
 
 use std::collections::BTreeMap;
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use snic_domain::Timestamp;
 
-/// What one tenant's modules may take of the time, in thousandths.
+/// Part of the time that one tenant's modules may take, in thousandths.
 const TENANT_SHARE: u64 = 100;
-/// What the modules of all tenants may take together: with more than four tenants each gets less.
+/// Part that the modules of all tenants may take together: with more than four tenants each gets less.
 const CARD_SHARE: u64 = 400;
-/// How much a tenant may use at once.
+/// Time that a tenant may use at once.
 const BURST: Duration = Duration::from_millis(10);
-/// What one call counts at most: a packet has little fuel, and where it took longer, most of it was other work of the
+/// Time that one call counts at most: a packet has little fuel, and where it took longer, most of it was other work of the
 /// machine.
 pub(super) const CALL_MAX: Duration = Duration::from_millis(1);
 /// The same for one that begins with a configuration, which has more fuel.
 pub(super) const START_MAX: Duration = BURST;
-/// How long to wait before looking again whether a tenant without modules has paid back what it used.
+/// Wait before looking again whether a tenant without modules has paid back what it used.
 const PAYS_BACK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

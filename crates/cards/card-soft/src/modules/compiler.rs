@@ -40,7 +40,7 @@ impl Compiler {
         Self { jobs }
     }
 
-    /// What will be known of a bitstream's modules.
+    /// Receiver of a bitstream's modules, once they are compiled.
     pub(super) fn compile(&self, bitstream: Arc<[u8]>) -> Receiver<Result<Slots, u32>> {
         let (answer, receiver) = sync_channel(1);
         let _ = self.jobs.send(Job { bitstream, answer });

@@ -7,7 +7,7 @@
 //!                        instance by DAG and NT ── within the tenant's budget of time
 //! ```
 //!
-//! What an instance keeps is its DAG's, as with the card's own NTs: all regions with the same module share it,
+//! State of an instance is its DAG's, as with the card's own NTs: all regions with the same module share it,
 //! and a region can be loaded again under it. Where the instance has to go, because another module takes its place or its
 //! tenant needs the room, what it saves goes to the next one ([`saved`]). Without a runtime a bitstream with modules is refused.
 
@@ -53,7 +53,7 @@ struct Slot {
 
 type Slots = [Option<Slot>; CHAIN_SLOTS_MAX];
 
-/// What a region has in place of logic.
+/// Content of a region in place of logic.
 #[derive(Debug)]
 enum Loaded {
     Compiling(Receiver<Result<Slots, u32>>),
@@ -85,9 +85,9 @@ struct Row {
 pub(crate) struct Modules {
     compiler: Option<Compiler>,
     regions: BTreeMap<u8, Loaded>,
-    /// By number.
+    /// Rows by number.
     rows: BTreeMap<u16, Row>,
-    /// Of NTs that the card does not have itself.
+    /// Configurations of NTs that the card does not have itself.
     configurations: BTreeMap<TaskKey, Box<str>>,
     instances: BTreeMap<TaskKey, Instance>,
     saved: SavedStates,
@@ -221,7 +221,7 @@ impl Modules {
         true
     }
 
-    /// What a tenant has put by the longest makes room; says whether there was any.
+    /// Removes the state that a tenant has put by the longest; says whether there was any.
     fn shed(&mut self, tenant: u16) -> bool {
         let of_tenant = self.instances.iter().filter(|(_, instance)| instance.tenant == tenant);
         let put_by = of_tenant.filter_map(|(key, instance)| Some((instance.put_by?, *key)));
@@ -279,7 +279,7 @@ impl Modules {
         self.look_at = self.look_at.or(Some(now + PUT_BY));
     }
 
-    /// What was put by for too long goes.
+    /// Removes what was put by for too long.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         if self.look_at.is_none_or(|at| now < at) {
             return;
@@ -317,7 +317,7 @@ impl Modules {
         *self = Self { compiler: self.compiler.take(), ..Self::default() };
     }
 
-    /// What went through them.
+    /// Counts of the modules.
     pub(crate) fn observe(&self) -> impl Iterator<Item = TaskObservation> + '_ {
         self.instances.iter().map(|(&(uid, _), instance)| {
             let mut seen = TaskObservation {

@@ -72,7 +72,7 @@ impl SavedStates {
         self.states.iter_mut().filter(move |(key, _)| key.0 == uid).map(|(_, saved)| saved)
     }
 
-    /// What was put by for too long goes; says since when the oldest of the others is.
+    /// Removes what was put by for too long; says since when the oldest of the others is.
     pub(super) fn expire(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.states.retain(|_, saved| saved.put_by.is_none_or(|since| now.since(since) < PUT_BY));
         self.states.values().filter_map(|saved| saved.put_by).min()
@@ -83,7 +83,7 @@ impl SavedStates {
         self.states.retain(|(uid, _), _| row_of(*uid) != number || *uid == own);
     }
 
-    /// What this NT of a DAG kept is not wanted any more.
+    /// Forgets the state of some NTs of DAGs.
     pub(super) fn forget(&mut self, goes: impl Fn(&TaskKey) -> bool) {
         self.states.retain(|key, _| !goes(key));
     }

@@ -1,4 +1,4 @@
-//! What the queue of a TAP device dropped before the card took it: the kernel counts it with the device, not with the
+//! Frames that the queue of a TAP device dropped before the card took them: the kernel counts them with the device, not with the
 //! card's descriptor, and the device may be in any network namespace. Asking may wait for locks of the kernel's, so a
 //! thread asks, and packets never wait for it.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::system;
 
-/// How often the thread asks.
+/// Interval between questions of the thread.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Where `tx_dropped` is among a device's numbers in `/proc/net/dev`: behind eight of what the device received, bytes,
 /// packets and errors.
@@ -48,7 +48,7 @@ struct Look {
     device: File,
     /// The namespace that the thread is in: that of the device, when it last looked.
     namespace: Option<(u64, u64)>,
-    /// What the device had dropped before the card had it.
+    /// Drops of the device before the card had it.
     before: Option<u64>,
 }
 

@@ -18,7 +18,7 @@ const MERGED_BYTES_MAX: usize = 65_535 + 22;
 /// Bytes of the two Ethernet addresses, behind which a VLAN tag stands.
 const ADDRESSES_BYTES: usize = 12;
 
-/// What a port receives.
+/// Frames that a port receives.
 pub(super) struct Inflow {
     /// The frame that was read last, with its header.
     place: Box<[u8]>,

@@ -18,11 +18,11 @@ use crate::merging::{FRAMES_MAX, Merger, Unit};
 /// Frames that wait in the ring at most, in 8 MiB of the kernel's memory: 8 ms of 500,000 frames a second.
 const RING_PLACES: usize = 4_096;
 
-/// How frames that arrive get to the card.
+/// Way in which frames that arrive get to the card.
 enum Inlet {
     /// Through memory that is shared with the kernel.
     Ring(ReceiveRing),
-    /// By a call for each, where the system has no such ring.
+    /// A call for each frame, where the system has no such ring.
     Queue,
 }
 

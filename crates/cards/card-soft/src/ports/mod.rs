@@ -22,7 +22,7 @@ const NAME_BYTES_MAX: usize = 15;
 /// The longest path of a unix socket that Linux takes.
 const PATH_BYTES_MAX: usize = 107;
 
-/// Which port: `tap:NAME` makes a TAP device, `interface:NAME` takes an interface that is there, `unix:PATH` makes a
+/// Port: `tap:NAME` makes a TAP device, `interface:NAME` takes an interface that is there, `unix:PATH` makes a
 /// socket, and so does `vhost-user:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -128,7 +128,7 @@ impl From<PortSpec> for String {
     }
 }
 
-/// What a look at a port came to.
+/// Result of a look at a port.
 #[derive(Debug)]
 pub enum Received {
     /// A frame. Where the kernel merged several, the others come with the next looks.
@@ -141,12 +141,11 @@ pub enum Received {
     Nothing,
 }
 
-/// What became of frames that were to be sent.
+/// Counts of frames that were to be sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Frames that the other side took.
     pub frames: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Frames that it did not take: the device is gone or down, or takes no more at the moment.
     pub not_taken: u64,
@@ -175,10 +174,10 @@ impl Sent {
 
 /// Where frames come from and go to. No call waits.
 pub trait Port: Send {
-    /// How frames cross, in a few words, for people.
+    /// Way in which frames cross, in a few words, for people.
     fn method(&self) -> &'static str;
 
-    /// What becomes readable when a frame is there.
+    /// Descriptor that becomes readable when a frame is there.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Takes the next frame.

@@ -19,12 +19,12 @@ use crate::FRAME_BYTES_MAX;
 
 /// Bytes of a length.
 const LENGTH_BYTES: usize = 4;
-/// What is read at once: some tens of frames, and more than the longest.
+/// Bytes read at once: some tens of frames, and more than the longest.
 const READ_BYTES: usize = 64 << 10;
 /// The longest frame of any host: merged TCP segments. Who announces more does not speak this language.
 const ANNOUNCED_MAX: usize = 128 << 10;
 
-/// Which of its descriptors is readable does not matter: all are looked at.
+/// Data of all descriptors: it does not matter which one is readable, all are looked at.
 const ANY: epoll::EventData = epoll::EventData::new_u64(0);
 
 /// The host that is connected.
@@ -48,7 +48,7 @@ pub(super) struct Stream {
     events: OwnedFd,
 }
 
-/// What the peer's bytes come to.
+/// Result of parsing the peer's bytes.
 enum Parsed {
     Frame { start: usize, length: usize },
     TooLong,

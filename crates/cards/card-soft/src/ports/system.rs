@@ -176,7 +176,7 @@ pub(super) fn open_packet_socket<T>(
     Ok((socket, prepared))
 }
 
-/// How many frames a packet socket's queue has dropped since the last call; the kernel counts from zero again.
+/// Number of frames that a packet socket's queue has dropped since the last call; the kernel counts from zero again.
 pub(super) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut bytes = size_of::<libc::tpacket_stats>() as libc::socklen_t;
@@ -381,7 +381,7 @@ pub(super) struct RingFrame<'a> {
 }
 
 impl RingFrame<'_> {
-    /// What is left to do with it.
+    /// Work that is left to do with it.
     pub(super) fn offload(&self) -> Offload {
         let end = usize::from(self.head.tp_mac);
         let head = end.checked_sub(Offload::BYTES).and_then(|start| self.place.get(start..end));
@@ -424,7 +424,7 @@ impl Drop for RingFrame<'_> {
 /// A VLAN tag: what stands in it, in the order of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VlanTag {
-    /// Which kind of tag: 0x8100 for 802.1Q.
+    /// Kind of tag: 0x8100 for 802.1Q.
     pub(super) protocol: u16,
     /// Priority and number.
     pub(super) id: u16,

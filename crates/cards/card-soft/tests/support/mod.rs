@@ -93,7 +93,7 @@ impl Hosts {
         command
     }
 
-    /// How many frames were sent in this time.
+    /// Number of frames that were sent in this time.
     pub fn flood(&self, span: Duration) -> u64 {
         let output = Self::command(&self.namespaces[0], span).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -28,15 +28,14 @@ pub enum InvalidConfiguration {
     UnknownVersion {
         /// The NT type.
         nt_type: &'static str,
-        /// What was given.
+        /// Version that was given.
         found: u16,
-        /// What is known.
+        /// Version that is known.
         known: u16,
     },
     /// Over [`CONFIGURATION_BYTES_MAX`].
     #[error("the configuration has {0} bytes; at most {CONFIGURATION_BYTES_MAX} are allowed")]
     TooLong(usize),
-    /// Not JSON.
     #[error("the configuration is not a JSON document: {0}")]
     NotJson(String),
     /// A field is missing, unknown, or has a value that is not allowed.
@@ -46,7 +45,6 @@ pub enum InvalidConfiguration {
         field: String,
         /// Its value, except for secrets.
         value: String,
-        /// What is allowed.
         allowed: String,
     },
 }

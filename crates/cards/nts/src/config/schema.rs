@@ -26,13 +26,11 @@ pub struct Schema {
 /// One field of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
     pub name: &'static str,
-    /// What it is for, in one sentence; with its default where it may be left out.
+    /// Purpose in one sentence; with its default where it may be left out.
     pub description: &'static str,
     /// Whether it may be left out.
     pub optional: bool,
-    /// Its type.
     pub kind: Kind,
 }
 
@@ -43,9 +41,7 @@ pub enum Kind {
     Flag,
     /// A whole number.
     Integer {
-        /// The minimum.
         min: u64,
-        /// The maximum.
         max: u64,
     },
     /// One of these words.
@@ -65,20 +61,17 @@ pub enum Kind {
         /// Allowed lengths, in bytes.
         lengths: &'static [usize],
     },
-    /// An object.
     Object(&'static [Field]),
     /// A list of objects.
     Objects {
-        /// Most entries.
         max: usize,
         /// Fields of each.
         fields: &'static [Field],
     },
     /// A list of plain values.
     List {
-        /// Most entries.
         max: usize,
-        /// What each holds.
+        /// Kind of each item.
         of: &'static Kind,
     },
 }
@@ -214,7 +207,7 @@ fn not_allowed(path: &str, value: &Value, allowed: String) -> InvalidConfigurati
 }
 
 impl Kind {
-    /// What is allowed, in the words of an error.
+    /// Allowed values, in the words of an error.
     fn allowed(&self) -> String {
         match self {
             Self::Flag => "true or false".to_owned(),

@@ -21,7 +21,6 @@ pub struct IpPrefix {
 }
 
 impl IpPrefix {
-    /// What is accepted.
     pub const ALLOWED: &'static str = "an IPv4 or IPv6 prefix without bits behind its length, such as 10.0.0.0/8 or 2001:db8::/32";
 
     /// Whether it is IPv4.
@@ -77,7 +76,6 @@ impl fmt::Display for IpPrefix {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// What is accepted.
     pub const ALLOWED: &'static str =
         "the Ethernet address of one station, such as 02:00:00:00:00:01";
 }
@@ -117,7 +115,6 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// What is accepted.
     pub const ALLOWED: &'static str =
         "a port or a range from a lower to a higher one, such as \"80\" or \"1000-2000\"";
 
@@ -159,7 +156,6 @@ fn decimal(text: &str) -> Option<u16> {
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// What is accepted.
     pub const ALLOWED: &'static str = "an even number of hexadecimal digits";
 
     /// The bytes, for the code that uses them.
@@ -167,7 +163,7 @@ impl Secret {
         &self.0
     }
 
-    /// What may be shown instead.
+    /// Digest that may be shown in place of the key.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.0)
     }

@@ -348,7 +348,7 @@ impl Outstanding {
     }
 }
 
-/// What is in the UDP packet.
+/// Payload of the UDP packet.
 fn payload<'a>(bytes: &'a [u8], layout: &Layout) -> &'a [u8] {
     let length = usize::from(wire::read_u16(bytes, layout.transport + 4));
     bytes.get(layout.transport + 8..layout.transport + length).unwrap_or(&[])

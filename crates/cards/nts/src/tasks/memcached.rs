@@ -9,7 +9,6 @@ use std::time::Duration;
 
 /// Request id, sequence number, number of datagrams, reserved: two bytes each.
 pub(crate) const HEADER_BYTES: usize = 8;
-/// Longest key.
 pub(crate) const KEY_BYTES_MAX: usize = 250;
 /// Longest number of seconds that counts from now; larger ones are seconds since 1970.
 const DELAY_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
@@ -47,7 +46,7 @@ impl Header {
     }
 }
 
-/// What a request does.
+/// Effect of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MemcachedRequest<'a> {
     /// `get` with at least one key.
@@ -55,8 +54,10 @@ pub(crate) enum MemcachedRequest<'a> {
     /// Changes its keys, or when they end.
     Write(KeyWrite<'a>),
     /// Ends all items, after this time.
-    Flush { delay: Duration, is_answered: bool },
-    /// Changes nothing.
+    Flush {
+        delay: Duration,
+        is_answered: bool,
+    },
     Harmless,
     /// May change anything at any time: the binary protocol, or what is not understood.
     Unknown,
@@ -76,7 +77,6 @@ pub(crate) struct KeyWrite<'a> {
 /// When an item ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// As before.
     Kept,
     /// It does not.
     Never,

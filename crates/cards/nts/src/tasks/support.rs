@@ -1,4 +1,4 @@
-//! What the tests of NTs share: an NT in its slot with a clock, and frames.
+//! Support of the tests of NTs: an NT in its slot with a clock, and frames.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use snic_domain::Timestamp;
 
 use crate::{Context, Direction, Emitted, NtInstance, Packet, Pool, Verdict, create, schema};
 
-/// What came out.
+/// Packets that came out.
 pub(crate) struct Outcome {
     pub(crate) verdict: Verdict,
     /// The packet as the NT left it.

@@ -1,4 +1,4 @@
-//! How long a flow lives, by what was seen of it. Firewall and NAT follow TCP from SYN to FIN or RST
+//! Lifetime of a flow, by what was seen of it. Firewall and NAT follow TCP from SYN to FIN or RST
 //! by its flags; sequence numbers are not checked.
 
 use std::hash::Hash;
@@ -17,9 +17,9 @@ pub(crate) const OPENING: usize = 0;
 pub(crate) const DATAGRAM: usize = 1;
 pub(crate) const STREAM: usize = 2;
 pub(crate) const CLOSING: usize = 3;
-/// How many there are.
+/// Number of classes.
 pub(crate) const CLASSES: usize = 4;
-/// How many expired flows one packet removes: more than it can add, so that they never pile up.
+/// Number of expired flows that one packet removes: more than it can add, so that they never pile up.
 pub(crate) const EXPIRED_PER_PACKET: usize = 4;
 
 /// A UDP or ICMP flow is not given up for another one before it was silent for two minutes (RFC 4787,
@@ -96,12 +96,12 @@ impl Lifetimes {
     }
 }
 
-/// What was seen of a flow.
+/// Progress of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// The other side has sent something.
     pub(crate) is_replied: bool,
-    /// Which sides have sent a FIN: the opener, the other.
+    /// Sides that have sent a FIN: the opener, the other.
     closed: [bool; 2],
 }
 

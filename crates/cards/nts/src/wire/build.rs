@@ -11,15 +11,13 @@ use super::{ETHERNET_BYTES, Layout};
 /// The outer IP header of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TunnelHeader {
-    /// This end.
     pub source: IpAddr,
     /// The other end.
     pub destination: IpAddr,
-    /// What it carries.
+    /// Protocol that it carries.
     pub protocol: u8,
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// Hops.
     pub hop_limit: u8,
     /// For IPv4: whether routers may fragment it, and the identification for it if so.
     pub fragmentation: Option<u16>,
@@ -28,7 +26,7 @@ pub struct TunnelHeader {
 }
 
 impl TunnelHeader {
-    /// How long the header is.
+    /// Length of the header.
     pub fn bytes(&self) -> usize {
         if self.source.is_ipv4() { 20 } else { 40 }
     }

@@ -31,7 +31,7 @@ pub fn replace_bytes(bytes: &mut [u8], checksum: usize, at: usize, new: &[u8]) {
     change.apply(bytes, checksum);
 }
 
-/// What a replacement does to checksums that cover it.
+/// Change of checksums that cover a replacement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Change(u32);
 
@@ -88,7 +88,7 @@ fn pseudo_header(layout: &Layout, length: usize) -> Sum16BitWords {
     addresses.add_4bytes(length.to_be_bytes()).add_2bytes([0, layout.protocol])
 }
 
-/// What a transport checksum covers: where it is, where the cover ends, and what the sum starts with.
+/// Cover of a transport checksum: where it is, where the cover ends, and what the sum starts with.
 struct Cover {
     checksum: usize,
     end: usize,

@@ -10,15 +10,10 @@ use super::{Layout, extensions, parse_ip, protocol, read_u16};
 /// for the port that a reply keeps; for protocols without ports both are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Flow {
-    /// The transport.
     pub protocol: u8,
-    /// Sender.
     pub source: IpAddr,
-    /// Sender's port.
     pub source_port: u16,
-    /// Receiver.
     pub destination: IpAddr,
-    /// Receiver's port.
     pub destination_port: u16,
 }
 
@@ -67,12 +62,12 @@ impl Flow {
     }
 }
 
-/// What an ICMP or ICMPv6 message is.
+/// Kind of an ICMP or ICMPv6 message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpMessage {
     /// An echo request or reply, with its identifier.
     Query {
-        /// What requests and replies of one sender have in common.
+        /// Identifier that requests and replies of one sender share.
         id: u16,
         /// Whether it asks.
         is_request: bool,
@@ -81,7 +76,6 @@ pub enum IcmpMessage {
     Error,
     /// Neighbour discovery (RFC 4861), which no host can do without, from a host of the link.
     NeighbourDiscovery,
-    /// Any other.
     Other,
 }
 

@@ -35,9 +35,7 @@ pub mod protocol {
     pub const ICMP: u8 = 1;
     /// IPv4 in IP.
     pub const IPV4: u8 = 4;
-    /// TCP.
     pub const TCP: u8 = 6;
-    /// UDP.
     pub const UDP: u8 = 17;
     /// IPv6 in IP.
     pub const IPV6: u8 = 41;
@@ -45,7 +43,6 @@ pub mod protocol {
     pub const ESP: u8 = 50;
     /// ICMP for IPv6.
     pub const ICMPV6: u8 = 58;
-    /// Nothing follows.
     pub const NO_NEXT_HEADER: u8 = 59;
     /// For experiments (RFC 3692).
     pub const EXPERIMENT: u8 = 253;
@@ -75,12 +72,12 @@ pub enum Fragment {
     No,
     /// The first: the transport header is in it.
     First {
-        /// What its fragments have in common.
+        /// Identification that its fragments share.
         id: u32,
     },
     /// A later one.
     Later {
-        /// What its fragments have in common.
+        /// Identification that its fragments share.
         id: u32,
     },
 }
@@ -94,17 +91,15 @@ pub struct Layout {
     pub transport: usize,
     /// Where the IP packet ends; what follows is padding of the link.
     pub end: usize,
-    /// What the transport is.
+    /// Protocol of the transport.
     pub protocol: u8,
     /// Whether it is a fragment.
     pub fragment: Fragment,
-    /// Source address.
     pub source: IpAddr,
-    /// Destination address.
     pub destination: IpAddr,
 }
 
-/// What a frame holds.
+/// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
     /// An IP packet.

@@ -10,18 +10,15 @@ use super::{ICMP_CHECKSUM, IcmpMessage, Layout, TCP_CHECKSUM, UDP_CHECKSUM, prot
 /// An address and a port (or ICMP identifier).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// The address.
     pub address: IpAddr,
     /// The port or identifier.
     pub port: u16,
 }
 
-/// Which end of a packet.
+/// End of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The sender.
     Source,
-    /// The receiver.
     Destination,
 }
 

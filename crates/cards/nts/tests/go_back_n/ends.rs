@@ -15,7 +15,7 @@ const FRAME_BYTES_MAX: usize = 2_048;
 /// Buffers of a card: more than any window of these tests.
 const BUFFERS: usize = 256;
 
-/// What comes of a frame, at an end.
+/// Result of a frame at an end.
 #[derive(Debug, Default)]
 pub struct Out {
     /// Whether the end took the frame.
@@ -34,7 +34,6 @@ pub trait End {
     fn arrive(&mut self, frame: &[u8], now: Timestamp) -> Out;
     /// When it has something to do.
     fn due(&self) -> Option<Timestamp>;
-    /// Does it.
     fn wake(&mut self, now: Timestamp) -> Vec<Vec<u8>>;
     /// The state goes to another card, whose clock is another one.
     fn move_to_another_card(&mut self, _now: Timestamp) {}
@@ -71,7 +70,7 @@ pub struct Card {
     random: Chosen,
     pool: Pool,
     emitted: Emitted,
-    /// How far the card's clock is ahead of the test's.
+    /// Time by which the card's clock is ahead of the test's.
     ahead: Duration,
 }
 

@@ -15,7 +15,7 @@ const STATIONS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 /// The virtual time after which a line that still has something to do is broken.
 const TIME_MAX: Duration = Duration::from_secs(3_600);
 
-/// What the line does to a frame, each in this many of a thousand.
+/// Faults of the line, each for this many frames of a thousand.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     pub lost: u32,
@@ -36,7 +36,7 @@ pub struct Line<A, B> {
     under_way: Vec<(Timestamp, usize, Vec<u8>)>,
     /// Every frame that was sent, for who wants to send one again.
     pub seen: Vec<(usize, Vec<u8>)>,
-    /// By host: what its end took, and what it was given.
+    /// Packets of each host: what its end took, and what it was given.
     pub taken: [Vec<Vec<u8>>; 2],
     pub delivered: [Vec<Vec<u8>>; 2],
     pub refused: u64,

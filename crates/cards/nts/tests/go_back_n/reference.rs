@@ -22,7 +22,7 @@ const ACK: u8 = 4;
 const NACK: u8 = 5;
 const RESET: u8 = 6;
 
-/// What the transport's own header says.
+/// Content of the transport's own header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Message {
     kind: u8,

@@ -201,7 +201,7 @@ impl Card {
         }
     }
 
-    /// What comes out of the NTs, and on which side.
+    /// Frames that come out of the NTs, and their side.
     pub fn through(&mut self, side: usize, frame: &[u8]) -> Vec<(usize, Vec<u8>)> {
         let now = Timestamp::ZERO + self.start.elapsed();
         let Some(mut packet) = self.pool.copy_of(frame) else { return Vec::new() };
@@ -237,7 +237,7 @@ impl Card {
         input.flush().unwrap();
     }
 
-    /// What its NTs dropped, for messages.
+    /// Drops of its NTs, for messages.
     pub fn drops(&self) -> String {
         let all = self.nts.iter().flat_map(|nt| nt.counters().drops());
         all.map(|(reason, count)| format!("{} {count} ", reason.name())).collect()

@@ -30,7 +30,7 @@ fn datagram(id: u16, text: &str) -> Vec<u8> {
     [&id.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0], text.as_bytes()].concat()
 }
 
-/// What is in a UDP frame, whose checksum is right.
+/// Payload of a UDP frame, whose checksum is right.
 fn payload(frame: &[u8]) -> Vec<u8> {
     let Ok(Frame::Ip(layout)) = wire::parse(frame) else { panic!("not IP") };
     assert_eq!(wire::verify(frame, &layout), wire::Verified::Right);

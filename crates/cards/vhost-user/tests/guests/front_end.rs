@@ -15,7 +15,7 @@ use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 use vmm_sys_util::eventfd::EventFd;
 
-/// How long anything may take on a machine that has other work.
+/// Longest time of anything on a machine that has other work.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Where the guest's memory begins, and its length.
 pub const BASE: u64 = 0x1000_0000;
@@ -37,7 +37,6 @@ pub const EVENT_INDEX: u64 = 1 << 29;
 /// Version 1 and the features of the protocol, which all front ends here have.
 const ALWAYS: u64 = 1 << 32 | 1 << 30;
 
-/// A descriptor.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     pub address: u64,
@@ -254,7 +253,7 @@ impl FrontEnd {
         self.kick(RECEIVE);
     }
 
-    /// What is in these buffers.
+    /// Content of these buffers.
     pub fn contents(&self, chains: &[(u32, u32)]) -> Vec<u8> {
         let mut all = Vec::new();
         for (head, bytes) in chains {
@@ -287,7 +286,7 @@ impl Card {
         Self { port, pool: Pool::new(32, 9_216), _folder: folder, path }
     }
 
-    /// What the port has, as soon as it has something.
+    /// Next frame of the port, as soon as it has something.
     pub fn receive(&mut self) -> Received {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -287,7 +287,7 @@ fn who_sends_faster_than_the_card_waits_and_who_does_not_read_loses_its_own() {
     }
 }
 
-/// What a hostile driver may write.
+/// A write of a hostile driver.
 #[derive(Debug, Clone)]
 enum Write {
     Describe { ring: usize, at: u16, part: Part },

@@ -13,7 +13,7 @@ use snic_nts::Pool;
 
 const QEMU: &str = "/usr/bin/qemu-system-x86_64";
 const BUSYBOX: &str = "/bin/busybox";
-/// How long a guest may take under emulation, on a busy machine.
+/// Longest time of a guest under emulation, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// The host's Ethernet address.
 const HOST: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -134,7 +134,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// What the host 10.77.0.2 answers: to who asks for its address, and to a ping.
+/// Answer of the host 10.77.0.2: to who asks for its address, and to a ping.
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
     let mut answer = frame.to_vec();
     answer[..6].copy_from_slice(&frame[6..12]);

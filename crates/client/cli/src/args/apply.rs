@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::list::SelectedByLabel;
 
-/// What is applied, and how.
+/// Options of `apply`.
 #[derive(Debug, Args)]
 pub struct ApplyOptions {
     /// File with resources, YAML or JSON; a folder with such files; `-` reads standard input; may be repeated

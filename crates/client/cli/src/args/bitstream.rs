@@ -110,7 +110,7 @@ pub struct ModuleImage {
     pub kind: KindArg,
 }
 
-/// What a line to sign is for.
+/// Subject of a line to sign.
 #[derive(Debug, Args)]
 pub struct SignedFile {
     /// File with the bitstream or the role

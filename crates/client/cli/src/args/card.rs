@@ -15,21 +15,21 @@ pub struct FloorPlanSources {
     /// Partial bitstream of the region, not compressed; may be repeated
     #[arg(long, value_name = "BIT", required = true)]
     pub partial: Vec<PathBuf>,
-    /// What report_property prints of the region's Pblock
+    /// Output of report_property for the region's Pblock
     #[arg(long, value_name = "FILE")]
     pub pblock: PathBuf,
-    /// What write_bitstream -logic_location_file wrote with the partial bitstream
+    /// Output of write_bitstream -logic_location_file beside the partial bitstream
     #[arg(long, value_name = "FILE")]
     pub logic_locations: PathBuf,
     /// Card profile to write the floor plan into, instead of printing it
     #[arg(long, value_name = "FILE", requires = "group")]
     pub profile: Option<PathBuf>,
-    /// Which group of regions of the profile it is, counted from 0
+    /// Group of regions of the profile, counted from 0
     #[arg(long, value_name = "NUMBER", requires = "profile")]
     pub group: Option<usize>,
 }
 
-/// Which card models, and for which DAG.
+/// Card models, and the DAG that they are asked about.
 #[derive(Debug, clap::Args)]
 pub struct ModelSources {
     /// Model to show in full; without it, all in a table

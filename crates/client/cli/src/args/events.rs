@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::Selected;
 
-/// Which events are printed.
+/// Selection of the events that are printed.
 #[derive(Debug, Clone, Args)]
 pub struct EventQuery {
     /// Keep printing new events
@@ -18,7 +18,7 @@ pub struct EventQuery {
     /// Only events of this severity or a higher one
     #[arg(long, value_name = "SEVERITY", default_value = "info", hide_default_value = true)]
     pub severity: EventSeverity,
-    /// Which, and in which order.
+    /// Selection and order.
     #[command(flatten)]
     pub selected: Selected,
 }
@@ -26,7 +26,7 @@ pub struct EventQuery {
 /// Whether somebody has to look at an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum EventSeverity {
-    /// What the control plane does
+    /// Decisions of the control plane
     Info,
     /// It goes on, and not as well as it could
     Warning,

@@ -20,7 +20,7 @@ pub enum FleetCommands {
     Drain {
         /// Zone (z1) or rack (z1/r1)
         area: String,
-        /// How many of its DAGs move at a time, 1 to 1000
+        /// Number of its DAGs that move at a time, 1 to 1000
         #[arg(long, default_value_t = 10)]
         moves_max: u32,
     },
@@ -39,10 +39,10 @@ pub enum FleetCommands {
         /// Only between cards of this zone
         #[arg(long)]
         zone: Option<String>,
-        /// How many DAGs move at a time, 1 to 1000
+        /// Number of DAGs that move at a time, 1 to 1000
         #[arg(long, default_value_t = 10)]
         moves_max: u32,
-        /// How far a card's load may be from the mean, 1 to 50 percent of a card
+        /// Distance that a card's load may have from the mean, 1 to 50 percent of a card
         #[arg(long, default_value_t = 10, value_name = "PERCENT")]
         tolerance: u32,
         /// Only show what would move first
@@ -107,7 +107,7 @@ pub enum HostCommand {
     Create {
         /// Host, as in its certificate
         name: String,
-        /// What it is: the output of `snicd host-spec`; `-` reads standard input
+        /// File with the output of `snicd host-spec`; `-` reads standard input
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
     },

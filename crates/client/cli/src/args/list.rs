@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// Which resources a list has, and in which order.
+/// Selection and order of a list.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Selected {
     /// Only resources for which this holds, such as 'state = READY AND update_time > 2026-01-01'

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::{DeleteGuard, Guard, NewNotes, OtherNotes, SelectedByLabel};
 
-/// What packets have. An omitted field matches every packet.
+/// Properties of packets. An omitted field matches every packet.
 #[derive(Debug, Default, Args)]
 pub struct RuleMatch {
     /// Index of the sending virtual function

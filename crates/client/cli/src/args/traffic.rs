@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use snic_dagfile::quantity;
 use snic_domain::Bandwidth;
 
-/// Which packets to capture, and where to.
+/// Packets to capture, and the file for them.
 #[derive(Debug, Args)]
 pub struct CaptureOptions {
     /// DAG: NAME or TENANT/NAME
@@ -24,18 +24,18 @@ pub struct CaptureOptions {
     /// Bytes of each packet
     #[arg(long, value_name = "BYTES", default_value_t = 9_216)]
     pub bytes: u32,
-    /// How much
+    /// End of the capture
     #[command(flatten)]
     pub until: Until,
 }
 
-/// Whose packets to follow.
+/// DAG whose packets to follow.
 #[derive(Debug, Args)]
 pub struct TraceOptions {
     /// DAG: NAME or TENANT/NAME
     #[arg(long, value_name = "DAG")]
     pub dag: String,
-    /// How much
+    /// End of the trace
     #[command(flatten)]
     pub until: Until,
 }
@@ -58,7 +58,7 @@ pub enum TrafficCommand {
     Run(Box<RunOptions>),
 }
 
-/// Which packets to send through which DAG.
+/// Packets to send, and the DAG for them.
 #[derive(Debug, Args)]
 pub struct RunOptions {
     /// DAG: NAME or TENANT/NAME
@@ -71,7 +71,7 @@ pub struct RunOptions {
     /// (pcap or pcapng), one after the other, again and again
     #[arg(long, value_name = "SIZES", default_value = "imix")]
     pub size: PacketChoice,
-    /// How long, up to 10m; Ctrl-C also ends it
+    /// Duration, up to 10m; Ctrl-C also ends it
     #[arg(long = "for", value_name = "TIME", default_value = "10s")]
     pub duration: humantime::Duration,
     #[command(flatten)]
@@ -113,10 +113,10 @@ impl HeaderOptions {
     }
 }
 
-/// Which packets to send.
+/// Packets to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PacketChoice {
-    /// Of twelve packets seven of 64 bytes, four of 594, one of 1,518.
+    /// Seven packets of 64 bytes, four of 594 and one of 1,518 in each twelve.
     Imix,
     /// Sizes in bytes, and how often each comes.
     Sizes(Vec<(u32, u32)>),

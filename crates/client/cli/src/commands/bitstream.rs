@@ -33,7 +33,7 @@ use snic_client::{Client, Failure};
 /// Size of a chunk, in bytes: a quarter of a message's limit, so that the server sees progress often enough
 /// on a slow link.
 const CHUNK_BYTES: usize = 256 << 10;
-/// By how much test images for single regions differ in size, in bytes.
+/// Difference in size of test images for single regions, in bytes.
 const SIZE_STEP: u64 = 4_096;
 /// Register space of a test role: a power of two that holds the whole map.
 const ROLE_REGISTERS: ByteSize = ByteSize::from_bytes(4 << 20);
@@ -285,7 +285,7 @@ async fn upload(session: &mut CliSession, new: NewBitstream) -> Result<(), Failu
     session.output.one(&uploaded, views::bitstream)
 }
 
-/// What a manifest declares.
+/// Target that a manifest declares.
 fn target_of(manifest: &BuiltManifest) -> BitstreamHeader {
     BitstreamHeader {
         nts: manifest.nts.iter().map(|nt| format!("ntTypes/{nt}")).collect(),

@@ -163,7 +163,6 @@ async fn server(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     bundle.add("versions.txt", &versions)
 }
 
-/// All resources.
 async fn lists(client: &Client, bundle: &mut Bundle) -> Result<(), Failure> {
     let all = || "tenants/-".to_owned();
     bundle.add_list("cards", lists::cards(client).await)?;

@@ -12,7 +12,7 @@ use snic_client::Failure;
 /// The shortest and the longest frame that a card sends.
 const FRAME_BYTES_MIN: usize = 14;
 const FRAME_BYTES_MAX: usize = 9_216;
-/// How many frames one request may have, and how many bytes in all.
+/// Number of frames that one request may have, and of bytes in all.
 const FRAMES_MAX: usize = 4_096;
 const BYTES_MAX: usize = 768 << 10;
 const LINK_ETHERNET: u16 = 1;

@@ -22,7 +22,7 @@ use snic_client::output::{diagnosis, explain, views};
 use snic_client::{Client, Failure};
 use snic_dagfile::{self as dagfile, DagFile};
 
-/// What a DAG file says of a DAG: an update from a file sets all of it.
+/// Fields of a DAG in a DAG file: an update from a file sets all of them.
 pub(super) const IN_FILES: &[&str] = &[
     "nodes",
     "edges",

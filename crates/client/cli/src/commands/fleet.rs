@@ -26,7 +26,7 @@ use snic_client::output::{Style, fleet_views as views};
 use super::{CliSession, policy, request_id};
 use crate::args::{FleetCommands, HostCommand, ProjectCommand, ProjectLimits};
 
-/// How often the rebalance is looked at that is waited for.
+/// Interval between looks at the rebalance that is waited for.
 const REBALANCE_POLL: Duration = Duration::from_millis(500);
 /// Largest file of a host: it has some cards, with a profile each.
 const HOST_BYTES_MAX: u64 = 4 << 20;
@@ -239,7 +239,7 @@ impl ProjectLimits {
     }
 }
 
-/// What `snicd host-spec` prints.
+/// Output of `snicd host-spec`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HostFile {

@@ -1,4 +1,4 @@
-//! What was probably meant: a refusal at its place in the file, and the name that is most like a missing one.
+//! Hints about what was probably meant: a refusal at its place in the file, and the name that is most like a missing one.
 //!
 //! Each takes one more call, only after a refusal; if that fails too, the refusal is shown as it is.
 
@@ -32,7 +32,7 @@ pub(super) async fn in_files(client: &Client, files: &[DagFile], failure: Failur
     })
 }
 
-/// Which of several requests a path is about, and the path in it: `requests[1].dag_id` is the second one's
+/// Number of the request that a path is about, and the path in it: `requests[1].dag_id` is the second one's
 /// `dag_id`; of a single request the path stays.
 fn of_request(path: &str) -> (usize, &str) {
     let several = path.strip_prefix("requests[").and_then(|rest| rest.split_once("]."));

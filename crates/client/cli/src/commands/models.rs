@@ -47,14 +47,14 @@ struct ModelRow {
     dag: Option<DagRow>,
 }
 
-/// What a DAG gets on a model.
+/// Result of a DAG on a model.
 #[derive(Serialize)]
 struct DagRow {
     fits: &'static str,
     /// At most, with what it takes.
     bandwidth_bps: Option<u64>,
     latency_nanos: Option<u64>,
-    /// What it takes, or why it does not fit.
+    /// Parts that it takes, or why it does not fit.
     takes: String,
     /// One line for each NT and each option.
     details: Vec<String>,
@@ -168,7 +168,7 @@ impl DagRow {
     }
 }
 
-/// What the planner gives the DAG on an empty card.
+/// Placement of the DAG by the planner on an empty card.
 fn in_regions(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Result<DagRow, Failure> {
     let mut missing: Vec<&str> = Vec::new();
     for node in dag.nodes() {
@@ -275,7 +275,7 @@ fn to_build(profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Vec<Bits
     chains.collect()
 }
 
-/// What the NTs of a placement and the card's ports serve at most.
+/// Bandwidth that the NTs of a placement and the card's ports serve at most.
 fn served(mapping: &Mapping, profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> Bandwidth {
     let mut most = profile.ingress.min(profile.egress);
     for chain in mapping.chains() {
@@ -289,7 +289,7 @@ fn served(mapping: &Mapping, profile: &CardProfile, catalogue: &Catalogue, dag: 
     most
 }
 
-/// What a packet takes on an idle card: the core with one pass of the scheduler, another pass for each
+/// Time of a packet on an idle card: the core with one pass of the scheduler, another pass for each
 /// further stage, and in each stage the NTs of its longest branch (SuperNIC, 5.1 and 5.3).
 fn latency(mapping: &Mapping, profile: &CardProfile, catalogue: &Catalogue, dag: &Dag) -> u64 {
     let cycles = |node: &snic_domain::NodeId| {
@@ -305,7 +305,7 @@ fn latency(mapping: &Mapping, profile: &CardProfile, catalogue: &Catalogue, dag:
     u64::try_from(all.duration(profile.clock_hz).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What an NT takes of a card for the DAG's bandwidth: regions of its own, with one pass of the scheduler.
+/// Regions of a card that an NT takes for the DAG's bandwidth: regions of its own, with one pass of the scheduler.
 fn regions_of(
     profile: &CardProfile,
     catalogue: &Catalogue,
@@ -323,7 +323,7 @@ fn regions_of(
     })
 }
 
-/// What was measured on the processors gives the DAG on an idle card, with another card's regions beside it.
+/// Placement of the DAG on an idle card by what was measured on the processors, with another card's regions beside it.
 fn on_processors(nic: &NicModel, dag: &Dag, beside: Option<(&CardProfile, &Catalogue)>) -> DagRow {
     let mut free = Free::all(nic);
     let count = beside.map_or(0, |(card, _)| card.regions.len());

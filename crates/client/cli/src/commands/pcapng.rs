@@ -25,7 +25,6 @@ const NANOSECONDS: u8 = 9;
 pub struct CapturedPacket<'a> {
     /// Where; readers see it as the name of an interface.
     pub place: &'a str,
-    /// Since 1970.
     pub nanos: u64,
     /// Its length; `bytes` may be fewer.
     pub length: u32,
@@ -134,7 +133,7 @@ fn pad(body: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// What the draft's figures say of a file with one packet, byte for byte.
+    /// The draft's figures have a file with one packet, byte for byte.
     #[test]
     fn a_file_is_laid_out_as_the_draft_says() {
         let mut file = Vec::new();

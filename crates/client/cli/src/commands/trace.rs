@@ -1,4 +1,4 @@
-//! How long packets take in each part of the card, from what was seen of them.
+//! Times of packets in each part of the card, from what was seen of them.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ struct UnderWay {
     arrived: u64,
     /// The last step outside of regions, or the last NT.
     before: u64,
-    /// By region: the last step in it.
+    /// Last step in each region.
     in_region: BTreeMap<String, u64>,
-    /// What it took in each part so far.
+    /// Time in each part so far.
     parts: Vec<(String, u64)>,
 }
 
@@ -30,7 +30,7 @@ struct UnderWay {
 #[derive(Debug, Default)]
 pub struct PacketTrace {
     under_way: BTreeMap<u64, UnderWay>,
-    /// By part, with its place in the order that packets meet them.
+    /// Times by part, with its place in the order that packets meet them.
     parts: BTreeMap<String, (usize, Vec<u64>)>,
     dropped: BTreeMap<String, u64>,
     /// Packets that left or were dropped.
@@ -41,22 +41,20 @@ pub struct PacketTrace {
 /// Times of one part, in nanoseconds.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct PartTimes {
-    /// Its name.
     pub part: String,
     /// Passes of packets.
     pub count: usize,
     /// Half of them took at most this.
     pub median_ns: u64,
-    /// Of a hundred, 99 took at most this.
+    /// Time that 99 of a hundred took at most.
     pub p99_ns: u64,
-    /// The longest.
     pub max_ns: u64,
 }
 
-/// What a trace found.
+/// Result of a trace.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct TraceReport {
-    /// By part, in the order that packets meet them.
+    /// Times by part, in the order that packets meet them.
     pub parts: Vec<PartTimes>,
     /// Packets that were followed to their end.
     pub packets: u64,
@@ -154,7 +152,7 @@ impl PacketTrace {
         }
     }
 
-    /// What was found.
+    /// Result of the trace.
     pub fn report(self) -> TraceReport {
         let mut parts: Vec<_> = self.parts.into_iter().collect();
         // `whole card` is met with the first packet that leaves, before others' rarer parts.

@@ -24,7 +24,7 @@ const FILE_MODE: u32 = 0o600;
 /// The name of the place where packets arrive.
 const ARRIVED: &str = "in";
 
-/// What a message of the stream asks to do next.
+/// Next step after a message of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     GoOn,

@@ -20,16 +20,16 @@ const USED_UP: &str = "USED_UP";
 /// Less than this part of the asked rate, or of the host's time, is told.
 const NOTED_BELOW: f64 = 0.95;
 
-/// What became of the packets of a run.
+/// Counts of the packets of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrafficReport {
     /// `tenants/{tenant}/dags/{dag}`.
     pub dag: String,
     /// Bits per second that were asked for.
     pub asked_bps: u64,
-    /// How long, by the host's clock.
+    /// Duration by the host's clock.
     pub seconds: f64,
-    /// How long, by the card's clock.
+    /// Duration by the card's clock.
     pub card_seconds: f64,
     /// Bits per second that the card made.
     pub offered_bps: u64,
@@ -43,7 +43,7 @@ pub struct TrafficReport {
     pub packets_emitted: u64,
     /// Packets that did not leave, by cause.
     pub dropped: BTreeMap<String, u64>,
-    /// How much was lost, in percent of the packets.
+    /// Lost part, in percent of the packets.
     pub lost_percent: f64,
     /// Latencies in nanoseconds; none where no packet left.
     pub latency_ns: Option<LatencyReport>,
@@ -52,11 +52,8 @@ pub struct TrafficReport {
 /// Latencies of packets, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LatencyReport {
-    /// The least.
     pub min: u64,
-    /// The mean.
     pub mean: u64,
-    /// The median.
     pub p50: u64,
     /// Exceeded by one packet in ten.
     pub p90: u64,
@@ -64,7 +61,6 @@ pub struct LatencyReport {
     pub p99: u64,
     /// Exceeded by one packet in a thousand.
     pub p999: u64,
-    /// The most.
     pub max: u64,
 }
 
@@ -150,7 +146,7 @@ fn short(nanos: u64) -> String {
     }
 }
 
-/// How a run goes on, in a line.
+/// Progress of a run, in a line.
 fn progress(message: &RunTrafficResponse) -> String {
     let none = TrafficCounts::default();
     let total = message.total.as_ref().unwrap_or(&none);

@@ -16,7 +16,7 @@ use snic_client::follow;
 use snic_client::names;
 use snic_client::output::vm_views as views;
 
-/// How long to wait for the server's reply beyond the time that the card has.
+/// Time to wait for the server's reply beyond the time that the card has.
 const MARGIN: Duration = Duration::from_secs(10);
 
 pub async fn run(session: &mut CliSession, command: VmCommand) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use snic_client::call;
 use snic_client::output::message::PrintedMessage;
 use snic_client::output::{text, views};
 
-/// How long the server waits in one request; the progress shown is never older.
+/// Time that the server waits in one request; the progress shown is never older.
 const STEP: Duration = Duration::from_secs(1);
 
 impl CliSession {

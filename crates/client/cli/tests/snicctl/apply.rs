@@ -70,7 +70,7 @@ fn a_dry_run_has_the_server_check_dags_and_changes_nothing() {
     assert!(fake.asked::<UpdateTenantRequest>("UpdateTenant").is_empty());
 }
 
-/// What was done before a refusal stays, and is told; the refusal stands at its line.
+/// Changes that were made before a refusal stay, and are printed; the refusal stands at its line.
 #[test]
 fn a_refusal_is_shown_at_its_line_after_what_was_done() {
     let fake = Fake::start();

@@ -28,7 +28,7 @@ use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-/// What the server answers next.
+/// Next answer of the server.
 enum Reply {
     Message(Vec<u8>),
     Refusal(Status),
@@ -205,7 +205,7 @@ impl Services {
 
 type Elements<R> = std::pin::Pin<Box<dyn Stream<Item = Result<R, Status>> + Send>>;
 
-/// What an `async fn` of a service is behind `#[async_trait]`, which does not look into macros.
+/// Type of an `async fn` of a service behind `#[async_trait]`, which does not look into macros.
 type BoxedReply<'a, R> =
     std::pin::Pin<Box<dyn Future<Output = Result<Response<R>, Status>> + Send + 'a>>;
 

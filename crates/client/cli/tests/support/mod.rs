@@ -7,7 +7,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
 
-/// What a run of the program left.
+/// Result of a run of the program.
 pub struct Run {
     pub code: i32,
     pub stdout: String,
@@ -42,7 +42,7 @@ pub fn with_input(endpoint: &str, line: &str, input: &str) -> Run {
     ended(command.write_stdin(input).assert())
 }
 
-/// What a run left.
+/// Result of a run.
 pub fn ended(assert: Assert) -> Run {
     let output = assert.get_output();
     Run {

@@ -1,4 +1,4 @@
-//! How the ports of a software card, a card's device, and programs on its processors are shown.
+//! Views of the ports of a software card, of a card's device, and of programs on its processors.
 
 use snic_api::render::cut;
 use snic_api::v1::condition::Status;
@@ -104,7 +104,7 @@ pub(super) fn programs(mapping: &Mapping, style: Style) -> String {
     table(style, &heading, rows.collect())
 }
 
-/// What a card's device says: what is known of it, and what is not as it should be.
+/// Rows about a card's device: what is known of it, and what is not as it should be.
 pub(super) fn device_rows(card: &Card, room: usize) -> Vec<(&'static str, String)> {
     let Some(device) = &card.device else { return Vec::new() };
     let sensors = |all: &[CardSensor], unit: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What a DAG's tasks are told, which packets it is for, and what goes through it.
+//! Views of a DAG's configurations, of the packets that it is for, and of its traffic.
 
 use snic_api::convert::{self, object};
 use snic_api::render::cut;
@@ -8,7 +8,7 @@ use super::Style;
 use super::table::table;
 use super::text::{id, rate};
 
-/// How much of a configuration a table shows: a line of a terminal, with a task's id in front.
+/// Characters of a configuration that a table shows: a line of a terminal, with a task's id in front.
 const CONFIGURATION_CHARS_MAX: usize = 60;
 
 /// The bytes of the packets that the bandwidth is promised for.
@@ -31,14 +31,14 @@ pub(super) fn configurations(dag: &Dag, style: Style) -> String {
     if rows.is_empty() { String::new() } else { table(style, &["TASK", "CONFIGURATION"], rows) }
 }
 
-/// What goes through a DAG, in a line.
+/// Traffic of a DAG, in a line.
 pub(super) fn traffic(traffic: &DagTraffic) -> String {
     let DagTraffic { offered_bps, served_bps, packets_in, packets_out, .. } = traffic;
     let (offered, served) = (rate(*offered_bps), rate(*served_bps));
     format!("{offered} offered, {served} served; {packets_in} packets in, {packets_out} out")
 }
 
-/// What does not, by cause.
+/// Drops by cause.
 pub(super) fn drops(traffic: &DagTraffic) -> String {
     let drops = traffic.drops.iter().map(|drops| format!("{} {}", drops.packets, drops.cause));
     drops.collect::<Vec<_>>().join(", ")
@@ -60,7 +60,7 @@ pub(super) fn nt_drops(drops: &[NtDrops]) -> String {
     types.collect::<Vec<_>>().join("; ")
 }
 
-/// Which DAGs it shares a card with, and which it does not.
+/// DAGs that it shares a card with, and those that it does not.
 pub(super) fn affinity(affinity: &CardAffinity) -> String {
     let names = |dags: &[String]| dags.iter().map(|name| id(name)).collect::<Vec<_>>().join(", ");
     let parts = [("with", &affinity.together_with), ("apart from", &affinity.apart_from)];

@@ -18,7 +18,6 @@ fn percent(ppm: u32) -> String {
     format!("{}.{:02} %", ppm / 10_000, ppm % 10_000 / 100)
 }
 
-/// Thousandths.
 fn millis(millis: u64) -> String {
     format!("{}.{:03}", millis / 1_000, millis % 1_000)
 }
@@ -118,7 +117,7 @@ fn dags(dags: &[DagFairness], style: Style) -> String {
     table(style, &heading, rows.collect())
 }
 
-/// What each NT counts for in area: all of it at the NT's maximum.
+/// Area of each NT: all of it at the NT's maximum.
 fn areas(dags: &[DagFairness], style: Style) -> String {
     let uses = dags.iter().flat_map(|dag| dag.area_uses.iter().map(move |of| (dag, of)));
     let rows = uses.map(|(dag, of)| {

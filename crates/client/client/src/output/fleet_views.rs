@@ -38,7 +38,7 @@ pub fn area(name: &str) -> String {
     name.strip_prefix("zones/").map_or_else(|| name.into(), |rest| rest.replacen("/racks/", "/", 1))
 }
 
-/// How the fleet is, with its rebalance that goes on or was the last.
+/// State of the fleet, with its rebalance that goes on or was the last.
 pub fn status(fleet: &GetFleetResponse, rebalance: Option<&Rebalance>, style: Style) -> String {
     let hosts = format!(
         "{} ({} in step, {} unreachable)",
@@ -70,7 +70,7 @@ pub fn status(fleet: &GetFleetResponse, rebalance: Option<&Rebalance>, style: St
     }
 }
 
-/// How far a rebalance is, or how it ended and when.
+/// Progress of a rebalance, or how it ended and when.
 fn rebalance_brief(of: &Rebalance, style: Style) -> String {
     let moved = format!("{} moved", of.dags_moved);
     match of.state() {
@@ -131,7 +131,7 @@ fn bound(dags: &[String]) -> String {
     section("DAGs that stay, since their machines are there", &names)
 }
 
-/// How far a drain of a rack or zone is.
+/// Progress of a drain of a rack or zone.
 pub fn drain(of: &AreaDrain, style: Style) -> String {
     let rows = [
         ("Area", area(&of.area)),
@@ -154,7 +154,7 @@ const fn rebalance_state(of: State) -> &'static str {
     }
 }
 
-/// How far a rebalance is, how it ended, or what it would move first.
+/// Progress of a rebalance, how it ended, or what it would move first.
 pub fn rebalance(of: &Rebalance, style: Style) -> String {
     let loads = |of: Option<&LoadRange>| loads(&of.copied().unwrap_or_default());
     let between = if of.zone.is_empty() { "the fleet".to_owned() } else { area(&of.zone) };
@@ -185,7 +185,7 @@ pub fn rebalance(of: &Rebalance, style: Style) -> String {
     text + &bound(&of.bound_dags)
 }
 
-/// How far a rebalance is that goes on, on one line.
+/// Progress of a rebalance that goes on, on one line.
 pub fn rebalance_line(of: &Rebalance) -> String {
     let between =
         if of.zone.is_empty() { String::new() } else { format!(" of {}", area(&of.zone)) };

@@ -6,7 +6,7 @@ use super::Style;
 use super::table::{section as titled, table};
 use super::text::size;
 
-/// Which regions it has images for, and of how many: `all`, `0-3 of 16`.
+/// Regions that it has images for, and number of all: `all`, `0-3 of 16`.
 pub(super) fn regions(bitstream: &Bitstream) -> String {
     match (bitstream.regions.is_empty(), bitstream.missing_regions.len()) {
         (true, _) => "all".to_owned(),

@@ -47,7 +47,7 @@ pub enum Format {
     Yaml,
 }
 
-/// How to print a table.
+/// Style of tables.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     /// Whether to use colours.
@@ -105,7 +105,7 @@ impl Output {
         self.format
     }
 
-    /// How tables are printed.
+    /// Style of tables.
     pub const fn style(&self) -> Style {
         self.style
     }

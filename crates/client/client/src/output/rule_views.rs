@@ -19,7 +19,6 @@ pub fn rules(rules: &[Rule], style: Style) -> String {
     table(style, &["RULE", "PRIORITY", "DAG", "MATCHES"], rows.collect())
 }
 
-/// One rule.
 pub fn rule(rule: &Rule, style: Style) -> String {
     properties(
         style,

@@ -38,12 +38,10 @@ pub fn name(name: &str) -> String {
     }
 }
 
-/// A rate.
 pub fn rate(bps: u64) -> String {
     Bandwidth::from_bps(bps).to_string()
 }
 
-/// A size.
 pub fn size(bytes: u64) -> String {
     ByteSize::from_bytes(bytes).to_string()
 }

@@ -248,7 +248,6 @@ pub fn tenants(tenants: &[Tenant], style: Style) -> String {
     table(style, &["TENANT", "WEIGHT", "DAGS", "BANDWIDTH", "AGE"], rows.collect())
 }
 
-/// One tenant.
 pub fn tenant(tenant: &Tenant, style: Style) -> String {
     let (usage, quota) = (tenant.usage.unwrap_or_default(), tenant.quota.unwrap_or_default());
     let of = |used: String, most: String| format!("{used} of {most}");
@@ -373,7 +372,6 @@ pub fn bitstreams(bitstreams: &[Bitstream], style: Style) -> String {
     table(style, &columns, rows.collect())
 }
 
-/// One bitstream.
 pub fn bitstream(bitstream: &Bitstream, style: Style) -> String {
     let regions = bitstream.loaded_regions.iter().map(|name| text::region(name));
     let shown = properties(
@@ -466,7 +464,6 @@ pub fn regions(regions: &[Region], style: Style) -> String {
     table(style, &["REGION", "STATE", "LOAD", "BITSTREAM", "DAGS", "FAILED"], rows.collect())
 }
 
-/// One region.
 pub fn region(region: &Region, style: Style) -> String {
     let head = properties(
         style,
@@ -544,7 +541,6 @@ pub fn operations(operations: &[Operation], style: Style) -> String {
     table(style, &["OPERATION", "WORK", "STATE", "REGIONS", "STAGE", "AGE"], rows.collect())
 }
 
-/// One operation.
 pub fn operation(operation: &Operation, style: Style) -> String {
     let metadata = operation.metadata.clone().unwrap_or_default();
     let error = match &operation.result {

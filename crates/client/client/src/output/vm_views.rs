@@ -23,7 +23,6 @@ pub fn bindings(bindings: &[VmBinding], style: Style) -> String {
     table(style, &["VM", "STATE", "DAGS", "FUNCTIONS", "AGE"], rows.collect())
 }
 
-/// One binding.
 pub fn binding(binding: &VmBinding, style: Style) -> String {
     let lease = binding.lease.map(|lease| format!("{} s", lease.seconds)).unwrap_or_default();
     let dags = binding.dags.iter().map(|dag| {

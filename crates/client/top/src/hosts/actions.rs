@@ -1,4 +1,4 @@
-//! What the keys change of a host.
+//! Changes of a host by keys.
 
 use snic_api::fleet_v1::{
     CordonHostRequest, DrainHostRequest, GetHostRequest, Host, UncordonHostRequest,
@@ -7,7 +7,7 @@ use snic_api::fleet_v1::{
 use snic_client::output::{Style, fleet_views as views, text};
 use snic_client::{Client, Failure, call};
 
-/// What to do with a host.
+/// Action on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostVerb {
     /// Nothing new is placed there.
@@ -65,7 +65,7 @@ impl HostVerb {
     }
 }
 
-/// How a host is after a change: the drain of its rack may go on when its own has ended.
+/// State of a host after a change: the drain of its rack may go on when its own has ended.
 fn changed(host: &Host) -> String {
     let how = match views::use_word(host) {
         "" => "takes new DAGs again",

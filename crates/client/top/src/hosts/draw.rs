@@ -137,7 +137,7 @@ fn condition_style(condition: Condition, theme: Theme) -> Style {
     }
 }
 
-/// What keys and words mean.
+/// Text about keys and words.
 const HELP: &str = "\
 up, down, j, k  choose a host; PageUp, PageDown, Home, End
 Enter           its regions, DAGs, tenants and events; Esc comes back

@@ -36,7 +36,7 @@ pub async fn is_fleet(client: &Client) -> Result<bool, Failure> {
     }
 }
 
-/// How the fleet is.
+/// Reads the state of the fleet.
 ///
 /// # Errors
 /// [`Failure`] of a request.

@@ -26,7 +26,6 @@ use super::prompt::{KeyOutcome, Prompt, RowFilter};
 /// A host, as the screen shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRow {
-    /// Its id.
     pub host: String,
     /// Zone and rack: `z1/r1`.
     pub area: String,
@@ -47,7 +46,7 @@ pub struct HostRow {
 }
 
 impl HostRow {
-    /// Of a host; `has_dags` where the number of its DAGs is known.
+    /// Severity of a host; `has_dags` where the number of its DAGs is known.
     pub fn of(host: &Host, has_dags: bool) -> Self {
         let models = host.cards.iter().map(|card| card.model.as_str());
         let models: BTreeSet<&str> = models.filter(|model| !model.is_empty()).collect();
@@ -94,11 +93,10 @@ impl HostRow {
 /// An update from the fleet.
 #[derive(Debug, Clone)]
 pub enum FleetFeed {
-    /// All hosts.
     Hosts(Vec<HostRow>),
     /// A host changed.
     Host(EventType, HostRow),
-    /// How the fleet is, with the rebalance if there was one.
+    /// State of the fleet, with the rebalance if there was one.
     Status(Box<(GetFleetResponse, Option<Rebalance>)>),
     /// The fleet answered.
     Alive,
@@ -109,13 +107,13 @@ pub enum FleetFeed {
 /// A column to sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostSort {
-    /// What needs to be looked at first.
+    /// The hosts that need to be looked at come first.
     Worst,
-    /// By name.
+    /// The hosts come by name.
     Name,
-    /// By zone and rack.
+    /// The hosts come by zone and rack.
     Area,
-    /// By number of DAGs, the most first.
+    /// The hosts come by number of DAGs, the most first.
     Dags,
 }
 
@@ -147,7 +145,7 @@ impl HostSort {
 #[derive(Debug, Clone, Default)]
 pub struct HostsModel {
     rows: BTreeMap<String, HostRow>,
-    /// How the fleet is, as it was last read.
+    /// State of the fleet, as it was last read.
     pub status: GetFleetResponse,
     /// The rebalance, if there was one.
     pub rebalance: Option<Rebalance>,
@@ -156,7 +154,7 @@ pub struct HostsModel {
     answered: Option<SystemTime>,
     /// Why the connection is lost, if it is.
     pub lost: Option<String>,
-    /// What is asked and said besides.
+    /// Questions and answers of the screen.
     pub prompt: Prompt,
     /// Text that rows must contain.
     pub filter: RowFilter,
@@ -212,7 +210,7 @@ impl HostsModel {
         self.has_read
     }
 
-    /// How long the fleet has said nothing, if that is too long; `None` where it is known to be lost.
+    /// Time that the fleet has said nothing, if that is too long; `None` where it is known to be lost.
     pub fn silence(&self, now: SystemTime) -> Option<Duration> {
         silence(self.answered?, now).filter(|_| self.lost.is_none())
     }
@@ -232,12 +230,12 @@ impl HostsModel {
         HostSort::ALL[self.sort % HostSort::ALL.len()]
     }
 
-    /// How many hosts have this condition.
+    /// Number of hosts with this condition.
     pub fn count(&self, condition: Condition) -> usize {
         self.rows.values().filter(|row| row.condition == condition).count()
     }
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub fn hosts(&self) -> usize {
         self.rows.len()
     }
@@ -300,7 +298,7 @@ impl HostsModel {
         KeyOutcome::Draw
     }
 
-    /// What is to be done with the chosen host.
+    /// Action for the chosen host.
     fn change(&self, verb: impl Fn(&str) -> HostVerb) -> Option<KeyAction> {
         let row = self.rows.get(self.chosen.as_ref()?)?;
         Some(KeyAction::Host(verb(row.use_word), format!("hosts/{}", row.host)))

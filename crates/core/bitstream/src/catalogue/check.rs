@@ -21,7 +21,7 @@ use super::raw::{
 use super::{CatalogueChain, CatalogueProblem, File, InvalidCatalogue, SampleDag, floor_plan};
 use crate::{FloorPlan, HEADER_TEXT_BYTES_MAX};
 
-/// What the page table can address: 8,192 pages of 2 MB.
+/// Memory that the page table can address: 8,192 pages of 2 MB.
 const MEMORY_MAX: u64 = PAGE_ROWS as u64 * PAGE_SIZE.get();
 /// Most of a save area: offsets in it have 32 bits.
 const SAVE_AREA_MAX: u64 = 1 << 31;
@@ -35,7 +35,7 @@ pub(super) type Checked<T> = Result<T, InvalidCatalogue>;
 #[derive(Clone, Copy)]
 pub(super) struct At<'a> {
     pub(super) file: &'a File<'a>,
-    /// What comes before the key: `chains[3].`, or nothing.
+    /// Text before the key: `chains[3].`, or nothing.
     pub(super) prefix: &'a str,
 }
 

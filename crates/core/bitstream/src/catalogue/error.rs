@@ -1,4 +1,4 @@
-//! What can be wrong with a catalogue, and where.
+//! Faults of a catalogue, and their places.
 
 use std::ops::Range;
 
@@ -12,17 +12,15 @@ use crate::upload::kind_name;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {key}: {problem}")]
 pub struct InvalidCatalogue {
-    /// The file.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
     /// The key, as a path where the file could be parsed.
     pub key: String,
-    /// What is wrong.
     pub problem: CatalogueProblem,
 }
 
-/// What is wrong with a catalogue file.
+/// Fault of a catalogue file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogueProblem {
     /// No TOML, an unknown or missing key, or a value of the wrong type.
@@ -30,46 +28,22 @@ pub enum CatalogueProblem {
     Toml(String),
     /// A value outside of its range.
     #[error("{value} is not allowed; {allowed}")]
-    Range {
-        /// The value.
-        value: String,
-        /// What is allowed.
-        allowed: String,
-    },
+    Range { value: String, allowed: String },
     /// The same id twice.
     #[error("{id} is a duplicate; ids are unique")]
-    Duplicate {
-        /// The id.
-        id: String,
-    },
+    Duplicate { id: String },
     /// Two NTs with one code.
     #[error("NT types {nt} and {other} have the same code {:#010x}; rename one of them", code.0)]
-    CodeCollision {
-        /// One NT.
-        nt: NtTypeId,
-        /// The other.
-        other: NtTypeId,
-        /// Their code.
-        code: NtCode,
-    },
+    CodeCollision { nt: NtTypeId, other: NtTypeId, code: NtCode },
     /// An NT of a tenant.
     #[error("{id} belongs to a tenant; the catalogue holds what is the provider's")]
-    Owned {
-        /// The id.
-        id: String,
-    },
+    Owned { id: String },
     /// An NT that no card has room for.
     #[error("the NT needs {needed}; no region of any card has that much")]
-    NoRoom {
-        /// What it needs.
-        needed: Area,
-    },
+    NoRoom { needed: Area },
     /// An NT that is not in the catalogue.
     #[error("NT type {nt} is not in the catalogue")]
-    UnknownNt {
-        /// Its id.
-        nt: NtTypeId,
-    },
+    UnknownNt { nt: NtTypeId },
     /// A card model without a profile.
     #[error("card model {model} has no profile")]
     UnknownCard {
@@ -78,14 +52,10 @@ pub enum CatalogueProblem {
     },
     /// A tenant that the file does not list.
     #[error("tenant {tenant} is not in this file")]
-    UnknownTenant {
-        /// The tenant.
-        tenant: TenantId,
-    },
+    UnknownTenant { tenant: TenantId },
     /// A chain that fits no region of a card.
     #[error("the NTs need {needed}; no {} region of card model {model} has that much", kind_name(*kind))]
     Area {
-        /// What they need.
         needed: Area,
         /// The kind of region.
         kind: RegionKind,

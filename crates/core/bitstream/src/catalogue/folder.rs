@@ -11,9 +11,8 @@ pub enum UnusableProfiles {
     /// The folder or a file in it cannot be read.
     #[error("read the card profiles {}: {source}", path.display())]
     Unreadable {
-        /// What could not be read.
+        /// Path that could not be read.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

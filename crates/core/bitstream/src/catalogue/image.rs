@@ -11,16 +11,16 @@ use super::Catalogue;
 use crate::signature::{NotTrusted, Trust};
 use crate::{FloorPlan, InvalidUpload, OutsideRegion, check_upload};
 
-/// What an upload is held against.
+/// Rules that an upload is held against.
 #[derive(Debug, Clone)]
 pub struct UploadRules {
-    /// Whose signatures count.
+    /// Keys whose signatures count.
     pub trust: Trust,
     /// The cards, and which frames are whose.
     pub catalogue: Catalogue,
 }
 
-/// What is known of an upload that was checked.
+/// Facts about an upload that was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedImage {
     /// The key that signed it; `None` where it is unsigned and may be.
@@ -67,17 +67,16 @@ pub enum InvalidImage {
          {area_max}"
     )]
     TooLarge {
-        /// Which region.
         region: RegionId,
         /// The card.
         model: CardModel,
-        /// Of the image.
+        /// Size of the image.
         size: ByteSize,
-        /// What the region takes.
+        /// Size that the region takes.
         size_max: ByteSize,
-        /// Of its NTs together.
+        /// Sum of its NTs' area.
         area: Area,
-        /// Of the region.
+        /// Area of the region.
         area_max: Area,
     },
 }
@@ -95,7 +94,7 @@ impl InvalidImage {
 }
 
 impl Catalogue {
-    /// By card model: the groups of regions that one image serves each.
+    /// Groups of regions that one image serves each, by card model.
     pub fn region_groups(&self) -> BTreeMap<CardModel, Vec<Range<u8>>> {
         let groups = |plan: &FloorPlan| {
             let groups = plan.groups.iter().map(|group| group.regions.clone()).collect();

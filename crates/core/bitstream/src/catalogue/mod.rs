@@ -25,7 +25,6 @@ use crate::{FloorPlan, InvalidTestImage};
 /// One file: its name, for messages, and its text.
 #[derive(Debug, Clone, Copy)]
 pub struct File<'a> {
-    /// The name.
     pub name: &'a str,
     /// The text, TOML.
     pub text: &'a str,
@@ -50,7 +49,7 @@ pub struct Files<'a> {
 pub struct Catalogue {
     /// The cards, in the order of the files.
     pub cards: Vec<CardProfile>,
-    /// Which frames are whose; one for each card.
+    /// Owners of frames; one plan for each card.
     pub floor_plans: Vec<FloorPlan>,
     /// The provider's NTs, in the order of the file.
     pub nt_types: Vec<NtType>,
@@ -69,20 +68,19 @@ pub struct CatalogueChain {
     pub id: BitstreamId,
     /// The NTs, in the order packets pass; 1 to 8.
     pub nts: Vec<NtTypeId>,
-    /// Which regions it is for.
+    /// Kind of regions that it is for.
     pub region_kind: RegionKind,
-    /// Which cards it is for; at least one.
+    /// Card models that it is for; at least one.
     pub card_models: Vec<CardModel>,
 }
 
 /// A DAG of the quickstart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleDag {
-    /// Whose it is, and its name.
+    /// Name, with the owner.
     pub name: DagName,
-    /// What is asked for. It passed [`snic_domain::Dag::new`].
+    /// Specification, which passed [`snic_domain::Dag::new`].
     pub spec: DagSpec,
-    /// For people.
     pub description: String,
 }
 
@@ -104,19 +102,13 @@ pub enum NoTestBitstream {
     /// The chain is not for this card.
     #[error("chain {chain} is not for card model {model}")]
     Model {
-        /// The chain.
         chain: BitstreamId,
         /// The card.
         model: CardModel,
     },
     /// The chain names an NT that the catalogue lacks.
     #[error("chain {chain} names NT {nt}, which the catalogue lacks")]
-    Nt {
-        /// The chain.
-        chain: BitstreamId,
-        /// The NT.
-        nt: NtTypeId,
-    },
+    Nt { chain: BitstreamId, nt: NtTypeId },
     /// The id of the bitstream is too long.
     #[error(transparent)]
     Id(#[from] InvalidId),
@@ -174,7 +166,7 @@ impl Catalogue {
         self.cards.iter().find(|card| card.model == *model)
     }
 
-    /// Which frames of a card model are whose.
+    /// Owners of the frames of a card model.
     pub fn floor_plan(&self, model: &CardModel) -> Option<&FloorPlan> {
         self.floor_plans.iter().find(|plan| plan.model == *model)
     }

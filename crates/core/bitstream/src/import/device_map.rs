@@ -8,7 +8,7 @@ use crate::packet::{FRAME_WORDS, FrameAddress, Packet, Register, SYNC};
 use crate::parse::DIES_MAX;
 use crate::{BitHeader, InvalidHeader, RowWidth};
 
-/// How many frames each column has, row by row.
+/// Number of frames of each column, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceMap {
     columns: BTreeMap<ColumnPlace, u16>,
@@ -18,16 +18,11 @@ pub struct DeviceMap {
 /// Why a bitstream tells nothing of its device's frames.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDeviceMap {
-    /// The header.
     #[error(transparent)]
     Header(#[from] InvalidHeader),
     /// A word that is no packet, or a packet that the file is too short for.
     #[error("the packet at byte {at} is damaged or cut")]
-    Packet {
-        /// Where.
-        at: usize,
-    },
-    /// No frames.
+    Packet { at: usize },
     #[error("the bitstream writes no frames")]
     NoFrames,
     /// Several frames behind one address.
@@ -35,12 +30,7 @@ pub enum InvalidDeviceMap {
         "{frames} frames are written from {address} on, so columns cannot be told from each other; \
          write the bitstream with BITSTREAM.GENERAL.PERFRAMECRC YES"
     )]
-    Run {
-        /// How many.
-        frames: usize,
-        /// The first.
-        address: FrameAddress,
-    },
+    Run { frames: usize, address: FrameAddress },
     /// Frames or columns that are left out.
     #[error("there is no frame before {address}; the bitstream has to be of the whole device")]
     Gap {
@@ -52,13 +42,10 @@ pub enum InvalidDeviceMap {
         "row {row} of die {die} has {columns} columns of block type {block_type}, another row has {others}"
     )]
     Rows {
-        /// The die.
         die: u8,
         /// 0 for logic, 1 for block RAM content.
         block_type: u8,
-        /// The row.
         row: u8,
-        /// Its columns.
         columns: u16,
         /// Those of the first row.
         others: u16,

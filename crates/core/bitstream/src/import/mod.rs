@@ -29,9 +29,9 @@ pub enum NotImported {
     /// A partial bitstream.
     #[error("partial bitstream {number}: {error}")]
     Partial {
-        /// Which, from 1.
+        /// Number of the file, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// Fault of the file.
         error: InvalidBitstream,
     },
     /// None was given.
@@ -43,15 +43,12 @@ pub enum NotImported {
          {die}, where the shell's bitstream has no frame; are both for the same part?"
     )]
     NoFrame {
-        /// Which, from 1.
+        /// Number of the file, from 1.
         number: usize,
-        /// The die.
         die: u8,
         /// 0 for logic, 1 for block RAM content.
         block_type: u8,
-        /// The row.
         row: u8,
-        /// The column.
         column: u16,
     },
     /// Nothing in the logic location file belongs to the Pblock.
@@ -59,36 +56,19 @@ pub enum NotImported {
         "the logic location file names no site of Pblock {pblock}; write it with the region's partial \
          bitstream (write_bitstream -cell … -logic_location_file)"
     )]
-    NoSites {
-        /// The Pblock.
-        pblock: String,
-    },
+    NoSites { pblock: String },
     /// A site of the region outside of its frames.
     #[error(
         "site {site} belongs to Pblock {pblock}, but its frames ({place}) are written by no partial \
          bitstream; give one that was not compressed"
     )]
-    Missing {
-        /// The Pblock.
-        pblock: String,
-        /// The site.
-        site: Site,
-        /// Its frames.
-        place: ColumnPlace,
-    },
+    Missing { pblock: String, site: Site, place: ColumnPlace },
     /// A site of somebody else inside them.
     #[error(
         "site {site} does not belong to Pblock {pblock}, but its frames ({place}) are written by the \
          region's partial bitstreams: the Pblock shares a column with something else"
     )]
-    Shared {
-        /// The Pblock.
-        pblock: String,
-        /// The site.
-        site: Site,
-        /// Its frames.
-        place: ColumnPlace,
-    },
+    Shared { pblock: String, site: Site, place: ColumnPlace },
 }
 
 /// A column in one row.
@@ -98,9 +78,7 @@ pub struct ColumnPlace {
     pub die: u8,
     /// 0 for logic, 1 for block RAM content.
     pub block_type: u8,
-    /// The row.
     pub row: u8,
-    /// The column.
     pub column: u16,
 }
 
@@ -111,10 +89,9 @@ impl std::fmt::Display for ColumnPlace {
     }
 }
 
-/// What a card profile says of one group of regions.
+/// Part of a card profile about one group of regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedRegion {
-    /// Its frames.
     pub frames: Vec<FrameRange>,
     /// Where the rows of the device end.
     pub rows: Vec<RowWidth>,

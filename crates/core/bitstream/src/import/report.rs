@@ -13,27 +13,22 @@ pub enum InvalidReport {
     /// A line that is not of the form.
     #[error("line {line}: {text:?} is not of the form {form}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What stands there.
+        /// Text of the line.
         text: String,
-        /// What is expected.
         form: &'static str,
     },
     /// A property that is missing or empty.
     #[error(
         "the report has no property {property}; write it with report_property [get_pblocks NAME]"
     )]
-    Property {
-        /// Which.
-        property: &'static str,
-    },
+    Property { property: &'static str },
 }
 
 /// A site: `SLICE_X12Y60` is kind `SLICE`, column 12, row 60 of its kind's grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
-    /// Its kind.
     pub kind: String,
     /// Column in the grid of this kind.
     pub x: u32,
@@ -62,11 +57,8 @@ impl Site {
 /// A rectangle of sites of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteRange {
-    /// Their kind.
     pub kind: String,
-    /// Columns.
     pub x: RangeInclusive<u32>,
-    /// Rows.
     pub y: RangeInclusive<u32>,
 }
 
@@ -83,9 +75,8 @@ impl SiteRange {
 /// The sites of a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pblock {
-    /// Its name.
     pub name: String,
-    /// What belongs to it after the tools have snapped it to what can be reconfigured.
+    /// Sites that belong to it after the tools have snapped it to what can be reconfigured.
     pub ranges: Vec<SiteRange>,
 }
 
@@ -137,12 +128,11 @@ impl Pblock {
     }
 }
 
-/// Which column of frames holds a bit of a site.
+/// Column of frames that holds a bit of a site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogicLocation {
     /// Where its frame is.
     pub place: ColumnPlace,
-    /// The site.
     pub site: Site,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a bitstream.
+//! Faults of a bitstream.
 
 use crate::InvalidHeader;
 use crate::packet::{
@@ -7,18 +7,14 @@ use crate::packet::{
 
 use super::walk::{DIES_MAX, LEAD_WORDS_MAX};
 
-/// What is wrong with a bitstream. `at` is a byte of the configuration data, after the header.
+/// Fault of a bitstream. `at` is a byte of the configuration data, after the header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBitstream {
-    /// The header.
     #[error(transparent)]
     Header(#[from] InvalidHeader),
     /// The configuration data is no whole number of words.
     #[error("the configuration data has {bytes} bytes, not a whole number of 32-bit words")]
-    NotWords {
-        /// How many bytes.
-        bytes: usize,
-    },
+    NotWords { bytes: usize },
     /// No sync word where it has to be.
     #[error(
         "no sync word (AA995566) after pads and bus width words, within {LEAD_WORDS_MAX} words; \
@@ -27,101 +23,59 @@ pub enum InvalidBitstream {
     NoSync,
     /// A word that is not a packet header.
     #[error("the word {word:#010x} at byte {at} is not a packet header")]
-    NoPacket {
-        /// The word.
-        word: u32,
-        /// Where.
-        at: usize,
-    },
+    NoPacket { word: u32, at: usize },
     /// A packet that reads.
     #[error("the packet at byte {at} reads a register; a bitstream to be loaded only writes")]
-    Read {
-        /// Where.
-        at: usize,
-    },
+    Read { at: usize },
     /// A register that is none of a region's business.
     #[error(
         "the packet at byte {at} writes register {register}, which a region's bitstream must not"
     )]
-    Register {
-        /// Which.
-        register: Register,
-        /// Where.
-        at: usize,
-    },
+    Register { register: Register, at: usize },
     /// A packet whose number of words does not fit its register.
     #[error("the packet at byte {at} writes {count} words to register {register}, which takes 1")]
     Count {
-        /// Which register.
         register: Register,
-        /// How many words.
+        /// Number of words.
         count: usize,
-        /// Where.
         at: usize,
     },
     /// A packet that ends behind the file.
     #[error("the packet at byte {at} has {count} words of data, {left} are left in the file")]
     Cut {
-        /// How many the packet says.
+        /// Number of words that the packet states.
         count: usize,
-        /// How many there are.
+        /// Number of words that there are.
         left: usize,
-        /// Where.
         at: usize,
     },
     /// A jump to a die that no part has.
     #[error("the packet at byte {at} leads to a fifth die; parts have at most {DIES_MAX}")]
-    Dies {
-        /// Where.
-        at: usize,
-    },
+    Dies { at: usize },
     /// A type 2 packet without its type 1 packet.
     #[error("the long packet at byte {at} does not follow an FDRI, MFWR or BOUT packet of 0 words")]
-    LongAlone {
-        /// Where.
-        at: usize,
-    },
+    LongAlone { at: usize },
     /// A command that is none of a region's business.
     #[error(
         "the command {command} at byte {at} reaches the whole device; a region's bitstream may not \
          give it"
     )]
-    Command {
-        /// Its code.
-        command: u32,
-        /// Where.
-        at: usize,
-    },
+    Command { command: u32, at: usize },
     /// A command that reaches everything that the reset mask does not keep out, without one.
     #[error(
         "the command {command} at byte {at} reaches the whole die, because {missing}; give the \
          bitstream as `write_bitstream -cell` wrote it"
     )]
-    Unconfined {
-        /// Its code.
-        command: u32,
-        /// What the reset mask lacks.
-        missing: Unmasked,
-        /// Where.
-        at: usize,
-    },
+    Unconfined { command: u32, missing: Unmasked, at: usize },
     /// FAR is written before CMD: the device would repeat the command of an earlier file.
     #[error("FAR is written at byte {at} before any command of this stream; write CMD first")]
-    AddressBeforeCommand {
-        /// Where.
-        at: usize,
-    },
+    AddressBeforeCommand { at: usize },
     /// A MASK that makes bits writable which are none of a region's business.
     #[error(
         "the write at byte {at} unmasks the bits {bits:#010x} of CTL0 or CTL1, which concern the whole \
          device; only {CTL0_ALLOWED:#x} and {CTL1_ALLOWED:#x} may change"
     )]
-    Control {
-        /// The bits.
-        bits: u32,
-        /// Where.
-        at: usize,
-    },
+    Control { bits: u32, at: usize },
     /// CTL0 or CTL1 under a MASK of an earlier file.
     #[error(
         "{register} is written at byte {at} before MASK, so what an earlier file left there decides; \
@@ -130,7 +84,6 @@ pub enum InvalidBitstream {
     NoMask {
         /// CTL0 or CTL1.
         register: Register,
-        /// Where.
         at: usize,
     },
     /// CTL0 switches the reset mask off.
@@ -138,92 +91,65 @@ pub enum InvalidBitstream {
         "the write of CTL0 at byte {at} clears bit 10, by which the reset mask keeps other regions \
          out; it may only be set"
     )]
-    ResetMaskOff {
-        /// Where.
-        at: usize,
-    },
+    ResetMaskOff { at: usize },
     /// The file ends between the frames of a reset mask.
     #[error(
         "the bitstream ends with bit 17 of CTL1 set on die {die}: the frames of the next load would be \
          taken for a reset mask; clear it behind them"
     )]
-    MaskFramesOpen {
-        /// The die.
-        die: u8,
-    },
+    MaskFramesOpen { die: u8 },
     /// Other configuration options than a partial bitstream has.
     #[error(
         "the write of COR0 at byte {at} sets {value:#010x}; only {COR0_PARTIAL:#010x} is allowed, which \
          the vendor's tools write where the start-up options are at their defaults"
     )]
-    Options {
-        /// The value.
-        value: u32,
-        /// Where.
-        at: usize,
-    },
+    Options { value: u32, at: usize },
     /// A CRC word that does not fit the packets before it.
     #[error(
         "the bitstream is damaged: the CRC at byte {at} is {found:#010x}, the packets before it give \
          {expected:#010x}"
     )]
     Crc {
-        /// What it says.
+        /// CRC that the file states.
         found: u32,
-        /// What the packets give.
+        /// CRC that the packets give.
         expected: u32,
-        /// Where.
         at: usize,
     },
     /// A CRC word over packets of which nobody knows the first.
     #[error("the CRC at byte {at} has no RCRC before it in its stream; it cannot be checked")]
-    CrcWithoutReset {
-        /// Where.
-        at: usize,
-    },
+    CrcWithoutReset { at: usize },
     /// A repeated frame that cannot be.
     #[error(
         "the packet at byte {at} repeats a frame with {words} words of data; 1 to {MFWR_WORDS_MAX}, all \
          zero, are allowed"
     )]
     Repeat {
-        /// How many words.
+        /// Number of words.
         words: usize,
-        /// Where.
         at: usize,
     },
-    /// Two IDCODEs.
     #[error("the bitstream writes IDCODE {first:#010x} and, at byte {at}, {second:#010x}")]
-    TwoIdcodes {
-        /// The first.
-        first: u32,
-        /// Another.
-        second: u32,
-        /// Where.
-        at: usize,
-    },
+    TwoIdcodes { first: u32, second: u32, at: usize },
     /// An address that no frame has.
     #[error("{raw:#010x}, where the frames at byte {at} go, is not a frame address")]
     Address {
         /// The value of FAR.
         raw: u32,
-        /// Where.
         at: usize,
     },
     /// Frame data where the device would not know where to put it.
     #[error("frame data at byte {at}, but no {missing} before it")]
     NotReady {
-        /// What is missing: `IDCODE`, `FAR`, `CMD WCFG`, `CMD MFW` or `FDRI`.
+        /// Missing part: `IDCODE`, `FAR`, `CMD WCFG`, `CMD MFW` or `FDRI`.
         missing: &'static str,
-        /// Where.
         at: usize,
     },
     /// Frame data that is no whole number of frames.
     #[error("the frame data at byte {at} has {words} words, not a multiple of {FRAME_WORDS}")]
     NotFrames {
-        /// How many words.
+        /// Number of words.
         words: usize,
-        /// Where.
         at: usize,
     },
     /// The file ends without DESYNC.
@@ -234,18 +160,12 @@ pub enum InvalidBitstream {
         "the word {word:#010x} at byte {at} follows DESYNC; only NOOPs, pads, bus width words and a \
          sync word may"
     )]
-    AfterDesync {
-        /// The word.
-        word: u32,
-        /// Where.
-        at: usize,
-    },
-    /// No frames.
+    AfterDesync { word: u32, at: usize },
     #[error("the bitstream writes no frames")]
     NoFrames,
 }
 
-/// What keeps a command from being confined to the region.
+/// Reason why a command is not confined to the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unmasked {
     /// Bit 10 of CTL0 was not set.
@@ -264,18 +184,8 @@ pub enum Unmasked {
 pub enum WrongCard {
     /// Another part in the header.
     #[error("the bitstream is for part {found:?}; the card has {expected:?}")]
-    Part {
-        /// The header's.
-        found: String,
-        /// The card's.
-        expected: String,
-    },
+    Part { found: String, expected: String },
     /// Another IDCODE in the packets.
     #[error("the bitstream is for IDCODE {found:#010x}; the card has {expected:#010x}")]
-    Idcode {
-        /// The bitstream's.
-        found: u32,
-        /// The card's.
-        expected: u32,
-    },
+    Idcode { found: u32, expected: u32 },
 }

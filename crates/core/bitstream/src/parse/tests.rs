@@ -274,7 +274,7 @@ fn the_part_and_the_idcode_are_the_cards() {
     assert_eq!(read.check_card(&card), Err(WrongCard::Part { found, expected }));
 }
 
-/// What holds of every file that is taken, whatever its bytes.
+/// Checks properties of every file that is taken, whatever its bytes.
 fn check_taken(bytes: &[u8]) -> bool {
     let Ok(read) = parse(bytes) else { return false };
     let frame_bytes: usize = read.writes.iter().map(|write| write.words().count() * 4).sum();

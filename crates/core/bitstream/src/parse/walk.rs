@@ -17,7 +17,7 @@ const LEAD_PACKETS_MAX: usize = 256;
 /// Dies of a part at most: the largest of the family have four (public device tables).
 pub(crate) const DIES_MAX: u8 = 4;
 
-/// What the walk has seen, on all dies.
+/// Findings of the walk, on all dies.
 #[derive(Debug, Default)]
 pub(super) struct Found<'a> {
     pub(super) idcode: Option<u32>,
@@ -88,7 +88,7 @@ impl Control {
         Ok(())
     }
 
-    /// What a write of CTL0 or CTL1 changes: bits of the mask, all of them among `allowed`.
+    /// Bits that a write of CTL0 or CTL1 changes: bits of the mask, all of them among `allowed`.
     fn writable(
         &self,
         register: Register,
@@ -122,7 +122,7 @@ impl Control {
         Ok(())
     }
 
-    /// What frames are that are written now.
+    /// Kind of the frames that are written now.
     fn frame_kind(&mut self, reach_memory: bool) -> FrameKind {
         if !self.mask_frames {
             return FrameKind::Content;
@@ -178,7 +178,7 @@ pub(super) struct Walk<'a> {
     stream: Stream,
 }
 
-/// What does not outlast a stream: from a sync word to DESYNC.
+/// State that does not outlast a stream: from a sync word to DESYNC.
 #[derive(Default)]
 struct Stream {
     has_idcode: bool,

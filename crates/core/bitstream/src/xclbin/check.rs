@@ -7,7 +7,7 @@ use super::{Control, InvalidXclbin, Xclbin};
 use crate::parse::{WrongCard, is_same_part, lead_idcode};
 use crate::{BitHeader, InvalidBitstream, InvalidHeader};
 
-/// What the daemon expects of a role.
+/// Expectations of the daemon on a role.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedRole<'a> {
     /// The kernel with the register map, as `kernel:instance`.
@@ -18,32 +18,24 @@ pub struct ExpectedRole<'a> {
     pub first_register: u64,
     /// The interface of the platform on the card, where it is known.
     pub interface: Option<Uuid>,
-    /// The card.
     pub card: &'a CardProfile,
 }
 
 /// Why a role is not for this daemon and card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongRole {
-    /// The container.
     #[error(transparent)]
     Container(#[from] InvalidXclbin),
-    /// Another interface.
     #[error(
         "the role was built against {}, the card's platform has interface {expected}; build it for \
          this platform",
         named(found)
     )]
-    Interface {
-        /// The role's.
-        found: Vec<Uuid>,
-        /// The card's.
-        expected: Uuid,
-    },
+    Interface { found: Vec<Uuid>, expected: Uuid },
     /// No register map.
     #[error("the role has no kernel {control}, which holds the register map")]
     NoControl {
-        /// What was looked for.
+        /// Name that was looked for.
         control: String,
     },
     /// A register map that XRT gives no access to.
@@ -51,17 +43,13 @@ pub enum WrongRole {
         "the kernel {control} is not declared AP_CTRL_HS; XRT gives exclusive register access to no \
          other"
     )]
-    NotExclusive {
-        /// Which.
-        control: String,
-    },
+    NotExclusive { control: String },
     /// Arguments in the place of the map.
     #[error(
         "the kernel {control} has arguments up to byte {end:#x} of its registers; the map begins at \
          {first:#x}, so XRT would write arguments over it: declare fewer"
     )]
     Arguments {
-        /// Which.
         control: String,
         /// Where they end.
         end: u64,
@@ -70,14 +58,7 @@ pub enum WrongRole {
     },
     /// A register map that is cut.
     #[error("the kernel {control} has {range} bytes of registers; the map needs {needed}")]
-    Range {
-        /// Which.
-        control: String,
-        /// What it has.
-        range: u64,
-        /// What is needed.
-        needed: u64,
-    },
+    Range { control: String, range: u64, needed: u64 },
     /// No memory to stage bitstreams in.
     #[error("the role uses no memory bank; bitstreams are staged in one")]
     NoMemory,
@@ -87,7 +68,6 @@ pub enum WrongRole {
     /// The beginning of its bitstream.
     #[error(transparent)]
     Bitstream(#[from] InvalidBitstream),
-    /// Another part.
     #[error(transparent)]
     WrongCard(#[from] WrongCard),
 }

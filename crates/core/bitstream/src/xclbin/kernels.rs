@@ -17,7 +17,6 @@ const KERNELS_MAX: usize = 128;
 pub struct Kernel {
     /// The kernel's name.
     pub kernel: String,
-    /// The instance's.
     pub instance: String,
     /// Byte address of its first register.
     pub base: u64,

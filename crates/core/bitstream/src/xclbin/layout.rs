@@ -35,28 +35,27 @@ impl Section {
     }
 }
 
-/// How a kernel is started.
+/// Way in which a kernel is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// By its control register, one run after the other. XRT gives exclusive register access to
+    /// Control register, one run after the other. XRT gives exclusive register access to
     /// these.
     HandShake,
     /// The same, runs overlapping.
     Chain,
-    /// By nothing: XRT opens no kernel of these.
+    /// No control: XRT opens no kernel of these.
     None,
-    /// Another.
     Other(u8),
 }
 
-/// What is at an address.
+/// Block at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ip<'a> {
     /// `kernel:instance`.
     pub name: &'a str,
     /// Whether it is a kernel; else something of the platform.
     pub is_kernel: bool,
-    /// How it is started.
+    /// Way in which it is started.
     pub control: Control,
     /// Byte address of its first register.
     pub base: u64,
@@ -113,7 +112,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Which argument of which IP reaches which memory.
+/// Connection of an IP's argument to a memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connection {
     argument: i32,

@@ -37,7 +37,7 @@ pub use write::TestRole;
 
 use layout::{Connection, Section};
 
-/// What every xclbin begins with.
+/// First bytes of every xclbin.
 const MAGIC: &[u8; 8] = b"xclbin2\0";
 /// Where the header begins.
 const HEADER: usize = 304;
@@ -76,7 +76,7 @@ pub enum Mode {
 /// A role's container, read and found consistent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Xclbin<'a> {
-    /// Which role this is; never zero.
+    /// Identity of the role; never zero.
     pub uuid: Uuid,
     /// The interfaces of the platform that it was built against, which the card has to have; none where the tools
     /// wrote none. XRT's driver reads them in the same place. The UUID in the header is another: that of the
@@ -88,9 +88,8 @@ pub struct Xclbin<'a> {
     pub mode: Mode,
     /// The section BITSTREAM: a `.bit` file, not looked into.
     pub bitstream: &'a [u8],
-    /// What is where, sorted by address.
+    /// Blocks, sorted by address.
     pub ips: Vec<Ip<'a>>,
-    /// Memory banks.
     pub memories: Vec<Memory<'a>>,
     /// The kernels of the metadata; each has an IP.
     pub kernels: Vec<Kernel>,
@@ -178,7 +177,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// What XRT would do with the others: a flat one it takes without loading it, and the emulation
+/// Mode of an xclbin. XRT treats the others differently: a flat one it takes without loading it, and the emulation
 /// of software has no registers.
 const fn mode(number: u16) -> Result<Mode, InvalidXclbin> {
     match number {

@@ -17,7 +17,7 @@ const NAME: &[u8] = b"interface_uuid";
 /// take the square of its size.
 const TEXT_MAX: usize = 64;
 
-/// What begins in the tree's structure.
+/// Tokens that begin parts of the tree's structure.
 mod token {
     pub(super) const BEGIN: u32 = 1;
     pub(super) const END: u32 = 2;

@@ -167,7 +167,7 @@ fn a_role_for_another_card_or_daemon_is_refused() {
     check_role(&good(), &ExpectedRole { first_register: 0x18, ..expected(&card) }).expect("room");
 }
 
-/// What v++ makes of the build flow's kernel: the element as it is, with the instance that `link.cfg` orders.
+/// Metadata that v++ makes of the build flow's kernel: the element as it is, with the instance that `link.cfg` orders.
 fn flow_metadata(range: &str) -> String {
     let xml = include_str!("../../../../../bitstreams/flow/rtl/kernel.xml");
     let begin = xml.find("<kernel ").expect("a kernel");

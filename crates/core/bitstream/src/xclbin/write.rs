@@ -13,7 +13,7 @@ const CONTROL_BASE: u64 = 0x0180_0000;
 /// A role to be written. It has one kernel, the register map, and one bank of memory.
 #[derive(Debug, Clone)]
 pub struct TestRole<'a> {
-    /// Which role this is.
+    /// Identity of the role.
     pub uuid: Uuid,
     /// The interface of its platform; where it is zero, the role names none.
     pub interface: Uuid,

@@ -63,7 +63,7 @@ fn regions() -> [Region; 4] {
     ]
 }
 
-/// What the vendor's tools write, without the waiting.
+/// Operations of the vendor's tools, without the waiting.
 fn original(device: &Device, region: &Region) -> Vec<Op> {
     let mut ops = partial(device, region);
     for op in &mut ops {
@@ -196,7 +196,7 @@ fn is_taken(bytes: &[u8], plan: &FloorPlan) -> bool {
     parse(bytes).is_ok_and(|file| plan.check(&file, RegionKind::KnownNt).is_ok())
 }
 
-/// What a bitstream of `region` must not have done.
+/// Operation that a bitstream of `region` must not have done.
 fn find_escape(device: &Device, region: &Region, bytes: &[u8]) -> Option<String> {
     let machine = Machine::run(device, bytes);
     let here = usize::from(region.die);

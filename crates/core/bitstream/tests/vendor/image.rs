@@ -42,7 +42,7 @@ pub const SHUTDOWN: u32 = 11;
 pub const GCAPTURE: u32 = 12;
 pub const DESYNC: u32 = 13;
 
-/// What the tools write to COR0 of a partial bitstream.
+/// Word that the tools write to COR0 of a partial bitstream.
 pub const OPTIONS: u32 = 0x3800_3FE5;
 /// The FAR that closes a stream: an address that no frame has.
 pub const CLOSING: u32 = 0x07FC_0000;
@@ -64,7 +64,6 @@ pub enum Op {
     Crc,
     /// Streams for the next die.
     Die(Vec<Op>),
-    /// Any word.
     Word(u32),
 }
 
@@ -83,7 +82,7 @@ pub fn crc_bits(mut crc: u32, register: u32, word: u32) -> u32 {
 
 struct Assembler {
     words: Vec<u32>,
-    /// What was written since the CRC was zero: register and word.
+    /// Writes since the CRC was zero: register and word.
     written: Vec<(u32, u32)>,
 }
 
@@ -263,7 +262,6 @@ pub fn mask_stream(device: &Device, region: &Region, tag: u32) -> Vec<Op> {
     out
 }
 
-/// Stream 2.
 pub fn shutdown_stream() -> Vec<Op> {
     let mut out = Vec::new();
     open(&mut out);
@@ -301,7 +299,6 @@ pub fn content(device: &Device, region: &Region) -> Vec<Op> {
     out
 }
 
-/// Stream 3.
 pub fn content_stream(frames: Vec<Op>) -> Vec<Op> {
     let mut out = vec![Op::Sync, Op::Noop(1), Op::Set(CMD, URAM), Op::Noop(131)];
     out.extend([Op::Set(CMD, RCRC), Op::Noop(2), Op::Set(IDCODE_REGISTER, IDCODE)]);

@@ -31,7 +31,7 @@ pub struct Written {
     pub minor: u16,
 }
 
-/// What reached the device.
+/// Effect on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     Frame(Written),
@@ -148,7 +148,7 @@ impl<'d> Machine<'d> {
         Self { device, dies, effects: Vec::new() }
     }
 
-    /// What the file `bytes` does, header and all: a configuration port is not told where data begin.
+    /// Effects of the file `bytes`, header and all: a configuration port is not told where data begin.
     pub fn run(device: &'d Device, bytes: &[u8]) -> Self {
         let mut machine = Self::new(device);
         for byte in bytes {

@@ -215,7 +215,7 @@ fn a_repeat_needs_its_template_its_command_and_an_address() {
     assert_refused(&ops, "all zero");
 }
 
-/// What a file left in MASK would make the next one's CTL0 write more than it says.
+/// A file's rest in MASK would make the next one's CTL0 write more than it says.
 #[test]
 fn mask_shows_nothing_but_what_a_region_may_change() {
     for bits in [1, 1 << 3, 1 << 4, 1 << 6, 1 << 12, 1 << 23, 1 << 30, 1 << 31, u32::MAX] {
@@ -396,7 +396,7 @@ fn a_frame_that_is_written_again_is_checked_again() {
     assert_refused(&mask, "column 6 in row 1");
 }
 
-/// What a region holds is what was written last: a file that may write its chain ROM twice does not
+/// A region holds what was written last: a file that may write its chain ROM twice does not
 /// say which.
 #[test]
 fn a_chain_rom_is_not_written_again_with_something_else() {
@@ -466,7 +466,7 @@ fn declared(manifest: &BuiltManifest, build: BuildClaims, bytes: &[u8]) -> Bitst
     }
 }
 
-/// What `write_bitstream -cell` makes, with the manifest that the flow wrote beside it: everything that an
+/// A file as `write_bitstream -cell` makes it, with the manifest that the flow wrote beside it: everything that an
 /// upload is held against. Nothing in the file says which NTs it has.
 #[test]
 fn a_partial_bitstream_with_its_manifest_passes_every_check_of_an_upload() {

@@ -38,9 +38,9 @@ pub struct Controller {
     core: Core,
     /// Requests that were carried out, so that their repetition is not.
     requests: Requests,
-    /// What was decided, and why.
+    /// Decisions, each with its reason.
     log: Log,
-    /// What was changed and deleted, and when.
+    /// Changes and deletions of resources, with their times.
     revisions: Revisions,
 }
 

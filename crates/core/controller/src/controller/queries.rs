@@ -29,11 +29,9 @@ use super::Controller;
 /// A region in a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionGlance {
-    /// Its state.
     pub state: RegionState,
     /// Whether nothing new is placed in it.
     pub cordoned: bool,
-    /// What it is to hold.
     pub bitstream: Option<BitstreamId>,
 }
 
@@ -48,7 +46,7 @@ impl Controller {
         self.revisions.stamp(name)
     }
 
-    /// What was deleted after a revision, the oldest first: of a tenant with what it sees of the
+    /// Resources deleted after a revision, the oldest first: of a tenant with what it sees of the
     /// provider's, or of all. Time O(deletions that are kept).
     ///
     /// # Errors
@@ -73,7 +71,6 @@ impl Controller {
         views.map(|view| quotas::with_usage(&self.core, view))
     }
 
-    /// One tenant.
     pub fn tenant_view(&self, id: &TenantId) -> Option<TenantView> {
         let view = self.core.registry.tenant_view(id)?;
         Some(quotas::with_usage(&self.core, view))
@@ -145,7 +142,7 @@ impl Controller {
         self.core.dags.after(tenant, after).map(|entry| views::view_of(&self.core, entry))
     }
 
-    /// What is left of each resource that a DAG holds on its card; empty where it has no place.
+    /// Slack of each resource that a DAG holds on its card; empty where it has no place.
     pub fn dag_headroom(&self, name: &DagName) -> Vec<Headroom> {
         let entry = self.core.dags.get(name);
         let place = entry.and_then(|entry| entry.desired());
@@ -178,12 +175,12 @@ impl Controller {
         }))
     }
 
-    /// What to plan a batch of DAGs on, elsewhere: see [`crate::Command::CreateDags`]. Time O(state of the cards).
+    /// State to plan a batch of DAGs on, elsewhere: see [`crate::Command::CreateDags`]. Time O(state of the cards).
     pub fn batch_snapshot(&self, batch: &DagBatch) -> BatchSnapshot {
         batch_create::snapshot(&self.core, batch)
     }
 
-    /// How much was planned with the last event, in looks of the planner: at most
+    /// Planning effort of the last event, in looks of the planner: at most
     /// [`crate::LOOKS_OF_AN_EVENT`].
     pub const fn looks(&self) -> u32 {
         self.core.planning.looks()
@@ -199,7 +196,6 @@ impl Controller {
         self.core.cards.absent()
     }
 
-    /// One card.
     pub fn card_view(&self, id: &CardId) -> Option<CardView> {
         let card = self.core.cards.get(id)?;
         Some(CardView {
@@ -287,7 +283,7 @@ impl Controller {
         views::contexts_where(&self.core, id, |_, _| true)
     }
 
-    /// What was done with state on a card.
+    /// Counts of saved, restored and lost state on a card.
     pub fn state_figures(&self, card: &CardId) -> Option<StateFigures> {
         self.core.cards.get(card).map(|card| card.contexts().figures())
     }
@@ -344,7 +340,6 @@ impl Controller {
         self.core.maintenance.get()
     }
 
-    /// One DAG.
     pub fn dag_view(&self, name: &DagName) -> Option<DagView> {
         self.core.dags.get(name).map(|entry| views::view_of(&self.core, entry))
     }
@@ -371,17 +366,14 @@ impl Controller {
         assignments::provisions(&self.core)
     }
 
-    /// One region.
     pub fn region_view(&self, id: &CardId, region: RegionId) -> Option<RegionView> {
         views::region_view(&self.core, id, region)
     }
 
-    /// One rule.
     pub fn rule_view(&self, id: &RuleId) -> Option<RuleView> {
         views::rule_view(&self.core, id)
     }
 
-    /// One binding.
     pub fn binding_view(&self, vm: &VmId) -> Option<BindingView> {
         views::binding_view(&self.core, vm)
     }
@@ -391,7 +383,7 @@ impl Controller {
         views::contexts_of(&self.core, name)
     }
 
-    /// What a tenant has on every card that it has DAGs on.
+    /// Shares of a tenant on every card that it has DAGs on.
     pub fn fairness(&self, tenant: &TenantId) -> Vec<FairnessView> {
         let Core { loops, cards, dags, .. } = &self.core;
         let on = |(id, card_loop): (&CardId, &Loop)| {
@@ -413,7 +405,7 @@ impl Controller {
         self.core.loops.get(card).into_iter().flat_map(Loop::dominant_shares)
     }
 
-    /// What the loop of a card did.
+    /// Counters of a card's loop.
     pub fn loop_figures(&self, card: &CardId) -> Option<LoopFigures> {
         self.core.loops.get(card).map(Loop::figures)
     }

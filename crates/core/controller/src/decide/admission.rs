@@ -36,7 +36,7 @@ const BORROWERS_TRIED_MAX: usize = 32;
 /// left.
 const SPARED_MAX: usize = 16;
 
-/// What is planned on one card.
+/// A card, and the plans that are booked on it.
 #[derive(Debug)]
 pub(crate) struct CardPlan<'a> {
     pub id: &'a CardId,
@@ -54,7 +54,6 @@ pub(crate) struct CardPlan<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Borrower<'a> {
     pub name: &'a DagName,
-    /// What it was guaranteed.
     pub spec: &'a DagSpec,
     pub placement: &'a Placement,
 }
@@ -70,15 +69,15 @@ impl Borrower<'_> {
 pub(crate) struct Candidate<'a> {
     pub name: &'a DagName,
     pub dag: &'a Dag,
-    /// What serves it until the new placement does; ties it to that card.
+    /// Placement that serves until the new one does; ties it to that card.
     pub serving: Option<&'a Placement>,
-    /// What it gives back in the same step.
+    /// Placement that it gives back in the same step.
     pub withdrawn: Option<&'a Placement>,
-    /// Which cards it may go to.
+    /// Cards that it may go to.
     pub wishes: &'a CardWishes,
     /// On which ones its tenant is within its quota of memory.
     pub memory: &'a MemoryAllowance,
-    /// How many threads its tenant may have for it.
+    /// Threads that its tenant may use for it.
     pub threads: ThreadAllowance,
 }
 
@@ -96,7 +95,7 @@ pub(crate) enum Rejection {
 }
 
 impl Rejection {
-    /// What the caller is told; `why_no_card` is for operators.
+    /// The error that the caller gets; `why_no_card` is for operators.
     pub fn into_error(self, dag: &Dag, why_no_card: impl FnOnce() -> String) -> ControlError {
         match self {
             Self::OverLimit(limit) => {
@@ -113,11 +112,11 @@ impl Rejection {
     }
 }
 
-/// What operators say of admission.
+/// Admission policy of the operators.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AdmissionRules {
     pub policy: AdmissionPolicy,
-    /// Which card comes first.
+    /// Order in which cards are tried.
     pub order: CardOrder,
 }
 
@@ -196,7 +195,7 @@ struct Trial<'a> {
     catalogue: &'a PlanCatalogue,
     policy: AdmissionPolicy,
     candidate: &'a Candidate<'a>,
-    /// What all of the decision may cost.
+    /// Bound on the planning effort of the whole decision.
     effort: &'a Effort,
 }
 
@@ -328,7 +327,7 @@ mod tests {
         id: CardId,
         ledger: Ledger,
         rows: RowPool,
-        /// By DAG: what it was guaranteed, and where it is.
+        /// Guaranteed specification and placement of each DAG.
         placed: Vec<(DagName, DagSpec, Placement)>,
     }
 
@@ -518,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Which of three cards sixty DAGs go to: of 8, 8 and 4 regions, the second with a chain that serves them.
+    /// Cards that sixty DAGs go to, of three with 8, 8 and 4 regions, the second with a chain that serves them.
     #[test]
     fn the_policy_says_which_card_comes_first() {
         let counts = |order| {

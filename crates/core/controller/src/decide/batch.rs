@@ -43,7 +43,7 @@ pub(crate) enum Configurations {
     Refused,
 }
 
-/// What is checked of a card before a DAG with configurations goes there.
+/// The error of a card that cannot take the configurations of a DAG.
 pub(crate) fn no_configurations(name: &DagName) -> ControlError {
     let why = "its card's shell cannot configure network tasks; leave the configurations out, or \
                use a card that can";
@@ -58,7 +58,7 @@ struct BorrowerCopy {
     placement: Placement,
 }
 
-/// What is planned on one card.
+/// A copy of a card, with the plans on it.
 #[derive(Debug, Clone)]
 pub(crate) struct CardCopy {
     id: CardId,
@@ -104,21 +104,21 @@ impl CardCopy {
     }
 }
 
-/// What the places of a batch depend on besides the cards: what its tenant has.
+/// Usage of the batch's tenant, on which its places depend besides the cards.
 #[derive(Debug, Clone)]
 pub(crate) struct OfTenant {
     /// The cards of its DAGs that affinities refer to.
     pub sites: Sites,
     /// On which cards it is within its quota of memory.
     pub memory: MemoryAllowance,
-    /// How many threads it may have.
+    /// Threads that it may use.
     pub threads: ThreadAllowance,
 }
 
 /// Copies of the cards, on which steps are tried one after the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Board<'a> {
-    /// By id.
+    /// Copies of the cards, in order of their ids.
     cards: Vec<CardCopy>,
     catalogue: &'a PlanCatalogue,
     rules: AdmissionRules,
@@ -126,7 +126,7 @@ pub(crate) struct Board<'a> {
     sites: Sites,
     /// On which ones the tenant is within its quota of memory.
     memory: MemoryAllowance,
-    /// How many threads it may have.
+    /// Threads that it may use.
     threads: ThreadAllowance,
 }
 

@@ -1,4 +1,4 @@
-//! Which card of the host a DAG goes to: first by the affinities of its tenant's DAGs, then by the policy.
+//! Choice of a host's card for a DAG: first by the affinities of its tenant's DAGs, then by the policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(crate) struct Site<'a> {
     pub card: &'a CardId,
 }
 
-/// Which cards a DAG may go to, by its affinity and those of its tenant's other DAGs.
+/// Cards that a DAG may go to, by its affinity and those of its tenant's other DAGs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CardWishes {
     /// The fleet assigned it to this one.
@@ -90,7 +90,7 @@ impl CardWishes {
             && self.apart.values().all(|of| of != card)
     }
 
-    /// How many preferences would not be met there.
+    /// Number of preferences that would not be met there.
     pub fn unmet(&self, card: &CardId) -> usize {
         let with = self.rather_with.iter().filter(|with| *with != card);
         with.count() + self.rather_apart.iter().filter(|of| *of == card).count()
@@ -119,7 +119,7 @@ pub(crate) struct Sites {
 }
 
 impl Sites {
-    /// Of the placed DAGs, those that keep apart from others, or that an affinity of `candidates` names.
+    /// The wishes of those placed DAGs that keep apart from others, or that an affinity of `candidates` names.
     pub fn of<'a>(
         placed: impl Iterator<Item = Site<'a>>,
         candidates: impl Iterator<Item = &'a DagSpec>,
@@ -154,11 +154,11 @@ impl Sites {
     }
 }
 
-/// How good a card is before its content is looked at, the lowest first: whether it does not answer, whether the
+/// Rank of a card before its content is looked at, the lowest first: whether it does not answer, whether the
 /// tenant would be beyond its quota of memory there, and how many preferences it does not meet.
 pub(crate) type CardRank = (bool, bool, usize);
 
-/// Which card comes first by the policy, the lowest first; cards of one rank come by id.
+/// Rank of a card under the policy, the lowest first; cards of one rank come by id.
 pub(crate) fn fill_rank(order: CardOrder, ledger: &Ledger) -> u64 {
     match order {
         CardOrder::Pack => u64::MAX - ledger.promised_ppb(),

@@ -1,4 +1,4 @@
-//! Which on-board memory a tenant's DAGs use, and what its quota allows.
+//! On-board memory that a tenant's DAGs use, and what its quota allows.
 //!
 //! Each card allocates an NT type's memory once for all DAGs of a tenant, so a type counts once for each card
 //! that it is on. A DAG without a place counts what it takes at least: types that no card has for the tenant.
@@ -24,11 +24,11 @@ pub(crate) fn pages_of(catalogue: &PlanCatalogue, spec: &DagSpec) -> Pages {
 /// One NT type of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Space {
-    /// What a card allocates for it.
+    /// Memory that a card allocates for it.
     size: ByteSize,
-    /// How many of the tenant's DAGs with it are on each card.
+    /// Number of the tenant's DAGs with it on each card.
     cards: BTreeMap<CardId, u32>,
-    /// How many have no place.
+    /// Number of those without a place.
     waiting: u32,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// What counts against the quota.
+    /// Memory that counts against the quota.
     pub const fn total(&self) -> ByteSize {
         self.total
     }
@@ -92,7 +92,7 @@ impl MemoryUse {
         }
     }
 
-    /// What an NT type adds on a card, or for a DAG without a place.
+    /// Memory that an NT type adds on a card, or for a DAG without a place.
     fn added(&self, card: Option<&CardId>, nt: &NtTypeId, size: ByteSize) -> ByteSize {
         let is_counted = match (self.spaces.get(nt), card) {
             (None, _) => false,
@@ -112,12 +112,12 @@ impl MemoryUse {
 /// A DAG as it is counted: its NT types, and its card if it has a place.
 pub(crate) type Counted<'a> = (&'a Pages, Option<&'a CardId>);
 
-/// What a tenant's quota of memory allows for DAGs that are new or changed.
+/// Memory that a tenant's quota allows for DAGs that are new or changed.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryAllowance {
     tenant: TenantId,
     limit: ByteSize,
-    /// What it uses now.
+    /// Memory in use.
     used: ByteSize,
     /// The same without the DAG that is changed.
     others: MemoryUse,

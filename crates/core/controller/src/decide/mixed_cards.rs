@@ -30,7 +30,7 @@ pub(crate) fn are_mixed<'a>(ledgers: impl Iterator<Item = &'a Ledger>) -> bool {
     regions && programs
 }
 
-/// What speaks for and against a place: fewer is better.
+/// Number of points against a place, and for it negated: fewer is better.
 fn advice(why: &Explanation) -> (usize, Reverse<usize>) {
     let count = |of: fn(&snic_domain::ProgramExplanation) -> &Vec<String>| -> usize {
         why.programs.iter().map(|program| of(program).len()).sum()

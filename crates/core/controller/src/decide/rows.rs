@@ -15,12 +15,12 @@ use crate::store::records::Placement;
 /// rate has more than that at once in one of ten thousand cases (e^(-2·43·(1-ρ)/ρ) at ρ = 0.9), so what
 /// was promised does not wait in its own bucket when a neighbour takes the spare.
 const BURST_BYTES_MIN: u32 = 65_536;
-/// How long a full bucket lasts at the rate that was promised: long enough for the bursts that a sender's own
+/// Time that a full bucket lasts at the guaranteed rate: long enough for the bursts that a sender's own
 /// batching makes, short against the packet store. It does not follow the current rate: what counts as a burst
 /// within the promise does not depend on what others leave.
 const BURST_MICROS: u64 = 10;
 
-/// What a DAG's rows say besides its placement.
+/// Columns of a DAG's rows besides its placement.
 #[derive(Debug, Clone)]
 pub(crate) struct DagColumns {
     pub uid: DagUid,
@@ -28,27 +28,26 @@ pub(crate) struct DagColumns {
     pub payload: bool,
     pub bucket: Bucket,
     pub steering: Steering,
-    /// What its NTs are told, where any is told something.
+    /// Configuration of its NTs, where any is configured.
     pub configuration: Option<DagConfiguration>,
 }
 
-/// What a DAG's token bucket says.
+/// Settings of a DAG's token bucket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     pub rate: Bandwidth,
     pub promised: Bandwidth,
     /// The average size of the packets that were promised; `None` where only bandwidth is.
     pub packet_bytes: Option<u32>,
-    /// The tenant's.
     pub weight: u32,
 }
 
-/// What a bucket says of packets where a card counts them: their average size as the DAG states it.
+/// Average packet size in a bucket where a card counts packets, as the DAG states it.
 pub(crate) fn packet_bytes(counts: bool, spec: &DagSpec) -> Option<u32> {
     counts.then(|| spec.packet_sizes.mean_bytes())
 }
 
-/// How many rows a mapping takes: stages, virtual chains, instances.
+/// Number of rows that a mapping takes: stages, virtual chains, instances.
 pub(crate) fn row_counts(mapping: &Mapping) -> (u16, u16, u16) {
     let count = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
     let chains = mapping.chains().count();
@@ -271,7 +270,7 @@ impl RowPool {
     }
 }
 
-/// What to say when a table has no run of free rows that is long enough.
+/// The reason when a table has no run of free rows that is long enough.
 pub(crate) fn rows_short(table: Table, mapping: &Mapping) -> Infeasible {
     let (stages, chains, instances) = row_counts(mapping);
     let required = match table {

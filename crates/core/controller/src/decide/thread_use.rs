@@ -1,4 +1,4 @@
-//! How many threads a tenant's programs have, and what its quota allows.
+//! Threads that a tenant's programs use, and what its quota allows.
 //!
 //! It counts for what is new or changed: there a card on which the DAG would take more is as if it had fewer. What
 //! has lost its place is not refused for a quota. Nobody gets threads for burst.
@@ -10,11 +10,11 @@ pub(crate) fn threads_of(mapping: &Mapping) -> u32 {
     mapping.programs.iter().fold(0, |sum, program| sum.saturating_add(program.threads))
 }
 
-/// What a tenant's quota of threads allows for a DAG.
+/// Threads that a tenant's quota allows for a DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadAllowance {
     limit: u32,
-    /// What its other DAGs have.
+    /// Threads of its other DAGs.
     used: u32,
 }
 
@@ -23,7 +23,6 @@ impl ThreadAllowance {
         Self { limit, used }
     }
 
-    /// For tests.
     #[cfg(test)]
     pub const fn unlimited() -> Self {
         Self::new(u32::MAX, 0)

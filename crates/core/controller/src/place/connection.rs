@@ -32,7 +32,7 @@ pub(crate) fn lose(core: &mut Core, tx: &mut Tx, id: &CardId, reason: String) {
     emit_regions(core, tx, id);
 }
 
-/// What a card holds is known; where it was lost, that is over.
+/// Ends the loss of a card, now that its content is known.
 pub(crate) fn regain(core: &mut Core, tx: &mut Tx, id: &CardId) {
     let now = core.now();
     tx.emit_card(id);
@@ -46,7 +46,7 @@ pub(crate) fn regain(core: &mut Core, tx: &mut Tx, id: &CardId) {
     }
 }
 
-/// What was measured of the DAGs of a card counts no more, and their status is looked at again.
+/// Discards measurements of a card's DAGs, and has their status looked at again.
 fn forget(core: &mut Core, id: &CardId) {
     core.loops.known_mut(id).forget();
     core.dags.on_card_mut(id).for_each(|entry| entry.meter_mut().forget());

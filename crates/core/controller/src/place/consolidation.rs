@@ -6,7 +6,7 @@
 //!       └────────────────── things changed meanwhile ──  one move: make before break, as a drain does
 //! ```
 //!
-//! By itself it starts a pass some time after capacity was freed, or as soon as a DAG finds no room, and a pass that gains
+//! A pass begins on its own some time after capacity was freed, or as soon as a DAG finds no room, and a pass that gains
 //! something frees something: so another one follows, until there is nothing to gain. That ends: every
 //! pass leaves fewer regions in use, or as many and fewer passes.
 //!

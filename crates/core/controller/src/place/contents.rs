@@ -49,7 +49,7 @@ pub(crate) fn keep_as_victim(core: &mut Core, tx: &mut Tx, id: &CardId, region: 
     set_content(core, tx, id, region, content.as_ref());
 }
 
-/// How packets are scheduled has changed: the rows of all loaded regions say so.
+/// Marks the rows of all loaded regions for rewriting, because packet scheduling has changed.
 pub(crate) fn schedule_anew(core: &mut Core) {
     let Core { cards, registry, policies, .. } = core;
     let ids: Vec<CardId> = cards.ids().cloned().collect();

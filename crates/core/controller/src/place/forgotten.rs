@@ -8,7 +8,7 @@ use crate::state::card::{Kept, Loading, ObservedContent};
 use crate::store::records::PendingErase;
 use crate::store::tx::Tx;
 
-/// What chains keep for a DAG is not needed any more: it is deleted, or gets another UID.
+/// Discards what chains keep for a DAG that is deleted or gets another UID.
 pub(crate) fn forget_dag(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let ids: Vec<CardId> = core.cards.ids().cloned().collect();
     for id in ids {
@@ -51,7 +51,7 @@ fn note_pending_erases(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName
     }
 }
 
-/// What a region keeps that may have to be saved is as it is now. Time O(contexts in the save area + residents).
+/// Refreshes which contexts of a region may have to be saved. Time O(contexts in the save area + residents).
 pub(crate) fn refresh_kept_in(core: &mut Core, id: &CardId, region: RegionId) {
     let registry = &core.registry;
     let card = core.cards.known_mut(id);

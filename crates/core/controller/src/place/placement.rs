@@ -20,7 +20,7 @@ use crate::store::records::{Placement, regions_of};
 use crate::store::tx::Tx;
 use crate::view::quotas;
 
-/// What becomes of the placement that a new one replaces.
+/// Fate of the placement that a new one replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handover {
     /// If it serves, it does until the new one does.
@@ -91,7 +91,7 @@ pub(crate) fn choose_from(
     })
 }
 
-/// Which cards a DAG may go to, by its affinity and those of its tenant's other DAGs.
+/// Cards that a DAG may go to, by its affinity and those of its tenant's other DAGs.
 /// Time O(DAGs of the tenant · log names).
 fn wishes(core: &Core, name: &DagName, spec: &DagSpec) -> CardWishes {
     if let Some(to) = core.dags.get(name).and_then(DagEntry::assigned) {
@@ -108,13 +108,13 @@ pub(crate) fn sites<'a>(core: &'a Core, tenant: &'a TenantId) -> impl Iterator<I
     })
 }
 
-/// What memory a tenant may use for a DAG, new or changed.
+/// Memory that a tenant may use for a DAG, new or changed.
 fn memory_allowance(core: &Core, name: &DagName, spec: &DagSpec) -> MemoryAllowance {
     let before = core.dags.get(name).map(DagEntry::counted);
     core.registry.memory_allowance(&name.tenant, before, std::iter::once(spec))
 }
 
-/// How many threads a tenant may have for a DAG, new or changed. Time O(DAGs of the tenant).
+/// Threads that a tenant may use for a DAG, new or changed. Time O(DAGs of the tenant).
 fn thread_allowance(core: &Core, name: &DagName) -> ThreadAllowance {
     let others = core.dags.of_tenant(&name.tenant).filter(|entry| entry.name() != name);
     ThreadAllowance::new(quotas::threads_max(core, &name.tenant), quotas::threads_used(others))
@@ -176,13 +176,13 @@ fn decide_candidate(core: &Core, candidate: &Candidate<'_>) -> Result<Admission,
     decided.map_err(|rejection| rejection.into_error(dag, || why_no_card(core)))
 }
 
-/// What operators say of admission.
+/// Admission policy of the operators.
 pub(crate) fn rules(core: &Core) -> AdmissionRules {
     let settings = core.policies.current();
     AdmissionRules { policy: settings.admission, order: settings.placement.cards }
 }
 
-/// What is planned on the cards, as admission looks at it; without a candidate that is there already.
+/// Plans on the cards, as admission looks at them; without a candidate that is there already.
 /// Time O(cards + DAGs · log cards).
 pub(crate) fn card_plans<'a>(core: &'a Core, candidate: Option<&DagName>) -> Vec<CardPlan<'a>> {
     let mut plans: Vec<CardPlan<'_>> = core
@@ -303,7 +303,7 @@ fn follow_card(core: &mut Core, name: &DagName, before: Option<&CardId>) {
     }
 }
 
-/// What a placement takes of its card.
+/// Resources that a placement takes of its card.
 pub(crate) fn reservation_of(core: &Core, placement: &Placement) -> Option<Reservation> {
     let card = core.cards.known(&placement.mapping.card);
     core.registry.reservation(placement, card.profile())

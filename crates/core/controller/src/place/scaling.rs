@@ -29,22 +29,22 @@ use crate::state::meter::{Changes, NoPlace, Scaling, ScalingInput, Trouble};
 use crate::store::records::{Placement, regions_of};
 use crate::store::tx::{About, Tx};
 
-/// What is known while the decisions of one sample are carried out.
+/// State while the decisions of one sample are carried out.
 struct Round {
     period: Duration,
-    /// Who could give instances up; unknown where something has changed since.
+    /// Holders that could give instances up; unknown where something has changed since.
     givers: Option<Vec<Holder<usize>>>,
 }
 
-/// What was decided for a DAG.
+/// A decision about a DAG.
 struct Decided {
     name: DagName,
     decision: Decision,
-    /// What it was decided by.
+    /// Input of the decision.
     chain: DagCapacity,
 }
 
-/// What came of a decision to give a DAG more or fewer instances.
+/// Result of a decision to give a DAG more or fewer instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scaled {
     /// It is on its way to its new place.
@@ -55,7 +55,7 @@ enum Scaled {
     NotNow,
 }
 
-/// What is logged of a change, and why it is made.
+/// Log entry of a change, and its reason.
 struct Cause {
     kind: LogKind,
     why: String,
@@ -105,7 +105,7 @@ pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
 }
 
 /// Looks, between two samples, at the loads that are near their capacity; the last sample was `span` ago.
-/// What comes to nothing is not tried again before the next sample.
+/// Carries decisions out. One that fails is not tried again before the next sample.
 pub(crate) fn look(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
     let card = core.cards.known(id);
     let longest = reconfiguration_max(card.profile());
@@ -345,7 +345,7 @@ fn no_place(core: &mut Core, tx: &mut Tx, id: &CardId, name: &DagName, round: &m
     }
 }
 
-/// Who holds more than its fair share comes to and could give instances up.
+/// Holders of more than their fair share comes to, which could give instances up.
 fn givers(core: &Core, id: &CardId) -> Vec<Holder<usize>> {
     let flows = core.loops.known(id).flows().expect("a DAG is scaled by what its engine came to");
     let holders = core.dags.iter().filter_map(|entry| {
@@ -406,7 +406,7 @@ pub(crate) fn admit(core: &mut Core, tx: &mut Tx, name: &DagName, admission: Adm
         .expect("it was tried on copies of the same ledger and rows");
 }
 
-/// What the autoscaler is told of a DAG; `None` where it has no place.
+/// Input of the autoscaler for a DAG; `None` where it has no place.
 fn chain(flows: &Flows<'_>, flow: usize, entry: &DagEntry) -> Option<DagCapacity> {
     Some(DagCapacity {
         capacity: flows.outcome.reach[flow],
@@ -418,7 +418,7 @@ fn chain(flows: &Flows<'_>, flow: usize, entry: &DagEntry) -> Option<DagCapacity
     })
 }
 
-/// What a DAG may be planned for, the most first: what it needs, one instance more than it has, or, where
+/// Bandwidths that a DAG may be planned for, the most first: what it needs, one instance more than it has, or, where
 /// that finds no place, parts of what it lacks.
 fn sizes(to: Bandwidth, chain: &DagCapacity) -> [Bandwidth; 4] {
     let lacks = to.get().saturating_sub(chain.holds.get());
@@ -426,12 +426,12 @@ fn sizes(to: Bandwidth, chain: &DagCapacity) -> [Bandwidth; 4] {
     [to, (chain.capacity + chain.unit).min(to), part(1), part(2)]
 }
 
-/// How many whole instances a DAG's fair share comes to; what is beyond by a hundredth is rounding.
+/// Number of whole instances that a DAG's fair share comes to; a hundredth beyond counts as rounding.
 fn fair_instances(chain: &DagCapacity) -> u64 {
     instances(Bandwidth::from_bps(chain.fair.get() - chain.fair.get() / 100), chain.unit)
 }
 
-/// How many instances a bandwidth takes.
+/// Number of instances that a bandwidth takes.
 fn instances(bandwidth: Bandwidth, unit: Bandwidth) -> u64 {
     bandwidth.get().div_ceil(unit.get().max(1))
 }

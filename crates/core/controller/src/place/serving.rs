@@ -122,7 +122,7 @@ pub(crate) fn reweigh(core: &mut Core, tenant: &TenantId) {
     }
 }
 
-/// How packets are scheduled has changed: the rows of all DAGs that are served say so.
+/// Marks the rows of all served DAGs for rewriting, because packet scheduling has changed.
 pub(crate) fn schedule_anew(core: &mut Core) {
     let served = core.dags.iter().filter(|entry| entry.target().is_some());
     let served: Vec<_> = served.map(|entry| (entry.name().clone(), entry.target())).collect();
@@ -145,7 +145,7 @@ fn columns(core: &Core, name: &DagName, placement: &Placement) -> DagColumns {
     }
 }
 
-/// What a DAG's token bucket is to say while a placement serves.
+/// Settings of a DAG's token bucket while a placement serves.
 pub(crate) fn bucket_of(core: &Core, entry: &DagEntry, placement: &Placement) -> Bucket {
     let promised = placement.spec.bandwidth;
     let tenant = core.registry.tenant(&entry.name().tenant);

@@ -1,4 +1,4 @@
-//! What a search for a better arrangement of a card has found.
+//! Result of a search for a better arrangement of a card.
 
 use snic_domain::CardId;
 use snic_planner::Move;
@@ -15,7 +15,6 @@ pub(crate) struct PlannedMove {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrangement {
     pub(crate) card: CardId,
-    /// In order.
     pub(crate) moves: Vec<PlannedMove>,
     /// Whether DAGs were on their way to a place, which could not be moved yet.
     pub(crate) is_under_way: bool,
@@ -39,7 +38,6 @@ impl Arrangement {
         self.has_failed
     }
 
-    /// The card.
     pub const fn card(&self) -> &CardId {
         &self.card
     }

@@ -1,4 +1,4 @@
-//! What the fleet assigns to this host.
+//! Assignments of the fleet to this host.
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
@@ -11,7 +11,7 @@ use super::error::ControlError;
 /// The card that the fleet assigned a DAG to, which it does not leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssignedCard {
-    /// Which card of this host.
+    /// Card of this host.
     pub card: CardId,
     /// Numbers the assignments of a DAG: a later one has a larger serial.
     pub serial: u64,
@@ -20,13 +20,11 @@ pub struct AssignedCard {
 /// A DAG that the fleet assigns to a card of this host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DagAssignment {
-    /// Its name.
     pub name: DagName,
     /// Its tenant, which is provided in the same step.
     pub tenant: Tenant,
     /// The tenant's number.
     pub tenant_number: u64,
-    /// What is asked for.
     pub spec: DagSpec,
     /// The card and the number of the assignment.
     pub to: AssignedCard,
@@ -46,11 +44,9 @@ pub enum Provision {
 /// The name of something that the fleet provided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ProvisionName {
-    /// A tenant.
     Tenant(TenantId),
     /// An NT type.
     NtType(NtTypeId),
-    /// A bitstream.
     Bitstream(BitstreamId),
 }
 
@@ -61,37 +57,28 @@ pub enum FleetChange {
     Assign(Box<DagAssignment>),
     /// Serve a DAG no more, if it is assigned to this card.
     Withdraw {
-        /// Which.
         name: DagName,
         /// From which card.
         card: CardId,
     },
     /// Registers something. With the number that it has it is there already; with another one it is another thing.
     Provide {
-        /// What.
         what: Box<Provision>,
         /// Its number at the fleet, 1 or more.
         number: u64,
     },
     /// Removes something that nothing uses, if it has this number.
-    Retire {
-        /// What.
-        name: ProvisionName,
-        /// Its number.
-        number: u64,
-    },
+    Retire { name: ProvisionName, number: u64 },
 }
 
 /// A DAG that the fleet assigned, as the fleet is told of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AssignedDag {
-    /// The assignment.
     pub to: AssignedCard,
-    /// How far it is.
     pub progress: AssignmentProgress,
 }
 
-/// How far an assignment is.
+/// Progress of an assignment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AssignmentProgress {
     /// The card, read back, has served it; it may have been lost since.
@@ -105,8 +92,8 @@ pub enum AssignmentProgress {
 /// Where an assigned DAG is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppliedPlace {
-    /// How it is mapped to regions.
+    /// Mapping to regions.
     pub mapping: Mapping,
-    /// What it takes of the card, if it borrows nothing.
+    /// Reservation on the card, if it borrows nothing.
     pub reservation: Option<Reservation>,
 }

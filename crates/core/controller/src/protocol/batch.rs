@@ -10,16 +10,15 @@ use super::ControlError;
 pub struct NewDag {
     /// The last part of its name.
     pub id: DagId,
-    /// What is asked for.
     pub spec: DagSpec,
 }
 
 /// DAGs of one tenant that are to be created together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DagBatch {
-    /// Whose.
+    /// Owner of all DAGs of the batch.
     pub tenant: TenantId,
-    /// Which: 1 to [`snic_domain::limits::DAG_BATCH_MAX`].
+    /// New DAGs: 1 to [`snic_domain::limits::DAG_BATCH_MAX`].
     pub dags: Vec<NewDag>,
     /// Those that have a place are created where not all have one; otherwise none is then.
     pub allow_partial: bool,
@@ -59,7 +58,7 @@ pub(crate) struct Preemption {
     pub choice: Choice,
 }
 
-/// What it takes to admit a DAG: first the preemptions in their order, then the choice.
+/// Steps that admit a DAG: first the preemptions in their order, then the choice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Admission {
     pub choice: Choice,

@@ -5,12 +5,10 @@ use snic_domain::{
     BindingSpec, BindingState, BindingTarget, BoundFunction, DagName, DagState, DagUid, Timestamp,
 };
 
-/// A binding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingRecord {
-    /// What was asked for.
+    /// Specification as it was requested.
     pub spec: BindingSpec,
-    /// How far it is.
     pub state: BindingState,
     /// The functions it has.
     pub functions: Vec<BoundFunction>,
@@ -52,22 +50,18 @@ impl BindingRecord {
 /// A DAG that a machine uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundDag {
-    /// Which.
     pub name: DagName,
-    /// What packets carry; `None` where the DAG is gone.
+    /// UID that packets carry; `None` where the DAG is gone.
     pub uid: Option<DagUid>,
-    /// How far it is.
     pub state: Option<DagState>,
 }
 
 /// A binding with what is known of it now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindingView {
-    /// What is stored of it.
     pub record: BindingRecord,
-    /// Its DAGs.
     pub dags: Vec<BoundDag>,
-    /// Of each function, whether the card, read back, leads its packets to its DAG.
+    /// For each function, whether the card, read back, leads its packets to its DAG.
     pub programmed: Vec<bool>,
     /// When it is given back unless a heartbeat comes.
     pub expires: Option<Timestamp>,

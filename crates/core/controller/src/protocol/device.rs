@@ -1,4 +1,4 @@
-//! What is shown of a card's device.
+//! View of a card's device.
 
 use snic_domain::{ConditionStatus, DeviceReading, Timestamp};
 
@@ -16,7 +16,6 @@ pub enum DeviceAspect {
 /// Whether an aspect is as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCondition {
-    /// Which.
     pub aspect: DeviceAspect,
     /// Whether it is; unknown where the device does not say.
     pub status: ConditionStatus,
@@ -29,11 +28,9 @@ pub struct DeviceCondition {
 /// A card's device as it was last read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceView {
-    /// What was read.
     pub reading: DeviceReading,
-    /// When.
     pub at: Timestamp,
-    /// What that means, a condition for each aspect.
+    /// Conditions that follow from it, one for each aspect.
     pub conditions: Vec<DeviceCondition>,
     /// Errors that its driver reported since it was first read.
     pub errors_seen: u64,

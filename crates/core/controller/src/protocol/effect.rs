@@ -15,19 +15,9 @@ use super::view::DagView;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Ask a card for a step.
-    Card {
-        /// Which.
-        card: CardId,
-        /// What.
-        command: CardCommand,
-    },
+    Card { card: CardId, command: CardCommand },
     /// Answer a request.
-    Reply {
-        /// Which.
-        call: CallId,
-        /// With what.
-        result: Result<Reply, ControlError>,
-    },
+    Reply { call: CallId, result: Result<Reply, ControlError> },
     /// Tell those who watch.
     Emit(Change),
     /// Remove a bitstream's bytes that nothing names any more.
@@ -35,7 +25,6 @@ pub enum Effect {
     /// Look for a better arrangement of a card, in `Controller::picture` and on another thread; the answer is
     /// `Event::Searched`.
     Search {
-        /// Which card.
         card: CardId,
         /// The most regions that may be loaded for it.
         reconfigurations: u32,
@@ -60,18 +49,16 @@ pub enum Change {
     Operation(OperationId),
     /// A resource is new or different; of the kinds that have no change of their own here.
     Resource {
-        /// Which.
         name: ResourceKey,
-        /// Whose it is; without one the provider's or operators'.
+        /// Owner; `None` for the provider and operators.
         tenant: Option<TenantId>,
         /// Whether it is new.
         is_new: bool,
     },
     /// A resource is gone; of the kinds that have no change of their own here.
     ResourceDeleted {
-        /// Which.
         name: ResourceKey,
-        /// Whose it was.
+        /// Owner; `None` for the provider and operators.
         tenant: Option<TenantId>,
     },
     /// A tenant was deleted with all that it owned.

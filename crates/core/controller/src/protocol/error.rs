@@ -10,7 +10,7 @@ use snic_domain::{Infeasible, InvalidDag, TenantId};
 pub struct FieldViolation {
     /// The field, as in the API: `dag.nodes[2].nt_type`.
     pub field: String,
-    /// What is wrong with it and what is allowed.
+    /// The fault and the allowed values.
     pub description: String,
 }
 
@@ -46,7 +46,7 @@ pub enum ControlError {
     Precondition {
         /// Its resource name.
         resource: String,
-        /// Which state, and what to do.
+        /// The state, and what to do.
         description: String,
     },
     /// A quota of the tenant does not allow it.
@@ -54,14 +54,13 @@ pub enum ControlError {
     Quota {
         /// The tenant's resource name.
         tenant: String,
-        /// Which quota.
+        /// Name of the quota.
         quota: String,
-        /// Its value.
         limit: String,
-        /// What the tenant uses of it now. Empty in records of before it was told.
+        /// Current usage of the tenant. Empty in records of before it was stated.
         #[serde(default)]
         used: String,
-        /// What it would have to be.
+        /// Quota that the request would need.
         asked: String,
     },
     /// The card has no room.
@@ -76,23 +75,20 @@ pub enum ControlError {
     /// A later change took its place.
     #[error("superseded by a later change of {resource}")]
     Superseded {
-        /// Of what.
+        /// Name of the resource.
         resource: String,
     },
     /// The request id was used for another request.
     #[error("request id {id} was used for another request; use a new one for each request")]
-    RequestIdReused {
-        /// The id.
-        id: String,
-    },
+    RequestIdReused { id: String },
     /// A limit of the whole system.
     #[error("{what}: at most {limit}; {hint}")]
     Exhausted {
-        /// Of what.
+        /// Name of the limit.
         what: String,
-        /// How many.
+        /// Largest allowed number.
         limit: u64,
-        /// What to do.
+        /// Advice to the caller.
         hint: String,
     },
     /// The store cannot be written now.
@@ -106,26 +102,23 @@ pub enum ControlError {
         "requests[{index}]: {error}; nothing was created, because {failed} of {total} DAGs cannot be"
     )]
     InBatch {
-        /// Which is the first.
+        /// Position of the first.
         index: usize,
-        /// How many cannot be created.
+        /// Number of DAGs that cannot be created.
         failed: usize,
-        /// How many were to be.
+        /// Number of DAGs in the batch.
         total: usize,
         /// Why the first one cannot.
         error: Box<ControlError>,
     },
-    /// What a batch was planned on has changed.
+    /// The cards have changed since the batch was planned.
     #[error(
         "the cards have changed since the batch was planned, so nothing was created; try again"
     )]
     Outdated,
     /// A search ended in a defect.
     #[error("{resource}: the search for a better arrangement failed; see the server's log")]
-    SearchFailed {
-        /// The card.
-        resource: String,
-    },
+    SearchFailed { resource: String },
     /// New DAGs and VM bindings are rejected.
     #[error("the server is in maintenance mode: new DAGs and VM bindings are rejected{}", because(.reason))]
     Maintenance {
@@ -134,7 +127,7 @@ pub enum ControlError {
     },
 }
 
-/// What became of a change that could not be stored.
+/// Fate of a change that could not be stored.
 const fn pending_text(may_apply: &bool) -> &'static str {
     match may_apply {
         true => {
@@ -156,7 +149,7 @@ impl ControlError {
         Self::Invalid(vec![FieldViolation { field: field.into(), description: description.into() }])
     }
 
-    /// What kind of error it is, for counting.
+    /// Kind of the error, for counting.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Invalid(_) => "invalid",

@@ -7,44 +7,31 @@ use super::arrangement::Arrangement;
 use super::command::{CallId, Request};
 use super::policy::ControllerSettings;
 
-/// Something happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// Someone asks for a change.
     Request {
         /// Its name in the reply.
         call: CallId,
-        /// What is asked.
         request: Box<Request>,
     },
     /// A card was opened.
     CardAppeared {
-        /// Which, by the settings.
+        /// Card of the settings.
         card: CardId,
-        /// What it offers.
+        /// Profile that it reports.
         profile: Box<CardProfile>,
     },
     /// A card could not be opened.
     CardAbsent {
-        /// Which, by the settings.
+        /// Card of the settings.
         card: CardId,
-        /// Why.
         reason: String,
     },
     /// A card answered.
-    Card {
-        /// Which.
-        card: CardId,
-        /// What.
-        report: CardReport,
-    },
+    Card { card: CardId, report: CardReport },
     /// A card's device was read, whether or not the card answers.
-    DeviceRead {
-        /// Which card's.
-        card: CardId,
-        /// What it says.
-        reading: Box<DeviceReading>,
-    },
+    DeviceRead { card: CardId, reading: Box<DeviceReading> },
     /// The answer to `Effect::Search`.
     Searched(Arrangement),
     /// Time passed; see `Controller::next_wake_up`.
@@ -55,7 +42,7 @@ pub enum Event {
     Settings(Box<ControllerSettings>),
     /// Other authorization policies are in force; they decide before a request comes here.
     AuthorizationChanged {
-        /// Which.
+        /// Changed keys, for people.
         changes: String,
     },
     /// Policies were refused; those in force stay.

@@ -4,7 +4,7 @@ use snic_domain::{CardId, DagName, RegionId, TenantId, Timestamp};
 
 use snic_domain::Caller;
 
-/// What kind of decision.
+/// Kind of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogKind {
     /// A DAG gets more instances: it is overloaded.
@@ -21,17 +21,17 @@ pub enum LogKind {
     Scaled,
     /// No place was found for more instances.
     NoPlace,
-    /// What a chain keeps for a DAG is saved: its region is needed, or the DAG serves from another.
+    /// The state that a chain keeps for a DAG is saved: its region is needed, or the DAG serves from another.
     StateSaved,
-    /// What was saved is in a region again, before a packet came there.
+    /// Saved state is in a region again, before a packet came there.
     StateRestored,
-    /// What a chain kept for a DAG is lost: it begins empty.
+    /// The state that a chain kept for a DAG is lost: it begins empty.
     StateLost,
     /// A region is not switched: what is kept in it cannot be saved.
     StateKept,
-    /// What was promised to a DAG is not served, or not known to be.
+    /// A promise to a DAG is not served, or not known to be.
     PromiseBroken,
-    /// What was promised to a DAG is served again.
+    /// A promise to a DAG is served again.
     PromiseKept,
     /// A card does not answer any more.
     CardLost,
@@ -69,24 +69,21 @@ pub enum LogKind {
     DrainEnded,
 }
 
-/// One decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
     /// Rises by one; unique since the daemon started.
     pub number: u64,
-    /// When.
     pub at: Timestamp,
-    /// What kind.
     pub kind: LogKind,
-    /// Which DAG it is about, if one.
+    /// DAG that it is about, if any.
     pub dag: Option<DagName>,
-    /// Which card, if one.
+    /// Card that it is about, if any.
     pub card: Option<CardId>,
-    /// Which regions.
+    /// Regions that it is about.
     pub regions: Vec<RegionId>,
-    /// What and why, for people.
+    /// Decision and reason, for people.
     pub text: String,
-    /// What several entries of one moment may have in common: operators get one entry for all of these.
+    /// Common cause of several entries of one moment: operators get one entry for all of these.
     pub cause: Option<String>,
     /// Whether it is one of several with one cause, so that only its tenant sees it.
     pub is_detail: bool,

@@ -5,7 +5,7 @@ use snic_domain::{BitstreamId, CardId, DagName, OperationId, RegionId, TenantId,
 
 use super::error::ControlError;
 
-/// What an operation does.
+/// Work of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperationWork {
@@ -23,14 +23,12 @@ pub enum OperationWork {
     OptimizeCard(CardId),
     /// Reloads a card's role.
     LoadRole {
-        /// Which card's.
         card: CardId,
         /// Also where it is the one that the card has.
         force: bool,
     },
     /// Resets a card.
     ResetCard {
-        /// Which.
         card: CardId,
         /// Also while DAGs are on it.
         force: bool,
@@ -43,12 +41,9 @@ pub enum OperationWork {
     DeleteTenant(TenantId),
 }
 
-/// An operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationRecord {
-    /// Its id.
     pub id: OperationId,
-    /// What it does.
     pub work: OperationWork,
     /// When it was made.
     pub created: Timestamp,
@@ -56,7 +51,7 @@ pub struct OperationRecord {
     pub started: Option<Timestamp>,
     /// When and how it ended.
     pub ended: Option<(Timestamp, Result<(), ControlError>)>,
-    /// How many regions its work had when it ended, and how many of them were done: later its DAG may move, and its
+    /// Number of regions of its work when it ended, and of those that were done: later its DAG may move, and its
     /// regions be used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regions: Option<(u32, u32)>,

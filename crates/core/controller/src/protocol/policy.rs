@@ -15,7 +15,7 @@ pub const EPOCH_MIN: Duration = Duration::from_millis(1);
 /// Longest epoch: above it a tenant waits seconds for what nobody else uses.
 pub const EPOCH_MAX: Duration = Duration::from_secs(10);
 
-/// How much of fair sharing is in force; all but [`Scheme::Full`] are for comparison.
+/// Part of fair sharing that is in force; all but [`Scheme::Full`] are for comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scheme {
     /// Everybody has what was admitted, and no more.
@@ -28,16 +28,15 @@ pub enum Scheme {
     Full,
 }
 
-/// Fair sharing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fairness {
-    /// How much of it.
+    /// Part of fair sharing that is in force.
     pub scheme: Scheme,
-    /// How often rates are set (SuperNIC, 4.5: 20 ms).
+    /// Interval between settings of rates (SuperNIC, 4.5: 20 ms).
     pub epoch: Duration,
-    /// How what is left beyond the promises is shared.
+    /// Rule for sharing what is left beyond the promises.
     pub spare: Spare,
-    /// How much of a resource that tenants share is kept free, unless promises fill it, in percent,
+    /// Part of a shared resource that is kept free, unless promises fill it, in percent,
     /// 0 to 50: queues stay short.
     pub headroom_percent: u32,
 }
@@ -53,10 +52,10 @@ impl Default for Fairness {
     }
 }
 
-/// How packets are scheduled on the cards.
+/// Packet scheduling on the cards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scheduling {
-    /// Which instance of a virtual chain a packet goes to.
+    /// Choice of a virtual chain's instance for a packet.
     pub steering: Steering,
     /// For how much of its chain a packet needs credits before it enters a region.
     pub reservation: CreditReservation,
@@ -76,10 +75,9 @@ impl fmt::Display for Scheduling {
     }
 }
 
-/// What is admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionPolicy {
-    /// How much of a card's ingress bandwidth may be promised, in percent, 1 to 100.
+    /// Part of a card's ingress bandwidth that may be promised, in percent, 1 to 100.
     pub ingress_percent: u32,
     /// Most that one DAG may ask for.
     pub dag_bandwidth_max: Bandwidth,
@@ -91,10 +89,10 @@ impl Default for AdmissionPolicy {
     }
 }
 
-/// How much a consolidation may cost, and what it must bring (`policies/placement.toml`).
+/// Cost limit of a consolidation, and the gain that it must bring (`policies/placement.toml`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsolidationSettings {
-    /// How long after something was freed a pass begins on its own; `None`: only when asked.
+    /// Delay between freed capacity and a pass that begins on its own; `None`: only when asked.
     pub after: Option<Duration>,
     /// Most reconfigurations of a pass.
     pub reconfigurations_max: u32,
@@ -111,7 +109,7 @@ impl Default for ConsolidationSettings {
     }
 }
 
-/// Which card of a host a DAG goes to; cards that do not answer come last.
+/// Order of a host's cards for a DAG; cards that do not answer come last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CardOrder {
     /// The one with the greatest part of its ingress promised that has a place: others stay empty for DAGs
@@ -128,9 +126,9 @@ pub enum CardOrder {
 /// Where DAGs are placed (`policies/placement.toml`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlacementPolicy {
-    /// What plans save first.
+    /// Objective that plans save first.
     pub objective: Objective,
-    /// Which card comes first.
+    /// Order of the cards.
     pub cards: CardOrder,
 }
 
@@ -139,7 +137,7 @@ pub struct PlacementPolicy {
 pub struct DevicePolicy {
     /// From which temperature on, in degrees Celsius, where a sensor's driver names no limit.
     pub temperature_max_celsius: u32,
-    /// How much cooler than its limit each sensor must be before new DAGs are placed again.
+    /// Difference to its limit that each sensor must reach before new DAGs are placed again.
     pub temperature_margin_celsius: u32,
 }
 
@@ -149,24 +147,22 @@ impl Default for DevicePolicy {
     }
 }
 
-/// How patient the controller is, and by which policies it shares and promises.
+/// Patience of the controller, and the policies by which it shares and promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerSettings {
-    /// How often a load is tried in a region before the region is given up; at least 1.
+    /// Number of attempts to load a region before it is given up; at least 1.
     pub load_attempts: u32,
-    /// How long is waited after a first failure; doubled after each further one.
+    /// Wait after a first failure; doubled after each further one.
     pub backoff: Duration,
     /// The longest wait between two tries.
     pub backoff_max: Duration,
-    /// How capacity is shared.
     pub fairness: Fairness,
     /// When DAGs get more instances, and when fewer.
     pub autoscaling: snic_autoscaler::Policy,
-    /// What is promised.
     pub admission: AdmissionPolicy,
-    /// How packets are scheduled on the cards.
+    /// Packet scheduling on the cards.
     pub scheduling: Scheduling,
-    /// What moving DAGs together may cost and must bring.
+    /// Cost limit and least gain of moving DAGs together.
     pub consolidation: ConsolidationSettings,
     /// Where DAGs are placed.
     pub placement: PlacementPolicy,
@@ -214,7 +210,7 @@ fn values(settings: &ControllerSettings) -> BTreeMap<String, String> {
 }
 
 impl ControllerSettings {
-    /// What is other than before, for people: `fairness.epoch: 40ms, was 20ms`.
+    /// Differences to the settings before, for people: `fairness.epoch: 40ms, was 20ms`.
     pub(crate) fn changes_since(&self, before: &Self) -> Vec<String> {
         let (before, now) = (values(before), values(self));
         let none = "none".to_owned();
@@ -226,7 +222,7 @@ impl ControllerSettings {
         changed.map(|(path, now, before)| format!("{path}: {now}, was {before}")).collect()
     }
 
-    /// How long to wait after the `failures`th failure in a row.
+    /// Wait after the `failures`th failure in a row.
     pub(crate) fn wait(&self, failures: u32) -> Duration {
         let doubled = self.backoff.saturating_mul(1 << failures.saturating_sub(1).min(16));
         doubled.min(self.backoff_max)

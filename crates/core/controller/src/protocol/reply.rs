@@ -8,16 +8,14 @@ use super::view::{
     BitstreamView, DagView, NtView, OperationView, RegionView, RuleView, TenantView,
 };
 
-/// What a request led to.
+/// Result of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// A tenant, as it is now.
     Tenant(TenantView),
     /// An NT type.
     NtType(NtView),
-    /// A bitstream.
     Bitstream(BitstreamView),
-    /// A rule.
     Rule(RuleView),
     /// An operation; poll it, or wait for it.
     Operation(OperationView),
@@ -25,16 +23,16 @@ pub enum Reply {
     Region(RegionView),
     /// A binding, as it is now.
     Binding(Box<BindingView>),
-    /// What was heard of machines.
+    /// Result of heartbeats of machines.
     Heartbeat {
         /// Those that are bound, or about to be.
         alive: Vec<BindingView>,
         /// Those that have nothing.
         missing: Vec<VmId>,
     },
-    /// What a DAG would be.
+    /// The DAG as it would be.
     WouldBe(Box<DagView>),
-    /// What became of each DAG of a batch, in order: [`Reply::Operation`] or [`Reply::WouldBe`], or why it was
+    /// Result for each DAG of a batch, in order: [`Reply::Operation`] or [`Reply::WouldBe`], or why it was
     /// not created.
     Batch(Vec<Result<Reply, ControlError>>),
     /// It is done, and there is nothing to say.

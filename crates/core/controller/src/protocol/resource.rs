@@ -9,15 +9,11 @@ use snic_domain::{
 /// A resource whose changes can be watched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceKey {
-    /// A tenant.
     Tenant(TenantId),
     /// An NT type.
     NtType(NtTypeId),
-    /// A bitstream.
     Bitstream(BitstreamId),
-    /// A DAG.
     Dag(DagName),
-    /// A card.
     Card(CardId),
     /// A region of a card.
     Region(CardId, RegionId),
@@ -25,35 +21,24 @@ pub enum ResourceKey {
     Rule(RuleId),
     /// The binding of a virtual machine.
     Binding(VmId),
-    /// An operation.
     Operation(OperationId),
 }
 
 /// The kind of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceKind {
-    /// Tenants.
     Tenant,
-    /// NT types.
     NtType,
-    /// Bitstreams.
     Bitstream,
-    /// DAGs.
     Dag,
-    /// Cards.
     Card,
-    /// Regions.
     Region,
-    /// Rules.
     Rule,
-    /// Bindings.
     Binding,
-    /// Operations.
     Operation,
 }
 
 impl ResourceKey {
-    /// Its kind.
     pub const fn kind(&self) -> ResourceKind {
         match self {
             Self::Tenant(_) => ResourceKind::Tenant,

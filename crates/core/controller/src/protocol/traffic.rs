@@ -1,4 +1,4 @@
-//! What goes through a DAG, and how much of what was promised is missing.
+//! Traffic of a DAG, and the part of its promise that is missing.
 
 use snic_domain::{Bandwidth, PacketSizes};
 use snic_tables::DropCause;
@@ -6,13 +6,12 @@ use snic_tables::DropCause;
 /// Losses up to one packet in this many are no shortfall: packets on their way are not lost.
 const TOLERATED: u64 = 16;
 
-/// What goes through a DAG: rates of the last monitor period, and sums since the daemon first read its
+/// Traffic of a DAG: rates of the last monitor period, and sums since the daemon first read its
 /// counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DagTraffic {
-    /// What came in, before rate limiting.
+    /// Arrived load, before rate limiting.
     pub offered: Bandwidth,
-    /// What went out.
     pub served: Bandwidth,
     /// Packets that came in.
     pub packets_in: u64,
@@ -63,7 +62,7 @@ impl RecentPackets {
         self.lost() > self.packets_in / TOLERATED
     }
 
-    /// What was added to these sums since they were `before`.
+    /// Difference of these sums to those of `before`.
     pub fn since(&self, before: &Self) -> Self {
         let mut added = Self {
             packets_in: self.packets_in.saturating_sub(before.packets_in),
@@ -79,7 +78,7 @@ impl RecentPackets {
 }
 
 impl DagTraffic {
-    /// How much less than the smaller of promise and load is served: what was lost of the packets lately, as a part of
+    /// Shortfall against the smaller of promise and load: packets lost lately, as a part of
     /// the load. Zero where a sixteenth or less is missing. Who sends smaller packets than stated is promised the
     /// stated number of them.
     pub fn shortfall(&self, promised: Bandwidth, sizes: &PacketSizes) -> Bandwidth {

@@ -18,11 +18,9 @@ use super::traffic::DagTraffic;
 /// A tenant with what it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantView {
-    /// The tenant.
     pub tenant: Tenant,
     /// Tells it from another one that has or had the same id: a UUID.
     pub uid: String,
-    /// What it has.
     pub usage: TenantUsage,
     /// For guarded updates.
     pub etag: String,
@@ -34,12 +32,11 @@ pub struct TenantView {
     pub fleet_number: Option<u64>,
 }
 
-/// What counts against the quota.
+/// Usage that counts against the quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantUsage {
-    /// DAGs.
     pub dags: u32,
-    /// What they ask for together.
+    /// Sum of the requested bandwidth.
     pub bandwidth: Bandwidth,
     /// Bitstreams of its own.
     pub bitstreams: u32,
@@ -75,12 +72,10 @@ pub struct NtView {
     pub fleet_number: Option<u64>,
 }
 
-/// A bitstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BitstreamView {
-    /// The bitstream.
     pub bitstream: Bitstream,
-    /// What its NTs take together.
+    /// Sum of the area of its NTs.
     pub area: Area,
     /// Regions that hold it or are to hold it; empty for tenants.
     pub regions: Vec<(CardId, RegionId)>,
@@ -110,37 +105,33 @@ pub struct BitstreamRejection {
 /// A DAG with its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DagView {
-    /// Its name.
     pub name: DagName,
-    /// What packets carry.
+    /// UID that packets carry.
     pub uid: DagUid,
-    /// What is asked for.
     pub spec: DagSpec,
     /// Counts changes of the spec.
     pub generation: u64,
     /// The generation that the card, read back, serves; 0 where it serves none.
     pub observed_generation: u64,
-    /// How far it is.
     pub state: DagState,
-    /// What holds, and why.
+    /// Conditions with their reasons.
     pub conditions: Vec<Condition>,
     /// Where it is to be.
     pub mapping: Option<Mapping>,
-    /// What the bitstreams of the mapping hold, in the order packets pass.
+    /// NTs in each bitstream of the mapping, in the order in which packets pass.
     pub contents: BTreeMap<BitstreamId, Vec<NtTypeId>>,
     /// From entry to exit of an otherwise empty card, by the mapping.
     pub latency: Cycles,
-    /// Why there.
     pub explanation: Option<Explanation>,
-    /// What its token bucket lets in.
+    /// Rate of its token bucket.
     pub rate: Bandwidth,
-    /// What was promised and is not known to be served.
+    /// Promised bandwidth that is not known to be served.
     pub unserved: Bandwidth,
-    /// How much less than the smaller of promise and load it is served.
+    /// Shortfall against the smaller of promise and load.
     pub shortfall: Bandwidth,
-    /// What its chains keep for it.
+    /// State that its chains keep for it.
     pub states: Vec<StateView>,
-    /// What goes through it, where it is known.
+    /// Traffic, where it is known.
     pub traffic: Option<Box<DagTraffic>>,
     /// For guarded updates.
     pub etag: String,
@@ -157,45 +148,37 @@ pub struct DagView {
 /// A slot of a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotView {
-    /// The NT.
     pub nt: NtTypeId,
-    /// What it serves at most.
+    /// Bandwidth that it serves at most.
     pub bandwidth_max: Bandwidth,
-    /// What is reserved of it.
+    /// Reserved part of it.
     pub reserved: Bandwidth,
 }
 
 /// One DAG in a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionUser {
-    /// Which.
     pub dag: DagName,
     /// The slots it uses, rising.
     pub slots: Vec<Slot>,
-    /// What is reserved for it there.
+    /// Bandwidth that is reserved for it there.
     pub bandwidth: Bandwidth,
 }
 
 /// A region; for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionView {
-    /// Of which card.
     pub card: CardId,
-    /// Which.
     pub region: RegionId,
-    /// What it is for.
     pub kind: RegionKind,
-    /// What fits in it.
+    /// Area of a chain that fits.
     pub area: Area,
-    /// Its state.
     pub state: RegionState,
     /// Whether nothing new is placed in it.
     pub cordoned: bool,
-    /// What it is to hold.
     pub bitstream: Option<BitstreamId>,
-    /// Its slots.
     pub slots: Vec<SlotView>,
-    /// Who is in it.
+    /// Users of it.
     pub users: Vec<RegionUser>,
     /// Loads since the daemon started, failed ones included.
     pub loads: u64,
@@ -205,13 +188,13 @@ pub struct RegionView {
     pub last_error: Option<String>,
     /// When a load last failed since the daemon started.
     pub last_error_at: Option<Timestamp>,
-    /// What it keeps for DAGs, or is being saved from it.
+    /// State that it keeps for DAGs, or that is being saved from it.
     pub states: Vec<StateView>,
     /// For guarded changes.
     pub etag: String,
 }
 
-/// How a card is.
+/// Health of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CardHealth {
     /// It answers, and what it holds is known.
@@ -227,18 +210,16 @@ pub enum CardHealth {
 pub struct CardLoss {
     /// When it was lost.
     pub since: Timestamp,
-    /// How often it was tried in vain to open it since.
+    /// Number of failed attempts to open it since.
     pub attempts: u32,
 }
 
 /// A card; for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardView {
-    /// Which.
     pub card: CardId,
-    /// What it offers.
+    /// Profile that it reports.
     pub profile: CardProfile,
-    /// Its state.
     pub health: CardHealth,
     /// Since when it does not answer, until it is known again what it holds; `None` where it answers, or was
     /// not tried since the daemon started.
@@ -270,7 +251,6 @@ pub struct CardView {
 /// A rule with whether the card has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleView {
-    /// The rule.
     pub rule: Rule,
     /// The machine with which it ends.
     pub binding: Option<VmId>,
@@ -287,7 +267,6 @@ pub struct RuleView {
 /// An operation with how far it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationView {
-    /// What is stored of it.
     pub record: OperationRecord,
     /// Regions it waits for, in all and loaded; of a drain, in all and empty. As it was when it ended.
     pub regions: (u32, u32),
@@ -326,13 +305,13 @@ pub enum StatePlace {
 /// A context as callers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateView {
-    /// Whose it is.
+    /// Owner of the state.
     pub dag: DagName,
-    /// What keeps it.
+    /// Bitstream that keeps it.
     pub bitstream: BitstreamId,
     /// Where it is.
     pub place: StatePlace,
-    /// How large it is, without the head.
+    /// Size without the head.
     pub bytes: ByteSize,
     /// Since when it is saved or being saved.
     pub since: Option<Timestamp>,
@@ -341,20 +320,18 @@ pub struct StateView {
 /// One DAG that would move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveView {
-    /// Which.
     pub dag: DagName,
     /// Where it is, rising.
     pub from: Vec<RegionId>,
     /// Where it would be, rising.
     pub to: Vec<RegionId>,
-    /// Which of these are loaded for it.
+    /// Those of the regions that are loaded for it.
     pub loads: Vec<RegionId>,
 }
 
-/// What a consolidation of a card does or would do.
+/// Moves of a consolidation, done or proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsolidationView {
-    /// The card.
     pub card: CardId,
     /// The moves, in order; none where nothing is worth it.
     pub moves: Vec<MoveView>,
@@ -362,13 +339,12 @@ pub struct ConsolidationView {
     pub freed: Vec<RegionId>,
     /// Regions that were not in use before.
     pub taken: Vec<RegionId>,
-    /// Loads.
     pub reconfigurations: u32,
     /// Passes of the scheduler, of all DAGs together, before and after.
     pub passes: (u64, u64),
 }
 
-/// What a card's operator may gain by other bitstreams.
+/// Gain that a card's operator may have from other bitstreams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BitstreamAdvice {
     /// Sequences of NTs that are worth a bitstream, the best first.
@@ -380,7 +356,7 @@ pub struct BitstreamAdvice {
 /// A sequence of NTs that is worth a bitstream, with the manifest to build it by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecommendationView {
-    /// What it would bring.
+    /// Gain of building it.
     pub recommendation: Recommendation,
     /// TOML, for a build.
     pub manifest: String,

@@ -62,7 +62,7 @@ fn tell_promise(core: &mut Core, tx: &mut Tx, name: &DagName) {
     tx.note_of(&reason, kind, About { dag: Some(name), card, regions }, text);
 }
 
-/// What is known of the card of a placement.
+/// Facts about the card of a placement.
 fn facts<'a>(core: &'a Core, name: &DagName, placement: &Placement) -> Facts<'a> {
     let card = core.cards.known(&placement.mapping.card);
     let regions = regions_of(placement);

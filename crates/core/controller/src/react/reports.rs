@@ -291,7 +291,7 @@ fn give_up_region(core: &mut Core, tx: &mut Tx, id: &CardId, load: &Loading, rea
     }
 }
 
-/// What a card's tables let a DAG send, if it has rows of it: a rate that was granted before stays
+/// Rate that a card's tables grant a DAG, if it has rows of it: a rate that was granted before stays
 /// until the loop says otherwise.
 fn rate_on(tables: &TableImage, uid: DagUid) -> Option<Bandwidth> {
     tables.get::<DagRow>(uid.row()).filter(|row| row.uid == uid.raw())?;

@@ -13,7 +13,7 @@ use crate::state::Core;
 use crate::state::epoch::{Answered, CounterReading, Loop, OnCard};
 use crate::store::tx::{About, Tx};
 
-/// How often counters are read while nobody has a DAG: callers want to see them at all.
+/// Interval of counter reads while nobody has a DAG: callers want to see them at all.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The shorter of the epoch and the monitor period while anybody has a DAG.

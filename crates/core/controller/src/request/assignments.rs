@@ -1,4 +1,4 @@
-//! What the fleet has this host do: it serves DAGs on the cards that the fleet chose, with the tenants, NT types and
+//! Orders of the fleet for this host: it serves DAGs on the cards that the fleet chose, with the tenants, NT types and
 //! bitstreams that they need.
 //!
 //! ```text
@@ -79,7 +79,7 @@ pub(crate) fn assigned(core: &Core, entry: &DagEntry) -> Option<AssignedDag> {
     Some(AssignedDag { to, progress })
 }
 
-/// What the fleet provided, each with its number. Time O(tenants + NT types + bitstreams).
+/// Numbers of all that the fleet provided. Time O(tenants + NT types + bitstreams).
 pub(crate) fn provisions(core: &Core) -> Vec<(ProvisionName, u64)> {
     let all = core.registry.fleet_numbers();
     all.into_iter().filter(|(_, number)| *number != OWNER_ONLY).collect()
@@ -210,7 +210,7 @@ fn put_owner(core: &mut Core, tx: &mut Tx, owner: Option<TenantId>) -> Result<()
     }
 }
 
-/// Who registers what the fleet provides.
+/// Caller in whose name the fleet's provisions are registered.
 fn fleet() -> Caller {
     Caller::Operator("fleet".to_owned())
 }

@@ -19,7 +19,7 @@ use crate::state::Core;
 use crate::store::tx::Tx;
 use crate::view::quotas;
 
-/// What to plan a batch on. Time O(state of the cards).
+/// State to plan a batch on. Time O(state of the cards).
 pub(crate) fn snapshot(core: &Core, batch: &DagBatch) -> BatchSnapshot {
     let candidates: Vec<BatchCandidate> = check_each(core, batch)
         .into_iter()
@@ -149,7 +149,7 @@ fn check_plan(
     Ok(())
 }
 
-/// What single requests are checked for before a place is looked for; each with those before it.
+/// Checks that single requests get before a place is looked for; each with those before it.
 fn check_each(core: &Core, batch: &DagBatch) -> Vec<Result<Dag, ControlError>> {
     let tenant = &batch.tenant;
     let mut ids: BTreeSet<&DagId> = BTreeSet::new();

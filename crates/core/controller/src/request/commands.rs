@@ -234,7 +234,7 @@ fn cancel_operation(
     Ok(Reply::Done)
 }
 
-/// What is remembered of a request that was carried out, so that its repetition is answered alike.
+/// Result that is remembered of a request, so that its repetition is answered alike.
 pub(crate) fn made_by(reply: &Reply) -> Option<Made> {
     match reply {
         Reply::Tenant(view) => Some(Made::Tenant(view.tenant.id.clone())),

@@ -1,4 +1,4 @@
-//! What the fleet manages is changed by the fleet alone: its ledgers mirror those of the hosts, and quotas are
+//! Guard of what the fleet manages, which the fleet alone changes: its ledgers mirror those of the hosts, and quotas are
 //! checked there.
 
 use snic_domain::{BindingTarget, BitstreamId, DagName, NtTypeId, OperationId, TenantId};
@@ -7,7 +7,7 @@ use crate::protocol::{Caller, Command, ControlError, OperationWork};
 use crate::state::Core;
 
 /// Refuses a change by others of what the fleet manages. While the host belongs to no fleet, operators may clean up.
-/// Who may not see a thing is told nothing here.
+/// Checks that a command changes nothing that the fleet manages. Callers who may not see a thing learn nothing here.
 ///
 /// # Errors
 /// The fleet manages it.

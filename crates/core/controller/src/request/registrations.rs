@@ -11,7 +11,7 @@ use crate::state::Core;
 use crate::store::tx::Tx;
 use crate::view::images;
 
-/// What is remembered of a deleted tenant of this name is not for the new one.
+/// Creates a tenant. Rules remembered of a deleted tenant of the same name are not for the new one.
 pub(crate) fn create_tenant(
     core: &mut Core,
     tx: &mut Tx,

@@ -23,7 +23,7 @@ use crate::state::operations::Removal;
 use crate::store::tx::Tx;
 use crate::view::images;
 
-/// What a removal came to with an event.
+/// Result of a removal's step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// DAGs are on their way, or there is nothing to delete.

@@ -1,4 +1,4 @@
-//! What closes a card and opens it again: loading its role, and a reset. Everything that is on the card goes,
+//! Operations that close a card and open it again: loading its role, and a reset. Everything that is on the card goes,
 //! its regions and tables included.
 //!
 //! ```text
@@ -21,7 +21,7 @@ use crate::state::card::CardMachine;
 use crate::state::operations::Closing;
 use crate::store::tx::Tx;
 
-/// How many regions an error names.
+/// Number of regions that an error names.
 const NAMED_MAX: usize = 8;
 
 /// Loads a card's role again. Refused while a DAG is in any of its regions, or while the card is

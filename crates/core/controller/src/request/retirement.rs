@@ -89,7 +89,7 @@ fn is_lost(core: &Core, id: &CardId) -> Result<bool, ControlError> {
     Ok(matches!(card.connection(), ConnectionState::Absent(_)))
 }
 
-/// What keeps a card from being removed, for people.
+/// Obstacles to removing a card, for people.
 fn on_card(core: &Core, id: &CardId) -> String {
     let rules = core.rules.all().filter(|record| record.card == *id && record.binding.is_none());
     let counts = [
@@ -122,7 +122,7 @@ fn clear(core: &mut Core, tx: &mut Tx, id: &CardId) -> Vec<DagName> {
     names
 }
 
-/// What is under way on the card cannot go on. DAGs that are being deleted are gone with it.
+/// Ends operations on the card, which cannot go on. DAGs that are being deleted are gone with it.
 fn end_operations(core: &mut Core, tx: &mut Tx, id: &CardId) {
     let on_card = |work: &OperationWork| match work {
         OperationWork::DeleteDag(_, Some(card))

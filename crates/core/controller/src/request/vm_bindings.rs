@@ -312,7 +312,7 @@ fn expire(core: &mut Core, tx: &mut Tx, vm: &VmId) {
     }
 }
 
-/// What a started binding still waits for.
+/// Obstacle that a started binding still waits for.
 fn waits_for(core: &Core, vm: &VmId) -> Option<String> {
     let record = core.bindings.get(vm)?;
     for dag in record.dags() {

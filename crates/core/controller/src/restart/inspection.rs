@@ -16,7 +16,6 @@ use crate::store::records::{InvalidRecord, Record, RecordKey, is_set_aside};
 /// Records that contradict others and are looked for: each takes a recovery of the rest.
 const CONTRADICTIONS_MAX: usize = 256;
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Inspection {
     /// The older layout that the records have, if they do not have the present one.
@@ -73,7 +72,7 @@ pub(crate) fn inspect(
     found
 }
 
-/// What the records make without those that contradict others, which are added to the faults.
+/// State from the records without those that contradict others, which are added to the faults.
 fn rest(
     settings: ControllerSettings,
     mut records: Vec<(String, Vec<u8>)>,

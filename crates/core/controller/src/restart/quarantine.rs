@@ -1,6 +1,6 @@
 //! Records that cannot be used, and what the rest makes without them.
 //!
-//! What only says more of a DAG (its explanation, its rules, what its chains keep, its operation under way) goes
+//! Records that only say more of a DAG (its explanation, its rules, what its chains keep, its operation under way) go
 //! with the DAG's record, and the two count as one fault.
 
 use snic_domain::{DagName, Timestamp};
@@ -34,11 +34,10 @@ const EXPENDABLE: [&str; 13] = [
 /// A record that cannot be read, contradicts the others, or is about one of these, and was left out.
 #[derive(Debug)]
 pub struct SetAside {
-    /// Its key.
     pub key: String,
     /// Its value, as it is.
     pub value: Vec<u8>,
-    /// What is wrong with it.
+    /// Fault of the record.
     pub reason: InvalidRecord,
 }
 

@@ -83,7 +83,7 @@ impl Sorted {
     }
 }
 
-/// What a store has.
+/// Content of a store.
 pub(crate) struct Recovered {
     pub core: Core,
     pub requests: Requests,

@@ -38,7 +38,7 @@ pub(crate) struct Bindings {
     /// The functions that cards have, by the settings.
     offered: BTreeMap<CardId, VirtualFunctions>,
     records: BTreeMap<VmId, BindingRecord>,
-    /// Which machine has a function.
+    /// Machine that each function is bound to.
     taken: BTreeMap<(CardId, u16), VmId>,
     /// Bindings that are neither bound nor ended.
     pending: BTreeSet<VmId>,
@@ -46,7 +46,7 @@ pub(crate) struct Bindings {
     alarms: BTreeSet<(Timestamp, VmId)>,
     /// The alarm of each binding that has one.
     alarm_of: BTreeMap<VmId, Timestamp>,
-    /// How many of each tenant have not ended.
+    /// Number of bindings of each tenant that have not ended.
     live: Tally,
     /// Bindings that have ended, by tenant.
     ended: History<TenantId, VmId>,
@@ -67,7 +67,7 @@ impl Default for Bindings {
     }
 }
 
-/// What came of a renewed lease.
+/// Result of a renewed lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
     /// It runs from now, for as long as before.
@@ -209,7 +209,7 @@ impl Bindings {
         self.alarm_of.get(vm).copied()
     }
 
-    /// How many bindings of a tenant have not ended.
+    /// Number of bindings of a tenant that have not ended.
     pub fn live_of(&self, tenant: &TenantId) -> u32 {
         self.live.of(tenant)
     }

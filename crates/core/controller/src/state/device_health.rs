@@ -19,7 +19,7 @@ use snic_domain::{
 
 use crate::protocol::{DeviceAspect, DeviceCondition, DevicePolicy, DeviceView};
 
-/// What became of a reading.
+/// Result of a reading.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceNews {
     /// Aspects that are not fine any more, or are again, with what is said of each.
@@ -57,7 +57,7 @@ impl DeviceHealth {
         self.state.as_ref().is_none_or(|state| state.hot.is_empty() && !state.is_blocked)
     }
 
-    /// What is shown of it; `None` where nothing was ever read.
+    /// View of it; `None` where nothing was ever read.
     pub fn view(&self) -> Option<DeviceView> {
         let state = self.state.as_ref()?;
         Some(DeviceView {

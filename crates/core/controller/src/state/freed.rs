@@ -14,7 +14,7 @@ pub(crate) struct Freed {
 /// Whether capacity was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Capacity {
-    /// Who waits for a place may find one.
+    /// Capacity was freed: DAGs that wait for a place may find one.
     Freed,
     /// None was freed since it was last asked.
     AsBefore,

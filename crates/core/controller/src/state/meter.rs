@@ -8,22 +8,21 @@ use snic_tables::{DagCounters, DropCause};
 
 use crate::protocol::{DagTraffic, RecentPackets};
 
-/// What is known of one DAG's traffic.
+/// Traffic of one DAG.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter {
     before: Option<DagCounters>,
     drops_before: Option<[u64; DropCause::ALL.len()]>,
-    /// What went through since it was first sampled.
+    /// Traffic since it was first sampled.
     traffic: DagTraffic,
     marks: Marks,
-    /// What it means to send, before rate limiting; unknown before the second sample.
+    /// Load before rate limiting; unknown before the second sample.
     load: Option<Bandwidth>,
-    /// What came out.
     served: Bandwidth,
     monitor: Monitor,
     /// When what it holds last changed.
     settled: Timestamp,
-    /// What its token bucket lets in, once the loop has said so.
+    /// Rate of its token bucket, once the loop has set one.
     rate: Option<Bandwidth>,
     /// No scale-out is tried before: there was no place.
     not_before: Timestamp,
@@ -37,7 +36,7 @@ pub(crate) struct Meter {
     flow: (u64, u32),
 }
 
-/// How far two marks of a DAG's sums are apart: what is recent is of one to two times this.
+/// Distance of two marks of a DAG's sums: recent traffic is of one to two times this.
 const MARK_STEP: Duration = Duration::from_secs(5);
 
 /// A DAG's sums as they were at two moments, to tell what is recent.
@@ -45,7 +44,7 @@ const MARK_STEP: Duration = Duration::from_secs(5);
 struct Marks {
     before: RecentPackets,
     last: RecentPackets,
-    /// How long the last mark is ago.
+    /// Age of the last mark.
     age: Duration,
 }
 
@@ -61,14 +60,14 @@ impl Marks {
     }
 }
 
-/// Of one kind of trouble at most one entry in this time is logged.
+/// Least time between two log entries of one kind of trouble.
 const TROUBLE_QUIET: Duration = Duration::from_secs(10);
 
 /// When one kind of trouble was last logged.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quiet(Option<Timestamp>);
 
-/// What to do about trouble.
+/// Next step about trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// It is to be logged, and counts as logged now.
@@ -88,11 +87,11 @@ impl Quiet {
     }
 }
 
-/// What the autoscaler is told of a DAG at the end of a monitor period.
+/// Input of the autoscaler for a DAG at the end of a monitor period.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScalingInput<'a> {
     pub policy: &'a Policy,
-    /// How long a monitor period is.
+    /// Length of a monitor period.
     pub period: Duration,
     /// Cooldown: how long a decision stays.
     pub residency: Duration,
@@ -124,10 +123,9 @@ pub(crate) struct Scaling {
     pub loads: bool,
 }
 
-/// What a sample of one DAG said.
+/// Result of a sample of one DAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sampled {
-    /// A load.
     Load,
     /// The first one: there is nothing to compare it with.
     First,
@@ -172,7 +170,7 @@ impl Meter {
         }
     }
 
-    /// What goes through it; `None` before the second sample.
+    /// Traffic; `None` before the second sample.
     pub fn traffic(&self) -> Option<DagTraffic> {
         let offered = self.load?;
         Some(DagTraffic { offered, served: self.served, ..self.traffic })
@@ -195,12 +193,12 @@ impl Meter {
         (self.flow.0 == engine).then_some(self.flow.1 as usize)
     }
 
-    /// What the DAG means to send, before rate limiting; `None` before the second sample.
+    /// Load before rate limiting; `None` before the second sample.
     pub const fn load(&self) -> Option<Bandwidth> {
         self.load
     }
 
-    /// What came out in the last sample.
+    /// Served load of the last sample.
     pub const fn served(&self) -> Bandwidth {
         self.served
     }
@@ -210,7 +208,7 @@ impl Meter {
         self.load == Some(Bandwidth::ZERO) && self.served == Bandwidth::ZERO
     }
 
-    /// What its token bucket lets in where this much was promised, which is never less than that.
+    /// Rate of its token bucket where this much was promised, which is never less than that.
     pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
         self.rate.unwrap_or(promised).max(promised)
     }
@@ -267,7 +265,7 @@ impl Meter {
         self.no_place.is_some_and(|before| before.changes == changes && before.least <= least)
     }
 
-    /// What a search came to that was tried with `least` or more.
+    /// Notes the result of a search that was tried with `least` or more.
     pub fn searched(&mut self, no_place: Option<NoPlace>) {
         self.no_place = no_place;
     }

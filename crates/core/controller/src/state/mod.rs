@@ -90,7 +90,7 @@ pub(crate) struct Core {
     pub freed: Freed,
     /// Bitstreams of which loads failed.
     pub suspects: Suspects,
-    /// What the event that is being handled has planned, and what is put off.
+    /// Planning of the event that is being handled, and what is put off.
     pub planning: Planning,
     tickets: Tickets,
 }

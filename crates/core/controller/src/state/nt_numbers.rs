@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{NtNumber, NtTypeId};
 
-/// Who has which.
+/// Numbers of NT types.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NtNumbers {
     of: BTreeMap<NtTypeId, NtNumber>,

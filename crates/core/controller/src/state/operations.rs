@@ -37,7 +37,7 @@ enum Pending {
     Removal(Removal),
 }
 
-/// How far the closing of a card is.
+/// Progress of closing a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// Whether its thread was told to is not known: the daemon started since, or the card was lost.
@@ -46,7 +46,7 @@ pub(crate) enum Closing {
     Asked {
         /// With this command.
         ticket: Ticket,
-        /// Which is carried out also where the card is lost meanwhile.
+        /// Whether it is carried out also where the card is lost meanwhile.
         survives_loss: bool,
     },
     /// It was closed for this command, and is opened.
@@ -63,10 +63,9 @@ impl Closing {
     }
 }
 
-/// What is deleted once no DAG of others uses it.
+/// Resource that is deleted once no DAG of others uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Removal {
-    /// A bitstream.
     Bitstream(BitstreamId),
     /// A tenant with all that it owns.
     Tenant(TenantId),
@@ -101,7 +100,7 @@ impl Pending {
     }
 }
 
-/// What closes a card and opens it again, and has not ended.
+/// An operation that closes a card and opens it again, and has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reopening<'a> {
     pub operation: &'a OperationId,
@@ -116,7 +115,7 @@ pub(crate) struct Operations {
     meta_is_stored: bool,
     records: BTreeMap<OperationId, OperationRecord>,
     pending: BTreeMap<OperationId, Pending>,
-    /// How many of each tenant have not ended.
+    /// Number of operations of each tenant that have not ended.
     open: Tally,
     /// Those that have ended, by the tenant that they are of; without one they are of operators.
     ended: History<Option<TenantId>, OperationId>,
@@ -162,7 +161,7 @@ impl Operations {
         self.records.get(id)
     }
 
-    /// How many of a tenant have not ended.
+    /// Number of operations of a tenant that have not ended.
     pub fn open_of(&self, tenant: &TenantId) -> u32 {
         self.open.of(tenant)
     }
@@ -241,7 +240,7 @@ impl Operations {
         })
     }
 
-    /// What an operation deletes once no DAG of others uses it, while it has not ended.
+    /// Resource that an operation deletes once no DAG of others uses it, while it has not ended.
     pub fn removal(&self, id: &OperationId) -> Option<&Removal> {
         match self.pending.get(id)? {
             Pending::Removal(removal) => Some(removal),
@@ -249,7 +248,7 @@ impl Operations {
         }
     }
 
-    /// What is deleted once no other tenant's DAG uses it.
+    /// Resources that are deleted once no other tenant's DAG uses them.
     pub fn removals(&self) -> impl Iterator<Item = (&OperationId, &Removal)> {
         self.pending.iter().filter_map(|(id, pending)| match pending {
             Pending::Removal(removal) => Some((id, removal)),
@@ -257,7 +256,7 @@ impl Operations {
         })
     }
 
-    /// What closes a card and opens it again, and has not ended.
+    /// Operation that closes a card and opens it again, and has not ended.
     pub fn reopening(&self, on: &CardId) -> Option<Reopening<'_>> {
         self.pending.iter().find_map(|(operation, pending)| match pending {
             Pending::Reopening { card, closing } if card == on => {
@@ -378,7 +377,7 @@ mod tests {
         Operations::new(Meta { schema: LAYOUT, secret: 7, operations: 0 }, false)
     }
 
-    /// What is stored after these writes, read back.
+    /// Records stored after these writes, read back.
     fn stored(tx: &Tx) -> Vec<OperationRecord> {
         let mut last = BTreeMap::new();
         for (key, value) in tx.writes() {

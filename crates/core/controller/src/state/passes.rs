@@ -17,7 +17,7 @@ use snic_domain::{CardId, OperationId, Timestamp};
 
 use crate::protocol::PlannedMove;
 
-/// How often the moves are looked for again because things changed, before the pass ends.
+/// Number of times that the moves are searched again because things changed, before the pass ends.
 const ROUNDS_MAX: u32 = 8;
 
 /// Shortest time between searches for passes that begin because a DAG found no room.
@@ -34,7 +34,7 @@ struct Pass {
     is_futile: bool,
 }
 
-/// Who waits for a search.
+/// Party that waits for a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Searcher {
     /// A pass under way.

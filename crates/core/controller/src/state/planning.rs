@@ -1,4 +1,4 @@
-//! How much planning one event causes, and what is put off to the next one.
+//! Bound on the planning that one event causes; the rest is put off to the next one.
 //!
 //! ```text
 //!  a request ──────── plans what it asks for, within the effort of one request
@@ -28,7 +28,7 @@ const LOOKS_OF_A_CHANGE: u32 = 100;
 /// no more than a request.
 pub const LOOKS_OF_AN_EVENT: u32 = LOOKS_TO_BEGIN + Effort::MAX;
 
-/// What an event has planned, and what is put off.
+/// Planning of an event, and what is put off.
 #[derive(Default)]
 pub(crate) struct Planning {
     looks: Cell<u32>,
@@ -42,7 +42,7 @@ pub(crate) struct Planning {
 }
 
 impl fmt::Debug for Planning {
-    /// What the event has planned is nothing that stays.
+    /// Prints nothing of the event's planning, which does not stay.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { waiting, leaving, untrusted, looks: _, is_put_off: _ } = self;
         let mut planning = f.debug_struct("Planning");
@@ -90,7 +90,7 @@ impl Planning {
     }
 }
 
-/// What is to be looked at one by one.
+/// Items to be looked at one by one.
 #[derive(Debug)]
 pub(crate) struct Backlog<T> {
     queue: VecDeque<T>,

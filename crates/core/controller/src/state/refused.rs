@@ -8,7 +8,7 @@ use snic_domain::{DagName, DagSpec};
 use crate::store::records::{Record, RecordKey, RefusedRecord};
 use crate::store::tx::Tx;
 
-/// How many are kept. More would make a recommendation slow, and the oldest tell little.
+/// Number of refused DAGs that are kept. More would make a recommendation slow, and the oldest tell little.
 const KEPT_MAX: usize = 64;
 
 /// All of them, each name once, the oldest first.

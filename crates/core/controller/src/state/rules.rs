@@ -33,13 +33,12 @@ impl VacatedRow {
     }
 }
 
-/// All rules.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     records: BTreeMap<RuleId, RuleRecord>,
     /// The rows that they have.
     taken: BTreeMap<CardId, BTreeSet<u16>>,
-    /// How many lead to DAGs of each tenant.
+    /// Number of rules that lead to DAGs of each tenant.
     of_tenants: Tally,
 }
 
@@ -76,7 +75,7 @@ impl Rules {
         self.all().filter(move |record| record.rule.dag == *dag)
     }
 
-    /// What guards deletes of a rule.
+    /// Etag that guards deletes of a rule.
     pub fn etag(record: &RuleRecord) -> String {
         let (id, created) = (&record.rule.id, record.created.as_nanos());
         match record.updates {
@@ -164,7 +163,7 @@ impl Rules {
         self.all().filter(move |r| r.binding.as_ref() == Some(vm)).map(|record| &record.rule.id)
     }
 
-    /// How many rules lead to a tenant's DAGs.
+    /// Number of rules that lead to a tenant's DAGs.
     pub fn count_of(&self, tenant: &TenantId) -> u32 {
         self.of_tenants.of(tenant)
     }
@@ -185,7 +184,7 @@ impl Rules {
         check_match(rule)
     }
 
-    /// Of rules of one priority the card takes the one in the first row, and tenants were promised
+    /// Orders the rows of rules of one priority: the card takes the rule in the first row, and tenants were promised
     /// the first by id: so these rules' rows rise with their ids. Gives the DAGs whose rows are to be
     /// written. Time O(rules).
     fn order_rows(&mut self, tx: &mut Tx, id: &RuleId) -> BTreeSet<DagName> {

@@ -1,4 +1,4 @@
-//! Whose fault it is when loads of a bitstream fail for good. The first line that holds counts:
+//! The fault when loads of a bitstream fail for good. The first line that holds counts:
 //!
 //! | what failed | the fault |
 //! |---|---|
@@ -17,16 +17,16 @@ use snic_domain::{BitstreamId, CardId, RegionId, TenantId};
 /// A region of a card.
 type Place = (CardId, RegionId);
 
-/// What failed since the last success.
+/// Failures since the last success.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects {
     /// In which regions loads of a bitstream were given up since one last succeeded.
     places: BTreeMap<BitstreamId, BTreeSet<Place>>,
-    /// Whose bitstreams failed in a region since a load there last succeeded.
+    /// Owners of bitstreams that failed in a region since a load there last succeeded.
     tenants: BTreeMap<Place, BTreeSet<TenantId>>,
 }
 
-/// Whose fault it is that a load failed for good.
+/// The party at fault when a load fails for good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The region's, as far as is known.
@@ -37,7 +37,7 @@ pub(crate) enum Fault {
     Either(BTreeSet<Place>),
 }
 
-/// What is known where a load was given up.
+/// Evidence where a load was given up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence {
     /// A region holds the same bytes.

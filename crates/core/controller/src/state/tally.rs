@@ -9,17 +9,15 @@ use snic_domain::TenantId;
 pub(crate) struct Tally(BTreeMap<TenantId, u32>);
 
 impl Tally {
-    /// How many a tenant has.
+    /// Number of a tenant's items.
     pub fn of(&self, tenant: &TenantId) -> u32 {
         self.0.get(tenant).copied().unwrap_or(0)
     }
 
-    /// One more.
     pub fn add(&mut self, tenant: &TenantId) {
         *self.0.entry(tenant.clone()).or_default() += 1;
     }
 
-    /// One less.
     pub fn remove(&mut self, tenant: &TenantId) {
         let count = self.0.get_mut(tenant).expect("it was counted in");
         *count -= 1;

@@ -1,4 +1,4 @@
-//! What concerns several machines, on a card that answers when it is told to: without a controller, its
+//! Interplay of several machines, on a card that answers when it is told to: without a controller, its
 //! requests, its log or its outbox.
 
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl Rig {
         reply
     }
 
-    /// What was changed is followed up, and every invariant holds.
+    /// Follows up on changes, and checks every invariant.
     fn follow_up(&mut self) {
         reconcile::reconcile(&mut self.core, &mut self.tx);
         self.core.cards.known(&card()).check().expect("the card is consistent");

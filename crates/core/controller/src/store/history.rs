@@ -13,7 +13,7 @@ pub(crate) struct History<O, K> {
     by_age: BTreeMap<(Timestamp, K), O>,
     /// Most names of an owner.
     limit: fn(&O) -> usize,
-    /// What was over an owner's limit, to be forgotten.
+    /// Entries over an owner's limit, to be forgotten.
     surplus: Vec<K>,
 }
 

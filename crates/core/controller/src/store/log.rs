@@ -19,7 +19,7 @@ const NAMED_MAX: usize = 3;
 /// The last entries.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// By number.
+    /// Entries, by number.
     entries: BTreeMap<u64, LogEntry>,
     /// The numbers of each tenant's entries, and of those that are of none, the oldest first.
     of: BTreeMap<Option<TenantId>, VecDeque<u64>>,
@@ -84,7 +84,7 @@ impl Log {
     }
 }
 
-/// What several entries have in common.
+/// Common part of several entries.
 type Shared = (LogKind, Option<CardId>, String);
 
 /// Several entries with one cause become one for operators: a card that loses its power takes the state of hundreds of

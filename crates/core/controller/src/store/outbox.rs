@@ -9,7 +9,7 @@
 //! The effects are of the shell's own type: it also queues replies to reads, log lines and whatever
 //! else must not reveal a change that a crash could still undo.
 //!
-//! What a tenant reads waits for less: for the last batch with a record that shows in its reads, and all
+//! A tenant's read waits for less: for the last batch with a record that shows in its reads, and all
 //! before that. Others' batches, of which a busy neighbour may have hundreds on their way, do not hold
 //! it back. What is computed from all tenants' DAGs, such as a rate, may then include one that a crash
 //! undoes; such a value may change at any time anyway.
@@ -36,13 +36,13 @@ pub struct BatchNo(u64);
 /// Changes of the store that are to be made durable together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumberedBatch {
-    /// What [`Outbox::durable`] or [`Outbox::failed`] is to be told.
+    /// Number for [`Outbox::durable`] or [`Outbox::failed`].
     pub number: BatchNo,
     /// The changes, in order.
     pub writes: Vec<RecordWrite>,
 }
 
-/// What waits for batches to become durable, in the order in which it was decided.
+/// Effects that wait for batches to become durable, in the order in which they were decided.
 #[derive(Debug)]
 pub struct Outbox<W> {
     /// Batches handed out so far.
@@ -53,12 +53,12 @@ pub struct Outbox<W> {
     early: BTreeSet<u64>,
     /// The first batch that failed.
     failed: Option<u64>,
-    /// By the batch that each waits for, and all before, and in the order in which they were queued.
+    /// Waiting effects, by the batch that each waits for, and all before, and in the order in which they were queued.
     waiting: BTreeMap<(u64, u64), W>,
-    /// How many have been queued.
+    /// Number of effects queued so far.
     queued: u64,
     latest: Latest,
-    /// What waits for no batch.
+    /// Effects that wait for no batch.
     at_once: VecDeque<W>,
 }
 
@@ -188,7 +188,7 @@ impl<W> Outbox<W> {
         self.durable == self.submitted
     }
 
-    /// How much waits.
+    /// Number of waiting effects.
     pub fn len(&self) -> usize {
         self.waiting.len() + self.at_once.len()
     }
@@ -203,7 +203,7 @@ impl<W> Outbox<W> {
 #[derive(Debug)]
 struct Latest {
     everybody: u64,
-    /// Of tenants with a batch that was not durable when they were last looked through.
+    /// Tenants with a batch that was not durable when they were last looked through.
     tenants: BTreeMap<TenantId, u64>,
     /// With more tenants than this they are looked through.
     most: usize,
@@ -226,7 +226,7 @@ impl Latest {
         }
     }
 
-    /// What a read of this tenant waits for; for others all that was `submitted`.
+    /// Batch that a read of this tenant waits for; for others all that was `submitted`.
     fn of(&self, tenant: Option<&TenantId>, submitted: u64) -> u64 {
         tenant.map_or(submitted, |tenant| {
             self.tenants.get(tenant).map_or(self.everybody, |own| self.everybody.max(*own))
@@ -455,9 +455,9 @@ mod tests {
             stores: Option<Shows>,
             effects: usize,
         },
-        /// Of everybody, or of one of the tenants.
+        /// An effect of everybody, or of one of the tenants.
         Defer(Option<usize>),
-        /// Of the batch at this place among those handed out.
+        /// Durability of the batch at this place among those handed out.
         Durable(prop::sample::Index),
         Failed(prop::sample::Index),
         /// At most this many are taken out.
@@ -475,7 +475,7 @@ mod tests {
         ]
     }
 
-    /// What each batch was said to be first, and which batches each waiter waits for: the rule as it
+    /// The first report of each batch, and the batches each waiter waits for: the rule as it
     /// is told, looked at from scratch every time.
     #[derive(Default)]
     struct Told {

@@ -6,7 +6,7 @@
 //! the revision of its last change and of its first, and a deletion with its own, in the batch of the
 //! change: whoever was told of a change has a revision that the store knows after any crash.
 //!
-//! Of each tenant, and of operators, the last deletions are kept; of who has more, a watch from before
+//! The last deletions of each tenant, and of operators, are kept; where there were more, a watch from before
 //! those that were dropped starts over. What belonged to a deleted tenant is for operators from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ struct Known {
     owner: Option<TenantId>,
 }
 
-/// What was deleted of one owner.
+/// Deletions of one owner.
 #[derive(Debug, Clone, Default)]
 struct Deletions {
     by_revision: BTreeSet<(u64, ResourceKey)>,
@@ -117,7 +117,7 @@ impl Revisions {
         stamp
     }
 
-    /// What was deleted after a revision, of a tenant with what it sees of the provider's, or of all.
+    /// Resources deleted after a revision, of a tenant with what it sees of the provider's, or of all.
     /// Time O(deletions that are kept).
     ///
     /// # Errors
@@ -268,7 +268,7 @@ impl Revisions {
         tx.put(Record::Deletion(name.clone(), DeletionRecord { tenant, revision, lost }));
     }
 
-    /// What was deleted of a tenant that is deleted itself is for operators from now on.
+    /// Leaves the deletions of a tenant that is deleted itself to operators.
     fn retire(&mut self, tx: &mut Tx, tenant: &TenantId) {
         let Some(of) = self.deleted.remove(&Some(tenant.clone())) else { return };
         let operators = self.deleted.entry(None).or_default();

@@ -25,15 +25,15 @@ pub struct Tx {
 /// A resource whose record is stored or removed, or of which cards say something else.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Touched {
-    /// Which of the writes it is, if one.
+    /// Position of the write, if it is one.
     pub write: Option<usize>,
     pub name: ResourceKey,
-    /// Whose it is; not known where it is deleted.
+    /// Owner; not known where it is deleted.
     pub owner: Option<TenantId>,
     pub is_deleted: bool,
 }
 
-/// What a transaction consists of.
+/// Parts of a transaction.
 pub(crate) struct TxParts {
     pub writes: Vec<RecordWrite>,
     pub audience: TxAudience,
@@ -42,7 +42,7 @@ pub(crate) struct TxParts {
     pub effects: Vec<Effect>,
 }
 
-/// Whose reads the changes of a transaction show in, besides operators'.
+/// Callers whose reads the changes of a transaction show in, besides operators.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TxAudience {
     /// Perhaps in every tenant's.
@@ -82,7 +82,7 @@ impl Tx {
         &self.writes
     }
 
-    /// What is to be done, in order.
+    /// Effects to be carried out, in order.
     pub fn effects(&self) -> &[Effect] {
         &self.effects
     }
@@ -215,7 +215,7 @@ impl Tx {
         })));
     }
 
-    /// What was noted, in order.
+    /// Noted entries, in order.
     pub(crate) fn noted(&mut self) -> impl Iterator<Item = &mut LogEntry> {
         self.effects.iter_mut().filter_map(|effect| match effect {
             Effect::Emit(Change::Logged(entry)) => Some(entry.as_mut()),
@@ -224,7 +224,7 @@ impl Tx {
     }
 }
 
-/// What an entry of the log is about.
+/// Subject of an entry of the log.
 #[derive(Debug, Default)]
 pub(crate) struct About<'a> {
     pub dag: Option<&'a DagName>,

@@ -18,7 +18,7 @@ use crate::protocol::{
 };
 use crate::state::Core;
 
-/// Of the DAGs that wait for a place, how many are looked at for a recommendation: more would make it slow,
+/// Number of waiting DAGs that are looked at for a recommendation: more would make it slow,
 /// and tell little.
 const WAITING_MAX: usize = 256;
 
@@ -28,7 +28,7 @@ struct Settled {
     name: DagName,
     spec: DagSpec,
     mapping: Mapping,
-    /// Of the placement.
+    /// Serial of the placement.
     serial: u64,
 }
 
@@ -105,7 +105,7 @@ impl CardPicture {
         Arrangement { card, moves, is_under_way, has_failed: false }
     }
 
-    /// What moving DAGs of the card together would do. Time as [`optimize`].
+    /// Effect of moving DAGs of the card together. Time as [`optimize`].
     pub fn consolidation(&self) -> ConsolidationView {
         let found = self.consolidate(self.settings.reconfigurations_max);
         let mut now: BTreeMap<&DagName, Vec<RegionId>> =
@@ -127,7 +127,7 @@ impl CardPicture {
         }
     }
 
-    /// Which bitstreams are worth building for the card, with a manifest each, if these DAGs have no
+    /// Bitstreams that are worth building for the card, with a manifest each, if these DAGs have no
     /// place; and which regions are less than half full. Time as [`recommend`].
     pub fn recommendations(&self, without_place: Vec<(DagName, DagSpec)>) -> BitstreamAdvice {
         let without_place = without_place.into_iter();

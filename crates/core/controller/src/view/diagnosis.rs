@@ -18,10 +18,9 @@ const FULL_PPM: u32 = 900_000;
 /// Users of a resource that are named, the largest first: an answer is read by people.
 const USERS_MAX: usize = 16;
 
-/// What a diagnosis is made from.
+/// Input of a diagnosis.
 #[derive(Debug, Clone, Copy)]
 pub struct DiagnosisInput<'a> {
-    /// The DAG.
     pub dag: &'a DagView,
     /// Its card; `None` while it has no place.
     pub card: Option<&'a CardProfile>,
@@ -29,7 +28,7 @@ pub struct DiagnosisInput<'a> {
     pub latencies: &'a BTreeMap<NodeId, Cycles>,
     /// The DAGs on its card, itself included.
     pub flows: &'a [DagFairness],
-    /// What is left of what it holds.
+    /// Slack of what it holds.
     pub headroom: &'a [Headroom],
     /// Free regions of its card.
     pub free_regions: usize,
@@ -50,7 +49,7 @@ pub enum DagVerdict {
     Idle,
     /// All that comes in is served.
     KeepsUp,
-    /// What was promised is served, and more comes in than that.
+    /// The promise is served, and more comes in than that.
     BeyondPromise,
     /// Less is served than was promised, though it comes in.
     BelowPromise,
@@ -59,13 +58,12 @@ pub enum DagVerdict {
 /// A part of the way of a packet that waits nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatencyPart {
-    /// What takes it.
+    /// Part that takes it.
     pub part: PacketPart,
-    /// How long.
     pub cycles: Cycles,
 }
 
-/// What packets pass.
+/// Parts of a packet's way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PacketPart {
     /// The card's core, with the first pass through the scheduler.
@@ -79,15 +77,13 @@ pub enum PacketPart {
 /// The resource that limits a DAG, or would do so first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitingResource {
-    /// Which.
     pub resource: CardResource,
     /// The region, for what a region has.
     pub region: Option<RegionId>,
     /// The network task, if it is one.
     pub nt: Option<NtTypeId>,
-    /// What it serves at most.
     pub capacity: Bandwidth,
-    /// What is used of it now; unknown to a tenant where others use it too.
+    /// Used part of it; unknown to a tenant where others use it too.
     pub used: Option<Bandwidth>,
     /// Whether it limits the DAG now; otherwise it is the fullest of its resources.
     pub is_limiting: bool,
@@ -96,13 +92,12 @@ pub struct LimitingResource {
 /// A DAG's part of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceUser {
-    /// Which.
     pub dag: DagName,
-    /// What it uses of the resource now.
+    /// Used part of the resource.
     pub used: Bandwidth,
 }
 
-/// What would help.
+/// A change that would help.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
     /// A place must become free, or less be asked for.
@@ -113,9 +108,8 @@ pub enum Remedy {
     StatePacketSizes(u64),
     /// Promise what it needs.
     RaiseBandwidth {
-        /// What comes in.
         to: Bandwidth,
-        /// What fits where it is, if the reader may know.
+        /// Bandwidth that fits where it is, if the reader may know.
         fits: Option<Bandwidth>,
     },
     /// More instances: so many regions are free, if the reader may know.
@@ -174,25 +168,20 @@ impl fmt::Display for Remedy {
 /// Why a DAG is as fast as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// The DAG.
     pub dag: DagName,
-    /// Its card.
     pub card: Option<CardId>,
     /// The answer in a word.
     pub verdict: DagVerdict,
     /// The answer as a sentence.
     pub summary: String,
-    /// What was promised.
     pub promised: Bandwidth,
-    /// What came in.
     pub offered: Bandwidth,
-    /// What its token bucket let in of that.
+    /// Load that its token bucket let in.
     pub admitted: Bandwidth,
-    /// What its token bucket lets in at most.
+    /// Rate of its token bucket.
     pub rate: Bandwidth,
-    /// What went out.
     pub served: Bandwidth,
-    /// How much less than the smaller of promise and load is served.
+    /// Shortfall against the smaller of promise and load.
     pub shortfall: Bandwidth,
     /// Its packets of the last seconds.
     pub recent: RecentPackets,
@@ -200,13 +189,13 @@ pub struct Diagnosis {
     pub clock_hz: u64,
     /// The way of a packet that waits nowhere, part by part.
     pub latency: Vec<LatencyPart>,
-    /// What limits it, or would do so first.
+    /// Resource that limits it, or would do so first.
     pub limit: Option<LimitingResource>,
-    /// Who uses that, the largest first, as far as the reader may know.
+    /// Users of that resource, the largest first, as far as the reader may know.
     pub users: Vec<ResourceUser>,
     /// Users that are not named, because there are many.
     pub users_left_out: usize,
-    /// What would help, the best first.
+    /// Changes that would help, the best first.
     pub remedies: Vec<Remedy>,
 }
 
@@ -253,14 +242,14 @@ fn verdict(dag: &DagView) -> DagVerdict {
     }
 }
 
-/// What a DAG uses of a resource now.
+/// Amount of a resource that a DAG uses now.
 fn used(flow: &DagFairness, resource: CardResource) -> Bandwidth {
     let uses = flow.resources.iter().filter(|of| of.resource == resource);
     let cost: u64 = uses.map(|of| u64::from(of.cost)).sum();
     part_of(flow.served, cost, 1 << 20)
 }
 
-/// Of its resources the one that keeps it below its load; otherwise the fullest.
+/// Resource that keeps it below its load; otherwise the fullest of its resources.
 fn limit(input: &DiagnosisInput<'_>, own: &DagFairness, loses: bool) -> Option<LimitingResource> {
     let is_others =
         |flow: &DagFairness| input.reader.is_some_and(|reader| flow.dag.tenant != *reader);
@@ -317,7 +306,7 @@ fn nt_of(dag: &DagView, region: RegionId, slot: Slot) -> Option<NtTypeId> {
     dag.contents.get(&instance.bitstream)?.get(slot.index()).cloned()
 }
 
-/// Who uses a resource, the largest first, and how many are left out.
+/// Users of a resource, the largest first, and the number of those that are left out.
 fn users(input: &DiagnosisInput<'_>, resource: CardResource) -> (Vec<ResourceUser>, usize) {
     let may_know =
         |flow: &&DagFairness| input.reader.is_none_or(|reader| flow.dag.tenant == *reader);
@@ -431,7 +420,7 @@ fn remedies(
     found
 }
 
-/// What the DAG could be promised where it is, by what is left of all that it holds; unknown where a resource tells of
+/// Bandwidth that the DAG could be promised where it is, by the slack of all that it holds; unknown where a resource tells of
 /// others.
 fn fits(input: &DiagnosisInput<'_>) -> Option<Bandwidth> {
     let is_hidden = |left: &Headroom| left.of_others && input.reader.is_some();

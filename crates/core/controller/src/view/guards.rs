@@ -32,7 +32,7 @@ pub(crate) fn check(core: &Core, command: &Command, read: &str) -> Result<(), Co
     check_etag(resource, Some(read), now)
 }
 
-/// What guards changes of a region.
+/// Etag that guards changes of a region.
 pub(crate) fn region_etag(core: &Core, id: &CardId, region: RegionId) -> Option<String> {
     let entry = core.cards.get(id)?.region(region)?;
     let is_meant = |of: Option<RegionId>| of.is_none_or(|of| of == region);
@@ -43,7 +43,7 @@ pub(crate) fn region_etag(core: &Core, id: &CardId, region: RegionId) -> Option<
     Some(etag(&[id, &region, &bitstream, &entry.is_cordoned(), &faulty, &drains.join(",")]))
 }
 
-/// What guards changes of a card: its profile, and all of its regions.
+/// Etag that guards changes of a card: its profile, and all of its regions.
 pub(crate) fn card_etag(core: &Core, id: &CardId) -> Option<String> {
     let card = core.cards.get(id)?;
     let profile = serde_json::to_vec(card.profile()).expect("profiles are stored as JSON");
@@ -56,7 +56,7 @@ fn binding_etag_of(core: &Core, vm: &VmId) -> Option<String> {
     core.bindings.get(vm).map(binding_etag)
 }
 
-/// What guards the end of a binding.
+/// Etag that guards the end of a binding.
 pub(crate) fn binding_etag(record: &BindingRecord) -> String {
     let state = format!("{:?}", record.state);
     let (created, changed) = (record.created.as_nanos(), record.changed.as_nanos());

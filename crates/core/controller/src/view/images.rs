@@ -1,4 +1,4 @@
-//! Who is in which bitstream: in those that are to be deleted, which are in no plan until then, and in those that
+//! Users of bitstreams: of those that are to be deleted, which are in no plan until then, and of those that
 //! it may not pass.
 
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ pub(crate) fn stranger(
     instances.find(wrong).cloned()
 }
 
-/// What is to be deleted is withheld, and the users that the ledgers know are the DAGs with a placement in it. Time
+/// Checks that what is to be deleted is withheld, and that the users in the ledgers are the DAGs with a placement in it. Time
 /// O(removals × DAGs).
 ///
 /// # Errors

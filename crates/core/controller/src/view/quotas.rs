@@ -18,7 +18,7 @@ pub(crate) fn with_usage(core: &Core, mut view: TenantView) -> TenantView {
     view
 }
 
-/// What a tenant's quota says of threads; none where there is no such tenant.
+/// Quota of threads of a tenant; none where there is no such tenant.
 pub(crate) fn threads_max(core: &Core, tenant: &TenantId) -> u32 {
     core.registry.tenant(tenant).map_or(0, |record| record.tenant.quota.threads_max)
 }

@@ -35,7 +35,7 @@ pub(crate) struct FailingLoad<'a> {
     pub error: &'a str,
 }
 
-/// What is known of the card that a DAG is placed on, as far as its conditions say it.
+/// Facts about the card that a DAG is placed on, as far as its conditions state them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub connection: &'a ConnectionState,
@@ -46,7 +46,7 @@ pub(crate) struct Facts<'a> {
     pub failing: Option<FailingLoad<'a>>,
     /// Why the last commit failed, where none succeeded since.
     pub table_error: Option<&'a str>,
-    /// What was promised to the placement that packets take now, if the card carries one.
+    /// Promise of the placement that packets take now, if the card carries one.
     pub carried: Option<Bandwidth>,
     /// Whether the placement is in an image that the DAG does not trust.
     pub is_untrusted: bool,

@@ -93,7 +93,7 @@ fn idle_tasks(core: &Core, entry: &DagEntry) -> Vec<IdleTask> {
     idle
 }
 
-/// What a packet that waits nowhere takes.
+/// Latency of a packet that waits nowhere.
 fn latency(core: &Core, placement: &Placement) -> Cycles {
     let card = core.cards.known(&placement.mapping.card);
     let programs = &placement.mapping.programs;
@@ -106,7 +106,7 @@ fn latency(core: &Core, placement: &Placement) -> Cycles {
     card.latency(placement, core.registry.latency(placement))
 }
 
-/// What the bitstreams of a placement hold.
+/// NTs in each bitstream of a placement.
 fn contents(core: &Core, placement: &Placement) -> BTreeMap<BitstreamId, Vec<NtTypeId>> {
     let content = |id: &BitstreamId| {
         let bitstream = core.registry.bitstream(id)?;
@@ -115,7 +115,6 @@ fn contents(core: &Core, placement: &Placement) -> BTreeMap<BitstreamId, Vec<NtT
     placement.mapping.instances().filter_map(|i| content(&i.bitstream)).collect()
 }
 
-/// One region.
 pub(crate) fn region_view(core: &Core, id: &CardId, region: RegionId) -> Option<RegionView> {
     let card = core.cards.get(id)?;
     let entry = card.region(region)?;
@@ -169,7 +168,6 @@ fn users(core: &Core, card: &CardMachine, region: RegionId) -> Vec<RegionUser> {
     card.ledger().users(region).filter_map(user).collect()
 }
 
-/// One rule.
 pub(crate) fn rule_view(core: &Core, id: &RuleId) -> Option<RuleView> {
     let record = core.rules.get(id)?;
     let card = core.cards.get(&record.card);
@@ -188,7 +186,7 @@ pub(crate) fn rule_view(core: &Core, id: &RuleId) -> Option<RuleView> {
     })
 }
 
-/// How many regions an operation's work has, and how many of them are done; as it was, if it has ended.
+/// Number of regions in an operation's work, and number of those that are done; as it was, if it has ended.
 pub(crate) fn regions_done(core: &Core, record: &OperationRecord) -> (u32, u32) {
     if record.ended.is_some() {
         return record.regions.unwrap_or_default();
@@ -207,7 +205,7 @@ pub(crate) fn regions_done(core: &Core, record: &OperationRecord) -> (u32, u32) 
     regions.unwrap_or_default()
 }
 
-/// What an operation that has not ended waits for; `users` are the DAGs that still use what it deletes.
+/// Obstacle that an operation waits for before it can end; `users` are the DAGs that still use what it deletes.
 fn stage(core: &Core, record: &OperationRecord, users: Option<usize>) -> Option<String> {
     if record.ended.is_some() {
         return None;
@@ -225,7 +223,7 @@ fn stage(core: &Core, record: &OperationRecord, users: Option<usize>) -> Option<
     }
 }
 
-/// How many regions are to be drained, and how many of them are.
+/// Number of regions to be drained, and number of those that are.
 fn drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<(u32, u32)> {
     let ledger = core.cards.get(id)?.ledger();
     let all = || core.cards.regions_meant(id, region);
@@ -233,7 +231,7 @@ fn drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<(u32, u
     Some((u32::try_from(all().count()).ok()?, u32::try_from(empty).ok()?))
 }
 
-/// Which DAGs are left in regions that are drained, and why.
+/// DAGs that are left in drained regions, with the reason.
 fn not_drained(core: &Core, id: &CardId, region: Option<RegionId>) -> Option<String> {
     let ledger = core.cards.get(id)?.ledger();
     let left: BTreeSet<&DagName> =
@@ -298,7 +296,7 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
     }
 }
 
-/// How far a DAG is, in one word.
+/// State of a DAG, in one word.
 pub(crate) fn dag_state(core: &Core, entry: &DagEntry) -> DagState {
     let Some(placement) = entry.desired() else {
         return DagState::Failed; // It waits for a place.
@@ -336,7 +334,6 @@ pub(crate) fn view_of_binding(core: &Core, record: &BindingRecord) -> BindingVie
     }
 }
 
-/// One binding.
 pub(crate) fn binding_view(core: &Core, vm: &VmId) -> Option<BindingView> {
     core.bindings.get(vm).map(|record| view_of_binding(core, record))
 }

@@ -1,4 +1,4 @@
-//! Who is admitted and at whose cost: what is refused changes nothing, what is validated is what is then
+//! Admission, and preemption at the cost of others: what is refused changes nothing, what is validated is what is then
 //! done, and burst capacity is taken back only where it helps.
 
 use std::collections::BTreeMap;
@@ -137,7 +137,7 @@ fn validating_an_update_to_what_is_there_says_what_the_update_does() {
     assert_eq!(world.view("acme/web").generation, before.generation);
 }
 
-/// What may happen in a world that has burst capacity, without answers in between.
+/// Random acts in a world that has burst capacity, without answers in between.
 #[derive(Debug, Clone)]
 enum Act {
     Ask(Command),
@@ -354,7 +354,7 @@ fn borrowing(gbps: [u64; 4], loads: [u64; 4]) -> World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is validated is what the same request then does, answer by answer.
+    /// Validation gives the answer that the same request then gets, answer by answer.
     #[test]
     fn validate_only_says_what_the_request_then_does(
         gbps in prop::array::uniform4(0u64..12),

@@ -15,10 +15,10 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Periods until all has settled, and those that count.
 const SETTLE: usize = 16;
 const COUNTED: usize = 12;
-/// What one instance serves, in Gbit/s; the card has four regions, both tenants were promised one.
+/// Bandwidth of one instance, in Gbit/s; the card has four regions, both tenants were promised one.
 const UNIT: u64 = 10;
 
-/// What a tenant tells in a period, in Gbit/s.
+/// Load that a tenant claims in a period, in Gbit/s.
 type Strategy = fn(u64, usize) -> u64;
 
 /// Lies by the truth and the number of the period. The honest one first.

@@ -1,4 +1,4 @@
-//! What makes no sense, input by input, and what the controller does about it: no panic, no share over
+//! Senseless input, and the controller's answer to it: no panic, no share over
 //! a whole, and what stands on the card is at least what was promised and at most what a port takes.
 //! `crates/core/fairness` has the same for its algorithms, the daemon for its policy files.
 
@@ -25,7 +25,7 @@ fn buckets(world: &mut World) -> Vec<(u32, u32)> {
     buckets.map(|bucket| (bucket.rate_kbps, bucket.promised_kbps)).collect()
 }
 
-/// What holds after any input: [`World::handle`] checks shares and promises inside the controller.
+/// Invariants after any input: [`World::handle`] checks shares and promises inside the controller.
 fn is_sound(world: &mut World) {
     let line = profile().ingress.kbps();
     for (rate, promised) in buckets(world) {

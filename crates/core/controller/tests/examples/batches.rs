@@ -91,7 +91,7 @@ fn all_are_created_and_each_has_an_operation() {
     }
 }
 
-/// Who comes first takes regions that two others could have shared.
+/// The first of three takes regions that two others could have shared.
 #[test]
 fn together_more_dags_find_a_place_than_one_by_one() {
     let dags = [("a", "lb vpn", 28), ("b", "cache lb", 21), ("c", "aes lb", 13)];

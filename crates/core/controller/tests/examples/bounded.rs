@@ -1,4 +1,4 @@
-//! What one tenant asks for holds nobody up: however much follows from an event, the controller plans little with it,
+//! Bounds on the work that one tenant can cause: however much follows from an event, the controller plans little with it,
 //! and goes on with the next one. The support checks the limit with every event of every example.
 
 use snic_controller::{Command, Event};

@@ -237,7 +237,7 @@ fn more_than_one_nt_serves_is_spread_over_instances() {
     assert_eq!(world.reserved().0.iter().flatten().sum::<u64>(), 5_000_000_000);
 }
 
-/// How many DAGs the tables of a card have.
+/// Number of DAGs in the tables of a card.
 fn dags_in_table(world: &World, card: &CardId) -> usize {
     let tables = &world.cards[card].tables;
     (0..1_024).filter(|row| tables.get::<DagRow>(*row).is_some()).count()

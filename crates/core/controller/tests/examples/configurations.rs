@@ -20,7 +20,7 @@ fn deploy(world: &mut World, name: &str, spec: DagSpec) {
     assert_eq!(world.state(name), DagState::Ready);
 }
 
-/// What the card's row of a DAG names.
+/// Tag of the configuration that the card's row of a DAG names.
 fn tag(world: &mut World, name: &str) -> u32 {
     let row = world.view(name).uid.row();
     world.card().tables.get::<DagRow>(row).expect("it is served").configuration

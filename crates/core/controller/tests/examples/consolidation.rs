@@ -90,7 +90,7 @@ fn a_pass_that_a_crash_cut_off_goes_on() {
     }
 }
 
-/// What a search has found counts for the pass that asked for it, and only if it is still good.
+/// The result of a search counts for the pass that asked for it, and only if it is still good.
 #[test]
 fn what_changes_during_a_search_is_met_with_a_new_look() {
     let mut world = scattered();

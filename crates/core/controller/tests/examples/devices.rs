@@ -1,4 +1,4 @@
-//! What a card's device says, and what follows from it.
+//! Readings of a card's device, and their consequences.
 
 use snic_controller::{Change, Event, LogKind};
 use snic_domain::{

@@ -8,7 +8,7 @@ use crate::support::things::{
 };
 use crate::support::{World, only_replies, operation_id};
 
-/// How many effects of each kind there are: to cards, replies, bytes dropped.
+/// Number of effects of each kind: to cards, replies, bytes dropped.
 fn counts(tx: &Tx) -> [usize; 3] {
     let of = |is: fn(&Effect) -> bool| tx.effects().iter().filter(|effect| is(effect)).count();
     [

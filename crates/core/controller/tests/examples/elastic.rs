@@ -59,7 +59,7 @@ pub(super) fn holds(world: &World, name: &str) -> u64 {
     (of.holds.get() + 500_000_000) / 1_000_000_000
 }
 
-/// What the card's bucket of a DAG lets in, in Mbit/s.
+/// Rate of the card's token bucket of a DAG, in Mbit/s.
 pub(super) fn bucket(world: &mut World, name: &str) -> u32 {
     let row = world.view(name).uid.row();
     let bucket: RateLimiterRow = world.card().tables.get(row).expect("it has a bucket");
@@ -239,7 +239,7 @@ fn tenants_above_their_fair_share_are_preempted() {
     assert_eq!((view.regions_own, (view.dags[0].target_millis + 5) / 10), (2, 200));
 }
 
-/// By hand: both ask for all four regions. Of weights three and one, three parts of four are acme's.
+/// Computed by hand: both ask for all four regions. Of weights three and one, three parts of four are acme's.
 #[test]
 fn capacity_follows_the_weights() {
     let names = ["acme/web", "beta/web"];
@@ -389,7 +389,7 @@ fn neighbours(acme: u64, beta: u64) -> World {
     world
 }
 
-/// By hand: a tenant is charged for its region as if it were alone there. 5 of 20 Gbit/s of one region
+/// Computed by hand: a tenant is charged for its region as if it were alone there. 5 of 20 Gbit/s of one region
 /// of four are a sixteenth of the card, 5 of 40 a thirty-second.
 #[test]
 fn a_share_does_not_depend_on_who_uses_other_nts_of_the_region() {
@@ -424,7 +424,7 @@ fn a_tenant_without_dags_has_no_share_and_frees_its_capacity() {
     assert!(shares.iter().all(|(tenant, ..)| **tenant == tenant_id("acme")), "{shares:?}");
 }
 
-/// By hand: 10 of 10 Gbit/s of one region of four; of two equal cards that is an eighth.
+/// Computed by hand: 10 of 10 Gbit/s of one region of four; of two equal cards that is an eighth.
 #[test]
 fn a_dominant_share_spans_all_cards() {
     let mut world = deployed(&["acme/web"]);
@@ -435,7 +435,7 @@ fn a_dominant_share_spans_all_cards() {
     assert_eq!(share(&world), 125_000);
 }
 
-/// By hand: acme is promised all of one card. On a second, equal one, of which both ask for all, beta
+/// Computed by hand: acme is promised all of one card. On a second, equal one, of which both ask for all, beta
 /// has less over both cards whatever it gets, so it gets what acme was not promised: three regions.
 #[test]
 fn a_large_share_on_one_card_counts_on_the_other() {

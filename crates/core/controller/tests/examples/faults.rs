@@ -447,7 +447,7 @@ fn counters_are_sampled_from_cards_that_answer() {
     assert!(world.asked.is_empty());
 }
 
-/// What was told of the promises of a DAG: kind and text, in order.
+/// Log entries about the promises of a DAG: kind and text, in order.
 fn promises(world: &World, name: &str) -> Vec<(LogKind, String)> {
     let name = dag(name);
     let kinds = [LogKind::PromiseBroken, LogKind::PromiseKept];

@@ -1,4 +1,4 @@
-//! What the fleet assigns to this host: carried out once, stored with the DAG, and changed by nobody else.
+//! Assignments of the fleet to this host: carried out once, stored with the DAG, and changed by nobody else.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is remembered: each tenant's own, whatever others do.
+//! Histories that are kept: each tenant's own, whatever others do.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a region holds is what its own ROM says. What the host loaded, or believes to have loaded, is none.
+//! A region holds what its own ROM reports. A digest that the host loaded, or believes to have loaded, proves nothing.
 
 use snic_controller::Command;
 use snic_domain::{ChainIdentity, DagState, RegionId, RegionState, ReportedChain};
@@ -9,7 +9,7 @@ use crate::support::things::{
 };
 use crate::support::{World, operator};
 
-/// What a region reports with these NTs.
+/// Report of a region with these NTs.
 fn chain(nts: &[&str]) -> ReportedChain {
     let nts: Vec<_> = nts.iter().map(|id| nt_id(id)).collect();
     ReportedChain::of(&nts, ChainIdentity::of_nts(&nts))

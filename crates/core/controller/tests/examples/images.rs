@@ -20,7 +20,7 @@ use crate::support::{
 const OWN: &str = "acme.own";
 const REFUSED: LoadFailure = LoadFailure::Controller { code: 9 };
 
-/// What acme builds for its own NT, which takes a whole region; `image` says for which regions.
+/// A bitstream that acme builds for its own NT, which takes a whole region; `image` says for which regions.
 fn own() -> Bitstream {
     let mut made = bitstream(OWN, &[OWN]);
     made.identity = Some(ChainIdentity::from_words([7, 7, 7, 7]));
@@ -170,7 +170,7 @@ fn a_broken_region_is_found_behind_a_tenants_image() {
 
 const THEIRS: &str = "beta.theirs";
 
-/// What beta builds for its own NT, for region 0.
+/// A bitstream that beta builds for its own NT, for region 0.
 fn theirs() -> Bitstream {
     image(&bitstream(THEIRS, &[THEIRS]), &[0])
 }

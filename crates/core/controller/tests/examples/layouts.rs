@@ -19,7 +19,7 @@ fn vm() -> VmId {
     VmId::new("00000001-0000-4000-8000-000000000000").expect("a UUID")
 }
 
-/// What a daemon stored that was killed while a DAG was updated, one deleted and a region drained.
+/// Records of a daemon that was killed while a DAG was updated, one deleted and a region drained.
 fn story() -> Records {
     let mut world = World::new();
     let dpi = NtType { state: ByteSize::from_bytes(1_000), ..nt("dpi", 10) };
@@ -121,7 +121,7 @@ fn every_layout_is_opened_and_goes_on() {
     }
 }
 
-/// What is in the store once the migration is.
+/// Records in the store after the migration.
 fn after_migration(stored: &Records) -> Records {
     let records = stored.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     let migrated = migrate(records).expect("it is known");

@@ -1,4 +1,4 @@
-//! What the controller does, request by request and report by report, told as examples: a tiny
+//! The controller request by request and report by report, told as examples: a tiny
 //! card that answers when it is told to, a store that is a map, and time that stands still unless
 //! a test moves it. The simulation beside it looks for what nobody thought of; this says what was.
 

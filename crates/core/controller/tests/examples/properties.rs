@@ -1,4 +1,4 @@
-//! What holds for any DAGs, from random ones.
+//! Properties of any DAGs, from random ones.
 
 use proptest::prelude::*;
 use snic_controller::{Command, Controller, Request, Tx};
@@ -13,7 +13,7 @@ fn chain() -> impl Strategy<Value = DagSpec> {
     (names, 1u64..45).prop_map(|(names, gbps)| spec(&names.join(" "), gbps))
 }
 
-/// What a world of a few DAGs is asked, without answers in between.
+/// Random acts in a world of a few DAGs, without answers in between.
 #[derive(Debug, Clone)]
 enum Act {
     Put(u8, DagSpec),

@@ -13,7 +13,7 @@ use crate::support::things::{
 };
 use crate::support::{Crash, Records, World, operator, recover};
 
-/// What happens between two requests of the history.
+/// Step between two requests of the history.
 enum Step {
     Ask(Command),
     /// The card gives this many answers.

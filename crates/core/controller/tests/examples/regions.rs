@@ -1,4 +1,4 @@
-//! What operators do with regions.
+//! Operators' commands for regions.
 
 use snic_controller::{Command, ControlError, OperationView, Reply};
 use snic_domain::{CardId, DagState, RegionId, RegionState};
@@ -150,7 +150,7 @@ fn undraining_supersedes_a_drain_under_way() {
     assert_eq!(world.region_states(), [RegionState::Active; REGIONS]);
 }
 
-/// What is drained twice, as a region and with its card, and then undrained is left by nobody: a drain
+/// A region that is drained twice, as a region and with its card, and then undrained is left by nobody: a drain
 /// that went on would move its DAGs back into it, again and again.
 #[test]
 fn undraining_supersedes_the_drains_of_region_and_card_alike() {

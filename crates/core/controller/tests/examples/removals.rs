@@ -106,7 +106,7 @@ fn without_another_place_nothing_is_deleted_and_nothing_changes() {
     assert_eq!(images(&world, "acme/more"), ["lb"], "it is planned with as before");
 }
 
-/// Of two, one has no other place: the second region that would be needed is taken.
+/// One of two DAGs has no other place: the second region that would be needed is taken.
 #[test]
 fn if_a_later_one_has_no_place_the_bitstream_stays_and_serves() {
     let mut world = World::new();
@@ -238,7 +238,7 @@ fn the_dags_of_others_move_before_a_tenant_is_deleted() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// What the tenant registers while it is being deleted does not keep it.
+/// Resources that the tenant registers while it is being deleted do not keep it.
 #[test]
 fn a_tenant_that_is_being_deleted_cannot_hold_on_to_others() {
     let mut world = in_an_image_of_beta();

@@ -89,7 +89,7 @@ fn a_tenants_deletions_are_bounded_and_expire_only_its_own_revisions() {
     assert_eq!(kept, TENANT_HISTORY_MAX);
 }
 
-/// What belonged to a tenant is no other's to know, and what all see is told to all.
+/// A tenant's deletions are shown to no other tenant, and those that all see are shown to all.
 #[test]
 fn deletions_are_told_to_those_who_saw_the_resource() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! How packets find their way on the cards, by policy: which rows say so, and when.
+//! Packet scheduling on the cards, by policy: which rows say so, and when.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{World, operator};
 const BY_LOAD: Scheduling =
     Scheduling { steering: Steering::LeastLoaded, reservation: CreditReservation::Prefix };
 
-/// What all rows of the card say of it; `None` where they do not agree.
+/// Scheduling in all rows of the card; `None` where they do not agree.
 fn on_the_card(world: &mut World) -> Option<Scheduling> {
     let tables = &world.card().tables;
     let chains = (0..Table::Chain.rows() as u16).filter_map(|row| tables.get::<ChainRow>(row));

@@ -1,4 +1,4 @@
-//! What chains keep for DAGs: saved before their region is loaded with something else, restored
+//! State that chains keep for DAGs: saved before their region is loaded with something else, restored
 //! where the DAG serves again, never anybody else's, and said where it is lost.
 
 use std::time::Duration;

@@ -111,7 +111,7 @@ impl Teller {
         panic!("it never becomes quiet:\n{}", self.text);
     }
 
-    /// What the last event led to.
+    /// Prints the result of the last event.
     fn outcome(&mut self) {
         let tx = self.world.tx.clone();
         let stored: Vec<String> =
@@ -232,7 +232,7 @@ fn chain_of(chain: &str, gbps: &str) -> snic_domain::DagSpec {
     spec(&chain.replace('+', " "), gbps.parse().expect("whole Gbit/s"))
 }
 
-/// How many rows of which tables.
+/// Number of rows of each table.
 fn tables(delta: &TableDelta) -> String {
     let mut rows: BTreeMap<String, usize> = BTreeMap::new();
     for (key, _) in delta.rows() {

@@ -38,7 +38,7 @@ fn regions_in(tables: &TableImage, dag: &DagRow) -> BTreeSet<RegionId> {
     regions
 }
 
-/// What is known from outside: what was asked for, and which images there ever were.
+/// Facts known from outside: what was asked for, and which images there ever were.
 #[derive(Default)]
 struct Book {
     /// The accepted specs of all DAGs, by name and generation.

@@ -1,4 +1,4 @@
-//! What tenants use is what there is: the numbers of `GetTenant` beside what the cards allocate, what
+//! Usage of tenants compared with what there is: the numbers of `GetTenant` beside what the cards allocate, what
 //! their ledgers have reserved, what fairness counts, and what the lists show. And what a quota of memory
 //! refuses, over several cards.
 

@@ -27,7 +27,7 @@ fn quotas(quota: &Quota) -> Amounts {
     ])
 }
 
-/// What some DAGs of one tenant come to.
+/// Sum of some DAGs of one tenant.
 fn of_dags<'a>(specs: impl Iterator<Item = &'a DagSpec>) -> Amounts {
     let (mut dags, mut bandwidth, mut nts) = (0, 0, BTreeSet::new());
     for spec in specs {
@@ -46,7 +46,7 @@ fn specs(controller: &Controller, own: &TenantId) -> BTreeMap<DagName, DagSpec> 
     dags.map(|dag| (dag.name, dag.spec)).collect()
 }
 
-/// What each tenant has.
+/// Usage of each tenant.
 fn all_amounts(controller: &Controller) -> BTreeMap<TenantId, Amounts> {
     let mut dags: BTreeMap<TenantId, Vec<DagSpec>> = BTreeMap::new();
     for dag in controller.dags(None) {
@@ -75,7 +75,7 @@ fn all_amounts(controller: &Controller) -> BTreeMap<TenantId, Amounts> {
     all
 }
 
-/// What one tenant has.
+/// Usage of one tenant.
 fn amounts(controller: &Controller, own: &TenantId) -> Amounts {
     all_amounts(controller).remove(own).expect("it is never deleted")
 }
@@ -101,7 +101,6 @@ fn over(quota: &Amounts, after: &Amounts) -> BTreeSet<&'static str> {
     after.iter().filter(|(name, amount)| **amount > quota[*name]).map(|(name, _)| *name).collect()
 }
 
-/// What an answer must be.
 #[derive(Debug)]
 enum Verdict {
     /// As of something that does not exist.
@@ -128,7 +127,7 @@ struct Open {
     verdict: Verdict,
 }
 
-/// How often something was seen that a run is about.
+/// Number of times that something was seen that a run is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Requests about what is another tenant's, answered as if it did not exist.
@@ -161,11 +160,10 @@ impl Seen {
     }
 }
 
-/// The book.
 #[derive(Debug, Default)]
 pub struct Book {
     open: BTreeMap<CallId, Open>,
-    /// By tenant: what it may have. More than its quota only where it had that before the quota was
+    /// Bound on each tenant's usage. More than its quota only where it had that before the quota was
     /// lowered, or a crash has brought it back.
     most: BTreeMap<TenantId, Amounts>,
     pub seen: Seen,
@@ -220,7 +218,7 @@ impl Book {
         self.most.clear();
     }
 
-    /// What the controller counts is what the lists come to, and no more than quotas allow.
+    /// Checks that the controller counts what the lists come to, and no more than quotas allow.
     pub fn check(&mut self, controller: &Controller) -> Result<(), String> {
         for (own, has) in all_amounts(controller) {
             let view = controller.tenant_view(&own).expect("it is never deleted");
@@ -319,7 +317,7 @@ fn dag_verdict(
     if over.is_empty() { Verdict::Within } else { Verdict::Over(over) }
 }
 
-/// What a tenant has with a DAG, new or changed.
+/// Usage of a tenant with a DAG, new or changed.
 fn after_dag(controller: &Controller, name: &DagName, spec: &DagSpec) -> Amounts {
     let mut specs = specs(controller, &name.tenant);
     let before = specs.insert(name.clone(), spec.clone());

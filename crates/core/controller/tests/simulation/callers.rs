@@ -1,4 +1,4 @@
-//! Who asks in the simulation, and what nobody may see: whose a thing is, is read from its name and
+//! Callers of the simulation, and what none of them may see: an owner is read from a resource's name and
 //! not from what the controller says of it.
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ pub fn may_change(caller: &Caller, tenant: &TenantId) -> bool {
     }
 }
 
-/// Whose an operation is; without a tenant it is of operators.
+/// Owner of an operation; without a tenant it is of operators.
 pub fn owner_of(record: &OperationRecord) -> Option<&TenantId> {
     match &record.work {
         OperationWork::CreateDag(dag)

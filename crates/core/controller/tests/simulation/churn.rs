@@ -45,7 +45,7 @@ const TIGHT: Shape = Shape {
     hunger: 10.0,
 };
 
-/// How large the card is, how many tenants come and go, what each is promised at most, and how much
+/// Size of the card, number of tenants that come and go, what each is promised at most, and how much
 /// they send on average of what they were promised.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
@@ -84,7 +84,7 @@ struct Churn {
     refused: u64,
     /// The longest time that anybody was below what it must have, in samples.
     longest: u32,
-    /// What each DAG was said to hold by the last decision about it.
+    /// Bandwidth that each DAG holds by the last decision about it.
     told: BTreeMap<DagName, String>,
     /// Scale-outs to what a DAG held already.
     idle: u64,
@@ -305,7 +305,7 @@ impl Churn {
         self.controller.loop_figures(&card_id()).expect("it was seen")
     }
 
-    /// What NTs keep of a DAG's packets is all that they ever served of it, or it was told that some is
+    /// NTs keep all that they ever served of a DAG's packets, or an event says that some is
     /// lost.
     fn check_states(&self) {
         let here = |member: &&Member| member.uid.is_some() && !self.lost.contains(&member.name);

@@ -14,14 +14,14 @@ use snic_tables::{
 
 use crate::world::CATALOGUE;
 
-/// What the card takes for a load and for a commit.
+/// Time that the card takes for a load.
 pub const LOAD: Duration = Duration::from_millis(4);
 pub const COMMIT: Duration = Duration::from_micros(100);
 const READ: Duration = Duration::from_micros(50);
 /// A monitor period, and how often counters are read.
 pub const PERIOD: Duration = Duration::from_millis(10);
 
-/// What is kept for a DAG, and of which bitstream it is.
+/// Context of a DAG: its owner, its bitstream and its content.
 type Context = (DagUid, Digest, u64);
 
 /// The card.
@@ -30,23 +30,23 @@ pub struct Card {
     tables: TableImage,
     version: u32,
     regions: Vec<RegionStatus>,
-    /// What loaded regions report, by the digest of what was loaded.
+    /// Reports of loaded regions, by the digest of what was loaded.
     chains: BTreeMap<Digest, ReportedChain>,
-    /// What it will say, and when; its configuration port does one load at a time.
+    /// Reports to come, with their times; the configuration port does one load at a time.
     pub says: VecDeque<(Timestamp, CardReport)>,
     port_free: Timestamp,
     /// Bytes by row: intended and served.
     pub counted: BTreeMap<u16, DagCounters>,
-    /// By region: when it was last loaded, and what it held before.
+    /// Time of a region's last load, and its content before it.
     history: BTreeMap<u8, (Timestamp, RegionStatus)>,
     pub loads: u64,
     /// Regions that were loaded with what they held before, within two periods.
     pub thrash: u64,
-    /// What NTs keep for DAGs, by region and UID, in bytes that they served.
+    /// Bytes served that NTs keep for DAGs, by region and UID.
     contexts: BTreeMap<(u8, DagUid), u64>,
-    /// What stands in the save area, by offset.
+    /// Contexts in the save area, by offset.
     saved: BTreeMap<u32, Context>,
-    /// What all that an NT with state served of a DAG comes to.
+    /// Sum of all that an NT with state served of a DAG.
     pub kept_of: BTreeMap<DagUid, u64>,
 }
 
@@ -207,7 +207,7 @@ impl Card {
         }
     }
 
-    /// What is kept for a DAG, in regions and in the save area.
+    /// State kept for a DAG, in regions and in the save area.
     pub fn kept(&self, uid: DagUid) -> u64 {
         let in_regions = self.contexts.iter().filter(|((_, of), _)| *of == uid);
         let saved = self.saved.values().filter(|(of, ..)| *of == uid);
@@ -232,7 +232,7 @@ impl Card {
         all
     }
 
-    /// What each DAG gets of its load: its bucket first, then every slot in proportion.
+    /// Served part of each DAG's load: its bucket first, then every slot in proportion.
     pub fn serve(
         &self,
         loads: &BTreeMap<u16, f64>,

@@ -1,4 +1,4 @@
-//! What tenants mean to send, as the card would count it: random processes, far over what was asked
+//! Loads of tenants, as the card would count them: random processes, far over what was asked
 //! for at times, and counters that are not to be trusted.
 //!
 //! The packets of the simulation are few, so that thousands of seeds can be run; the loop sees these
@@ -19,11 +19,10 @@ struct Sender {
     counted: u64,
 }
 
-/// All senders.
 #[derive(Debug, Default)]
 pub struct Loads {
     senders: BTreeMap<DagUid, Sender>,
-    /// What DAGs mean to send, where it is not drawn.
+    /// Loads of DAGs that are not drawn.
     pub fixed: BTreeMap<DagUid, Bandwidth>,
     /// Nobody sends any more.
     pub silent: bool,

@@ -29,7 +29,7 @@ pub const MACHINES: u32 = 6;
 /// A lease: the shortest there may be, so that time passes it by now and then.
 const LEASE: Duration = Duration::from_secs(5);
 
-/// What callers know of machines.
+/// Machines as their callers know them.
 #[derive(Debug, Default)]
 pub struct Machines {
     calls: u64,
@@ -101,14 +101,14 @@ impl Machines {
         }
     }
 
-    /// What was asked and not answered may have happened or not.
+    /// Marks requests without an answer: they may have happened or not.
     pub fn crashed(&mut self) {
         for vm in std::mem::take(&mut self.unbinds).into_values() {
             self.gone.remove(&vm);
         }
     }
 
-    /// What holds at any time, from what callers see alone.
+    /// Invariants at any time, from what callers see alone.
     pub fn check(&mut self, world: &World) {
         let mut taken = BTreeMap::new();
         for view in world.controller.bindings_after(None, None) {
@@ -132,7 +132,7 @@ impl Machines {
         }
     }
 
-    /// What holds when nothing is under way: the card leads packets of functions that are bound,
+    /// Invariants when nothing is under way: the card leads packets of functions that are bound,
     /// each to the DAG of its machine, and of no other.
     pub fn check_quiet(world: &World) {
         let views: Vec<BindingView> = world.controller.bindings_after(None, None).collect();

@@ -70,7 +70,7 @@ fn run_seeds(seeds: std::ops::Range<u64>) -> Seen {
     seen.into_inner().expect(HELD_FOR_NO_PANIC)
 }
 
-/// What a seed came to; fails as it did.
+/// Story of a seed; fails as it did.
 fn story(seed: u64) -> (String, Seen) {
     run(seed).unwrap_or_else(|broken: FailedSeed| broken.tell())
 }

@@ -1,4 +1,4 @@
-//! What the callers of the simulation know: which requests were answered and how, and so what must
+//! Knowledge of the simulation's callers: which requests were answered and how, and so what must
 //! be there, must not be there, or may be either.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use snic_controller::{CallId, ControlError, Reply};
 use snic_domain::{DagName, DagSpec};
 
-/// What a request would do to a DAG.
+/// Effect that a request would have on a DAG.
 #[derive(Debug, Clone)]
 pub enum Wish {
     /// It would be there with this spec.
@@ -30,7 +30,7 @@ impl Wish {
     }
 }
 
-/// By DAG, every outcome that is allowed: `None` is "gone". One that was never spoken of is gone.
+/// Every outcome that is allowed for a DAG: `None` is "gone". One that was never spoken of is gone.
 #[derive(Debug, Default)]
 pub struct Model {
     allowed: BTreeMap<DagName, Vec<Option<DagSpec>>>,

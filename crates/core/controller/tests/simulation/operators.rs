@@ -1,4 +1,4 @@
-//! What operators do in the simulation: to regions and cards, to bitstreams, and maintenance.
+//! Operators of the simulation: commands for regions and cards, for bitstreams, and maintenance.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;

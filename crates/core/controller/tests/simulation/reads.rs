@@ -1,4 +1,4 @@
-//! What a tenant reads of its own records waits until a crash could undo none of it, and need not wait for more.
+//! Reads of a tenant's own records wait until a crash could undo none of it, and need not wait for more.
 
 use snic_controller::Controller;
 use snic_domain::{Caller, TenantId};
@@ -6,7 +6,7 @@ use snic_domain::{Caller, TenantId};
 /// A tenant reads whenever the steps so far are a multiple of this.
 pub const READ_AFTER: usize = 8;
 
-/// What a tenant saw of its own records.
+/// Records that a tenant saw of its own.
 pub struct OwnRecords {
     tenant: TenantId,
     seen: Vec<String>,

@@ -1,4 +1,4 @@
-//! What is asked for in the simulation, drawn at random: quotas, names, DAGs, batches of DAGs.
+//! Requests of the simulation, drawn at random: quotas, names, DAGs, batches of DAGs.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;

@@ -1,4 +1,4 @@
-//! What the loop has loaded into a region stays there as long as the policy says, a monitor period at
+//! Content that the loop has loaded into a region stays there as long as the policy says, a monitor period at
 //! least, and no region is switched back within two: whatever loads do. What people ask for, faults and restarts are not the loop's.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use snic_domain::{BitstreamId, CardProfile, RegionId, Timestamp};
 
 use crate::world::card_id;
 
-/// What regions are to hold.
+/// Desired content of regions.
 pub type Contents = Vec<Option<BitstreamId>>;
 
 /// A region is to hold something else, by a decision of the loop.
@@ -23,9 +23,9 @@ struct Switch {
 #[derive(Debug, Default)]
 pub struct Residency {
     last: BTreeMap<RegionId, Switch>,
-    /// What the regions were to hold after the last sample.
+    /// Desired content after the last sample.
     known: Contents,
-    /// What is in force, and what will be from the edge of an epoch on.
+    /// Policy in force, and policy from the next edge of an epoch on.
     policy: ControllerSettings,
     next: Option<ControllerSettings>,
     /// Switches that were followed by another one of the same region.
@@ -88,7 +88,7 @@ impl Residency {
         self.next = Some(*settings);
     }
 
-    /// What was given last is in force.
+    /// Puts the policy that was given last in force.
     pub fn applied(&mut self) {
         self.policy = self.next.take().unwrap_or(self.policy);
     }

@@ -31,12 +31,12 @@ use crate::world::{CATALOGUE, TENANTS, World, card_id, tenant};
 const STEPS: u32 = 160;
 /// Longer than any lease of a machine, which does not end with it.
 const LEAP: Duration = Duration::from_secs(6);
-/// How long it may take until all is quiet once nothing fails any more.
+/// Longest time until all is quiet once nothing fails any more.
 const QUIET_MAX: Duration = Duration::from_secs(30);
-/// How long it takes at least until that is believed: a power loss is found out by then.
+/// Least time until that is believed: a power loss is found out by then.
 /// And burst capacity is given back.
 const CALM_MIN: Duration = Duration::from_millis(200);
-/// How many records and commands to the card that may take for each region, DAG and machine: each is loaded,
+/// Number of records and commands to the card that this may take for each region, DAG and machine: each is loaded,
 /// programmed and stored a few times. Of 2,000 seeds none had more than 5.
 const STEPS_EACH: usize = 20;
 
@@ -46,12 +46,12 @@ const OTHER_CALLS: u64 = 1 << 33;
 /// One thing that happens in a step.
 struct Act {
     name: &'static str,
-    /// How often, in percent of all steps.
+    /// Frequency, in percent of all steps.
     weight: u32,
     run: fn(&mut Run),
 }
 
-/// What happens in steps. The order is part of what a seed means.
+/// Acts of the steps. The order is part of what a seed means.
 const ACTS: [Act; 21] = [
     Act {
         name: "a tenant asks for a DAG, or to change or delete one",
@@ -104,7 +104,7 @@ const ACTS: [Act; 21] = [
     Act { name: "milliseconds pass", weight: 10, run: Run::pass_millis },
 ];
 
-/// What holds after every step.
+/// An invariant after every step.
 struct Invariant {
     name: &'static str,
     check: fn(&mut Run),
@@ -627,7 +627,7 @@ impl Run {
         self.world.check_still();
     }
 
-    /// What is wanted is what is, and packets of every DAG come out.
+    /// Checks that desired and observed state agree, and that packets of every DAG come out.
     fn check_quiet(&mut self) {
         self.model.check(&self.actual());
         let before = self.world.card.take_measurements();

@@ -1,4 +1,4 @@
-//! What must be true of what chains keep: it is never restored to another DAG or into another chain,
+//! Invariants of what chains keep: it is never restored to another DAG or into another chain,
 //! every packet that was counted is in one context of its DAG, or an event said what is lost, and no
 //! place of the save area is kept for nobody, and no region keeps anything for who is gone.
 
@@ -11,7 +11,7 @@ use snic_tables::{ChainRow, DagRow, InstanceRow, RegionRow, StageRow, StateOrder
 
 use crate::world::{CATALOGUE, World, card_id};
 
-/// What was seen of it.
+/// Contexts that were seen.
 #[derive(Debug, Default)]
 pub struct States {
     /// DAGs of which something is lost, as they were told.
@@ -95,7 +95,7 @@ fn slots(bitstream: &snic_domain::BitstreamId) -> Vec<(usize, usize)> {
     slots
 }
 
-/// What is kept for a DAG, in all its contexts.
+/// State kept for a DAG, in all its contexts.
 fn kept(world: &World, name: &DagName, uid: DagUid) -> u64 {
     let mut packets = 0;
     for state in world.controller.states_of(name) {

@@ -8,10 +8,10 @@ use snic_domain::TenantId;
 
 use crate::world::{TENANTS, tenant};
 
-/// What shares may be apart for their rounding.
+/// Distance that shares may have for their rounding.
 const APART: f64 = 1e-6;
 
-/// What tenants weigh, by what was asked and answered.
+/// Weights of tenants, by what was asked and answered.
 #[derive(Debug, Default)]
 pub struct Weights {
     /// With the step of the loop at which each was set: the next one counts with it.
@@ -84,7 +84,7 @@ fn check_share(view: &FairnessView, all: &[FairnessView]) -> u64 {
     compared
 }
 
-/// Of which resource it asks for the larger part.
+/// Resource that it asks for the larger part of.
 fn dominant(view: &FairnessView) -> usize {
     let part = |k: usize| view.space.demand[k] as f64 / view.space.capacity[k].max(1) as f64;
     usize::from(part(1) > part(0))

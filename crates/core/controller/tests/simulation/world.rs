@@ -58,7 +58,7 @@ pub fn tenant(number: u32) -> TenantId {
     TenantId::new(&format!("t{number}")).expect("a label")
 }
 
-/// What the simulation does not change from seed to seed; made once.
+/// Constants of the simulation, the same for every seed; made once.
 pub struct Catalogue {
     pub profile: CardProfile,
     pub nts: Vec<NtType>,
@@ -183,7 +183,7 @@ fn catalogue() -> Catalogue {
     Catalogue { profile, nts, bitstreams, own, shared, images }
 }
 
-/// What waits in the outbox.
+/// An effect that waits in the outbox.
 enum Waiting {
     Card(CardCommand),
     Reply(CallId, Box<Result<Reply, ControlError>>),
@@ -204,7 +204,7 @@ pub struct World {
     /// How long the daemon ran, and could hear: of a long time without an event little counts.
     pub heard: Duration,
     pub controller: Controller,
-    /// What the next controller is told.
+    /// Settings of the next controller.
     pub settings: ControllerSettings,
     pub card: SimCard,
     session: Session,
@@ -225,11 +225,11 @@ pub struct World {
     sources: BTreeMap<DagUid, SourceId>,
     /// The card's tables once all that was submitted is done.
     pub tables: TableImage,
-    /// What tenants mean to send.
+    /// Loads of tenants.
     pub loads: Loads,
-    /// What must be true of what chains keep.
+    /// Invariants of what chains keep.
     pub states: States,
-    /// What the loop puts into regions stays there.
+    /// Content that the loop puts into regions stays there.
     pub residency: Residency,
     /// When the card last told its counters.
     counted: Timestamp,
@@ -518,7 +518,7 @@ impl World {
         );
     }
 
-    /// What a report changes here; whether the controller hears of it.
+    /// Applies a report; whether the controller hears of it.
     fn counts_as_said(&mut self, report: &mut CardReport) -> bool {
         match report {
             CardReport::Released { ticket } if self.resetting == Some(*ticket) => {

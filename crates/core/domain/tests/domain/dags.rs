@@ -30,7 +30,7 @@ fn spec(nodes: usize, edges: &[(usize, usize)]) -> DagSpec {
     }
 }
 
-/// Which nodes can be reached from which, by one edge or more (Warshall).
+/// Nodes that can be reached from each node, by one edge or more (Warshall).
 fn reachable(nodes: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
     let mut reach = vec![vec![false; nodes]; nodes];
     for (from, to) in edges {
@@ -153,7 +153,7 @@ fn the_limits_themselves_are_allowed_and_one_more_is_not() {
     assert_eq!(fork(branches), Err(InvalidDag::TooManyBranches { node: node(0), branches }));
 }
 
-/// What is wrong, the value, and what to do.
+/// Each error says what is wrong, the value, and what to do.
 #[test]
 fn errors_say_what_to_do() {
     let text = |spec: DagSpec| Dag::new(spec).expect_err("invalid").to_string();

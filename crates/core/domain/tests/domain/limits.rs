@@ -146,7 +146,7 @@ fn the_paper_s_region_takes_a_packet_each_ten_nanoseconds() {
     assert_eq!(nanos / u128::from(pass.packets.get()), 10);
 }
 
-/// What the encodings of rows rely on: a row's number fits in 16 bits, a slot in the mask, a region in a byte.
+/// Encodings of rows rely on these: a row's number fits in 16 bits, a slot in the mask, a region in a byte.
 #[test]
 fn the_limits_fit_the_fields_that_hold_them() {
     assert!(DAG_ROWS <= usize::from(u16::MAX) && STAGE_ROWS <= usize::from(u16::MAX));

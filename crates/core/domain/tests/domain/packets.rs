@@ -109,7 +109,7 @@ proptest! {
         }
     }
 
-    /// What is printed is what DAG files take: it says all sizes and weights.
+    /// The printed form is the one that DAG files take: it says all sizes and weights.
     #[test]
     fn a_mix_is_printed_whole(sizes in sizes()) {
         let text = mix(&sizes).to_string();

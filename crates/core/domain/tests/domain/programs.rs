@@ -96,7 +96,7 @@ fn what_nobody_measured_is_stored_as_unknown() {
     assert!(error.to_string().contains("unknown field `sockets`"), "{error}");
 }
 
-/// What a memory receives was measured with packets of 1,024 bytes: of smaller ones as many packets are certain.
+/// Receive rates of a memory were measured with packets of 1,024 bytes: of smaller ones as many packets are certain.
 #[rstest]
 #[case(PacketSizes::only(1_024), 10)]
 #[case(PacketSizes::only(9_216), 10)]
@@ -156,7 +156,7 @@ fn what_a_flow_says_is_stored_only_where_it_says_something() {
     check(claims, stored);
 }
 
-/// What stores have held since before a bitstream had several images is read, and written again, as it was.
+/// Records that stores have held since before a bitstream had several images are read, and written again, as they were.
 #[test]
 fn a_bitstream_with_one_image_is_stored_as_ever_and_further_images_stand_behind_it() {
     let digest = |text: &str| Digest::of(text.as_bytes());

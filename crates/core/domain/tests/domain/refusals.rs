@@ -1,4 +1,4 @@
-//! What people read where something is refused or short: every text names what is wrong, the value, and what
+//! Texts of refusals and shortages: every one names what is wrong, the value, and what
 //! is allowed or to be done; every field is one of the API.
 
 use std::collections::BTreeSet;

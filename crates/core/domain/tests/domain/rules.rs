@@ -1,4 +1,4 @@
-//! Who may see and use what, which packets a prefix covers, and what errors tell a user.
+//! Visibility of resources, packets that a prefix covers, and what errors tell a user.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

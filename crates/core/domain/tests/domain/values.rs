@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(all.address(function), expected);
     }
 
-    /// What is printed is the number, cut to three decimals.
+    /// The printed number is the amount, cut to three decimals.
     #[test]
     fn a_printed_amount_is_near_the_amount(value: u64) {
         let rates =
@@ -168,7 +168,7 @@ proptest! {
     }
 }
 
-/// What is left, with the place where it is tightest.
+/// The rest of a resource is told with the place where it is tightest.
 #[rstest]
 #[case(Resource::IngressBandwidth, None, None, "ingress bandwidth: 10 Gbit/s held, 90 Gbit/s left")]
 #[case(

@@ -13,7 +13,7 @@ use super::{DrfProblem, RESOURCES_MAX, Share, UserLimit, UserOutcome};
 /// resource. More counts as this much.
 const HELD_MAX: u64 = Share::ONE.raw() << 8;
 
-/// What happens to a user at a level. At one level users stop before others start.
+/// Change of a user at a level. At one level users stop before others start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Happens {
     Cap,
@@ -90,7 +90,7 @@ fn prepare(problem: &DrfProblem, index: usize, held: u64) -> (UserOutcome, Risin
 struct Sweep {
     outcomes: Vec<UserOutcome>,
     users: Vec<Rising>,
-    /// By resource: the rates of all that rise.
+    /// Sum of the rates of all that rise, by resource.
     sums: [u128; RESOURCES_MAX],
     free: [u128; RESOURCES_MAX],
     level: u64,

@@ -30,9 +30,7 @@ pub struct Fraction {
      the numerator 0 to {AMOUNT_MAX}"
 )]
 pub struct InvalidFraction {
-    /// The numerator.
     pub numerator: u64,
-    /// The denominator.
     pub denominator: u64,
 }
 
@@ -49,7 +47,6 @@ impl Fraction {
         Ok(Self { numerator, denominator })
     }
 
-    /// The numerator.
     pub const fn numerator(self) -> u64 {
         self.numerator
     }
@@ -68,7 +65,6 @@ impl Fraction {
 /// One user of a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// Its weight.
     pub weight: Weight,
     /// Demand of one task on each resource, in the units of the capacities.
     pub demand: Amounts,
@@ -116,7 +112,7 @@ impl User {
     }
 }
 
-/// What limits a user.
+/// Limit of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UserLimit {
     /// This resource, which is full or has no capacity.
@@ -170,7 +166,6 @@ pub enum InvalidProblem {
     CapacityTooLarge {
         /// Index of the resource.
         resource: usize,
-        /// The capacity.
         amount: u64,
     },
     /// A demand or quota that could overflow.
@@ -239,7 +234,6 @@ impl DrfProblem {
         &self.capacities
     }
 
-    /// The users.
     pub fn users(&self) -> &[User] {
         &self.users
     }

@@ -31,7 +31,6 @@ pub(super) const FULL: u128 = 1 << (SHARE_BITS + RATE_BITS);
 pub struct Share(u64);
 
 impl Share {
-    /// Nothing.
     pub const ZERO: Self = Self(0);
     /// All of it.
     pub const ONE: Self = Self(1 << SHARE_BITS);
@@ -61,28 +60,27 @@ impl Share {
     }
 }
 
-/// What one user gets.
+/// Share of one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserOutcome {
     /// Its dominant resource; `None` if it demands nothing.
     pub dominant: Option<usize>,
     /// Fraction that it holds of that resource.
     pub share: Share,
-    /// What limits it.
     pub limit: UserLimit,
 }
 
-/// What all users get.
+/// Shares of all users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// One for each user, in order.
     pub outcomes: Vec<UserOutcome>,
-    /// How full each resource is, rounded up.
+    /// Used part of each resource, rounded up.
     pub used: Vec<Share>,
 }
 
 impl Allocation {
-    /// How much `user` of `problem` gets of `resource`, in whole units, rounded down. Exact if its cap
+    /// Amount of `resource` that `user` of `problem` gets, in whole units, rounded down. Exact if its cap
     /// or quota limits it, otherwise what its share is worth.
     pub fn amount(&self, problem: &DrfProblem, user: usize, resource: usize) -> u64 {
         let outcome = &self.outcomes[user];
@@ -144,13 +142,13 @@ pub fn solve(problem: &DrfProblem) -> Allocation {
 /// [`solve`] for one problem after another, reusing its memory.
 #[derive(Debug, Clone, Default)]
 pub struct DrfSolver {
-    /// By user. Until a user stops, its limit is that of its cap.
+    /// Outcomes of the users. Until a user stops, its limit is that of its cap.
     outcomes: Vec<UserOutcome>,
-    /// By user, then resource: weight × fraction of the resource per share; zero once it stopped.
+    /// Rates by user, then resource: weight × fraction of the resource per share; zero once it stopped.
     rates: Vec<u64>,
     /// Levels of the caps, with their users.
     caps: Vec<(u64, u32)>,
-    /// By resource: what is left at the end.
+    /// Rest of each resource at the end.
     free: Vec<u128>,
 }
 
@@ -200,11 +198,11 @@ struct Filling<'a, const R: usize> {
     capacities: [u64; R],
     outcomes: &'a mut Vec<UserOutcome>,
     rates: &'a mut [[u64; R]],
-    /// By resource: the sum of its rates.
+    /// Sum of the rates on each resource.
     sums: [u128; R],
-    /// By resource: what is left if every user that still rises is counted at level zero.
+    /// Rest of each resource if every user that still rises is counted at level zero.
     free: [u128; R],
-    /// By resource: the rates of users that stop together.
+    /// Rates of users that stop together, by resource.
     freed: [u128; R],
 }
 
@@ -343,14 +341,14 @@ fn product(a: u64, b: u64) -> u128 {
     u128::from(a) * u128::from(b)
 }
 
-/// What a task takes of one resource, of how much there is, in the resource's unit.
+/// Part of one resource that a task takes, in the resource's unit.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub amount: u64,
     pub capacity: u64,
 }
 
-/// What a user takes of a resource for each unit of its share, in units of 2^-[`RATE_BITS`], if a task
+/// Amount of a resource that a user takes for each unit of its share, in units of 2^-[`RATE_BITS`], if a task
 /// takes `part` there and `dominant` of its dominant resource.
 #[inline]
 pub(super) fn rate(part: Part, dominant: Part, is_dominant: bool) -> u64 {

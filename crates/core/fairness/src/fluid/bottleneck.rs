@@ -5,7 +5,7 @@
 //! Then all uses are counted once at that level: if no other resource is over its capacity, this is
 //! where the level stops.
 
-/// How one tenant's use of the bottleneck grows with the level.
+/// Growth of one tenant's use of the bottleneck with the level.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RateSegment {
     /// Level at which it starts, and level at which all its load is served.

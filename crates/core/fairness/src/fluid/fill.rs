@@ -36,11 +36,11 @@ pub(super) struct WaterFiller {
     tenants: Vec<TenantState>,
     lines: Vec<UseLine>,
     states: Vec<ResourceState>,
-    /// By position: the rate that the flow misses while it rises or waits, else zero.
+    /// Rates that flows miss while they rise or wait, else zero, by position.
     missing: Vec<f64>,
     /// Uses of resources that are contended and not full at level zero, by position.
     active_uses: Vec<ActiveUse>,
-    /// By index of the bottleneck use: how many before it are active.
+    /// Number of active uses before each bottleneck use, by its index.
     active_before: Vec<u32>,
     /// Starts (even) and ends (odd) of tenants: the leading bits of the level's key, then the
     /// tenant in the lowest bits. Levels that differ by less than a fraction of 2^-31 may come in
@@ -54,9 +54,9 @@ pub(super) struct WaterFiller {
     changed: Vec<u32>,
     /// Growth of the tenants in a shared bottleneck.
     segments: Vec<RateSegment>,
-    /// By position: the rate of a flow at a level, or its initial growth.
+    /// Rates of flows at a level, or their initial growth, by position.
     reached: Vec<f64>,
-    /// By resource: the fraction in use at the last level.
+    /// Used fraction of each resource at the last level.
     used: Vec<f64>,
     /// Some resource is full before any tenant rises.
     full_at_start: bool,

@@ -24,7 +24,7 @@ pub struct TenantIndex(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowIndex(pub u32);
 
-/// What one bit per second of a flow takes of a resource, in 2^-20 of the unit of its capacity.
+/// Amount of a resource that one bit per second of a flow takes, in 2^-20 of the unit of its capacity.
 ///
 /// An NT slot that a flow passes once costs [`Cost::ONE`] of a capacity in bits per second; if the
 /// flow is spread over n instances, each costs 1/n. For the packet store, the capacity is the rate
@@ -66,7 +66,6 @@ pub enum InvalidNetwork {
         what: &'static str,
         /// The number given.
         given: usize,
-        /// The limit.
         limit: usize,
     },
     /// A flow names a tenant that was not added.
@@ -101,7 +100,7 @@ pub(super) struct ResourceUse {
     pub fraction: f64,
 }
 
-/// What a flow takes of a possible bottleneck: a resource that may fill up before every other.
+/// Amount of a possible bottleneck that a flow takes: a resource that may fill up before every other.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BottleneckUse {
     pub resource: u32,
@@ -115,7 +114,7 @@ pub(super) struct BottleneckUse {
 #[derive(Debug, Clone)]
 pub(super) struct SharedBottleneck {
     pub resource: u32,
-    /// By position of the flow, as in [`BottleneckUse`].
+    /// Fractions by position of the flow, as in [`BottleneckUse`].
     pub fractions: Vec<f64>,
 }
 
@@ -179,25 +178,25 @@ impl<T: Copy> Lists<T> {
 pub struct Network {
     pub(super) capacities: Vec<u64>,
     pub(super) weights: Vec<Weight>,
-    /// By flow.
+    /// Tenant of each flow.
     pub(super) tenant_of: Vec<u32>,
-    /// By flow: its dominant cost as a fraction.
+    /// Dominant cost of each flow, as a fraction.
     pub(super) dominant: Vec<f64>,
-    /// By flow: all resources that it uses.
+    /// Resources that each flow uses.
     pub(super) uses: Lists<ResourceUse>,
-    /// By flow: its position in [`Self::flows`]. Flows are sorted by tenant there, so the flows of a
+    /// Position of each flow in [`Self::flows`]. Flows are sorted by tenant there, so the flows of a
     /// tenant are neighbours, and so are their uses.
     pub(super) position_of: Vec<u32>,
-    /// By position: its uses of possible bottlenecks.
+    /// Uses of possible bottlenecks, by position.
     pub(super) bottleneck_uses: Lists<BottleneckUse>,
     /// Possible bottlenecks that every flow uses: their sums need no list of users.
     pub(super) shared_bottlenecks: Vec<SharedBottleneck>,
-    /// By resource: uses of the other possible bottlenecks, by position. The sum over a resource's
+    /// Uses of the other possible bottlenecks by resource, by position. The sum over a resource's
     /// users is one loop.
     pub(super) unshared_uses: Lists<BottleneckUse>,
-    /// By resource: its users (flow and cost); empty unless it is a possible bottleneck.
+    /// Users of each resource (flow and cost); empty unless it is a possible bottleneck.
     pub(super) users: Lists<(u32, u32)>,
-    /// By tenant.
+    /// Flows of each tenant.
     pub(super) flows: Lists<u32>,
 }
 
@@ -420,7 +419,7 @@ impl Network {
         u128::from(self.capacities[resource]) * u128::from(Cost::ONE.0)
     }
 
-    /// What flows with these `rates` take of every resource, in 2^-20 of the unit of its capacity:
+    /// Amount that flows with these `rates` take of every resource, in 2^-20 of the unit of its capacity:
     /// exact.
     pub fn usage(&self, rates: &[Bandwidth]) -> Vec<u128> {
         let mut used = vec![0; self.capacities.len()];
@@ -451,7 +450,7 @@ impl Network {
 mod tests {
     use super::*;
 
-    /// By flow: the possible bottlenecks among its resources.
+    /// Possible bottlenecks among the resources of each flow.
     fn possible_bottlenecks(capacities: &[u64], flows: &[&[(usize, u32)]]) -> Vec<Vec<u32>> {
         let mut builder = NetworkBuilder::new(capacities);
         let tenant = builder.tenant(Weight::ONE);

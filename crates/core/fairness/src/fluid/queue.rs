@@ -8,7 +8,7 @@
 #[derive(Debug, Clone, Default)]
 pub(super) struct EventQueue {
     arrived: Vec<u64>,
-    /// By bucket; in order up to `sorted`.
+    /// Items of each bucket; in order up to `sorted`.
     items: Vec<u64>,
     /// Where each bucket ends.
     ends: Vec<u32>,

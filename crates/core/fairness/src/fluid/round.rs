@@ -14,19 +14,19 @@ pub(super) struct Round {
     pub want: Vec<u64>,
     /// Rate that each flow gets.
     pub got: Vec<u64>,
-    /// What kept each flow from more.
+    /// Limit that kept each flow from more.
     pub limits: Vec<Limit>,
-    /// By position: the given and the wanted rate, as floats.
+    /// Given and wanted rate at each position, as floats.
     pub amounts: Vec<[f64; 2]>,
-    /// By resource: the fraction taken by the given and by the wanted rates, to within [`NEARLY`].
+    /// Fraction of each resource taken by the given and by the wanted rates, to within [`NEARLY`].
     pub fractions: Vec<[f64; 2]>,
 }
 
-/// How close to a whole a sum of floats must be before integers decide: the error of a sum of
+/// Distance to a whole at which a sum of floats is decided by integers: the error of a sum of
 /// 2^20 floats is below 2^-32 in the worst case.
 pub(super) const NEARLY: f64 = 1e-9;
 
-/// What `rates` take of `resource`: exact.
+/// Amount of `resource` that `rates` take: exact.
 pub(super) fn usage_of(network: &Network, resource: usize, rates: &[u64]) -> u128 {
     let users = network.users.of(resource).iter();
     users.map(|&(flow, cost)| u128::from(rates[flow as usize]) * u128::from(cost)).sum()

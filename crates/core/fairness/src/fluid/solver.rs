@@ -26,7 +26,7 @@ pub enum Spare {
     ByWeight,
 }
 
-/// What limits the rate of a flow.
+/// Limit on the rate of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// Its own load, which is served in full.
@@ -38,9 +38,9 @@ pub enum Limit {
 /// The result: one ingress rate for each flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// By flow, in whole bits per second, rounded down; they never exceed a capacity.
+    /// Rate of each flow, in whole bits per second, rounded down; they never exceed a capacity.
     pub rates: Vec<Bandwidth>,
-    /// By flow: what limits its rate.
+    /// Limit on the rate of each flow.
     pub limits: Vec<Limit>,
     /// Whether every flow gets min(load, admitted).
     pub guaranteed: bool,
@@ -95,7 +95,6 @@ impl Solver {
         Self { network, spare, fill, round, rates: Rates::default() }
     }
 
-    /// The network.
     pub fn network(&self) -> &Network {
         &self.network
     }

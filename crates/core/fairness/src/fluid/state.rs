@@ -56,7 +56,7 @@ pub(super) struct ResourceState {
     pub bound_is_stale: bool,
 }
 
-/// What a flow takes of a resource that is contended and not full.
+/// Use of a resource that is contended and not full.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ActiveUse {
     pub resource: u32,

@@ -7,10 +7,10 @@ use snic_fairness::drf::{DrfProblem, Fraction, Share, User, UserLimit, UserOutco
 
 /// Every card gets this often a new turn.
 const ROUNDS: usize = 400;
-/// How far from level shares may be after this many rounds.
+/// Distance from level that shares may have after this many rounds.
 const NEAR: f64 = 1e-3;
 
-/// By card and tenant: area asked for, of 1,000; zero where a tenant has nothing on a card.
+/// Area asked for by card and tenant, of 1,000; zero where a tenant has nothing on a card.
 #[derive(Debug, Clone)]
 struct Cards {
     weights: Vec<u32>,
@@ -35,7 +35,7 @@ impl Cards {
         DrfProblem::new(&[1_000], users.collect()).expect("valid")
     }
 
-    /// By card: what its filling gave in its last turn.
+    /// Outcome of each card's filling in its last turn.
     fn fill(&self) -> Vec<Vec<UserOutcome>> {
         let cards = self.demands.len();
         let problems: Vec<DrfProblem> = (0..cards).map(|card| self.problem(card)).collect();

@@ -325,7 +325,7 @@ proptest! {
         }
     }
 
-    /// Of two who use a full resource, the one that is stopped there has no less over all than the
+    /// Among two users of a full resource, the one that is stopped there has no less over all than the
     /// other, who did not get anything from it by being richer elsewhere.
     #[test]
     fn nobody_who_is_richer_in_all_gets_more((problem, held) in with_holdings()) {

@@ -21,7 +21,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// What it takes here at a level of weighted shares.
+    /// Amount that it takes here at a level of weighted shares.
     fn takes(&self, level: f64) -> f64 {
         let rises = (level * f64::from(self.weight) - self.held).max(0.0);
         self.most.map_or(rises, |most| rises.min(most))
@@ -60,7 +60,7 @@ fn solved(holders: &[Holder]) -> Vec<UserOutcome> {
     solve_from(&problem(holders), &held)
 }
 
-/// What each takes at the level at which the resource is full, or at which all have what they can take.
+/// Amounts at the level at which the resource is full, or at which all have what they can take.
 fn by_halving(holders: &[Holder]) -> Vec<f64> {
     let (mut low, mut high) = (0.0, 16.0);
     for _ in 0..200 {
@@ -72,7 +72,7 @@ fn by_halving(holders: &[Holder]) -> Vec<f64> {
 }
 
 proptest! {
-    /// Who holds least in all rises first: the level that halving finds gives the same shares.
+    /// The user that holds least in all rises first: the level that halving finds gives the same shares.
     #[test]
     fn shares_are_those_of_one_level_over_all_cards(
         holders in proptest::collection::vec(holder(), 1..12),
@@ -106,7 +106,7 @@ proptest! {
         }
     }
 
-    /// Who holds more elsewhere gets no more here, and nobody else gets less.
+    /// A user that holds more elsewhere gets no more here, and nobody else gets less.
     #[test]
     fn holding_more_elsewhere_leaves_more_for_others(
         holders in proptest::collection::vec(holder(), 2..10),

@@ -16,7 +16,7 @@ const KBIT: u64 = 1_000;
 const GBIT: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
 
-/// What the card of these tests offers, written down once more: by region and slot the most that
+/// Capacity of the card of these tests, written down once more: by region and slot the most that
 /// the NT serves in bit/s, and the NT with the bytes that a tenant pays for it, in pages of 2 MiB.
 const SLOTS: [(u8, u8, u64, (&str, u64)); 4] = [
     (0, 0, 10 * GBIT, ("nat", 4 * MIB)),

@@ -186,7 +186,7 @@ fn consent_visibility_and_ownership_are_kept() {
     assert_eq!(resources, [Resource::Bitstreams, Resource::NtBandwidth]);
 }
 
-/// What is to be deleted is neither shared nor loaded, and the DAG in it finds another place beside it.
+/// A bitstream that is to be deleted is neither shared nor loaded, and the DAG in it finds another place beside it.
 #[test]
 fn what_is_withheld_is_in_no_plan_until_it_is_given_back() {
     let mut world = World::with(2, "a", &[("a", "a"), ("a2", "a")]);

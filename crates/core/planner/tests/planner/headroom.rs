@@ -1,4 +1,4 @@
-//! What a card has left of each resource that a DAG holds, beside numbers by hand.
+//! Rest of each resource that a DAG holds on its card, beside numbers by hand.
 
 use crate::support;
 use std::collections::BTreeMap;

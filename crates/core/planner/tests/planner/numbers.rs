@@ -132,7 +132,7 @@ proptest! {
         }
     }
 
-    /// What the other kinds of embedding of a chain lack or cost.
+    /// Lacks and costs of the other kinds of embedding of a chain.
     #[test]
     fn an_explanation_has_true_numbers(
         mut random in worlds(), dags in prop::collection::vec(dags(), 1..5), order in 0usize..3

@@ -98,7 +98,7 @@ fn of_equal_loads_the_one_with_most_headroom_is_chosen() {
     assert_eq!(swapped.loads[0].bitstream.as_str(), "a-bb");
 }
 
-/// What is loaded, the DAG, and for each objective the loads, victims and passes of its plan.
+/// Loaded chains, the DAG, and for each objective the loads, victims and passes of its plan.
 struct Case {
     loaded: &'static [&'static str],
     dag: (&'static str, u64),
@@ -144,7 +144,7 @@ fn each_objective_keeps_its_order() {
     }
 }
 
-/// Of `c`, `a` and `b`, the tightest loads fit `a b` best, but two of it leave no regions for `c`: two of `c a` are enough.
+/// Loads of `c`, `a` and `b`: the tightest fit `a b` best, but two of it leave no regions for `c`: two of `c a` are enough.
 #[test]
 fn where_passes_come_first_loads_that_only_fill_regions_better_are_not_made() {
     let streams = [("ca", "c a"), ("a1", "a"), ("a2", "a"), ("ab", "a b")];

@@ -1,4 +1,4 @@
-//! What packets of many sizes take of a card, counted again from the mappings alone: whatever is planned, one packet
+//! Parts of a card that packets of many sizes take, counted again from the mappings alone: whatever is planned, one packet
 //! at a time, never loads a port, the credits, the line, the packet store, the synchronisation buffer or the tables
 //! beyond what promises may take.
 

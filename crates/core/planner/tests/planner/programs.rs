@@ -86,7 +86,7 @@ fn the_fewest_threads_that_keep_the_promise_are_taken_and_the_guideline_is_named
     assert!(dpa_memory.contains("50 Gbit/s at most"), "{dpa_memory}");
 }
 
-/// Of the reflector the study measured in Fig. 10 that it is quickest on the DPA, with packets in its memory.
+/// The reflector is measured by the study in Fig. 10 to be quickest on the DPA, with packets in its memory.
 #[test]
 fn a_dag_that_needs_low_latency_is_placed_by_guideline_1_which_is_named() {
     let (ledger, catalogue) = (ledger(), catalogue(bluefield()));

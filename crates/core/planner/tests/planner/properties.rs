@@ -1,4 +1,4 @@
-//! What holds of every plan, in random worlds. [`World::plan`] and [`World::update`] run the
+//! Properties of every plan, in random worlds. [`World::plan`] and [`World::update`] run the
 //! independent validator on each plan, and [`World::apply`] the ledger's own check.
 
 use crate::support;

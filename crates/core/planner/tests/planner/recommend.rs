@@ -1,4 +1,4 @@
-//! What is worth building: for whom, for which region, and in which order it is told.
+//! Recommended builds: for whom, for which region, and in which order they are listed.
 
 use crate::support;
 use std::collections::BTreeMap;

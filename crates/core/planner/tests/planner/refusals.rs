@@ -54,7 +54,7 @@ fn ingress_and_egress_are_told_together_and_each_alone() {
     }
 }
 
-/// What other DAGs took is missing, and what the DAG itself holds is not.
+/// Amounts that other DAGs took are missing, and those that the DAG itself holds are not.
 #[test]
 fn an_update_may_use_what_the_dag_holds_already() {
     let card = CardProfile { ingress: gbps(10), ..profile(2) };
@@ -340,7 +340,7 @@ fn a_dag_without_rows_is_refused_without_a_search() {
     }
 }
 
-/// What waiting does not resolve is told first.
+/// Shortages that waiting does not resolve are told first.
 #[test]
 fn the_hardest_shortage_is_first() {
     let mut world = World::with(1, "a b", &[("a", "a")]);

@@ -62,11 +62,11 @@ fn chain_of(random: &RandomDag, number: usize) -> Dag {
     Dag::new(DagSpec { packet_sizes, ..chain.build().spec().clone() }).expect("a chain")
 }
 
-/// What a run of random worlds came to.
+/// Result of a run of random worlds.
 #[derive(Debug, Default)]
 struct Tally {
     placed: usize,
-    /// By what was short first.
+    /// Refusals by what was short first.
     refused: BTreeMap<String, usize>,
     /// Refused, though some placement carries it.
     wrongly: usize,

@@ -1,4 +1,4 @@
-//! What packets take of a card while they are on it: packet store and synchronisation buffer, by hand, in refusals
+//! Parts of a card that packets take while they are on it: packet store and synchronisation buffer, by hand, in refusals
 //! and in the choice of a placement.
 
 use crate::support;

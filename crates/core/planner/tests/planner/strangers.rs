@@ -1,4 +1,4 @@
-//! What a tenant uploads is its own affair: it neither changes the plans of others nor makes them dearer.
+//! Uploads of a tenant are its own affair: they neither change the plans of others nor make them dearer.
 
 use crate::support::{World, bitstream, bitstream_id, chain, gbps, graph, lut, name, profile};
 use snic_domain::{Bitstream, ByteSize, Dag, Digest, Infeasible, RegionId, RegionImage};

@@ -26,7 +26,7 @@ fn verdict(world: &World, dag: &snic_domain::Dag, plan: &Plan) -> Result<(), Str
     )
 }
 
-/// What is wrong after `change`.
+/// Finding of the check after `change`.
 fn found(change: impl FnOnce(&mut World, &mut Plan)) -> String {
     let (mut world, dag, mut plan) = planned();
     verdict(&world, &dag, &plan).expect("valid as it was");

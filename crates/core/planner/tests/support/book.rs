@@ -1,4 +1,4 @@
-//! What packets of many sizes take of a scarce card, counted from mappings alone, one packet at a time: from the
+//! Parts of a scarce card that packets of many sizes take, counted from mappings alone, one packet at a time: from the
 //! description of the card, not by the planner's code.
 
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ impl Book {
         self.add("dags", (0, 0), 1.0);
     }
 
-    /// What promises may take, and what rounding may add to it: amounts are rounded down once for each share.
+    /// Limit of promises, and what rounding may add to it: amounts are rounded down once for each share.
     fn most(what: &str) -> (f64, f64) {
         match what {
             "line" => (LINE * 0.96, 1e3),
@@ -126,7 +126,7 @@ impl Book {
         }
     }
 
-    /// What is left for one more DAG: at most, with all that rounding may have left over, or at least, without.
+    /// Rest for one more DAG: at most, with all that rounding may have left over, or at least, without.
     pub fn left(&self, what: &'static str, (region, slot): (u8, u8), is_lenient: bool) -> f64 {
         let taken = self.0.get(&(what, region, slot)).copied().unwrap_or_default();
         let (most, rounding) = Self::most(what);

@@ -9,7 +9,7 @@ use super::World;
 use super::random::RandomDag;
 use super::validate::image_facts;
 
-/// What a region could be: as it is, or loaded again.
+/// Possible contents of a region: as it is, or loaded again.
 pub fn options(world: &World, region: RegionId, tenant: &TenantId) -> Vec<Option<Bitstream>> {
     let mut options = vec![None];
     let usable = world.ledger.condition(region) == RegionCondition::Usable;
@@ -43,7 +43,7 @@ fn has_image(bitstream: &Bitstream, region: RegionId, size_max: ByteSize) -> boo
     })
 }
 
-/// What each slot of a region serves, in kbit/s, given what it is to be.
+/// Bandwidth that each slot of a region serves, in kbit/s, given its content.
 pub fn offers(
     world: &World,
     region: RegionId,
@@ -177,7 +177,7 @@ pub fn fewest_parts(world: &World, name: &DagName, dag: &RandomDag) -> Option<(u
     best
 }
 
-/// What the slots of a region carry of a sequence of distinct NTs, in kbit/s.
+/// Bandwidth of a sequence of distinct NTs that the slots of a region carry, in kbit/s.
 pub fn through(slots: &[(NtTypeId, u64)], chain: &[&NtTypeId]) -> u64 {
     let place = |id: &&NtTypeId| slots.iter().position(|(nt, _)| nt == *id);
     let places: Option<Vec<usize>> = chain.iter().map(place).collect();

@@ -11,7 +11,7 @@ use super::World;
 use super::book::{BEAT, Book, CLOCK, LINE, Placed};
 use super::brute::options;
 
-/// What a chain takes of a card for each bit/s.
+/// Part of a card that a chain takes for each bit/s.
 struct Packets {
     crossing: Vec<(f64, f64)>,
     bits: f64,
@@ -73,7 +73,7 @@ pub struct Best {
     pub parts: usize,
 }
 
-/// What placements of one chain carry.
+/// Bandwidth that placements of one chain carry.
 #[derive(Debug, Default)]
 pub struct Exact {
     /// The most, in bit/s.
@@ -148,15 +148,15 @@ struct Card<'a> {
     world: &'a World,
     placed: &'a Placed,
     book: &'a Book,
-    /// What the DAG may use, by region.
+    /// Contents that the DAG may use, by region.
     contents: Vec<Option<&'a Bitstream>>,
-    /// By region: 0 is what it has.
+    /// Choice for each region: 0 is its present content.
     choice: &'a [usize],
     is_lenient: bool,
 }
 
 impl Card<'_> {
-    /// What the regions carry of a chain that is cut like this.
+    /// Bandwidth of a chain that is cut like this which the regions carry.
     fn carried(&self, (nts, cut): (&[&NtType], u32), packets: &Packets) -> f64 {
         let Self { world, placed, book, contents, choice, is_lenient } = self;
         let is_lenient = *is_lenient;

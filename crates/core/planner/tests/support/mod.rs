@@ -86,7 +86,7 @@ pub fn graph_with(
     .expect("a valid graph")
 }
 
-/// What a kind of embedding was short of, or its cost: regions, victims, passes.
+/// Shortage of a kind of embedding, or its cost: regions, victims, passes.
 pub fn why(rejection: &Rejection) -> Result<(Resource, u64, u64), [u32; 3]> {
     match &rejection.reason {
         RejectionReason::Shortage(short) => Ok((short.resource, short.required, short.available)),

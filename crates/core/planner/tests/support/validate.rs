@@ -85,7 +85,7 @@ fn nt_of<'a>(dag: &'a Dag, node: &NodeId) -> &'a NtTypeId {
     &dag.nodes().iter().find(|n| n.id == *node).expect("a node of the DAG").nt
 }
 
-/// What every region holds once the plan's loads are done.
+/// Content of every region once the plan's loads are done.
 fn loads(
     ledger: &Ledger,
     catalogue: &PlanCatalogue,
@@ -239,7 +239,7 @@ fn latency(
     ensure(form.chosen == wanted, || format!("{form:?}"))
 }
 
-/// What a region's content leaves unused: the resource that is scarcest decides.
+/// Unused part of a region's content: the resource that is scarcest decides.
 fn unused(ledger: &Ledger, catalogue: &PlanCatalogue, instance: &Instance, told: u32) -> Checked {
     let bitstream = catalogue.bitstream(&instance.bitstream);
     let Some(bitstream) = bitstream.or_else(|| ledger.content(instance.region)) else {

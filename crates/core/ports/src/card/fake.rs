@@ -12,7 +12,7 @@ use super::{Buffers, Card, CardError, Registers};
 
 pub const REGIONS_OF_FAKE: u8 = 4;
 
-/// What goes wrong.
+/// Faults to come.
 #[derive(Debug, Default)]
 pub struct FakeFaults {
     pub refuse_commit: bool,
@@ -53,7 +53,7 @@ pub fn image(name: &[u8]) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// What a fake card reports of any bytes: one NT, and as identity the beginning of their digest.
+/// Report of a fake card for any bytes: one NT, and as identity the beginning of their digest.
 pub fn chain_of(bytes: &[u8]) -> ReportedChain {
     chain_named(Digest::of(bytes).words())
 }
@@ -71,7 +71,7 @@ fn is_image(bytes: &[u8]) -> bool {
         && bytes.iter().fold(0, |sum, byte| sum ^ byte) == 0
 }
 
-/// What a loaded region keeps for a DAG, in bytes; there is nothing in it.
+/// Bytes that a loaded region keeps for a DAG; there is nothing in it.
 const STATE_BYTES_OF_FAKE: u32 = 128;
 const STATES_END_OF_FAKE: Address = STATES + REGIONS_OF_FAKE as u32 * STATE_PAGE;
 const SAVE_AREA_OF_FAKE: u32 = 65_536;
@@ -220,7 +220,7 @@ impl FakeCard {
         }
     }
 
-    /// By the bytes that were loaded, where this card has them; else by what the host says they are.
+    /// Report by the bytes that were loaded, where this card has them; else by what the host says they are.
     fn report(&mut self, number: u8, status: u32, digest: [u32; 8]) {
         let chain = match (status == REGION_LOADED, self.buffers.get(&self.load_buffer())) {
             (false, _) => ReportedChain::default(),
@@ -391,7 +391,7 @@ impl Registers for FakeCard {
         })
     }
 
-    /// What lies in a bank is one access, so that tests that count them stay quick.
+    /// A block in a bank is one access, so that tests that count them stay quick.
     fn read_block(&mut self, at: Address, words: &mut [u32]) -> Result<(), CardError> {
         if let Some(bank) = self.bank_words(at, words.len()) {
             words.copy_from_slice(bank);

@@ -8,7 +8,7 @@ pub mod conformance;
 #[cfg(test)]
 pub(crate) mod fake;
 
-/// What a bitstream's bytes say of themselves, for adapters that have to know what a region then
+/// Reader of a bitstream's bytes, for adapters that have to know what a region then
 /// does: a simulated one, and those that check before a load.
 pub use snic_bitstream as image;
 use snic_domain::{CardModel, Timestamp};
@@ -26,7 +26,7 @@ pub enum CardError {
     /// The card's memory has no room for a buffer.
     #[error("no room for a buffer of {bytes} bytes on the card")]
     NoMemory {
-        /// What was asked.
+        /// Number of requested bytes.
         bytes: usize,
     },
     /// No such buffer.

@@ -34,13 +34,13 @@ use snic_tables::{CardReport, LoadFailure, Ticket};
 use super::{Context, release};
 use crate::card::{Card, CardError};
 
-/// What is to be loaded where.
+/// A load to be made.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) ticket: Ticket,
     pub(super) region: RegionId,
     pub(super) digest: Digest,
-    /// What the region has to report then.
+    /// Report that the region has to give then.
     pub(super) chain: ReportedChain,
     pub(super) bytes: Option<Arc<[u8]>>,
 }
@@ -202,7 +202,7 @@ impl Load {
     }
 }
 
-/// What the ROM in a region says.
+/// Report of the ROM in a region.
 pub(super) fn reported_chain(number: u8, card: &mut dyn Card) -> Result<ReportedChain, CardError> {
     let (mut nts, mut identity) = ([0; CHAIN_SLOTS_MAX], [0; 4]);
     let at = |register| region(number, register);

@@ -64,7 +64,7 @@ use read_back::ReadBack;
 use state::State;
 use traces::Traces;
 
-/// How long a card may take before a step counts as failed.
+/// Times after which a step counts as failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
     /// Until a region that no row leads to has no packet left (and the configuration port is free).
@@ -72,9 +72,9 @@ pub struct Deadlines {
     pub drain: Duration,
     /// Until the packets that began with the old tables are gone. 200 ms, for the same reason.
     pub commit: Duration,
-    /// What every load may take, whatever its size. 100 ms: start and identification.
+    /// Time that every load may take, whatever its size. 100 ms: start and identification.
     pub load_margin: Duration,
-    /// What a region's wrapper may take to save or restore state. 100 ms: 16 MiB, the most that an NT
+    /// Time that a region's wrapper may take to save or restore state. 100 ms: 16 MiB, the most that an NT
     /// keeps, at a hundredth of what one channel of DDR4 moves.
     pub state: Duration,
     /// The slowest configuration port that counts as working, in bytes per second.
@@ -105,7 +105,7 @@ impl Deadlines {
         Self { load_bytes_per_second: rate / LOAD_RATE_DIVISOR, ..Self::default() }
     }
 
-    /// What a load of `bytes` may take; a rate of zero counts as one byte per second.
+    /// Time that a load of `bytes` may take; a rate of zero counts as one byte per second.
     pub fn load(&self, bytes: u64) -> Duration {
         let nanos =
             u128::from(bytes) * 1_000_000_000 / u128::from(self.load_bytes_per_second.max(1));
@@ -114,7 +114,7 @@ impl Deadlines {
     }
 }
 
-/// What a session did since it was made.
+/// Counts of a session since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Words written to the shadow bank.
@@ -133,9 +133,7 @@ pub struct Statistics {
     pub bytes_loaded: u64,
     /// Contexts saved and restored.
     pub states_moved: u64,
-    /// Snapshots read.
     pub read_backs: u64,
-    /// Counters read.
     pub samples: u64,
 }
 
@@ -144,7 +142,7 @@ pub struct Statistics {
 /// some 100 words.
 pub const STEP_WORDS: usize = 1_024;
 
-/// Which card this is: when either changes behind the session's back, what the controller
+/// Identity of the card: when either changes behind the session's back, what the controller
 /// believes about the card is wrong.
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -152,7 +150,7 @@ struct Known {
     version: u32,
 }
 
-/// What the steps share.
+/// State that the steps share.
 #[derive(Debug)]
 struct Context {
     deadlines: Deadlines,
@@ -164,7 +162,7 @@ struct Context {
     /// Rows of DAGs whose counters are read: as many as were in the tables at once, or all before
     /// the first read-back.
     dag_rows: usize,
-    /// What samples remember of the ones before.
+    /// Memory of samples about the ones before.
     sampler: sample::Sampler,
     /// Buffers of loads that did not end in time: the card may still read them.
     abandoned: Vec<u64>,
@@ -297,7 +295,7 @@ impl Session {
         self.reset.is_some() || self.program.as_ref().is_some_and(Program::is_ready)
     }
 
-    /// What was done since the session was made.
+    /// Counts since the session was made.
     pub const fn statistics(&self) -> Statistics {
         self.context.statistics
     }

@@ -189,7 +189,6 @@ impl Program {
         Ok(None)
     }
 
-    /// Step 5.
     fn conclude(
         &mut self,
         version: u32,
@@ -303,7 +302,7 @@ fn configure(
     if status == CONFIGURE_DONE { Ok(Ok(())) } else { failed("it refused what was sent") }
 }
 
-/// How many of the first rows lie one behind the other, and how many words they have.
+/// Number of the first rows that lie one behind the other, and number of their words.
 fn leading_run(rows: &[(Address, &[u32])]) -> (usize, usize) {
     let (mut end, mut count, mut words) = (rows.first().map(|row| row.0), 0, 0);
     for &(at, row) in rows {

@@ -7,7 +7,7 @@ use snic_tables::registers::{
 
 use crate::card::{Card, CardError};
 
-/// What prevents it, if anything does.
+/// Obstacle to it, if there is one.
 pub(super) fn obstacle(card: &mut dyn Card) -> Result<Option<String>, CardError> {
     if card.read(LOAD_STATUS)? == LOAD_BUSY {
         return Ok(Some("a region is being loaded; try again when it is done".to_owned()));

@@ -34,7 +34,7 @@ const ROW_COUNTERS: usize = DAG_LOAD_ROW as usize / 8;
 /// DAGs whose drops are read in one sample, all in one access.
 const DROP_ROWS_MAX: usize = 8;
 
-/// What samples remember of the ones before.
+/// Memory of samples about the ones before.
 #[derive(Debug)]
 pub(super) struct Sampler {
     /// High words, as they were read last: of the card's counters, then of the rows' in their order.
@@ -156,7 +156,7 @@ const fn address(number: usize) -> Address {
 struct Drops {
     /// Whether the card counts them, as it said when it was read back.
     counted: bool,
-    /// By row: how many packets had not come out when they were read, and the drops.
+    /// Number of packets that had not come out when they were read, and the drops, by row.
     known: BTreeMap<u16, (u64, [u64; CAUSES])>,
     /// The row that was read last.
     last: u16,
@@ -226,7 +226,7 @@ fn dag_drops(
     Ok(drops.collect())
 }
 
-/// How many rows have to be read so that none is missed which these tables give to a DAG.
+/// Number of rows that have to be read so that none is missed which these tables give to a DAG.
 pub(super) fn rows(tables: &TableImage) -> usize {
     let used =
         |row: &u16| tables.row(RowKey { table: Table::Dag, row: *row }).iter().any(|w| *w != 0);

@@ -1,6 +1,6 @@
 //! Saving and restoring the state of a chain, by the handshake of its region's wrapper.
 //!
-//! Whose and where first, the doorbell last; then the status is polled. A wrapper that refuses says
+//! Owner and place come first, the doorbell last; then the status is polled. A wrapper that refuses says
 //! why. One that does not end in time is ended: it then leaves nothing that could be taken for a
 //! saved context, and no half of one in the region.
 

@@ -53,7 +53,6 @@ impl Writer {
 /// A backup that was read and is whole.
 #[derive(Debug)]
 pub struct Backup<'a> {
-    /// The records.
     pub snapshot: Snapshot,
     /// The blobs, with their digests.
     pub blobs: Vec<(Digest, &'a [u8])>,

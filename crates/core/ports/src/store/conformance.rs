@@ -1,4 +1,4 @@
-//! What every store does: the cases that each adapter runs against itself.
+//! Cases for every store, which each adapter runs against itself.
 //!
 //! An adapter's tests implement [`StoreUnderTest`] and write `snic_ports::store_conformance!(subject)`,
 //! which makes one `#[test]` of every case, so that a failure names what is broken. The cases know
@@ -221,7 +221,7 @@ pub fn a_record_over_a_limit_refuses_its_whole_group(subject: &mut dyn StoreUnde
     assert_records(&*subject.open(), [("after", "1"), ("kept", "1")]);
 }
 
-/// What was acknowledged is there after every opening; what was removed stays away.
+/// A change that was acknowledged is there after every opening; what was removed stays away.
 pub fn reopening_keeps_everything(subject: &mut dyn StoreUnderTest) {
     let digest = Digest::of(b"bits");
     let mut expected = BTreeMap::new();

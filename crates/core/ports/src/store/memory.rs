@@ -1,7 +1,7 @@
 //! The store in memory, for simulations and tests: everything acknowledged is durable, and a crash
 //! is `MemoryStore::from_state(store.state())`.
 //!
-//! What a real disk does badly is asked for by [`MemoryStore::set_faults`]: a write that fails and
+//! Faults of a real disk are asked for by [`MemoryStore::set_faults`]: a write that fails and
 //! yet is durable, or that leaves only the first batches of its group behind. Like a real store, it
 //! takes no more writes after that; the simulation restarts it from its state.
 
@@ -19,7 +19,6 @@ use super::{Batch, Store, StoreError, check_limits};
 /// All that a [`MemoryStore`] holds durably.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
-    /// The records.
     pub records: BTreeMap<String, Vec<u8>>,
     /// The blobs, by their digest.
     pub blobs: BTreeMap<Digest, Vec<u8>>,
@@ -36,11 +35,10 @@ impl State {
     }
 }
 
-/// How the next write goes: one is taken from the queue by every call of `apply_all`, `put_blob`,
+/// Fault of the next write: one is taken from the queue by every call of `apply_all`, `put_blob`,
 /// `delete_blob` and `restore`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It succeeds.
     None,
     /// It fails and nothing of it is durable.
     BeforeDurable,
@@ -58,7 +56,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// How many of `steps` to carry out, and whether the write then fails.
+    /// Number of `steps` to carry out, and whether the write then fails.
     fn begin(&mut self, steps: usize) -> Result<(usize, bool), StoreError> {
         if self.stopped {
             return Err(StoreError::Stopped("a fault was injected".to_owned()));
@@ -108,12 +106,11 @@ impl MemoryStore {
         Self { inner: Mutex::new(Inner { state, ..Inner::default() }) }
     }
 
-    /// What is durable now.
     pub fn state(&self) -> State {
         self.lock().state.clone()
     }
 
-    /// How the next writes go, in order; replaces what was queued. Without an entry a write
+    /// Sets the faults of the next writes, in order; replaces what was queued. Without an entry a write
     /// succeeds. Refused groups (over a limit) take no entry.
     pub fn set_faults(&self, faults: impl IntoIterator<Item = Fault>) {
         self.lock().faults = faults.into_iter().collect();
@@ -266,7 +263,7 @@ mod tests {
         ]
     }
 
-    /// What is durable after a group that met `fault`.
+    /// Durable records after a group that met `fault`.
     fn after(fault: Fault) -> Vec<(String, Vec<u8>)> {
         let store = MemoryStore::new();
         store.set_faults([fault]);

@@ -66,7 +66,7 @@ impl Batch {
     }
 }
 
-/// What [`Store::submit`] calls, exactly once, with the outcome.
+/// Callback that [`Store::submit`] calls, exactly once, with the outcome.
 pub type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// Why the store could not do what was asked. Cheap to clone: one failed flush answers everyone
@@ -98,7 +98,7 @@ pub enum StoreError {
     Damaged {
         /// The folder of the store.
         path: String,
-        /// What was found.
+        /// Finding in the record.
         reason: String,
     },
     /// A snapshot file is damaged or none.
@@ -106,7 +106,7 @@ pub enum StoreError {
     Snapshot {
         /// The snapshot file.
         path: String,
-        /// What was found.
+        /// Finding in the store.
         reason: String,
     },
     /// A blob's bytes do not have the digest they were named by.
@@ -123,9 +123,8 @@ pub enum StoreError {
     /// The operating system refused.
     #[error("the store could not {action}")]
     Io {
-        /// What was being done, with the path.
+        /// Action that failed, with the path.
         action: String,
-        /// Why.
         #[source]
         source: Arc<std::io::Error>,
     },
@@ -185,7 +184,7 @@ pub fn check_record(key: &str, value: &[u8]) -> Result<(), StoreError> {
 /// Records and blobs that survive a crash. Calls block, except [`Store::submit`]; call from a
 /// thread of its own. All methods may be called from several threads at once.
 ///
-/// What a read returns is durable: a change is not visible before it would survive a crash. A
+/// A store. Everything that a read returns is durable: a change is not visible before it would survive a crash. A
 /// read sees each batch whole or not at all.
 pub trait Store: Send + Sync {
     /// Every record whose key starts with `prefix`, in the order of the keys' bytes; the empty

@@ -23,7 +23,7 @@ use snic_domain::Digest;
 
 use super::{Batch, Done, Store, StoreError};
 
-/// What it needs from the folder that the store is in.
+/// Operations on the folder that the store is in.
 pub trait Folder: Send + Sync {
     /// Fails where a write would fail again: asked before the store that failed is closed.
     ///
@@ -46,7 +46,7 @@ struct Kept {
 
 #[derive(Default)]
 struct State {
-    /// By the order of submission.
+    /// Kept changes, in the order of submission.
     kept: BTreeMap<u64, Kept>,
     submitted: u64,
     /// Counts the openings: answers of a store that was closed since then say nothing.

@@ -45,7 +45,7 @@ impl Snapshot {
         Self { written_at: SystemTime::now(), sequence, records }
     }
 
-    /// How long ago it was taken; zero if the clock went back since.
+    /// Age of the snapshot; zero if the clock went back since.
     pub fn age(&self) -> Duration {
         self.written_at.elapsed().unwrap_or_default()
     }
@@ -72,7 +72,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// What is wrong with the bytes, in words, to follow the path of the file.
+    /// Decodes the bytes; the error says what is wrong in words that follow the path of the file.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         if !bytes.starts_with(MAGIC) {
             return Err("it does not begin like a snapshot".to_owned());

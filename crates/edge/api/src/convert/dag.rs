@@ -252,7 +252,6 @@ pub fn condition_to_wire(condition: &Condition) -> v1::Condition {
 /// The reader of a message: details of other tenants are left out for tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DagReader<'a> {
-    /// Sees everything.
     Operator,
     /// Sees its own resources and the provider's.
     Tenant(&'a TenantId),
@@ -275,7 +274,6 @@ impl DagReader<'_> {
 pub struct Content<'a> {
     /// The network tasks of its bitstreams, in packet order.
     pub nts: &'a BTreeMap<BitstreamId, Vec<NtTypeId>>,
-    /// The reader.
     pub reader: DagReader<'a>,
 }
 

@@ -35,7 +35,7 @@ fn resource_to_wire(resource: Resource) -> v1::shortage::Resource {
     }
 }
 
-/// What is left of what a DAG holds on `card`; for tenants without what others share.
+/// Rest of what a DAG holds on `card`; for tenants without what others share.
 pub fn headroom_to_wire(
     headroom: &[Headroom],
     card: &CardId,

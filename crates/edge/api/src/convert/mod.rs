@@ -73,7 +73,7 @@ pub struct FieldProblem {
     pub reason: ErrorReason,
     /// Its path, such as `dag.nodes[2].nt_type`.
     pub field: String,
-    /// What is wrong, and what is allowed.
+    /// The fault, and what is allowed.
     pub what: String,
 }
 

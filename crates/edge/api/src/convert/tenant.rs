@@ -11,7 +11,7 @@ use super::{FieldProblem, Problems, notes};
 use crate::error::ApiError;
 use crate::v1;
 
-/// Of a tenant that is not described.
+/// Labels of a tenant that is not described.
 static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
 /// The fields of a tenant that an update may set.

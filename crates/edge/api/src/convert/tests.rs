@@ -200,7 +200,7 @@ fn a_rule_says_which_packets_it_is_for() {
 /// A field of a match with a value in it.
 type Set = fn(u32) -> v1::PacketMatch;
 
-/// By the headers' fields: VXLAN's VNI has 24 bits, IPv4's protocol 8, ports 16.
+/// Values are bounded by the headers' fields: VXLAN's VNI has 24 bits, IPv4's protocol 8, ports 16.
 #[rstest]
 #[case("vni", 0xFF_FFFF, |vni| v1::PacketMatch { vni: Some(vni), ..Default::default() })]
 #[case("protocol", 255, |it| v1::PacketMatch { protocol: Some(it), ..Default::default() })]

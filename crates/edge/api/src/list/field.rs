@@ -16,13 +16,13 @@ pub(super) struct Path {
     steps: Vec<FieldDescriptor>,
     /// Behind a map: which of its entries.
     key: Option<String>,
-    /// What is at its end.
+    /// Value at its end.
     pub end: End,
     /// Whether there can be several values.
     pub is_list: bool,
 }
 
-/// What is at the end of a path.
+/// Value at the end of a path.
 #[derive(Debug, Clone)]
 pub(super) enum End {
     Bool,
@@ -229,7 +229,7 @@ fn shown(field: &FieldDescriptor) -> String {
     format!("{}{}", field.name(), if has_fields { ".*" } else { "" })
 }
 
-/// What every value's name of an enum begins with, as the API's conventions have it.
+/// Prefix of all values of an enum, as the API's conventions have it.
 fn prefix(values: &EnumDescriptor) -> String {
     let mut prefix = String::new();
     for letter in values.name().chars() {

@@ -39,7 +39,7 @@ impl Filter {
     /// Parses a filter of a resource.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// Reads a filter; the error says what is wrong, and what is allowed.
     pub fn parse(resource: &MessageDescriptor, text: &str) -> Result<Self, String> {
         if text.len() > FILTER_BYTES_MAX {
             let bytes = text.len();
@@ -75,7 +75,7 @@ impl Filter {
     }
 }
 
-/// What is behind an `AND`.
+/// Tokens behind an `AND`.
 fn conjunction(rest: &[Token]) -> Result<&[Token], String> {
     match rest {
         [Token::Word(word), behind @ ..] if word == "AND" && !behind.is_empty() => Ok(behind),

@@ -1,4 +1,4 @@
-//! Which resources a list has, and in which order: `filter` and `order_by` of list requests.
+//! Selection and order of a list: `filter` and `order_by` of list requests.
 //!
 //! ```text
 //! filter     = comparison { "AND" comparison }
@@ -58,7 +58,7 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(crate::FILE_DESCRIPTOR_SET).expect("the build has made it from proto/")
 });
 
-/// What a list request asks for.
+/// Selection that a list request asks for.
 #[derive(Debug, Clone)]
 pub struct ListSelection {
     resource: MessageDescriptor,

@@ -69,7 +69,7 @@ impl OrderBy {
     /// Parses an order of a resource.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// Reads an order; the error says what is wrong, and what is allowed.
     pub fn parse(resource: &MessageDescriptor, text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Ok(Self(Vec::new()));
@@ -95,7 +95,7 @@ impl OrderBy {
         SortKey(self.0.iter().map(value).collect())
     }
 
-    /// What is not set comes first, and last where the order is reversed.
+    /// Compares two resources. Unset fields come first, and last where the order is reversed.
     pub fn compare(&self, a: &SortKey, b: &SortKey) -> Ordering {
         let columns = self.0.iter().zip(a.0.iter().zip(&b.0));
         let mut orders = columns.map(|(column, (a, b))| {

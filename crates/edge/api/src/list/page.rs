@@ -81,7 +81,7 @@ pub struct Pieces<'a, M> {
     /// In another order than the list's own: the last resource of the previous page.
     behind: Option<(SortKey, String)>,
     looked_at: usize,
-    /// What the page has so far.
+    /// Bytes on the page so far.
     bytes: usize,
     found: Vec<Found<M>>,
 }
@@ -183,7 +183,7 @@ impl<M: Listed> Pieces<'_, M> {
         Ok(())
     }
 
-    /// By place; resources of one place always stand in the same order.
+    /// Compares by place; resources of one place always stand in the same order.
     fn compare(&self, a: (&SortKey, &str), b: (&SortKey, &str)) -> Ordering {
         self.listing.selection.compare(a.0, b.0).then_with(|| a.1.cmp(b.1))
     }

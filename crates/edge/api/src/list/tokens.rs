@@ -7,11 +7,10 @@ pub(super) enum Token {
     Word(String),
     /// A value in quotes.
     Text(String),
-    /// A comparison.
     Operator(Operator),
 }
 
-/// How a field is compared with a value.
+/// Comparison of a field with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
     Equal,

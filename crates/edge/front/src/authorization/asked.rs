@@ -1,18 +1,18 @@
-//! What each request is about.
+//! Subject of each request.
 
 use snic_api::{fleet_v1, v1};
 use snic_domain::limits::DAG_BATCH_MAX;
 
 use super::NamedResource;
 
-/// What policies are asked about before a request is served.
+/// Subject that policies are asked about before a request is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessSubject {
     /// These resources; the request is allowed if all are.
     These(Vec<NamedResource>),
     /// The same of a request that is only to be checked.
     Check(Vec<NamedResource>),
-    /// What the service finds: it asks itself. See [`crate::gate::Passage::decide`].
+    /// Subjects that the service finds: it asks itself. See [`crate::gate::Passage::decide`].
     Found,
     /// Nothing: every identity may call the method.
     Nothing,
@@ -20,7 +20,7 @@ pub enum AccessSubject {
 
 /// A request that says what it is about.
 pub trait Asks {
-    /// What this request asks policies about.
+    /// Subject that this request asks policies about.
     fn asked(&self) -> AccessSubject;
 }
 

@@ -33,20 +33,17 @@ pub const BUILT_IN: &str = "built-in";
 /// Name of the table of methods and kinds of callers, in the audit log.
 pub const ACCESS_TABLE: &str = "access-table";
 
-/// What a policy decides.
+/// Question that a policy decides.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// Who asks.
     pub identity: &'a CallerIdentity,
-    /// The method.
     pub row: Row,
-    /// What about; see [`NamedResource::seen_by`].
+    /// Resource; see [`NamedResource::seen_by`].
     pub resource: &'a NamedResource,
     /// Whether the request is only to be checked.
     pub validate_only: bool,
 }
 
-/// The answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessDecision {
     /// Whether the caller may.

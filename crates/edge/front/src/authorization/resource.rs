@@ -1,4 +1,4 @@
-//! What a request is about, from the names in it. Nothing is looked up: a decision cannot depend on what
+//! Subject of a request, from the names in it. Nothing is looked up: a decision cannot depend on what
 //! exists, so it cannot tell anybody.
 
 use snic_api::names::{
@@ -19,11 +19,9 @@ pub enum ResourceType {
     Everything,
     /// A tenant, and what belongs to it as a whole.
     Tenant,
-    /// A DAG.
     Dag,
     /// An NT type.
     NtType,
-    /// A bitstream.
     Bitstream,
     /// A classification rule.
     Rule,
@@ -31,7 +29,6 @@ pub enum ResourceType {
     Operation,
     /// A binding of a virtual machine.
     Binding,
-    /// A card.
     Card,
     /// A region of a card.
     Region,
@@ -42,7 +39,6 @@ pub enum ResourceType {
 /// A resource by its name, with what the name or the request says about it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedResource {
-    /// What it is.
     pub kind: ResourceType,
     /// Its name, such as `tenants/acme/dags/web`; empty for all resources at once and for none.
     pub name: String,
@@ -108,7 +104,7 @@ impl NamedResource {
         }
     }
 
-    /// What a list or watch below this parent is about.
+    /// Subject of a list or watch below this parent.
     pub fn below(parent: &str) -> Self {
         match parent {
             "" | "tenants/-" | "cards/-" => Self::everything(),
@@ -128,7 +124,7 @@ impl NamedResource {
         own.is_some() && self.tenant.is_some() && self.tenant.as_deref() != own
     }
 
-    /// What policies are asked about. A tenant's request reaches only what the tenant owns or is
+    /// Subject as policies are asked about it. A tenant's request reaches only what the tenant owns or is
     /// published, which is decided where things are looked up. So for policies all that it asks about belongs to the
     /// tenant; a name of another tenant's resource counts as the caller's tenant itself.
     #[must_use]

@@ -34,7 +34,7 @@ pub(super) struct Permits {
     _place: Place,
 }
 
-/// What an admitted call takes its turn and its steps from.
+/// Turn and steps of an admitted call.
 #[derive(Debug)]
 pub(super) struct Line {
     turns: Turns,

@@ -100,7 +100,7 @@ impl HttpBody for Arriving {
 /// A body of which a part has arrived.
 struct Arrived {
     data: Option<Bytes>,
-    /// What came after that data: trailers, or an error.
+    /// Frame after that data: trailers, or an error.
     last: Option<Result<Frame<Bytes>, Status>>,
     rest: Body,
 }

@@ -24,7 +24,7 @@ const CAPTURED_BYTES_MAX: usize = 1 << 20;
 /// policy file.
 const POLICIES_MAX: usize = 16;
 const POLICY_CHARS_MAX: usize = 100;
-/// How long to wait for the request of a call that is rejected anyway.
+/// Time to wait for the request of a call that is rejected anyway.
 const REJECTED_WAIT: Duration = Duration::from_secs(1);
 
 /// The captured part of a request.
@@ -44,7 +44,7 @@ fn capturing(body: Body, captured: CapturedBody) -> Body {
     }))
 }
 
-/// What is known of where a call came from.
+/// Origin of a call.
 pub(super) struct CallOrigin {
     /// As in [`Entry::peer`].
     pub peer: String,

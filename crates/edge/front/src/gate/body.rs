@@ -28,7 +28,7 @@ pub(super) struct Call {
     method: &'static str,
     /// The caller, once identified.
     pub identity: Option<CallerIdentity>,
-    /// What was decided about it.
+    /// Decision about it.
     pub settled: Settled,
     lines: Arc<FailureLines>,
     begun: Instant,

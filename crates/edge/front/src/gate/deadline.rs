@@ -7,7 +7,7 @@ use snic_api::error::ApiError;
 use snic_api::names::excerpt;
 use snic_api::v1::ErrorReason;
 
-/// How much earlier than the caller's deadline the server replies, so that its error, which says more
+/// Time before the caller's deadline at which the server replies, so that its error, which says more
 /// than the client's own timeout, still arrives.
 const REPLY_MARGIN_MAX: Duration = Duration::from_millis(20);
 

@@ -1,4 +1,4 @@
-//! How much of the log calls that fail may fill: one caller whose calls all fail leaves it readable, and the disk free.
+//! Part of the log that failing calls may fill: one caller whose calls all fail leaves it readable, and the disk free.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use crate::identity::CallerIdentity;
 const LINES_MAX: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Who called; `None` without an identity.
+/// Caller; `None` without an identity.
 type Who = Option<CallerIdentity>;
 
 /// Lines for calls that fail.
@@ -24,12 +24,11 @@ struct Window {
     failed: HashMap<Who, u32>,
 }
 
-/// What is logged now.
+/// Line that is logged now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Allowed {
-    /// This call.
     pub this: bool,
-    /// How many calls were left out in the window before.
+    /// Number of calls that were left out in the window before.
     pub left_out: u32,
 }
 

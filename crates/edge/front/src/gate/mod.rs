@@ -103,9 +103,9 @@ pub(crate) struct Gated<S> {
 struct Admitted {
     row: Row,
     permits: Permits,
-    /// Of one that takes turns and steps.
+    /// Turn and steps of a call that takes them.
     line: Option<Arc<Line>>,
-    /// Of a stream that policies decide about.
+    /// Passage of a stream that policies decide about.
     stream: Option<Passage>,
 }
 

@@ -23,12 +23,11 @@ struct Verdict {
     validate_only: bool,
 }
 
-/// What was decided about a call, shared with its audit entry and its stream. Empty before it is decided.
+/// Decision about a call, shared with its audit entry and its stream. Empty before it is decided.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settled(Arc<Mutex<Option<Verdict>>>);
 
 impl Settled {
-    /// The decision.
     pub fn decision(&self) -> Option<AccessDecision> {
         self.0.lock().as_ref().map(|verdict| verdict.decision.clone())
     }
@@ -62,7 +61,6 @@ impl Passage {
         Self { identity, row, authorization, settled }
     }
 
-    /// Who calls.
     pub const fn identity(&self) -> &CallerIdentity {
         &self.identity
     }
@@ -120,7 +118,6 @@ impl Passage {
         &self.authorization
     }
 
-    /// The refusal.
     pub fn refused(&self) -> ApiError {
         let method = self.row.method();
         let of_members = match self.identity.member() {

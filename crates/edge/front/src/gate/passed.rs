@@ -26,7 +26,7 @@ use crate::share::{CallerFlow, CallerLevel, Places};
 
 /// Calls of others at once. They are few: people who look at a host.
 const CALLS_MAX: usize = 64;
-/// Of one caller.
+/// Number of calls of one caller at a time.
 const CALLS_PER_CALLER_MAX: usize = 12;
 
 /// A call that another server passes on.
@@ -34,11 +34,11 @@ const CALLS_PER_CALLER_MAX: usize = 12;
 pub struct PassedCall {
     /// Path of the method.
     pub path: String,
-    /// Who calls, as in a certificate's path, such as `tenant/acme`. The other server has authenticated it.
+    /// Caller, as in a certificate's path, such as `tenant/acme`. The other server has authenticated it.
     pub caller: String,
     /// The request's body, as it is on the wire of gRPC.
     pub message: Bytes,
-    /// How long the caller waits.
+    /// Time that the caller waits.
     pub timeout: Duration,
 }
 

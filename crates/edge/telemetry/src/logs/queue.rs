@@ -16,7 +16,6 @@ pub(super) const QUEUED_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug)]
 pub(super) struct Section {
     pub target: &'static str,
-    /// Concatenated.
     pub records: Vec<u8>,
     /// End offset of each.
     pub ends: Vec<usize>,
@@ -53,7 +52,7 @@ impl Batch {
 struct Waiting {
     filling: Batch,
     full: VecDeque<Batch>,
-    /// Of all batches.
+    /// Bytes of all batches.
     bytes: usize,
     dropped: u64,
 }
@@ -97,7 +96,7 @@ impl Queue {
         self.waiting.lock().dropped += lines;
     }
 
-    /// How many lines were dropped since this was asked last.
+    /// Number of lines that were dropped since this was asked last.
     pub fn dropped(&self) -> u64 {
         std::mem::take(&mut self.waiting.lock().dropped)
     }

@@ -21,7 +21,7 @@ use super::queue::{Queue, Section};
 
 /// The collector's method.
 const METHOD: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
-/// How long an incomplete batch waits.
+/// Time that an incomplete batch waits.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Attempts per batch, [`INTERVAL`] apart.

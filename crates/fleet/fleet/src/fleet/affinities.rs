@@ -1,4 +1,4 @@
-//! What DAGs of a tenant say of each other: which cards one may have because of others. Found by name, so that a tenant
+//! Affinities between DAGs of a tenant: the cards that one may have because of others. Found by name, so that a tenant
 //! with many DAGs does not make each of its creates look at all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ impl Affinities {
 }
 
 impl Fleet {
-    /// What the DAG and others of its tenant say of each other. Preferences are not looked at. Time O(DAGs named × log DAGs).
+    /// Adds the affinities of the DAG and of others of its tenant. Preferences are not looked at. Time O(DAGs named × log DAGs).
     pub(super) fn add_affinities(
         &self,
         name: &DagName,

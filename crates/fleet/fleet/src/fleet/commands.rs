@@ -172,7 +172,7 @@ impl Fleet {
         }
     }
 
-    /// What operators ask for.
+    /// Carries out a command of operators.
     fn operate(
         &mut self,
         turn: &Turn,

@@ -32,10 +32,9 @@ pub(super) fn valid(tenant: &TenantId, spec: &DagSpec) -> Result<Dag, Denied> {
     Dag::new(spec.clone()).map_err(|wrong| Denied::Invalid(wrong.to_string()))
 }
 
-/// Who serves a DAG until its new place does.
+/// Server of a DAG until its new place serves it.
 #[derive(Debug, Default)]
 pub(super) struct Before {
-    /// Another card.
     pub leaving: Option<(FleetCard, u64)>,
     /// The same card, with this serial.
     pub changes: Option<u64>,
@@ -287,7 +286,7 @@ impl Fleet {
         step.put(key, entry.record.bytes());
     }
 
-    /// What serves a DAG until it has another place on `card`. A place that does not serve it yet goes.
+    /// Server of a DAG until it has another place on `card`. A place that does not serve it yet goes.
     fn served_before(&mut self, name: &DagName, card: &FleetCard, step: &mut FleetStep) -> Before {
         let Some(of) = self.dags.get(name).map(DagEntry::of) else { return Before::default() };
         let leaving = of.leaving.clone();
@@ -474,7 +473,7 @@ impl Fleet {
         }
     }
 
-    /// What serves a DAG still becomes its place again, unless that has refused it, too. It is not tried where it was
+    /// Makes the place that still serves a DAG its place again, unless that has refused it, too. It is not tried where it was
     /// refused until it has another place.
     fn goes_back(&mut self, name: &DagName, step: &mut FleetStep) -> bool {
         let Some(entry) = self.dags.get_mut(name) else { return false };

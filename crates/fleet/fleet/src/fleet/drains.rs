@@ -191,7 +191,7 @@ impl Fleet {
         self.drain_progress(area)
     }
 
-    /// How far a drain is, or would be. Time O(hosts).
+    /// Progress of a drain, real or proposed. Time O(hosts).
     fn drain_progress(&self, area: &DrainArea) -> Result<FleetReply, Denied> {
         let missing = || Denied::NotFound(format!("a drain of {area}"));
         let moves_max = self.drains.get(area).copied();
@@ -216,7 +216,7 @@ impl Fleet {
         if progress.hosts == 0 { Err(missing()) } else { Ok(FleetReply::Drain(progress)) }
     }
 
-    /// How many more DAGs may leave each rack or zone that is drained.
+    /// Number of DAGs that may still leave each rack or zone that is drained.
     pub(super) fn drain_room(&self) -> BTreeMap<DrainArea, usize> {
         let mut room: BTreeMap<DrainArea, usize> =
             self.drains.iter().map(|(area, most)| (area.clone(), *most as usize)).collect();

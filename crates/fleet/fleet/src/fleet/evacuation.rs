@@ -30,7 +30,6 @@ impl Fleet {
         self.rebalancing.progress = self.rebalancing.progress + time;
     }
 
-    /// Time passed.
     pub fn pass_time(&mut self, now: Timestamp, step: &mut FleetStep) {
         self.watch_hosts(now, step);
         self.moves.refill(now);

@@ -39,14 +39,14 @@ const PREVIEW_MOVES_MAX: usize = 32;
 /// So long without a move, images that are on their way and hosts that are about to be heard are waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was looked at since the last move that may have changed what helps.
+/// Cards looked at since the last move that may have changed what helps.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
     /// The last DAG of each card that was looked at; `None`: all were.
     looked: BTreeMap<CardSlot, Option<DagName>>,
     /// It has moved something.
     has_moved: bool,
-    /// What a preview has moved.
+    /// DAGs that a preview has moved.
     previewed: BTreeSet<DagName>,
     pub stays: BTreeMap<StayReason, u64>,
     /// The first hundred that are bound.
@@ -62,7 +62,7 @@ impl Pass {
     }
 }
 
-/// How much a tick may look at.
+/// Bound on the work of a tick.
 #[derive(Debug)]
 struct Effort {
     looks: usize,
@@ -274,7 +274,7 @@ impl Fleet {
         }
     }
 
-    /// What would move first, and the loads then. Each DAG is moved in the books and back again.
+    /// The first moves, and the loads after them. Each DAG is moved in the books and back again.
     pub(super) fn preview(
         &mut self,
         record: &RebalanceRecord,

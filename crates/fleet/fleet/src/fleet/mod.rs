@@ -1,4 +1,4 @@
-//! What the leader knows and decides: all records of the fleet, the mirrored ledgers, and what is under way.
+//! State of the leader: all records of the fleet, the mirrored ledgers, and what is under way.
 //!
 //! Each verb changes this state at once, and notes in a [`FleetStep`] what must be stored and what follows. Nothing of it
 //! is seen before it is durable: the journal holds the effects back, and a leader that cannot store forgets all of it.
@@ -41,7 +41,7 @@ use registry::{Registry, Uses};
 use requests::Requests;
 use reservations::Reservations;
 
-/// What operators tune.
+/// Settings of operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetSettings {
     /// A host is suspected when it was not heard for so long, while the leader ran.
@@ -66,7 +66,6 @@ impl Default for FleetSettings {
     }
 }
 
-/// A DAG.
 #[derive(Debug)]
 struct DagEntry {
     record: Versioned<FleetDagRecord>,
@@ -99,7 +98,7 @@ pub(crate) struct Fleet {
     /// The last that was tried of those that wait, and of those that are to move: the next time goes on behind it.
     waited_last: Option<DagName>,
     moved_last: Option<(HostId, DagName)>,
-    /// How many DAGs of a rack or zone move at a time while it is emptied.
+    /// Number of DAGs of a rack or zone that move at a time while it is emptied.
     drains: BTreeMap<DrainArea, u32>,
     rebalancing: Rebalancing,
     policies: Option<Versioned<PoliciesRecord>>,
@@ -207,7 +206,7 @@ impl Fleet {
         }
     }
 
-    /// What a DAG counts for its tenant.
+    /// Usage of a DAG that counts for its tenant.
     fn usage_of(&self, dag: &Dag) -> FleetUsage {
         let milli_luts = dag.nodes().iter().map(|node| {
             let Some(nt) = self.inventory.catalogue().nt(&node.nt) else { return 0 };
@@ -228,12 +227,12 @@ impl Fleet {
         self.tenants.dominant_share_ppb(tenant, self.capacity)
     }
 
-    /// What a tenant's DAGs take.
+    /// Usage of a tenant's DAGs.
     pub fn usage(&self, tenant: &TenantId) -> Option<FleetUsage> {
         self.tenants.usage(tenant)
     }
 
-    /// How many DAGs have no place.
+    /// Number of DAGs without a place.
     pub fn unplaced(&self) -> usize {
         self.waiting.len() + self.failed.len()
     }

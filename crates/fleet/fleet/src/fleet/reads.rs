@@ -1,4 +1,4 @@
-//! What tenants and operators read. A tenant sees what is its own, and of NT types and bitstreams what it may use.
+//! Reads of tenants and operators. A tenant sees what is its own, and of NT types and bitstreams what it may use.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -21,7 +21,7 @@ const LOOKS_MAX: usize = 10_000;
 /// Most names of DAGs that never move in one reply.
 pub(super) const BOUND_NAMES_MAX: usize = 100;
 
-/// How many bytes a value has as JSON.
+/// Size of a value as JSON, in bytes.
 fn json_bytes(value: &impl serde::Serialize) -> usize {
     struct Counter(usize);
     impl std::io::Write for Counter {

@@ -22,7 +22,7 @@ const TOLERANCE_MAX: u32 = 50;
 #[derive(Debug, Default)]
 pub(super) struct Rebalancing {
     record: Option<Versioned<RebalanceRecord>>,
-    /// What was looked at. A new leader looks again.
+    /// Cards looked at. A new leader looks again.
     pub pass: Pass,
     /// When a DAG moved last, it began, or this leader did.
     pub progress: Timestamp,
@@ -123,7 +123,7 @@ impl Fleet {
         self.get_rebalance()
     }
 
-    /// How far it is. Time O(cards × log cards).
+    /// Progress of the rebalance. Time O(cards × log cards).
     pub(super) fn get_rebalance(&self) -> Result<FleetReply, Denied> {
         let record = self.rebalancing.record.as_ref();
         let record = record.ok_or_else(|| Denied::NotFound("a rebalance".into()))?.value();

@@ -27,14 +27,14 @@ const PROVIDED_AT_ONCE: usize = 256;
 /// Things of one order.
 type Provided = (Vec<Numbered<NtType>>, Vec<Numbered<Bitstream>>, Vec<Numbered<Tenant>>);
 
-/// What uses what is registered.
+/// Users of what is registered.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Uses {
-    /// How many DAGs name an NT type.
+    /// Number of DAGs that name an NT type.
     specs: BTreeMap<NtTypeId, usize>,
-    /// How many bitstreams contain it.
+    /// Number of bitstreams that contain it.
     builds: BTreeMap<NtTypeId, usize>,
-    /// How many DAGs have a place that uses a bitstream.
+    /// Number of DAGs with a place that uses a bitstream.
     places: BTreeMap<BitstreamId, usize>,
 }
 
@@ -66,19 +66,19 @@ impl Uses {
     }
 }
 
-/// What is registered, beside the planner's catalogue, and what uses it.
+/// Registered resources, beside the planner's catalogue, and their users.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     nts: BTreeMap<NtTypeId, RecordMeta>,
     bitstreams: BTreeMap<BitstreamId, RecordMeta>,
     pub uses: Uses,
     nts_digest: Option<Digest>,
-    /// By the models of a host's cards.
+    /// Digests of bitstreams, by the models of a host's cards.
     bitstreams_digests: BTreeMap<BTreeSet<CardModel>, Digest>,
 }
 
 impl Registry {
-    /// What tenants own of it.
+    /// Usage of what tenants own in it.
     pub fn usage(&self, catalogue: &PlanCatalogue) -> BTreeMap<TenantId, FleetUsage> {
         let mut usage: BTreeMap<TenantId, FleetUsage> = BTreeMap::new();
         for owner in self.nts.keys().filter_map(NtTypeId::owner) {

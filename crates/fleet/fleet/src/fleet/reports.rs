@@ -1,4 +1,4 @@
-//! What hosts report.
+//! Reports of hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::protocol::{
 };
 use crate::{FleetCard, HostId};
 
-/// What a beat says.
+/// Content of a beat.
 struct Heard {
     epoch: Epoch,
     sequence: u64,

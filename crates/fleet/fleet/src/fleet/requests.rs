@@ -8,16 +8,16 @@ use crate::journal::FleetStep;
 use crate::protocol::{Denied, FleetReply, RequestId};
 use crate::records::{DoneRequest, Versioned, request_key};
 
-/// How many are remembered of each tenant; the oldest is forgotten. One that is sent again later is done again, and finds
+/// Number of requests that are remembered of each tenant; the oldest is forgotten. One that is sent again later is done again, and finds
 /// what it made.
 const REMEMBERED_MAX: usize = 128;
 
-/// By tenant, in the order in which they were done.
+/// Requests of each tenant, in the order in which they were done.
 #[derive(Debug, Default)]
 pub(super) struct Requests(BTreeMap<Option<TenantId>, VecDeque<DoneRequest>>);
 
 impl Requests {
-    /// What was answered to a request.
+    /// Answer to a request that was done before.
     ///
     /// # Errors
     ///

@@ -21,7 +21,6 @@ const SECONDS_MAX: u32 = 86_400;
 /// Most reservations of one tenant.
 const RESERVATIONS_MAX: usize = 256;
 
-/// All reservations.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     all: BTreeMap<Name, (Versioned<ReservedFunctions>, Timestamp)>,
@@ -69,7 +68,7 @@ impl Reservations {
         (*end <= now).then(|| name.clone())
     }
 
-    /// How many a tenant has.
+    /// Number of a tenant's reservations.
     pub fn of_tenant(&self, tenant: &TenantId) -> usize {
         let from = (tenant.clone(), RequestId(0));
         self.all.range(from..).take_while(|((of, _), _)| of == tenant).count()
@@ -89,7 +88,7 @@ impl Reservations {
         self.all.len()
     }
 
-    /// How many are on a host.
+    /// Number of reservations on a host.
     pub fn on(&self, host: &HostId) -> usize {
         self.all.values().filter(|(record, _)| record.value().card.host == *host).count()
     }

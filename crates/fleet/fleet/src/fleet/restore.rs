@@ -32,7 +32,7 @@ impl Fleet {
     ///
     /// # Errors
     ///
-    /// What cannot be read, as text.
+    /// Restores the fleet from its records; records that cannot be read come back as text.
     pub fn restore(
         (settings, now): (FleetSettings, Timestamp),
         (key, epoch): (String, Epoch),

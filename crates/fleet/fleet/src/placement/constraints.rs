@@ -1,4 +1,4 @@
-//! What a request demands of hosts and cards, in which order cards are preferred, and what a refusal says.
+//! Demands of a request on hosts and cards, the order in which cards are preferred, and what a refusal says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use snic_domain::{CardModel, Infeasible};
 
 use crate::{FleetCard, HostId, RackId, ZoneId};
 
-/// Which card is taken of those that have room.
+/// Order of the cards that have room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CardPolicy {
@@ -25,7 +25,7 @@ pub enum CardPolicy {
     Loaded,
 }
 
-/// What a card must be to be considered. The default allows every card.
+/// Demands on a card. The default allows every card.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CardConstraints {
@@ -49,7 +49,7 @@ pub struct CardConstraints {
     pub functions: u32,
 }
 
-/// What a host failed, in the order in which it is looked at. A host failed what the best of its cards failed.
+/// Constraint that a host failed, in the order in which they are looked at. A host failed what the best of its cards failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Constraint {
@@ -128,7 +128,7 @@ impl fmt::Display for Constraint {
 /// Why no card was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementRefused {
-    /// How many hosts failed which constraint; together all hosts of the fleet.
+    /// Number of hosts that failed each constraint; together all hosts of the fleet.
     pub hosts: BTreeMap<Constraint, usize>,
     /// Why the planner refused the first card that it was asked for, if any.
     pub first: Option<Infeasible>,

@@ -15,12 +15,12 @@ use crate::FleetCard;
 /// Most hosts that one search ranks.
 pub const RANKED_HOSTS_MAX: usize = 16;
 
-/// What a virtual machine needs of a host.
+/// Demands of a virtual machine on a host.
 #[derive(Debug, Clone, Copy)]
 pub struct HostNeeds<'a> {
     /// Where it may go, and how many virtual functions it needs.
     pub constraints: &'a CardConstraints,
-    /// Which host comes first.
+    /// Order of the hosts.
     pub policy: CardPolicy,
     /// The DAG that its packets are to pass, if any.
     pub dag: Option<(&'a DagName, &'a Dag)>,

@@ -8,7 +8,7 @@ use super::inventory::{HostUnknown, Inventory};
 use super::summary::kind_bit;
 use crate::HostId;
 
-/// Which images of bitstreams a host has.
+/// Images of bitstreams on a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum HostImages {
     /// It has not said, so that none counts.
@@ -101,7 +101,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Which images a host has, if there is such a host.
+    /// Images on a host, if there is such a host.
     pub fn images(&self, host: &HostId) -> Option<&HostImages> {
         self.hosts.get(host).map(|entry| &entry.images)
     }

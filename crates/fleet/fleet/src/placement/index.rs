@@ -10,7 +10,7 @@ use crate::ZoneId;
 /// A card's place in the inventory.
 pub(crate) type CardSlot = u32;
 
-/// What all cards of a group have in common.
+/// Properties that all cards of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupKey {
     /// The card's profile, as an index.
@@ -21,7 +21,7 @@ pub(super) struct GroupKey {
     pub is_pristine: bool,
 }
 
-/// By the bandwidth left at the ingress.
+/// Cards by the bandwidth left at the ingress.
 pub(super) type Ordered = BTreeSet<(Bandwidth, CardSlot)>;
 
 /// The cards of one group.

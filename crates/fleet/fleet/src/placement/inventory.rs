@@ -29,7 +29,7 @@ pub(super) struct HostEntry {
     pub is_reachable: bool,
     pub images: HostImages,
     pub slots: Vec<CardSlot>,
-    /// How many DAGs each tenant has on it.
+    /// Number of DAGs of each tenant on it.
     pub tenants: BTreeMap<TenantId, usize>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct CardEntry {
     pub ledger: Ledger,
     pub functions_left: u32,
     pub is_cordoned: bool,
-    /// What its host has put there beyond what the ledger has room for.
+    /// DAGs that its host has put there beyond what the ledger has room for.
     pub beyond: BTreeMap<DagName, (Vec<RegionLoad>, Reservation)>,
     pub summary: Summary,
     /// Area of its DAGs, as far as that was said, in thousandths of a LUT.
@@ -53,7 +53,7 @@ pub(super) struct CardEntry {
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
     pub(super) catalogue: PlanCatalogue,
-    /// Which kinds of regions can be loaded with an NT, by model.
+    /// Kinds of regions that can be loaded with an NT, by model.
     pub(super) builds: BTreeMap<CardModel, BTreeMap<NtTypeId, Kinds>>,
     pub(super) hosts: BTreeMap<HostId, HostEntry>,
     pub(super) slots: BTreeMap<FleetCard, CardSlot>,
@@ -72,7 +72,7 @@ impl Inventory {
         Self::default()
     }
 
-    /// How much may be promised from now on; what is promised stays. O(cards), microseconds for each.
+    /// Limits promises from now on; what is promised stays. O(cards), microseconds for each.
     pub fn set_promises(&mut self, promises: PromiseLimits) {
         if std::mem::replace(&mut self.promises, promises) == promises {
             return;
@@ -82,12 +82,12 @@ impl Inventory {
         }
     }
 
-    /// How much may be promised.
+    /// Limits of promises.
     pub const fn promises(&self) -> PromiseLimits {
         self.promises
     }
 
-    /// What plans may use.
+    /// Bitstreams and NT types that plans may use.
     pub const fn catalogue(&self) -> &PlanCatalogue {
         &self.catalogue
     }

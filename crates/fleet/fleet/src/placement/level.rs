@@ -1,4 +1,4 @@
-//! How full cards are, and to which card a DAG may move so that they become more alike.
+//! Loads of cards, and the card to which a DAG may move so that they become more alike.
 //!
 //! A card's load is the larger of two parts: of its ingress, that is promised; and of its area, that its DAGs need as if each
 //! were alone in its regions. Virtual functions do not count: a move of a DAG frees none.
@@ -21,14 +21,14 @@ const LOOKS_MAX: usize = 1_000;
 /// All of a card.
 const WHOLE: u64 = 1_000_000_000;
 
-/// What a DAG takes of its card, or all DAGs of it.
+/// Resources that a DAG takes of its card, or all DAGs of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub ingress: Bandwidth,
     pub milli_luts: u64,
 }
 
-/// How full a card is.
+/// Load of a card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CardLoad {
     taken: Taken,
@@ -64,7 +64,7 @@ impl CardLoad {
     }
 }
 
-/// Which moves are worth it.
+/// Rule for moves that are worth it.
 ///
 /// With `L` the load of a card, `t` the tolerance, and a prime for after the move, a DAG moves from card `a` to card `b` where
 ///
@@ -72,7 +72,7 @@ impl CardLoad {
 /// 2. `L'(b) + t/2 <= L(a)`: no card becomes as full as the one that is relieved was, so the largest load never rises;
 /// 3. `L'(a)² + L'(b)² < L(a)² + L(b)²`: the sum of the squares of all loads falls with each move.
 ///
-/// By 3, moves end: a state never comes back, and there are finitely many. Where cards are alike and one resource is the
+/// Rule 3 makes moves end: a state never comes back, and there are finitely many. Where cards are alike and one resource is the
 /// larger part, a DAG with load `d` lowers that sum by `2·d·(L(a) - L'(b)) >= d·t`, so `n` cards lead to at most `n / (d·t)`
 /// moves of DAGs with at least the load `d`. A rebalance has a closer bound: it moves no DAG twice.
 #[derive(Debug, Clone, Copy)]
@@ -136,7 +136,7 @@ impl Levels {
         Self { loads, by_load, mean: all.ppb() }
     }
 
-    /// By load, the emptiest first.
+    /// Cards by load, the emptiest first.
     pub const fn by_load(&self) -> &BTreeSet<(u64, CardSlot)> {
         &self.by_load
     }
@@ -207,7 +207,7 @@ impl Levels {
 }
 
 impl Inventory {
-    /// How full a card is.
+    /// Load of a card.
     pub fn load(&self, card: &FleetCard) -> Option<CardLoad> {
         let card = self.entry(self.slot_of(card)?);
         Some(CardLoad::of(card, self.profile(card.profile)))
@@ -291,7 +291,7 @@ impl Inventory {
 }
 
 impl Stays {
-    /// What an operator may do something about counts more.
+    /// The reason that counts more: one that an operator may do something about.
     fn or(self, other: Self) -> Self {
         let weight = |of: Self| match of {
             Self::NoEmptier => 0,

@@ -1,4 +1,4 @@
-//! Which card of the fleet a DAG goes to.
+//! Choice of the fleet's card for a DAG.
 //!
 //! ```text
 //! request ── constraints ──► groups of cards ── policy's order ──► a few cards ── planner::plan ──► choice

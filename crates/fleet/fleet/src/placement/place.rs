@@ -14,32 +14,29 @@ use crate::{FleetCard, HostId};
 
 /// Most cards that one request has a plan made on: a plan takes some ten microseconds and may take a millisecond.
 pub(super) const PLANS_MAX: usize = 16;
-/// Of the work that is left to a request, the part that the next plan may use up: one in this many.
+/// Part of a request's remaining work that the next plan may use up: one in this many.
 const EFFORT_PARTS: usize = 4;
 
 /// A DAG to be placed.
 #[derive(Debug, Clone, Copy)]
 pub struct PlaceDag<'a> {
-    /// Its name.
     pub name: &'a DagName,
-    /// Its spec.
     pub dag: &'a Dag,
     /// Where it may go.
     pub constraints: &'a CardConstraints,
-    /// Which card is taken of those.
+    /// Order of the cards that have room.
     pub policy: CardPolicy,
 }
 
 /// A card and the placement there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DagChoice {
-    /// The card.
     pub card: FleetCard,
     /// The placement on it, valid for its mirrored ledger as it is.
     pub plan: Plan,
 }
 
-/// What was found out about cards by planning on them.
+/// Findings about cards from planning on them.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     effort: Effort,
@@ -48,7 +45,7 @@ pub(super) struct Tried {
     without_image: BTreeSet<CardSlot>,
     /// Profiles on whose empty cards there is no plan.
     pristine: BTreeSet<usize>,
-    /// What the plan loads on an empty card of a profile, where a host was found that does not have it.
+    /// Loads of the plan on an empty card of a profile, where a host was found that does not have the images.
     pristine_loads: BTreeMap<usize, Vec<BitstreamId>>,
     first: Option<Infeasible>,
 }
@@ -153,7 +150,7 @@ impl Inventory {
         choice.ok_or_else(|| Box::new(tried.refusal(&query)))
     }
 
-    /// How many hosts fail what, as far as that is seen without a plan; [`Constraint::NotTried`] counts those with nothing
+    /// Number of hosts that fail each constraint, as far as that is seen without a plan; [`Constraint::NotTried`] counts those with nothing
     /// known against them. Time O(cards).
     pub fn survey(&self, request: &PlaceDag<'_>) -> BTreeMap<Constraint, usize> {
         let dag = (&request.name.tenant, request.dag);

@@ -1,4 +1,4 @@
-//! What operators register: hosts with their cards, and how much of these may be promised.
+//! Registrations of operators: hosts with their cards, and how much of these may be promised.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,11 @@ pub struct HostSpec {
     pub zone: ZoneId,
     /// Where in the zone.
     pub rack: RackId,
-    /// For selectors.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Whether an operator keeps new DAGs off it.
     #[serde(default)]
     pub is_cordoned: bool,
-    /// Its cards.
     #[serde(default)]
     pub cards: BTreeMap<CardId, CardSpec>,
 }
@@ -29,7 +27,7 @@ pub struct HostSpec {
 /// A card of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardSpec {
-    /// What it offers.
+    /// Profile that it reports.
     pub profile: CardProfile,
     /// Its virtual functions.
     pub functions: u32,
@@ -38,17 +36,17 @@ pub struct CardSpec {
     pub is_cordoned: bool,
 }
 
-/// How much may be promised, as `policies/admission.toml` says.
+/// Limits of promises, as `policies/admission.toml` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromiseLimits {
-    /// Of a card's ingress bandwidth, in percent: 1 to 100.
+    /// Part of a card's ingress bandwidth that may be promised, in percent: 1 to 100.
     pub ingress_percent: u32,
     /// Most that one DAG may ask for.
     pub dag_bandwidth_max: Bandwidth,
 }
 
 impl Default for PromiseLimits {
-    /// What ships: all of the ingress, and as much as a DAG can ask for.
+    /// The limits that ship: all of the ingress, and as much as a DAG can ask for.
     fn default() -> Self {
         Self { ingress_percent: 100, dag_bandwidth_max: DAG_BANDWIDTH_MAX }
     }

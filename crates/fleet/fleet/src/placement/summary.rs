@@ -1,4 +1,4 @@
-//! What is asked of a card before the planner is: a few numbers that follow from its ledger.
+//! Summary of a card that is asked before the planner is: a few numbers that follow from its ledger.
 
 use smallvec::SmallVec;
 use snic_domain::{Bandwidth, CardProfile, NtTypeId, RegionId, RegionKind, Slot};
@@ -14,7 +14,7 @@ pub(super) const fn kind_bit(kind: RegionKind) -> Kinds {
     }
 }
 
-/// What a card has left. Each number is at most too large: a card that lacks it has no placement.
+/// Capacity that a card has left. Each number is at most too large: a card that lacks it has no placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Summary {
     pub ingress_left: Bandwidth,
@@ -23,7 +23,7 @@ pub(super) struct Summary {
     pub loadable: Kinds,
     /// Nothing is loaded or reserved, and each region is usable: all such cards of a profile are alike.
     pub is_pristine: bool,
-    /// By NT: what loaded chains have left of it; NTs without any are left out.
+    /// Bandwidth that loaded chains have left of each NT; NTs without any are left out.
     pub nts: SmallVec<[(NtTypeId, Bandwidth); 8]>,
 }
 
@@ -69,13 +69,13 @@ impl Summary {
         }
     }
 
-    /// What loaded chains have left of an NT.
+    /// Bandwidth that loaded chains have left of an NT.
     pub fn left(&self, nt: &NtTypeId) -> Bandwidth {
         let at = self.nts.binary_search_by(|(known, _)| known.cmp(nt));
         at.map_or(Bandwidth::ZERO, |at| self.nts[at].1)
     }
 
-    /// What part of the ingress is left, in thousand-millionths.
+    /// Part of the ingress that is left, in thousand-millionths.
     pub fn left_ppb(&self, profile: &CardProfile) -> u64 {
         let part = u128::from(self.ingress_left.get()) * 1_000_000_000;
         u64::try_from(part / u128::from(profile.ingress.get().max(1))).unwrap_or(u64::MAX)

@@ -17,10 +17,10 @@ use crate::HostId;
 /// have all cards looked at with each create.
 const OTHERS_MAX: usize = 400;
 
-/// What is asked of the next card.
+/// Decision about the next card.
 pub(super) type Step = ControlFlow<(), Walk>;
 
-/// How to go on.
+/// Decision whether to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Walk {
     /// With the next card.
@@ -35,20 +35,20 @@ pub(super) struct Query<'a> {
     pub inventory: &'a Inventory,
     pub constraints: &'a CardConstraints,
     pub policy: CardPolicy,
-    /// Whose DAG it is.
+    /// Owner of the DAG.
     pub tenant: Option<&'a TenantId>,
     bandwidth: Bandwidth,
     /// Each NT once, with the bandwidth of all of its nodes.
     nts: SmallVec<[(&'a NtTypeId, Bandwidth); 8]>,
-    /// By profile: what follows for all cards that have it.
+    /// Consequences for all cards of each profile.
     profiles: Vec<ProfileFit>,
 }
 
-/// What follows from a request for all cards of a profile.
+/// Consequences of a request for all cards of a profile.
 #[derive(Debug)]
 struct ProfileFit {
     takes_model: bool,
-    /// By NT of the request: kinds of regions that can be loaded with it.
+    /// Kinds of regions that can be loaded with each NT of the request.
     kinds: SmallVec<[Kinds; 8]>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Query<'a> {
         Self { inventory, constraints, policy, tenant, bandwidth, nts, profiles }
     }
 
-    /// What a host fails, whatever its cards are.
+    /// Constraint that a host fails, whatever its cards are.
     pub fn host_fails(&self, id: &HostId, host: &HostEntry) -> Option<Constraint> {
         let of = self.constraints;
         let lacks_label = || of.labels.iter().any(|(k, v)| host.spec.labels.get(k) != Some(v));
@@ -95,7 +95,7 @@ impl<'a> Query<'a> {
         fails.into_iter().find(|(_, fails)| *fails).map(|(constraint, _)| constraint)
     }
 
-    /// What a card fails, its host aside.
+    /// Constraint that a card fails, its host aside.
     pub fn card_fails(&self, card: &CardEntry) -> Option<Constraint> {
         let (of, summary) = (self.constraints, &card.summary);
         let profile = &self.profiles[card.profile];

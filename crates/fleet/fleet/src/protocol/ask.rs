@@ -1,4 +1,4 @@
-//! What tenants and operators ask for.
+//! Requests of tenants and operators.
 
 use std::fmt;
 
@@ -15,14 +15,13 @@ use crate::{HostId, ProjectId, RackId, ZoneId};
 /// A request of a tenant or an operator. Rights were checked before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetAsk {
-    /// Whose it is; `None`: an operator's.
+    /// Owner; `None`: an operator's.
     pub tenant: Option<TenantId>,
     /// Its number, if it may be sent again. What only reads has none.
     pub id: Option<RequestId>,
     /// Only says what would be answered. Its number is not looked at then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub validate_only: bool,
-    /// What is asked for.
     pub command: FleetCommand,
 }
 
@@ -42,30 +41,23 @@ pub const LIST_MAX: usize = 1_000;
 /// A DAG that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewFleetDag {
-    /// Its name.
     pub name: DagName,
-    /// What it is.
     pub spec: DagSpec,
     /// Where it may go.
     pub constraints: CardConstraints,
-    /// Which card is taken of those.
+    /// Order of the cards that have room.
     pub policy: CardPolicy,
 }
 
-/// What a record is called.
+/// Name of a record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FleetName {
-    /// A tenant.
     Tenant(TenantId),
-    /// A project.
     Project(ProjectId),
     /// An NT type.
     Nt(NtTypeId),
-    /// A bitstream.
     Bitstream(BitstreamId),
-    /// A host.
     Host(HostId),
-    /// A DAG.
     Dag(DagName),
     /// Functions that are kept for a machine.
     Reservation(TenantId, RequestId),
@@ -85,18 +77,13 @@ impl fmt::Display for FleetName {
     }
 }
 
-/// What is listed. Tenants see what is theirs, and of NT types and bitstreams what they may use.
+/// Kind of list. Tenants see what is theirs, and of NT types and bitstreams what they may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FleetList {
-    /// Tenants.
     Tenants,
-    /// Projects.
     Projects,
-    /// NT types.
     Nts,
-    /// Bitstreams.
     Bitstreams,
-    /// Hosts.
     Hosts,
     /// DAGs of a tenant, or of all.
     Dags(Option<TenantId>),
@@ -122,7 +109,7 @@ impl fmt::Display for DrainArea {
     }
 }
 
-/// What becomes of a tenant's project.
+/// Change of a tenant's project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProjectChange {
     /// It stays as it is.
@@ -134,39 +121,33 @@ pub enum ProjectChange {
     Join(ProjectId),
 }
 
-/// What can be asked for. An `etag` that is given must be that of the record as it is.
+/// Commands. An `etag` that is given must be that of the record as it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FleetCommand {
     /// Registers a tenant.
     CreateTenant {
         /// Its id, weight and quota.
         tenant: Tenant,
-        /// Whose quota it shares, too.
+        /// Project whose quota it shares, too.
         project: Option<ProjectId>,
     },
     /// Changes a tenant.
     UpdateTenant {
-        /// Which.
         tenant: TenantId,
-        /// New values.
         patch: TenantPatch,
-        /// Its project.
         project: ProjectChange,
         /// As it was read.
         etag: Option<String>,
     },
     /// Registers a project.
     CreateProject {
-        /// Its name.
         project: ProjectId,
-        /// What its tenants may have together: of it `dags_max` and `bandwidth_max` count.
+        /// Quota that its tenants have together: of it `dags_max` and `bandwidth_max` count.
         quota: Quota,
     },
     /// Changes a project.
     UpdateProject {
-        /// Which.
         project: ProjectId,
-        /// New values.
         quota: QuotaPatch,
         /// As it was read.
         etag: Option<String>,
@@ -183,34 +164,33 @@ pub enum FleetCommand {
     DrainHost(HostId, bool),
     /// Has all hosts of a rack or zone emptied, also those that are registered later.
     Drain {
-        /// Which.
         area: DrainArea,
-        /// How many of its DAGs move at a time: 1 to 1,000.
+        /// Number of its DAGs that move at a time: 1 to 1,000.
         moves_max: u32,
     },
     /// Ends that; hosts that were drained each for itself stay so.
     EndDrain(DrainArea),
-    /// How far a drain is.
+    /// Reads the progress of a drain.
     GetDrain(DrainArea),
     /// Moves DAGs from full cards to empty ones, until all are within the tolerance of the mean or no move helps. The same
     /// again while it goes on changes its limits. If it is only asked what would be answered: which DAGs would move first.
     Rebalance {
         /// Between cards of this zone; `None`: of the fleet.
         zone: Option<ZoneId>,
-        /// How many DAGs move at a time: 1 to 1,000.
+        /// Number of DAGs that move at a time: 1 to 1,000.
         moves_max: u32,
-        /// How far a card's load may be from the mean: 1 to 50 percent of a card.
+        /// Distance that a card's load may have from the mean: 1 to 50 percent of a card.
         tolerance_percent: u32,
     },
-    /// How far the rebalance is, or how the last one ended.
+    /// Reads the progress of the rebalance, or how the last one ended.
     GetRebalance,
     /// Ends the rebalance; DAGs that have moved stay where they are.
     EndRebalance,
     /// Replaces the policy files: those that are not named are in force no more. At most 64 KiB in all.
     SetPolicies {
-        /// By name.
+        /// Files by name.
         files: PolicyFiles,
-        /// What they say of promises: hosts refuse more, so nothing more is placed there.
+        /// Limits of promises in them: hosts refuse more, so nothing more is placed there.
         promises: PromiseLimits,
         /// As it was read.
         etag: Option<String>,
@@ -223,16 +203,13 @@ pub enum FleetCommand {
     CreateDags(Vec<NewFleetDag>),
     /// Changes a DAG: on its card if it fits there, without a stop, otherwise elsewhere unless it is bound.
     UpdateDag {
-        /// Which.
         name: DagName,
-        /// New values.
         patch: Box<DagPatch>,
         /// As it was read.
         etag: Option<String>,
     },
     /// Deletes what is not in use.
     Delete {
-        /// What.
         name: FleetName,
         /// As it was read.
         etag: Option<String>,
@@ -245,11 +222,10 @@ pub enum FleetCommand {
     ExplainDag(DagName),
     /// Reads a page of records, by name. At most [`LIST_MAX`], and about a mebibyte.
     List {
-        /// Of what.
         of: FleetList,
         /// Behind this name.
         after: Option<FleetName>,
-        /// How many at most.
+        /// Number of items at most.
         most: usize,
     },
     /// Reads how the fleet is.
@@ -260,11 +236,11 @@ pub enum FleetCommand {
     FindHosts {
         /// Where it may go, and how many functions it needs.
         constraints: CardConstraints,
-        /// Which host comes first.
+        /// Order of the hosts.
         policy: CardPolicy,
         /// The DAG that its packets are to pass, if any, with a name that is not in use.
         dag: Option<(DagName, Box<DagSpec>)>,
-        /// How many at most: 1 to 16.
+        /// Number of hosts at most: 1 to 16.
         most: usize,
     },
     /// Keeps functions of a card for a machine.
@@ -273,7 +249,7 @@ pub enum FleetCommand {
         reservation: RequestId,
         /// Where, and how many functions.
         constraints: CardConstraints,
-        /// Which card is taken of those.
+        /// Order of the cards that have room.
         policy: CardPolicy,
         /// It ends after so many seconds unless it is renewed: 1 to 86,400.
         seconds: u32,

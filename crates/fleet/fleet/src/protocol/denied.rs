@@ -14,11 +14,10 @@ use crate::placement::PlacementRefused;
 pub struct OverQuota {
     /// The limit's name in a quota, such as `dags_max`.
     pub limit: String,
-    /// How much is allowed, with its unit.
+    /// Allowed amount, with its unit.
     pub max: String,
-    /// How much there is.
     pub used: String,
-    /// How much there would be.
+    /// Amount that there would be.
     pub asked: String,
 }
 
@@ -84,10 +83,7 @@ pub enum Denied {
     StoreRefuses(StoreRefusal),
     /// Too much waits for etcd or for images. Nothing was done.
     #[error("{waiting} requests wait already; try again later")]
-    Busy {
-        /// How many.
-        waiting: usize,
-    },
+    Busy { waiting: usize },
     /// There is no such thing, or it is not the caller's.
     #[error("{0} does not exist")]
     NotFound(String),
@@ -100,7 +96,6 @@ pub enum Denied {
     /// It has changed since it was read.
     #[error("{what} has changed since it was read; its etag is {etag} now")]
     Stale {
-        /// What.
         what: String,
         /// Its etag now.
         etag: String,
@@ -108,9 +103,8 @@ pub enum Denied {
     /// Something still uses it.
     #[error("{what} is in use by {users}; these must go first")]
     InUse {
-        /// What.
         what: String,
-        /// By what; others' things have no names and no numbers here.
+        /// Users; others' things have no names and no numbers here.
         users: String,
     },
     /// The tenant is being deleted with all that it owns.
@@ -125,7 +119,6 @@ pub enum Denied {
     /// It does not go with what there is.
     #[error("{what}: {why}")]
     Conflict {
-        /// With what.
         what: String,
         /// Why, and what to do.
         why: String,
@@ -133,9 +126,8 @@ pub enum Denied {
     /// There are as many as the fleet keeps.
     #[error("there are {max} {what}, the most that the fleet keeps; delete one first")]
     Full {
-        /// Of what.
         what: String,
-        /// How many.
+        /// Number of waiting calls.
         max: usize,
     },
     /// The tenant's quota.
@@ -149,10 +141,5 @@ pub enum Denied {
     NoPlace(Box<PlacementRefused>),
     /// One DAG of several cannot be placed. None of them was.
     #[error("{name}: {why}; none of the request's DAGs was created")]
-    OfBatch {
-        /// Which one.
-        name: DagName,
-        /// Why.
-        why: Box<Denied>,
-    },
+    OfBatch { name: DagName, why: Box<Denied> },
 }

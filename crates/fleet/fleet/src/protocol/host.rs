@@ -1,4 +1,4 @@
-//! What is ordered of hosts, and what they report. Both travel as JSON between programs one version apart.
+//! Orders to hosts, and their reports. Both travel as JSON between programs one version apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,16 @@ use crate::records::PlaceRecord;
 /// Something that hosts are given, with its number: another number is another thing, even under the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbered<T> {
-    /// The number.
     pub number: u64,
-    /// The thing.
     pub of: T,
 }
 
-/// What a host is given beside DAGs: by id, the number of each.
+/// Provisions of a host beside DAGs: the number of each, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Provisions {
-    /// NT types.
     pub nts: BTreeMap<NtTypeId, u64>,
-    /// Bitstreams.
     pub bitstreams: BTreeMap<BitstreamId, u64>,
-    /// Tenants.
     pub tenants: BTreeMap<TenantId, u64>,
 }
 
@@ -42,13 +37,13 @@ impl Provisions {
         Self::digest_from(nts, Self::digest_of(bitstreams), Self::digest_of(tenants))
     }
 
-    /// Of one kind.
+    /// Digest of one kind.
     pub(crate) fn digest_of<'a>(all: impl Iterator<Item = (&'a str, u64)>) -> Digest {
         let text = all.fold(String::new(), |text, (id, number)| text + &format!("{id} {number}\n"));
         Digest::of(text.as_bytes())
     }
 
-    /// Of all kinds, from the digest of each.
+    /// Digest of all kinds, from the digest of each.
     pub(crate) fn digest_from(nts: Digest, bitstreams: Digest, tenants: Digest) -> Digest {
         Digest::of(format!("{nts} {bitstreams} {tenants}").as_bytes())
     }
@@ -57,7 +52,7 @@ impl Provisions {
 /// The texts of policy files by name, such as `fairness.toml`.
 pub type PolicyFiles = BTreeMap<String, String>;
 
-/// Which of the fleet's policies a host looked at.
+/// The fleet's policies that a host looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPolicies {
     /// The number of the files; 0: none.
@@ -70,15 +65,14 @@ pub struct HostPolicies {
 /// An order to a host, released only once what it follows from is committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostOrder {
-    /// Whose order it is. A host rejects one of an earlier epoch than it has seen.
+    /// Epoch of the leader. A host rejects an order of an earlier epoch than it has seen.
     pub epoch: Epoch,
     /// Rises within an epoch.
     pub sequence: u64,
-    /// What is to be done.
     pub what: OrderKind,
 }
 
-/// What a host is to do.
+/// Work that a host is to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OrderKind {
     /// Take over the epoch and report.
@@ -89,22 +83,18 @@ pub enum OrderKind {
     ListProvided,
     /// Serve a DAG. Where the card serves it already, with another serial, it is changed without a stop.
     Put {
-        /// Its name.
         name: DagName,
-        /// What it is.
         spec: Box<DagSpec>,
-        /// Where.
         place: Box<PlaceRecord>,
-        /// Whose it is: with the fleet's weight, and quotas that allow everything, for the fleet has checked them.
+        /// Owner: with the fleet's weight, and quotas that allow everything, for the fleet has checked them.
         tenant: Box<Numbered<Tenant>>,
     },
     /// Serve a DAG no more, if it still has the place with this serial.
     Remove {
-        /// Its name.
         name: DagName,
         /// On which card.
         card: CardId,
-        /// Which place of it.
+        /// Serial of its place.
         serial: u64,
     },
     /// Register NT types and tenants, fetch images and register bitstreams; what was provided before stays.
@@ -122,25 +112,24 @@ pub enum OrderKind {
     SetPolicies(Numbered<PolicyFiles>),
 }
 
-/// What a host's controller really chose for a DAG.
+/// Placement that a host's controller really chose for a DAG.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostChoice {
-    /// How the DAG is mapped to regions.
+    /// Mapping of the DAG to regions.
     pub mapping: Mapping,
-    /// What it takes of the card.
+    /// Reservation on the card.
     pub reservation: Reservation,
 }
 
-/// What a host says.
+/// Report of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostReport {
-    /// It lives.
     Beat {
         /// The highest epoch that it has seen.
         epoch: Epoch,
         /// The last order of that epoch which it looked at.
         sequence: u64,
-        /// By card: the digest of what it holds ([`crate::holdings_digest`]).
+        /// Digest of what each card holds ([`crate::holdings_digest`]).
         digests: BTreeMap<CardId, Digest>,
         /// The digest of what it was told to have ([`Provisions::digest`]), whether it is there already or not.
         #[serde(default = "nothing_provided")]
@@ -148,10 +137,10 @@ pub enum HostReport {
         /// Bitstreams of these whose image it does not have yet; at most [`MISSING_MAX`], and then others may be missing.
         #[serde(default)]
         missing: BTreeSet<BitstreamId>,
-        /// What of its cards takes nothing; cards without a fault are left out. `None`: it does not say.
+        /// Faults that keep its cards from taking anything; cards without a fault are left out. `None`: it does not say.
         #[serde(default)]
         faults: Option<BTreeMap<CardId, CardFaults>>,
-        /// Which policies it looked at. `None`: it takes none.
+        /// Policies that it looked at. `None`: it takes none.
         #[serde(default)]
         policies: Option<HostPolicies>,
     },
@@ -159,13 +148,11 @@ pub enum HostReport {
     Holds {
         /// The epoch of the order that asked for it.
         epoch: Epoch,
-        /// Which card.
         card: CardId,
-        /// The DAGs.
         #[serde(with = "pairs")]
         dags: BTreeMap<DagName, u64>,
     },
-    /// What it was told to have.
+    /// Provisions that it was ordered to have.
     Has {
         /// The epoch of the order that asked for it.
         epoch: Epoch,
@@ -174,9 +161,8 @@ pub enum HostReport {
     },
     /// A DAG is served.
     Applied {
-        /// Its name.
         name: DagName,
-        /// Which place of it.
+        /// Serial of its place.
         serial: u64,
         /// Where its controller put it, if it says so: also later, when that changes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,11 +170,9 @@ pub enum HostReport {
     },
     /// A DAG cannot be served, not be changed, or not be served any longer: the host knows better what its card has.
     Refused {
-        /// Its name.
         name: DagName,
-        /// Which place of it.
+        /// Serial of its place.
         serial: u64,
-        /// Why.
         reason: String,
         /// Regions of the card that take nothing.
         faulty: Vec<RegionId>,
@@ -198,7 +182,7 @@ pub enum HostReport {
     },
 }
 
-/// What of a card takes nothing.
+/// Faults that keep a card from taking anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CardFaults {

@@ -1,4 +1,4 @@
-//! What happens to a replica, and what it wants done: data only.
+//! Input of a replica, and the work that it wants done: data only.
 
 mod ask;
 mod denied;
@@ -54,11 +54,11 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// Who waits for a reply, as the shell knows it.
+/// Number of a call that waits for a reply, as the shell knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FleetCall(pub u64);
 
-/// What happens to a replica.
+/// Input of a replica.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FleetEvent {
     /// It won the election.
@@ -72,65 +72,55 @@ pub enum FleetEvent {
     Deposed,
     /// etcd answered request `number`. Each request is answered once.
     Etcd {
-        /// Which request.
+        /// Number of the request.
         number: u64,
-        /// The answer.
         result: Result<Answer, Failed>,
     },
-    /// What the watch told that [`FleetEffect::Watch`] asked for, or why it tells nothing. A watch of an earlier leader's
+    /// News of the watch that [`FleetEffect::Watch`] asked for, or why it gives none. A watch of an earlier leader's
     /// time may go on: what it tells is not looked at.
     Watched(Result<Told, Failed>),
     /// Somebody asks for something.
     Ask {
-        /// Who waits for it.
+        /// Call that waits for it.
         call: FleetCall,
-        /// What for.
         ask: FleetAsk,
     },
     /// A host reports.
     Report {
-        /// Which host, as its certificate says.
+        /// Host, as its certificate says.
         host: HostId,
-        /// What.
         report: HostReport,
     },
-    /// Time passed.
     Tick,
 }
 
-/// What a replica wants done.
+/// Work that a replica wants done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FleetEffect {
     /// Ask etcd; the answer comes as [`FleetEvent::Etcd`] with this number.
     Etcd {
-        /// Which request.
+        /// Number of the request.
         number: u64,
-        /// What is asked.
         request: Request,
     },
     /// Watch this instead of what was watched before; what it tells comes as [`FleetEvent::Watched`].
     Watch(Watch),
     /// Answer a call.
     Reply {
-        /// Whose.
         call: FleetCall,
-        /// With what.
         result: Result<FleetReply, Denied>,
     },
     /// Send an order to a host.
     Order {
-        /// Which host.
         host: HostId,
-        /// What it is to do.
         order: HostOrder,
     },
-    /// Tell operators.
     Tell(FleetNotice),
     /// Give up the election key: somebody else leads, or this replica cannot.
     StepDown,
 }
 
-/// What operators are told.
+/// Notice to operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FleetNotice {
     /// A host has not answered for the length of its lease.
@@ -145,14 +135,13 @@ pub enum FleetNotice {
         zone: Option<ZoneId>,
         /// Hosts that do not answer.
         unreachable: usize,
-        /// Of so many.
+        /// Number of all hosts.
         hosts: usize,
     },
     /// Few enough are unreachable again.
     EvacuationResumed(Option<ZoneId>),
     /// A DAG has another place.
     DagMoved {
-        /// Which.
         name: DagName,
         /// Where it was.
         from: FleetCard,
@@ -161,34 +150,26 @@ pub enum FleetNotice {
     },
     /// A DAG that had no place has one again.
     DagPlaced {
-        /// Which.
         name: DagName,
         /// Where it is.
         to: FleetCard,
     },
     /// A DAG has no place.
-    DagUnplaced {
-        /// Which.
-        name: DagName,
-        /// Why.
-        why: Unplaced,
-    },
+    DagUnplaced { name: DagName, why: Unplaced },
     /// A host put a DAG where its card's mirrored ledger has no room: nothing new goes there until it has.
     CardOverbooked {
-        /// Which card.
         card: FleetCard,
-        /// What is short.
+        /// Resource that is short.
         why: String,
     },
     /// A DAG of a drained or lost host stays, because its machines are there.
     DagBound(DagName),
     /// A rebalance has ended.
     RebalanceEnded {
-        /// How.
         outcome: RebalanceOutcome,
-        /// How many DAGs it has moved.
+        /// Number of DAGs that it has moved.
         moved: u64,
-        /// How many DAGs were to move and did not.
+        /// Number of DAGs that were to move and did not.
         stay: u64,
     },
     /// etcd refuses what is to be written: told at the beginning, when the reason changes, and once a minute.

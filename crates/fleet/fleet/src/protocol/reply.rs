@@ -1,4 +1,4 @@
-//! What is answered.
+//! Replies.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::placement::{CardConstraints, CardPolicy, Constraint, HostSpec, Ranked
 use crate::records::{FleetDagRecord, RecordMeta, ReservedFunctions, Unplaced};
 use crate::{FleetCard, HostId, ProjectId, RackId, ZoneId};
 
-/// What a tenant has.
+/// Usage of a tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetUsage {
-    /// How many DAGs.
+    /// Number of DAGs.
     pub dags: u32,
-    /// What they are promised.
+    /// Sum of their promises.
     pub bandwidth: Bandwidth,
     /// Their area as if each were alone in its regions, in thousandths of a LUT.
     pub milli_luts: u64,
@@ -36,14 +36,12 @@ pub struct FleetUsage {
     pub bitstream_bytes: ByteSize,
 }
 
-/// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetTenant {
     /// Its id, weight and quota.
     pub tenant: Tenant,
-    /// Whose quota it shares, too.
+    /// Project whose quota it shares, too.
     pub project: Option<ProjectId>,
-    /// What it has.
     pub usage: FleetUsage,
     /// Its largest part of bandwidth or area of all cards, divided by its weight, in thousand-millionths.
     pub dominant_share_ppb: u64,
@@ -53,14 +51,12 @@ pub struct FleetTenant {
     pub meta: RecordMeta,
 }
 
-/// A project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetProject {
-    /// Its name.
     pub project: ProjectId,
-    /// What its tenants may have together: of it `dags_max` and `bandwidth_max` count.
+    /// Quota that its tenants have together: of it `dags_max` and `bandwidth_max` count.
     pub quota: Quota,
-    /// What they have.
+    /// Sum of their usage.
     pub usage: FleetUsage,
     /// When it was made and changed.
     pub meta: RecordMeta,
@@ -79,7 +75,7 @@ pub enum HostCondition {
     Lost,
 }
 
-/// What of a host only the leader knows.
+/// State of a host that only the leader knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetHostState {
     /// Whether it answers.
@@ -88,10 +84,8 @@ pub struct FleetHostState {
     pub is_draining: bool,
 }
 
-/// A host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetHost {
-    /// Its name.
     pub host: HostId,
     /// As it is registered.
     pub spec: HostSpec,
@@ -99,7 +93,7 @@ pub struct FleetHost {
     pub is_draining: bool,
     /// Whether it answers.
     pub condition: HostCondition,
-    /// How many DAGs it is to serve.
+    /// Number of DAGs that it is to serve.
     pub dags: usize,
     /// Those of them that never move by themselves; the first hundred.
     pub bound: Vec<DagName>,
@@ -112,15 +106,12 @@ pub struct FleetHost {
 /// A DAG, as its tenant sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetDag {
-    /// Its name.
     pub name: DagName,
-    /// What its tenant asked for.
     pub spec: DagSpec,
     /// Where it may go.
     pub constraints: CardConstraints,
-    /// Which card is taken of those.
+    /// Order of the cards that have room.
     pub policy: CardPolicy,
-    /// Its place.
     pub card: Option<FleetCard>,
     /// The number of its place: another one with each move and each change.
     pub serial: Option<u64>,
@@ -160,20 +151,14 @@ impl FleetDag {
     }
 }
 
-/// A record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FleetItem {
-    /// A tenant.
     Tenant(FleetTenant),
-    /// A project.
     Project(FleetProject),
     /// An NT type.
     Nt(NtType, RecordMeta),
-    /// A bitstream.
     Bitstream(Bitstream, RecordMeta),
-    /// A host.
     Host(FleetHost),
-    /// A DAG.
     Dag(FleetDag),
     /// Functions that are kept for a machine.
     Reservation(ReservedFunctions),
@@ -182,11 +167,10 @@ pub enum FleetItem {
 /// Why a DAG is where it is, or nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetExplanation {
-    /// The DAG.
     pub dag: FleetDag,
     /// Model, zone and rack of its card.
     pub at: Option<(CardModel, ZoneId, RackId)>,
-    /// How many regions of the card it uses.
+    /// Number of regions of the card that it uses.
     pub regions: usize,
     /// Number of hosts that fail each constraint, if it were placed now; [`Constraint::NotTried`]: nothing is known against them.
     pub hosts: BTreeMap<Constraint, usize>,
@@ -207,14 +191,12 @@ pub struct PlacedDag {
     pub meta: RecordMeta,
 }
 
-/// How far a drain of a rack or zone is.
+/// Progress of a drain of a rack or zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainProgress {
-    /// Which.
     pub area: DrainArea,
-    /// How many of its DAGs move at a time.
+    /// Number of its DAGs that move at a time.
     pub moves_max: u32,
-    /// Its hosts.
     pub hosts: usize,
     /// DAGs that are still to move.
     pub left: usize,
@@ -222,7 +204,7 @@ pub struct DrainProgress {
     pub moving: usize,
     /// DAGs that never move by themselves, since their machines are there; the first hundred.
     pub bound: Vec<DagName>,
-    /// How many these are.
+    /// Number of these.
     pub bound_count: usize,
 }
 
@@ -237,7 +219,7 @@ pub struct LoadRange {
     pub largest: u64,
 }
 
-/// How a rebalance ended.
+/// End of a rebalance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RebalanceOutcome {
@@ -272,7 +254,6 @@ pub enum StayReason {
 /// A DAG that would move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedMove {
-    /// Which.
     pub name: DagName,
     /// Where it is.
     pub from: FleetCard,
@@ -280,24 +261,23 @@ pub struct PlannedMove {
     pub to: FleetCard,
 }
 
-/// How far a rebalance is, or how it ended.
+/// Progress of a rebalance, or how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RebalanceProgress {
     /// Between cards of this zone; `None`: of the fleet.
     pub zone: Option<ZoneId>,
-    /// How many DAGs move at a time.
+    /// Number of DAGs that move at a time.
     pub moves_max: u32,
-    /// How far a card's load may be from the mean, in percent of a card.
+    /// Distance that a card's load may have from the mean, in percent of a card.
     pub tolerance_percent: u32,
-    /// How it ended; `None`: it goes on.
+    /// End; `None`: it goes on.
     pub outcome: Option<RebalanceOutcome>,
     /// When it began and ended, by the leader's clock.
     pub started: Timestamp,
-    /// The latter.
     pub ended: Option<Timestamp>,
     /// DAGs that it has moved.
     pub moved: u64,
-    /// Of them and others: DAGs that have their new place and are served by the old one until it serves them.
+    /// Number of DAGs, among them and others, that have their new place and are served by the old one until it serves them.
     pub moving: usize,
     /// Loads when it began.
     pub before: LoadRange,
@@ -314,40 +294,35 @@ pub struct RebalanceProgress {
 /// The policy files, and on which hosts they are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetPolicies {
-    /// By name.
+    /// Files by name.
     pub files: PolicyFiles,
     /// When they were registered and changed; `None`: never.
     pub meta: Option<RecordMeta>,
-    /// How many hosts said that they are in force there.
+    /// Number of hosts that said that they are in force there.
     pub in_force: usize,
-    /// How many have not said anything of them.
+    /// Number of hosts that have not said anything of them.
     pub pending: usize,
     /// These; the first hundred.
     pub pending_hosts: Vec<HostId>,
-    /// How many refuse them.
+    /// Number of hosts that refuse them.
     pub refusing: usize,
     /// These, with reasons; the first hundred.
     pub refusals: Vec<(HostId, String)>,
 }
 
-/// How the fleet is.
+/// Counts of the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetCounts {
-    /// Tenants.
     pub tenants: usize,
-    /// Hosts.
     pub hosts: usize,
     /// Hosts that are in step.
     pub hosts_in_step: usize,
     /// Hosts whose lease is over.
     pub hosts_unreachable: usize,
-    /// Cards.
     pub cards: usize,
-    /// DAGs.
     pub dags: usize,
     /// DAGs without a place.
     pub unplaced: usize,
-    /// Reservations.
     pub reservations: usize,
     /// Racks and zones that are drained.
     pub drains: Vec<DrainArea>,
@@ -356,7 +331,7 @@ pub struct FleetCounts {
     pub store_refusal: Option<StoreRefusal>,
 }
 
-/// What is answered.
+/// Reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FleetReply {
     /// It is done.
@@ -365,11 +340,11 @@ pub enum FleetReply {
     Item(Box<FleetItem>),
     /// A page of records.
     Items {
-        /// By name.
+        /// Items by name.
         items: Vec<FleetItem>,
         /// The next page is behind this name; `None`: there is none.
         next: Option<FleetName>,
-        /// What was written up to this revision of etcd is in it; later changes may be.
+        /// Revision of etcd up to which writes are in it; later changes may be.
         #[serde(default)]
         revision: u64,
     },
@@ -383,14 +358,14 @@ pub enum FleetReply {
     Hosts(Vec<RankedHost>),
     /// Functions of this card are kept.
     Reserved(FleetCard),
-    /// How far a drain is.
+    /// Progress of a drain.
     Drain(DrainProgress),
-    /// How far a rebalance is.
+    /// Progress of a rebalance.
     Rebalance(Box<RebalanceProgress>),
     /// The policy files.
     Policies(Box<FleetPolicies>),
-    /// How the fleet is.
+    /// Counts of the fleet.
     Fleet(FleetCounts),
-    /// What of each host only the leader knows.
+    /// States of hosts that only the leader knows.
     HostStates(BTreeMap<HostId, FleetHostState>),
 }

@@ -1,4 +1,4 @@
-//! What must hold, kept apart from the code that it judges: from what etcd holds, and from what was answered.
+//! Invariants, kept apart from the code that they judge: from what etcd holds, and from what was answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use snic_fleet::records::{
 };
 use snic_fleet::{FleetCard, HostId};
 
-/// What is known of everything that was promised.
+/// Everything that was promised.
 #[derive(Default)]
 pub struct Book {
     /// DAGs whose creation was acknowledged and whose deletion nobody has asked for.
@@ -118,7 +118,7 @@ impl Book {
         assert!(before.is_none_or(|before| before <= of.moved), "moves are forgotten");
     }
 
-    /// How many DAGs all rebalances have moved.
+    /// Number of DAGs that all rebalances have moved.
     pub fn leveled(&self) -> u64 {
         self.leveled.values().sum()
     }
@@ -132,7 +132,7 @@ impl Book {
         }
     }
 
-    /// What etcd holds.
+    /// Judges the content of etcd.
     pub fn judge(&self, records: &[Record], functions: u32) {
         let dags: BTreeMap<DagName, FleetDagRecord> = records
             .iter()

@@ -9,7 +9,7 @@ use snic_fleet::records::PlaceRecord;
 use snic_fleet::{AgentEffect, AgentEvent, HostAgent, ServeRefused};
 use snic_planner::{Ledger, PlanCatalogue};
 
-/// What an event has begun at a host.
+/// Work that an event has begun at a host.
 #[derive(Default)]
 pub struct Begun {
     pub reports: Vec<HostReport>,
@@ -19,11 +19,11 @@ pub struct Begun {
     pub fetched: Vec<(BitstreamId, u64)>,
 }
 
-/// What survives a crash is what the controller has stored.
+/// A host. Only what its controller has stored survives a crash.
 pub struct SimHost {
     pub agent: HostAgent,
     pub ledgers: BTreeMap<CardId, Ledger>,
-    /// By card, DAG and serial, as stored.
+    /// Stored serials by card and DAG.
     pub served: BTreeMap<CardId, BTreeMap<DagName, u64>>,
     pub epoch: Epoch,
     /// NT types, tenants and bitstreams with their images, as stored.
@@ -60,7 +60,7 @@ impl SimHost {
         }
     }
 
-    /// What of its cards takes nothing.
+    /// Faults that keep its cards from taking anything.
     pub fn faults(&self) -> AgentEvent {
         let gone = CardFaults { is_gone: true, ..CardFaults::default() };
         AgentEvent::Faults(self.failed.iter().map(|card| (card.clone(), gone.clone())).collect())
@@ -96,12 +96,12 @@ impl SimHost {
         self.agent = HostAgent::new(self.epoch, self.served.clone(), self.provided.clone());
     }
 
-    /// Which policies are in force.
+    /// Policies in force.
     pub fn policies(&self) -> AgentEvent {
         AgentEvent::Policies(HostPolicies { number: self.policies, refused: None })
     }
 
-    /// What the agent has others do.
+    /// Work that the agent has others do.
     pub fn event(&mut self, event: AgentEvent) -> Begun {
         let mut begun = Begun::default();
         let mut effects = VecDeque::from(self.agent.handle(event));

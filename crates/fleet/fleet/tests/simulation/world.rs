@@ -1,4 +1,4 @@
-//! What happens: messages with delays and losses, clocks, faults; all from one seed.
+//! Messages with delays and losses, clocks, faults; all from one seed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -33,7 +33,7 @@ const ELECTION: &str = "/snic/v1/election/";
 const START: Duration = Duration::from_secs(1_000_000);
 const FUNCTIONS: u32 = 64;
 
-/// How large, and how long.
+/// Size and length of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub hosts: usize,
@@ -43,7 +43,7 @@ pub struct Plan {
     pub requests: usize,
 }
 
-/// What happened, so that a run in which nothing happens is noticed.
+/// Counts of what happened, so that a run in which nothing happens is noticed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
     pub elections: u64,
@@ -166,7 +166,7 @@ enum What {
 
 struct SimReplica {
     replica: Replica,
-    /// How often it was started.
+    /// Number of its starts.
     incarnation: u64,
     candidate: Candidate,
     /// When the key was created with which it leads.
@@ -327,7 +327,7 @@ impl World {
         self.operators(commands);
     }
 
-    /// What operators ask for at once, until it is done.
+    /// Sends commands of operators at once, until they are done.
     fn operators(&mut self, commands: Vec<FleetCommand>) {
         for command in commands {
             self.client(None, command, Duration::ZERO);
@@ -664,7 +664,6 @@ impl World {
         assert!(*count <= REFUSED_PER_SECOND_MAX, "{count} requests are refused within a second");
     }
 
-    /// Simulated time.
     pub const fn now(&self) -> Duration {
         self.now
     }
@@ -750,7 +749,7 @@ impl World {
         }
     }
 
-    /// What a watch tells, unless it is cut off or slow.
+    /// News of a watch, unless it is cut off or slow.
     fn read(&mut self, of: usize, watch: &mut Option<Watch>) -> Option<Result<Told, Failed>> {
         if self.replicas[of].is_cut_off || self.is_chaos && self.rng.percent(20) {
             return None;
@@ -763,7 +762,7 @@ impl World {
         Some(told)
     }
 
-    /// What a candidate wants; etcd answers it at once, if at all.
+    /// Carries out what a candidate wants; etcd answers it at once, if at all.
     fn stand(&mut self, of: usize, effects: Vec<ElectionEffect>) {
         for effect in effects {
             match effect {
@@ -1090,7 +1089,7 @@ impl World {
         }
     }
 
-    /// What etcd holds is judged by the book, and a new leader could begin with it.
+    /// Has the book judge the content of etcd; a new leader could begin with it.
     fn judge(&mut self) {
         let records = self.records();
         self.book.judge(&records, FUNCTIONS);

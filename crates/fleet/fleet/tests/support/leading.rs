@@ -38,7 +38,7 @@ pub struct Fleet {
     /// These take nothing new.
     pub full: BTreeSet<HostId>,
     pub is_dry: bool,
-    /// What hosts were told of tenants.
+    /// Weights of tenants that hosts were given.
     pub weights: BTreeMap<TenantId, u32>,
     pub now: Duration,
     /// Numbers of bitstreams that hosts are to have.
@@ -232,7 +232,7 @@ impl Fleet {
         }
     }
 
-    /// How many DAGs all hosts have, as they say.
+    /// Number of DAGs that all hosts have, as they say.
     pub fn held(&mut self) -> usize {
         let mut count = 0;
         for agent in self.agents.values() {

@@ -264,7 +264,7 @@ fn of_item(item: FleetItem) -> Result<FleetDag, ApiError> {
 }
 
 impl Services {
-    /// What a request asks for. Without a parent of its own it has that of its batch.
+    /// Reads a request. Without a parent of its own it has that of its batch.
     async fn read(
         &self,
         caller: &Caller,

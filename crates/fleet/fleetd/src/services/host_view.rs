@@ -1,4 +1,4 @@
-//! What only its host knows of a DAG: how it is mapped there, what it may send, and its traffic.
+//! Facts about a DAG that only its host knows: how it is mapped there, what it may send, and its traffic.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use snic_front::gate::Passage;
 use super::{Services, serving_host};
 use crate::passing::HostTransport;
 
-/// How long a read of a DAG waits for its host.
+/// Time that a read of a DAG waits for its host.
 const HOST_MAX: Duration = Duration::from_secs(1);
 
 impl Services {

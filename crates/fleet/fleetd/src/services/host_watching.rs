@@ -24,19 +24,19 @@ use super::Services;
 use super::watching::{Event, Events, WatchSpec, read};
 use crate::wire;
 
-/// How often the leader is asked.
+/// Interval between questions to the leader.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How long it may take for an answer, with an election.
+/// Longest time for an answer, with an election.
 const ANSWER_MAX: Duration = Duration::from_secs(6);
-/// How long a watch waits for that before it begins without.
+/// Time that a watch waits for that before it begins without.
 const FIRST_MAX: Duration = Duration::from_secs(2);
 /// Events queued for a reader, in addition to the transport's buffers.
 const EVENTS_WAITING_MAX: usize = 16;
 
-/// What the leader said last; `None`: nothing yet.
+/// Last answer of the leader; `None`: nothing yet.
 type Told = Option<Arc<BTreeMap<HostId, FleetHostState>>>;
 
-/// What the leader says of hosts, for all who watch them here. `None` while nobody does.
+/// States of hosts as the leader reports them, for all who watch them here. `None` while nobody does.
 pub(super) type HostStates = parking_lot::Mutex<Option<watch::Sender<Told>>>;
 
 /// A change of a record.
@@ -143,13 +143,13 @@ async fn ask_for_states(services: Services) {
     }
 }
 
-/// What a watch has told.
+/// State of a watch.
 #[derive(Debug, Default)]
 struct Hosts {
     known: BTreeMap<HostId, (HostRecord, Option<FleetHostState>)>,
     /// Where a watch that is resumed goes on.
     at: u64,
-    /// How much of each host is sent.
+    /// Part of each host that is sent.
     view: HostView,
 }
 
@@ -164,7 +164,7 @@ impl Hosts {
         wire::viewed(wire::watched_host(record, state), self.view)
     }
 
-    /// What is told of a change of a record.
+    /// Response to a change of a record.
     fn record(&mut self, event: RecordEvent, states: &Told) -> WatchHostsResponse {
         let (kind, host, revision) = match event {
             RecordEvent::Bookmark(revision) => (EventType::Bookmark, None, revision),
@@ -184,7 +184,7 @@ impl Hosts {
         WatchHostsResponse { r#type: kind.into(), host, revision }
     }
 
-    /// What is told of hosts whose state is another one now.
+    /// Responses about hosts whose state is another one now.
     fn changed(&mut self, states: &Told) -> Vec<WatchHostsResponse> {
         let Some(states) = states else { return Vec::new() };
         let (at, mut changed) = (self.at, Vec::new());
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(hosts.changed(&told(&[("h1", Lost), ("h2", InStep)])), [], "h1 is gone");
     }
 
-    /// Who was away cannot know which states changed meanwhile.
+    /// A watch that is resumed cannot know which states changed meanwhile.
     #[test]
     fn a_watch_that_is_resumed_tells_all_states() {
         let mut hosts = Hosts::resumed(vec![record("h1"), record("h2")], 5, HostView::Full);

@@ -40,7 +40,7 @@ fn host<T>(request: &Request<T>) -> Result<HostId, Status> {
     }
 }
 
-/// What a host is told whose image cannot be read.
+/// The error for a host whose image cannot be read.
 fn unreadable(error: StoreError) -> ApiError {
     let error = error.with_source();
     tracing::warn!(error, "an image cannot be read");

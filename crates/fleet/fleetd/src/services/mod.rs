@@ -51,7 +51,7 @@ const PAGE_BYTES_MAX: usize = 2 << 20;
 
 /// Calls that a replica passes on at once. Another replica gives it 64 streams.
 const CALLS_MAX: usize = 48;
-/// Of one caller.
+/// Number of calls of one caller at a time.
 const CALLS_PER_CALLER_MAX: usize = 12;
 /// Threads for checks of configurations and uploads.
 const WORKSHOP_THREADS: usize = 2;
@@ -59,7 +59,7 @@ const WORKSHOP_THREADS: usize = 2;
 /// Result of an RPC method.
 type RpcResult<T> = Result<tonic::Response<T>, Status>;
 
-/// What the services need.
+/// Parts that the services need.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub asking: Asking,
@@ -68,14 +68,14 @@ pub(crate) struct Parts {
     pub images: Arc<KeptImages>,
     pub upload_check: UploadCheck,
     pub address: String,
-    /// What watches begin with is read from here.
+    /// Source of what watches begin with.
     pub etcd: EtcdConnection,
-    /// What they go on with.
+    /// Source of what they go on with.
     pub history: Arc<History>,
     pub stopping: watch::Receiver<bool>,
 }
 
-/// What all services share. Cheap to clone.
+/// State that all services share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Services(Arc<Shared>);
 
@@ -84,7 +84,7 @@ struct Shared {
     uploads: Places,
     /// For calls that are passed on to hosts.
     passed: Places,
-    /// What takes a thread for more than a moment.
+    /// Thread for work that takes more than a moment.
     workshop: Workshop,
     /// Interval of bookmarks on an idle watch.
     bookmark: Duration,
@@ -281,7 +281,7 @@ fn unexpected(reply: &FleetReply) -> ApiError {
     ApiError::internal("reply")
 }
 
-/// How to ask for what only a host knows.
+/// Advice on asking for what only a host knows.
 const ASK_A_HOST: &str =
     "name a host with `--host NAME` (header `snic-host`), or ask its daemon (`snicd`)";
 

@@ -18,7 +18,7 @@ use super::watching::{Event, Events, WatchSpec, dag_of};
 use super::{PAGE_BYTES_MAX, RpcResult, Services, elsewhere, tenant_of_list};
 use crate::wire;
 
-/// How often a wait looks at the DAG.
+/// Interval between a wait's looks at the DAG.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 #[tonic::async_trait]
@@ -85,7 +85,7 @@ impl OperationService for Services {
         }
     }
 
-    /// What a host was told to do cannot be taken back: it may have begun.
+    /// Refuses: an order to a host cannot be taken back, it may have begun.
     async fn cancel_operation(
         &self,
         request: Request<v1::CancelOperationRequest>,

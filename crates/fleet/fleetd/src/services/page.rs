@@ -26,12 +26,12 @@ use crate::passing::HostTransport;
 
 /// Largest page of a list.
 const PAGE_SIZE: i32 = 1_000;
-/// How often a host is asked for what it does not tell by itself: its answers come a longer way than a daemon's own.
+/// Interval between questions to a host about what it does not report: its answers come a longer way than a daemon's own.
 const HOST_POLL: Duration = Duration::from_secs(2);
 /// Changes that wait for the page.
 const CHANGES_WAITING_MAX: usize = 64;
 
-/// What the page reads from.
+/// Source of the page.
 #[derive(Clone)]
 pub(crate) struct FleetPage {
     services: Services,

@@ -1,4 +1,4 @@
-//! What other replicas pass on.
+//! Requests that other replicas pass on.
 
 use snic_api::error::ApiError;
 use snic_api::fleet_v1::replica_service_server::ReplicaService;

@@ -108,7 +108,7 @@ impl TenantService for Services {
 
     type WatchTenantsStream = Events<v1::WatchTenantsResponse>;
 
-    /// What a tenant uses is no record of it, and is left out.
+    /// Watches tenants. Usage is no record of a tenant, and is left out.
     async fn watch_tenants(
         &self,
         request: Request<v1::WatchTenantsRequest>,

@@ -30,12 +30,11 @@ const CHANGES_BATCH: usize = 64;
 /// Records read at a time.
 const RECORDS_READ: usize = 256;
 
-/// What an event tells.
+/// Content of an event.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     /// Nothing but a revision.
     Bookmark,
-    /// A record.
     Seen(v1::EventType, &'a Record),
     /// The rest of a deleted record's key, behind the prefix of its kind.
     Gone {
@@ -58,7 +57,7 @@ impl Event<'_> {
     }
 }
 
-/// What to watch.
+/// Subject of a watch.
 pub(crate) struct WatchSpec<E> {
     /// Behind [`PREFIX`], with the slash at its end.
     pub kind: &'static str,
@@ -71,7 +70,7 @@ pub(crate) struct WatchSpec<E> {
 }
 
 impl<E> WatchSpec<E> {
-    /// Whose changes must not be missing.
+    /// Owners whose changes must not be missing.
     const fn scope(&self) -> Scope<'_> {
         match &self.tenant {
             Some(tenant) => Scope::Tenant(tenant, self.kind),
@@ -157,7 +156,7 @@ impl Services {
         &self.0.parts.history
     }
 
-    /// What all records of a kind hold; those that this replica cannot read are passed over.
+    /// All records of a kind; those that this replica cannot read are passed over.
     pub(super) async fn all_records<T>(&self, kind: &str) -> Result<Vec<T>, ApiError>
     where
         T: DeserializeOwned + Serialize + Clone,
@@ -343,7 +342,7 @@ where
     }
 }
 
-/// What a record holds; one that this replica cannot read is passed over.
+/// Value of a record; one that this replica cannot read is passed over.
 pub(super) fn read<T: DeserializeOwned + Serialize + Clone>(record: &Record) -> Option<T> {
     let read = Versioned::<T>::parse(&record.key, &record.value);
     let read = read.inspect_err(|error| tracing::error!(%error, "a watch passes over a record"));

@@ -1,4 +1,4 @@
-//! Who may call what of the fleet's own services.
+//! Access to the fleet's own services.
 
 use snic_api::fleet_v1::AskRequest;
 use snic_api::fleet_v1::replica_service_client::ReplicaServiceClient;

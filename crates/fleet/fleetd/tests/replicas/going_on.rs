@@ -1,4 +1,4 @@
-//! What stays when the leader goes.
+//! State that stays when the leader goes.
 
 use snic_api::fleet_v1::host::Condition;
 use snic_api::v1;

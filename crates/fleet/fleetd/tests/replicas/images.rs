@@ -1,4 +1,4 @@
-//! Which images the object store has.
+//! Images in the object store.
 
 use std::collections::BTreeSet;
 use std::path::Path;

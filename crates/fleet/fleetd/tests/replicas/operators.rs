@@ -1,4 +1,4 @@
-//! What operators set: projects, and drains of racks and zones.
+//! Settings of operators: projects, and drains of racks and zones.
 
 use snic_api::fleet_v1 as wire;
 use snic_api::fleet_v1::fleet_service_client::FleetServiceClient;

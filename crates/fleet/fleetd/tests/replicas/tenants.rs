@@ -1,4 +1,4 @@
-//! What tenants and operators get from any replica.
+//! Answers that tenants and operators get from any replica.
 
 use snic_api::v1;
 use tonic::Code;

@@ -23,7 +23,7 @@ async fn watch(
     Ok(DagServiceClient::new(of.0.clone()).watch_dags(request).await?.into_inner())
 }
 
-/// What an event says: its type, the last part of the DAG's name and its state.
+/// Content of an event: its type, the last part of the DAG's name and its state.
 fn said(event: &WatchDagsResponse) -> (EventType, String, State) {
     let dag = event.dag.clone().unwrap_or_default();
     let name = dag.name.rsplit('/').next().unwrap().to_owned();

@@ -21,7 +21,7 @@ use tonic::body::Body;
 
 use crate::replica::Authority;
 
-/// What was asked of it and done.
+/// Requests to it, and their results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     Remembered(i64),
@@ -37,7 +37,7 @@ struct Memory {
     provisions: BTreeMap<ProvisionName, u64>,
     images: BTreeMap<String, Vec<u8>>,
     bitstreams: BTreeMap<String, Bitstream>,
-    /// What was registered and retired, in order.
+    /// Provisions registered and retired, in order.
     provided: Vec<String>,
     said: Vec<Said>,
     remembers: bool,
@@ -122,7 +122,7 @@ impl MemoryHost {
         self.memory().dags.insert(name, to);
     }
 
-    /// What it accepts stays on its way.
+    /// Leaves what it accepts on its way.
     pub fn never_done(&self) {
         self.memory().never_done = true;
     }

@@ -113,7 +113,7 @@ async fn a_place_that_is_lost_later_is_told() {
     link.stop().await;
 }
 
-/// What is not durable is not acted on: the order is carried out once the epoch could be stored.
+/// An order whose epoch is not durable is not carried out.
 #[tokio::test]
 async fn nothing_is_done_for_an_epoch_that_cannot_be_remembered() {
     let authority = Authority::new();

@@ -28,7 +28,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Who issues the certificates of a test.
+/// Authority that issues the certificates of a test.
 pub struct Authority {
     params: CertificateParams,
     key: KeyPair,
@@ -113,7 +113,7 @@ pub struct Answering {
 }
 
 impl Answering {
-    /// What is asked.
+    /// Asks for a path.
     pub fn ask(&self, path: &str) {
         let (path, message, timeout_ms) = (path.to_owned(), vec![7; 9], 5_000);
         let call = AnswerResponse { path, caller: "operator/root".into(), message, timeout_ms };
@@ -258,7 +258,7 @@ impl Replica {
         self.play.fetched.load(Ordering::SeqCst)
     }
 
-    /// What it answers to those who ask for an image, one after the other.
+    /// Sets the answers to those who ask for an image, one after the other.
     pub fn sends(&self, images: Vec<Vec<u8>>) {
         *self.play.images.lock().expect("no panic") = images.into();
     }

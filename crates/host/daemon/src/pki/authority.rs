@@ -27,7 +27,7 @@ const CLOCK_MARGIN: Duration = DAY;
 /// The names of a daemon's certificate where none are given.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Whom a certificate is for.
+/// Subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateSubject {
     /// The daemon, under these host names and addresses; those of the loopback where there are none.
@@ -82,9 +82,7 @@ impl FromStr for CertificateSubject {
 /// A certificate with its key, as PEM files.
 #[derive(Debug, Clone)]
 pub struct Pair {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
 }
 
@@ -143,7 +141,7 @@ impl Issued {
     }
 }
 
-/// What the folder's record says.
+/// Content of the folder's record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {

@@ -35,7 +35,7 @@ enum Command {
         /// Trust domain of the identities, as in the daemon's settings
         #[arg(long, default_value = "snic.local")]
         trust_domain: String,
-        /// How long the authority is valid, in days
+        /// Validity of the authority, in days
         #[arg(long, default_value = "3650", value_parser = days)]
         days: Duration,
     },
@@ -47,7 +47,7 @@ enum Command {
         /// [default: localhost, 127.0.0.1, ::1]
         #[arg(long)]
         host: Vec<String>,
-        /// How long it is valid, in days
+        /// Validity, in days
         #[arg(long, default_value = "365", value_parser = days)]
         days: Duration,
     },
@@ -55,7 +55,7 @@ enum Command {
     Renew {
         /// server, operator/NAME, tenant/ID, tenant/ID/MEMBER, orchestrator/NAME, host/NAME or replica/NAME
         name: CertificateSubject,
-        /// How long it is valid, in days
+        /// Validity, in days
         #[arg(long, default_value = "365", value_parser = days)]
         days: Duration,
         /// Revoke the old ones
@@ -196,7 +196,7 @@ fn issued(authority: &Authority, subject: &CertificateSubject, pair: &Pair) {
     }
 }
 
-/// How `snicctl` is told about a caller's certificate.
+/// Context by which `snicctl` finds a caller's certificate.
 fn context(authority: &Authority, name: &str, pair: &Pair) {
     let (kind, id) = name.split_once('/').unwrap_or(("", name));
     let tenant = id.split('/').next().unwrap_or(id);

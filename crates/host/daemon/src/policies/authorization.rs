@@ -12,11 +12,11 @@ use crate::settings::Settings;
 /// The folder, below that of the policy files.
 const FOLDER: &str = "authorization";
 
-/// What reading the files gave.
+/// Result of reading the files.
 pub struct AuthorizationReading {
-    /// What decides from now on.
+    /// Authorizer that decides from now on.
     pub authorizer: Arc<dyn Authorizer>,
-    /// What changed since the last reading, one line a file.
+    /// Changes since the last reading, one line a file.
     pub changes: Vec<String>,
     /// Why files were rejected; what was accepted last stays in force.
     pub rejected: Vec<String>,
@@ -46,7 +46,7 @@ impl AuthorizationFiles {
 /// Checks the files without taking any for accepted.
 ///
 /// # Errors
-/// What is wrong with each of them.
+/// Checks the files; the error says what is wrong with each of them.
 pub fn check(settings: &Settings) -> Result<(), String> {
     let scratch = tempfile::tempdir().map_err(|error| format!("make a folder: {error}"))?;
     let settings = Settings { data_dir: scratch.path().into(), ..settings.clone() };
@@ -80,7 +80,7 @@ impl AuthorizationFiles {
 #[cfg(any(test, not(feature = "cedar")))]
 fn check_built_in(folder: Option<&std::path::Path>) -> anyhow::Result<()> {
     use anyhow::{Context as _, bail};
-    /// What the built-in rules are in Cedar.
+    /// Built-in rules in Cedar.
     const DEFAULT: &str = include_str!("../../../../../policies/authorization/default.cedar");
     let entries = match folder.map(std::fs::read_dir) {
         Some(Ok(entries)) => entries.collect::<std::io::Result<Vec<_>>>(),
@@ -132,7 +132,7 @@ mod tests {
 
     const SHIPPED: &str = include_str!("../../../../../policies/authorization/default.cedar");
 
-    /// What the built-in rules say to these files.
+    /// Answer of the built-in rules to these files.
     fn said(files: &[(&str, &str)]) -> Result<(), String> {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in files {

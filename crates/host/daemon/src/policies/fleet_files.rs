@@ -51,7 +51,7 @@ impl FleetFiles {
         Some(PolicyText::new(format!("the fleet's {name}"), text))
     }
 
-    /// Which files it looked at last.
+    /// Files that it looked at last.
     pub fn looked_at(&self) -> HostPolicies {
         match &self.refused {
             Some((files, why)) => HostPolicies { number: files.number, refused: Some(why.clone()) },

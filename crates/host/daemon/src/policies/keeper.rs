@@ -1,4 +1,4 @@
-//! Who has policies read, and the control plane follow them: a changed file, a signal, the fleet.
+//! Keeper of the policies, which the control plane follows: a changed file, a signal, the fleet.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -48,12 +48,12 @@ impl PolicyKeeper {
         Ok(said)
     }
 
-    /// Which of the fleet's files it looked at.
+    /// Files of the fleet that it looked at.
     pub fn of_fleet(&self) -> HostPolicies {
         self.policies().of_fleet()
     }
 
-    /// How many were rejected.
+    /// Number of files that were rejected.
     fn follow(&self, policies: &mut Policies) -> usize {
         let (now, rejected) = policies.read();
         let count = rejected.len();
@@ -62,7 +62,7 @@ impl PolicyKeeper {
         count
     }
 
-    /// What a thread that panicked left is whole: each step stores first, then changes one value.
+    /// Policies, which are whole after a panic of another thread: each step stores first, then changes one value.
     fn policies(&self) -> MutexGuard<'_, Policies> {
         self.0.policies.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,9 +25,7 @@ pub enum InvalidPolicyFile {
     /// It cannot be read.
     #[error("cannot read the policy file {path}: {source}")]
     Read {
-        /// The file.
         path: String,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -115,7 +113,7 @@ impl Policies {
         }
     }
 
-    /// Which of the fleet's files it looked at.
+    /// Files of the fleet that it looked at.
     pub fn of_fleet(&self) -> HostPolicies {
         self.fleet.as_ref().map(FleetFiles::looked_at).unwrap_or_default()
     }
@@ -300,7 +298,7 @@ mod tests {
         assert_eq!(now, (taken(6), 40, 9, Vec::new()), "the host's own again");
     }
 
-    /// What was refused for a file of the host is taken once that is mended.
+    /// Files of a fleet that were refused for a file of the host are taken once that is mended.
     #[test]
     fn files_of_a_fleet_that_contradict_the_hosts_own_wait_for_them() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
-/// How long the folder must be quiet. Editors have finished saving by then.
+/// Time that the folder must be quiet. Editors have finished saving by then.
 const QUIET: Duration = Duration::from_millis(50);
 
 /// Watches a folder until it is stopped.
@@ -28,7 +28,6 @@ impl Reloader {
         let _ = self.changed.send(());
     }
 
-    /// Stops watching.
     pub fn stop(self) {
         drop((self.watcher, self.changed));
         if self.thread.join().is_err() {

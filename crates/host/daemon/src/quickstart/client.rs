@@ -63,7 +63,6 @@ impl QuickstartClient {
         CardServiceClient::new(self.channel.clone())
     }
 
-    /// DAGs.
     pub fn dags(&self) -> DagServiceClient<Channel> {
         DagServiceClient::new(self.channel.clone())
     }

@@ -33,9 +33,9 @@ use client::QuickstartClient;
 /// Seconds until a DAG must be ready. Loading all sixteen regions takes a tenth of a second.
 const READY_SECONDS: i64 = 60;
 
-/// How long the certificates are valid; the authority ten times as long.
+/// Validity of the certificates; the authority's is ten times as long.
 const VALID: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// How long a certificate must still be valid to be used again: longer than a quick start runs.
+/// Validity that a certificate must have left to be used again: longer than a quick start runs.
 const VALID_LEFT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Options of `snicd quickstart`.
@@ -51,7 +51,7 @@ pub struct QuickstartOptions {
     /// Loopback address and port of the web page, without TLS; port 0 picks a free port
     #[arg(long, default_value = "127.0.0.1:7444")]
     web: SocketAddr,
-    /// How long to send traffic, in microseconds of simulated time
+    /// Duration of the traffic, in microseconds of simulated time
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     traffic_us: u64,
     /// Make two network namespaces with a software card between them, and print what to try; needs root
@@ -367,7 +367,7 @@ async fn region_map(operator: &QuickstartClient) -> Result<String> {
     Ok(snic_api::render::region_map(&card, &regions))
 }
 
-/// What to try next.
+/// Advice on what to try next.
 fn farewell(contexts: &Path, dags: &[Dag]) -> String {
     let dag = dags.first().map_or("tenants/acme/dags/guarded", |dag| dag.name.as_str());
     format!(

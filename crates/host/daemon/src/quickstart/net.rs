@@ -28,11 +28,11 @@ struct Host {
 
 const GUEST: Host = Host { namespace: "snic-guest", device: "snic-f0", address: "10.77.0.1" };
 const NET: Host = Host { namespace: "snic-net", device: "snic-up", address: "10.77.0.2" };
-/// How long the card may take to make its devices.
+/// Longest time for the card to make its devices.
 const DEVICES_MAX: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What the firewall lets through: ping, a web server at port 8000, iperf3, and what `snicctl traffic run` sends.
+/// Packets that the firewall lets through: ping, a web server at port 8000, iperf3, and what `snicctl traffic run` sends.
 const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
     {"action":"accept","protocol":"tcp","destination_ports":"8000"},
     {"action":"accept","protocol":"tcp","destination_ports":"5201"},

@@ -8,7 +8,6 @@ use snic_domain::Bandwidth;
 
 use super::traffic::TrafficRun;
 
-/// A heading.
 pub fn heading(text: &str) -> String {
     format!("\n{text}\n{}\n", "-".repeat(text.chars().count()))
 }

@@ -11,7 +11,7 @@ pub struct MeasuredDag {
     pub dag: String,
     /// The bandwidth that it is promised.
     pub promised: Bandwidth,
-    /// What the card measured.
+    /// Measurement of the card.
     pub measured: Option<DagMeasurement>,
 }
 

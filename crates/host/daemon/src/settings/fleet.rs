@@ -21,7 +21,7 @@ pub struct FleetMembership {
     /// The private key of `certificate`; by default `tls.key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// How often the host says that it lives, in milliseconds: 100 to 3000. The fleet suspects a host that it has
+    /// Interval between the host's signs of life, in milliseconds: 100 to 3000. The fleet suspects a host that it has
     /// not heard for 10 s.
     #[serde(default = "beat_ms")]
     pub beat_ms: u64,

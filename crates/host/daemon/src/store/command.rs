@@ -18,7 +18,7 @@ use super::{Adopted, adopt};
 use crate::policies;
 use crate::settings::Settings;
 
-/// What to do with which store.
+/// Store, and what to do with it.
 #[derive(Debug, Args)]
 pub struct StoreOptions {
     #[command(subcommand)]

@@ -45,7 +45,7 @@ pub fn open(folder: &Path) -> Result<(Arc<dyn Store>, bool)> {
     Ok((Arc::new(opened.store), is_whole))
 }
 
-/// What the records of a store make.
+/// State that the records of a store give.
 pub struct Adopted {
     /// The controller that wrote them, without those that were set aside.
     pub controller: Controller,

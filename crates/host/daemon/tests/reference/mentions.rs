@@ -23,7 +23,7 @@ const ADVICE: [&str; 6] = [
 ];
 /// Tables whose keys the user chooses.
 const FREE: [&str; 2] = ["signatures.tenants", "cards.xrt.environment"];
-/// What a name that ends with one of these is: a file.
+/// Endings of names that are files.
 const EXTENSIONS: [&str; 10] =
     ["yaml", "toml", "rs", "md", "txt", "json", "pem", "pcapng", "html", "bin"];
 

@@ -95,7 +95,7 @@ pub(crate) enum ChangedResource {
     Region(CardId, RegionId),
     Operation(OperationId),
     Entry(u64),
-    /// Of a kind whose resources are known by name.
+    /// Resource of a kind whose resources are known by name.
     Named(ResourceKey),
 }
 
@@ -105,7 +105,6 @@ pub(crate) trait FromView: Send + Sync + 'static {
     fn of(view: &ResourceView) -> Option<&Self>;
     /// The resource's name, if its changes are known over a restart.
     fn name(&self) -> Option<ResourceKey>;
-    /// Its identity.
     fn resource(&self) -> Option<ChangedResource> {
         self.name().map(ChangedResource::Named)
     }
@@ -198,7 +197,6 @@ pub(crate) enum Topic {
     Binding(VmId),
     /// Events visible to a tenant, or all.
     Events(Option<TenantId>),
-    /// One operation.
     Operation(OperationId),
     /// Resources of another kind: of a tenant with what it sees of the provider's, or all.
     Resources(ResourceKind, Option<TenantId>),
@@ -509,7 +507,7 @@ impl Hub {
     }
 }
 
-/// What a change itself tells: a resource as it was or, where it has few states and each is
+/// Resource that a change itself tells: as it was or, where it has few states and each is
 /// reported, as it is.
 fn told_with(change: &Change) -> Option<ResourceView> {
     match change {

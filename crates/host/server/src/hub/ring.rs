@@ -59,12 +59,11 @@ impl KnownResources {
     }
 }
 
-/// How many changes are kept.
+/// Number of changes that are kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
-    /// Of each owner.
+    /// Number of changes of each owner.
     pub each: usize,
-    /// In all.
     pub total: usize,
 }
 
@@ -74,7 +73,7 @@ enum Owner {
     Tenant(TenantId),
     /// All operations: a caller that waits for one reads it again after lost changes.
     Operations,
-    /// What of the provider's all tenants see.
+    /// Resources of the provider that all tenants see.
     Provider,
     /// Changes that only operators may see.
     Operators,
@@ -106,7 +105,7 @@ impl Owner {
 /// The changes of one owner.
 #[derive(Debug, Default)]
 struct Lane {
-    /// Of the changes that are kept.
+    /// Revisions of the changes that are kept.
     revisions: BTreeSet<u64>,
     /// The last one that was dropped; 0 if none.
     lost: u64,
@@ -136,9 +135,9 @@ pub(super) struct Ring {
     /// Changes before this revision are not known.
     floor: u64,
     kept: Kept,
-    /// By revision.
+    /// Changes by revision.
     changes: BTreeMap<u64, NumberedChange>,
-    /// Of the owners that have changes.
+    /// Lanes of the owners that have changes.
     lanes: HashMap<Owner, Lane>,
     by_rank: BTreeMap<(usize, Reverse<u64>), Owner>,
     /// The last change that was dropped, of any owner; 0 if none.
@@ -230,7 +229,7 @@ impl Ring {
         Ok(unseen.filter_map(|revision| self.changes.get(revision).cloned()).collect())
     }
 
-    /// How many topics are followed, and how many owners have changes.
+    /// Number of topics that are followed, and number of owners that have changes.
     #[cfg(test)]
     pub fn sizes(&self) -> (usize, usize) {
         (self.topics.len(), self.lanes.len())

@@ -45,7 +45,7 @@ fn a_watch_resumes_at_any_revision_since_the_start() {
     assert_eq!(seen(&mut follower), Ok(vec![5_000, 5_001]), "the rest");
 }
 
-/// What is said to be complete counts as seen, and no change that comes after it.
+/// Revisions that are said to be complete count as seen, and no change that comes after them.
 #[test]
 fn a_watch_without_changes_advances_with_what_is_complete() {
     let hub = hub(10, 8);

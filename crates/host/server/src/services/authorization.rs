@@ -1,4 +1,4 @@
-//! Who the caller is, and what it may do.
+//! Identity and rights of the caller.
 
 use snic_api::error::ApiError;
 use snic_api::names::excerpt;

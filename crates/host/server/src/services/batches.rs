@@ -17,7 +17,7 @@ use crate::error::{OperationKind, failure, of_control};
 use crate::shell::ShellError;
 use crate::wire;
 
-/// How often a batch is planned where the cards change meanwhile. A plan is outdated only if others took the
+/// Number of times that a batch is planned where the cards change meanwhile. A plan is outdated only if others took the
 /// very place that it has.
 const PLANS_MAX: usize = 5;
 
@@ -119,7 +119,7 @@ impl Services {
     }
 }
 
-/// What became of one DAG.
+/// Result of one DAG.
 fn to_wire(
     caller: &Caller,
     batch: &DagBatch,

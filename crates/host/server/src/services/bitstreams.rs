@@ -203,7 +203,7 @@ impl Services {
     }
 }
 
-/// Which regions hold a bitstream is not for tenants.
+/// A bitstream as a reader sees it. The regions that hold it are not for tenants.
 fn seen_by(view: &BitstreamView, reader: &Caller) -> v1::Bitstream {
     let mut shown = wire::bitstream(view);
     if reader.tenant().is_some() {

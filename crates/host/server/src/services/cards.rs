@@ -375,7 +375,7 @@ impl Services {
         self.card(caller, name).await
     }
 
-    /// Which card's regions a list or a watch is about.
+    /// Card whose regions a list or a watch is about.
     async fn regions_of(&self, caller: &Caller, parent: &str) -> Result<Option<CardId>, ApiError> {
         let Some(card) = name::card_or_all("parent", parent)? else { return Ok(None) };
         let wanted = card.clone();

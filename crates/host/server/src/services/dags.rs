@@ -229,7 +229,7 @@ impl Services {
         self.of_dag(caller, name, query).await
     }
 
-    /// What a query finds of a DAG that the caller may see.
+    /// Result of a query about a DAG that the caller may see.
     async fn of_dag<T: Send + 'static>(
         &self,
         caller: &Caller,

@@ -55,7 +55,7 @@ const PAGE_BYTES_MAX: usize = 2 << 20;
 /// Threads for plans of batches, checks and reading the audit log: few, for the controller and the cards need theirs.
 const WORKSHOP_THREADS: usize = 2;
 
-/// What all services share. Cheap to clone.
+/// State that all services share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Services(Arc<Shared>);
 
@@ -67,7 +67,7 @@ struct Shared {
     batches: Places,
     packet_watches: Places,
     traffic_runs: Places,
-    /// What takes a thread for more than a moment.
+    /// Thread for work that takes more than a moment.
     workshop: Workshop,
     /// One search of a card at a time: it takes a processor for some milliseconds.
     searches: Semaphore,

@@ -28,7 +28,7 @@ const PACKET_BYTES_MAX: u32 = 9_216;
 const MESSAGES_WAITING: usize = 2;
 /// Pause while there are no packets.
 const REST: Duration = Duration::from_millis(20);
-/// How often it is checked that the DAG is still there.
+/// Interval between checks that the DAG is still there.
 const CHECK: Duration = Duration::from_secs(1);
 
 type Messages = mpsc::Sender<Result<v1::WatchPacketsResponse, Status>>;

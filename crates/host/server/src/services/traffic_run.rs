@@ -25,7 +25,7 @@ use super::traffic::{blocking, invalid_state};
 use super::{RpcResult, Services, absent, stopped};
 use crate::wire;
 
-/// How long a run lasts: a card's port and a processor are everybody's.
+/// Duration of a run: a card's port and a processor are everybody's.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 const DURATION_MAX: Duration = Duration::from_secs(600);
 /// The smallest and the longest frame that a run's frames may have, their number, and their bytes in all: one
@@ -43,7 +43,7 @@ const SOURCE_PORT: u32 = 49_152;
 const DESTINATION_PORT: u32 = 9;
 /// Between two messages.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long the last packets have to leave, looked at so often.
+/// Time that the last packets have to leave, looked at so often.
 const DRAIN_MAX: Duration = Duration::from_millis(200);
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
 /// Messages queued for a slow client; then the run waits, and the next message has what it missed.
@@ -52,7 +52,7 @@ const MESSAGES_WAITING: usize = 2;
 type Messages = mpsc::Sender<Result<v1::RunTrafficResponse, Status>>;
 pub(super) type TrafficStream = ReceiverStream<Result<v1::RunTrafficResponse, Status>>;
 
-/// Whose packets a run sends, and how long.
+/// DAG whose packets a run sends, and its duration.
 struct Run {
     caller: Caller,
     name: DagName,
@@ -218,7 +218,7 @@ fn rate(asked: u64, most: Bandwidth) -> Result<u64, ApiError> {
     Err(invalid("rate_bps", rule))
 }
 
-/// Which packets a request asks for.
+/// Packets that a request asks for.
 fn packets(request: &v1::RunTrafficRequest) -> Result<GeneratedPackets, ApiError> {
     if !request.frames.is_empty() {
         return frames(request);

@@ -28,7 +28,7 @@ const CHANGES_BATCH: usize = 64;
 /// Resources read at a time.
 const PIECE: usize = 256;
 
-/// What an event tells.
+/// Content of an event.
 #[derive(Debug)]
 pub(crate) enum Told<'a, V> {
     /// Nothing but a revision.
@@ -70,7 +70,7 @@ impl<V> Event<'_, V> {
     }
 }
 
-/// What to watch, and how to convert its events.
+/// Subject of a watch, and the conversion of its events.
 pub(crate) struct WatchSpec<A, E> {
     pub topic: Topic,
     pub caller: Caller,
@@ -92,7 +92,7 @@ struct Piece<V> {
 /// The resources that a watch sends before changes, and how.
 struct Existing<V, A> {
     first: Piece<V>,
-    /// What was deleted since the revision that it resumes from.
+    /// Resources deleted since the revision that it resumes from.
     gone: Vec<ResourceKey>,
     /// 0: all, as they are.
     since: u64,
@@ -185,7 +185,7 @@ impl Services {
         Ok(ReceiverStream::new(events))
     }
 
-    /// What of a topic was deleted after a revision, in an earlier run of the server too, and the first
+    /// Resources of a topic deleted after a revision, in an earlier run of the server too, and the first
     /// existing resources: in one read, or a deletion between two would be in neither.
     async fn beginning<V, A>(
         &self,

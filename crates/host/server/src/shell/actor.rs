@@ -25,7 +25,7 @@ use super::{Notice, Pins, traced};
 /// The longest sleep of the thread, which bounds how late it notices that the clock was set back.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// How much later a revision is, in microseconds, before it is said again that all up to it were told.
+/// Microseconds by which a revision is later before it is said again that all up to it were told.
 const COMPLETENESS_STEP: u64 = 10_000;
 
 /// Answers a read. Run once all that shows in the reader's reads is durable.
@@ -37,7 +37,7 @@ pub(super) type Query = Box<dyn FnOnce(&Controller) -> DeferredReply + Send>;
 /// Messages to the thread.
 pub(super) enum Message {
     Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>, Trace),
-    /// Of a tenant, or of somebody who sees everything.
+    /// A read of a tenant, or of somebody who sees everything.
     Read(Query, Option<TenantId>),
     Event(Event),
     /// The batch with this number is durable, or the store failed.
@@ -444,7 +444,7 @@ mod tests {
     use super::super::{CardSlot, OpenedCard, card_thread, search_thread};
     use super::*;
 
-    /// How long a message may take that comes at once: a bound for tests that would otherwise hang.
+    /// Longest time of a message that comes at once: a bound for tests that would otherwise hang.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]

@@ -37,7 +37,7 @@ const REOPEN_MAX: Duration = Duration::from_secs(30);
 /// Between two looks whether the device of a closed card is there.
 const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long to wait before a card is opened again.
+/// Wait before a card is opened again.
 struct Backoff {
     next: Duration,
 }

@@ -1,4 +1,4 @@
-//! What the link to a fleet reads and changes.
+//! Reads and changes of the link to a fleet.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{ControlPlane, ShellError};
 /// DAGs that are read together: a read on the controller's thread has a bound.
 const DAGS_READ_MAX: usize = 256;
 
-/// What of a card takes nothing.
+/// Faults that keep a card from taking anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutOfUse {
     /// The card does not answer.
@@ -64,7 +64,7 @@ impl ControlPlane {
         .await
     }
 
-    /// What the fleet provided, with its numbers.
+    /// Provisions of the fleet, with their numbers.
     ///
     /// # Errors
     /// The control plane has ended, or too many calls wait.
@@ -84,7 +84,7 @@ impl ControlPlane {
         .await
     }
 
-    /// What of all cards that were ever seen takes nothing.
+    /// Faults of all cards that were ever seen.
     ///
     /// # Errors
     /// The control plane has ended, or too many calls wait.
@@ -143,7 +143,7 @@ impl ControlPlane {
     }
 }
 
-/// Who asks; its share of the controller's time is that of an operator.
+/// Caller of the fleet; its share of the controller's time is that of an operator.
 fn fleet() -> Caller {
     Caller::Operator("fleet".to_owned())
 }

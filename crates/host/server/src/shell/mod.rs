@@ -139,7 +139,7 @@ pub enum ShellError {
     },
 }
 
-/// What the control plane tells of its changes, in the order of their revisions.
+/// Notice of the control plane about its changes, in the order of their revisions.
 #[derive(Debug, Clone)]
 pub enum Notice {
     /// A change, with its revision.

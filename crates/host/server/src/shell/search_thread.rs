@@ -14,7 +14,7 @@ use snic_telemetry::metrics::instruments;
 use super::actor::{DeferredReply, Message};
 use super::inbox::Inbox;
 
-/// What is asked of the thread. It ends when this is dropped.
+/// Requests to the thread. It ends when this is dropped.
 pub(super) type Searches = mpsc::Sender<(CardId, u32)>;
 
 /// Starts the thread. Of each card one search waits at most, so what waits is bounded.
@@ -25,7 +25,7 @@ pub(super) fn start(messages: Inbox) -> std::io::Result<Searches> {
     start_with(messages, |controller, card| controller.picture(card).ok(), CardPicture::search)
 }
 
-/// What is taken of the controller, and what is looked for in it.
+/// Copy that is taken of the controller, and the search in it.
 fn start_with<P: Send + 'static>(
     messages: Inbox,
     picture: fn(&Controller, &CardId) -> Option<P>,
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// How long a message may take that comes at once: a bound for tests that would otherwise hang.
+    /// Longest time of a message that comes at once: a bound for tests that would otherwise hang.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]

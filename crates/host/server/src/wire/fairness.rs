@@ -173,7 +173,6 @@ const fn severity(kind: LogKind) -> Severity {
     }
 }
 
-/// A decision.
 pub(crate) fn event(entry: &LogEntry) -> v1::Event {
     let kind = match entry.kind {
         LogKind::ScaleOut => Kind::ScaleOut,

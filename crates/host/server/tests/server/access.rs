@@ -193,7 +193,7 @@ async fn a_method_that_does_not_exist_is_unimplemented() {
     rig.stop().await;
 }
 
-/// What acme has, and names of the same length that nobody has.
+/// Resources of acme, and names of the same length that nobody has.
 struct Secrets {
     operation: String,
 }
@@ -235,7 +235,7 @@ const DAG: (&str, &str) = ("tenants/acme/dags/secret", "tenants/acme/dags/absent
 const TENANT: (&str, &str) = ("tenants/acme", "tenants/none");
 const OWNED: (&str, &str) = ("acme.secret", "acme.absent");
 
-/// What globex asks about acme's secrets with each method that tenants may call.
+/// Questions of globex about acme's secrets with each method that tenants may call.
 fn probes(method: &str, secrets: &Secrets) -> Vec<Probe> {
     let probes = of_dags(method)
         .or_else(|| of_authorization(method))
@@ -511,7 +511,7 @@ fn shape(answer: &Result<Vec<u8>, Status>, name: &str, absent: &str) -> (Code, V
     }
 }
 
-/// By path: the audit log is read before the other calls leave entries in it.
+/// Methods by path: the audit log is read before the other calls leave entries in it.
 fn for_tenants() -> Vec<&'static Expected> {
     let api = MATRIX.iter().filter(|row| row.path.starts_with("/snic."));
     let mut rows: Vec<_> = api.filter(|row| row.allows(Kind::Tenant)).collect();

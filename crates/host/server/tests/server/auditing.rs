@@ -131,7 +131,7 @@ async fn every_method_that_changes_leaves_an_entry_also_when_it_is_refused() {
     rig.stop().await;
 }
 
-/// By name: the matrix itself must not miss a new method that changes something.
+/// Methods are told by name: the matrix itself must not miss a new method that changes something.
 #[test]
 fn only_methods_that_read_leave_no_entry() {
     let reading =

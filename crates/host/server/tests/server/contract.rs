@@ -1,4 +1,4 @@
-//! What every method promises, tried with every method: required fields, fields of the server's own,
+//! Promises of every method, tried with every method: required fields, fields of the server's own,
 //! repeated requests, dry runs. The methods and their fields are those of the published descriptors; only
 //! the values of valid requests are written here.
 
@@ -23,7 +23,7 @@ use crate::rig::{Client, Rig, chain, image, in_time};
 
 const WEB: &str = "tenants/acme/dags/web";
 const VM: &str = "123e4567-e89b-42d3-a456-426614174000";
-/// What no field of a reply may have: it was sent in fields that are the server's to fill.
+/// Text that no field of a reply may have: it was sent in fields that are the server's to fill.
 const FOREIGN_TEXT: &str = "foreign";
 const FOREIGN_NUMBER: u32 = 777_777_777;
 
@@ -36,7 +36,7 @@ struct Step {
     end: End,
 }
 
-/// What the operation that a step begins ends with.
+/// End of the operation that a step begins.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Success,
@@ -88,7 +88,7 @@ fn begun(method: &'static str, request: Json, other: Json) -> Step {
     Step { end: End::Later, ..step(method, request, other) }
 }
 
-/// What is made and changed.
+/// Steps that make and change resources.
 fn makings() -> Vec<Step> {
     let notes = json!({"app": "web"});
     let of_tenant = |name: &str, weight: u32| json!({"tenant": {"name": name, "weight": weight}});
@@ -148,7 +148,7 @@ fn makings() -> Vec<Step> {
     ]
 }
 
-/// What operators do with a card.
+/// Steps of operators on a card.
 fn of_cards() -> Vec<Step> {
     let region = || named("cards/card0/regions/15");
     vec![
@@ -165,7 +165,7 @@ fn of_cards() -> Vec<Step> {
     ]
 }
 
-/// What ends what was made.
+/// Steps that end what was made.
 fn endings() -> Vec<Step> {
     vec![
         step("SetMaintenance", json!({"active": true, "reason": "x"}), json!({"reason": "y"})),
@@ -245,7 +245,7 @@ fn methods() -> BTreeMap<String, Method> {
     all.map(one).collect()
 }
 
-/// What google.api.field_behavior says of a field.
+/// Behaviour of a field by google.api.field_behavior.
 fn behaves(field: &FieldDescriptor, wanted: &str) -> bool {
     let extension = field.parent_pool().get_extension_by_name("google.api.field_behavior");
     let extension = extension.expect("it is imported");
@@ -426,7 +426,7 @@ impl Sender {
         self.sent.push((name, wire));
     }
 
-    /// What is answered to all of them now: names, or why not.
+    /// Answers to all of them now: names, or why not.
     async fn answers(&self) -> Vec<Result<Vec<String>, (&'static str, Option<ErrorReason>)>> {
         let mut answers = Vec::new();
         for (name, wire) in &self.sent {

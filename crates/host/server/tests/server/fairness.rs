@@ -110,7 +110,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// What rates take of it.
+    /// Part of it that rates take.
     fn taken(&self, rates: &[BigRational]) -> BigRational {
         let one = |(flow, cost): &(usize, u32)| {
             &rates[*flow] * BigRational::new((*cost).into(), Cost::ONE.raw().into())

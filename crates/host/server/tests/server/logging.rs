@@ -1,4 +1,4 @@
-//! What the log says of calls: what, who, how it ended, how long it took. Calls that succeed are in it at the level `debug`.
+//! Log lines about calls: what, who, how it ended, how long it took. Calls that succeed are in it at the level `debug`.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// What keeps the log of a thread.
+/// Log of a thread.
 struct Kept {
     _here: tracing::subscriber::DefaultGuard,
     _other: tracing::Dispatch,
@@ -59,7 +59,7 @@ impl Log {
     }
 }
 
-/// What is logged at a level of a call that fails, one that succeeds, and one that is cut off.
+/// Lines at a level about a call that fails, one that succeeds, and one that is cut off.
 async fn logged(level: LevelFilter) -> String {
     // The server's tasks run on the test's thread.
     let (log, _kept) = Log::of_this_thread(level);

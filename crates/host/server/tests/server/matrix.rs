@@ -1,4 +1,4 @@
-//! Who may call which method, and which calls are audited, independent of the server's own table:
+//! Access of callers to methods, and which calls are audited, independent of the server's own table:
 //! loosening a row there fails here. A new method needs a row in both.
 
 /// The kinds of callers that the server tells apart.
@@ -13,7 +13,7 @@ pub enum Kind {
 
 pub const KINDS: [Kind; 4] = [Kind::Nobody, Kind::Tenant, Kind::Orchestrator, Kind::Operator];
 
-/// What is expected of a method.
+/// Expectation about a method.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// `/package.Service/Method`.

@@ -1,4 +1,4 @@
-//! What operators do: tenants, NT types, regions, rules.
+//! Operators' calls: tenants, NT types, regions, rules.
 
 use prost_types::FieldMask;
 use snic_api::error::reason_of;

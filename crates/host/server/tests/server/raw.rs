@@ -59,7 +59,7 @@ pub async fn call(
     answer.next().await.unwrap_or_else(|| Ok(Vec::new()))
 }
 
-/// How a call with this timeout ends whose message never comes.
+/// End of a call with this timeout whose message never comes.
 pub async fn endless(
     channel: &Channel,
     path: &str,

@@ -225,7 +225,7 @@ pub struct Rig {
     pub card: SharedSimCard,
     pub store: Arc<dyn Store>,
     pub port: u16,
-    /// Of the page for browsers.
+    /// Address of the page for browsers.
     pub web: SocketAddr,
     audit_folder: tempfile::TempDir,
     stop: Option<oneshot::Sender<()>>,
@@ -546,7 +546,6 @@ pub fn dag(nodes: &[&str], edges: &[(&str, &str)]) -> v1::Dag {
     }
 }
 
-/// A chain.
 pub fn chain(nodes: &[&str]) -> v1::Dag {
     let edges: Vec<(&str, &str)> = nodes.windows(2).map(|pair| (pair[0], pair[1])).collect();
     dag(nodes, &edges)

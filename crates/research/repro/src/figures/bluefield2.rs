@@ -45,7 +45,7 @@ impl Mix {
     }
 }
 
-/// What processes the packets.
+/// Processor of the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Path {
     /// The switch's rules in hardware: a firewall at line rate.

@@ -173,7 +173,7 @@ fn split(
     Ok(())
 }
 
-/// What all threads read of DPA memory, for each working set in KiB: a program that reads nothing else.
+/// Rate at which all threads read DPA memory, for each working set in KiB: a program that reads nothing else.
 fn by_working_set(
     parameters: &Parameters,
     nic: &NicModel,
@@ -206,7 +206,7 @@ fn by_working_set(
     Ok(points)
 }
 
-/// What a packet of which a share is read takes on a processor with buffers in its own memory, in
+/// Time of a packet of which a share is read on a processor with buffers in its own memory, in
 /// microseconds.
 fn latency(nic: &NicModel, kind: ProcessorKind, packet: f64, percent: f64) -> Result<f64> {
     let mut one = processor(nic, kind)?.clone();
@@ -268,7 +268,7 @@ pub(super) fn reflector(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// What a round trip waits for the PCIe of both hosts, the longest but for a thousandth, in microseconds.
+/// Wait of a round trip for the PCIe of both hosts, the longest but for a thousandth, in microseconds.
 fn busy_wait(parameters: &Parameters) -> f64 {
     let bytes = parameters.value(&BF3_BYTES);
     let transfers = bytes / parameters.value(&BF3_TLP_PAYLOAD);

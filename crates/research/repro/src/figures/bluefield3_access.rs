@@ -15,18 +15,18 @@ use crate::parameters::{
     BF3_SWITCH_NANOS, Parameters,
 };
 
-/// What an access takes, in nanoseconds: Arm and host read their own memory, the DPA all three.
+/// Times of an access, in nanoseconds: Arm and host read their own memory, the DPA all three.
 struct Accesses {
     own: f64,
     dpa_to_arm: f64,
     dpa_to_dpa: f64,
     dpa_to_host: f64,
-    /// What a packet to Arm or back takes longer than one to the DPA.
+    /// Time by which a packet to Arm or back takes longer than one to the DPA.
     lead: f64,
 }
 
 impl Accesses {
-    /// By the ways of Fig. 4: the DPA's memory and the Arm's are the same, behind the switch; the first is looked
+    /// Times of the ways of Fig. 4: the DPA's memory and the Arm's are the same, behind the switch; the first is looked
     /// for in the DPA's second and third cache before; the host's is behind PCIe as well.
     fn new(parameters: &Parameters) -> Self {
         let own = parameters.value(&BF3_ACCESS_NANOS);

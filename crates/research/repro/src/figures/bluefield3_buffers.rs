@@ -17,7 +17,7 @@ use crate::parameters::{
     BF3_THREAD_NANOS, BF3_TUPLE_BYTES, BF3_TUPLE_COUNTS, BF3_TUPLES, Parameters,
 };
 
-/// What a thread of each processor takes for a packet that it only forwards.
+/// Work of a thread of each processor for a packet that it only forwards.
 fn forwarding(parameters: &Parameters, kind: ProcessorKind) -> PacketWork {
     let at = ALL.iter().position(|other| *other == kind).unwrap_or_default();
     let nanos = parameters.all(&BF3_THREAD_NANOS).get(at).copied().unwrap_or_default();
@@ -109,7 +109,7 @@ pub(super) fn threads(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// Of the times of DPA, Arm and host threads, on a grid between the bounds that line rate at large and not at
+/// Times of DPA, Arm and host threads on a grid between the bounds that line rate at large and not at
 /// small packets gives: those where the DPA's is longest.
 fn wimpier(nic: &NicModel, large: f64, small: f64) -> Result<f64> {
     const STEPS: i32 = 24;
@@ -166,7 +166,7 @@ fn label(setting: Setting) -> String {
     format!("Net-{}+Agg-{}", name(setting.network), name(setting.working))
 }
 
-/// What each pair of buffers serves, the best first.
+/// Bandwidth of each pair of buffers, the best first.
 fn pairs(parameters: &Parameters, tuples: f64, keys: f64) -> Result<Vec<(Setting, f64)>> {
     let nic = by_memories(parameters);
     let dpa = processor(&nic, ProcessorKind::Dpa)?;

@@ -40,18 +40,15 @@ pub struct Figure {
     /// Parameters that take its cause away: each puts some numbers outside that are inside without
     /// it.
     pub breaks: &'static [Break],
-    /// Regenerates it.
     pub run: fn(&Parameters) -> Result<FigureOutcome>,
 }
 
 /// A parameter that takes a figure's cause away.
 #[derive(Debug)]
 pub struct Break {
-    /// Its key.
     pub key: &'static str,
-    /// Its value.
     pub value: &'static str,
-    /// What this means.
+    /// Meaning of the figure.
     pub what: &'static str,
 }
 
@@ -59,7 +56,6 @@ const fn broken(key: &'static str, value: &'static str, what: &'static str) -> B
     Break { key, value, what }
 }
 
-/// All figures.
 pub const ALL: &[Figure] = &[
     Figure {
         id: "fig4",

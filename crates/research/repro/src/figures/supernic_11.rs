@@ -61,7 +61,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// Of the graph with an entry, less what the entry adds.
+/// Latency of the graph with an entry, less what the entry adds.
 fn latency(parameters: &Parameters, d: u64, form: FormPreference) -> Result<f64> {
     let mut testbed = testbed(parameters, d)?;
     alone(parameters, &mut testbed, form, parameters.gbps(&REQUEST_GBPS))

@@ -106,7 +106,7 @@ pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// What the slowest NT of a chain serves, and no more than the port.
+/// Bandwidth of the slowest NT of a chain, and no more than the port's.
 fn bottleneck(parameters: &Parameters, nts: NtSequence<'_>) -> Bandwidth {
     let types = parameters.nt_types();
     let of = |name: &&str| types.iter().find(|nt| nt.id.as_str() == *name);

@@ -31,7 +31,7 @@ use crate::testbed::{Setup, Testbed, nt};
 const STEP: Duration = Duration::from_millis(1);
 const SCHEMES: [(Scheme, &str); 3] =
     [(Scheme::Static, "static"), (Scheme::Drf, "DRF"), (Scheme::Full, "full")];
-/// How far apart equal shares may be.
+/// Distance that equal shares may have.
 const EQUAL: f64 = 0.05;
 /// NTs of the two users.
 const NTS: [&str; 4] = ["nt1", "nt2", "nt3", "nt4"];
@@ -40,7 +40,7 @@ const NTS: [&str; 4] = ["nt1", "nt2", "nt3", "nt4"];
 struct Run {
     /// Dominant shares of both users.
     shares: [Vec<f64>; 2],
-    /// Of both together, as a multiple of what one NT serves.
+    /// Throughput of both together, as a multiple of what one NT serves.
     throughput: Vec<f64>,
     settle: usize,
 }
@@ -74,7 +74,6 @@ impl Run {
     }
 }
 
-/// Fig. 16.
 pub(super) fn shares(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let [fixed, drf, full] = runs(parameters)?;
@@ -123,7 +122,6 @@ pub(super) fn shares(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// Fig. 17.
 pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
     let mut outcome = FigureOutcome::default();
     let runs = runs(parameters)?;

@@ -63,7 +63,7 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// How full a region is, in percent, by the length of the chain, as long as the chain fits.
+/// Used part of a region, in percent, by the length of the chain, as long as the chain fits.
 fn fills(region: Area, nts: impl Iterator<Item = Area>) -> Vec<(f64, f64)> {
     let mut used = Area::default();
     let mut points = Vec::new();

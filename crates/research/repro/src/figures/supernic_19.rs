@@ -19,17 +19,17 @@ const TRANSPORT: usize = 1;
 const CACHE: usize = 2;
 const BOTH: usize = 3;
 
-/// What counts as more throughput, where most operations read.
+/// Factor that counts as more throughput, where most operations read.
 const MORE: f64 = 1.05;
 
-/// Of an arm and a workload: with all clients, and with one.
+/// Results of an arm and a workload: with all clients, and with one.
 struct Cell {
     loaded: YcsbMeasurement,
     /// Not in Fig. 20.
     alone: Option<YcsbMeasurement>,
 }
 
-/// By workload, and there by arm.
+/// Results by workload, and there by arm.
 type Grid = Vec<(YcsbWorkload, Vec<Cell>)>;
 
 fn load(parameters: &Parameters, workload: YcsbWorkload) -> Load {
@@ -68,7 +68,7 @@ const fn in_words(bound: ExpectedBound) -> Expected {
     Expected::predicted(Origin::Published, bound)
 }
 
-/// What the paper says of each workload: how both NTs do beside Clio and the transport, and the transport beside Clio.
+/// Relations that the paper states for each workload: both NTs beside Clio and the transport, and the transport beside Clio.
 fn relations(
     outcome: &mut FigureOutcome,
     grid: &Grid,
@@ -87,7 +87,6 @@ fn relations(
     }
 }
 
-/// Fig. 19.
 pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
     let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
     let grid = grid(parameters, &bed, true)?;
@@ -115,7 +114,6 @@ pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
     Ok(outcome)
 }
 
-/// Fig. 20.
 pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
     let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
     let grid = grid(parameters, &bed, false)?;

@@ -20,7 +20,7 @@ use crate::testbed::{Setup, Testbed, nt};
 
 /// The last packet of each DAG is done long before this many units.
 const UNITS_MAX: u64 = 1_000;
-/// How much of a time unit the core and the scheduler may take.
+/// Part of a time unit that the core and the scheduler may take.
 const PASSES: f64 = 0.1;
 
 pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {

@@ -83,7 +83,7 @@ fn phases(parameters: &Parameters) -> impl Iterator<Item = (f64, usize)> {
     loads.iter().zip(epochs).map(|(load, epochs)| (*load, epochs.max(2.0) as usize))
 }
 
-/// By user, what is served in each epoch.
+/// Served bandwidth of each user, in each epoch.
 fn drive(
     testbed: &mut Testbed,
     parameters: &Parameters,

@@ -12,9 +12,9 @@ use crate::parameters::{
 };
 use crate::testbed::{Setup, Testbed, nt};
 
-/// Of the plot: credits.
+/// Credits of the plot.
 const CREDITS: [u8; 4] = [1, 2, 4, 8];
-/// Of the plot: bytes, and Gbit/s with these credits, read off it.
+/// Points of the plot: bytes, and Gbit/s with these credits, read off it.
 const PAPER: [(u32, [f64; 4]); 5] = [
     (64, [11.0, 22.0, 41.0, 51.0]),
     (128, [23.0, 37.0, 60.0, 99.0]),
@@ -22,7 +22,7 @@ const PAPER: [(u32, [f64; 4]); 5] = [
     (512, [77.0, 113.0, 113.0, 113.0]),
     (1_024, [116.0, 116.0, 116.0, 116.0]),
 ];
-/// By credits, the smallest packets of the plot with which full bandwidth is reached, in bytes.
+/// Smallest packets of the plot with which full bandwidth is reached, in bytes, by credits.
 const KNEES: [u32; 4] = [1_024, 512, 256, 256];
 
 /// Gbit/s by size in bytes and credits.

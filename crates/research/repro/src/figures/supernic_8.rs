@@ -1,6 +1,6 @@
 //! Fig. 8: a chain of dummy NTs in one region, cut in two, and with an NT a region as on PANIC.
 //!
-//! How a chain is laid out follows from the bitstreams that exist: with one for the whole chain
+//! The layout of a chain follows from the bitstreams that exist: with one for the whole chain
 //! the planner takes one region, with the halves it cuts once, with single NTs it cuts everywhere.
 
 use anyhow::Result;

@@ -17,7 +17,7 @@ pub(super) struct Scheme {
     pub(super) name: &'static str,
     pub(super) form: FormPreference,
     pub(super) chains: Vec<NtSequence<'static>>,
-    /// What each DAG requests, of what an NT serves.
+    /// Request of each DAG, in units of what an NT serves.
     pub(super) request: f64,
 }
 

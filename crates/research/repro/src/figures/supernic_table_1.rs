@@ -76,7 +76,7 @@ fn spec(nts: NtSequence<'_>, bandwidth: Bandwidth) -> Result<DagSpec> {
     Ok(DagSpec::chain(&nts, bandwidth))
 }
 
-/// By DAG: the share of its traffic that is served.
+/// Share of its traffic that is served, for each DAG.
 fn served(
     testbed: &mut Testbed,
     parameters: &Parameters,
@@ -95,7 +95,7 @@ fn served(
     load.iter().map(gbps).collect()
 }
 
-/// What the slowest NT of the chain serves.
+/// Bandwidth of the slowest NT of the chain.
 fn slowest(parameters: &Parameters) -> Bandwidth {
     let types = parameters.nt_types();
     let nts = types.iter().filter(|nt| CHAIN.contains(&nt.id.as_str()));

@@ -15,7 +15,7 @@ pub(super) struct Field<T> {
     pub(super) high: f64,
 }
 
-/// Of the card's profile.
+/// Keys of the card's profile.
 pub(super) const CARD: &[Field<CardProfile>] = &[
     Field {
         key: "clock_hz",
@@ -93,7 +93,7 @@ fn at_least_one(value: f64) -> u32 {
     (value as u32).max(1)
 }
 
-/// Of the data plane, beside what the profile says.
+/// Keys of the data plane, beside what the profile says.
 pub(super) const PLANE: &[(Field<PlaneOptions>, &str)] = &[
     (
         Field {
@@ -181,7 +181,7 @@ fn set_pace(options: &mut PlaneOptions, packets: u32, cycles: u32) {
     };
 }
 
-/// Of an NT of the catalogue.
+/// Keys of an NT of the catalogue.
 pub(super) const NT: &[Field<NtType>] = &[
     Field {
         key: "gbps",

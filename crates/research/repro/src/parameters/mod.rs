@@ -26,9 +26,7 @@ const MODEL: &str = "sim-16";
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its key.
     pub name: String,
-    /// Its value.
     pub value: String,
     /// Where the value is from.
     pub source: String,
@@ -50,31 +48,26 @@ pub enum InvalidParameter {
     /// Not a number.
     #[error("{key} = {value}: not a number (expected e.g. 1.1, 200MHz or 5,10,15)")]
     NoNumber {
-        /// The key.
         key: String,
-        /// What it was set to.
+        /// Value that was given.
         value: String,
     },
     /// Not in its range.
     #[error("{key} = {value}: out of range (allowed: {low} to {high})")]
     OutOfRange {
-        /// The key.
         key: String,
-        /// What it was set to.
+        /// Value that was given.
         value: f64,
-        /// The minimum.
         low: f64,
-        /// The maximum.
         high: f64,
     },
     /// Not as many numbers as it has.
     #[error("{key}: {given} values given, {needed} needed")]
     Count {
-        /// The key.
         key: String,
-        /// How many it was set to.
+        /// Number of given values.
         given: usize,
-        /// How many it has.
+        /// Number of needed values.
         needed: usize,
     },
 }
@@ -249,7 +242,7 @@ impl Parameters {
         self.catalogue.nt_types.iter().map(scaled).collect()
     }
 
-    /// What a cycle takes, in nanoseconds.
+    /// Time of a cycle, in nanoseconds.
     pub(crate) fn nanos_per_cycle(&self) -> f64 {
         1e9 / self.card.clock_hz as f64
     }
@@ -345,7 +338,7 @@ fn numbers(key: &str, text: &str) -> Result<Vec<f64>, InvalidParameter> {
     text.split(',').map(|part| number(part).ok_or_else(error)).collect()
 }
 
-/// What the profile's file says of each key.
+/// Source of each key, from the profile's file.
 fn profile_sources() -> BTreeMap<&'static str, String> {
     let name = format!("bitstreams/cards/{MODEL}.toml");
     let file = BUILTIN.cards.iter().find(|file| file.name == name);

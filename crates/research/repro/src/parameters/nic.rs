@@ -142,7 +142,7 @@ pub(super) fn list(nic: &NicModel) -> Vec<(String, String, String)> {
     list
 }
 
-/// What the file says of each key.
+/// Source of each key, from the file.
 fn sources() -> BTreeMap<String, String> {
     let (mut processor, mut memory) = (String::new(), None);
     let mut sources = BTreeMap::new();

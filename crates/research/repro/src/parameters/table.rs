@@ -17,7 +17,6 @@ pub enum ParameterSource {
 }
 
 impl ParameterSource {
-    /// In words.
     pub fn text(self) -> String {
         match self {
             Self::Paper(place) => place.into(),
@@ -31,17 +30,14 @@ impl ParameterSource {
 /// One parameter: a number, or several where a figure has one point for each.
 #[derive(Debug)]
 pub struct ParameterEntry {
-    /// Its key.
     pub key: &'static str,
-    /// Its default.
     pub default: &'static [f64],
-    /// Its unit.
     pub unit: &'static str,
     /// The allowed range.
     pub range: RangeInclusive<f64>,
     /// The source of its value.
     pub source: ParameterSource,
-    /// What it means.
+    /// Meaning of the parameter.
     pub what: &'static str,
 }
 
@@ -441,9 +437,9 @@ table! {
         Assumption("around the caches; the study's axis is in the plot"), "different keys in Fig. 15b";
 }
 
-/// Of the four flows.
+/// Entries of the four flows.
 pub(crate) static FLEXPIPE_FLOWS: [&ParameterEntry; 4] =
     [&FLEXPIPE_FLOW_1, &FLEXPIPE_FLOW_2, &FLEXPIPE_FLOW_3, &FLEXPIPE_FLOW_4];
-/// Of the same flows where packets go round again.
+/// Entries of the same flows where packets go round again.
 pub(crate) static FLEXPIPE_TURNED: [&ParameterEntry; 4] =
     [&FLEXPIPE_TURNED_1, &FLEXPIPE_TURNED_2, &FLEXPIPE_TURNED_3, &FLEXPIPE_TURNED_4];

@@ -16,7 +16,7 @@ use crate::testbed::{NtSequence, Setup, Testbed};
 
 /// Each DAG's promise, in Gbit/s: more than the load, and both fit the card.
 const PROMISE: u64 = 40;
-/// How long the NT waits for packets on their way after it was configured, and longer.
+/// Time that the NT waits for packets on their way after it was configured, and longer.
 const SETTLED: std::time::Duration = std::time::Duration::from_millis(3);
 
 /// The sides of the card.
@@ -46,7 +46,7 @@ pub(super) struct Sent {
 pub(super) struct Card {
     testbed: Testbed,
     bench: FrameBench,
-    /// What frames of the clients pass; those of the store the same the other way around.
+    /// DAGs that frames of the clients pass; those of the store the same the other way around.
     dags: Vec<DagUid>,
 }
 

@@ -12,7 +12,7 @@ use super::frames::Station;
 const FRAMES: usize = 2_048;
 const FRAME_BYTES: usize = 2_048;
 
-/// What the NT is told.
+/// Configuration of the NT.
 pub(super) fn configuration(local: Station, peer: Station, window: usize) -> String {
     let (local, peer) = (local.address, peer.address);
     format!(

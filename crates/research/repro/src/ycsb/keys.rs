@@ -1,4 +1,4 @@
-//! Which key an operation is for, as YCSB's core workloads choose it.
+//! Key of an operation, as YCSB's core workloads choose it.
 //!
 //! A rank is drawn by Zipf's law with the method of Gray et al. (Quickly Generating Billion-Record Synthetic Databases,
 //! SIGMOD '94, 3.2), and hashed to a key by FNV-1a, so that popular keys are no neighbours ("scrambled"). YCSB draws from
@@ -12,7 +12,6 @@ use rand::Rng;
 /// Ranks whose probabilities are summed one by one; those behind them are as good as even over the keys.
 const HEAD: u64 = 1_000_000;
 
-/// Draws keys.
 #[derive(Debug, Clone)]
 pub struct KeyChooser {
     keys: u64,
@@ -50,17 +49,17 @@ pub fn name(key: u64) -> String {
     format!("user{}", hash(key))
 }
 
-/// Which key a name is of.
+/// Keys by their names.
 #[derive(Debug, Clone)]
 pub struct Names(HashMap<u64, u64>);
 
 impl Names {
-    /// Of the keys from 0 to `keys`.
+    /// Names of the keys from 0 to `keys`.
     pub fn new(keys: u64) -> Self {
         Self((0..keys).map(|key| (hash(key), key)).collect())
     }
 
-    /// How many keys have names.
+    /// Number of keys with names.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -97,7 +96,7 @@ impl KeyChooser {
         (self.ranks * (self.eta * u - self.eta + 1.0).powf(self.alpha)) as u64
     }
 
-    /// How many of all operations are for ranks up to this one.
+    /// Part of all operations that are for ranks up to this one.
     fn up_to(&self, rank: u64) -> f64 {
         match rank {
             0 => 1.0 / self.zeta,
@@ -120,7 +119,7 @@ impl KeyChooser {
         }
     }
 
-    /// By key, how many of all operations are for it.
+    /// Part of all operations that is for each key.
     pub fn popularities(&self) -> Vec<f64> {
         let mut of = vec![0.0; self.keys as usize + 1];
         let head = HEAD.min(self.ranks as u64);
@@ -137,7 +136,7 @@ impl KeyChooser {
     }
 }
 
-/// How many of all reads hit a cache of so many pairs that evicts the least recently used one, by Che's approximation
+/// Part of all reads that hit a cache of so many pairs that evicts the least recently used one, by Che's approximation
 /// (Che, Tung, Wang: Hierarchical Web Caching Systems, IEEE JSAC 20(7), 2002): a pair is there if it was read within the time
 /// in which so many different ones are.
 pub fn che(popularities: &[f64], pairs: f64) -> f64 {

@@ -33,9 +33,8 @@ use crate::parameters::{
 /// One of YCSB's core workloads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct YcsbWorkload {
-    /// Its letter.
     pub name: &'static str,
-    /// How many of 100 operations read; the others write.
+    /// Number of 100 operations that read; the others write.
     pub reads_percent: u32,
 }
 
@@ -46,10 +45,9 @@ pub const WORKLOADS: [YcsbWorkload; 3] = [
     YcsbWorkload { name: "C", reads_percent: 100 },
 ];
 
-/// What is between clients and store, and where the transport ends.
+/// Parts between clients and store, and the end of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm {
-    /// Its name.
     pub name: &'static str,
     /// Whether there is a card.
     pub card: bool,
@@ -59,7 +57,6 @@ pub struct Arm {
     pub cache: bool,
 }
 
-/// The four.
 pub const ARMS: [Arm; 4] = [
     Arm { name: "Clio", card: false, transport: true, cache: false },
     Arm { name: "sNIC, transport", card: true, transport: true, cache: false },
@@ -72,7 +69,6 @@ pub const ARMS: [Arm; 4] = [
 pub struct Bed {
     /// Keys of the store.
     pub keys: u64,
-    /// Their names.
     pub names: Arc<Names>,
     /// Popularity of keys: the exponent of Zipf's law.
     pub theta: f64,
@@ -86,17 +82,17 @@ pub struct Bed {
     pub store_bps: f64,
     /// Rate of the other links.
     pub link_bps: f64,
-    /// What a crossing of the switch takes.
+    /// Time of a crossing of the switch.
     pub switch_ns: u64,
-    /// What ports of the card add to its core, on a way through it.
+    /// Time that ports of the card add to its core, on a way through it.
     pub phy_ns: u64,
-    /// What a client takes for an operation.
+    /// Time of a client for an operation.
     pub client_ns: u64,
-    /// What the store takes for one; it works on many at once.
+    /// Time of the store for one; it works on many at once.
     pub store_ns: u64,
     /// After this a client counts an operation as lost.
     pub give_up_ns: u64,
-    /// What keys, operations and losses are drawn from.
+    /// Seed of keys, operations and losses.
     pub seed: u64,
 }
 

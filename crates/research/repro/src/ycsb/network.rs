@@ -21,10 +21,9 @@ const STEP_NS: u64 = 40;
 /// Packets that the transport keeps, unless there are more operations under way.
 const WINDOW: usize = 64;
 
-/// What clients do.
+/// Load of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// The workload.
     pub workload: YcsbWorkload,
     /// Operations under way at once. Each client has one.
     pub clients: usize,
@@ -39,7 +38,7 @@ pub struct Load {
 /// Reads and writes, in the order in which clients made them.
 pub type Operations = Vec<(u64, bool)>;
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Debug, Clone, Default)]
 pub struct YcsbMeasurement {
     /// Operations a second.
@@ -54,7 +53,7 @@ pub struct YcsbMeasurement {
     pub hits: u64,
     /// Operations without an answer, with the warm-up.
     pub lost: u64,
-    /// Of the time, how much the store's link was busy with answers.
+    /// Part of the time that the store's link was busy with answers.
     pub link_busy: f64,
     /// All operations, with the warm-up.
     pub made: Operations,
@@ -134,7 +133,7 @@ struct UnderWay {
 pub struct KeyValueNetwork {
     bed: Bed,
     now: u64,
-    /// By time, and in the order in which they were made.
+    /// Events by time, and in the order in which they were made.
     events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     links: Links,
@@ -144,10 +143,10 @@ pub struct KeyValueNetwork {
     store: Store,
     chooser: KeyChooser,
     random: ChaCha8Rng,
-    /// By the request's number.
+    /// Requests under way, by number.
     under_way: BTreeMap<u16, UnderWay>,
     next_operation: u64,
-    /// By key: versions that were written and acknowledged.
+    /// Versions of each key that were written and acknowledged.
     issued: Vec<u32>,
     acknowledged: Vec<u32>,
     done: u64,

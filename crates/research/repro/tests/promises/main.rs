@@ -1,4 +1,4 @@
-//! What was admitted is served: controller, driver and simulated card with the loop at work, under the
+//! Promises that were admitted are served: controller, driver and simulated card with the loop at work, under the
 //! policies that ship. Every tenant sends what it was promised, at random times, and the card is the judge: at
 //! least 99 % of it leaves the card, and nothing is dropped, whatever others send beyond their promises.
 
@@ -18,10 +18,10 @@ use snic_domain::{Bandwidth, DagSpec, NtTypeId, PacketSize, PacketSizes, RegionP
 use snic_repro::{NtSequence, Parameters, Setup, Testbed};
 
 const STEP: Duration = Duration::from_micros(100);
-/// How long all send before it counts, and how long it counts.
+/// Time for which all send before it counts, and for which it counts.
 const WARM_UP: Duration = Duration::from_millis(5);
 const COUNTS: Duration = Duration::from_millis(40);
-/// How long each of many sets counts.
+/// Time for which each of many sets counts.
 const SET_COUNTS: Duration = Duration::from_millis(6);
 
 /// DAG-D without AES, the longest chain of the catalogue whose NTs all serve 100 Gbit/s.
@@ -57,15 +57,15 @@ struct Sender<'a> {
     percent: u64,
 }
 
-/// What was sent, served and dropped of each.
+/// Sent, served and dropped packets of each.
 #[derive(Debug)]
 struct Seen {
-    /// What the source is to send on average.
+    /// Average rate of the source.
     rate: Bandwidth,
-    /// What came in.
+    /// Packets that came in.
     sent: Bandwidth,
     served: Bandwidth,
-    /// By cause, in the order of `DropCause::ALL`.
+    /// Drops by cause, in the order of `DropCause::ALL`.
     drops: Vec<u64>,
     /// From when a sender has a packet to when it leaves the card.
     p99_nanos: f64,
@@ -176,7 +176,7 @@ fn packets_that_alternate_are_served_by_two_instances_as_promised() {
     assert!(seen.is_kept(&spec.packet_sizes, COUNTS), "a promise was broken: {seen:?}");
 }
 
-/// What one set shows: the promises that were broken, how many were given, and their Gbit/s.
+/// Result of one set: the promises that were broken, how many were given, and their Gbit/s.
 struct Judged {
     broken: Vec<String>,
     admitted: usize,

@@ -1,4 +1,4 @@
-//! What the card serves to DAGs with next to no promise, it promises: admission refuses little without need.
+//! Promises up to what the card serves to DAGs with next to no promise: admission refuses little without need.
 
 use std::time::Duration;
 
@@ -31,13 +31,13 @@ fn serves(regions: usize, specs: &[DagSpec]) -> bool {
 
 /// In Gbit/s.
 struct Judged {
-    /// What the card serves without promises.
+    /// Bandwidth that the card serves without promises.
     wanted: f64,
-    /// How much of that it admits.
+    /// Part of that which it admits.
     admitted: f64,
 }
 
-/// Of the DAGs of a set, the most of the first ones that a card serves without promises.
+/// Judges a set: among its DAGs, the most of the first ones that a card serves without promises.
 fn judge(seed: u64) -> Judged {
     let mut random = Random::new(seed);
     let regions = 3 + random.below(10);

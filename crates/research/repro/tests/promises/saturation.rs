@@ -20,7 +20,7 @@ const COUNTS: Duration = Duration::from_millis(10);
 /// DAGs that fill one resource of a card and hardly any other.
 struct Case {
     resource: Resource,
-    /// What the card has in place of the shipped profile's.
+    /// Changes of the shipped profile.
     card: fn(&mut CardProfile),
     regions: usize,
     /// Name, latency in cycles and Gbit/s.
@@ -28,11 +28,11 @@ struct Case {
     chains: &'static [NtSequence<'static>],
     /// Every tenant's DAG.
     spec: fn() -> DagSpec,
-    /// How many fit.
+    /// Number of DAGs that fit.
     fits: usize,
-    /// How many others, each promised 1 Gbit/s of NT `x`, send nine times as much.
+    /// Number of others, each promised 1 Gbit/s of NT `x`, that send nine times as much.
     greedy: usize,
-    /// How many more break promises.
+    /// Number of further DAGs that break promises.
     more: usize,
     /// On-board memory of each NT, of which every packet reads and writes all pages.
     memory: ByteSize,
@@ -211,7 +211,7 @@ impl Case {
         seen.is_kept(&(self.spec)().packet_sizes, COUNTS)
     }
 
-    /// What becomes of the DAG after the last that fits.
+    /// Fate of the DAG after the last that fits.
     fn one_more(&self) -> Result<DagView, String> {
         let mut testbed = self.testbed();
         let mut dag = |number: usize| {

@@ -29,7 +29,7 @@ pub fn are_few() -> bool {
     ["SNIC_SEED", "SNIC_PROMISES"].iter().all(|name| std::env::var_os(name).is_none())
 }
 
-/// What a function gives for each seed, in their order; all processors are at work.
+/// Results of a function for each seed, in their order; all processors are at work.
 pub fn for_all<T: Send>(
     seeds: impl IntoIterator<Item = u64>,
     of: impl Fn(u64) -> T + Sync,
@@ -105,7 +105,7 @@ pub fn random_spec(random: &mut Random) -> DagSpec {
     spec
 }
 
-/// What a tenant of a set sends.
+/// Load of a tenant of a set.
 #[derive(Debug, Clone)]
 pub struct Load {
     pub rate: Bandwidth,
@@ -186,7 +186,7 @@ impl Set {
         self.dags.iter().zip(loads).map(seen).collect()
     }
 
-    /// What was admitted, in Gbit/s.
+    /// Admitted bandwidth, in Gbit/s.
     pub fn gbps(&self) -> f64 {
         self.dags.iter().map(|(_, spec)| spec.bandwidth.gbps_f64()).sum()
     }

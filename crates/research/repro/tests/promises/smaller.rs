@@ -19,7 +19,7 @@ const HEADERS: &[&str] = &["nat", "firewall"];
 /// 88 million packets of 64 bytes in 220 million.
 const POLITE: [(u32, u64); 2] = [(64, 25), (64, 20)];
 
-/// What the others state, in bytes, and are promised: 3.3 million packets in a second.
+/// Size that the others state, in bytes, and are promised: 3.3 million packets in a second.
 const STATED: u32 = 1_500;
 const PROMISED: Bandwidth = Bandwidth::from_gbps(40);
 
@@ -27,7 +27,7 @@ fn spec(bytes: u32, gbps: u64) -> DagSpec {
     DagSpec { packet_sizes: PacketSizes::only(bytes), ..chain_of(HEADERS, gbps) }
 }
 
-/// What everybody is served, the one last that sends packets of so many bytes instead of [`STATED`].
+/// Served bandwidth of everybody, the one last that sends packets of so many bytes instead of [`STATED`].
 fn beside(bytes: u32, rate: Bandwidth) -> Vec<Seen> {
     let mut testbed = testbed_of(&[HEADERS], 1);
     let specs = POLITE.map(|(bytes, gbps)| (spec(bytes, gbps), bytes, Bandwidth::from_gbps(gbps)));

@@ -10,18 +10,18 @@ use snic_repro::Parameters;
 use super::sets::{Load, Random, Set, are_few, for_all, seeds, words};
 use super::{STEP, Seen, chain_of, testbed_of};
 
-/// How long all send before it counts, and how long it counts: rates follow loads within it, once an epoch.
+/// Time for which all send before it counts, and for which it counts: rates follow loads within it, once an epoch.
 const WARM_UP: Duration = Duration::from_millis(1);
 pub const COUNTS: Duration = Duration::from_millis(25);
-/// How long it counts for the sets of every run of the tests.
+/// Time for which it counts in the sets of every run of the tests.
 const COUNTS_FEW: Duration = Duration::from_millis(12);
-/// How many of those sets: each takes three times as long as without greedy tenants, where all are judged.
+/// Number of those sets: each takes three times as long as without greedy tenants, where all are judged.
 const SETS_FEW: u64 = 25;
 
-/// How many times its promise a greedy tenant sends.
+/// Factor of its promise that a greedy tenant sends.
 const GREED: u64 = 10;
 
-/// What the NTs of a DAG take for one packet of this many bytes each, in nanoseconds: nothing is taken back from an
+/// Time of the NTs of a DAG for one packet of this many bytes each, in nanoseconds: nothing is taken back from an
 /// NT, so a packet may find one of another tenant in each.
 fn packet_nanos(parameters: &Parameters, spec: &DagSpec, bytes: u32) -> f64 {
     let types = || parameters.catalogue.nt_types.iter();
@@ -30,7 +30,7 @@ fn packet_nanos(parameters: &Parameters, spec: &DagSpec, bytes: u32) -> f64 {
     serve.map(|bandwidth| f64::from(bytes * 8) / bandwidth.gbps_f64()).sum()
 }
 
-/// How a tenant that keeps to its promise fares beside greedy ones.
+/// Judgement of a tenant that keeps to its promise beside greedy ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Its p99, from when its sender has a packet to when that leaves the card, is at most a tenth over that of
@@ -55,7 +55,7 @@ fn verdict(calm: &Seen, seen: &Seen, packet_nanos: f64) -> Verdict {
     }
 }
 
-/// What one set shows: how many kept to their promises, and whose verdict is not good.
+/// Result of one set: how many kept to their promises, and whose verdict is not good.
 pub struct Judged {
     pub polite: usize,
     pub others: Vec<(Verdict, String)>,

@@ -12,12 +12,12 @@ const PREFIX: &str = "election/";
 /// A candidate with its connection.
 struct Side {
     candidate: Candidate,
-    /// What it will hear, in order.
+    /// Input to come, in order.
     inbox: VecDeque<ElectionEvent>,
     watch: Option<Watch>,
     /// It does nothing before this.
     paused_until: Duration,
-    /// What happens to its next request.
+    /// Mishap of its next request.
     mishap: Mishap,
 }
 
@@ -175,7 +175,7 @@ fn an_etcd_without_room_keeps_its_candidates() {
     assert_eq!(election.sides[other].candidate.refusal(), None);
 }
 
-/// Who is paused for longer than its lease leads no longer by its own clock, and what it sent is refused; once it goes
+/// A candidate that is paused for longer than its lease leads no longer by its own clock, and what it sent is refused; once it goes
 /// on it stands again.
 #[test]
 fn a_paused_leader_is_followed_and_its_late_write_refused() {

@@ -191,7 +191,7 @@ fn step() -> impl Strategy<Value = (u64, Request)> {
 }
 
 proptest! {
-    /// Who follows a watch from the beginning, in pieces of any size, has at each revision what a range as of
+    /// A reader that follows a watch from the beginning, in pieces of any size, has at each revision what a range as of
     /// that revision finds.
     #[test]
     fn a_watch_leads_to_what_a_range_finds(

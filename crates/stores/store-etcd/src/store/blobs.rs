@@ -27,10 +27,10 @@ pub fn folder_of_blobs(folder: &Folder) -> Result<Arc<dyn ObjectStore>, StoreErr
     }
 }
 
-/// What the names of all blobs begin with.
+/// Prefix of the names of all blobs.
 const FOLDER: &str = "bitstreams";
 
-/// How long one operation of an object store may take, whatever it does meanwhile: longer than a bucket's own limits allow.
+/// Longest time of one operation of an object store, whatever it does meanwhile: longer than a bucket's own limits allow.
 const OPERATION_MAX: Duration = Duration::from_secs(150);
 
 /// Bitstreams by their digests.
@@ -61,7 +61,7 @@ impl Blobs {
     ///
     /// # Errors
     ///
-    /// What fails, why, and what to do.
+    /// Checks the store; the error says what fails, why, and what to do.
     pub async fn check(&self) -> Result<(), BlobsUnusable> {
         let probe = Path::from_iter([FOLDER, &format!("check-{}", uuid::Uuid::now_v7())]);
         let what = b"written by a check of the store; it can be removed";
@@ -85,7 +85,7 @@ impl Blobs {
         self.within(delete).await.map_err(|error| unusable("remove", error))
     }
 
-    /// What an operation gives, or an error once it has taken too long.
+    /// Result of an operation, or an error once it has taken too long.
     async fn within<T>(
         &self,
         operation: impl Future<Output = Result<T, Error>>,
@@ -249,7 +249,7 @@ fn failed(verb: &str, digest: Digest, error: Error) -> StoreError {
     StoreError::io(format!("{verb} the bitstream {digest}"), error.into())
 }
 
-/// What is wrong where a check of the store fails.
+/// Error of a failed check of the store.
 fn unusable(verb: &str, error: Error) -> BlobsUnusable {
     let hint = match &error {
         Error::NotFound { .. } => {

@@ -12,9 +12,9 @@ use object_store::{
 };
 use snic_ports::store::StoreError;
 
-/// How long a connection to the server may take to be made.
+/// Longest time to make a connection to the server.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How often a request is sent again that was not answered, or was answered with an error of the server.
+/// Number of times that a request is sent again that was not answered, or was answered with an error of the server.
 const RETRIES_MAX: usize = 3;
 /// The longest pause before it is.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 pub struct BucketSettings {
     /// The bucket's name. It exists.
     pub bucket: String,
-    /// What the names of all objects begin with; empty for nothing.
+    /// Prefix of the names of all objects; empty for none.
     pub prefix: String,
     /// The region. Without one `AWS_REGION` and `AWS_DEFAULT_REGION` of the environment say it, and then it is `us-east-1`.
     pub region: Option<String>,
@@ -38,7 +38,7 @@ pub struct BucketSettings {
     /// Without one they come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, or
     /// what names a web identity or a container's credentials), and last from the metadata of the machine's instance.
     pub credentials: Option<PathBuf>,
-    /// How long a request may take. With those that are sent again, an operation takes at most twice as long, and some
+    /// Longest time of a request. With those that are sent again, an operation takes at most twice as long, and some
     /// seconds.
     pub request_timeout: Duration,
 }

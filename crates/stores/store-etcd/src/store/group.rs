@@ -1,4 +1,4 @@
-//! What one transaction carries: as many batches as fit, each whole.
+//! Group of batches in one transaction: as many as fit, each whole.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use snic_ports::store::Batch;
 /// Room for the head.
 const HEAD_BYTES: usize = 2_048;
 
-/// What an operation takes besides its key and value, with the prefix of the keys.
+/// Bytes of an operation besides its key and value, with the prefix of the keys.
 const OPERATION_BYTES: usize = 256;
 
 /// Changes of records, the last one of each key.

@@ -13,11 +13,11 @@ use snic_ports::store::StoreError;
 /// The one record through which all others are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Who opened the store last, and alone may write.
+    /// Owner that opened the store last, and alone may write.
     pub(super) owner: String,
-    /// How many transactions there were.
+    /// Number of transactions.
     pub(super) sequence: u64,
-    /// Which records count.
+    /// Generation of the records that count.
     pub(super) generation: u64,
     /// The staged batch that counts besides, and is being carried over.
     pub(super) staged: Option<u64>,
@@ -106,7 +106,6 @@ pub(super) fn encode_staged(value: Option<&[u8]>) -> Vec<u8> {
     }
 }
 
-/// The inverse.
 pub(super) fn decode_staged(bytes: &[u8]) -> Option<Option<Vec<u8>>> {
     match bytes.split_first()? {
         (b'+', value) => Some(Some(value.to_vec())),

@@ -66,11 +66,11 @@ fn no_answer(action: &str, failed: &Failed) -> StoreError {
 pub struct EtcdStoreSettings {
     /// Where etcd is.
     pub etcd: EtcdSettings,
-    /// What its keys begin with, 1 to 100 bytes. No other program writes there.
+    /// Prefix of its keys, 1 to 100 bytes. No other program writes there.
     pub prefix: String,
     /// Where blobs are: [`folder_of_blobs`], [`bucket_of_blobs`], or any other of `object_store`.
     pub blobs: Arc<dyn ObjectStore>,
-    /// How long etcd may be away before a call fails, and no more is written. Longer than its elections take.
+    /// Time that etcd may be away before a call fails, and no more is written. Longer than its elections take.
     pub patience: Duration,
 }
 

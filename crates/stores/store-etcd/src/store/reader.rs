@@ -12,7 +12,7 @@ use super::{Ask, no_answer};
 /// Records of a page: some ten megabytes, if all are as large as they may be.
 const PAGE_RECORDS: usize = 128;
 
-/// How long is waited before a read that failed is tried again.
+/// Wait before a read that failed is tried again.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Reads the records below a prefix.
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(super) struct Reader<E> {
     pub(super) etcd: E,
     pub(super) layout: Layout,
-    /// How long a read is tried again.
+    /// Time for which a read is tried again.
     pub(super) patience: Duration,
 }
 
@@ -38,7 +38,6 @@ impl<E: Ask> Reader<E> {
         .await
     }
 
-    /// One record.
     pub(super) async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.of_a_moment(async |head, at| {
             let base = self.layout.records(head.generation);

@@ -18,7 +18,7 @@ struct Inner {
     mishap: Mishap,
     /// Whether nobody answers after it.
     is_last: bool,
-    /// What was there after each request.
+    /// Records after each request.
     moments: Vec<EtcdModel>,
 }
 
@@ -80,7 +80,7 @@ impl Faulty {
 
 type Records = BTreeMap<String, Vec<u8>>;
 
-/// What is done to the store.
+/// Change of the store.
 #[derive(Debug, Clone)]
 enum Change {
     Write(Batch),
@@ -121,7 +121,7 @@ fn history() -> Vec<Change> {
     ]
 }
 
-/// What is there after each of the changes, the beginning included.
+/// Records after each of the changes, the beginning included.
 fn states(history: &[Change]) -> Vec<Records> {
     let mut records = Records::new();
     let mut states = vec![records.clone()];
@@ -217,7 +217,7 @@ fn a_lost_request_or_answer_is_made_up_for() {
     }
 }
 
-/// Who reads between any two requests sees the states in their order, each whole: by scan, by prefix and by key.
+/// A reader between any two requests sees the states in their order, each whole: by scan, by prefix and by key.
 #[test]
 fn readers_between_all_requests_see_whole_changes() {
     let (history, states) = (history(), states(&history()));

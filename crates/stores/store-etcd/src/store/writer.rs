@@ -23,13 +23,13 @@ use super::layout::{Head, encode_staged};
 use super::reader::{ReadFailed, Reader};
 use super::{Ask, Unavailable, no_answer};
 
-/// How long is waited before a transaction is tried again.
+/// Wait before a transaction is tried again.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Records that one transaction removes, beside the head.
 const REMOVED_AT_ONCE: usize = 100;
 
-/// What is changed, by its key in etcd; `None`: it is removed.
+/// Changes by key in etcd; `None`: it is removed.
 type Changes = Vec<(String, Option<Vec<u8>>)>;
 
 /// The state of the writer.

@@ -112,7 +112,7 @@ fn a_sweep_removes_what_is_old_and_not_kept_and_nothing_of_others() {
     assert_eq!(left, others.into_iter().chain([kept]).collect());
 }
 
-/// What a check says of wrong settings: what is wrong, and that waiting does not help.
+/// A check of wrong settings says what is wrong, and that waiting does not help.
 #[test]
 fn a_check_says_what_is_wrong_with_a_bucket() {
     let Some(s3) = S3::start() else { return };

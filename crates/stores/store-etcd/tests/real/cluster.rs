@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use snic_etcd::{Answer, Failed, Operation, Record, Request, Revision, Transaction};
 use snic_store_etcd::{EtcdConnection, EtcdSettings, TlsFiles};
 
-/// How long something may take that usually takes a second.
+/// Longest time of something that usually takes a second.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Members of one cluster on this machine. They are killed when it is dropped, also by a panic.
@@ -25,7 +25,7 @@ pub struct Cluster {
 pub struct Seat {
     pub name: String,
     pub address: String,
-    /// What its command begins with, such as a program that enters a namespace.
+    /// First words of its command, such as a program that enters a namespace.
     pub enter: Vec<String>,
 }
 
@@ -162,7 +162,6 @@ impl Cluster {
         EtcdConnection::new(EtcdSettings::plain(self.urls())).await.unwrap()
     }
 
-    /// SIGKILL.
     pub fn kill(&mut self, member: usize) {
         self.members[member].kill();
     }
@@ -184,10 +183,10 @@ impl Cluster {
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
 
-    /// What `etcdctl` prints with all members as endpoints.
+    /// Output of `etcdctl` with all members as endpoints.
     ///
     /// # Errors
-    /// What it says where it fails.
+    /// The error is what it prints where it fails.
     pub fn control(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new("etcdctl");
         command.args(["--endpoints", &self.urls().join(","), "--command-timeout", "20s"]);
@@ -264,7 +263,7 @@ impl Cluster {
     /// Another member with the name of one that was lost takes its place. It can be tried again.
     ///
     /// # Errors
-    /// What `etcdctl` says where the others have no quorum.
+    /// Replaces a member; the error is what `etcdctl` says where the others have no quorum.
     pub fn replace(&mut self, member: usize) -> Result<(), String> {
         let (name, peer) =
             (self.members[member].seat.name.clone(), self.members[member].peer_url());
@@ -326,7 +325,7 @@ pub async fn eventually(holds: impl AsyncFn() -> bool) {
     }
 }
 
-/// What a test waits for, or its failure.
+/// Result that a test waits for, or its failure.
 pub async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it does not happen")
 }
@@ -348,7 +347,7 @@ pub fn get(prefix: &str) -> Request {
     Request::Range { prefix: prefix.to_owned(), at: None, from: None, limit: 10_000 }
 }
 
-/// What begins with a key now.
+/// Records whose keys begin with a prefix, now.
 pub async fn read(connection: &EtcdConnection, prefix: &str) -> Result<Vec<Record>, Failed> {
     match connection.ask(&get(prefix)).await? {
         Answer::Range { records, .. } => Ok(records),

@@ -1,4 +1,4 @@
-//! What a connection survives.
+//! Failures that a connection survives.
 
 use std::time::Duration;
 

@@ -35,12 +35,12 @@ enum Step {
     Watch { prefix: usize, from: i64 },
 }
 
-/// What a compare expects of a key.
+/// Expectation of a compare about a key.
 #[derive(Debug, Clone)]
 enum Expect {
     Created(i64),
     Changed(i64),
-    /// What is so.
+    /// The revision of creation, as it is.
     CreatedAsIs,
     ChangedAsIs,
 }
@@ -78,9 +78,9 @@ fn step() -> impl Strategy<Value = Step> {
 struct Pair<'a> {
     real: &'a EtcdConnection,
     model: EtcdModel,
-    /// What all keys of the case begin with.
+    /// Prefix of all keys of the case.
     prefix: String,
-    /// What is added to a revision of the model.
+    /// Number that is added to a revision of the model.
     offset: i64,
     /// Leases of the model in the real one.
     leases: BTreeMap<LeaseId, LeaseId>,
@@ -176,7 +176,7 @@ impl Pair<'_> {
         }
     }
 
-    /// What the real one would say if it said what the model says.
+    /// Answer of the real one if it said what the model says.
     fn real_answer(&self, said: Result<Answer, Failed>) -> Result<Answer, Failed> {
         said.map(|answer| match answer {
             Answer::Committed(at) => Answer::Committed(self.real_revision(at)),

@@ -10,7 +10,7 @@ use snic_store_etcd::{Campaign, EtcdConnection, EtcdSettings};
 
 use super::cluster::{Cluster, PATIENCE, in_time, read, runtime};
 
-/// How a program that this test started learns where etcd is.
+/// Variable by which a program that this test started learns where etcd is.
 const URLS: &str = "SNIC_TEST_ETCD_URLS";
 
 fn settings(name: &str) -> ElectionSettings {

@@ -1,4 +1,4 @@
-//! What `Transaction::check` refuses is what etcd refuses: asked without the check, by etcd's own client.
+//! `Transaction::check` refuses what etcd refuses: asked without the check, by etcd's own client.
 
 use etcd_client::{Client, Compare as PbCompare, CompareOp, Txn, TxnOp};
 use snic_etcd::{
@@ -66,7 +66,7 @@ fn etcd_refuses_what_the_check_refuses() {
     });
 }
 
-/// What is just short enough for the check is short enough for etcd.
+/// The longest transaction that the check lets pass is carried out by etcd.
 #[test]
 fn the_longest_transaction_is_carried_out() {
     let Some(cluster) = Cluster::start(1) else { return };

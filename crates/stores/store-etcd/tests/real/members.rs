@@ -35,7 +35,7 @@ pub async fn leader(cluster: &Cluster) -> Option<usize> {
     None
 }
 
-/// What became of each key.
+/// Fate of each key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Acknowledged,

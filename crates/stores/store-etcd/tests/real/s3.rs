@@ -155,7 +155,7 @@ impl S3 {
     }
 }
 
-/// What a [`Proxy`] does with what the server answers.
+/// Change that a [`Proxy`] makes to the server's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disturbance {
     None,

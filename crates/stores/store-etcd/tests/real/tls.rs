@@ -32,7 +32,7 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// What a client shows, and whom it trusts.
+    /// Certificate of a client, and the authority that it trusts.
     fn client(&self, trusted: &Self) -> TlsFiles {
         self.named_client("replica.example", trusted)
     }

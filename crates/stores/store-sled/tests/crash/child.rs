@@ -12,7 +12,7 @@ use super::workload::Acknowledged;
 /// Tells the child which store to write to.
 pub const FOLDER_VARIABLE: &str = "SNIC_CRASH_FOLDER";
 
-/// How long a child may take to open its store; far over what it takes.
+/// Longest time of a child to open its store; far over what it takes.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(60);
 
 pub struct Child {

@@ -108,7 +108,7 @@ fn a_power_cut_loses_and_tears_nothing() {
     assert!(total > POWER_CUTS as usize, "the children did next to nothing: {total}");
 }
 
-/// What the child runs; its name is what [`Child::spawn`] asks the program for.
+/// Program of the child; its name is what [`Child::spawn`] asks for.
 #[test]
 #[ignore = "the child process of the crash tests, which start it themselves"]
 fn writer() {

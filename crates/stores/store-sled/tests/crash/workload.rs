@@ -1,4 +1,4 @@
-//! What the child writes, and what must be found after it was cut off.
+//! Writes of the child, and what must be found after it was cut off.
 //!
 //! Four lanes write batches numbered from 1. Batch `n` of a lane puts several records of its own,
 //! moves the lane's pointer to `n` and removes the records of batch `n - KEPT`. So the pointer says
@@ -64,7 +64,7 @@ fn blob(n: u64) -> Vec<u8> {
     n.to_le_bytes().repeat(5_000)
 }
 
-/// What the child has been told is durable.
+/// Writes that the child has been told are durable.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
     batches: [u64; LANES],

@@ -36,7 +36,7 @@ pub struct Created {
 /// The image's blobs, and its manifests by platform.
 pub struct Archive {
     created: Created,
-    /// By digest in hexadecimal.
+    /// Blobs by digest in hexadecimal.
     blobs: BTreeMap<String, Vec<u8>>,
     manifests: Vec<Value>,
 }

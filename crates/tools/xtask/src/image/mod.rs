@@ -29,7 +29,7 @@ struct Program {
     name: &'static str,
     /// Where it is in the image.
     path: &'static str,
-    /// What it says to `--version`, which not all of them know.
+    /// Output of `--version`, which not all of them know.
     says: &'static str,
 }
 
@@ -40,7 +40,6 @@ struct Image {
     programs: &'static [Program],
     arguments: &'static [&'static str],
     user: u32,
-    /// What it has besides.
     content: Content,
 }
 
@@ -51,7 +50,6 @@ enum Content {
     Daemon,
     /// The fleet's: settings, the folder of images and the audit log.
     Fleet,
-    /// None.
     Nothing,
 }
 
@@ -250,7 +248,7 @@ mod tests {
         String::from_utf8(generated::printed(&mut command).expect("it succeeds")).expect("text")
     }
 
-    /// What others read in it: skopeo the platforms, umoci the files, tar owners and times.
+    /// Other programs read the image for each platform: skopeo the platforms, umoci the files, tar owners and times.
     #[test]
     fn others_read_the_image_for_each_platform() {
         let missing: Vec<_> =

@@ -10,21 +10,20 @@ use toml::{Table, Value};
 /// Where the list is, from the root.
 const FOLDER: &str = "crates/tools/xtask/mutants";
 
-/// How many mutants the list has at least: enough to tell something about all parts.
+/// Least number of mutants in the list: enough to tell something about all parts.
 const MUTANTS_MIN: usize = 150;
 
-/// One patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mutant {
     /// Unique in the whole list.
     pub name: String,
-    /// What no longer holds, for people.
+    /// Property that no longer holds, for people.
     pub breaks: String,
     /// The file, from the root.
     pub file: String,
     /// Stands in the file exactly once.
     pub from: String,
-    /// What stands there instead.
+    /// Text that stands there instead.
     pub to: String,
     /// Arguments of `cargo test` for the tests that should notice; for whole packages `-p NAME` alone.
     pub tests: Vec<String>,
@@ -123,7 +122,7 @@ fn words(value: Option<&Value>) -> Option<Vec<String>> {
     value?.as_array()?.iter().map(|word| word.as_str().map(str::to_owned)).collect()
 }
 
-/// What is wrong with the list: too short, a name twice, a patch that no longer applies.
+/// Faults of the list: too short, a name twice, a patch that no longer applies.
 ///
 /// # Errors
 /// The list cannot be read.

@@ -33,7 +33,7 @@ use run::{Bench, MutantVerdict};
 /// The part of the mutants that must be killed, in percent.
 const GOAL_PERCENT: usize = 95;
 
-/// What to try, and how.
+/// Mutants to try, and the way to try them.
 #[derive(Debug, Clone)]
 pub struct Selection {
     /// Words of which a mutant's name, file or tests must contain one; none: all mutants.
@@ -91,7 +91,7 @@ pub fn run(workspace: &Workspace, selection: &Selection) -> anyhow::Result<bool>
     Ok(total.is_enough())
 }
 
-/// What became of the mutants that were tried.
+/// Fates of the mutants that were tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     killed: usize,

@@ -31,7 +31,7 @@ pub fn role(file: &str) -> &str {
     }
 }
 
-/// How many members have to be built again where this one changes.
+/// Number of members that have to be built again where this one changes.
 fn dependents(role: &str, members: &[Member]) -> usize {
     let mut changed = BTreeSet::from([role]);
     loop {

@@ -20,7 +20,7 @@ use crate::workspace::Workspace;
 /// Names the files of the copy, so that those that the project no longer has are removed.
 const LISTED: &str = "files.txt";
 
-/// What becomes of a mutant.
+/// Fate of a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MutantVerdict {
     /// A test failed, this one first; or they did not end in time, or ended otherwise.
@@ -41,7 +41,7 @@ impl MutantVerdict {
         }
     }
 
-    /// What there is to say beside it.
+    /// Remark beside it.
     pub fn detail(&self) -> &str {
         match self {
             Self::Killed(why) | Self::Invalid(why) => why,
@@ -50,7 +50,7 @@ impl MutantVerdict {
     }
 }
 
-/// How a run of tests ended.
+/// End of a run of tests.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Passed,
@@ -109,7 +109,7 @@ impl Bench {
         Ok(Self { root: workspace.root.clone(), target: None })
     }
 
-    /// How long the tests take without a mutant.
+    /// Time of the tests without a mutant.
     ///
     /// # Errors
     /// They do not build, fail, or take too long: nothing could be told from them.
@@ -158,7 +158,7 @@ impl Bench {
         Ok(MutantVerdict::Survived)
     }
 
-    /// What the compiler says first, where the tests do not build.
+    /// First error of the compiler, where the tests do not build.
     fn build_error(&self, run: &[String]) -> anyhow::Result<Option<String>> {
         let mut command = self.test(run);
         let command = command.arg("--no-run").stdout(Stdio::null()).stderr(Stdio::piped());

@@ -30,7 +30,7 @@ const PACKAGES: [(&str, &str, &str); 5] = [
 /// The version of the packages: ours, and Debian's revision.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 
-/// Who maintains the packages, as in their manifests.
+/// Maintainer of the packages, as in their manifests.
 const MAINTAINER: &str = "The snic authors <authors@snic.invalid>";
 
 /// Builds the programs for a platform, writes manual pages, completions and the settings file to `package` in the folder of

@@ -15,10 +15,10 @@ use super::generated::printed;
 use crate::command;
 use crate::platform::{Platform, linked};
 
-/// How long a program may take to serve, and to stop: under QEMU a start takes seconds.
+/// Longest time for a program to serve, and to stop: under QEMU a start takes seconds.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What `snicctl` is asked, in this order; each has to succeed.
+/// Commands of `snicctl`, in this order; each has to succeed.
 const DAY: [&[&str]; 6] = [
     &["apply", "-f", "system/usr/share/snic/bitstreams"],
     &[
@@ -38,7 +38,6 @@ const DAY: [&[&str]; 6] = [
     &["card", "get", "card0"],
 ];
 
-/// The DAG.
 const WEB: &str = "name: web\ntenant: acme\nbandwidth: 1Gbps\nchain: nat -> firewall\n";
 
 /// The virtual machine.
@@ -89,7 +88,7 @@ pub struct UnpackedHost<'a> {
 }
 
 impl UnpackedHost<'_> {
-    /// What is in the packages.
+    /// Folder with the content of the packages.
     pub fn system(&self) -> PathBuf {
         self.folder.join("system")
     }
@@ -102,7 +101,7 @@ impl UnpackedHost<'_> {
         command
     }
 
-    /// What it prints.
+    /// Output of a program.
     ///
     /// # Errors
     /// It fails.

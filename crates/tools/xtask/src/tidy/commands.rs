@@ -24,9 +24,9 @@ const WITH_VALUE: [&str; 10] = [
     "--example",
     "-j",
 ];
-/// How the names of variables of the project begin.
+/// Prefix of the names of the project's variables.
 const VARIABLES: &str = "SNIC_";
-/// What is said there is over.
+/// File that speaks of the past.
 const HISTORY: &str = "CHANGELOG.md";
 
 /// Every command in a tracked Markdown file that names something that is not there.
@@ -50,7 +50,7 @@ pub fn check(workspace: &Workspace, tracked: &[String]) -> anyhow::Result<Vec<St
     Ok(wrong)
 }
 
-/// What the sources of the project have.
+/// Names in the sources of the project.
 #[derive(Debug, Default)]
 struct Sources {
     /// Path and the names of functions and modules, by file.
@@ -123,7 +123,7 @@ fn is_placeholder(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_uppercase() || c == '_') || word.contains(['…', '<'])
 }
 
-/// What a command names that is not there.
+/// Names in a command that are not there.
 fn problems(command: &str, members: &[Member], sources: &Sources) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut words = command.split_whitespace().peekable();

@@ -86,7 +86,7 @@ fn split_comment(line: &str) -> (&str, &str) {
     (line, "")
 }
 
-/// How many brackets a line leaves open. Names and versions contain none.
+/// Number of brackets that a line leaves open. Names and versions contain none.
 fn nesting(code: &str) -> i32 {
     code.chars().fold(0, |depth, letter| match letter {
         '[' | '{' => depth + 1,
@@ -95,7 +95,7 @@ fn nesting(code: &str) -> i32 {
     })
 }
 
-/// What a member's manifest declares itself instead of inheriting it.
+/// Declarations that a member's manifest makes itself instead of inheriting them.
 fn own_choices(manifest: &Table) -> Vec<String> {
     let mut wrong = Vec::new();
     let targets = manifest.get("target").and_then(Value::as_table);

@@ -32,7 +32,7 @@ const FOLDERS: [&str; 10] = [
 /// The folder whose modules are machines.
 const MACHINES: &str = "state";
 
-/// What a machine may use of others in its folder. `*` stands for all machines.
+/// Parts of its folder that a machine may use. `*` stands for all machines.
 const SHARED: &[(&str, &[&str])] = &[
     ("*", &["device_health", "meter", "nt_numbers", "tally"]), // parts that several machines are made of
     ("epoch", &["card", "dags", "registry"]),                  // reads what is on a card

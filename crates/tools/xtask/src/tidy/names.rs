@@ -1,7 +1,7 @@
 //! One name means one type: two crates do not have a public type of the same name, so that a name in a message,
 //! a review or a search result says which type is meant.
 //!
-//! What only one crate can see (`pub(crate)`, private) is not checked, and neither are the types that are
+//! Types that only one crate can see (`pub(crate)`, private) are not checked, and neither are the types that are
 //! generated from `proto/`: a resource of the API and its domain value share their name on purpose.
 
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ fn public_types(tokens: TokenStream) -> Vec<String> {
     found
 }
 
-/// What is wrong, given the crates and files that declare each name.
+/// Faults, given the crates and files that declare each name.
 fn compare(places: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<String> {
     let is_listed = |name: &str| SHARED.iter().any(|(listed, _)| *listed == name);
     let mut wrong = Vec::new();

@@ -12,7 +12,7 @@ use super::sources::{code_lines, is_test};
 /// Where the modules are.
 const SOURCES: &str = "crates/core/controller/src/";
 
-/// How a record is written or deleted.
+/// Calls that write or delete a record.
 const WRITES: [&str; 2] = ["put(Record::", "delete(RecordKey::"];
 
 /// The records that several modules of the controller write.

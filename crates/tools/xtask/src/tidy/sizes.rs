@@ -13,7 +13,7 @@ use super::ratio;
 /// Largest crate that needs no reason, in lines of code.
 const CODE_LINES_MAX: usize = 4_000;
 
-/// How the line begins that gives the reason, in the documentation of `src/lib.rs` or `src/main.rs`.
+/// Beginning of the line that gives the reason, in the documentation of `src/lib.rs` or `src/main.rs`.
 const REASON: &str = "//! One crate, ";
 
 /// Crates that are too large, and those that give a reason although they are not.

@@ -45,7 +45,7 @@ impl Cipher {
     }
 }
 
-/// What is authenticated and not encrypted.
+/// Header, which is authenticated and not encrypted.
 fn header(spi: u32, number: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&spi.to_be_bytes());

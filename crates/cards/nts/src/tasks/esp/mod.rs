@@ -48,7 +48,6 @@ const TRAILER_BYTES: usize = 2;
 /// The encrypted part ends on a 4-byte boundary (RFC 4303, section 2.4).
 const ALIGNMENT: usize = 4;
 
-/// The NT.
 #[derive(Default)]
 pub(crate) struct Esp {
     active: Option<Active>,
@@ -62,7 +61,7 @@ struct Active {
     errors: ErrorBudget,
 }
 
-/// What is saved: numbers, no keys. Associations are named by index and digest of the key.
+/// Saved state: numbers, no keys. Associations are named by index and digest of the key.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
     outbound: Option<(u32, Digest, u32)>,

@@ -10,7 +10,7 @@ const WORD_BITS: u32 = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReplayWindow {
     highest: u32,
-    /// How many numbers up to the highest count as inside.
+    /// Number of sequence numbers up to the highest that count as inside.
     size: u32,
     words: Vec<u64>,
 }

@@ -47,7 +47,7 @@ fn replies_pass_and_others_do_not() {
     assert_eq!(bench.run(&echo("10.0.0.1", "192.0.2.1", 7, false)).verdict, NO_CONNECTION);
 }
 
-/// What the firewall says to a packet that another NT has let pass, and the packet.
+/// Verdict of the firewall about a packet that another NT has let pass, and the packet.
 fn behind(first: &mut Bench, firewall: &mut Bench, frame: &[u8]) -> (Verdict, Vec<u8>) {
     let mut packet = first.packet(frame);
     assert_eq!(first.pass(&mut packet), FORWARD);

@@ -44,7 +44,7 @@ use crate::{NoRoom, Packet};
 /// Length of the transport's own header.
 const BYTES: usize = 16;
 const UDP_BYTES: usize = 8;
-/// What the transport adds to a packet.
+/// Bytes that the transport adds to a packet.
 pub(super) const OVERHEAD: usize = UDP_BYTES + BYTES;
 /// In the upper four bits of the first byte.
 const VERSION: u8 = 1;
@@ -55,7 +55,7 @@ const DO_NOT_FRAGMENT: u16 = 0x4000;
 /// Hops of packets that carry nothing.
 const HOPS: u8 = 64;
 
-/// What a packet of the transport says.
+/// Content of a packet of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Open = 1,
@@ -229,7 +229,7 @@ impl Header {
     }
 }
 
-/// How many of a packet's bytes [`Header::alone`] takes.
+/// Number of a packet's bytes that [`Header::alone`] takes.
 pub(super) fn bytes_alone(layout: &Layout) -> usize {
     layout.transport + OVERHEAD
 }

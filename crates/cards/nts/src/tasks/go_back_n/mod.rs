@@ -210,7 +210,7 @@ impl GoBackN {
 }
 
 impl NetworkTask for GoBackN {
-    /// What is kept and expected stays where the two hosts are the same.
+    /// Configures it. Kept and expected packets stay where the two hosts are the same.
     fn configure(
         &mut self,
         _: Timestamp,

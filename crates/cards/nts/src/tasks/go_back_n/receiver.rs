@@ -1,4 +1,4 @@
-//! What an end expects of its peer.
+//! Packets that an end expects of its peer.
 
 use std::hash::BuildHasher as _;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::aging::KeyedHash;
 
-/// What to do with a packet of the peer.
+/// Decision about a packet of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// It is the next one.

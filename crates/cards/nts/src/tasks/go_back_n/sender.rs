@@ -1,4 +1,4 @@
-//! What an end has sent and its peer has not acknowledged.
+//! Packets that an end has sent and its peer has not acknowledged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const DUPLICATES: u32 = 3;
 /// A timeout doubles this often at most.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// How far the sending half is.
+/// Phase of the sending half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// Nothing was sent, or all was given up.
@@ -26,17 +26,16 @@ pub(super) enum Phase {
     Open { stream: u32, token: u32 },
 }
 
-/// What is to be sent now.
+/// Packets to be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    /// An OPEN.
     Open,
-    /// What is not acknowledged, from the oldest on.
+    /// All that is not acknowledged, from the oldest on.
     All,
 }
 
-/// How the sending half is configured.
+/// Limits of the sending half.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// Packets that are kept at most.
@@ -44,7 +43,7 @@ pub(super) struct Limits {
     /// Bytes of the longest frame.
     pub(super) frame_bytes_max: usize,
     pub(super) timeout: Duration,
-    /// How often in a row is sent again without an acknowledgement.
+    /// Number of repetitions in a row without an acknowledgement.
     pub(super) retries_max: u32,
 }
 
@@ -65,7 +64,7 @@ pub(super) struct Sender {
     /// The number of the first kept packet.
     base: u32,
     due: Option<Timestamp>,
-    /// How often was sent again since the last acknowledgement of something new.
+    /// Number of repetitions since the last acknowledgement of something new.
     retries: u32,
     duplicates: u32,
     /// All was sent again for a report of the peer since then.

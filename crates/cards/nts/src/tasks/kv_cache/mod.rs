@@ -36,7 +36,7 @@ const STATE_VERSION: u16 = 2;
 const ANSWER_BYTES_MAX: usize = 1_400;
 /// Memory for values and keys: what the save area takes, with a reserve.
 const STORE_BYTES_MAX: usize = 14 << 20;
-/// What an item takes besides its value when it is saved.
+/// Bytes of an item besides its value when it is saved.
 const ITEM_BYTES: usize = 296;
 
 pub(crate) static SCHEMA: Schema = Schema {

@@ -1,4 +1,4 @@
-//! What is known of reads and writes on their way, so that no old value is cached.
+//! Reads and writes on their way, so that no old value is cached.
 //!
 //! The answer to a read may be older than a write that passed after the read. So an answer fills the
 //! cache only if no write of its key passed between the read and the answer, and none was on its way
@@ -34,7 +34,7 @@ const WRITE: usize = 2;
 const QUIET: usize = 0;
 const WAITING: usize = 1;
 
-/// What names a request until its answer.
+/// Name of a request until its answer.
 pub(super) type RequestKey = (Flow, u16);
 
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ struct Request {
 struct Guard {
     /// Writes that have no answer yet.
     on_the_way: u32,
-    /// Which write was the last.
+    /// Number of the last write.
     last: u64,
     /// Until when one that is not answered may be on its way.
     busy_until: Timestamp,

@@ -58,7 +58,6 @@ pub(super) struct SavedItem {
     left: Option<Duration>,
 }
 
-/// The cache.
 #[derive(Debug)]
 pub(super) struct Store {
     items: AgingTable<Key, Item, 1>,

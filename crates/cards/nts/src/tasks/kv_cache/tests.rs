@@ -36,7 +36,7 @@ fn fill(bench: &mut Bench, id: u16, key: &str, value: &str) {
     assert_eq!(bench.run(&tell(id, answer.as_bytes())).verdict, Verdict::Forward);
 }
 
-/// What the card answers; nothing where the request goes on.
+/// Answer of the card; nothing where the request goes on.
 fn hit(bench: &mut Bench, request: &[u8]) -> Option<Vec<u8>> {
     let out = bench.run(&ask(9, request));
     match out.verdict {
@@ -398,7 +398,6 @@ enum Step {
     Serve(prop::sample::Index, bool),
     /// One of the answers on their way passes the card; it may come twice.
     Answer(prop::sample::Index, bool),
-    /// Milliseconds.
     Wait(u64),
 }
 

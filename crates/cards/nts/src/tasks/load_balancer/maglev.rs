@@ -8,7 +8,6 @@
 use crate::aging::KeyedHash;
 use std::hash::BuildHasher;
 
-/// No backend.
 pub(super) const EMPTY: u16 = u16::MAX;
 
 /// Keys of the two hashes that make a permutation. Any numbers do, as long as all cards have them.
@@ -18,7 +17,7 @@ const SKIP: KeyedHash = KeyedHash(0x6D61_676C_6576_0002, 0);
 /// A backend in the table.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
-    /// What makes its permutation: the same for the same backend.
+    /// Name that makes its permutation: the same for the same backend.
     pub(super) name: String,
     /// Turns relative to others; 0 gets no slot.
     pub(super) weight: u16,

@@ -122,7 +122,7 @@ fn candidates(service: &Service) -> Vec<maglev::Candidate> {
     service.backends.iter().map(candidate).collect()
 }
 
-/// What a flow from a client is sent to.
+/// Service that a flow from a client is sent to.
 fn service_key(flow: &Flow) -> (u8, Endpoint) {
     (flow.protocol, Endpoint { address: flow.destination, port: flow.destination_port })
 }

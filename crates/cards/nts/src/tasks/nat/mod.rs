@@ -54,7 +54,7 @@ struct Active {
     fragments: Fragments<Translation>,
 }
 
-/// What the first fragment of a packet was given.
+/// Translation that the first fragment of a packet was given.
 #[derive(Debug, Clone, Copy, Default)]
 struct Translation {
     source: Option<IpAddr>,

@@ -21,7 +21,7 @@ use crate::tasks::tracking::{
 };
 use crate::wire::{Endpoint, TcpFlags, protocol};
 
-/// How many ports are tried for a new mapping: with half of the ports in use, all tries fail once in
+/// Number of ports that are tried for a new mapping: with half of the ports in use, all tries fail once in
 /// 2^128, and with 95% of them once in 700.
 const PORT_TRIES: u32 = 128;
 
@@ -108,7 +108,7 @@ pub(super) struct Tables {
     hash: KeyedHash,
 }
 
-/// What is saved: mappings that are no forwards, then sessions, class by class.
+/// Saved state: mappings that are no forwards, then sessions, class by class.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Saved {
     mappings: Vec<(MappingKey, Endpoint, Option<[u8; 6]>)>,

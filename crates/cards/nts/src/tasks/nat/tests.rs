@@ -457,7 +457,7 @@ enum Step {
     Wait(u64),
 }
 
-/// By host and port: the external endpoint, and by server the time of the last packet and whether it
+/// External endpoint by host and port, and by server the time of the last packet and whether it
 /// has answered.
 type Owners = BTreeMap<(u8, u16), (End, BTreeMap<u8, (u64, bool)>)>;
 

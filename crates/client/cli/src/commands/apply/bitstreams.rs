@@ -10,7 +10,7 @@ use super::super::bitstream;
 use super::difference::{Difference, differences};
 use super::{Action, Outcome, Target, read_fields, unchangeable, value};
 
-/// What a bitstream's document has beside the fields of an upload.
+/// Keys of a bitstream's document beside the fields of an upload.
 const FILE_KEYS: [&str; 3] = ["file", "signature", "folder"];
 
 /// A bitstream: its document names the file with the bytes, or the folder with an image for each region.

@@ -1,4 +1,4 @@
-//! How a resource differs from what a file says of it. What the file does not say is as it should be.
+//! Differences between a resource and a file. Fields that the file does not have are as they should be.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -37,7 +37,7 @@ use crate::args::ApplyOptions;
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What is done with a resource.
+/// Action for a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Action {
@@ -47,7 +47,7 @@ enum Action {
     Deleted,
 }
 
-/// What became of a resource.
+/// Result for a resource.
 #[derive(Debug, Serialize)]
 struct Outcome {
     name: String,
@@ -155,7 +155,7 @@ async fn apply(
     }
 }
 
-/// What a document says, and which fields it names.
+/// Message of a document, and the fields that it names.
 fn plain<R: PrintedMessage + Default>(document: &Document) -> Result<(R, Vec<String>), Failure> {
     let (settable, others) = message::fields_of::<R>()?;
     read_fields(document, &settable, &others)

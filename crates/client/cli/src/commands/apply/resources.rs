@@ -1,4 +1,4 @@
-//! What is done with resources of each kind.
+//! Actions for resources of each kind.
 
 use prost_types::FieldMask;
 use snic_api::v1::{
@@ -17,12 +17,12 @@ use snic_dagfile::DocumentKind;
 
 use super::super::request_id;
 
-/// What a change or a deletion began, if it takes longer than the call.
+/// Operation that a change or a deletion began, if it takes longer than the call.
 pub type Begun = Option<Operation>;
 
 /// A resource that files describe.
 pub trait FileResource: PrintedMessage + Default {
-    /// What the server calls it in errors about a request's fields.
+    /// Name in the server's errors about a request's fields.
     const FIELD: &'static str;
 
     fn etag(&self) -> &str;

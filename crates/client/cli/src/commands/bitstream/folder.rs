@@ -49,7 +49,7 @@ pub(in super::super) async fn present(
 pub(in super::super) struct FolderImage {
     /// Where its bytes are.
     pub file: PathBuf,
-    /// Of its bytes.
+    /// Digest of its bytes.
     pub digest: String,
     manifest: BuiltManifest,
 }

@@ -59,7 +59,7 @@ impl Residency<'_> {
         }
     }
 
-    /// What a record stands for is gone.
+    /// Deletes a record whose context is gone.
     fn drop_record(&mut self, record: &StateRecord, why: &str) {
         if record.phase != Phase::Erasing {
             self.tell_lost(&record.context(), why);

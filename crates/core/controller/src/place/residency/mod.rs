@@ -36,7 +36,7 @@ fn as_told(bitstream: &BitstreamId, dag: &DagName) -> String {
 pub(crate) enum Loadable {
     /// Nothing is kept in it.
     Now,
-    /// What is kept in it is saved first, or it stays what it is.
+    /// Its contexts are saved first, or it keeps its content.
     NotYet,
 }
 
@@ -44,12 +44,12 @@ pub(crate) enum Loadable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NoRoom;
 
-/// What a region lacks before rows may lead a DAG there.
+/// Obstacle between a region and rows that lead a DAG there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Lack {
-    /// What stands at this offset.
+    /// The context at this offset is to be restored.
     Restore(u32),
-    /// What another region keeps, or is being saved: it is waited for.
+    /// Another region keeps its context, or is being saved: it is waited for.
     Wait,
     /// To be saved from a region that the DAG leaves.
     SaveFrom(RegionId),
@@ -59,7 +59,7 @@ enum Lack {
     Nothing,
 }
 
-/// What one region of a DAG's desired placement lacks.
+/// Obstacle in one region of a DAG's desired placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Need {
     region: RegionId,
@@ -125,7 +125,7 @@ pub(crate) fn refresh_kept(core: &mut Core, id: &CardId) {
     }
 }
 
-/// What each region of a DAG's desired placement lacks; nothing while not all of them are loaded.
+/// Obstacles in each region of a DAG's desired placement; nothing while not all of them are loaded.
 fn needs(core: &Core, id: &CardId, name: &DagName) -> Vec<Need> {
     let card = core.cards.known(id);
     let desired = core.dags.get(name).and_then(DagEntry::desired);
@@ -152,7 +152,7 @@ struct Seeker<'a> {
 }
 
 impl Seeker<'_> {
-    /// What a region lacks for it.
+    /// Obstacle in a region for it.
     fn lacks(&self, desired: &Placement, region: RegionId, taken: &mut SpokenFor) -> Lack {
         let (contexts, name) = (self.card.contexts(), self.entry.name());
         if self.card.tables().is_changing(name) {

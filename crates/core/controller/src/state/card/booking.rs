@@ -9,12 +9,12 @@ use crate::decide::rows::{FirstRows, RowPool, RowsTaken, rows_short};
 use crate::protocol::ControlError;
 use crate::store::records::Placement;
 
-/// What is to be booked on a card.
+/// A placement to be booked on a card.
 #[derive(Debug)]
 pub(crate) struct Booking<'a> {
     pub name: &'a DagName,
     pub plan: &'a Plan,
-    /// What the plan takes, and what serves meanwhile has.
+    /// Maximum of what the plan takes and what serves meanwhile has.
     pub reservation: Reservation,
     /// A placement whose rows may be given to the plan.
     pub withdrawn: Option<&'a Placement>,

@@ -14,14 +14,14 @@ use crate::state::nt_numbers::NtNumbers;
 use crate::store::records::{InvalidRecord, Record, RecordKey, RegionRecord};
 use crate::store::tx::Tx;
 
-/// What a card is told and does not decide.
+/// Inputs of a card that it does not decide.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Environment<'a> {
-    /// What there is to load.
+    /// Bitstreams to load.
     pub catalogue: &'a PlanCatalogue,
-    /// What NT types are called on cards.
+    /// Numbers of NT types on cards.
     pub numbers: &'a NtNumbers,
-    /// How packets are scheduled.
+    /// Settings of packet scheduling.
     pub settings: &'a ControllerSettings,
 }
 
@@ -112,7 +112,7 @@ impl CardMachine {
         self.tables.put(at, &credits);
     }
 
-    /// What a region is to hold has other images than before, and still the same one for this region.
+    /// Takes over other images of the desired content, where they are the same one for this region.
     pub fn refresh_images(
         &mut self,
         region: RegionId,
@@ -147,7 +147,7 @@ impl CardMachine {
         self.refresh_condition(region);
     }
 
-    /// What a region holds is not trusted any more: whoever needs it has it loaded again.
+    /// Distrusts a region's content: a DAG that needs it has it loaded again.
     pub fn distrust(&mut self, region: RegionId) {
         self.regions.distrust(region);
     }

@@ -52,14 +52,13 @@ pub(crate) enum ConnectionState {
     Absent(String),
     /// It was asked what it holds.
     Adopting(Ticket),
-    /// What it holds is known.
+    /// Its content is known.
     Ready,
 }
 
 /// Whether a card is the one that was known under its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// It is.
     Same,
     /// It is, and its save area is another one than it was.
     OtherSaveArea,
@@ -76,18 +75,17 @@ pub(crate) enum Lost {
     StillLost,
 }
 
-/// What came of asking a card what it holds.
+/// Result of asking a card for its content.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Adopted {
     /// It was asked again since.
     Stale,
     /// It is another card than its profile says, for this reason.
     Wrong(String),
-    /// What it holds is known.
+    /// Its content is known.
     Ready,
 }
 
-/// One card.
 #[derive(Debug)]
 pub(crate) struct CardMachine {
     id: CardId,
@@ -101,7 +99,7 @@ pub(crate) struct CardMachine {
     /// The spaces of tenants' NTs in its memory.
     pages: Pages,
     tables: Tables,
-    /// What its chains keep.
+    /// Contexts of its chains.
     contexts: Contexts,
     /// Its NTs take configurations, as it said when it was last asked.
     configures: bool,
@@ -113,7 +111,7 @@ pub(crate) struct CardMachine {
     device: DeviceHealth,
 }
 
-/// What is known of it.
+/// Health and content.
 impl CardMachine {
     pub fn new(id: CardId, profile: CardProfile, objective: Objective) -> Self {
         let tables = Tables::default();
@@ -165,12 +163,12 @@ impl CardMachine {
         matches!(self.connection, ConnectionState::Ready)
     }
 
-    /// What plans for it save first.
+    /// Sets the objective that its plans save first.
     pub fn set_objective(&mut self, objective: Objective) {
         self.ledger.set_objective(objective);
     }
 
-    /// What is reserved on it.
+    /// Reservations on it.
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -201,7 +199,6 @@ impl CardMachine {
         &self.counters
     }
 
-    /// Its device.
     pub const fn device(&self) -> &DeviceHealth {
         &self.device
     }
@@ -214,7 +211,7 @@ impl CardMachine {
         self.regions.ids()
     }
 
-    /// How a region is, in one word.
+    /// State of a region, in one word.
     pub fn region_state(&self, region: RegionId) -> RegionState {
         self.regions.state(region, self.ledger.is_unused(region))
     }
@@ -228,13 +225,13 @@ impl CardMachine {
         })
     }
 
-    /// How many of a placement's regions hold what they are to hold.
+    /// Number of a placement's regions that hold the desired content.
     pub fn count_loaded(&self, placement: &Placement) -> usize {
         let regions = regions_of(placement).into_iter();
         regions.filter(|region| self.region(*region).is_some_and(Region::is_loaded)).count()
     }
 
-    /// What a packet that waits nowhere takes, where its NTs take `nts`: the core, and another pass for
+    /// Latency of a packet that waits nowhere, where its NTs take `nts`: the core, and another pass for
     /// each further stage.
     pub fn latency(&self, placement: &Placement, nts: Cycles) -> Cycles {
         let passes = placement.mapping.stages.len().saturating_sub(1) as u64;
@@ -278,7 +275,6 @@ impl CardMachine {
     }
 }
 
-/// Connection.
 impl CardMachine {
     /// Whether a card that was opened under this id is this one.
     pub fn identify(&self, profile: &CardProfile) -> Identity {
@@ -335,7 +331,7 @@ impl CardMachine {
         }
     }
 
-    /// What it holds is known: it is not lost any more, if it was.
+    /// Ends its loss, if it was lost: its content is known.
     pub const fn take_loss(&mut self) -> Option<CardLoss> {
         self.loss.take()
     }
@@ -388,7 +384,7 @@ impl CardMachine {
     }
 }
 
-/// What its tables are to hold.
+/// Desired content of its tables.
 impl CardMachine {
     /// A DAG gets the pages that it needs, and gives those back that it does not need any more.
     ///
@@ -428,7 +424,7 @@ impl CardMachine {
         self.tables.touch(name);
     }
 
-    /// What a DAG's token bucket is to say.
+    /// Sets a DAG's desired token bucket.
     pub fn put_bucket(&mut self, row: u16, bucket: &RateLimiterRow) {
         self.tables.put(row, bucket);
     }
@@ -481,7 +477,7 @@ impl CardMachine {
     }
 }
 
-/// What its chains keep.
+/// Contexts of its chains.
 impl CardMachine {
     /// The contexts of its chains: a machine with private fields, so only its verbs change it. They are not
     /// repeated here, for each would only pass its arguments on; `residency` is their only caller after

@@ -21,10 +21,10 @@ use snic_tables::{PageRow, RowKey, Table, TableImage};
 use super::tables::Tables;
 use crate::state::nt_numbers::NtNumbers;
 
-/// What NTs may do with their pages: read and write; none runs what is in its memory.
+/// Access of NTs to their pages: read and write; none runs what is in its memory.
 const READ_WRITE: u8 = 0b011;
 
-/// Whose space: the tenant's number, the NT type's number.
+/// Owner of a space: the tenant's number, the NT type's number.
 pub(crate) type SpaceKey = (u16, u32);
 
 /// A space that a DAG needs, and how many pages it has.
@@ -35,7 +35,7 @@ pub(crate) struct PageNeed {
 }
 
 impl PageNeed {
-    /// What the NTs of the tenant with this number need.
+    /// Spaces that the NTs of the tenant with this number need.
     pub fn of<'a>(
         tenant: u16,
         nts: impl Iterator<Item = &'a NtType>,
@@ -48,7 +48,6 @@ impl PageNeed {
         nts.map(need).filter(|need| need.pages > 0).collect()
     }
 
-    /// Which space.
     pub const fn space(&self) -> SpaceKey {
         self.space
     }
@@ -68,16 +67,16 @@ pub(crate) struct PagesInUse;
 /// The spaces of one card.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// How many pages the card has and the table can name.
+    /// Number of pages that the card has and the table can name.
     count: u16,
     spaces: BTreeMap<SpaceKey, Space>,
-    /// What the card's tables named when they were read back, by space and virtual page.
+    /// Pages that the card's tables named when they were read back, by space and virtual page.
     found: BTreeMap<(SpaceKey, u16), u16>,
     /// DAGs that wait until pages are out of the tables.
     waiting: BTreeSet<DagName>,
 }
 
-/// How many pages a card has and the table can name.
+/// Number of pages that a card has and the table can name.
 fn count(profile: &CardProfile) -> u16 {
     let pages = (profile.memory.get() / PAGE_SIZE.get()).min(PAGE_ROWS as u64);
     u16::try_from(pages).unwrap_or(u16::MAX)

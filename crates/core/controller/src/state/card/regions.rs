@@ -25,22 +25,20 @@ use snic_tables::{CardCommand, LoadFailure, RegionSnapshot, RegionStatus, Ticket
 use crate::protocol::ControllerSettings;
 use crate::store::records::RegionRecord;
 
-/// What a region holds.
+/// Observed content of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ObservedContent {
     /// The card did not say (yet).
     Unknown,
-    /// Nothing.
     Empty,
     /// The bitstream of this digest: it reports the chain that a bitstream of this digest declares.
     Holds(Digest),
     /// Something that reports to be no bitstream that is known, or another than was loaded.
     Foreign,
-    /// Garbage.
     Broken,
 }
 
-/// What a region is to hold: the bytes, and what it has to report then.
+/// Desired content of a region: the bytes, and what it has to report then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Desired {
     digest: Digest,
@@ -55,14 +53,13 @@ impl Desired {
     }
 }
 
-/// One region.
 #[derive(Debug, Clone)]
 pub(crate) struct Region {
     record: RegionRecord,
-    /// Of the bitstream of the record.
+    /// Content of the record's bitstream.
     desired: Option<Desired>,
     observed: ObservedContent,
-    /// What it reports, where it holds a bitstream.
+    /// Chain that it reports, where it holds a bitstream.
     reported: ReportedChain,
     /// It is to be loaded though nobody uses it.
     spare: bool,
@@ -92,12 +89,10 @@ impl Region {
         }
     }
 
-    /// What is stored of it.
     pub const fn record(&self) -> &RegionRecord {
         &self.record
     }
 
-    /// What it is to hold.
     pub const fn bitstream(&self) -> Option<&BitstreamId> {
         self.record.bitstream.as_ref()
     }
@@ -107,7 +102,6 @@ impl Region {
         self.desired.map(|desired| desired.digest)
     }
 
-    /// What it holds.
     pub const fn observed(&self) -> ObservedContent {
         self.observed
     }
@@ -185,23 +179,23 @@ pub(crate) struct Loading {
     content: Desired,
     pub region: RegionId,
     pub bitstream: BitstreamId,
-    /// What the region held before.
+    /// Content before the load.
     before: ObservedContent,
 }
 
 impl Loading {
-    /// Of what is loaded.
+    /// Digest of what is loaded.
     pub const fn digest(&self) -> Digest {
         self.content.digest
     }
 
-    /// What the region held before, and holds again if it is not touched.
+    /// Content before the load, which it has again if it is not touched.
     pub const fn before(&self) -> ObservedContent {
         self.before
     }
 }
 
-/// How a load ended.
+/// End of a load.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LoadEnded {
     /// It is not the one that is under way.
@@ -210,20 +204,10 @@ pub(crate) enum LoadEnded {
     Loaded(Loading),
     /// It failed and is tried again later.
     Failed(Loading),
-    /// What was loaded cannot work, wherever it is loaded: the region is sound.
-    Unusable {
-        /// The load.
-        load: Loading,
-        /// Why.
-        reason: String,
-    },
+    /// The content cannot work, wherever it is loaded: the region is sound.
+    Unusable { load: Loading, reason: String },
     /// It failed for the last time.
-    GivenUp {
-        /// The load.
-        load: Loading,
-        /// How it failed.
-        reason: String,
-    },
+    GivenUp { load: Loading, reason: String },
 }
 
 /// The regions of one card.
@@ -313,7 +297,7 @@ impl Regions {
         region.record.faulty = reason;
     }
 
-    /// What it holds is not trusted any more: whoever needs it has it loaded again.
+    /// Distrusts the content: a DAG that needs it has it loaded again.
     pub fn distrust(&mut self, region: RegionId) {
         let region = self.of(region);
         region.last_error = None;
@@ -345,7 +329,7 @@ impl Regions {
         }
     }
 
-    /// What was asked of the card is not answered any more, and what it holds is not known.
+    /// Forgets commands under way: they are not answered any more, and the content is unknown.
     pub fn forget(&mut self) {
         self.loading = None;
         self.all.iter_mut().for_each(|region| region.observed = ObservedContent::Unknown);
@@ -433,7 +417,7 @@ impl Regions {
         LoadEnded::Failed(load)
     }
 
-    /// How a region is, in one word.
+    /// State of a region, in one word.
     pub fn state(&self, region: RegionId, is_unused: bool) -> RegionState {
         let entry = self.get(region).expect("a caller's region was looked up before");
         match entry {

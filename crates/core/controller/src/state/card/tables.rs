@@ -22,7 +22,7 @@ use snic_tables::{
 use crate::decide::rows::{self, DagColumns};
 use crate::store::records::Placement;
 
-/// What follows when the card has the rows of the target.
+/// Consequences once the card has the rows of the target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Committed {
     /// DAGs whose rows changed, with the serial of the placement that they have there now.
@@ -31,7 +31,7 @@ pub(crate) struct Committed {
     pub removals: Vec<OperationId>,
 }
 
-/// What there is to do about the tables now.
+/// Next step for the tables.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Due {
     /// Nothing: a commit is under way, or it is too early for the next one.
@@ -40,21 +40,21 @@ pub(crate) enum Due {
     Committed(Committed),
     /// Rows differ: a commit of them is under way from now on.
     Commit {
-        /// What to ask the card.
+        /// Command to the card.
         command: CardCommand,
         /// DAGs whose rows change.
         dags: Vec<DagName>,
     },
 }
 
-/// How a commit ended.
+/// End of a commit.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Ended {
     /// It is not the one that is under way.
     Stale,
     /// The card has it.
     Committed(Committed),
-    /// What the card has is not known: it has to be read back.
+    /// The card's tables are unknown: they have to be read back.
     Failed,
 }
 
@@ -66,7 +66,7 @@ struct Commit {
     follows: Committed,
 }
 
-/// What was done since the daemon started.
+/// Counts since the daemon started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TableFigures {
     pub commits: u64,
@@ -78,9 +78,8 @@ pub(crate) struct TableFigures {
 pub(crate) struct Tables {
     /// The card's active bank, as read back.
     active: TableImage,
-    /// What it should be.
     target: TableImage,
-    /// What rows of DAGs of the target name, by row.
+    /// Configurations that rows of DAGs of the target name, by row.
     configurations: BTreeMap<u16, DagConfiguration>,
     version: u32,
     /// Rows in which they may differ.
@@ -104,7 +103,6 @@ impl Tables {
         &self.active
     }
 
-    /// What they should be.
     pub const fn target(&self) -> &TableImage {
         &self.target
     }
@@ -267,7 +265,7 @@ impl Tables {
         }
     }
 
-    /// What was asked of the card is not answered any more.
+    /// Forgets commands under way: they are not answered any more.
     pub fn forget(&mut self) {
         if let Some(commit) = self.commit.take() {
             self.take_back(commit);
@@ -297,7 +295,7 @@ impl Tables {
         self.changed.clear();
     }
 
-    /// Which regions packets may be sent to: by the active bank, by a commit under way, and by the rows
+    /// Regions that packets may be sent to: by the active bank, by a commit under way, and by the rows
     /// that come next; a bit for each. Time O(instance rows).
     pub fn routed(&self) -> u32 {
         let mut regions = 0u32;

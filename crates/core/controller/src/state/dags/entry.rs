@@ -46,7 +46,6 @@ pub(crate) struct DagEntry {
     broken: Option<Timestamp>,
     /// The card that the fleet assigned it to, which it does not leave.
     assigned: Option<AssignedCard>,
-    /// Its traffic.
     meter: Meter,
 }
 
@@ -92,7 +91,7 @@ impl DagEntry {
         }
     }
 
-    /// What is stored of it.
+    /// Record to be stored.
     pub fn record(&self) -> DagRecord {
         DagRecord {
             name: self.name.clone(),
@@ -121,7 +120,7 @@ impl DagEntry {
         &self.name
     }
 
-    /// What packets carry.
+    /// UID that packets carry.
     pub const fn uid(&self) -> DagUid {
         self.uid
     }
@@ -132,7 +131,6 @@ impl DagEntry {
         self.uid = uid;
     }
 
-    /// What is asked for now.
     pub const fn spec(&self) -> &DagSpec {
         &self.spec
     }
@@ -155,7 +153,7 @@ impl DagEntry {
         self.updated
     }
 
-    /// What its tenant's usage counts: what it asks for, and its card if it has a place.
+    /// Part that its tenant's usage counts: its specification, and its card if it has a place.
     pub fn counted(&self) -> (&DagSpec, Option<&CardId>) {
         (self.spec(), self.card())
     }
@@ -167,7 +165,7 @@ impl DagEntry {
         std::mem::replace(&mut self.spec, spec)
     }
 
-    /// What it asks for, and what its placements are for.
+    /// Desired specification, and those that its placements are for.
     fn specs(&self) -> impl Iterator<Item = &DagSpec> {
         self.placements().map(|placement| &placement.spec).chain([&self.spec])
     }
@@ -236,7 +234,6 @@ impl DagEntry {
         self.explanation = explanation;
     }
 
-    /// How far it is.
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
@@ -246,13 +243,13 @@ impl DagEntry {
         self.conditions.iter().find(|condition| condition.kind == ConditionType::PromiseKept)
     }
 
-    /// What was promised and is not known to be served.
+    /// Promised bandwidth that is not known to be served.
     pub fn unserved(&self) -> Bandwidth {
         let kept = self.promise().is_none_or(|promise| promise.status == ConditionStatus::True);
         if kept { Bandwidth::ZERO } else { self.spec.bandwidth }
     }
 
-    /// How much less than the smaller of promise and load it is served, or known to be served.
+    /// Shortfall against the smaller of promise and load, served or known to be served.
     pub fn shortfall(&self) -> Bandwidth {
         let (promised, sizes) = (self.spec.bandwidth, &self.spec.packet_sizes);
         let traffic = self.meter.traffic();
@@ -361,13 +358,13 @@ impl DagEntry {
         Some(self.left(placement))
     }
 
-    /// What serves meanwhile serves no more.
+    /// Ends the service of the replaced placement.
     pub fn leave(&mut self) -> Option<ReplacedPlacement> {
         let placement = self.place.leave()?;
         Some(self.left(placement))
     }
 
-    /// What serves is desired again, as a placement of the generation of now; what was desired
+    /// Makes the serving placement the desired one again, for the present generation; what was desired
     /// instead must have been withdrawn.
     pub fn abort(&mut self) {
         let next = self.place.abort(self.generation);
@@ -384,7 +381,7 @@ impl DagEntry {
         ReplacedPlacement { placement, in_target }
     }
 
-    /// How it would be with a placement, on a card that does not know of it.
+    /// The entry as it would be with a placement, on a card that does not know of it.
     pub fn planned_at(mut self, placement: Placement) -> Self {
         self.place = Place::stored(Some(placement), None);
         self.conditions.clear();
@@ -434,7 +431,7 @@ impl DagEntry {
         self.stopped = Some(now);
     }
 
-    /// Which rows the tables hold is not known any more.
+    /// Forgets which rows the tables hold.
     pub fn forget_rows(&mut self) {
         self.target = None;
         self.active = None;
@@ -457,7 +454,7 @@ impl DagEntry {
         self.previous().filter(serves).or(self.desired())
     }
 
-    /// What its token bucket lets in where so much was promised.
+    /// Rate of its token bucket where so much was promised.
     pub fn rate(&self, promised: Bandwidth) -> Bandwidth {
         self.meter.rate(promised)
     }

@@ -41,9 +41,9 @@ pub(crate) struct Dags {
     unscheduled: BTreeSet<DagName>,
     /// DAGs that were restored in an image that they do not trust.
     untrusted: BTreeSet<DagName>,
-    /// Who is trusted by which DAGs.
+    /// DAGs that trust each tenant.
     trusting: Naming<TenantId>,
-    /// Which NT types are in which DAGs.
+    /// DAGs that use each NT type.
     using: Naming<NtTypeId>,
     /// DAGs that were looked at one by one.
     #[cfg(test)]
@@ -309,7 +309,7 @@ impl Dags {
         false
     }
 
-    /// How many DAGs use an NT type. Time O(those that do, or did before their last change).
+    /// Number of DAGs that use an NT type. Time O(those that do, or did before their last change).
     pub fn count_users(&self, nt: &NtTypeId) -> usize {
         let uses = |name: &&DagName| {
             self.count_look();

@@ -1,11 +1,11 @@
-//! Which DAGs name something: a tenant as trusted, an NT type as one of their nodes. What goes is found in them without
+//! DAGs that name something: a tenant as trusted, an NT type as one of their nodes. They are found without
 //! a look at all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{DagName, TenantId};
 
-/// By what is named and by DAG. A DAG may be here for a name that it has lost since, until it is noted again.
+/// Pairs of a name and a DAG. A DAG may be here for a name that it has lost since, until it is noted again.
 #[derive(Debug)]
 pub(super) struct Naming<K> {
     by_name: BTreeMap<K, BTreeSet<DagName>>,
@@ -54,7 +54,7 @@ impl<K: Clone + Ord> Naming<K> {
         ends.find(|dag| but_for != Some(&dag.tenant))
     }
 
-    /// How many pairs of a DAG and a name are here, by either index.
+    /// Number of pairs of a DAG and a name, by either index.
     pub fn counts(&self) -> (usize, usize) {
         let by_name = self.by_name.values().map(BTreeSet::len).sum();
         (by_name, self.by_dag.values().map(BTreeSet::len).sum())

@@ -127,7 +127,7 @@ impl Place {
         }
     }
 
-    /// What serves is desired again, as a placement of `generation`; gives the one that was desired
+    /// Makes the serving placement the desired one again, as a placement of `generation`; gives the one that was desired
     /// instead, if one was. Without one that serves nothing changes.
     pub fn abort(&mut self, generation: u64) -> Option<Placement> {
         match std::mem::take(self) {
@@ -161,7 +161,7 @@ impl Place {
         }
     }
 
-    /// What served meanwhile serves no more: gives it.
+    /// Ends the service of the placement that served meanwhile, and gives it.
     pub fn leave(&mut self) -> Option<Placement> {
         match std::mem::take(self) {
             Self::Moving { serving, next } => {

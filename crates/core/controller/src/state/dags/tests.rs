@@ -115,7 +115,7 @@ fn a_store_gives_back_what_was_stored() {
     assert_eq!((again.unscheduled().count(), again.check()), (0, Ok(())));
 }
 
-/// What a DAG was until its last change is what it uses while that placement serves, and not after.
+/// A DAG uses what it used until its last change while that placement serves, and not after.
 #[test]
 fn an_nt_type_is_used_until_the_last_placement_with_it_is_left() {
     let (mut dags, mut tx) = (Dags::default(), Tx::at(NOW));

@@ -1,4 +1,4 @@
-//! How often each row of the DAG table was given out.
+//! Incarnations of each row of the DAG table.
 
 use snic_domain::DagUid;
 use snic_domain::limits::DAG_ROWS;
@@ -20,7 +20,7 @@ impl Default for Uids {
 }
 
 impl Uids {
-    /// How often a row was given out, as the store has it.
+    /// Restores the incarnation of a row from the store.
     ///
     /// # Errors
     /// There is no such row.
@@ -42,7 +42,7 @@ impl Uids {
     }
 }
 
-/// Which rows of the DAG table are taken, one bit each.
+/// Rows of the DAG table that are taken, one bit each.
 #[derive(Debug, Clone)]
 pub(super) struct TakenRows([u64; DAG_ROWS / 64]);
 

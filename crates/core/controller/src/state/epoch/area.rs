@@ -19,10 +19,9 @@ use crate::store::records::Placement;
 /// The slots that a tenant uses, by region: bit `i` is set where slot `i` is used.
 pub(super) type UsedSlots = BTreeMap<RegionId, u8>;
 
-/// What one use of an NT counts for in area.
+/// Area of one use of an NT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AreaUse {
-    /// Which NT.
     pub nt: NtTypeId,
     /// The region with the instance.
     pub region: RegionId,
@@ -30,9 +29,9 @@ pub struct AreaUse {
     pub slot: Slot,
     /// The NT's area, in [`AREA_UNITS`].
     pub area: u64,
-    /// What the NT serves at most.
+    /// Bandwidth that the NT serves at most.
     pub bandwidth_max: Bandwidth,
-    /// What of the virtual chain's bandwidth this instance has.
+    /// This instance's part of the virtual chain's bandwidth.
     pub instance: Bandwidth,
     /// The bandwidth of all instances of the virtual chain.
     pub chain: Bandwidth,
@@ -70,7 +69,7 @@ pub(super) fn used_slots<'a>(placements: impl Iterator<Item = &'a Placement>) ->
     used
 }
 
-/// What of a card's area is held, by region.
+/// Held area of a card, by region.
 #[derive(Debug, Default)]
 pub(super) struct HeldArea(BTreeMap<RegionId, u64>);
 
@@ -101,7 +100,7 @@ fn region_area(profile: &CardProfile, region: RegionId) -> u64 {
 }
 
 impl OnCard<'_> {
-    /// What a placement counts for in area, its tenant using these slots.
+    /// Area of a placement, its tenant using these slots.
     pub(super) fn area_uses(&self, placement: &Placement, used: &UsedSlots) -> Vec<AreaUse> {
         let mut uses = Vec::new();
         for virtual_chain in placement.mapping.chains() {
@@ -135,7 +134,7 @@ impl OnCard<'_> {
         uses
     }
 
-    /// How much area an NT takes beside the others of its region; at least something.
+    /// Area of an NT beside the others of its region; at least something.
     fn weight_of(&self, nt: &NtTypeId) -> u64 {
         self.registry.nt(nt).map_or(1, |nt| u64::from(nt.area.lut) + 1)
     }

@@ -37,7 +37,7 @@ const LATE_TOLD: u64 = 10;
 /// Epochs between two renewals of the engine that do not fall on an edge.
 const EPOCHS_BETWEEN_RENEWALS: u32 = 10;
 
-/// What the loop of a card did since the daemon started.
+/// Counts of a card's loop since the daemon started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoopFigures {
     /// Edges of epochs at which rates were set.
@@ -58,18 +58,18 @@ pub struct LoopFigures {
     pub preemptions: u64,
 }
 
-/// What the loop knows of one card.
+/// Loop of one card.
 #[derive(Debug, Default)]
 pub(crate) struct Loop {
     pub(super) engine: Option<Engine>,
-    /// By the engine's numbers.
+    /// DAGs, by the engine's numbers.
     pub(super) dags: Vec<DagName>,
     pub(super) tenants: Vec<TenantId>,
-    /// By DAG: what one more instance adds.
+    /// Bandwidth of one more instance, for each DAG.
     pub(super) units: Vec<Bandwidth>,
-    /// By DAG: what its area is made of.
+    /// Parts of its area, for each DAG.
     pub(super) area_uses: Vec<Vec<AreaUse>>,
-    /// By DAG: the load that the last step counted with.
+    /// Load that the last step counted with, for each DAG.
     pub(super) loads: Vec<Bandwidth>,
     /// Steps that were computed since the daemon started.
     pub(super) steps: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Loop {
     number: u64,
     /// Counters by the row of their DAG, while they are taken in.
     counted: Vec<DagCounters>,
-    /// What each was to get when rates were last set.
+    /// Rates that were in force last.
     applied: Vec<Bandwidth>,
     /// The engine is of another topology than the card's.
     stale: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Loop {
     sampled: Option<Timestamp>,
     /// No DAG had a load when counters were last taken in.
     is_still: bool,
-    /// How long that has been so.
+    /// Time at rest.
     rest: Rest,
     /// When rates were last set.
     edge: Timestamp,
@@ -155,7 +155,7 @@ impl Loop {
         change(&mut self.figures);
     }
 
-    /// What the loop computes with has changed.
+    /// Has the engine take over a changed topology.
     pub const fn topology_changed(&mut self) {
         self.stale = true;
     }
@@ -233,7 +233,7 @@ impl Loop {
         }
     }
 
-    /// What to tell of packets that met memory faults since the counters were last read.
+    /// Events about packets that met memory faults since the counters were last read.
     pub fn note_faults(
         &mut self,
         now: Timestamp,
@@ -278,7 +278,7 @@ impl Loop {
         self.rest.sampled(Sample { span, has_changed, epoch_ended })
     }
 
-    /// How long the next sample may take to come, where those of a card with traffic come once a `shortest`.
+    /// Longest wait for the next sample, where those of a card with traffic come once a `shortest`.
     pub fn sample_interval(&self, shortest: Duration, epoch: Duration) -> Duration {
         self.rest.sample_interval(shortest, epoch)
     }
@@ -357,7 +357,7 @@ impl Loop {
         self.stale = false;
     }
 
-    /// What its tenants may have on other cards, by tenant, as [`Loop::allocation`] of this card.
+    /// Sets the allocations on other cards, by tenant, as [`Loop::allocation`] of this card.
     pub fn set_elsewhere(&mut self, of: impl Fn(&TenantId) -> [u64; 2]) {
         if let Some(engine) = &mut self.engine {
             engine.set_elsewhere(self.tenants.iter().map(of).collect());
@@ -381,7 +381,7 @@ impl Loop {
         self.steps += 1;
     }
 
-    /// What the last step came to; `None` before the first.
+    /// Result of the last step; `None` before the first.
     pub fn flows(&self) -> Option<Flows<'_>> {
         let engine = self.engine.as_ref()?;
         Some(Flows {
@@ -469,7 +469,7 @@ impl Loop {
     }
 }
 
-/// What a card is asked, and what to tell of it.
+/// Command to a card, and events to report with it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NextSample {
     /// Nothing while the last sample is not answered.
@@ -478,7 +478,7 @@ pub(crate) struct NextSample {
     pub overrun: Option<String>,
 }
 
-/// What an answer of a card stands for.
+/// Meaning of a card's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// Nothing was asked, or it is the second at one moment.
@@ -497,16 +497,16 @@ pub(crate) struct CounterReading<'a> {
     pub now: Timestamp,
     /// Since the last reading.
     pub span: Duration,
-    /// What its ports take at most.
+    /// Largest rate of its ports.
     pub line: Bandwidth,
     pub counters: &'a CardCounters,
 }
 
-/// What a step came to, by flow.
+/// Result of a step, by flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Flows<'a> {
     pub outcome: &'a EpochOutcome,
-    /// What one more instance adds.
+    /// Bandwidth of one more instance.
     pub units: &'a [Bandwidth],
     pub dags: &'a [DagName],
     /// Names the engine: by it DAGs know whether the number they have is one of it.
@@ -590,7 +590,7 @@ impl Loops {
         self.of.iter()
     }
 
-    /// What all of them compute with has changed.
+    /// Has all loops take over a change that all of them compute with.
     pub fn all_changed(&mut self) {
         self.of.values_mut().for_each(Loop::topology_changed);
     }

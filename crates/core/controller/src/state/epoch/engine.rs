@@ -33,7 +33,6 @@ pub const OF_REGIONS: usize =
 /// A tenant of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantShape {
-    /// Its weight.
     pub weight: Weight,
     /// Most on-board memory it may have, in pages.
     pub memory_max: Option<u64>,
@@ -42,9 +41,8 @@ pub struct TenantShape {
 /// A DAG on a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DagFlow {
-    /// Whose: a position in [`Topology::tenants`].
+    /// Owner: a position in [`Topology::tenants`].
     pub tenant: u32,
-    /// What was promised.
     pub admitted: Bandwidth,
     /// Resources it passes, with what a bit per second costs there.
     pub uses: Vec<(usize, Cost)>,
@@ -62,10 +60,10 @@ pub fn area_per_bps(part: u64, maximum: Bandwidth) -> u64 {
     u64::try_from(each).unwrap_or(u64::MAX)
 }
 
-/// What is on a card.
+/// Flows and resources of a card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Of each resource, in bits per second. Those of regions first: see [`OF_REGIONS`].
+    /// Capacity of each resource, in bits per second. Those of regions first: see [`OF_REGIONS`].
     pub capacities: Vec<u64>,
     /// Area that can be given out, in [`AREA_UNITS`]: more than there is where tenants use different
     /// NTs of one region, for each of them is charged as if it were alone. Less than all counts as
@@ -80,37 +78,37 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// What DRF divides: area in [`AREA_UNITS`], memory in pages.
+    /// Space that DRF divides: area in [`AREA_UNITS`], memory in pages.
     pub fn space(&self) -> [u64; 2] {
         [self.area.max(AREA_UNITS), self.memory]
     }
 }
 
-/// What a tenant has.
+/// Outcome for a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantOutcome {
-    /// What it wants: area in [`AREA_UNITS`], memory in pages.
+    /// Demanded area in [`AREA_UNITS`], and memory in pages.
     pub demand: [u64; 2],
-    /// What it may have of that.
+    /// Allocated part of that.
     pub allocation: [u64; 2],
     /// Its dominant resource, its share of [`Topology::space`], and what kept it from more.
     pub space: drf::UserOutcome,
 }
 
-/// What one step says, by flow and by tenant.
+/// Result of one step, by flow and by tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EpochOutcome {
-    /// By flow: what its token bucket is to let in.
+    /// Rates that token buckets let in, by flow.
     pub grants: Vec<Bandwidth>,
-    /// By flow: what it gets of its load.
+    /// Served part of the load, by flow.
     pub rates: Vec<Bandwidth>,
-    /// By flow: what keeps it below its load.
+    /// Resource that keeps a flow below its load, by flow.
     pub limits: Vec<Option<usize>>,
-    /// By flow: what its instances could serve of it, the others' rates being what they are.
+    /// Rate that its instances could serve, the others' rates being what they are, by flow.
     pub reach: Vec<Bandwidth>,
-    /// By flow: what it may hold by its tenant's fair share of the space.
+    /// Rate that it may hold by its tenant's fair share of the space, by flow.
     pub fair: Vec<Bandwidth>,
-    /// By tenant.
+    /// Outcomes of tenants.
     pub tenants: Vec<TenantOutcome>,
     /// Whether every flow has min(load, promised).
     pub guaranteed: bool,
@@ -148,28 +146,28 @@ impl Engine {
         Ok(Self { topology, rules, space, solver, demands, room, outcome })
     }
 
-    /// What it was made of.
+    /// Topology that it was made of.
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// What tenants may have on other cards, in the order of the topology: area in [`AREA_UNITS`] and
+    /// Sets the allocations of tenants on other cards, in the order of the topology: area in [`AREA_UNITS`] and
     /// memory in pages of this card. It counts in the steps that follow: who has less in all rises first.
     pub fn set_elsewhere(&mut self, elsewhere: Vec<[u64; 2]>) {
         self.space.set_elsewhere(elsewhere);
     }
 
-    /// What a tenant may have on other cards, by its position in the topology.
+    /// Allocation of a tenant on other cards, by its position in the topology.
     pub fn elsewhere(&self, tenant: usize) -> [u64; 2] {
         self.space.elsewhere(tenant)
     }
 
-    /// By which rules it computes.
+    /// Rules of sharing.
     pub const fn rules(&self) -> Fairness {
         self.rules
     }
 
-    /// What the last step said; empty before the first.
+    /// Result of the last step; empty before the first.
     pub const fn outcome(&self) -> &EpochOutcome {
         &self.outcome
     }
@@ -185,7 +183,7 @@ impl Engine {
         &self.outcome
     }
 
-    /// What each flow counts as sending: its load; without measured loads, what it was promised, or
+    /// Load that each flow counts with: its load; without measured loads, what it was promised, or
     /// as much as it gets.
     fn demand(&mut self, loads: &[Bandwidth]) {
         let scheme = self.rules.scheme;

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// In how many epochs the DAGs of a card at rest are looked at once.
 const EPOCHS: u32 = 10;
 
-/// How long nothing moves before a card counts as at rest.
+/// Time without movement after which a card counts as at rest.
 const RESTING_AFTER: Duration = Duration::from_secs(1);
 
 /// In how many epochs a card at rest is sampled once, and in how many its DAGs are looked at.
@@ -23,21 +23,21 @@ const RESTING_MAX: Duration = Duration::from_millis(100);
 /// Since when nothing moves on a card.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// How long ago the DAGs were looked at, where none had a load and the rates follow from that; `None`
+    /// Time since the DAGs were looked at, where none had a load and the rates follow from that; `None`
     /// where something moves.
     still: Option<Duration>,
-    /// How long nothing has moved, up to the last sample; looks do not end it.
+    /// Time without movement, up to the last sample; looks do not end it.
     at_rest: Duration,
 }
 
-/// What a sample says, compared with the one before.
+/// A sample, compared with the one before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    /// How long the one before is ago.
+    /// Time since the one before.
     pub span: Duration,
     /// Whether anything has changed: a counter, or what is on the card.
     pub has_changed: bool,
-    /// How long an epoch is, where one ends with this sample.
+    /// Length of the epoch that ends with this sample, if one does.
     pub epoch_ended: Option<Duration>,
 }
 
@@ -59,7 +59,7 @@ impl Rest {
         }
     }
 
-    /// How long the next sample may take to come, where those of a card with traffic come once a `shortest`.
+    /// Longest wait for the next sample, where those of a card with traffic come once a `shortest`.
     pub fn sample_interval(&self, shortest: Duration, epoch: Duration) -> Duration {
         let epoch = epoch.max(shortest);
         match self.still {

@@ -1,4 +1,4 @@
-//! What rates leave of each resource: the headroom, and how much more a flow could have.
+//! Slack of each resource under given rates: the headroom, and how much more a flow could have.
 //!
 //! Amounts are in units of the resource's capacity, rounded down: every flow is
 //! charged a whole unit more where its cost is a fraction. So all sums have 64 bits, and nothing
@@ -26,14 +26,14 @@ struct WeightedUse {
 }
 
 impl WeightedUse {
-    /// What `rate` takes.
+    /// Amount that `rate` takes.
     fn takes(self, rate: u64) -> u64 {
         let scaled = u128::from(rate) * u128::from(self.cost);
         let rounded = (scaled + ((1 << COST_BITS) - 1)) >> COST_BITS;
         u64::try_from(rounded).unwrap_or(u64::MAX)
     }
 
-    /// What `amount` buys, where that is less than `least`; nothing is divided else.
+    /// Rate that `amount` buys, where that is less than `least`; nothing is divided else.
     fn buys(self, amount: u64, least: u64) -> u64 {
         let amount = u128::from(amount) << COST_BITS;
         match amount < u128::from(least) * u128::from(self.cost) {
@@ -43,19 +43,19 @@ impl WeightedUse {
     }
 }
 
-/// What is left for one flow, in bits per second; `u64::MAX` where nothing limits it.
+/// Slack for one flow, in bits per second; `u64::MAX` where nothing limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slack {
-    /// Of the narrowest slot.
+    /// Slack of the narrowest slot.
     pub slots: u64,
-    /// Of the narrowest resource if all who pass it take an equal part.
+    /// Equal part of the narrowest resource among all that pass it.
     pub part: u64,
 }
 
-/// Who passes what, by resource: a sum or a least value of a resource's users is found in one loop
+/// Users of each resource: a sum or a least value of a resource's users is found in one loop
 /// over them, and what nobody need look at is passed over whole.
 ///
-/// What all flows pass at a cost of one, like the ports, stands aside: one sum is that of each such
+/// Flows that pass a resource at a cost of one, like the ports, stand aside: one sum is that of each such
 /// resource.
 #[derive(Debug, Clone, Default)]
 struct ResourceUsers {
@@ -122,8 +122,8 @@ impl ResourceUsers {
         Self { common, ones: Users::new(ones), others: Users::new(others) }
     }
 
-    /// What flows that send so much take of each resource that `counts`; of others nothing is said.
-    /// What they send fits every capacity, and so do its sums, but for what is rounded up.
+    /// Amounts that flows of these rates take of each resource that `counts`; of others nothing is said.
+    /// Their sums fit every capacity, but for what is rounded up.
     fn sum(&self, sent: &[u64], counts: impl Fn(usize) -> bool, sums: &mut [u64]) {
         sums.fill(0);
         for (k, users) in self.ones.iter().filter(|(k, _)| counts(*k)) {
@@ -145,26 +145,26 @@ impl ResourceUsers {
 #[derive(Debug, Clone)]
 pub(super) struct Headroom {
     passage: ResourceUsers,
-    /// By resource: up to where it may be filled; all of it where one tenant uses it alone, for who
+    /// Limit up to which each resource may be filled; all of it where one tenant uses it alone, for who
     /// is alone can only disturb itself.
     usable: Vec<u64>,
-    /// By resource: flows that pass it.
+    /// Number of flows that pass each resource.
     passing: Vec<u64>,
-    /// By resource.
+    /// Used amount of each resource.
     used: Vec<u64>,
-    /// By resource: what of that was promised, where more is used than may be. Elsewhere what was
+    /// Promised part of each resource, where more is used than may be. Elsewhere what was
     /// promised is less than may be used, and how much does not matter.
     promised: Vec<u64>,
-    /// By resource: which part of what is beyond promises is kept, and its number.
+    /// Part of what is beyond promises that each resource keeps, and its number.
     parts: Vec<u64>,
-    /// By resource: what is left of it, and for each flow that passes it.
+    /// Slack of each resource, and for each flow that passes it.
     left: Vec<[u64; 2]>,
-    /// By flow: its rate, and what of that was promised.
+    /// Rate of each flow, and its promised part.
     rates: Vec<u64>,
     promises: Vec<u64>,
-    /// By flow: the least of what concerns it.
+    /// Least slack of each flow.
     least: Vec<u64>,
-    /// By flow: what is left of the narrowest slot.
+    /// Slack of the narrowest slot of each flow.
     slots: Vec<u64>,
 }
 
@@ -224,7 +224,7 @@ impl Headroom {
         }
     }
 
-    /// Which part of what is beyond promises each resource keeps.
+    /// Finds the part of what is beyond promises that each resource keeps.
     fn find_parts(&mut self) {
         for (k, used) in self.used.iter().enumerate() {
             let mut part = ALL;
@@ -264,7 +264,7 @@ impl Headroom {
         }
     }
 
-    /// What is left for each flow, in their order.
+    /// Slack for each flow, in their order.
     pub fn left(&mut self) -> impl Iterator<Item = Slack> {
         let Self { passage, left, rates, least, slots, .. } = self;
         let common = || passage.common.iter().map(|k| *k as usize);

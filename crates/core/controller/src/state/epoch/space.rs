@@ -14,7 +14,7 @@ const SHARE_BITS: u32 = Share::ONE.raw().trailing_zeros();
 /// Bits after the point of what a flow may hold, as a part of what it wants.
 const PART_BITS: u32 = 62;
 
-/// What counts of a flow in space.
+/// Shape of a flow in space.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     tenant: u32,
@@ -22,18 +22,18 @@ struct Shape {
     memory: u64,
 }
 
-/// What does not change from step to step, and room to compute in.
+/// Inputs that do not change from step to step, and room to compute in.
 #[derive(Debug, Clone)]
 pub(super) struct Space {
     problem: DrfProblem,
     solver: drf::DrfSolver,
-    /// By flow.
+    /// Shapes of the flows.
     shapes: Vec<Shape>,
-    /// By tenant: what it may have on other cards, in the units of this one; empty if it is nothing.
+    /// Allocations on other cards, by tenant, in the units of this one; empty if there are none.
     elsewhere: Vec<[u64; 2]>,
-    /// By tenant: area and memory that its flows want.
+    /// Area and memory that a tenant's flows want, by tenant.
     demands: Vec<[u64; 2]>,
-    /// By tenant: which part of what a flow wants it may hold; `None`: all there is.
+    /// Part of its demand that a flow may hold, by tenant; `None`: all of it.
     parts: Vec<Option<u64>>,
 }
 
@@ -66,18 +66,18 @@ impl Space {
         Ok(Self { problem, solver, shapes, elsewhere, demands, parts })
     }
 
-    /// What tenants may have on other cards, in the order of the topology: area and memory in the units
+    /// Sets the allocations of tenants on other cards, in the order of the topology: area and memory in the units
     /// of this card.
     pub fn set_elsewhere(&mut self, elsewhere: Vec<[u64; 2]>) {
         self.elsewhere = elsewhere;
     }
 
-    /// By tenant: what it may have on other cards.
+    /// Allocation of a tenant on other cards.
     pub fn elsewhere(&self, tenant: usize) -> [u64; 2] {
         self.elsewhere.get(tenant).copied().unwrap_or_default()
     }
 
-    /// By tenant: what it holds elsewhere of its dominant resource, in units of a share of this card's.
+    /// Amount of its dominant resource that a tenant holds elsewhere, in units of a share of this card's.
     fn held(&self) -> Vec<u64> {
         let of_tenant = |(tenant, amounts): (usize, &[u64; 2])| {
             let k = self.problem.dominant(tenant)?;
@@ -129,7 +129,7 @@ impl Space {
         self.fair(topology, scheme, demands, &mut outcome.fair);
     }
 
-    /// How much each flow may hold: all where its tenant is not limited, else the part of what it
+    /// Amount that each flow may hold: all where its tenant is not limited, else the part of what it
     /// wants that its tenant's share buys; at least what it was promised.
     fn fair(
         &self,
@@ -152,7 +152,7 @@ impl Space {
     }
 }
 
-/// What a flow counts for in space, in bits per second: what it sends, at least what it was
+/// Amount of a flow in space, in bits per second: what it sends, at least what it was
 /// promised; without measured loads, what it was promised.
 fn wanted(scheme: Scheme, demand: &Demand) -> u64 {
     match scheme {
@@ -161,7 +161,7 @@ fn wanted(scheme: Scheme, demand: &Demand) -> u64 {
     }
 }
 
-/// Which part of what it wants a tenant's share buys, in units of 2^-[`PART_BITS`], at most one;
+/// Part of its demand that a tenant's share buys, in units of 2^-[`PART_BITS`], at most one;
 /// rounded up, so that a whole number stays one. `None` where nothing limits it.
 fn part(demand: &[u64; 2], space: drf::UserOutcome, capacities: [u64; 2]) -> Option<u64> {
     let k = match (space.limit, space.dominant) {

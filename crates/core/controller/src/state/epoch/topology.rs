@@ -25,7 +25,7 @@ const EGRESS: usize = OF_REGIONS + 1;
 const STORE: usize = OF_REGIONS + 2;
 const RESOURCES: usize = OF_REGIONS + 3;
 
-/// How long a packet is taken to stay in the packet store where its latency says nothing else, in
+/// Stay of a packet in the packet store where its latency says nothing else, in
 /// nanoseconds; costs there are in proportion to it.
 const STORE_STAY_NANOS: u64 = 10_000;
 
@@ -44,7 +44,7 @@ const fn port(region: RegionId) -> usize {
 pub struct CardResource(pub(super) usize);
 
 impl CardResource {
-    /// What takes packets in.
+    /// The ingress port.
     pub const INGRESS: Self = Self(INGRESS);
     /// Where packets are while they are on the card.
     pub const PACKET_STORE: Self = Self(STORE);
@@ -94,19 +94,19 @@ impl fmt::Display for CardResource {
     }
 }
 
-/// What is on a card, with the names of tenants and DAGs in their order.
+/// A card's flows and resources, with the names of tenants and DAGs in their order.
 #[derive(Debug)]
 pub(crate) struct Named {
     pub topology: Topology,
     pub tenants: Vec<TenantId>,
     pub dags: Vec<DagName>,
-    /// By DAG: what one more instance adds.
+    /// Bandwidth of one more instance, for each DAG.
     pub units: Vec<Bandwidth>,
-    /// By DAG: what its area is made of.
+    /// Parts of its area, for each DAG.
     pub area_uses: Vec<Vec<AreaUse>>,
 }
 
-/// What a topology is made from.
+/// Parts of a card that a topology is made from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OnCard<'a> {
     pub id: &'a CardId,
@@ -115,7 +115,7 @@ pub(crate) struct OnCard<'a> {
 }
 
 impl OnCard<'_> {
-    /// What is, or is about to be, in the card's tables. Time O(DAGs × NTs).
+    /// Topology of what is, or is about to be, in the card's tables. Time O(DAGs × NTs).
     pub fn topology<'a>(&self, dags: &'a Dags) -> Named {
         let profile = self.card.profile();
         let mut named = Named {
@@ -233,7 +233,7 @@ impl OnCard<'_> {
         new.get() / PAGE_SIZE.get()
     }
 
-    /// How long packets of a DAG stay in the packet store, beside [`STORE_STAY_NANOS`].
+    /// Stay of a DAG's packets in the packet store, beside [`STORE_STAY_NANOS`].
     fn stay(&self, placement: &Placement) -> Cost {
         let latency = self
             .card
@@ -243,7 +243,7 @@ impl OnCard<'_> {
         Cost::from_ratio(nanos, STORE_STAY_NANOS as u32)
     }
 
-    /// What one more instance adds to a DAG: the least maximum of its NTs, or what a region's port passes of it.
+    /// Bandwidth of one more instance of a DAG: the least maximum of its NTs, or what a region's port passes of it.
     fn unit(&self, entry: &DagEntry) -> Bandwidth {
         let nts = entry.spec().nodes.iter().filter_map(|node| self.registry.nt(&node.nt));
         let least = nts.map(|nt| nt.bandwidth_max).min().unwrap_or_default();

@@ -18,16 +18,16 @@ use super::topology::CardResource;
 use crate::protocol::Fairness;
 use crate::state::dags::Dags;
 
-/// How far two recent points of a history are apart.
+/// Distance of two recent points of a history.
 pub const HISTORY_STEP: Duration = Duration::from_secs(1);
 /// Recent points: two minutes.
 const HISTORY_RECENT: usize = 120;
-/// How far two older points are apart.
+/// Distance of two older points.
 const HISTORY_OLD_STEP: Duration = Duration::from_secs(15);
 /// Points kept: an hour of older ones and the recent ones. About 15 KiB a tenant and card.
 pub const HISTORY_KEPT: usize = 240 + HISTORY_RECENT;
 
-/// What keeps a tenant from more space.
+/// Limit that keeps a tenant from more space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limiter {
     /// It has all it asks for.
@@ -45,42 +45,38 @@ pub enum Limiter {
 /// A tenant at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FairnessPoint {
-    /// When.
     pub at: Timestamp,
     /// Its share of its dominant resource in space, in millionths.
     pub space_ppm: u32,
     /// Its share of its dominant resource in time, in millionths.
     pub time_ppm: u32,
-    /// What its DAGs mean to send.
+    /// Load of its DAGs.
     pub load: Bandwidth,
-    /// What came out.
     pub served: Bandwidth,
 }
 
 /// A resource that a DAG's packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceUse {
-    /// Which.
     pub resource: CardResource,
-    /// What it serves at most, in bits per second.
+    /// Capacity, in bits per second.
     pub capacity: u64,
-    /// What one bit per second of the DAG takes of it, in units of 2^-20.
+    /// Cost of one bit per second of the DAG, in units of 2^-20.
     pub cost: u32,
 }
 
-/// What DRF was computed from for a tenant on a card, and what came of it. Area is in
+/// Inputs of DRF for a tenant on a card, and its result. Area is in
 /// [`AREA_UNITS`], memory in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceView {
-    /// What its DAGs ask for: area and memory.
+    /// Demand of its DAGs: area and memory.
     pub demand: [u64; 2],
-    /// What there is to divide.
+    /// Space to divide.
     pub capacity: [u64; 2],
     /// Most memory that it may have.
     pub memory_quota: Option<u64>,
-    /// What it may have.
     pub allocation: [u64; 2],
-    /// What it may have on other cards of this daemon, in the units of this card.
+    /// Allocation on other cards of this daemon, in the units of this card.
     pub elsewhere: [u64; 2],
     /// Its share of the dominant resource's `capacity`, in units of 2^-54.
     pub share: Share,
@@ -89,72 +85,67 @@ pub struct SpaceView {
 /// One DAG of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DagFairness {
-    /// Which.
     pub dag: DagName,
-    /// What was promised.
     pub admitted: Bandwidth,
-    /// What it means to send; `None` where that is not known yet.
+    /// Load; `None` where it is not known yet.
     pub load: Option<Bandwidth>,
-    /// What came out.
     pub served: Bandwidth,
-    /// What its token bucket lets in.
+    /// Rate of its token bucket.
     pub rate: Bandwidth,
-    /// What is held for it.
+    /// Bandwidth that is held for it.
     pub holds: Bandwidth,
-    /// What it may hold by its tenant's fair share.
+    /// Bandwidth that it may hold by its tenant's fair share.
     pub fair: Bandwidth,
-    /// How many instances it should have, in thousandths.
+    /// Desired number of instances, in thousandths.
     pub target_millis: u64,
-    /// What keeps it below its load.
+    /// Resource that keeps it below its load.
     pub limited_by: Option<CardResource>,
     /// The load that the last step counted with.
     pub counted: Bandwidth,
-    /// What the last step gave it of that.
+    /// Rate that the last step allotted of that.
     pub allotted: Bandwidth,
     /// That, and its part of what nobody used: what its token bucket follows.
     pub granted: Bandwidth,
     /// Area that one bit per second of it takes, in 2^-40 of [`AREA_UNITS`].
     pub area_per_bps: u64,
-    /// What that is made of.
+    /// Parts of that area.
     pub area_uses: Vec<AreaUse>,
     /// On-board memory that it asks for, in pages; what DAGs of a tenant share counts with the first
     /// of them, by name.
     pub memory_pages: u64,
     /// The resources that its packets pass.
     pub resources: Vec<ResourceUse>,
-    /// How much less than the smaller of promise and load it is served.
+    /// Shortfall against the smaller of promise and load.
     pub shortfall: Bandwidth,
 }
 
 /// A tenant on one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FairnessView {
-    /// Whose.
     pub tenant: TenantId,
     /// On which card.
     pub card: CardId,
-    /// Its weight.
     pub weight: u32,
     /// Area it asks for, in millionths of the card's.
     pub area_ppm: u32,
     /// On-board memory it asks for.
     pub memory: ByteSize,
-    /// What it asks most of, by fraction: area, or else memory; `None` where it asks for nothing.
+    /// Dominant resource: area or memory; `None` where it asks for nothing.
     pub dominant: Option<Limiter>,
-    /// What it may have of that by DRF, in millionths of what the card has.
+    /// Allocated part of that by DRF, in millionths of the card.
     pub space_ppm: u32,
-    /// What keeps it from more.
+    /// Limit that keeps it from more.
     pub limiter: Limiter,
     /// Whole regions that this share comes to.
     pub regions_own: u32,
-    /// What it comes to beyond those, in thousandths of a region, to be served by sharing.
+    /// Rest beyond those, in thousandths of a region, to be served by sharing.
     pub regions_shared_millis: u32,
     /// The resource of packets of which it takes most now, and how much, in millionths.
     pub busiest: Option<(CardResource, u32)>,
     /// The number of the step that all of this is of: views of one card with one number were
     /// computed together.
     pub step: u64,
-    /// By which rules.
+    /// Rules of sharing.
     pub rules: Fairness,
     /// Its demand and its share in the units in which they were computed.
     pub space: SpaceView,
@@ -171,7 +162,7 @@ fn ppm(share: Share) -> u32 {
     u32::try_from(scaled).unwrap_or(1_000_000)
 }
 
-/// Of what there is, in millionths; more than all counts as all.
+/// Part of `all`, in millionths; more than all counts as all.
 fn ppm_of(part: u128, all: u128) -> u32 {
     let scaled = part.saturating_mul(1_000_000).checked_div(all).unwrap_or(0);
     u32::try_from(scaled.min(1_000_000)).unwrap_or(1_000_000)
@@ -239,7 +230,7 @@ fn flows_of(engine: &Engine, at: usize) -> Range<usize> {
 }
 
 impl Loop {
-    /// What a tenant has on the card `id`, which has this many regions; `None` where it has nothing there.
+    /// Share of a tenant on the card `id`, which has this many regions; `None` where it has nothing there.
     pub fn fairness(
         &self,
         id: &CardId,
@@ -290,7 +281,7 @@ impl Loop {
         })
     }
 
-    /// What a tenant may have of the card: area in [`AREA_UNITS`], memory in pages.
+    /// Allocation of a tenant on the card: area in [`AREA_UNITS`], memory in pages.
     pub fn allocation(&self, tenant: &TenantId) -> [u64; 2] {
         let at = self.tenants.binary_search(tenant).ok();
         let outcome = self.engine.as_ref().map(Engine::outcome);

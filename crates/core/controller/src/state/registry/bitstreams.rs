@@ -36,7 +36,7 @@ impl Registry {
         self.bitstreams().flat_map(|bitstream| bitstream.images.iter().map(|image| image.digest))
     }
 
-    /// What regions of a card model have to report that hold the bitstreams for it, by their digests.
+    /// Chains that regions of a card model have to report with the bitstreams for it, by their digests.
     pub fn chains_for(&self, model: &CardModel) -> impl Iterator<Item = (Digest, ReportedChain)> {
         let of_model = self.bitstreams().filter(move |bitstream| bitstream.card_model == *model);
         of_model.flat_map(|bitstream| {

@@ -35,11 +35,11 @@ use usage::OwnUsage;
 /// Tenants, NT types and bitstreams.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// What uids of tenants are derived from.
+    /// Secret that uids of tenants are derived from.
     secret: u64,
     tenants: BTreeMap<TenantId, TenantRecord>,
     numbers: Numbers,
-    /// What each tenant uses; without an entry nothing.
+    /// Usage of each tenant; without an entry nothing.
     usage: BTreeMap<TenantId, OwnUsage>,
     nts: BTreeMap<NtTypeId, NtRecord>,
     nt_numbers: NtNumbers,
@@ -51,7 +51,7 @@ pub(crate) struct Registry {
     catalogue: Arc<PlanCatalogue>,
     /// Programs for NTs on cards with processors, as they were declared.
     models: Vec<NicModel>,
-    /// By card model: the regions that one image serves, the first of each group first.
+    /// Regions that one image serves, by card model; the first of each group first.
     region_groups: BTreeMap<CardModel, Vec<Range<u8>>>,
 }
 
@@ -111,7 +111,7 @@ impl Registry {
         &self.nt_numbers
     }
 
-    /// What there is to plan with.
+    /// Bitstreams and NT types to plan with.
     pub fn catalogue(&self) -> &PlanCatalogue {
         &self.catalogue
     }
@@ -126,7 +126,7 @@ impl Registry {
         Arc::make_mut(&mut self.catalogue)
     }
 
-    /// What the fleet manages, with its numbers.
+    /// Numbers of what the fleet manages.
     pub fn fleet_numbers(&self) -> Vec<(ProvisionName, u64)> {
         let Self { tenants, nts, bitstreams, .. } = self;
         let tenants = tenants

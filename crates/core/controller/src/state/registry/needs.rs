@@ -12,14 +12,14 @@ use super::Registry;
 use crate::store::records::Placement;
 
 impl Registry {
-    /// What a placement reserves of its card; `None` where its spec is no DAG.
+    /// Resources that a placement reserves of its card; `None` where its spec is no DAG.
     pub fn reservation(&self, placement: &Placement, profile: &CardProfile) -> Option<Reservation> {
         let spec = DagSpec { bandwidth: placement.holds(), ..placement.spec.clone() };
         let dag = Dag::new(spec).ok()?;
         Some(Reservation::of(&placement.mapping, &dag, self.catalogue(), profile))
     }
 
-    /// What a packet that waits nowhere takes in a placement's NTs: the longest branch of each stage.
+    /// Latency of a packet that waits nowhere in a placement's NTs: the longest branch of each stage.
     pub fn latency(&self, placement: &Placement) -> Cycles {
         let of_node = |id: &NodeId| {
             let node = placement.spec.nodes.iter().find(|node| node.id == *id)?;
@@ -57,7 +57,7 @@ impl Registry {
         u32::try_from(units.sum::<u64>() * STATE_UNIT.get()).unwrap_or(u32::MAX)
     }
 
-    /// What a context of a bitstream takes of the save area.
+    /// Space of a context of a bitstream in the save area.
     pub fn context_length(&self, bitstream: &BitstreamId) -> u32 {
         self.state_bytes(bitstream).saturating_add(STATE_HEAD)
     }

@@ -11,7 +11,7 @@ use crate::protocol::{Caller, ControlError, NtView};
 use crate::store::records::{NtRecord, Record, RecordKey};
 use crate::store::tx::Tx;
 
-/// What uses an NT type elsewhere.
+/// Users of an NT type elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NtUsers {
     pub dags: usize,

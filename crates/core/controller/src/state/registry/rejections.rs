@@ -1,4 +1,4 @@
-//! How long a rejected bitstream waits for a retry, and what is remembered of it when it is deleted: whoever uploads the
+//! Wait of a rejected bitstream for a retry, and what is remembered of it when it is deleted: whoever uploads the
 //! same bytes again waits as long.
 
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::protocol::BitstreamRejection;
 use crate::store::records::{BitstreamRecord, PastRejection, Record};
 use crate::store::tx::Tx;
 
-/// How long the owner of a bitstream waits before the first retry.
+/// Wait of a bitstream's owner before the first retry.
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(60);
 /// The longest such wait: a tenant that retries a broken bitstream for ever costs two regions a few loads a
 /// day.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Beyond as many doublings the wait is the longest in any case.
 const RETRY_DOUBLINGS_MAX: u32 = 11;
-/// Of how many deleted bitstreams of a tenant that is remembered: as many as it may have by default. The oldest go
+/// Number of deleted bitstreams of a tenant that are remembered: as many as it may have by default. The oldest go
 /// first.
 const REMEMBERED_MAX: usize = 32;
 
@@ -28,13 +28,13 @@ pub(super) fn rejection(record: &BitstreamRecord) -> Option<BitstreamRejection> 
     Some(BitstreamRejection { reason, since, retry_from: since + pause(record.rejections) })
 }
 
-/// How long its owner waits that was rejected so often.
+/// Wait after this many rejections.
 fn pause(times: u32) -> Duration {
     let doublings = times.saturating_sub(1).min(RETRY_DOUBLINGS_MAX);
     (RETRY_PAUSE_MIN * (1 << doublings)).min(RETRY_PAUSE_MAX)
 }
 
-/// What is known of these bytes of it, if they were rejected.
+/// Past rejections of these bytes, if there were any.
 fn past(record: &BitstreamRecord, digest: Digest, now: Timestamp) -> Option<PastRejection> {
     (record.rejections > 0).then(|| PastRejection {
         digest,
@@ -71,7 +71,7 @@ impl Registry {
         }
     }
 
-    /// What is known of bytes that were rejected, of a tenant's bitstreams that are there and of deleted ones; it is
+    /// Past rejections of these bytes, of a tenant's bitstreams that are there and of deleted ones; they are
     /// not remembered any more. Time O(bitstreams).
     fn take_rejection(
         &mut self,

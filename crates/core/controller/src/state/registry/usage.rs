@@ -11,15 +11,14 @@ use super::Registry;
 use crate::decide::memory_use::{MemoryAllowance, MemoryUse, Pages, pages_of};
 use crate::protocol::{ControlError, TenantUsage};
 
-/// What a tenant uses of what the registry knows.
+/// Usage of a tenant, of what the registry knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OwnUsage {
-    /// Without memory.
     usage: TenantUsage,
     memory: MemoryUse,
 }
 
-/// What a tenant would use with DAGs that are not there yet.
+/// Usage of a tenant with DAGs that are not there yet.
 #[derive(Debug)]
 pub(crate) struct UsageTrial<'a> {
     registry: &'a Registry,
@@ -75,7 +74,7 @@ fn check_dags(
 }
 
 impl Registry {
-    /// What a tenant uses: without its rules, machines and operations, of which others know.
+    /// Usage of a tenant: without its rules, machines and operations, of which others know.
     pub fn usage(&self, id: &TenantId) -> TenantUsage {
         let own = self.usage.get(id);
         own.map_or_else(TenantUsage::default, |own| TenantUsage {
@@ -84,7 +83,7 @@ impl Registry {
         })
     }
 
-    /// What a tenant may have.
+    /// Quota of a tenant.
     ///
     /// # Errors
     /// There is no such tenant.
@@ -127,7 +126,7 @@ impl Registry {
         memory.add(to, &pages);
     }
 
-    /// What a tenant would use with DAGs that are not there yet; `specs` are all of them.
+    /// Usage of a tenant with DAGs that are not there yet; `specs` are all of them.
     pub fn usage_trial<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -137,7 +136,7 @@ impl Registry {
         UsageTrial { registry: self, tenant, usage: self.usage(tenant), memory }
     }
 
-    /// What memory a tenant may use for DAGs, new or in place of one that is counted in as `before`; none where
+    /// Memory that a tenant may use for DAGs, new or in place of one that is counted in as `before`; none where
     /// there is no such tenant.
     pub fn memory_allowance<'a>(
         &self,

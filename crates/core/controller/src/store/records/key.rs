@@ -10,7 +10,7 @@ use snic_domain::{
 use super::{InvalidRecord, REVISIONS_KEY, ResidentContext};
 use crate::protocol::{Caller, ResourceKey};
 
-/// Whose request, and its id: unique together.
+/// A caller's request id, which is unique with the caller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestKey {
     /// [`crate::Caller::key`].
@@ -71,7 +71,7 @@ impl RecordKey {
     }
 }
 
-/// Whose reads a record shows in, and therefore who waits until a change of it is durable. Operators and
+/// Callers whose reads a record shows in, and who therefore wait until a change of it is durable. Operators and
 /// orchestrators see everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Audience {
@@ -84,14 +84,14 @@ pub(crate) enum Audience {
 }
 
 impl Audience {
-    /// Of what only this tenant may see; `None`: operators only.
+    /// Audience of what only this tenant may see; `None`: operators only.
     pub fn of_owner(tenant: Option<&TenantId>) -> Self {
         tenant.map_or(Self::Operators, |tenant| Self::Tenant(tenant.clone()))
     }
 }
 
 impl RecordKey {
-    /// Whose reads the record shows in, as far as its key tells.
+    /// Callers whose reads the record shows in, as far as its key tells.
     pub fn audience(&self) -> Audience {
         match self {
             // A deletion is in the reads of whoever saw what was deleted, whose record says so.

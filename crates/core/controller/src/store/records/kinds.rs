@@ -10,7 +10,7 @@ use snic_domain::{
 
 use crate::protocol::{AssignedCard, ControlError};
 
-/// What there is one of in a store.
+/// Facts that a store has once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Layout of the records.
@@ -27,26 +27,22 @@ pub struct Meta {
 pub struct Maintenance {
     /// Why, for people; tenants are told.
     pub reason: String,
-    /// Who began it, for operators.
+    /// Operator who began it.
     pub by: String,
-    /// Since when.
     pub since: Timestamp,
 }
 
-/// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantRecord {
-    /// The tenant.
     pub tenant: Tenant,
     /// Its number on cards: rows carry it, so that counters and pages are kept apart.
     pub number: u16,
-    /// Counts changes.
     pub generation: u64,
     /// When it was made.
     pub created: Timestamp,
     /// When it was last changed.
     pub updated: Timestamp,
-    /// What is remembered of deleted bitstreams of it that were rejected.
+    /// Rejections of deleted bitstreams of it that are remembered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejections: Vec<PastRejection>,
     /// The number that it has at the fleet, if the fleet manages it.
@@ -57,14 +53,14 @@ pub struct TenantRecord {
 /// A bitstream that was rejected, by its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastRejection {
-    /// Of the bytes.
+    /// Digest of the bytes.
     pub digest: Digest,
     /// Why it was not used any more, if it was not when it was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// When that was last found, or when it was deleted.
     pub at: Timestamp,
-    /// How often that was found.
+    /// Number of rejections.
     pub times: u32,
 }
 
@@ -85,7 +81,6 @@ pub struct NtRecord {
 /// A bitstream; its bytes are a blob of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BitstreamRecord {
-    /// The bitstream.
     pub bitstream: Bitstream,
     /// Why it is not used any more, if loading it failed wherever it was tried.
     #[serde(default)]
@@ -93,7 +88,7 @@ pub struct BitstreamRecord {
     /// When that was last found; `None` in records from before it was noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected_at: Option<Timestamp>,
-    /// How often that was found.
+    /// Number of rejections.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rejections: u32,
     /// When it was uploaded.
@@ -107,14 +102,11 @@ const fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// A DAG.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DagRecord {
-    /// Its name.
     pub name: DagName,
-    /// What packets carry.
+    /// UID that packets carry.
     pub uid: DagUid,
-    /// What is asked for now.
     pub spec: DagSpec,
     /// Counts changes of `spec`.
     pub generation: u64,
@@ -140,10 +132,9 @@ pub struct Placement {
     pub generation: u64,
     /// The spec it is for.
     pub spec: DagSpec,
-    /// What is held for it, where that is more than the spec promises.
+    /// Bandwidth that is held for it, where that is more than the spec promises.
     #[serde(default, rename = "lent", skip_serializing_if = "Option::is_none")]
     pub burst: Option<Bandwidth>,
-    /// Where.
     pub mapping: Mapping,
     /// First of its stage rows.
     pub stage_row: u16,
@@ -154,7 +145,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// What is held for it: what was promised, and the burst capacity that it borrows.
+    /// Bandwidth that is held for it: promised, and the burst capacity that it borrows.
     pub fn holds(&self) -> Bandwidth {
         self.burst.unwrap_or(self.spec.bandwidth).max(self.spec.bandwidth)
     }
@@ -163,14 +154,13 @@ impl Placement {
 /// A card that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardRecord {
-    /// What it offers.
+    /// Profile that it reported.
     pub profile: CardProfile,
 }
 
-/// What a region is to be.
+/// Desired content of a region.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionRecord {
-    /// What it is to hold.
     pub bitstream: Option<BitstreamId>,
     /// Whether nothing new may be placed in it.
     pub cordoned: bool,
@@ -181,7 +171,6 @@ pub struct RegionRecord {
 /// A classification rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleRecord {
-    /// The rule.
     pub rule: Rule,
     /// The card of its DAG.
     pub card: CardId,
@@ -193,7 +182,7 @@ pub struct RuleRecord {
     pub binding: Option<VmId>,
     /// When it was made.
     pub created: Timestamp,
-    /// How often it was changed.
+    /// Number of changes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub updates: u32,
     /// When it was last changed, if it was.
@@ -213,29 +202,23 @@ impl RuleRecord {
 pub struct RequestRecord {
     /// Digest of the command.
     pub command: String,
-    /// What it made.
+    /// Result of the request.
     pub made: Made,
-    /// When.
     pub at: Timestamp,
 }
 
-/// What a request made or changed.
+/// Resource that a request made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Made {
-    /// A tenant.
     Tenant(TenantId),
     /// An NT type.
     NtType(NtTypeId),
-    /// A bitstream.
     Bitstream(BitstreamId),
-    /// A rule.
     Rule(RuleId),
-    /// An operation.
     Operation(OperationId),
-    /// A region.
     Region(CardId, RegionId),
-    /// What a machine is given.
+    /// A machine's binding.
     Binding(VmId),
     /// For each DAG of a batch its operation, or why it was not created.
     Batch(Vec<Result<OperationId, ControlError>>),
@@ -246,24 +229,21 @@ pub enum Made {
 /// A DAG that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedRecord {
-    /// Its name.
     pub name: DagName,
-    /// What it wanted.
     pub spec: DagSpec,
-    /// When.
     pub at: Timestamp,
 }
 
 /// A DAG that may have a context in a region, by the bitstream that keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ResidentContext {
-    /// What the region held.
+    /// Bitstream that the region held.
     pub bitstream: BitstreamId,
-    /// Whose it is.
+    /// Owner of the state.
     pub dag: DagName,
 }
 
-/// How far a context in the save area is.
+/// Progress of a context in the save area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -278,21 +258,20 @@ pub enum Phase {
 /// A context in the save area of a card, or on its way to or out of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateRecord {
-    /// Whose it is.
+    /// Owner of the state.
     pub dag: DagName,
-    /// What the DAG's packets carry.
+    /// UID that the DAG's packets carry.
     pub uid: DagUid,
-    /// What kept it.
+    /// Bitstream that kept it.
     pub bitstream: BitstreamId,
     /// The digest of that bitstream.
     pub digest: Digest,
     /// Where it stands, in bytes from the beginning of the save area.
     pub offset: u32,
-    /// How many bytes, the head included.
+    /// Number of bytes, the head included.
     pub length: u32,
     /// The card's boot id: when it is another one, the memory is empty.
     pub boot_id: u32,
-    /// How far it is.
     pub phase: Phase,
     /// When it was begun or saved.
     pub since: Timestamp,
@@ -304,7 +283,7 @@ pub struct StateRecord {
 /// A DAG that is gone, and what may have kept something for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingErase {
-    /// What its packets carried.
+    /// UID that its packets carried.
     pub uid: DagUid,
     /// The digest of what its region held.
     pub digest: Digest,
@@ -321,16 +300,16 @@ pub(crate) fn regions_of(placement: &Placement) -> Vec<RegionId> {
 /// The revisions of a resource's first and last change; 0 where it is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Of the first.
+    /// Number of the first.
     pub created: u64,
-    /// Of the last.
+    /// Number of the last.
     pub changed: u64,
 }
 
 /// A resource was deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletionRecord {
-    /// Whose it was; `None`: the provider's or operators'.
+    /// Owner; `None`: the provider or operators.
     pub tenant: Option<TenantId>,
     /// The revision of the deletion.
     pub revision: u64,

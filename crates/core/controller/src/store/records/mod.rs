@@ -129,7 +129,7 @@ impl Record {
         }
     }
 
-    /// Whose reads it shows in.
+    /// Callers whose reads it shows in.
     pub fn audience(&self) -> Audience {
         match self {
             Self::Operation(record) => Audience::of_owner(record.tenant()),
@@ -273,9 +273,7 @@ pub enum InvalidRecord {
     /// It is not what its key says.
     #[error("record {key} of the store is not readable: {source}")]
     Unreadable {
-        /// Which.
         key: String,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
@@ -285,21 +283,16 @@ pub enum InvalidRecord {
          that one, or restore a backup of a layout that this one knows"
     )]
     Schema {
-        /// What was found.
+        /// Layout that was found.
         found: u32,
     },
     /// Two records contradict each other.
     #[error("record {key} of the store contradicts the others: {reason}")]
-    Contradiction {
-        /// Which.
-        key: String,
-        /// How.
-        reason: String,
-    },
+    Contradiction { key: String, reason: String },
 }
 
 impl InvalidRecord {
-    /// Which record it is.
+    /// Key of the record, if it is known.
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Unreadable { key, .. } | Self::Contradiction { key, .. } => Some(key),

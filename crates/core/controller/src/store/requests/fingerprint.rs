@@ -153,7 +153,7 @@ fn update_dag(
     }
 }
 
-/// What a patch sets of the notes; `None` where it leaves them, as requests did before there were notes.
+/// Notes that a patch sets; `None` where it leaves them, as requests did before there were notes.
 fn noted(notes: &NotesPatch) -> Option<(&Option<Labels>, &Option<Description>)> {
     let NotesPatch { labels, description } = notes;
     (labels.is_some() || description.is_some()).then_some((labels, description))
@@ -206,7 +206,7 @@ mod tests {
         String::from_utf8(encode(command).expect("JSON")).expect("text")
     }
 
-    /// What is stored by a daemon in use. A change here makes retries over an upgrade fail: where it
+    /// Fingerprints as a daemon in use has stored them. A change here makes retries over an upgrade fail: where it
     /// is meant, count [`VERSION`] up.
     #[test]
     fn encodings_stay_as_they_are() {

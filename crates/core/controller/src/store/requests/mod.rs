@@ -25,7 +25,7 @@ const REQUEST_ID_CHARS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Requests {
     records: BTreeMap<RequestKey, RequestRecord>,
-    /// By caller.
+    /// Requests, by caller.
     by_age: History<String, RequestKey>,
 }
 
@@ -52,7 +52,7 @@ impl Requests {
         requests
     }
 
-    /// What a request made when it was carried out before; `None` where it is new.
+    /// Result of a request that was carried out before; `None` where it is new.
     ///
     /// # Errors
     /// Another request was carried out under its id.

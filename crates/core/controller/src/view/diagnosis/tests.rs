@@ -114,7 +114,7 @@ fn headroom(resource: Resource, held: u64, available: u64, of_others: bool) -> H
     Headroom { resource, region: None, nt: None, held, available, of_others }
 }
 
-/// What is around a DAG, in the test's words.
+/// Surroundings of a DAG, in the test's words.
 #[derive(Default)]
 struct Around {
     flows: Vec<DagFairness>,

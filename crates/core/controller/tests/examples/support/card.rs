@@ -15,13 +15,13 @@ use snic_tables::{
 #[derive(Default)]
 pub struct TinyStates {
     pub kept: BTreeMap<(RegionId, DagUid), u64>,
-    /// By offset: whose, of which build of a chain, and what.
+    /// Saved contexts by offset: DAG, build of the chain, and content.
     pub saved: BTreeMap<u32, (DagUid, ChainIdentity, u64)>,
-    /// What wrappers were asked, in order.
+    /// Commands to wrappers, in order.
     pub asked: Vec<(RegionId, StateOrder)>,
-    /// How the next saves fail.
+    /// Failures of the next saves.
     pub failing: VecDeque<StateFailure>,
-    /// How the next restores fail.
+    /// Failures of the next restores.
     pub failing_restores: VecDeque<StateFailure>,
 }
 
@@ -69,16 +69,16 @@ impl TinyStates {
     }
 }
 
-/// What a card holds, and what it is to get wrong.
+/// Content of a card, and its faults to come.
 pub struct TinyCard {
     pub profile: CardProfile,
     pub tables: TableImage,
     pub version: u32,
     pub regions: Vec<RegionStatus>,
     pub decoupled: BTreeSet<RegionId>,
-    /// What loaded regions report, by the digest of what was loaded.
+    /// Reports of loaded regions, by the digest of what was loaded.
     pub chains: BTreeMap<Digest, ReportedChain>,
-    /// What regions report instead with bitstreams of these digests.
+    /// Reports of regions with bitstreams of these digests in place of the true ones.
     pub lies: BTreeMap<Digest, ReportedChain>,
     /// Digests loaded, in order, failed loads included.
     pub loads: Vec<(RegionId, Digest)>,
@@ -87,13 +87,13 @@ pub struct TinyCard {
     pub bad_regions: BTreeMap<RegionId, LoadFailure>,
     /// Loads of these digests fail like this.
     pub bad_digests: BTreeMap<Digest, LoadFailure>,
-    /// How the next commits fail, and whether they take effect all the same.
+    /// Failures of the next commits, and whether they take effect all the same.
     pub bad_commits: VecDeque<(ProgramFailure, bool)>,
     /// Bytes that came in, by the row of the DAG.
     pub counted: BTreeMap<u16, u64>,
     /// Packets that met a memory fault.
     pub faults: u64,
-    /// What regions keep, and what is saved.
+    /// Contexts in regions, and saved ones.
     pub states: TinyStates,
     /// Drawn at power-up.
     pub boot_id: u32,
@@ -139,7 +139,7 @@ impl TinyCard {
         }
     }
 
-    /// What a power failure leaves.
+    /// Loses what a power failure takes.
     pub fn power_cycle(&mut self) {
         self.tables = TableImage::default();
         self.version = 0;
@@ -262,7 +262,7 @@ impl TinyCard {
         }
     }
 
-    /// What a region reports.
+    /// Report of a region.
     pub fn chain_of(&self, status: RegionStatus) -> ReportedChain {
         match status {
             RegionStatus::Loaded(digest) => self.chains.get(&digest).copied().unwrap_or_default(),

@@ -32,7 +32,7 @@ pub enum Crash {
     After(usize),
 }
 
-/// What became of a batch.
+/// Fate of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Persisted {
     Durable,
@@ -44,18 +44,18 @@ enum Persisted {
 pub struct World {
     pub now: Timestamp,
     pub controller: Controller,
-    /// What the next controller is told.
+    /// Settings of the next controller.
     pub settings: ControllerSettings,
     pub durable: Records,
     /// Batches made durable so far.
     pub batches: usize,
     pub cards: BTreeMap<CardId, TinyCard>,
-    /// What cards were asked and did not answer yet.
+    /// Commands that cards did not answer yet.
     pub asked: VecDeque<(CardId, CardCommand)>,
-    /// What was told, with the DAG that it is about as it was then.
+    /// Reported changes, with the DAG of each as it was then.
     pub changes: Vec<(Change, Option<DagView>)>,
     pub dropped: Vec<Digest>,
-    /// What the last event led to.
+    /// Transaction of the last event.
     pub tx: Tx,
     /// Cards that are to be searched, and with how many loads.
     pub searches: VecDeque<(CardId, u32)>,
@@ -381,7 +381,7 @@ impl World {
         self.controller.operation(&operator(), id).expect("operators see all")
     }
 
-    /// How an operation ended, if it did.
+    /// End of an operation, if it has ended.
     pub fn ended(&self, id: &OperationId) -> Option<Result<(), ControlError>> {
         self.operation(id).record.ended.map(|(_, result)| result)
     }
@@ -390,7 +390,7 @@ impl World {
         self.controller.tenant_view(&tenant_id(id)).expect("the tenant exists")
     }
 
-    /// What is reserved by region and slot, and of the ingress.
+    /// Reservations by region and slot, and of the ingress.
     pub fn reserved(&self) -> (Vec<Vec<u64>>, u64) {
         let card = self.controller.card_view(&card_id()).expect("it was seen");
         let regions = (0..card.regions.len() as u8).map(|region| {

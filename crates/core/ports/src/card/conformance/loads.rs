@@ -28,7 +28,7 @@ fn decouple(rig: &mut Rig, number: u8, next: &Digest) {
     rig.card.write_block(at, &next.words()).needed("writing the next digest");
 }
 
-/// What the registers say on the way.
+/// Registers say on the way that a load goes from busy to done.
 pub fn a_load_goes_from_busy_to_done(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     assert_eq!(rig.read(LOAD_STATUS), LOAD_IDLE, "nothing was started since power-up");
@@ -99,7 +99,7 @@ pub fn the_next_digest_is_not_shown_before_a_load(fixture: Fixture) {
     assert_eq!(rig.status(1), REGION_LOADED);
 }
 
-/// What a region drives during a load must not reach the crossbar.
+/// Output of a region during a load must not reach the crossbar.
 pub fn a_coupled_region_is_not_loaded(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     let held = rig.load_well(0);
@@ -192,7 +192,7 @@ pub fn a_reset_ends_a_load(fixture: Fixture) {
     assert_eq!((rig.status(0), rig.digest(0)), (REGION_LOADED, digest.words()));
 }
 
-/// What they hold, and that they are coupled.
+/// Other regions keep their content, and stay coupled.
 pub fn a_load_leaves_the_other_regions_alone(fixture: Fixture) {
     let mut rig = Rig::new(fixture);
     let held = rig.load_well(1);

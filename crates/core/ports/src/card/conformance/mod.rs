@@ -1,4 +1,4 @@
-//! What every card does: the cases that each adapter runs against itself.
+//! Cases for every card, which each adapter runs against itself.
 //!
 //! An adapter's tests write `snic_ports::card_conformance!(fixture())`, which makes one `#[test]`
 //! of every case, so that a failure names what is broken. The cases know the port and the register
@@ -34,12 +34,12 @@ pub struct Fixture {
     pub card: Box<dyn Card>,
     /// Two different valid bitstreams: for region 0 and for region 1. The first keeps state.
     pub images: [Arc<[u8]>; 2],
-    /// What a region reports of each of them.
+    /// Report of a region for each of them.
     pub chains: [ReportedChain; 2],
     /// The first of them with damage that the card finds, by its packets or by what the region
     /// says of itself afterwards.
     pub damaged: Arc<[u8]>,
-    /// How much time passes between two looks at the card; shorter than either image takes to
+    /// Time that passes between two looks at the card; shorter than either image takes to
     /// load.
     pub step: Duration,
     /// Lets that much time pass on the card's own clock. A simulated card does what it does when it
@@ -127,7 +127,7 @@ impl<T> Needed<T> for Result<T, CardError> {
     }
 }
 
-/// How often a case looks before it gives up: far more than a load or a commit takes.
+/// Number of looks of a case before it gives up: far more than a load or a commit takes.
 const LOOKS_MAX: usize = 100_000;
 
 /// A fixture in use: the card, the time, a session.
@@ -216,7 +216,7 @@ impl Rig {
         );
     }
 
-    /// What a command that runs alone comes to.
+    /// Result of a command that runs alone.
     #[track_caller]
     fn run(&mut self, command: CardCommand, bytes: Option<Arc<[u8]>>) -> CardReport {
         self.session.submit(command, bytes);
@@ -225,7 +225,7 @@ impl Rig {
         reports.remove(0)
     }
 
-    /// What a host knows of its images.
+    /// Images that a host knows.
     fn known(&self) -> Arc<[(Digest, ReportedChain)]> {
         let digests = self.images.iter().map(|image| Digest::of(image));
         digests.zip(self.chains).collect()
@@ -249,7 +249,7 @@ impl Rig {
         self.end_load(number)
     }
 
-    /// How the load under way ends.
+    /// End of the load under way.
     #[track_caller]
     fn end_load(&mut self, number: u8) -> Result<Duration, LoadFailure> {
         match &self.finish()[..] {

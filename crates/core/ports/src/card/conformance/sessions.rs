@@ -13,7 +13,7 @@ use super::tables::{bank, target, write_shadow};
 use super::{Fixture, Needed, Rig};
 use crate::driver::{Deadlines, Session};
 
-/// What a new daemon learns of the card.
+/// Snapshot that a new daemon gets of the card.
 #[track_caller]
 fn adopt(rig: &mut Rig) -> CardSnapshot {
     rig.session = Session::new(Deadlines::default());

@@ -41,7 +41,7 @@ impl Bench {
         Self { session, card: FakeCard::new(), now: Timestamp::from_nanos(1_000) }
     }
 
-    /// Whose session knows its card.
+    /// A rig whose session knows its card.
     fn adopted() -> Self {
         let mut bench = Self::new();
         bench.session.submit(read_back(Ticket(0)), None);

@@ -29,7 +29,7 @@ fn all_rows() -> TableDelta {
     TableImage::default().delta_to(&target)
 }
 
-/// How many pieces that is, once.
+/// Number of pieces that it takes, once.
 fn pieces() -> usize {
     all_rows().words() / STEP_WORDS
 }

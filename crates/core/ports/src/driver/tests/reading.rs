@@ -13,7 +13,7 @@ use super::{Bench, one_row, programmed, read_back};
 use crate::card::fake::chain_named;
 
 impl Bench {
-    /// Of a host that knows the chain of a region without a digest.
+    /// Reads back as a host that knows the chain of a region without a digest.
     fn read_back(&mut self) {
         let known = [(Digest::from_words([0; 8]), chain_named([0; 8]))].into();
         self.session.submit(CardCommand::ReadBack { ticket: Ticket(99), known }, None);

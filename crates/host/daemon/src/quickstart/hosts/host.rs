@@ -114,7 +114,7 @@ impl Device for Wire {
 pub struct StackHost {
     wire: Wire,
     interface: Interface,
-    /// What its programs talk through.
+    /// Sockets of its programs.
     pub sockets: SocketSet<'static>,
     /// Its clock begins here.
     begun: Instant,
@@ -175,7 +175,7 @@ impl StackHost {
         socket.connect(self.interface.context(), to, from_port)
     }
 
-    /// What becomes readable when a frame arrives.
+    /// Descriptor that becomes readable when a frame arrives.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wire.stream.as_fd()
     }

@@ -24,16 +24,16 @@ use super::{Identities, READY_SECONDS, ready};
 use crate::settings::{CardSettings, Driver, Settings, Soft};
 use talk::{Talk, VALUE};
 
-/// How long the card may take to make its sockets.
+/// Longest time for the card to make its sockets.
 const SOCKETS_MAX: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Between two pings while the quick start runs.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the value is read at most until the card answers, and the time between: many settling times of the cache.
+/// Number of reads of the value until the card answers, and the time between: many settling times of the cache.
 const GETS_MAX: usize = 100;
 const GET_REST: Duration = Duration::from_millis(100);
 
-/// What the firewall lets through: ping, a server at TCP port 8000, memcached.
+/// Packets that the firewall lets through: ping, a server at TCP port 8000, memcached.
 const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
     {"action":"accept","protocol":"tcp","destination_ports":"8000"},
     {"action":"accept","protocol":"udp","destination_ports":"11211"}]}"#;

@@ -1,4 +1,4 @@
-//! What two hosts say to each other: a ping, a TCP transfer, values of a memcached server over UDP.
+//! Conversation of two hosts: a ping, a TCP transfer, values of a memcached server over UDP.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const MEMCACHED_PORT: u16 = 11_211;
 const TCP_BYTES: usize = 128 << 10;
 const DATAGRAM_BYTES: usize = 2_048;
 const DATAGRAMS: usize = 16;
-/// How long an answer may take, and how long no answer is waited for.
+/// Longest time for an answer, and time for which no answer is waited for.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_millis(1_500);
 /// The longest wait for a frame.

@@ -26,7 +26,7 @@ use super::*;
 #[derive(Default)]
 struct WithheldStore {
     inner: MemoryStore,
-    /// By the order of submission; taken once completed.
+    /// Callbacks in the order of submission; taken once completed.
     submitted: Mutex<Vec<Option<Done>>>,
     deleted: Mutex<Vec<Digest>>,
 }
@@ -171,7 +171,7 @@ struct World {
     reads: Arc<Mutex<Vec<String>>>,
     /// The effects that have left, as text.
     told: Vec<String>,
-    /// How many messages were taken.
+    /// Number of messages that were taken.
     taken: usize,
 }
 
@@ -293,7 +293,7 @@ fn reference() -> Vec<Vec<String>> {
 struct Run {
     world: World,
     expected: Vec<Vec<String>>,
-    /// How many batches there were when each message had been taken.
+    /// Number of batches when each message had been taken.
     behind: Vec<usize>,
     /// Whether each batch is durable.
     durable: Vec<bool>,

@@ -39,7 +39,7 @@ fn tenant(id: &str) -> Request {
     Request { caller: Caller::Operator("ada".into()), request_id: None, command }
 }
 
-/// What is read of the controller.
+/// Result of a read of the controller.
 async fn read<T: Send + 'static>(
     plane: &ControlPlane,
     query: impl FnOnce(&Controller) -> T + Send + 'static,

@@ -7,7 +7,7 @@ use snic_domain::limits::SAVE_UNIT;
 
 use crate::store::records::StateRecord;
 
-/// What a context of this many bytes takes.
+/// Space that a context of this many bytes takes.
 fn whole(length: u32) -> u64 {
     u64::from(length).next_multiple_of(SAVE_UNIT.get())
 }

@@ -1,7 +1,7 @@
 //! State of chains that give their region up: saved to the card's save area, restored where the
 //! same bitstream serves the same DAG again.
 //!
-//! What a chain keeps for one DAG is a *context*. A [`ResidentContext`] of a region is a DAG that may
+//! A *context* is what a chain keeps for one DAG. A [`ResidentContext`] of a region is a DAG that may
 //! have one there, a [`StateRecord`] says which one stands in the save area; a context is in one of the
 //! two, never in both. Each is a separate record in the store: a thousand DAGs may share a region.
 //!
@@ -42,7 +42,7 @@ impl StateRecord {
         SaveSlot { offset: self.offset, length: self.length }
     }
 
-    /// What it is a context of.
+    /// DAG and bitstream of the context.
     pub(crate) fn context(&self) -> ResidentContext {
         ResidentContext { bitstream: self.bitstream.clone(), dag: self.dag.clone() }
     }
@@ -53,14 +53,11 @@ impl StateRecord {
     }
 }
 
-/// What was done with state on a card, since the daemon started.
+/// Counts of work on the state on a card, since the daemon started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StateFigures {
-    /// Contexts saved.
     pub saved: u64,
-    /// Contexts restored.
     pub restored: u64,
-    /// Contexts lost.
     pub lost: u64,
     /// Switches that were not made because state could not be saved.
     pub kept: u64,
@@ -70,7 +67,7 @@ pub struct StateFigures {
     pub bytes: u64,
 }
 
-/// What a wrapper is asked.
+/// Command to a wrapper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ContextCommand {
     /// To save what this offset is for.
@@ -97,7 +94,7 @@ pub(crate) struct ContextStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PlaceTaken;
 
-/// What one region keeps.
+/// Contexts of one region.
 #[derive(Debug, Default)]
 struct InRegion {
     /// DAGs that may have a context in it; each is a record.
@@ -112,9 +109,9 @@ struct InRegion {
 #[derive(Debug)]
 pub(crate) struct Contexts {
     card: CardId,
-    /// By offset.
+    /// Records, by offset.
     records: BTreeMap<u32, StateRecord>,
-    /// What regions keep; nothing without an entry.
+    /// Contexts of regions; nothing without an entry.
     regions: BTreeMap<RegionId, InRegion>,
     /// DAGs whose regions are loaded and whose contexts are not restored yet.
     awaiting_restore: BTreeSet<DagName>,
@@ -147,7 +144,7 @@ impl Contexts {
         }
     }
 
-    /// What the card was asked counts no more.
+    /// Forgets commands that the card was sent.
     pub fn forget(&mut self) {
         self.step = None;
         self.failures = 0;
@@ -239,7 +236,7 @@ impl Contexts {
         (kept.is_fresh, kept.unsavable) = (true, None);
     }
 
-    /// What a region keeps is not known: a load of it failed, or something is copied.
+    /// Marks a region's contexts as unknown: a load of it failed, or something is copied.
     pub fn not_fresh(&mut self, region: RegionId) {
         self.in_region(region).is_fresh = false;
     }
@@ -249,7 +246,7 @@ impl Contexts {
         self.regions.get(&region).is_some_and(|kept| kept.is_fresh)
     }
 
-    /// What is kept in a region cannot be saved: the region stays what it is.
+    /// Marks a region whose contexts cannot be saved: the region keeps its content.
     pub fn set_unsavable(&mut self, region: RegionId, why: &str) {
         self.in_region(region).unsavable = Some(why.to_owned());
         self.figures.kept += 1;
@@ -505,7 +502,7 @@ impl Contexts {
         self.figures.lost += 1;
     }
 
-    /// What was done, and what is there.
+    /// Counts of work done and of contexts kept.
     pub fn figures(&self) -> StateFigures {
         StateFigures {
             waiting: self.records.len() as u64,
@@ -530,7 +527,7 @@ impl Contexts {
     }
 }
 
-/// What the contexts of residents take of the save area; residents come by their bitstreams.
+/// Space of residents' contexts in the save area; residents come by their bitstreams.
 fn lengths(
     residents: &BTreeSet<ResidentContext>,
     length_of: impl Fn(&BitstreamId) -> u32,

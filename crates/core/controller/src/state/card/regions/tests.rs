@@ -14,7 +14,7 @@ fn bitstream(id: &str) -> Bitstream {
     catalogue().bitstream(&id).expect("it is in the catalogue").clone()
 }
 
-/// What a region reports with the bitstream of this digest.
+/// Report of a region with the bitstream of this digest.
 fn chain_of(digest: Digest) -> ReportedChain {
     let catalogue = catalogue();
     let bitstream =
@@ -79,7 +79,7 @@ struct World {
     held: [RegionStatus; REGIONS],
     used: [bool; REGIONS],
     asked: Option<(Ticket, RegionId, Digest)>,
-    /// What the region that is loaded held before.
+    /// Content of the region that is loaded before the load.
     before: RegionStatus,
     now: Timestamp,
     tickets: u64,

@@ -52,11 +52,10 @@ fn rate(tables: &TableImage, row: u16) -> Option<u32> {
 struct World {
     tables: Tables,
     card: Card,
-    /// What the target should hold.
     wanted: [Option<u32>; 4],
     now: Timestamp,
     tickets: u64,
-    /// By DAG, one a row: the rate that was told as committed last.
+    /// Rate that was reported as committed last, for each DAG, one a row.
     told: [Option<u64>; 4],
 }
 
