@@ -2,6 +2,7 @@
 //! each violation, with the file and what to do; no check builds anything.
 
 mod commands;
+mod comments;
 mod files;
 mod links;
 mod manifests;
@@ -30,6 +31,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("writers of records", |workspace, tracked| records::check(&workspace.root, tracked)),
     ("sizes of crates", |workspace, tracked| sizes::check(&workspace.root, tracked)),
     ("lines of tests", |workspace, tracked| ratio::check(&workspace.root, tracked)),
+    ("doc comments", |workspace, tracked| comments::check(&workspace.root, tracked)),
     ("files", |workspace, tracked| files::check(&workspace.root, tracked)),
     ("links in Markdown files", |workspace, tracked| links::check(&workspace.root, tracked)),
     ("commands in Markdown files", |workspace, tracked| commands::check(workspace, tracked)),
