@@ -11,6 +11,9 @@
 //! cargo xtask package  manual pages, completions, and the Debian packages
 //! cargo xtask image    container images
 //! ```
+//!
+//! One crate, because each command needs the same few things of the workspace, and a second program would be built
+//! before the first test runs.
 
 mod arrows;
 mod bench;
