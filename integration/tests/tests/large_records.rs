@@ -94,9 +94,10 @@ async fn ready(client: &TestClient) -> Vec<(String, usize)> {
     loop {
         let dags = client.list_dags().await;
         if dags.iter().all(|dag| dag.state() == State::Ready) {
-            let nodes =
-                |dag: &v1::Dag| dag.nodes.iter().filter(|node| node.configuration.is_some());
-            let count = |dag: &v1::Dag| (dag.name.clone(), nodes(dag).count());
+            let count = |dag: &v1::Dag| {
+                let told = dag.nodes.iter().filter(|node| node.configuration.is_some());
+                (dag.name.clone(), told.count())
+            };
             return dags.iter().map(count).collect();
         }
         assert!(Instant::now() < until, "not ready: {dags:#?}");
