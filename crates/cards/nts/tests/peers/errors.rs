@@ -76,9 +76,14 @@ impl Net {
         server_ns.ip(&format!("addr add {server}/{bits} dev wire {nodad}"));
         server_ns.ip(&format!("route add {external} via {beyond} dev wire"));
         let forwarding = "echo 1 > /proc/sys/net/ipv4/ip_forward; \
-                          echo 1 > /proc/sys/net/ipv6/conf/all/forwarding; \
-                          echo 0 > /proc/sys/net/ipv4/icmp_ratelimit";
+                          echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
         assert!(router_ns.command("sh").args(["-c", forwarding]).status().unwrap().success());
+        // A server that is not there yet refuses each try: no later error may be one too many.
+        let all_errors = "echo 0 > /proc/sys/net/ipv4/icmp_ratelimit; \
+                          echo 0 > /proc/sys/net/ipv6/icmp/ratelimit";
+        for namespace in [&client_ns, &router_ns, &server_ns] {
+            assert!(namespace.command("sh").args(["-c", all_errors]).status().unwrap().success());
+        }
         let prefix = |address: &str| format!("{address}/{}", if *bits == 24 { 32 } else { 128 });
         let mut card = Card::new(vec![
             nt("checksum", &json!({"mode": "fill"})),
