@@ -163,9 +163,9 @@ mod tests {
         let mut stations = Stations::new(&[Failover { macs, functions: vec![4, 5] }]);
         for _ in 0..1_000 {
             for function in [4, 5] {
-                stations.learn(&frame(9, 1), function, START);
+                assert!(stations.learn(&frame(9, 1), function, START));
                 assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(function));
-                stations.learn(&frame(9, 1), 6, START + SILENT_MAX);
+                assert!(!stations.learn(&frame(9, 1), 6, START + SILENT_MAX), "another's");
                 assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(function));
             }
         }
@@ -176,7 +176,7 @@ mod tests {
         }
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Unknown, "it is in the network");
         assert_eq!(stations.receiver(&frame(2, 9)), Receiver::Function(4), "no theft");
-        stations.learn(&frame(9, 1), 6, START);
+        assert!(!stations.learn(&frame(9, 1), 6, START), "nor while it is there");
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Unknown, "it may not");
         stations.hear_outside(&[2; 11]);
     }

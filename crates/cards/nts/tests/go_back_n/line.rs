@@ -223,6 +223,8 @@ pub fn packet(from: usize, is_six: bool, number: u32) -> Vec<u8> {
         3 => add_destination_options(&mut frame),
         _ => {}
     }
+    // Who sends what is dropped as unreadable tests nothing.
+    assert!(wire::parse(&frame).is_ok(), "{number}");
     frame
 }
 

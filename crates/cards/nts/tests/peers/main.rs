@@ -12,6 +12,7 @@ mod memcached;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 /// The program beside these tests that does what Rust's standard library cannot.
 const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/helper.py");
@@ -36,8 +37,12 @@ fn without_namespaces() -> Option<&'static str> {
     if !Path::new(PYTHON).exists() {
         return Some("python3 is missing");
     }
-    let name = format!("snic-nts-{}-probe", std::process::id());
-    let is_possible = starts("ip", &["netns", "add", &name]);
-    starts("ip", &["netns", "del", &name]);
-    (!is_possible).then_some("no network namespaces can be made: run as root, with iproute2")
+    // Once for all tests, which run side by side: two probes of one name would disturb each other.
+    static IS_POSSIBLE: LazyLock<bool> = LazyLock::new(|| {
+        let name = format!("snic-nts-{}-probe", std::process::id());
+        let is_possible = starts("ip", &["netns", "add", &name]);
+        starts("ip", &["netns", "del", &name]);
+        is_possible
+    });
+    (!*IS_POSSIBLE).then_some("no network namespaces can be made: run as root, with iproute2")
 }

@@ -167,6 +167,11 @@ fn errors_from_inside_show_nothing_of_it() {
     assert_eq!(layout.source.to_string(), OUTSIDE);
     let (_, about) = quoted_flow(&error, &layout).unwrap();
     assert_eq!((about.destination.to_string(), about.destination_port), (seen.0.into(), seen.1));
+    let never_came = udp_between(SERVER, ("192.0.2.9", 9), b"");
+    assert_eq!(
+        bench.run(&time_exceeded("10.0.0.254", SERVER.0, &never_came)).verdict,
+        NO_CONNECTION
+    );
 }
 
 #[test]
