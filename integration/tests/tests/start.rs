@@ -114,7 +114,10 @@ fn tcp_needs_certificates() {
     std::fs::write(home.settings(), text).expect("settings");
     let (status, log) = home.run_to_end();
     assert!(!status.success());
-    assert!(log.contains("tls.certificate: read /etc/snic/pki/server.pem"), "{log}");
+    assert!(
+        log.contains("tls.certificate: /etc/snic/pki/server.pem cannot be used: read it:"),
+        "{log}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

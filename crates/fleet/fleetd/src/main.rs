@@ -24,7 +24,7 @@ use snic_front::settings::{FrontSettings, Limits, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_store_etcd::{BlobsUnusable, EtcdConnection};
 use snic_telemetry::{LogFormat, Telemetry, complain, output};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
@@ -131,10 +131,10 @@ fn warn_about(tls: &TlsSettings) {
 /// Reads certificates and revocation lists again at SIGHUP. What cannot be used changes nothing.
 async fn reload_on_signal(
     settings: &Settings,
+    mut hangup: Signal,
     listener: TlsReloader,
     as_client: watch::Sender<ClientTlsConfig>,
 ) -> Result<()> {
-    let mut hangup = signal(SignalKind::hangup()).context("wait for signals")?;
     while hangup.recv().await.is_some() {
         let read = settings.listener_tls();
         match read.and_then(|tls| Ok(listener.reload(&tls).map(|()| tls)?)) {
@@ -260,15 +260,22 @@ async fn check(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Waits for Ctrl-C or a request to terminate.
-async fn stop_signal() -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("wait for signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("wait for signals")?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// Signals of the program. One that nobody waits for yet ends it, so they are awaited before anything else begins.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let of = |kind| signal(kind).context("wait for signals");
+        Ok(Self {
+            interrupt: of(SignalKind::interrupt())?,
+            terminate: of(SignalKind::terminate())?,
+            hangup: of(SignalKind::hangup())?,
+        })
     }
-    Ok(())
 }
 
 /// Binds the metrics page, if there is one.
@@ -283,6 +290,7 @@ async fn metrics_page(
 }
 
 async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
+    let Signals { mut interrupt, mut terminate, hangup } = Signals::new()?;
     let etcd = EtcdConnection::new(settings.etcd()?).await.context("etcd.endpoints")?;
     let mut server = server(&settings)?;
     server.metrics = metrics_page(&settings, telemetry).await?;
@@ -304,8 +312,9 @@ async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let as_client = bound.peers_reloader();
     let shutdown = async {
         let ended = tokio::select! {
-            ended = stop_signal() => ended,
-            ended = reload_on_signal(&settings, listener, as_client) => ended,
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+            ended = reload_on_signal(&settings, hangup, listener, as_client) => ended,
         };
         if let Err(error) = ended {
             tracing::error!("{error:#}");

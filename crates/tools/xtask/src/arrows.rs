@@ -108,6 +108,12 @@ fn place(role: &str) -> Option<usize> {
     GROUPS.iter().position(|group| group.crates.contains(&role))
 }
 
+/// The folder of `crates/` that a crate belongs in.
+#[cfg(test)]
+pub fn group_of(role: &str) -> Option<&'static str> {
+    place(role).map(|group| GROUPS[group].name)
+}
+
 fn check_member(member: &Member) -> Vec<String> {
     let mut wrong = Vec::new();
     for edge in &member.edges {

@@ -157,10 +157,11 @@ pub(crate) mod tests {
             Some(to) => DependencyEdge { to: to.to_owned(), dev: true },
             None => DependencyEdge { to: (*target).to_owned(), dev: false },
         };
+        let group = crate::arrows::group_of(role).unwrap_or("group");
         Member {
             name: format!("snic-{role}"),
             role: role.to_owned(),
-            manifest: PathBuf::from(format!("crates/group/{role}/Cargo.toml")),
+            manifest: PathBuf::from(format!("crates/{group}/{role}/Cargo.toml")),
             edges: targets.iter().map(edge).collect(),
             benches: Vec::new(),
             test_programs: Vec::new(),

@@ -150,6 +150,13 @@ pub fn plain() -> Vec<u8> {
     frame
 }
 
+/// This frame from the station of a function's host.
+pub fn as_sent_by(function: usize, frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[11] = 1 + function as u8;
+    frame
+}
+
 /// TCP over IPv4 that opens a connection.
 pub fn syn() -> Vec<u8> {
     let mut frame = plain();
@@ -183,9 +190,12 @@ pub struct Hosts {
 
 impl Hosts {
     /// Sends a frame from the host of a function, and gives what comes to the network.
+    ///
+    /// The card refuses a function the station of another, so the frame is sent [`as_sent_by`] this one.
     pub fn through(&mut self, function: usize, frame: &[u8]) -> Option<Vec<u8>> {
+        let frame = as_sent_by(function, frame);
         let length = (frame.len() as u32).to_be_bytes();
-        self.ports[function].write_all(&[&length[..], frame].concat()).expect("the card takes it");
+        self.ports[function].write_all(&[&length[..], &frame].concat()).expect("it is taken");
         let network = &mut self.ports[2];
         let mut length = [0; 4];
         network.read_exact(&mut length).ok()?;

@@ -1,20 +1,20 @@
-//! Whose images packets pass. No DAG here names a tenant as trusted, and the provider signs no tenant's image: so each
+//! Trust in images. No DAG here names a tenant as trusted, and the provider signs no tenant's image: so each
 //! passes those of the provider and of its own tenant, whatever happens.
 
-use snic_domain::{DagUid, Mapping, RegionId};
+use snic_domain::{DagState, DagUid, Mapping, RegionId};
 use snic_tables::{ChainRow, DagRow, InstanceRow, NONE, StageRow, TableImage};
 
 use crate::world::{World, card_id};
 
-/// What DAGs are mapped to, and when all is quiet where the card's tables lead their packets: before, what a region is to
-/// hold and what it holds may be two things.
+/// Checks the mappings of DAGs, and for those that are READY where the card's tables, read back, lead their packets: before,
+/// the desired and the observed content of a region may differ.
 pub fn check(world: &World) {
-    let is_quiet = world.is_quiet();
     for dag in world.controller.dags(None) {
+        let is_served = world.is_quiet() && dag.state == DagState::Ready;
         let mapped = dag.mapping.iter().flat_map(Mapping::instances);
         let mapped = mapped.map(|instance| Some(instance.bitstream.clone()));
         let passed =
-            regions_of(&world.tables, dag.uid).into_iter().filter(|_| is_quiet).map(|region| {
+            regions_of(&world.tables, dag.uid).into_iter().filter(|_| is_served).map(|region| {
                 world.controller.region_view(&card_id(), region).and_then(|view| view.bitstream)
             });
         for image in mapped.chain(passed).flatten() {

@@ -123,10 +123,7 @@ fn images_that_no_bitstream_names_leave_the_bucket() {
 fn the_program_refuses_a_bucket_that_it_cannot_use() {
     let Some(s3) = S3::start() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // They are used only once it serves.
-    for name in ["ca.pem", "replica.pem", "replica.key"] {
-        std::fs::write(folder.path().join(name), "").unwrap();
-    }
+    crate::checking::write_certificate(folder.path());
     let run = |bucket: &str, user: &str, arguments: &[&str]| -> Output {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let text = format!(
@@ -135,7 +132,7 @@ fn the_program_refuses_a_bucket_that_it_cannot_use() {
              [etcd]\nendpoints = [\"http://127.0.0.1:1\"]\n\
              [images]\nbucket = {bucket:?}\nendpoint = \"http://127.0.0.1:{}\"\n\
              allow_http = true\ncredentials = {:?}\ntimeout_seconds = 2\n",
-            path("ca.pem"),
+            path("replica.pem"),
             path("replica.pem"),
             path("replica.key"),
             s3.port,

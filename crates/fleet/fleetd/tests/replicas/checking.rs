@@ -4,9 +4,19 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rcgen::{CertificateParams, KeyPair, SanType};
 
 use crate::cluster::Cluster;
+
+/// Writes `replica.pem`, which signs itself, and `replica.key`.
+pub(crate) fn write_certificate(folder: &Path) {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let uri = "spiffe://snic.local/replica/r0".try_into().unwrap();
+    params.subject_alt_names.push(SanType::URI(uri));
+    let key = KeyPair::generate().unwrap();
+    fs::write(folder.join("replica.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(folder.join("replica.key"), key.serialize_pem()).unwrap();
+}
 
 /// Whether the program finds all in order, and what it prints.
 fn check(folder: &Path, settings: &str) -> (bool, String) {
@@ -22,10 +32,7 @@ fn each_part_of_the_settings_is_tried() {
     let Some(cluster) = Cluster::start(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    fs::write(path("replica.pem"), cert.pem()).unwrap();
-    fs::write(path("replica.key"), signing_key.serialize_pem()).unwrap();
+    write_certificate(folder.path());
     let etcd = cluster.urls().join("");
     let settings = format!(
         "listen = \"127.0.0.1:0\"\naddress = \"https://localhost:1\"\nimages = {:?}\n\
@@ -42,9 +49,13 @@ fn each_part_of_the_settings_is_tried() {
     assert_eq!(parts.len(), 5, "{text}");
     fs::write(path("empty"), "").unwrap();
     for (from, to, expected) in [
-        (etcd.clone(), "http://127.0.0.1:1".to_owned(), "WRONG etcd: etcd cannot be reached"),
-        (path("replica.key"), path("empty"), "WRONG tls: the server's certificate or key cannot"),
-        (path("replica.key"), path("none"), "WRONG tls: tls.key: read "),
+        (
+            etcd.clone(),
+            "http://127.0.0.1:1".to_owned(),
+            "WRONG etcd: read /snic/v1/: etcd cannot be reached",
+        ),
+        (path("replica.key"), path("empty"), "empty cannot be used: it is empty"),
+        (path("replica.key"), path("none"), "WRONG tls: tls.key: "),
         (path("images"), path("empty"), "WRONG images: "),
         ("allow_unsigned = true".into(), String::new(), "WRONG signatures: there is no key"),
     ] {

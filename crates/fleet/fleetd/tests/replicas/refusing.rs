@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use rcgen::{CertifiedKey, generate_simple_self_signed};
 use snic_api::fleet_v1::host::Condition;
 use snic_api::v1::condition::Status as Holds;
 use tonic::Code;
 
+use crate::checking::write_certificate;
 use crate::cluster::{Cluster, eventually, free_ports, in_time, read, runtime};
 use crate::host;
 use crate::rig::Rig;
@@ -117,10 +117,7 @@ impl Drop for Program {
 
 fn settings(folder: &Path, etcd: &str, metrics: u16) -> String {
     let path = |name: &str| folder.join(name).display().to_string();
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    fs::write(path("replica.pem"), cert.pem()).unwrap();
-    fs::write(path("replica.key"), signing_key.serialize_pem()).unwrap();
+    write_certificate(folder);
     format!(
         "listen = \"127.0.0.1:0\"\naddress = \"https://localhost:1\"\nimages = {:?}\n\
          [tls]\nca = {:?}\ncertificate = {:?}\nkey = {:?}\n\
@@ -170,7 +167,7 @@ fn the_program_says_that_etcd_is_full() {
     let address = format!("127.0.0.1:{port}");
     let has = async |line: &str| page(&address, "/metrics").lines().any(|of| of.starts_with(line));
     runtime().block_on(in_time(async {
-        let refused = "snic_fleet_store_refused{";
+        let refused = "snic_fleet_store_refused_ratio{";
         eventually(async || has(refused).await).await;
         let text = page(&address, "/metrics");
         let line = text.lines().find(|line| line.starts_with(refused)).unwrap();

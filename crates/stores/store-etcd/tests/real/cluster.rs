@@ -325,9 +325,9 @@ pub async fn eventually(holds: impl AsyncFn() -> bool) {
     }
 }
 
-/// Result that a test waits for, or its failure.
+/// Result that a test waits for, or its failure. A whole story has more time than each of its steps.
 pub async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("it does not happen")
+    tokio::time::timeout(3 * PATIENCE, what).await.expect("it does not happen")
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {

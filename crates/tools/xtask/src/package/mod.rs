@@ -191,7 +191,8 @@ mod tests {
             assert!(count >= 2, "{package}: {count} files");
             let changes = format!("changelog.gz\", \"usr/share/doc/{name}/\"");
             assert!(manifest.contains(&changes), "{package}: {changes}");
-            let log = format!("changelog = \"../../../target/package/{name}.changelog\"");
+            let root = "../".repeat(below.split('/').count());
+            let log = format!("changelog = \"{root}target/package/{name}.changelog\"");
             assert!(manifest.contains(&log), "{package}: {log}");
             assert!(manifest.contains(MAINTAINER), "{package}: {MAINTAINER}");
             if let Some((_, unit)) = manifest.split_once("unit-name = \"") {
