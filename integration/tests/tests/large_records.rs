@@ -14,7 +14,7 @@ use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
 use snic_integration::{Home, TestClient};
 use tonic::{Code, Status};
 
-/// How long a DAG may take to become ready.
+/// Longest time until a DAG is ready.
 const READY_MAX: Duration = Duration::from_secs(60);
 
 fn name(dag: &str) -> DagName {

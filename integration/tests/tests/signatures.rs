@@ -1,4 +1,4 @@
-//! Whose bitstreams the daemon accepts, which frames they may write, and whose packets pass them.
+//! Signers whose bitstreams the daemon accepts, which frames they may write, and whose packets pass them.
 
 use std::path::PathBuf;
 

@@ -225,7 +225,7 @@ impl Switch {
     }
 
     /// Sends a frame by a port, with the next [`Switch::flush`] or earlier.
-    /// What NTs made, or took out of a tunnel, is not for the port where its guard refuses it.
+    /// A frame that NTs made, or took out of a tunnel, is not for the port where its guard refuses it.
     pub(crate) fn send(&mut self, port: usize, packet: Packet) {
         let slot = &mut self.slots[port];
         if let Err(refused) = slot.guard.may_leave(packet.bytes()) {

@@ -20,7 +20,7 @@ use snic_nts::config::Mac;
 
 use support::{Bench, ip};
 
-/// How long something may take that happens for certain.
+/// Longest time of something that happens for certain.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The port of the application that nobody may reach.
 const SHUT: u16 = 5_000;
@@ -44,7 +44,7 @@ fn datagram(to: [u8; 4], name: &str) -> Vec<u8> {
     [&ip[..], &[0x9c, 0x40, high, low, udp[0], udp[1], 0, 0], &payload].concat()
 }
 
-/// What stands between the stations and a packet, and whether Linux takes the packet nevertheless.
+/// Bytes between the stations and a packet, and whether Linux takes the packet nevertheless.
 const HEADS: [(&str, &[u8], bool); 16] = [
     ("plain", &[8, 0], true),
     ("one-tag", &[0x81, 0, 0, 0, 8, 0], true),
@@ -190,7 +190,7 @@ impl Names {
         Self::start(host, &program)
     }
 
-    /// What comes to a device: all frames that hold one of these texts.
+    /// Frames that come to a device and hold one of these texts.
     fn wire(host: &Host, device: &str, texts: &[&str]) -> Self {
         let program = format!(
             "import socket\ns=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.htons(3));s.bind(('{device}',3))\n\

@@ -130,7 +130,7 @@ pub struct Counters {
     pub emitted: u64,
     /// Packets that the NT could not make because no buffer was free.
     pub not_emitted: u64,
-    /// Of the drops: packets that the NT had kept, to send them again or until the first fragment comes, and that were
+    /// Drops of packets that the NT had kept, to send them again or until the first fragment comes, and that were
     /// counted as forwarded or consumed before.
     pub given_up: u64,
     dropped: [u64; DropReason::ALL.len()],

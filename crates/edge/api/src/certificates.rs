@@ -26,7 +26,7 @@ const SUPPORTED: &str = "supported: ECDSA with P-256 or P-384, RSA with 2048 to 
 pub struct UnusableFile {
     /// The file, with the setting that names it.
     pub file: String,
-    /// What is wrong, and what to do.
+    /// The fault, and what to do.
     pub cause: String,
 }
 

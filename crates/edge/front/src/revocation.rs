@@ -20,7 +20,7 @@ use x509_parser::num_bigint::BigUint;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
 
-/// How often the same list is reported again.
+/// Time between two reports of the same list.
 const REPORTED_AGAIN: Duration = Duration::from_secs(24 * 3_600);
 
 /// The extension of delta lists (RFC 5280, 5.2.4).
@@ -44,7 +44,7 @@ pub struct RevocationStatus {
 }
 
 impl RevocationStatus {
-    /// What is wrong with the list at a time, if anything.
+    /// Fault of the list at a time, if it has one.
     pub fn problem(&self, now: SystemTime) -> Option<String> {
         let Self { issuer, number, .. } = self;
         let list = match number.is_empty() {

@@ -20,7 +20,7 @@ use crate::settings::TlsSettings;
 pub struct InvalidTls {
     /// The file, with the setting that names it; the part that it is, where it is in no file.
     pub part: String,
-    /// What is wrong, and what to do.
+    /// The fault, and what to do.
     pub cause: String,
 }
 

@@ -380,7 +380,7 @@ pub fn revocation_readings() -> Vec<Reading> {
     LISTS.read().iter().flat_map(readings).collect()
 }
 
-/// How a replica of the fleet is, as readings.
+/// State of a replica of the fleet, as readings.
 pub fn replica_readings(refusal: Option<&str>, leads: bool) -> [Reading; 2] {
     let reason = refusal.unwrap_or("NONE").to_owned();
     let is = |it: bool| f64::from(u8::from(it));

@@ -36,7 +36,7 @@ const PROBE_MAX: Duration = Duration::from_secs(5);
 /// Pause before operators are reminded.
 const REMIND: Duration = Duration::from_secs(60);
 
-/// What a leader keeps while etcd refuses its writes.
+/// State that a leader keeps while etcd refuses its writes.
 #[derive(Debug)]
 pub(crate) struct Frozen {
     refusal: StoreRefusal,

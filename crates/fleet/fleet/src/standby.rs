@@ -26,7 +26,7 @@ const CATCH_UP_TICKS: u32 = 2;
 /// Longest pause of a replica that etcd refuses to read for, as a power of two of ticks.
 const REFUSED_TICKS_LOG2_MAX: u32 = 5;
 
-/// How long it waits before it asks again.
+/// Time that it waits before it asks again.
 #[derive(Debug)]
 pub(crate) struct Pause {
     ticks: u32,

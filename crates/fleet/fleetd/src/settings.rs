@@ -91,7 +91,7 @@ pub struct TlsPaths {
     pub crl: Option<PathBuf>,
 }
 
-/// What others will reject in a replica's certificate: its dates, its issuer, and its URI.
+/// Parts of a replica's certificate that others will reject: its dates, its issuer, and its URI.
 ///
 /// # Errors
 /// [`UnusableFile`].

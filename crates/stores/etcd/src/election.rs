@@ -78,7 +78,7 @@ enum Step {
     Grant,
     Enter,
     List,
-    /// Who leads, for one that etcd does not let stand.
+    /// The leader, for one that etcd does not let stand.
     Look,
     Beat,
     Resign,

@@ -35,10 +35,10 @@ const LOCK_POLL: Duration = Duration::from_millis(10);
 /// The key of the number of the last group.
 const SEQUENCE_KEY: &[u8] = b"m";
 
-/// What the key of every record's first piece begins with.
+/// Start of the key of every record's first piece.
 const RECORD_PREFIX: u8 = b'r';
 
-/// What the keys of further pieces begin with.
+/// Start of the keys of further pieces.
 const PIECE_PREFIX: u8 = b'p';
 
 /// Between a record's key and the number of its piece.

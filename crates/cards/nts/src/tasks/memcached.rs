@@ -252,7 +252,7 @@ fn written(
     MemcachedRequest::Write(KeyWrite { keys: Keys(keys), expiry, is_confirmed, is_answered })
 }
 
-/// What follows a line, as far as it is here.
+/// Bytes after a line, as far as they are here.
 #[derive(Debug, Clone, Copy)]
 struct Rest<'a> {
     text: &'a [u8],
@@ -300,7 +300,7 @@ fn storage<'a>(
     Some((MemcachedRequest::Write(write), after))
 }
 
-/// What the flags of a meta command say.
+/// Meaning of a meta command's flags.
 struct MetaFlags {
     expiry: Expiry,
     /// The command is conditional, or in another mode than its usual one.

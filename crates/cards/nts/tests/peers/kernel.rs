@@ -232,7 +232,7 @@ fn closed_connections_give_their_ports_to_the_next_ones() {
     assert_eq!(said.trim(), "True", "{}", card.drops());
 }
 
-/// A kernel takes an answer only from whom it has asked: the service, and the backend itself.
+/// A kernel takes an answer only from the address that it asked: the service's, or the backend's own.
 #[test]
 fn a_backend_that_is_asked_itself_answers_itself() {
     if let Some(why) = without_namespaces() {

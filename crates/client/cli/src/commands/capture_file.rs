@@ -68,7 +68,7 @@ impl CaptureFrames {
         self.frames.push(frame);
     }
 
-    /// What to tell about frames that are not sent; nothing where all are.
+    /// Text about frames that are not sent; nothing where all are.
     pub fn notices(&self) -> Vec<String> {
         let mut notices = Vec::new();
         if self.left_out > 0 {
@@ -216,7 +216,7 @@ fn pcapng(file: &[u8]) -> Result<CaptureFrames, String> {
         match kind {
             SECTION => {
                 is_big_endian = body.is_big_endian;
-                // Interfaces are numbered anew in each section.
+                // Interfaces are numbered from 0 in each section.
                 snapshot_bytes = None;
                 let version = body.half_word(4)?;
                 if version != MAJOR_VERSION {

@@ -328,7 +328,7 @@ pub fn nt_type(nt: &NtType, style: Style) -> String {
     )
 }
 
-/// What a software card does with packets for nodes of a type.
+/// Treatment of packets for nodes of a type on a software card.
 const fn in_software(nt: &NtType) -> &'static str {
     match (nt.configurable, nt.owner.is_empty()) {
         (true, _) => "works as the node's configuration says",

@@ -36,7 +36,7 @@ pub struct Machines {
     unbinds: BTreeMap<CallId, VmId>,
     /// Machines whose unbind was answered, and that nobody asked to bind since.
     gone: BTreeSet<VmId>,
-    /// How long the daemon had run when heartbeats of all machines came last.
+    /// Running time of the daemon when heartbeats of all machines came last.
     last_beat: Duration,
     /// Ends for want of heartbeats that were looked at: the machine, and when.
     looked_at: BTreeSet<(VmId, Timestamp)>,

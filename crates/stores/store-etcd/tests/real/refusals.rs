@@ -1,4 +1,4 @@
-//! What a real etcd refuses for good, and what it goes on with meanwhile.
+//! Requests that a real etcd refuses for good, and those that it answers meanwhile.
 
 use std::process::{Command, Stdio};
 

@@ -20,7 +20,7 @@ const KEYS_MAX: usize = 16_384;
 const FLUSHES_MAX: usize = 8;
 /// The server counts whole seconds and may count late, and it flushes a second before the delay is over.
 const SERVER_CLOCK_SLACK: Duration = Duration::from_secs(3);
-/// How much two clocks drift apart: one part in so many.
+/// Drift of two clocks: one part in so many.
 const DRIFT: u32 = 1_000;
 
 /// When an item ends: at the earliest and at the latest.
@@ -75,7 +75,7 @@ pub(super) fn when(left: Option<Duration>, now: Timestamp) -> Timestamp {
 /// The time left until the earliest and the latest end.
 type SavedEnd = (Option<Duration>, Option<Duration>);
 
-/// What is saved, with the hash that keys are known by.
+/// State that is saved, with the hash that keys are known by.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedExpiries {
     hash: (u64, u64),

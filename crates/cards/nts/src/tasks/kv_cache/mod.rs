@@ -143,7 +143,7 @@ struct Active {
     expiries: Expiries,
 }
 
-/// What is saved.
+/// State that is saved.
 type Saved = (Vec<SavedItem>, Option<SavedExpiries>);
 
 impl KvCache {
@@ -415,7 +415,7 @@ impl Active {
     }
 }
 
-/// What is in the UDP packet, as far as it is in this fragment, and how many bytes are missing.
+/// Content of the UDP packet, as far as it is in this fragment, and how many bytes are missing.
 fn datagram<'a>(bytes: &'a [u8], layout: &Layout) -> (&'a [u8], usize) {
     let announced = layout.transport + usize::from(read_u16(bytes, layout.transport + 4));
     let (start, end) = (layout.transport + 8, announced.min(layout.end));

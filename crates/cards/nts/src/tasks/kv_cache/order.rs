@@ -50,7 +50,7 @@ enum Pending {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     pending: Pending,
-    /// How many writes had passed when a request with this number passed first.
+    /// Number of writes that had passed when a request with this number passed first.
     writes: u64,
 }
 
@@ -64,7 +64,7 @@ struct Guard {
     busy_until: Timestamp,
 }
 
-/// What an answer says.
+/// Content of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     /// It may fill the cache.

@@ -362,7 +362,7 @@ impl Write {
         }
     }
 
-    /// What the server does, and its answer.
+    /// The server's action, and its answer.
     fn serve(
         self,
         server: &mut BTreeMap<u8, String>,

@@ -75,7 +75,7 @@ pub(super) enum Transport {
     Udp,
 }
 
-/// What becomes of packets of a backend that are no answers in the name of its service.
+/// Fate of packets of a backend that are no answers in the name of its service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Unmatched {

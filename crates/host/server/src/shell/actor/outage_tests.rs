@@ -172,7 +172,7 @@ async fn a_change_that_fits_no_record_is_refused_and_undone_and_the_rest_goes_on
     // As if it had never been asked for.
     assert!(read(&plane, |controller| controller.maintenance().is_none()).await);
     plane.request(maintain_by("ada".to_owned())).await.expect("it fits");
-    // The card is opened again, and its loop begins anew.
+    // The card is opened again, and its loop starts again.
     wait_for_epoch(&plane, 1).await;
     tokio::task::spawn_blocking(|| running.stop()).await.expect("no panic").expect("all is stored");
     let stored = |kind| disk.store().scan(kind).expect("it can be read").len();
