@@ -440,7 +440,7 @@ fn moves_make_room_for_what_is_refused() {
 
 /// Loss because nobody knows what will come, and what moves can make good of it.
 #[test]
-#[ignore = "a measurement of a minute"]
+#[ignore = "nightly: a measurement of a minute"]
 fn bandwidth_beside_a_clairvoyant() {
     for dags in [8, 16, 32] {
         let problems: Vec<SmallProblem> = (0..200).map(|seed| crowded(seed, dags)).collect();

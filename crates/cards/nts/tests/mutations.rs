@@ -4,8 +4,6 @@
 //! `SNIC_FUZZ_PACKETS` says how many packets, over all NTs, `SNIC_FUZZ_SEED` from which seed; a
 //! failure prints the NT and the packet.
 
-mod support;
-
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use snic_domain::Timestamp;
 use snic_nts::{Context, Emitted, NT_TYPES, NtInstance, Packet, Pool, create, schema, wire};
 
-use support::{configuration, frames};
+use crate::support::{configuration, frames};
 
 /// Packets where nobody says otherwise.
 const PACKETS: u64 = 1_000_000;

@@ -4,8 +4,6 @@
 //!
 //! What is readable is decided here by hand, byte by byte, not by the parser of the NTs.
 
-mod support;
-
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -13,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use snic_domain::Timestamp;
 use snic_nts::{Context, DropReason, Emitted, NtInstance, Pool, Verdict, create, schema};
 
-use support::{configuration, frames};
+use crate::support::{configuration, frames};
 
 /// NTs that let through only what they have read.
 const READERS: [&str; 8] = [

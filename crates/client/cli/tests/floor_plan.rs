@@ -1,18 +1,14 @@
 //! `snicctl card import-floorplan`: from files as Vivado writes them to a card profile that the daemon reads, and by which
 //! uploads are checked.
 
-#[allow(dead_code, reason = "shared with the tests of the checker")]
-#[path = "../../../core/bitstream/tests/vendor/image.rs"]
-mod image;
-#[path = "../../../core/bitstream/tests/vendor/reports.rs"]
-mod reports;
-
 use std::path::{Path, PathBuf};
 
-use image::{Device, Region, bit, partial};
+use crate::image::{Device, Region, bit, partial};
 use snic_bitstream::catalogue::{BUILTIN, with_profiles};
 use snic_bitstream::{FloorPlan, parse};
 use snic_domain::RegionKind;
+
+use crate::reports;
 
 /// Files that a flow leaves behind, and the shipped profile of `sim-16` under another name.
 struct Folder(tempfile::TempDir);

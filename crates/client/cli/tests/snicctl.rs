@@ -2,24 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // the helpers here are tests too
 
-#[path = "snicctl/apply.rs"]
 mod apply;
-#[path = "snicctl/fleet.rs"]
 mod fleet;
-#[path = "snicctl/hints.rs"]
 mod hints;
-#[path = "snicctl/images.rs"]
 mod images;
-#[path = "snicctl/models.rs"]
 mod models;
-#[path = "snicctl/policies.rs"]
 mod policies;
-#[path = "snicctl/shared.rs"]
 mod shared;
-mod support;
 
 use std::time::Duration;
 
+use crate::support::fake::{Fake, Tls};
+use crate::support::{ended, run, snicctl, with_input};
 use prost_types::Any;
 use rstest::rstest;
 use snic_api::error::ApiError;
@@ -31,8 +25,6 @@ use snic_api::words::EnumWord as _;
 use snic_bitstream::xclbin::{ExpectedRole, TestRole, check_role};
 use snic_client::output::fixtures;
 use snic_domain::Digest;
-use support::fake::{Fake, Tls};
-use support::{ended, run, snicctl, with_input};
 use tonic::{Code, Status};
 
 const WEB: &str = "name: web\nbandwidth: 10Gbps\nchain: nat -> [firewall, kv-cache] -> aes\n";

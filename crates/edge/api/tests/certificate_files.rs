@@ -1,10 +1,8 @@
 //! Files with certificates and keys that OpenSSL made, and what people do to them.
 
-mod openssl;
-
 use std::time::{Duration, SystemTime};
 
-use openssl::{OpenSsl, P256, P521};
+use crate::openssl::{OpenSsl, P256, P521};
 use snic_api::certificates::{PemFile, UnusableFile, check_issuer, check_pair};
 
 fn read(files: &OpenSsl, name: &str) -> Result<PemFile, UnusableFile> {

@@ -1,10 +1,12 @@
 //! Answers of one leader, with the model of etcd and hosts that do as they are told.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::support::leading::{Fleet, new};
+use crate::support::{
+    bitstreams, card_id, catalogue, host, host_spec, name, profile, rack, spec, tenant, zone,
+};
 use snic_domain::{
     Bandwidth, Bitstream, BitstreamId, ByteSize, DagName, DagPatch, DagSpec, Digest, Labels,
     NotesPatch, NtType, NtTypeId, Quota, QuotaPatch, RegionId, RegionImage, RegionKind,
@@ -18,10 +20,6 @@ use snic_fleet::protocol::{
 };
 use snic_fleet::records::Unplaced;
 use snic_fleet::{AgentEvent, FleetSettings, ProjectId, ServeRefused};
-use support::leading::{Fleet, new};
-use support::{
-    bitstreams, card_id, catalogue, host, host_spec, name, profile, rack, spec, tenant, zone,
-};
 
 fn find(dag: Option<(DagName, u64)>, policy: CardPolicy, most: usize) -> FleetCommand {
     let dag = dag.map(|(name, mbit)| (name, Box::new(spec(catalogue(), &[0, 1], mbit))));

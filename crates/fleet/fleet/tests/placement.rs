@@ -1,9 +1,11 @@
 //! Choice of a card, beside an exhaustive reference that plans on every card of every host.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::{
+    Rng, answers, card, catalogue, dag, host, host_spec, inventory, name, place_and_hold, profile,
+    rack, spec, zone,
+};
 use proptest::prelude::*;
 use snic_bitstream::catalogue::Catalogue;
 use snic_domain::{Bandwidth, CardProfile, Dag, DagName, Node, NtTypeId, RegionId, Slot};
@@ -12,10 +14,6 @@ use snic_fleet::placement::{
 };
 use snic_fleet::{FleetCard, HostId};
 use snic_planner::{Ledger, PlanRequest, RegionCondition, plan};
-use support::{
-    Rng, answers, card, catalogue, dag, host, host_spec, inventory, name, place_and_hold, profile,
-    rack, spec, zone,
-};
 
 const POLICIES: [CardPolicy; 4] =
     [CardPolicy::Pack, CardPolicy::Spread, CardPolicy::Headroom, CardPolicy::Loaded];

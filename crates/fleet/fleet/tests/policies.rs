@@ -1,7 +1,5 @@
 //! Policies of a fleet, as operators ask for them and hosts hear of them.
 
-mod support;
-
 use snic_domain::Bandwidth;
 use snic_fleet::HostId;
 use snic_fleet::placement::PromiseLimits;
@@ -10,8 +8,8 @@ use snic_fleet::protocol::{
 };
 use snic_fleet::{AgentEvent, records::POLICIES};
 
-use support::leading::{Fleet, new};
-use support::{host, tenant};
+use crate::support::leading::{Fleet, new};
+use crate::support::{host, tenant};
 
 fn files(all: &[(&str, &str)]) -> PolicyFiles {
     all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()

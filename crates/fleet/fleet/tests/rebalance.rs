@@ -1,11 +1,11 @@
 //! A rebalance, judged by a slow reference that looks at every DAG and every card, and knows of the fleet only what its
 //! records say.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::support::leading::{Fleet, new};
+use crate::support::{Rng, catalogue, host, host_spec, name, profile, rack, spec, tenant, zone};
 use proptest::prelude::*;
 use snic_domain::{CardProfile, Dag, DagName};
 use snic_fleet::placement::{CardPolicy, HostSpec, Inventory};
@@ -16,8 +16,6 @@ use snic_fleet::protocol::{
 use snic_fleet::records::{FleetDagRecord, Versioned};
 use snic_fleet::{AgentEffect, AgentEvent, FleetCard, FleetSettings};
 use snic_planner::{PlanRequest, plan};
-use support::leading::{Fleet, new};
-use support::{Rng, catalogue, host, host_spec, name, profile, rack, spec, tenant, zone};
 
 const WHOLE: u64 = 1_000_000_000;
 const PERCENT: u64 = WHOLE / 100;
@@ -233,7 +231,7 @@ fn held(fleet: &Fleet) -> BTreeSet<(DagName, FleetCard, u64)> {
     let mut all = BTreeSet::new();
     for (id, agent) in &fleet.agents {
         for number in 0..2 {
-            let (mut agent, card) = (agent.clone(), support::card_id(number));
+            let (mut agent, card) = (agent.clone(), crate::support::card_id(number));
             let (epoch, sequence) = (agent.epoch(), u64::MAX);
             let what = OrderKind::List(card.clone());
             let order = snic_fleet::protocol::HostOrder { epoch, sequence, what };

@@ -54,6 +54,7 @@ fn holds(id: &str, outside: &[&str]) {
 macro_rules! figures_hold {
     ($($name:ident = $id:literal, $outside:expr;)*) => {
         $(#[test]
+        #[ignore = "ci: seconds to half a minute"]
         fn $name() {
             holds($id, &$outside);
         })*
@@ -113,6 +114,7 @@ figures_hold! {
 
 /// The card as shipped has sixteen regions; of four as few are loaded.
 #[test]
+#[ignore = "ci: seconds"]
 fn supernic_15_loads_as_much_on_a_small_card() {
     let mut small = parameters("fig15");
     small.set("card.regions", "4").expect("allowed");

@@ -1,7 +1,10 @@
 //! `cargo xtask bench`: runs the benchmarks and prints their medians with the machine they were
 //! taken on, since a figure without its machine says nothing. The figures are read from the files
 //! that criterion leaves, and only those of this run: older ones may stem from other code.
+//!
+//! With `--thresholds`, each median that `crates/tools/xtask/thresholds.toml` names is held against its threshold.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -27,11 +30,24 @@ enum Throughput {
     Bytes(f64),
 }
 
-/// Runs all benchmarks. Returns whether they all succeeded.
+/// Where the thresholds are, from the root.
+const THRESHOLDS: &str = "crates/tools/xtask/thresholds.toml";
+
+/// Runs all benchmarks. Returns whether they all succeeded, and kept to the thresholds where these are asked for.
 ///
 /// # Errors
-/// Cargo cannot be started, or criterion's files cannot be read.
-pub fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<bool> {
+/// Cargo cannot be started, or criterion's files or the thresholds cannot be read.
+pub fn run(
+    workspace: &Workspace,
+    arguments: &[String],
+    has_thresholds: bool,
+) -> anyhow::Result<bool> {
+    let thresholds = if has_thresholds {
+        let text = fs::read_to_string(workspace.root.join(THRESHOLDS)).context(THRESHOLDS)?;
+        toml::from_str(&text).context(THRESHOLDS)?
+    } else {
+        BTreeMap::new()
+    };
     let selection = selection(workspace);
     if selection.is_empty() {
         println!("no benchmarks found");
@@ -48,7 +64,23 @@ pub fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<bool> 
     }
     medians.sort_by(|left, right| left.name.cmp(&right.name));
     println!("\n{}\n{}", machine(), table(&medians));
-    Ok(success)
+    let over = over(&medians, &thresholds);
+    over.iter().for_each(|line| println!("{line}"));
+    Ok(success && over.is_empty())
+}
+
+/// Medians over their thresholds, which are in microseconds by name, and thresholds of what was not measured.
+fn over(medians: &[Median], thresholds: &BTreeMap<String, f64>) -> Vec<String> {
+    let judge = |(name, threshold): (&String, &f64)| {
+        let nanoseconds = threshold * 1_000.0;
+        let Some(median) = medians.iter().find(|median| median.name == *name) else {
+            return Some(format!("{name}: has a threshold, and was not measured"));
+        };
+        let (took, most) = (duration(median.nanoseconds), duration(nanoseconds));
+        let is_over = median.nanoseconds > nanoseconds;
+        is_over.then(|| format!("{name}: {took}, over its threshold of {most}"))
+    };
+    thresholds.iter().filter_map(judge).collect()
 }
 
 /// The benchmark targets by name. `cargo bench` alone would also run unit tests as benchmarks, which do not
@@ -182,6 +214,25 @@ mod tests {
         assert!(median("{}", ESTIMATES).unwrap_err().to_string().contains("full_id"));
         assert!(median(DESCRIPTION, "{}").unwrap_err().to_string().contains("median"));
         assert!(median(DESCRIPTION, "not json").is_err());
+    }
+
+    #[test]
+    fn medians_are_held_against_their_thresholds() {
+        let medians = [median(DESCRIPTION, ESTIMATES).unwrap()]; // 42.5 µs
+        let judged = |text: &str| over(&medians, &toml::from_str(text).unwrap());
+        assert!(judged("\"plan/one dag/1000\" = 42.5").is_empty());
+        assert!(judged("").is_empty());
+        let said = ["plan/one dag/1000: 42.5 µs, over its threshold of 42.4 µs"];
+        assert_eq!(judged("\"plan/one dag/1000\" = 42.4"), said);
+        let said = ["plan/gone: has a threshold, and was not measured"];
+        assert_eq!(judged("\"plan/gone\" = 1.0"), said);
+    }
+
+    #[test]
+    fn the_thresholds_of_the_project_can_be_read() {
+        let text = include_str!("../thresholds.toml");
+        let thresholds: BTreeMap<String, f64> = toml::from_str(text).unwrap();
+        assert!(!thresholds.is_empty() && thresholds.values().all(|most| *most > 0.0));
     }
 
     #[test]

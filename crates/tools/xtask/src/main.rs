@@ -2,7 +2,9 @@
 //! values with tests, and developers run exactly the same.
 //!
 //! ```text
-//! cargo xtask test     everything; ends with `N passed, N failed`
+//! cargo xtask test     what is tested with each change; ends with `N passed, N failed`, as do the next two
+//! cargo xtask ci       the same, then lints, documentation, and the tests that it leaves out
+//! cargo xtask nightly  what takes hours: many seeds, mutants, figures, benchmarks with thresholds
 //! cargo xtask tidy     only the rules of the code base, in seconds
 //! cargo xtask arrows   the dependencies between crates
 //! cargo xtask mutants  small patches that the tests should notice, tried one by one
@@ -22,6 +24,7 @@ mod fleet;
 mod image;
 mod licences;
 mod mutants;
+mod nightly;
 mod package;
 mod packages;
 mod platform;
@@ -30,6 +33,7 @@ mod proto;
 mod report;
 mod suite;
 mod tidy;
+mod tier;
 mod transcript;
 mod workspace;
 
@@ -40,6 +44,7 @@ use clap::{Parser, Subcommand};
 
 use crate::mutants::Selection;
 use crate::platform::Platform;
+use crate::tier::Tier;
 use crate::workspace::Workspace;
 
 /// Tasks of the project.
@@ -52,11 +57,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Check formatting and structure, run lints and all tests, build the documentation
-    Test {
+    /// Run the tests of each change: minutes
+    Test,
+    /// Run what a merge needs: the same tests, then rules, lints, all other tests, and the documentation
+    Ci {
         /// Run later kinds of steps even if an earlier kind has failed
         #[arg(long)]
         keep_going: bool,
+        /// Only these steps
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(suite::names(Tier::Ci)))]
+        steps: Vec<String>,
+    },
+    /// Run what takes hours: many seeds, cases that nobody has tried, figures, benchmarks with thresholds, mutants
+    Nightly {
+        /// Only these steps
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(suite::names(Tier::Nightly)))]
+        steps: Vec<String>,
     },
     /// Check the rules of the code base: crate arrows, licences, manifests, sources, files, links
     Tidy,
@@ -84,6 +100,9 @@ enum Task {
     },
     /// Run the benchmarks and print their medians
     Bench {
+        /// Fail if a median is over its threshold in crates/tools/xtask/thresholds.toml
+        #[arg(long)]
+        thresholds: bool,
         /// Arguments for criterion: a filter on names, or options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -118,7 +137,9 @@ fn main() -> ExitCode {
 /// Runs a task. Returns whether it found everything in order.
 fn run(task: Task) -> anyhow::Result<bool> {
     match task {
-        Task::Test { keep_going } => Ok(suite::run(keep_going)),
+        Task::Test => Ok(suite::run(Tier::Test, false, &[])),
+        Task::Ci { keep_going, steps } => Ok(suite::run(Tier::Ci, keep_going, &steps)),
+        Task::Nightly { steps } => Ok(suite::run(Tier::Nightly, true, &steps)),
         Task::Tidy => Ok(tidy::run(&Workspace::load()?)?.failed == 0),
         Task::Proto => Ok(proto::check(&Workspace::load()?)?.failed == 0),
         Task::Arrows => {
@@ -143,7 +164,9 @@ fn run(task: Task) -> anyhow::Result<bool> {
             }
             image::run(&Workspace::load()?, &platforms)
         }
-        Task::Bench { arguments } => bench::run(&Workspace::load()?, &arguments),
+        Task::Bench { thresholds, arguments } => {
+            bench::run(&Workspace::load()?, &arguments, thresholds)
+        }
     }
 }
 
@@ -161,7 +184,7 @@ mod tests {
     #[test]
     fn options_of_criterion_pass_through() {
         let arguments = Arguments::try_parse_from(["xtask", "bench", "plan", "--quick"]).unwrap();
-        let Task::Bench { arguments } = arguments.task else { panic!("not bench") };
+        let Task::Bench { arguments, .. } = arguments.task else { panic!("not bench") };
         assert_eq!(arguments, ["plan", "--quick"]);
     }
 }

@@ -8,21 +8,15 @@ use anyhow::Context as _;
 
 use crate::command;
 use crate::report::Tally;
+use crate::tier::Tier;
 
 /// A package of the distribution.
 struct Package {
     name: &'static str,
     sign: Sign,
     why: &'static str,
-    needed: Needed,
-}
-
-/// Purpose that a package is needed for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needed {
-    /// A build, of the lints too.
-    Builds,
-    Tests,
+    /// The first tier whose build or tests need it.
+    tier: Tier,
 }
 
 /// Sign that a package is installed.
@@ -57,7 +51,7 @@ const PACKAGES: &[Package] = &[
     program("libvirt-clients", "virsh", "the test of snic-hook with libvirt"),
     program("qemu-system-x86", "qemu-system-x86_64", "the test of snic-hook with libvirt"),
     file("busybox-static", "/var/lib/dpkg/info/busybox-static.list", "the guest of the test of snic-hook with libvirt"),
-    Package { name: "linux-image-cloud-amd64", sign: Sign::Beginning("/boot/vmlinuz-"), why: "the guest of the test of snic-hook with libvirt", needed: Needed::Tests },
+    Package { name: "linux-image-cloud-amd64", sign: Sign::Beginning("/boot/vmlinuz-"), why: "the guest of the test of snic-hook with libvirt", tier: Tier::Ci },
     program("chromium", "chromium", "the test of the web page"),
     program("libnss3-tools", "certutil", "client certificates for the test of the web page"),
     program("openssl", "openssl", "client certificates for the test of the web page"),
@@ -66,9 +60,9 @@ const PACKAGES: &[Package] = &[
     program("make", "make", "tests of the build flow's Makefile"),
     program("verilator", "verilator", "the lint of the NT interface, and a simulation of the kernel for XRT"),
     program("g++", "g++", "what Verilator makes of a simulation"),
-    program("protobuf-compiler", "protoc", "the build of etcd's client, which snic-store-etcd uses").for_builds(),
-    file("libprotobuf-dev", "/usr/include/google/protobuf/descriptor.proto", "the build of etcd's client, which imports it").for_builds(),
-    program("etcd-server", "etcd", "tests of the fleet's store"),
+    program("protobuf-compiler", "protoc", "the build of etcd's client, which snic-store-etcd uses").for_each_change(),
+    file("libprotobuf-dev", "/usr/include/google/protobuf/descriptor.proto", "the build of etcd's client, which imports it").for_each_change(),
+    program("etcd-server", "etcd", "tests of the fleet and of its store").for_each_change(),
     file("libfaketime", "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "clocks that go wrong, in tests of the fleet"),
     program("etcd-client", "etcdctl", "tests of the fleet's store"),
     program("clang", "clang", "tests of tenants' NTs in C, compiled to WebAssembly"),
@@ -79,33 +73,33 @@ const PACKAGES: &[Package] = &[
 ];
 
 const fn program(name: &'static str, program: &'static str, why: &'static str) -> Package {
-    Package { name, sign: Sign::Program(program), why, needed: Needed::Tests }
+    Package { name, sign: Sign::Program(program), why, tier: Tier::Ci }
 }
 
 const fn file(name: &'static str, path: &'static str, why: &'static str) -> Package {
-    Package { name, sign: Sign::File(path), why, needed: Needed::Tests }
+    Package { name, sign: Sign::File(path), why, tier: Tier::Ci }
 }
 
 impl Package {
-    const fn for_builds(self) -> Self {
-        Self { needed: Needed::Builds, ..self }
+    const fn for_each_change(self) -> Self {
+        Self { tier: Tier::Test, ..self }
     }
 }
 
 /// Folders of system programs, which are often missing from a user's search path.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Checks for what is needed for this and, as root, installs what is missing.
+/// Checks for what a tier needs beyond those before it and, as root, installs what is missing.
 ///
 /// In CI, a missing package is a failure. On a developer's machine it is only reported, and counted neither as
 /// passed nor as failed.
 ///
 /// # Errors
 /// The installer cannot be started.
-pub fn provide(needed: Needed, target: &Path) -> anyhow::Result<Tally> {
+pub fn provide(tier: Tier, target: &Path) -> anyhow::Result<Tally> {
     let folders = search_path();
     let is_missing =
-        |package: &&Package| package.needed == needed && !is_there(&package.sign, &folders);
+        |package: &&Package| package.tier == tier && !is_there(&package.sign, &folders);
     let wanted: Vec<_> = PACKAGES.iter().filter(is_missing).map(|package| package.name).collect();
     let may_install =
         rustix::process::geteuid().is_root() && is_there(&Sign::Program("apt-get"), &folders);
@@ -114,13 +108,12 @@ pub fn provide(needed: Needed, target: &Path) -> anyhow::Result<Tally> {
     }
     let still: Vec<_> = PACKAGES.iter().filter(is_missing).collect();
     still.iter().for_each(|package| println!("{}", advice(package)));
-    let others = match needed {
-        Needed::Builds => 0,
-        Needed::Tests => {
-            let has_target = provide_target();
-            let has_s3 = provide_s3(target);
-            usize::from(!has_target) + usize::from(!has_s3)
-        }
+    let others = if tier == Tier::Ci {
+        let has_target = provide_target();
+        let has_s3 = provide_s3(target);
+        usize::from(!has_target) + usize::from(!has_s3)
+    } else {
+        0
     };
     Ok(verdict(still.len() + others, command::is_ci()))
 }

@@ -1,83 +1,38 @@
-//! `cargo xtask test`: the steps, cheap ones first. All steps of a kind run, so that one run reports all of
-//! their findings. After a kind has failed, more expensive kinds are skipped, and the summary says which.
-//! All steps use one profile and one set of features, so that nothing is built twice except for clippy
-//! and rustdoc.
+//! The steps of `cargo xtask test`, `ci` and `nightly`. Tests come first. All steps of a kind run, so that one run reports
+//! all of their findings; after a kind has failed, those behind it are skipped, and the summary says which. What is tested
+//! with each change and before a merge has one profile and, but for the daemon, one set of features, so that nothing is
+//! built twice except for clippy and rustdoc.
 
-use std::io::Write;
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use anyhow::bail;
 
 use crate::command::{self, cargo};
-use crate::packages::{self, Needed};
+use crate::nightly;
+use crate::packages;
 use crate::programs::{self, TestProgram};
 use crate::proto;
 use crate::report::{Report, Tally, seconds, words};
 use crate::tidy;
+use crate::tier::Tier;
 use crate::transcript::{TestSummary, Transcript};
 use crate::workspace::Workspace;
 
 /// Cost of a step. The next kind starts only if this one has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    /// The tests of each change.
+    Tests,
     /// Seconds, and nothing is built.
     Quick,
     Lints,
-    Tests,
+    /// Tests that those of each change leave out.
+    MoreTests,
     Docs,
+    /// Hours, each for itself.
+    Night,
 }
-
-/// Crates without I/O whose property tests take seconds.
-const FRESHLY_SEEDED: [&str; 7] = [
-    "snic-domain",
-    "snic-planner",
-    "snic-fairness",
-    "snic-autoscaler",
-    "snic-tables",
-    "snic-bitstream",
-    "snic-etcd",
-];
-
-/// Crates whose tests only compute, those that take longest first: they run side by side.
-const COMPUTING: [&str; 17] = [
-    "snic-repro",
-    "snic-controller",
-    "snic-fleet",
-    "snic-bitstream",
-    "snic-planner",
-    "snic-card-sim",
-    "snic-nts",
-    "snic-api",
-    "snic-authorization-cedar",
-    "snic-oracles",
-    "snic-processors",
-    "snic-fairness",
-    "snic-autoscaler",
-    "snic-domain",
-    "snic-tables",
-    "snic-ports",
-    "snic-etcd",
-];
-
-/// Test programs of the others that leave more than half of two processors idle, for they wait for other processes; those
-/// that take longest first. Tests have failed with three at a time, and with the browser's tests or those of failing
-/// devices in this list.
-const WAITING: [&str; 13] = [
-    "fleet",
-    "libvirt",
-    "clients",
-    "real",
-    "server",
-    "replicas",
-    "device",
-    "guests",
-    "conformance",
-    "snicctl",
-    "lost_card",
-    "kubelet",
-    "xtask",
-];
 
 struct Step {
     name: &'static str,
@@ -87,34 +42,41 @@ struct Step {
     run: fn(&Workspace) -> anyhow::Result<Tally>,
 }
 
-const STEPS: &[Step] = &[
+const BUILD_PACKAGES: Step = Step {
+    name: "packages",
+    kind: Kind::Tests,
+    shown: "system packages that builds and the tests of each change need",
+    run: build_packages,
+};
+const TESTS: Step = Step {
+    name: "tests",
+    kind: Kind::Tests,
+    shown: "cargo test, without what is marked for ci and nightly, in programs side by side",
+    run: tests,
+};
+
+/// Steps with each change.
+const TEST: &[Step] = &[BUILD_PACKAGES, TESTS];
+
+/// Steps before a merge: the same first.
+const CI: &[Step] = &[
+    BUILD_PACKAGES,
+    TESTS,
     Step { name: "format", kind: Kind::Quick, shown: "cargo fmt --all --check", run: format },
     Step { name: "tidy", kind: Kind::Quick, shown: "cargo xtask tidy", run: tidy::run },
-    Step {
-        name: "packages",
-        kind: Kind::Quick,
-        shown: "system packages that builds need",
-        run: build_packages,
-    },
     Step { name: "proto", kind: Kind::Quick, shown: "cargo xtask proto", run: proto::check },
     Step {
         name: "lints",
         kind: Kind::Lints,
         shown: "cargo clippy --workspace --all-targets --features snicd/cedar -- -D warnings; \
-                meanwhile system packages for some tests",
+                meanwhile system packages for the tests after it",
         run: lints,
     },
     Step {
-        name: "tests",
-        kind: Kind::Tests,
-        shown: "cargo test --workspace --features snicd/cedar --no-fail-fast, in programs side by side",
-        run: tests,
-    },
-    Step {
-        name: "fresh seed",
-        kind: Kind::Tests,
-        shown: "PROPTEST_RNG_SEED=… and the test programs of the pure crates; does not fail the run",
-        run: fresh_seed,
+        name: "more-tests",
+        kind: Kind::MoreTests,
+        shown: "cargo test --workspace --features snicd/cedar, what is marked for ci; examples of documentation",
+        run: more_tests,
     },
     Step {
         name: "docs",
@@ -124,10 +86,62 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Runs the steps and prints a summary. Returns whether everything passed.
-pub fn run(keep_going: bool) -> bool {
+/// Steps at night.
+const NIGHTLY: &[Step] = &[
+    Step {
+        name: "packages",
+        kind: Kind::Night,
+        shown: "system packages of all tests",
+        run: all_packages,
+    },
+    Step {
+        name: "long-tests",
+        kind: Kind::Night,
+        shown: "cargo test --release, what is marked for nightly: seeds, sets of promises, damaged frames",
+        run: nightly::long_tests,
+    },
+    Step {
+        name: "seeds",
+        kind: Kind::Night,
+        shown: "PROPTEST_RNG_SEED=… and the programs that only compute",
+        run: nightly::fresh_seeds,
+    },
+    Step {
+        name: "figures",
+        kind: Kind::Night,
+        shown: "cargo run --release --bin snic-repro -- all",
+        run: nightly::figures,
+    },
+    Step {
+        name: "benches",
+        kind: Kind::Night,
+        shown: "cargo xtask bench --thresholds",
+        run: nightly::benches,
+    },
+    Step {
+        name: "mutants",
+        kind: Kind::Night,
+        shown: "cargo xtask mutants",
+        run: nightly::mutants,
+    },
+];
+
+/// The steps that one command runs, one after another.
+fn steps_of(tier: Tier) -> &'static [Step] {
+    match tier {
+        Tier::Test => TEST,
+        Tier::Ci => CI,
+        Tier::Nightly => NIGHTLY,
+    }
+}
+
+/// Runs the steps of a tier, all of them or those with one of these names, and prints a summary. Returns whether everything
+/// passed.
+pub fn run(tier: Tier, keep_going: bool, only: &[String]) -> bool {
     let workspace = Workspace::load();
-    let report = drive(STEPS, keep_going, |step| match &workspace {
+    let chosen = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
+    let steps: Vec<&Step> = steps_of(tier).iter().filter(chosen).collect();
+    let report = drive(&steps, keep_going, |step| match &workspace {
         Ok(workspace) => (step.run)(workspace),
         Err(error) => bail!("{error:#}"),
     });
@@ -136,8 +150,13 @@ pub fn run(keep_going: bool) -> bool {
     failed == 0 && passed > 0
 }
 
+/// The names of a tier's steps.
+pub fn names(tier: Tier) -> Vec<&'static str> {
+    steps_of(tier).iter().map(|step| step.name).collect()
+}
+
 fn drive(
-    steps: &[Step],
+    steps: &[&Step],
     keep_going: bool,
     mut run: impl FnMut(&Step) -> anyhow::Result<Tally>,
 ) -> Report {
@@ -171,7 +190,13 @@ fn format(workspace: &Workspace) -> anyhow::Result<Tally> {
 }
 
 fn build_packages(workspace: &Workspace) -> anyhow::Result<Tally> {
-    packages::provide(Needed::Builds, &workspace.target)
+    packages::provide(Tier::Test, &workspace.target)
+}
+
+fn all_packages(workspace: &Workspace) -> anyhow::Result<Tally> {
+    let mut tally = packages::provide(Tier::Test, &workspace.target)?;
+    tally += packages::provide(Tier::Ci, &workspace.target)?;
+    Ok(tally)
 }
 
 /// Installing packages mostly waits for the network and the disk, so the lints run beside it.
@@ -179,7 +204,7 @@ fn lints(workspace: &Workspace) -> anyhow::Result<Tally> {
     let targets = ["clippy", "--workspace", "--all-targets"];
     let arguments = [&targets[..], &FEATURES, &["--", "-D", "warnings"]].concat();
     thread::scope(|scope| {
-        let packages = scope.spawn(|| packages::provide(Needed::Tests, &workspace.target));
+        let packages = scope.spawn(|| packages::provide(Tier::Ci, &workspace.target));
         let linted = command::succeeds(&mut cargo(&workspace.root, &arguments)).map(Tally::one);
         let installed = packages.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let mut tally = linted?;
@@ -189,8 +214,29 @@ fn lints(workspace: &Workspace) -> anyhow::Result<Tally> {
 }
 
 fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
-    let mut all = programs::built(workspace, &FEATURES)?;
-    for program in &mut all {
+    let selection = programs::selection(&workspace.members, Tier::Test);
+    tested(programs::built(workspace, &selection)?, Tier::Test, Vec::new())
+}
+
+fn more_tests(workspace: &Workspace) -> anyhow::Result<Tally> {
+    let mut selection = programs::selection(&workspace.members, Tier::Ci);
+    selection.extend(FEATURES.map(str::to_owned));
+    let built = programs::built(workspace, &selection)?;
+    let examples = documentation_tests(workspace)?;
+    tested(built, Tier::Ci, vec![examples])
+}
+
+/// Cases of each property with each change, a quarter of proptest's own number; a night has four thousand.
+const CASES: &str = "64";
+
+/// Runs what a tier has of these programs; with what was counted before.
+pub fn tested(
+    all: Vec<TestProgram>,
+    tier: Tier,
+    mut summaries: Vec<TestSummary>,
+) -> anyhow::Result<Tally> {
+    let mut runs = Vec::new();
+    for mut program in all {
         if std::env::var_os("RUST_BACKTRACE").is_none() {
             program.set("RUST_BACKTRACE", "1"); // a failure may not be reproducible
         }
@@ -199,9 +245,12 @@ fn tests(workspace: &Workspace) -> anyhow::Result<Tally> {
         if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
             program.set("PROPTEST_RNG_SEED", "2024");
         }
+        if tier == Tier::Test && std::env::var_os("PROPTEST_CASES").is_none() {
+            program.set("PROPTEST_CASES", CASES);
+        }
+        runs.extend(program.runs_of(tier)?);
     }
-    let mut summaries = programs::run(all, (&COMPUTING, &WAITING), &mut std::io::stdout())?;
-    summaries.push(documentation_tests(workspace)?);
+    summaries.extend(programs::run(runs, &mut std::io::stdout())?);
     let (total, failures) = sum(summaries);
     failures.iter().for_each(|failure| println!("failed: {failure}"));
     Ok(total)
@@ -217,47 +266,14 @@ fn documentation_tests(workspace: &Workspace) -> anyhow::Result<TestSummary> {
     Ok(transcript.finish(status.success()))
 }
 
-fn sum(summaries: Vec<TestSummary>) -> (Tally, Vec<String>) {
+/// The counts of all, and what failed.
+pub fn sum(summaries: Vec<TestSummary>) -> (Tally, Vec<String>) {
     let (mut total, mut failures) = (Tally::default(), Vec::new());
     for summary in summaries {
         total += summary.total;
         failures.extend(summary.failures);
     }
     (total, failures)
-}
-
-/// Property tests of the pure crates with cases that no run has tried before. What fails is printed
-/// with the seed that repeats it and counted as nothing: a red run must be about its commit.
-///
-/// It runs the programs of the step before: `cargo test -p …` would build them again, with fewer features.
-fn fresh_seed(workspace: &Workspace) -> anyhow::Result<Tally> {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut pure = programs::built(workspace, &FEATURES)?;
-    pure.retain(|program| FRESHLY_SEEDED.contains(&program.package.as_str()));
-    if pure.is_empty() {
-        bail!("none of {} has a test program", FRESHLY_SEEDED.join(", "));
-    }
-    try_seed(pure, since_epoch.as_nanos() as u32, &mut std::io::stdout())
-}
-
-/// Runs test programs with a seed; failures are told and not counted.
-fn try_seed(
-    mut programs: Vec<TestProgram>,
-    seed: u32,
-    out: &mut (impl Write + Send),
-) -> anyhow::Result<Tally> {
-    for program in &mut programs {
-        program.set("PROPTEST_RNG_SEED", &seed.to_string());
-    }
-    let (total, failures) = sum(programs::run(programs, (&FRESHLY_SEEDED, &[]), out)?);
-    writeln!(out, "fresh seed {seed}: {}", words(&total))?;
-    for failure in &failures {
-        writeln!(out, "found with a fresh seed, not counted: {failure}")?;
-    }
-    if total.failed > 0 {
-        writeln!(out, "repeat one with: PROPTEST_RNG_SEED={seed} cargo test -p PACKAGE")?;
-    }
-    Ok(Tally { failed: 0, ..total })
 }
 
 fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {
@@ -269,12 +285,12 @@ fn docs(workspace: &Workspace) -> anyhow::Result<Tally> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::tests::{result, script};
 
-    /// Runs the real list of steps with made-up outcomes; which ones ran, and the closing.
+    /// Runs the real steps of CI with made-up outcomes; which ones ran, and the closing.
     fn outcome(failing: &[&str], keep_going: bool) -> (Vec<&'static str>, Report) {
         let mut ran = Vec::new();
-        let report = drive(STEPS, keep_going, |step| {
+        let steps: Vec<&Step> = CI.iter().collect();
+        let report = drive(&steps, keep_going, |step| {
             ran.push(step.name);
             Ok(Tally::one(!failing.contains(&step.name)))
         });
@@ -282,7 +298,7 @@ mod tests {
     }
 
     const ALL: [&str; 8] =
-        ["format", "tidy", "packages", "proto", "lints", "tests", "fresh seed", "docs"];
+        ["packages", "tests", "format", "tidy", "proto", "lints", "more-tests", "docs"];
 
     #[test]
     fn all_steps_run_while_all_is_well() {
@@ -292,12 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_the_failing_kind_all_run_and_dearer_ones_do_not() {
+    fn ci_begins_with_the_steps_of_each_change() {
+        assert_eq!(names(Tier::Ci)[..TEST.len()], names(Tier::Test));
+        assert!(names(Tier::Nightly).contains(&"mutants"));
+    }
+
+    #[test]
+    fn steps_of_the_failing_kind_all_run_and_those_behind_do_not() {
         let (ran, report) = outcome(&["format"], false);
-        assert_eq!(ran, ["format", "tidy", "packages", "proto"]);
+        assert_eq!(ran, ["packages", "tests", "format", "tidy", "proto"]);
         let closing = report.closing();
-        assert!(closing.contains("skipped: lints, tests, fresh seed, docs"), "{closing}");
-        assert!(closing.ends_with("\n3 passed, 1 failed\n"), "{closing}");
+        assert!(closing.contains("skipped: lints, more-tests, docs"), "{closing}");
+        assert!(closing.ends_with("\n4 passed, 1 failed\n"), "{closing}");
     }
 
     #[test]
@@ -309,25 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_a_fresh_seed_are_printed_and_not_counted() {
-        let passes = script("snic-domain", "passes", &result("ok", "2 passed; 0 failed"));
-        let fails = format!(
-            "test \"$PROPTEST_RNG_SEED\" = 77 || exit 0\n{}\nexit 101",
-            result("FAILED", "1 passed; 1 failed")
-        );
-        let fails = script("snic-etcd", "fails", &fails);
-        let mut out = Vec::new();
-        let tally = try_seed(vec![passes, fails], 77, &mut out).expect("both can be run");
-        assert_eq!((tally.passed, tally.failed), (3, 0), "it does not fail the run");
-        let out = String::from_utf8(out).expect("text");
-        assert!(out.contains("fresh seed 77: 3 passed, 1 failed\n"), "{out}");
-        assert!(out.contains("found with a fresh seed, not counted: fails: 1 failed\n"), "{out}");
-        assert!(out.contains("PROPTEST_RNG_SEED=77 cargo test"), "{out}");
-    }
-
-    #[test]
     fn a_step_that_cannot_run_has_failed() {
-        let report = drive(STEPS, false, |_| bail!("no such program"));
-        assert!(report.closing().ends_with("\n0 passed, 4 failed\n"));
+        let steps: Vec<&Step> = TEST.iter().collect();
+        let report = drive(&steps, false, |_| bail!("no such program"));
+        assert!(report.closing().ends_with("\n0 passed, 2 failed\n"));
     }
 }

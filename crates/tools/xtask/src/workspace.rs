@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Target, TargetKind};
 
+use crate::tier::{self, TestPlan};
+
 /// The workspace as the checks see it.
 #[derive(Debug)]
 pub struct Workspace {
@@ -34,6 +36,8 @@ pub struct Member {
     /// Its programs of tests, each as the arguments by which `cargo test` runs it alone; the library's
     /// own first.
     pub test_programs: Vec<Vec<String>>,
+    /// When its tests run, and how they use the machine.
+    pub plan: TestPlan,
 }
 
 /// A dependency of a member on a member.
@@ -58,17 +62,23 @@ impl Workspace {
     /// Runs `cargo metadata`.
     ///
     /// # Errors
-    /// Cargo cannot be run, or refuses a manifest.
+    /// Cargo cannot be run, or refuses a manifest; or a manifest says of tests what is not understood.
     pub fn load() -> anyhow::Result<Self> {
         let metadata = MetadataCommand::new().exec().context("run cargo metadata")?;
-        Ok(Self::from_metadata(&metadata))
+        Self::from_metadata(&metadata)
     }
 
     /// The part of `metadata` that the checks use.
-    pub fn from_metadata(metadata: &Metadata) -> Self {
+    ///
+    /// # Errors
+    /// A manifest says of tests what is not understood.
+    pub fn from_metadata(metadata: &Metadata) -> anyhow::Result<Self> {
         let root = metadata.workspace_root.as_std_path();
-        let mut members: Vec<Member> =
-            metadata.workspace_packages().iter().map(|package| member(package, root)).collect();
+        let packages = metadata.workspace_packages();
+        let mut members = packages
+            .iter()
+            .map(|package| member(package, root))
+            .collect::<anyhow::Result<Vec<Member>>>()?;
         members.sort_by(|left, right| left.role.cmp(&right.role));
         let packages = metadata
             .packages
@@ -78,17 +88,18 @@ impl Workspace {
                 licence: package.license.clone(),
             })
             .collect();
-        Self {
+        Ok(Self {
             root: root.to_owned(),
             target: metadata.target_directory.clone().into(),
             members,
             packages,
-        }
+        })
     }
 }
 
-fn member(package: &cargo_metadata::Package, root: &Path) -> Member {
+fn member(package: &cargo_metadata::Package, root: &Path) -> anyhow::Result<Member> {
     let manifest = from_root(package.manifest_path.as_std_path(), root);
+    let plan = tier::plan(&package.metadata).with_context(|| manifest.display().to_string())?;
     let mut edges: Vec<DependencyEdge> = package
         .dependencies
         .iter()
@@ -110,7 +121,8 @@ fn member(package: &cargo_metadata::Package, root: &Path) -> Member {
         .collect();
     let test_programs = test_programs(&package.targets);
     let role = role(manifest.parent().unwrap_or(Path::new("")));
-    Member { name: package.name.to_string(), role, manifest, edges, benches, test_programs }
+    let name = package.name.to_string();
+    Ok(Member { name, role, manifest, edges, benches, test_programs, plan })
 }
 
 fn test_programs(targets: &[Target]) -> Vec<Vec<String>> {
@@ -165,11 +177,12 @@ pub(crate) mod tests {
             edges: targets.iter().map(edge).collect(),
             benches: Vec::new(),
             test_programs: Vec::new(),
+            plan: TestPlan::default(),
         }
     }
 
     fn golden() -> Workspace {
-        Workspace::from_metadata(&MetadataCommand::parse(GOLDEN).unwrap())
+        Workspace::from_metadata(&MetadataCommand::parse(GOLDEN).unwrap()).unwrap()
     }
 
     #[test]
@@ -190,6 +203,20 @@ pub(crate) mod tests {
         assert_eq!(edges("domain"), []);
         assert_eq!(edges("daemon"), [to("domain", false)], "a build dependency is an edge");
         assert_eq!(edges("integration"), [to("daemon", true)]);
+    }
+
+    #[test]
+    fn a_manifest_says_how_its_package_is_tested() {
+        let text = GOLDEN.replacen(
+            "\"metadata\": null",
+            "\"metadata\": { \"snic\": { \"tier\": \"ci\" } }",
+            1,
+        );
+        let read = |text: &str| Workspace::from_metadata(&MetadataCommand::parse(text).unwrap());
+        let domain = read(&text).unwrap().members.remove(1);
+        assert_eq!((domain.role.as_str(), domain.plan.tier), ("domain", tier::Tier::Ci));
+        let error = read(&text.replace("\"ci\"", "\"daily\"")).unwrap_err();
+        assert!(format!("{error:#}").starts_with("crates/core/domain/Cargo.toml: "), "{error:#}");
     }
 
     #[test]

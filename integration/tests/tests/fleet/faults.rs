@@ -2,7 +2,7 @@
 //! Parts are cut off, killed and stopped, an etcd member is lost with its disk, etcd is defragmented, and clocks jump, while
 //! clients create, read, change, delete and list. What they saw must be linearizable, and in the end all is as it should be.
 //!
-//! `SNIC_SEED=7 SNIC_FAULT_SECONDS=600 cargo test -p snic-integration --test fleet faults` chooses faults and how long.
+//! `SNIC_SEED=7 SNIC_FAULT_SECONDS=600 cargo test -p snic-integration --test ci faults` chooses faults and how long.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ use snic_api::replies::ItemOf as _;
 use snic_api::v1;
 use tokio::task::JoinSet;
 
-use crate::cluster::{Cluster, Seat, eventually, in_time, runtime};
-use crate::history::{Asked, History, Told};
-use crate::network::{self, Network};
-use crate::rig::{Cards, Fleet, name};
-use crate::workload::{DAGS_MAX, Workload};
+use super::cluster::{Cluster, Seat, eventually, in_time, runtime};
+use super::history::{Asked, History, Told};
+use super::network::{self, Network};
+use super::rig::{Cards, Fleet, name};
+use super::workload::{DAGS_MAX, Workload};
 
 const MEMBERS: usize = 3;
 const REPLICAS: usize = 3;
@@ -265,8 +265,8 @@ async fn judge(fleet: &Fleet, load: std::sync::Arc<Workload>, context: &str) -> 
 
 #[test]
 fn with_faults_what_clients_see_is_linearizable() {
-    let test = "faults::with_faults_what_clients_see_is_linearizable";
-    if !crate::cluster::is_here() {
+    let test = "fleet::faults::with_faults_what_clients_see_is_linearizable";
+    if !super::cluster::is_here() {
         return;
     }
     let Some(network) = network::inside(test) else { return };

@@ -8,8 +8,8 @@ use snic_domain::{Bandwidth, DagSpec};
 use snic_integration::TestClient;
 use tonic::{Code, Request};
 
-use crate::cluster::{Cluster, eventually, in_time, runtime};
-use crate::rig::{Cards, Fleet, name};
+use super::cluster::{Cluster, eventually, in_time, runtime};
+use super::rig::{Cards, Fleet, name};
 
 /// A request about a host, by an operator.
 fn at<T>(host: &str, message: T) -> Request<T> {

@@ -1,7 +1,7 @@
 //! Policies that are registered with a fleet, with its command line: what hosts themselves say is in force there.
 
-use crate::cluster::{Cluster, eventually, in_time, runtime};
-use crate::rig::Fleet;
+use super::cluster::{Cluster, eventually, in_time, runtime};
+use super::rig::Fleet;
 
 /// Sets the length of an epoch with `snicctl` at a replica.
 pub fn set(fleet: &Fleet, replica: usize, millis: u32) -> Result<String, String> {

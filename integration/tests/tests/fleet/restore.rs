@@ -5,9 +5,9 @@ use std::path::Path;
 use snic_api::fleet_v1::host::Condition;
 use snic_domain::{Bandwidth, DagSpec};
 
-use crate::cluster::{Cluster, eventually, in_time, runtime};
-use crate::policies::{is_in_force, set};
-use crate::rig::{Fleet, name};
+use super::cluster::{Cluster, eventually, in_time, runtime};
+use super::policies::{is_in_force, set};
+use super::rig::{Fleet, name};
 
 /// The page's commands that raise etcd's revision above an epoch.
 fn raising(highest: i64) -> String {

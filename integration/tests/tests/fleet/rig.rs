@@ -15,8 +15,8 @@ use snic_integration::{DaemonProcess, Home, TestClient, program};
 use tonic::Status;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use crate::cluster::{Cluster, eventually, free_ports};
-use crate::network::Network;
+use super::cluster::{Cluster, eventually, free_ports};
+use super::network::Network;
 
 /// Gives a program another clock, and leaves that alone which measures how long something takes.
 const FAKE_TIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";

@@ -19,8 +19,8 @@ use snic_integration::keys::{key_pair, pem};
 use snic_integration::{Home, TestClient};
 use tonic::{Code, Status};
 
-use crate::cluster::{Cluster, eventually, in_time, runtime};
-use crate::rig::{Fleet, name};
+use super::cluster::{Cluster, eventually, in_time, runtime};
+use super::rig::{Fleet, name};
 
 /// An NT type like the provider's `nat`, under this id.
 fn nt(id: &str) -> NtType {

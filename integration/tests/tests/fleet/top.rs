@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use snic_integration::program;
 
-use crate::cluster::{Cluster, in_time, runtime};
-use crate::rig::{Cards, Fleet};
+use super::cluster::{Cluster, in_time, runtime};
+use super::rig::{Cards, Fleet};
 
 const ROWS: usize = 24;
 const COLUMNS: usize = 80;

@@ -13,9 +13,9 @@ use snic_domain::{Bandwidth, DagSpec};
 use snic_integration::TestClient;
 use tonic::Code;
 
-use crate::cluster::{Cluster, eventually, in_time, runtime};
-use crate::rig::{Cards, Fleet, Versions, name};
-use crate::soft;
+use super::cluster::{Cluster, eventually, in_time, runtime};
+use super::rig::{Cards, Fleet, Versions, name};
+use super::soft;
 
 const REPLICAS: usize = 3;
 const HOSTS: usize = 2;

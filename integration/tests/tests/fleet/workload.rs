@@ -13,8 +13,8 @@ use snic_integration::TestClient;
 use tonic::transport::ClientTlsConfig;
 use tonic::{Code, Status};
 
-use crate::history::{Asked, Entry, History, Told};
-use crate::rig::name;
+use super::history::{Asked, Entry, History, Told};
+use super::rig::name;
 
 /// DAGs that all clients share.
 const DAGS: usize = 6;

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use snic_integration::Home;
 
-use crate::PATIENCE;
-use crate::guest::{Kernel, answered, no_guest, root, until_said};
-use crate::rig::{Ending, Host, assert_no_loss, catalogue_of, chain, client, dag, observe, run};
+use super::PATIENCE;
+use super::guest::{Kernel, answered, no_guest, root, until_said};
+use super::rig::{Ending, Host, assert_no_loss, catalogue_of, chain, client, dag, observe, run};
 
 /// Modules that the guest's kernel needs for ESP with AES-GCM, unless it has them built in.
 const MODULES: [&str; 10] = [

@@ -15,8 +15,8 @@ use snic_api::v1::vm_binding::State;
 use snic_bitstream::catalogue;
 use snic_integration::{Home, TestClient, program};
 
-use crate::rig::{Host, chain, client, dag, dropped, observe, start_server, try_observe_card};
-use crate::{Libvirt, PATIENCE, UUID, binding, configure, missing, wait_for};
+use super::rig::{Host, chain, client, dag, dropped, observe, start_server, try_observe_card};
+use super::{Libvirt, PATIENCE, UUID, binding, configure, missing, wait_for};
 
 const BUSYBOX: &str = "/bin/busybox";
 /// Modules that a guest needs for its network device, unless its kernel has them built in.

@@ -10,7 +10,7 @@ use snic_api::v1;
 use snic_api::v1::vm_binding::State;
 use snic_integration::{DaemonProcess, Home, TestClient, furnished};
 
-use crate::{Libvirt, WISH, bare, binding, configure, missing, wait_for};
+use super::{Libvirt, WISH, bare, binding, configure, missing, wait_for};
 
 /// A host: its libvirtd, its daemon.
 struct Host {

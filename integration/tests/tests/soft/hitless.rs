@@ -9,7 +9,7 @@ use snic_bitstream::catalogue;
 use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_integration::commands;
 
-use crate::rig::{Ending, Net, Pings, READY_MAX, chain, dag, missing, ready, snicctl};
+use super::rig::{Ending, Net, Pings, READY_MAX, chain, dag, missing, ready, snicctl};
 
 /// Promise to each DAG, in Mbit/s. An instance serves three times as much.
 const PROMISED: u64 = 20;

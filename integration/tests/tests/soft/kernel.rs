@@ -7,7 +7,7 @@
 //!   sender a0 ═══ a1 ── kernel: nftables ─────── b1 ═══ b0 sink
 //! ```
 //!
-//! `cargo test -p snic-integration --test soft -- --ignored --nocapture kernel::beside`, as root.
+//! `cargo test -p snic-integration --test ci -- --ignored --nocapture kernel::beside`, as root.
 
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ use snic_bitstream::catalogue;
 use snic_card_soft::Observation;
 use snic_integration::{DaemonProcess, Home};
 
-use crate::rig::{
+use super::rig::{
     Ending, Host, chain, client, dag, missing, observe_card, ready, run, starts, station,
 };
 
@@ -36,7 +36,7 @@ const IMIX: [usize; 12] = [60, 590, 60, 60, 590, 60, 1_514, 60, 590, 60, 590, 60
 
 /// Sends as fast as it can to the sink; prints how many it sent.
 #[test]
-#[ignore = "a part of the measurement, which starts it"]
+#[ignore = "part: of the measurement, which starts it"]
 fn sender() {
     let Ok(told) = std::env::var(SENDER) else { return };
     let (bytes, millis) = told.split_once(',').expect("two numbers");
@@ -133,7 +133,7 @@ impl Hosts {
         let before = self.arrived();
         let program = std::env::current_exe().expect("a path");
         let line = format!(
-            "taskset -c 0 {} --exact kernel::sender --ignored --nocapture",
+            "taskset -c 0 {} --exact soft::kernel::sender --ignored --nocapture",
             program.display()
         );
         let mut command = self.sender.command(&line);
@@ -272,7 +272,7 @@ fn print_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement of minutes"]
+#[ignore = "nightly: a measurement of minutes"]
 async fn beside_the_kernel() {
     if let Some(why) = missing().or_else(|| starts("nft").err()) {
         println!("not run: {why}");

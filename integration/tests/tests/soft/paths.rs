@@ -13,7 +13,7 @@ use snic_bitstream::catalogue;
 use snic_domain::{Bandwidth, DagName, DagSpec};
 use snic_integration::commands;
 
-use crate::rig::{Host, Net, READY_MAX, assert_no_loss, chain, dag, missing, run, station};
+use super::rig::{Host, Net, READY_MAX, assert_no_loss, chain, dag, missing, run, station};
 
 /// Packets of each experiment.
 const COUNT: u64 = 20;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use snic_integration::program;
 
-use crate::rig::{
+use super::rig::{
     Ending, Host, Pings, READY_MAX, assert_no_loss, fetch, interrupt, is_shut, missing,
     observe_card, start_server,
 };

@@ -14,7 +14,7 @@ use snic_bitstream::catalogue;
 use snic_card_soft::{Observation, TaskObservation};
 use snic_integration::{DaemonProcess, Home, TestClient};
 
-use crate::rig::{
+use super::rig::{
     Host, Pings, READY_MAX, chain, client, dag, missing, observe, ready, run, station,
 };
 

@@ -10,7 +10,7 @@ use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, card::Health};
 use snic_integration::{DaemonProcess, Home, TestClient, furnished};
 
-use crate::rig::{READY_MAX, card_log, dag, observe, ready, snicctl};
+use super::rig::{READY_MAX, card_log, dag, observe, ready, snicctl};
 
 /// Longest time of a frame through the card.
 const FRAME_MAX: Duration = Duration::from_millis(500);

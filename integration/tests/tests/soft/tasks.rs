@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use snic_integration::{free_address, metrics_page};
 
-use crate::rig::{
+use super::rig::{
     Host, Net, Pings, READY_MAX, assert_no_loss, catalogue_of, chain, dag, dropped, fetch, is_shut,
     missing, ready, run, snicctl, start_server, starts, station,
 };

@@ -6,7 +6,7 @@
 //!   YCSB ─ veth ──────────────────────────────────────────────────────────────────────────────────── memcached, Redis
 //! ```
 //!
-//! The long run: `cargo test -p snic-integration --test soft -- --ignored --nocapture ycsb::beside`, as root. What it can be told is
+//! The long run: `cargo test -p snic-integration --test ci -- --ignored --nocapture ycsb::beside`, as root. What it can be told is
 //! in `integration/ycsb/README.md`.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use snic_domain::DagName;
 use snic_integration::{DaemonProcess, Home, TestClient, program};
 use snic_repro::ycsb::keys::{self, KeyChooser};
 
-use crate::rig::{
+use super::rig::{
     Ending, Host, READY_MAX, card_log, chain, client, missing, observe_card, ready, run, starts,
     station,
 };
@@ -445,7 +445,7 @@ fn median(of: &mut [f64]) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement of minutes"]
+#[ignore = "nightly: a measurement of minutes"]
 async fn beside_stores_without_a_card() {
     let why = missing().or_else(lacks).or_else(|| starts("memcached").err());
     if let Some(why) = why.or_else(|| starts("redis-server").err()) {

@@ -15,7 +15,7 @@ fn acme() -> Tenant {
     Tenant { name, etag, weight: 5, quota: Some(quota), ..Tenant::default() }
 }
 
-fn lines(run: &support::Run) -> Vec<&str> {
+fn lines(run: &crate::support::Run) -> Vec<&str> {
     assert_eq!(run.code, 0, "{}", run.stderr);
     run.stdout.lines().collect()
 }

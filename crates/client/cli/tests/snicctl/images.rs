@@ -98,7 +98,7 @@ fn a_folder_without_images_or_manifests_is_refused_before_anything_is_sent() {
 }
 
 /// Applies a document that names the folder, with further lines.
-fn apply(fake: &Fake, folder: &Path, options: &str, lines: &str) -> support::Run {
+fn apply(fake: &Fake, folder: &Path, options: &str, lines: &str) -> crate::support::Run {
     let folder = folder.display();
     let document = format!("kind: bitstream\nname: nat-x\nfolder: {folder}\n{lines}");
     with_input(fake.endpoint(), &format!("apply {options} -f -"), &document)

@@ -1,5 +1,5 @@
 //! Stores of every layout that there was: each is opened as its daemon left it, by a kill in the middle of
-//! work. A new layout needs a new fixture: `SNIC_WRITE=1 cargo test -p snic-controller --test examples layouts`
+//! work. A new layout needs a new fixture: `SNIC_WRITE=1 cargo test -p snic-controller --test controller layouts`
 //! writes the one of the present layout; those of older ones never change.
 
 use std::fs;

@@ -20,7 +20,7 @@
 //! | `fail REGION` | from now on loads of the region fail |
 //! | `restart` | the daemon dies and starts again from what is durable; the card keeps running |
 //!
-//! `SNIC_WRITE=1 cargo test -p snic-controller --test examples transcripts` rewrites the files.
+//! `SNIC_WRITE=1 cargo test -p snic-controller --test controller transcripts` rewrites the files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

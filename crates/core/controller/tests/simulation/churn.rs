@@ -2,7 +2,7 @@
 //! them as a fluid: rates, slots and the time of a load count, packets do not. What is promised must
 //! be served all the time.
 //!
-//! `SNIC_CHURN_SECONDS=3600 cargo test --release -p snic-controller --test simulation churn -- --nocapture`
+//! `SNIC_CHURN_SECONDS=3600 cargo test --release -p snic-controller --test controller churn -- --nocapture`
 //! runs an hour of virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};

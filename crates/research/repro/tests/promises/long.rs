@@ -13,7 +13,7 @@ const TELLS_AFTER: usize = 50;
 /// Each set twice: all send what they were promised; then half of the tenants send ten times theirs. Minutes with
 /// optimisation: CONTRIBUTING.md has the command.
 #[test]
-#[ignore = "the long run, with a summary"]
+#[ignore = "nightly: the long run, with a summary"]
 fn promises_of_a_thousand_sets() {
     let number = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
     let first = number("SNIC_SEED").unwrap_or(0);

@@ -109,7 +109,7 @@ impl Drop for Other {
 
 /// Leads, and writes as the leader it was, whatever it learns meanwhile, until that is refused.
 #[test]
-#[ignore = "a process that another test starts"]
+#[ignore = "part: a process that another test starts"]
 fn the_other_process() {
     let Ok(urls) = std::env::var(URLS) else { return };
     runtime().block_on(async {

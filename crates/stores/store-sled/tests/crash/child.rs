@@ -26,7 +26,7 @@ pub struct Child {
 impl Child {
     pub fn spawn(folder: &Path) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writer", "--ignored", "--nocapture"])
+            .args(["--exact", "crash::writer", "--ignored", "--nocapture"])
             .env(FOLDER_VARIABLE, folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

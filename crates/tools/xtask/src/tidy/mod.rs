@@ -15,7 +15,7 @@ mod sources;
 
 use crate::report::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, licences, mutants};
+use crate::{arrows, licences, mutants, tier};
 
 pub use files::tracked;
 
@@ -25,6 +25,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("arrows between crates", |workspace, _| Ok(arrows::check(&workspace.members))),
     ("licences of dependencies", |workspace, _| licences::check(&workspace.packages)),
     ("manifests", |workspace, _| manifests::check(workspace)),
+    ("tiers of tests", |workspace, tracked| tier::check(&workspace.root, tracked)),
     ("sources", |workspace, tracked| sources::check(&workspace.root, tracked)),
     ("modules of the controller", |workspace, tracked| modules::check(&workspace.root, tracked)),
     ("names of public types", |workspace, tracked| names::check(&workspace.root, tracked)),

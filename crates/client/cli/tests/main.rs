@@ -1,0 +1,10 @@
+//! `snicctl`, the program itself.
+
+mod floor_plan;
+#[allow(dead_code, reason = "shared with the tests of the checker")]
+#[path = "../../../core/bitstream/tests/vendor/image.rs"]
+mod image;
+#[path = "../../../core/bitstream/tests/vendor/reports.rs"]
+mod reports;
+mod snicctl;
+mod support;

@@ -1,0 +1,10 @@
+//! The fleet: its leader, where DAGs go, and all of it in a simulation.
+
+mod leader;
+mod placement;
+mod policies;
+mod rebalance;
+mod simulation;
+mod support;
+
+use simulation::{book, host};

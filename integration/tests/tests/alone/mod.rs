@@ -1,0 +1,5 @@
+//! Tests that others beside them would disturb, or that disturb others. They have failed beside each other.
+
+mod disk;
+mod lost_card;
+mod web;

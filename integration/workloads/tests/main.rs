@@ -1,0 +1,4 @@
+//! Workloads, and the planner on them beside others.
+
+mod comparison;
+mod oracle;
