@@ -1,10 +1,11 @@
-//! etcd as the fleet's store: what is asked of it as values ([`snic_etcd`]) is carried out on real members.
+//! etcd as the fleet's store: requests, which are values ([`snic_etcd`]), are carried out on real members. Images are in
+//! an object store.
 //!
 //! ```text
 //!  Request ──► EtcdConnection ──► one member at a time; another one after a failure
 //!  Watch   ──► Watching       ──► goes on where it was after a failure
 //!  Term    ◄── Campaign       ──► an election among replicas
-//!  Batch   ──► EtcdStore      ──► records in etcd, blobs in an object store
+//!  Digest  ──► Blobs          ──► objects in a folder or in S3
 //! ```
 //!
 //! A failure is reported as what it means for the request: certainly not done ([`Failed::Unreachable`]), or open
@@ -13,18 +14,17 @@
 //! [`Failed::Unreachable`]: snic_etcd::Failed::Unreachable
 //! [`Failed::Unknown`]: snic_etcd::Failed::Unknown
 
+mod blobs;
+mod bucket;
 mod campaign;
 mod connection;
 mod failures;
 mod keys;
 mod member;
-mod store;
 mod watching;
 
+pub use blobs::{Blobs, BlobsUnusable, folder_of_blobs};
+pub use bucket::{BucketSettings, bucket_of_blobs};
 pub use campaign::Campaign;
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
-pub use store::{
-    Blobs, BlobsUnusable, BucketSettings, EtcdStore, EtcdStoreSettings, bucket_of_blobs,
-    folder_of_blobs,
-};
 pub use watching::Watching;

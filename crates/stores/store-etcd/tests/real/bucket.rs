@@ -2,61 +2,18 @@
 //! server and on the way to it.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use snic_domain::Digest;
-use snic_ports::store::conformance::{self, StoreUnderTest};
-use snic_ports::store::{Store, StoreError};
-use snic_store_etcd::{
-    Blobs, BlobsUnusable, BucketSettings, EtcdStore, EtcdStoreSettings, bucket_of_blobs,
-};
+use snic_ports::store::StoreError;
+use snic_store_etcd::{Blobs, BlobsUnusable, BucketSettings, bucket_of_blobs};
 
-use super::cluster::{Cluster, in_time, runtime};
+use super::cluster::{in_time, runtime};
 use super::s3::{Disturbance, FLEET, Proxy, READER, S3};
-use super::{store, tls};
+use super::tls;
 
 fn blobs(settings: &BucketSettings) -> Blobs {
     Blobs::new(bucket_of_blobs(settings).unwrap())
-}
-
-struct InBucket {
-    cluster: Cluster,
-    s3: S3,
-    folder: tempfile::TempDir,
-}
-
-impl StoreUnderTest for InBucket {
-    fn open(&mut self) -> Arc<dyn Store> {
-        let settings = EtcdStoreSettings {
-            blobs: bucket_of_blobs(&self.s3.settings(FLEET)).unwrap(),
-            ..store::settings(self.cluster.urls(), "/store/bucket", self.folder.path())
-        };
-        Arc::new(EtcdStore::open(settings).unwrap())
-    }
-
-    fn scratch(&self) -> &Path {
-        self.folder.path()
-    }
-}
-
-/// Starts etcd and S3; `None` where one of them is missing.
-fn in_bucket() -> Option<InBucket> {
-    let (cluster, s3) = (Cluster::start(1)?, S3::start()?);
-    Some(InBucket { cluster, s3, folder: tempfile::tempdir().unwrap() })
-}
-
-#[test]
-fn a_blob_is_kept_under_its_digest_only() {
-    let Some(mut subject) = in_bucket() else { return };
-    conformance::a_blob_is_kept_under_its_digest_only(&mut subject);
-}
-
-#[test]
-fn storing_or_deleting_a_blob_twice_does_nothing() {
-    let Some(mut subject) = in_bucket() else { return };
-    conformance::storing_or_deleting_a_blob_twice_does_nothing(&mut subject);
 }
 
 /// The other client stores and reads what this one does, under the names that operators are told.
@@ -72,6 +29,9 @@ fn another_client_sees_the_same_objects_and_what_it_damages_is_noticed() {
     assert_eq!(s3.list(), [name.as_str()]);
     assert_eq!(s3.get(&name), "62697473");
 
+    let other = wait.block_on(of.put(digest, b"bitz")).unwrap_err();
+    assert!(matches!(other, StoreError::DigestMismatch { .. }), "{other}");
+    assert_eq!(s3.list(), [name.as_str()]);
     s3.put(&name, "bitz");
     let error = wait.block_on(of.get(digest)).unwrap_err();
     assert!(matches!(error, StoreError::DigestMismatch { .. }), "{error}");

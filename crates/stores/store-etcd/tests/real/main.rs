@@ -1,4 +1,4 @@
-//! Against real etcd processes: what the model claims, what a connection survives, the store's conformance. Each test
+//! Against real etcd processes: what the model claims, what a connection survives, and images in a bucket. Each test
 //! says so if etcd, or an S3 server, is missing on this machine, and is skipped then; the test command installs it.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
@@ -14,5 +14,4 @@ mod members;
 mod refusals;
 #[allow(dead_code, reason = "shared with the tests of replicas")]
 mod s3;
-mod store;
 mod tls;

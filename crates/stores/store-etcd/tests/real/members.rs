@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use etcd_client::Client;
 use snic_etcd::{Answer, Compare, Failed, Operation, Request, Revision, Transaction};
-use snic_ports::store::{Batch, Store};
-use snic_store_etcd::{EtcdConnection, EtcdSettings, EtcdStore};
+use snic_store_etcd::{EtcdConnection, EtcdSettings};
 
 use super::cluster::{Cluster, eventually, in_time, read, runtime};
-use super::store::settings;
 
 const WRITERS: usize = 4;
 
@@ -139,27 +137,4 @@ fn nothing_acknowledged_is_lost_with_the_leading_member() {
         let open = outcomes.values().filter(|outcome| **outcome == Outcome::Open).count();
         println!("{} acknowledged, {open} open", outcomes.len() - open);
     });
-}
-
-/// The store repeats what is open, and no batch fails.
-#[test]
-fn a_store_goes_on_while_leading_members_are_killed() {
-    let Some(mut cluster) = Cluster::start(3) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let store = EtcdStore::open(settings(cluster.urls(), "p", folder.path())).unwrap();
-    let acknowledged = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for thread in 0..WRITERS {
-            let (store, acknowledged) = (&store, &acknowledged);
-            scope.spawn(move || {
-                for i in 0..ACKNOWLEDGED {
-                    let key = format!("{thread}/{i:03}");
-                    store.apply(Batch::new().put(&key, "1").put("last", key.as_str())).unwrap();
-                    acknowledged.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        runtime().block_on(kill_leaders(&mut cluster, &acknowledged, 1));
-    });
-    assert_eq!(store.scan("").unwrap().len(), WRITERS * ACKNOWLEDGED + 1);
 }

@@ -218,7 +218,7 @@ impl Blobs {
         Ok(removed)
     }
 
-    pub(super) async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
+    async fn delete(&self, digest: Digest) -> Result<(), StoreError> {
         match self.within(self.objects.delete(&path(digest))).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(failed("remove", digest, error)),
@@ -226,7 +226,8 @@ impl Blobs {
     }
 
     /// All digests, ascending.
-    pub(super) async fn list(&self) -> Result<Vec<Digest>, StoreError> {
+    #[cfg(test)]
+    async fn list(&self) -> Result<Vec<Digest>, StoreError> {
         let folder = Path::from(FOLDER);
         let listed = self.within(self.objects.list_with_delimiter(Some(&folder))).await;
         let listed = listed.map_err(|error| StoreError::io("list the bitstreams", error.into()))?;
