@@ -447,6 +447,7 @@ impl Keepalived {
 fn traffic_follows_the_virtual_router_of_keepalived_when_its_master_is_killed() {
     let has_keepalived = Command::new("keepalived").arg("--version").output().is_ok();
     if let Some(why) = missing().or((!has_keepalived).then_some("it needs keepalived")) {
+        assert!(std::env::var_os("CI").is_none(), "missing: {why}");
         println!("not run: {why}");
         return;
     }

@@ -1,10 +1,11 @@
 //! Requirements of RFCs for NATs that have no test beside the code that they are about.
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::tests::{HOST, SERVER, external, flow, forwarded, nat};
 use crate::tasks::support::{
-    assert_valid, assert_valid_error, cut, echo, tcp, time_exceeded, udp_between,
+    Bench, assert_valid, assert_valid_error, cut, echo, slow_sum, tcp, time_exceeded, udp_between,
 };
 use crate::wire::{self, Frame, Layout, quoted_flow, quoted_packet};
 use crate::{Direction, DropReason, Verdict};
@@ -162,4 +163,63 @@ fn rfc_1624_checksums_survive_every_value_of_a_port() {
         let out = bench.run(&frame);
         assert_eq!((out.verdict, &out.frame[at..at + 2]), (Verdict::Forward, &[0, 0][..]));
     }
+}
+
+/// A TCP segment with options, and with these values in fields that are no business of a NAT.
+fn segment(class: u8, hops: u8, window: u16, urgent: u16, padding: usize) -> Vec<u8> {
+    let mut frame = tcp(HOST, SERVER, "S");
+    // Timestamps and two fillers before the payload.
+    let options = [8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 1];
+    options.into_iter().rev().for_each(|byte| frame.insert(54, byte));
+    frame[46] = 0x80;
+    frame[15] = class;
+    frame[22] = hops;
+    let length = (frame.len() - 14) as u16;
+    for (at, value) in [(16, length), (24, 0), (48, window), (52, urgent)] {
+        frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    }
+    let sum = !slow_sum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    let at = layout(&frame);
+    wire::fill(&mut frame, &at);
+    frame.resize(frame.len() + padding, 0xEE);
+    frame
+}
+
+proptest! {
+    /// Probes of a closed window, keepalives, marks of congestion, the last hop: all pass as they came.
+    #[test]
+    fn a_nat_changes_addresses_ports_and_checksums_and_nothing_else(
+        class: u8, hops: u8, window: u16, urgent: u16, padding in 0..20_usize,
+    ) {
+        let frame = segment(class, hops, window, urgent, padding);
+        let mut bench = nat(json!({}));
+        let out = bench.run(&frame);
+        prop_assert_eq!(out.verdict, Verdict::Forward);
+        prop_assert_eq!(wire::verify(&out.frame, &layout(&out.frame)), wire::Verified::Right);
+        let [checksum, source, port, sum] = [24..26, 26..30, 34..36, 50..52];
+        prop_assert_eq!(out.frame.len(), frame.len());
+        for at in 0..frame.len() {
+            let may_change = [&checksum, &source, &port, &sum].iter().any(|part| part.contains(&at));
+            prop_assert!(may_change || out.frame[at] == frame[at], "byte {}", at);
+        }
+    }
+}
+
+#[test]
+fn dhcp_by_broadcast_passes_a_nat_and_a_firewall_with_a_rule_for_each_direction() {
+    let ask = udp_between(("0.0.0.0", 68), ("255.255.255.255", 67), b"discover");
+    let offer = udp_between(("10.0.0.254", 67), ("255.255.255.255", 68), b"offer");
+    assert_eq!(nat(json!({})).run(&ask).frame, ask);
+    let wall = |ports: &[&str]| {
+        let rules: Vec<_> = ports
+            .iter()
+            .map(|port| json!({"action": "accept", "protocol": "udp", "destination_ports": port}))
+            .collect();
+        let mut wall = Bench::new("firewall", json!({"rules": rules}));
+        [&ask, &offer].map(|frame| wall.run(frame).verdict == Verdict::Forward)
+    };
+    // As with Linux's connection tracking, an offer to all is no reply to a request to all.
+    assert_eq!(wall(&["67"]), [true, false]);
+    assert_eq!(wall(&["67", "68"]), [true, true]);
 }
