@@ -98,6 +98,14 @@ impl Tasks {
         let mut context = Context { now, random: &mut self.random, emitted: &mut self.emitted };
         let verdict = instance.process(packet, &mut context);
         self.wake_at = earlier(self.wake_at, instance.next_wake());
+        if let Some(translation) = packet.take_translation() {
+            let nts_of_dag = (key.0, NtNumber(0))..=(key.0, NtNumber(u32::MAX));
+            for (_, other) in self.tasks.range_mut(nts_of_dag).filter(|(other, _)| **other != key) {
+                if let Some(instance) = &mut other.instance {
+                    instance.learn(&translation, now);
+                }
+            }
+        }
         Some(verdict)
     }
 

@@ -1,4 +1,5 @@
-//! Frames that are not what they seem, judged by Linux: packets hidden from a firewall, and control frames of a link.
+//! Frames that are not what they seem, judged by Linux: packets hidden from a firewall, control frames of a link, and
+//! stations that move as keepalived moves them.
 //!
 //! ```text
 //!   guest ── function 0 ─┐                    the same frames past the card:
@@ -15,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use snic_card_soft::{FunctionGuard, PortSpec};
+use snic_card_soft::{Failover, FunctionGuard, PortSpec};
 use snic_nts::config::Mac;
 
 use support::{Bench, ip};
@@ -135,11 +136,21 @@ impl Drop for Host {
 
 /// A card with so many functions whose devices begin with a letter, and the hosts there: the uplink's first.
 fn card(letter: char, functions: usize, guards: Vec<FunctionGuard>) -> (Bench, Vec<Host>) {
+    card_with_failovers(letter, functions, guards, Vec::new())
+}
+
+/// As [`card`], with stations that functions share.
+fn card_with_failovers(
+    letter: char,
+    functions: usize,
+    guards: Vec<FunctionGuard>,
+    failovers: Vec<Failover>,
+) -> (Bench, Vec<Host>) {
     let id = std::process::id() % 100_000;
     let names: Vec<_> = (0..=functions).map(|port| format!("{letter}{port}x{id}")).collect();
     let specs = names.iter().map(|name| format!("tap:{name}").parse().expect("a port"));
     let specs: Vec<PortSpec> = specs.collect();
-    let bench = Bench::with(&specs[0], &specs[1..], guards);
+    let bench = Bench::with_failovers(&specs[0], &specs[1..], guards, failovers);
     let lasts = [2, 1, 3];
     let hosts = names.iter().zip(lasts).map(|(name, last)| Host::new(name, last)).collect();
     (bench, hosts)
@@ -387,4 +398,90 @@ fn a_guarded_function_sends_from_its_station_in_its_vlans_and_little_to_all() {
     assert!(ports[1].wrong_source >= 2 && ports[1].wrong_vlan >= 3, "{ports:?}");
     assert!(ports[1].over_group_rate >= 20, "{ports:?}");
     assert_eq!(ports[2].wrong_source, 1, "{ports:?}");
+}
+
+/// The address of the virtual router that two guests provide.
+const VIRTUAL: &str = "10.77.0.100";
+
+/// keepalived at a guest, until its value goes.
+struct Keepalived {
+    parent: Ending,
+    folder: tempfile::TempDir,
+}
+
+impl Keepalived {
+    /// With a priority; with or without a station of the virtual router.
+    fn start(guest: &Host, priority: u8, has_own_station: bool) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let station = if has_own_station { "use_vmac vrrp51\n vmac_xmit_base\n" } else { "" };
+        let configuration = format!(
+            "global_defs {{\n vrrp_version 3\n}}\nvrrp_instance service {{\n state BACKUP\n interface {}\n {station}\
+             virtual_router_id 51\n priority {priority}\n advert_int 0.2\n virtual_ipaddress {{\n {VIRTUAL}/24\n }}\n}}\n",
+            guest.device
+        );
+        let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+        std::fs::write(path("conf"), configuration).expect("a file");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &guest.namespace, "keepalived", "-n", "-P", "-l"]);
+        command.args(["-f", &path("conf"), "-p", &path("pid"), "-r", &path("vrrp.pid")]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let parent = Ending(command.spawn().expect("ip starts"));
+        Self { parent, folder }
+    }
+
+    /// Kills both of its processes, so that neither can say farewell or start the other again.
+    fn kill(self) {
+        let parent = self.parent.0.id().to_string();
+        let worker = std::fs::read_to_string(self.folder.path().join("vrrp.pid"));
+        let worker = worker.expect("it runs").trim().to_owned();
+        for (signal, process) in [("-STOP", &parent), ("-KILL", &worker), ("-KILL", &parent)] {
+            let status = Command::new("kill").args([signal, process]).status().expect("it starts");
+            assert!(status.success(), "kill {signal} {process}");
+        }
+    }
+}
+
+/// With a station of its own the virtual router needs `failovers`; without, its address moves to the other guest's station
+/// by gratuitous ARP.
+#[test]
+fn traffic_follows_the_virtual_router_of_keepalived_when_its_master_is_killed() {
+    let has_keepalived = Command::new("keepalived").arg("--version").output().is_ok();
+    if let Some(why) = missing().or((!has_keepalived).then_some("it needs keepalived")) {
+        assert!(std::env::var_os("CI").is_none(), "missing: {why}");
+        println!("not run: {why}");
+        return;
+    }
+    for (letter, has_own_station) in [('s', true), ('t', false)] {
+        let station = Mac([0, 0, 0x5e, 0, 1, 51]);
+        let failover = Failover { macs: vec![station], functions: vec![0, 1] };
+        let failovers = if has_own_station { vec![failover] } else { Vec::new() };
+        let (mut bench, hosts) = card_with_failovers(letter, 2, Vec::new(), failovers);
+        let [network, first, second] = &hosts[..] else { panic!("three hosts") };
+        bench.program_with([None, None], None);
+        let answering = |guest: &Host, name: &str| {
+            let program = format!(
+                "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM);s.bind(('',{SHUT}));print('ready')\n\
+                 while 1: d,a=s.recvfrom(99);s.sendto(b'{name}',a)"
+            );
+            Names::start(guest, &program)
+        };
+        let _answering = (answering(first, "first"), answering(second, "second"));
+        let master = Keepalived::start(first, 200, has_own_station);
+        let asking = format!(
+            "import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM);s.settimeout(.05);print('ready')\n\
+             while 1:\n\
+             \x20try: s.sendto(b'who?',('{VIRTUAL}',{SHUT}));print(s.recv(99).decode())\n\
+             \x20except OSError: pass\n\
+             \x20time.sleep(.02)"
+        );
+        let mut answers = Names::start(network, &asking);
+        answers.wait_for("first");
+        let _backup = Keepalived::start(second, 100, has_own_station);
+        // The machine of the master is gone with it: its kernel would still answer for the address.
+        master.kill();
+        first.ip(&format!("link set {} down", first.device));
+        answers.wait_for("second");
+        let ports = bench.ports();
+        assert!(ports.iter().all(|port| port.wrong_source == 0), "{ports:?}");
+    }
 }

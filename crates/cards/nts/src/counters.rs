@@ -47,6 +47,8 @@ drop_reasons! {
     /// The extension headers of an IPv6 packet: hop-by-hop options behind another header, a type 0 routing header
     /// (RFC 5095), two fragment headers, or more than eight headers.
     ExtensionHeader = "extension_header",
+    /// An IPv4 packet that says by which routers it goes (RFC 7126, sections 4.3 and 4.4).
+    SourceRoute = "source_route",
     /// A fragment where a whole packet is needed.
     Fragment = "fragment",
     /// The table of connections, mappings or outstanding requests is full.

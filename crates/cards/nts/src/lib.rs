@@ -33,6 +33,6 @@ pub use module::{
     CompiledModule, InvalidModule, MODULE_STATE_BYTES_MAX, ModuleInstance, ModuleRuntime,
     ModuleState, ModuleTask,
 };
-pub use packet::{HEADROOM, NoRoom, Packet, Pool};
+pub use packet::{HEADROOM, NoRoom, Packet, Pool, Translation};
 pub use state::{InvalidState, STATE_BYTES_MAX};
 pub use task::{Context, Direction, Emitted, NetworkTask, NtInstance, Verdict};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::wire::Flow;
+use crate::wire::{Flow, Fragment, Layout};
 
 /// Room before a received frame: the outer headers of VXLAN over IPv6 (70 bytes) around those of ESP
 /// over IPv6 (56 bytes) around those of the go-back-N transport (24 bytes), rounded up to three cache lines.
@@ -49,7 +49,8 @@ impl Pool {
     pub fn take(&self) -> Option<Packet> {
         let buffer = self.home.free.lock().pop()?;
         let home = Arc::clone(&self.home);
-        Some(Packet { buffer, start: HEADROOM, end: HEADROOM, origin: None, home })
+        let marks = Marks::default();
+        Some(Packet { buffer, start: HEADROOM, end: HEADROOM, marks, home })
     }
 
     /// A packet that holds a copy of `frame`; `None` while all buffers are in use, or for a frame
@@ -84,8 +85,30 @@ pub struct Packet {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    origin: Option<Flow>,
+    marks: Marks,
     home: Arc<Home>,
+}
+
+/// Marks that NTs leave on a packet for other NTs of its chain.
+#[derive(Debug, Clone, Copy, Default)]
+struct Marks {
+    /// The flow before NTs gave it other addresses.
+    origin: Option<Flow>,
+    /// The flow by which an NT follows the packet.
+    followed: Option<Flow>,
+    /// Its flow behind the last NT that gave it other addresses.
+    translation: Option<Translation>,
+}
+
+/// New addresses that an NT gave to a packet that an NT before it follows: replies come with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Translation {
+    /// The flow by which the packet is followed.
+    pub(crate) followed: Flow,
+    /// Its flow now.
+    pub(crate) flow: Flow,
+    /// Its identification, for the first fragment of a packet.
+    pub(crate) fragment: Option<u32>,
 }
 
 impl Drop for Packet {
@@ -119,12 +142,34 @@ impl Packet {
     /// those behind them see replies with the old addresses: that is what they know the flow by. For an ICMP error it
     /// is the flow of the packet that it quotes.
     pub(crate) const fn origin(&self) -> Option<Flow> {
-        self.origin
+        self.marks.origin
     }
 
     /// An NT gave the packet other addresses, which replies do not have behind that NT.
     pub(crate) fn translated_from(&mut self, flow: Flow) {
-        self.origin.get_or_insert(flow);
+        self.marks.origin.get_or_insert(flow);
+    }
+
+    /// An NT follows the packet by this flow, and is to learn which other addresses it gets behind.
+    pub(crate) fn follow_as(&mut self, flow: Flow) {
+        self.marks.followed = Some(flow);
+    }
+
+    /// An NT gave the packet other addresses or ports; `layout` is the new one.
+    pub(crate) fn translated_to(&mut self, layout: &Layout) {
+        let Some(followed) = self.marks.followed else { return };
+        let fragment = match layout.fragment {
+            Fragment::First { id } => Some(id),
+            Fragment::No | Fragment::Later { .. } => None,
+        };
+        let flow = Flow::of(self.bytes(), layout);
+        self.marks.translation = Some(Translation { followed, flow, fragment });
+    }
+
+    /// Takes out what the other NTs of the chain have to learn of the NT that the packet has just passed:
+    /// [`crate::NtInstance::learn`].
+    pub fn take_translation(&mut self) -> Option<Translation> {
+        self.marks.translation.take()
     }
 
     /// Replaces the frame by a copy of `frame`.
@@ -139,7 +184,7 @@ impl Packet {
         }
         self.start = start;
         self.end = start + frame.len();
-        self.origin = None;
+        self.marks = Marks::default();
         self.bytes_mut().copy_from_slice(frame);
         Ok(())
     }
@@ -153,14 +198,14 @@ impl Packet {
             return Err(NoRoom { needed: count, available: self.start });
         }
         self.start -= count;
-        self.origin = None;
+        self.marks = Marks::default();
         Ok(())
     }
 
     /// Removes up to `count` bytes from the front.
     pub fn shrink_front(&mut self, count: usize) {
         self.start += count.min(self.len());
-        self.origin = None;
+        self.marks = Marks::default();
     }
 
     /// Adds `count` bytes of undefined content at the end.

@@ -4,7 +4,7 @@ use rand::RngCore;
 use snic_domain::Timestamp;
 
 use crate::config::{Configuration, InvalidConfiguration};
-use crate::packet::{Packet, Pool};
+use crate::packet::{Packet, Pool, Translation};
 use crate::{Counters, DropReason, InvalidState};
 
 /// Direction in which a packet leaves an NT.
@@ -155,6 +155,10 @@ pub trait NetworkTask: Send {
     /// that its Ethernet header names as the source had sent it through the NTs before this one.
     fn wake(&mut self, _context: &mut Context<'_>) {}
 
+    /// Learns the addresses that an NT behind this one gave to a packet which this one follows. Packets of both directions
+    /// pass a chain in the same order, so replies come here with these addresses.
+    fn learn(&mut self, _translation: &Translation, _now: Timestamp) {}
+
     /// Appends the state that a load of the region would lose. Times are saved as the time left at
     /// `now`.
     fn save(&self, _now: Timestamp, _out: &mut Vec<u8>) {}
@@ -213,6 +217,11 @@ impl NtInstance {
         };
         counters.count(verdict);
         verdict
+    }
+
+    /// Learns what [`Packet::take_translation`] says of another NT of the chain.
+    pub fn learn(&mut self, translation: &Translation, now: Timestamp) {
+        self.task.learn(translation, now);
     }
 
     /// When [`NtInstance::wake`] is to be called.

@@ -38,6 +38,7 @@ const PACKAGES: &[Package] = &[
     program("iproute2", "ip", "tests of the software card, with network namespaces"),
     program("iputils-ping", "ping", "tests of the software card"),
     program("iperf3", "iperf3", "tests of the software card"),
+    program("keepalived", "keepalived", "the test of failover between functions of the software card"),
     program("tcpdump", "tcpdump", "the test of captures of the software card"),
     program("wireshark-common", "editcap", "tests of capture files, which must read what Wireshark reads"),
     program("memcached", "memcached", "tests of the key-value cache NT, whose answers must be memcached's"),

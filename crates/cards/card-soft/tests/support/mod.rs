@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use snic_bitstream::catalogue;
 use snic_card_soft::{
-    CardExtras, CardFolder, FunctionGuard, Observation, PortSpec, Program, SoftCard,
+    CardExtras, CardFolder, Failover, FunctionGuard, Observation, PortSpec, Program, SoftCard,
     SoftCardSettings,
 };
 use snic_domain::{
@@ -130,6 +130,16 @@ impl Bench {
 
     /// With several functions, and limits of their ports.
     pub fn with(uplink: &PortSpec, functions: &[PortSpec], guards: Vec<FunctionGuard>) -> Self {
+        Self::with_failovers(uplink, functions, guards, Vec::new())
+    }
+
+    /// As [`Bench::with`], with stations that functions share.
+    pub fn with_failovers(
+        uplink: &PortSpec,
+        functions: &[PortSpec],
+        guards: Vec<FunctionGuard>,
+        failovers: Vec<Failover>,
+    ) -> Self {
         let catalogue = catalogue::builtin().expect("the built-in catalogue");
         let model = CardModel::new("sim-16").expect("a label");
         let profile = catalogue.card(&model).expect("it is there").clone();
@@ -138,7 +148,7 @@ impl Bench {
             uplink: Some(uplink.clone()),
             functions: functions.to_vec(),
             guards,
-            failovers: Vec::new(),
+            failovers,
         };
         let place = CardFolder::new(&tempfile::tempdir().expect("a folder").keep());
         let thread = format!("card {}", functions[0].device());

@@ -14,16 +14,22 @@
 //! repetition is dropped (RFC 8200, section 4.5). When all parts were seen, the packet is forgotten, and its
 //! identification may be used again at once.
 //!
+//! An ICMP error may quote a later fragment, which has no ports either. So the addresses with which a packet left are
+//! remembered with those that it came with, for as long.
+//!
 //! A sender of nothing but fragments takes places from other packets in fragments, and from nothing else (REQ-14a).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use rand::RngCore;
 use snic_domain::Timestamp;
 
 use crate::aging::{AgingTable, EntryId, KeyedHash, Lookup};
-use crate::wire::{Fragment, FragmentPart, Layout};
+use crate::wire::{
+    self, Endpoint, Flow, Fragment, FragmentPart, Layout, Side, rewrite, rewrite_quoted,
+};
 use crate::{Context, Direction, DropReason, Emitted};
 
 /// Packets in fragments at once. The oldest goes for a new one.
@@ -32,6 +38,8 @@ const PACKETS_MAX: usize = 1_024;
 const PARTS_MAX: usize = 64;
 /// Fragments that wait for their first. The oldest goes for a new one.
 const HELD_MAX: usize = 128;
+/// Identifications that are tried for a packet: with 1,024 of 65,536 in use all tries fail once in 2^96.
+const IDENTIFICATION_TRIES: usize = 16;
 /// The longest frame that waits: the longest of the software card.
 const HELD_BYTES_MAX: usize = 9_216;
 /// As Linux waits for the rest of a packet; RFC 8200 section 4.5 allows twice as long.
@@ -131,11 +139,60 @@ struct Held {
     until: Timestamp,
 }
 
+/// The addresses of a packet in fragments as it came to the NT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// The station that sent it.
+    pub(crate) station: [u8; 6],
+    /// Its identification.
+    id: u32,
+}
+
+impl Sent {
+    /// The addresses of a frame.
+    pub(crate) fn of(frame: &[u8], layout: &Layout) -> Self {
+        let station = frame[6..12].try_into().expect("six bytes of a parsed frame");
+        let id = key(layout).map_or(0, |(.., id)| id);
+        Self { source: layout.source, destination: layout.destination, station, id }
+    }
+
+    /// Gives an ICMP error about a fragment that left with other addresses, and the fragment that it quotes, those that
+    /// the fragment came with. `hides_sender` replaces the error's source where the fragment's destination is another.
+    pub(crate) fn translate_error(
+        &self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        mut quoted: Layout,
+        hides_sender: bool,
+    ) {
+        let [source, destination] =
+            [self.source, self.destination].map(|address| Endpoint { address, port: 0 });
+        if source.address != quoted.source {
+            rewrite_quoted(bytes, &mut quoted, Side::Source, source);
+            rewrite(bytes, layout, Side::Destination, source);
+        }
+        if key(&quoted).is_some_and(|(.., id)| id != self.id) {
+            wire::replace_identification(bytes, &mut quoted, self.id as u16);
+        }
+        if destination.address != quoted.destination {
+            rewrite_quoted(bytes, &mut quoted, Side::Destination, destination);
+            if hides_sender {
+                rewrite(bytes, layout, Side::Source, destination);
+            }
+        }
+        wire::fill(bytes, layout);
+    }
+}
+
 /// The packets in fragments of an NT, which decides values of type `V` on first fragments. All memory is taken when
 /// it is made.
 #[derive(Debug)]
 pub(crate) struct Fragments<V> {
     table: AgingTable<Key, Assembly<V>, 1>,
+    /// Packets that were let through, as they left.
+    sent: AgingTable<Key, Sent, 1>,
     /// In the order in which they came.
     held: VecDeque<Held>,
     /// The frames of those: one piece, of which the system provides what was written to.
@@ -147,6 +204,7 @@ impl<V: Copy> Fragments<V> {
     pub(crate) fn new(hash: KeyedHash) -> Self {
         Self {
             table: AgingTable::new(PACKETS_MAX, [LIFETIME], hash),
+            sent: AgingTable::new(PACKETS_MAX, [LIFETIME], hash),
             held: VecDeque::with_capacity(HELD_MAX),
             frames: vec![0; HELD_MAX * HELD_BYTES_MAX].into_boxed_slice(),
             free: (0..HELD_MAX).collect(),
@@ -220,6 +278,66 @@ impl<V: Copy> Fragments<V> {
                 self.take(&key, |frame| emitted.with(direction, frame, &change));
             }
         }
+    }
+
+    /// Remembers how a packet came whose first fragment leaves with `layout`.
+    pub(crate) fn record_sent(&mut self, layout: &Layout, sent: Sent, now: Timestamp) {
+        let Some(key) = key(layout) else { return };
+        match self.sent.lookup(&key, now) {
+            Lookup::Fresh(id) | Lookup::Expired(id) => {
+                self.sent.remove(id);
+            }
+            Lookup::Absent if self.sent.is_full() => {
+                let oldest = self.sent.oldest(0).expect("a full table has an oldest entry");
+                self.sent.remove(oldest);
+            }
+            Lookup::Absent => {}
+        }
+        self.sent.insert(key, sent, 0, now).expect("room was made above");
+    }
+
+    /// Remembers that an NT behind this one gave a packet other addresses.
+    pub(crate) fn record_translated(&mut self, from: &Flow, to: &Flow, id: u32, now: Timestamp) {
+        let layout = |flow: &Flow| Layout {
+            network: 0,
+            transport: 0,
+            end: 0,
+            protocol: flow.protocol,
+            fragment: Fragment::First { id },
+            source: flow.source,
+            destination: flow.destination,
+        };
+        if let Some(sent) = self.sent(&layout(from), now) {
+            self.record_sent(&layout(to), sent, now);
+        }
+    }
+
+    /// An identification for an IPv4 packet in fragments that leaves with `layout`: its own, unless one from another host
+    /// that is still on its way has the same addresses and the same one (RFC 6864, section 5.3). `None` where it has
+    /// none or keeps its own.
+    pub(crate) fn other_identification(
+        &self,
+        layout: &Layout,
+        came: &Sent,
+        (random, now): (&mut dyn RngCore, Timestamp),
+    ) -> Option<u16> {
+        let is_free = |id: u32| {
+            let layout = Layout { fragment: Fragment::First { id }, ..*layout };
+            self.sent(&layout, now).is_none_or(|other| other.source == came.source)
+        };
+        let (.., own) = key(layout).filter(|_| layout.is_ipv4())?;
+        if is_free(own) {
+            return None;
+        }
+        let mut tries =
+            std::iter::repeat_with(|| random.next_u32() as u16).take(IDENTIFICATION_TRIES);
+        tries.find(|id| is_free(u32::from(*id)))
+    }
+
+    /// The addresses with which a fragment came that an ICMP error quotes.
+    pub(crate) fn sent(&self, quoted: &Layout, now: Timestamp) -> Option<Sent> {
+        let Lookup::Fresh(id) = self.sent.lookup(&key(quoted)?, now) else { return None };
+        Some(*self.sent.value(id))
     }
 
     fn id(&self, key: &Key) -> Option<EntryId> {

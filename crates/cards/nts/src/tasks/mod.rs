@@ -8,6 +8,7 @@ pub(crate) mod esp;
 pub(crate) mod firewall;
 pub(crate) mod fragments;
 pub(crate) mod go_back_n;
+pub(crate) mod icmp_errors;
 pub(crate) mod kv_cache;
 pub(crate) mod kv_replication;
 pub(crate) mod load_balancer;

@@ -6,22 +6,17 @@
 //!   ICMP error about what the tunnel sent     its MTU is lower for the next 10 minutes
 //! ```
 //!
-//! The error comes from the address that the packet was for, as with Linux's bridged tunnels: so the NT needs no address
-//! in the sender's network, and the sender accepts it as it does an error of any router.
-//!
 //! Errors from the path are not authenticated. So they count only for what the tunnel may have sent, they never take
 //! the MTU below what every path has to carry, and what they say is forgotten (RFC 4301, 8.2.2).
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use rand::RngCore;
 use snic_domain::Timestamp;
 
+use super::icmp_errors::{ErrorBudget, IcmpError};
 use crate::packet::NoRoom;
-use crate::wire::{
-    self, Fragment, IcmpMessage, Layout, TunnelHeader, protocol, read_u16, read_u32,
-};
+use crate::wire::{self, Fragment, Layout, read_u16, read_u32};
 use crate::{Context, Direction, DropReason, Packet, Verdict};
 
 /// The smallest MTU of a path with IPv6 (RFC 8200, section 5).
@@ -30,16 +25,7 @@ pub(crate) const IPV6_MTU_MIN: usize = 1_280;
 const IPV4_MTU_MIN: usize = 576;
 /// Time for which an error holds, before a larger packet is tried (RFC 1191, section 6.3; RFC 8201, section 4).
 const LEARNT_FOR: Duration = Duration::from_secs(600);
-/// Longest ICMP error: RFC 1812, section 4.3.2.3.
-const IPV4_ERROR_BYTES_MAX: usize = 576;
 const IPV4_BYTES: usize = 20;
-const IPV6_BYTES: usize = 40;
-const ICMP_BYTES: usize = 8;
-/// Errors a second, and at once (RFC 1812, section 4.3.2.8, and RFC 4443, section 2.4 f): more hosts than that begin
-/// to send large packets in few networks.
-const ERROR_INTERVAL: Duration = Duration::from_millis(10);
-const ERRORS_AT_ONCE: u32 = 50;
-const HOP_LIMIT: u8 = 64;
 
 /// The MTU of the path to a tunnel's other end.
 #[derive(Debug, Default)]
@@ -81,24 +67,6 @@ fn reported_mtu(bytes: &[u8], error: &Layout) -> Option<usize> {
         _ => return None,
     };
     usize::try_from(mtu).ok().filter(|mtu| *mtu > 0)
-}
-
-/// The rate limit of the errors of an NT.
-#[derive(Debug, Default)]
-pub(crate) struct ErrorBudget {
-    /// The time at which all errors so far would be sent, one an interval.
-    spent_until: Timestamp,
-}
-
-impl ErrorBudget {
-    fn take(&mut self, now: Timestamp) -> bool {
-        let from = self.spent_until.max(now);
-        let is_allowed = from.since(now) < ERROR_INTERVAL * ERRORS_AT_ONCE;
-        if is_allowed {
-            self.spent_until = from + ERROR_INTERVAL;
-        }
-        is_allowed
-    }
 }
 
 /// An IP packet that is longer than `mtu`.
@@ -163,70 +131,13 @@ impl Oversized<'_> {
         let bytes = self.layout.end - self.layout.network;
         // An IPv6 host need not go below this MTU, so that nothing that it could be told would help.
         let mtu = if is_ipv4 { self.mtu } else { self.mtu.max(IPV6_MTU_MIN) };
-        if bytes > mtu && self.may_be_answered() && errors.take(context.now) {
-            let built: Result<(), NoRoom> =
-                context.emitted.build(Direction::Back, |packet| self.fill_error(packet, mtu));
-            debug_assert!(built.is_ok(), "an error is shorter than the packet that it is about");
+        if bytes <= mtu {
+            return;
         }
-    }
-
-    /// RFC 1122, section 3.2.2, and RFC 4443, section 2.4 e: no errors about errors, about later fragments, to groups or
-    /// about what was sent to one.
-    fn may_be_answered(&self) -> bool {
-        let Self { frame, layout, .. } = self;
-        let is_one_host = |address: IpAddr| match address {
-            IpAddr::V4(v4) => {
-                !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast() || v4.is_loopback())
-            }
-            IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast() || v6.is_loopback()),
-        };
-        let is_one_station = (frame[0] | frame[6]) & 1 == 0;
-        layout.has_transport_header()
-            && is_one_station
-            && is_one_host(layout.source)
-            && is_one_host(layout.destination)
-            && IcmpMessage::of(frame, layout) != Some(IcmpMessage::Error)
-    }
-
-    fn fill_error(&self, packet: &mut Packet, mtu: usize) -> Result<(), NoRoom> {
-        let Self { frame, layout, .. } = self;
-        let network = layout.network;
-        let (ip_bytes, error_bytes_max, protocol) = if layout.is_ipv4() {
-            (IPV4_BYTES, IPV4_ERROR_BYTES_MAX, protocol::ICMP)
-        } else {
-            (IPV6_BYTES, IPV6_MTU_MIN, protocol::ICMPV6)
-        };
-        let quoted = (layout.end - network).min(error_bytes_max - ip_bytes - ICMP_BYTES);
-        packet.replace(&frame[..network + quoted])?;
-        packet.open_gap(network, ip_bytes + ICMP_BYTES)?;
-        let bytes = packet.bytes_mut();
-        wire::swap_stations(bytes);
-        let header = TunnelHeader {
-            source: layout.destination,
-            destination: layout.source,
-            protocol,
-            traffic_class: 0,
-            hop_limit: HOP_LIMIT,
-            fragmentation: None,
-            flow_label: 0,
-        };
-        header.write(ICMP_BYTES + quoted, &mut bytes[network..]);
-        let transport = network + ip_bytes;
         let [high, low] = u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes();
-        let kind = if layout.is_ipv4() { [3, 4] } else { [2, 0] };
+        let kind = if is_ipv4 { [3, 4] } else { [2, 0] };
         let message = [kind[0], kind[1], 0, 0, 0, 0, high, low];
-        bytes[transport..transport + ICMP_BYTES].copy_from_slice(&message);
-        let error = Layout {
-            network,
-            transport,
-            end: bytes.len(),
-            protocol,
-            fragment: Fragment::No,
-            source: header.source,
-            destination: header.destination,
-        };
-        wire::fill(bytes, &error);
-        Ok(())
+        IcmpError { frame: self.frame, layout: self.layout, message }.send(errors, context);
     }
 }
 
@@ -262,16 +173,6 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rfc_4443_2_4_f_errors_are_limited_to_a_burst_and_a_rate() {
-        let mut errors = ErrorBudget::default();
-        let start = Timestamp::from_nanos(5_000_000_000);
-        let count = |errors: &mut ErrorBudget, at| (0..1_000).filter(|_| errors.take(at)).count();
-        assert_eq!(count(&mut errors, start), 50);
-        assert_eq!(count(&mut errors, start + Duration::from_millis(30)), 3);
-        assert_eq!(count(&mut errors, start + Duration::from_secs(60)), 50);
-    }
 
     #[test]
     fn rfc_1191_6_3_a_lower_mtu_is_forgotten_after_ten_minutes() {

@@ -14,7 +14,8 @@ use serde::Deserialize;
 use snic_domain::Timestamp;
 
 use super::ecn;
-use super::path_mtu::{ErrorBudget, Oversized, PathMtu};
+use super::icmp_errors::ErrorBudget;
+use super::path_mtu::{Oversized, PathMtu};
 use crate::aging::KeyedHash;
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Mac, Schema};
 use crate::wire::{

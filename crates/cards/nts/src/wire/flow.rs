@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Layout, extensions, parse_ip, protocol, read_u16};
+use super::{Fragment, Layout, extensions, parse_ip, protocol, read_u16};
 
 /// Protocol, addresses and ports, as the packet has them. For ICMP queries the identifier stands in
 /// for the port that a reply keeps; for protocols without ports both are 0.
@@ -41,7 +41,8 @@ impl Flow {
 
     /// The flow that a packet is about: that of the packet which an ICMP error quotes, and its own for all others.
     pub(crate) fn followed(bytes: &[u8], layout: &Layout) -> Self {
-        quoted_flow(bytes, layout).map_or_else(|| Self::of(bytes, layout), |(_, flow)| flow)
+        let about = quoted_packet(bytes, layout);
+        Self::of(bytes, about.as_ref().unwrap_or(layout))
     }
 
     /// The same flow for both directions, and whether it is the reverse of this one.
@@ -74,8 +75,9 @@ pub enum IcmpMessage {
     },
     /// An error, which quotes the packet that it is about.
     Error,
-    /// Neighbour discovery (RFC 4861), which no host can do without, from a host of the link.
-    NeighbourDiscovery,
+    /// A message of the IPv6 link itself, which no router forwards and no host can do without: neighbour discovery
+    /// (RFC 4861, 3122, 3971), and who listens to which group (RFC 2710, 3810, 4286).
+    OfLink,
     Other,
 }
 
@@ -92,17 +94,26 @@ impl IcmpMessage {
             // Unreachable, source quench, time exceeded, parameter problem (RFC 792); all below 128
             // are errors in ICMPv6 (RFC 4443).
             (true, 3 | 4 | 11 | 12) | (false, 1..=4) => Self::Error,
-            (false, 133..=136) if is_from_link(bytes, layout) => Self::NeighbourDiscovery,
+            (false, kind) if is_of_link(kind, bytes, layout) => Self::OfLink,
             _ => Self::Other,
         })
     }
 }
 
-/// Whether a message of neighbour discovery was not forwarded: no router lets its hop limit be 255 (RFC 4861,
-/// sections 6.1 and 7.1). Receivers drop others, those with a code, and those in fragments (RFC 6980).
-fn is_from_link(bytes: &[u8], layout: &Layout) -> bool {
+/// Whether an ICMPv6 message is one of the link, and was not forwarded. Of neighbour discovery no router lets the hop limit
+/// be 255 (RFC 4861, sections 6.1 and 7.1); what listeners say has a hop limit of 1 and an address of the link (RFC 3810,
+/// section 5). Receivers drop others, those with a code, and those in fragments (RFC 6980). Redirects are no such
+/// messages here: RFC 4890, section 4.4.4 leaves them to the rules.
+fn is_of_link(kind: u8, bytes: &[u8], layout: &Layout) -> bool {
     let (hop_limit, code) = (bytes[layout.network + 7], bytes[layout.transport + 1]);
-    hop_limit == 255 && code == 0 && layout.fragment == super::Fragment::No
+    let is_of_link = match (kind, layout.source) {
+        (133..=136 | 141 | 142 | 148 | 149, _) => hop_limit == 255,
+        (130..=132 | 143 | 151..=153, IpAddr::V6(source)) => {
+            hop_limit == 1 && (source.is_unicast_link_local() || source.is_unspecified())
+        }
+        _ => false,
+    };
+    is_of_link && code == 0 && layout.fragment == Fragment::No
 }
 
 /// Flags of a TCP header.
@@ -148,45 +159,48 @@ impl TcpFlags {
 /// IP header, which hold the ports. `None` too where the error goes to another host than the one that sent the quoted
 /// packet (RFC 1122, section 3.2.2), or the quoted IPv4 header's checksum is wrong (RFC 5508, REQ-3).
 pub fn quoted_flow(bytes: &[u8], layout: &Layout) -> Option<(Layout, Flow)> {
+    let quoted = quoted_packet(bytes, layout).filter(Layout::has_transport_header)?;
+    let flow = Flow::of(bytes, &quoted);
+    Some((quoted, flow))
+}
+
+/// As [`quoted_flow`], for later fragments too. No host or router sends errors about those of IPv4 (RFC 1122,
+/// section 3.2.2), but IPv6 routers do: RFC 4443, section 2.4 does not forbid it.
+pub(crate) fn quoted_packet(bytes: &[u8], layout: &Layout) -> Option<Layout> {
     if IcmpMessage::of(bytes, layout) != Some(IcmpMessage::Error) {
         return None;
     }
     let start = layout.transport + 8;
     let quoted = quoted_layout(bytes.get(start..layout.end)?)?.behind(start);
-    if quoted.source != layout.destination {
-        return None;
-    }
-    let flow = Flow::of(bytes, &quoted);
-    Some((quoted, flow))
+    (quoted.source == layout.destination).then_some(quoted)
 }
 
 /// The layout of a quoted packet, which may be cut behind the first 8 bytes of its payload.
 fn quoted_layout(packet: &[u8]) -> Option<Layout> {
     let whole = parse_ip(packet);
     if let Ok(layout) = whole {
-        return layout.has_transport_header().then_some(layout);
+        return Some(layout);
     }
-    // Cut: no length that its headers name can be checked. Errors are about first fragments only (RFC 1122,
-    // section 3.2.2), since no other has the ports.
-    let (transport, protocol, source, destination) = match packet.first()? >> 4 {
+    // Cut: no length that its headers name can be checked.
+    let (transport, protocol, later, addresses) = match packet.first()? >> 4 {
         4 => {
             let header = etherparse::Ipv4HeaderSlice::from_slice(packet).ok()?;
             let sum = etherparse::checksum::Sum16BitWords::new().add_slice(header.slice());
-            if sum.ones_complement() != 0 || header.fragments_offset().value() != 0 {
+            if sum.ones_complement() != 0 {
                 return None;
             }
-            let (source, destination) = (header.source_addr(), header.destination_addr());
-            (header.slice().len(), header.protocol().0, source.into(), destination.into())
+            let is_later = header.fragments_offset().value() != 0;
+            let later = is_later.then(|| header.identification().into());
+            let addresses = (header.source_addr().into(), header.destination_addr().into());
+            (header.slice().len(), header.protocol().0, later, addresses)
         }
         6 => {
             let header = etherparse::Ipv6HeaderSlice::from_slice(packet).ok()?;
             let end = header.slice().len() + usize::from(header.payload_length());
             let chain = extensions::follow(packet, end).ok()?;
-            if chain.fragment.is_some_and(|(_, part)| part.start > 0) {
-                return None;
-            }
-            let (source, destination) = (header.source_addr(), header.destination_addr());
-            (chain.transport, chain.protocol, source.into(), destination.into())
+            let later = chain.fragment.filter(|(_, part)| part.start > 0).map(|(id, _)| id);
+            let addresses = (header.source_addr().into(), header.destination_addr().into());
+            (chain.transport, chain.protocol, later, addresses)
         }
         _ => return None,
     };
@@ -197,8 +211,8 @@ fn quoted_layout(packet: &[u8]) -> Option<Layout> {
         end: packet.len(),
         protocol,
         // Not whole: no checksum over all of it can be made.
-        fragment: super::Fragment::First { id: 0 },
-        source,
-        destination,
+        fragment: later.map_or(Fragment::First { id: 0 }, |id| Fragment::Later { id }),
+        source: addresses.0,
+        destination: addresses.1,
     })
 }

@@ -15,7 +15,9 @@ pub use build::{
     turn_around_addresses,
 };
 pub use checksum::{Verified, fill, replace_bytes, verify};
+pub(crate) use flow::quoted_packet;
 pub use flow::{Flow, IcmpMessage, TcpFlags, quoted_flow};
+pub(crate) use rewrite::replace_identification;
 pub use rewrite::{Endpoint, Side, rewrite, rewrite_quoted};
 pub use tags::{Tags, is_tag, vlans};
 
@@ -120,7 +122,7 @@ fn is_read_tag(ether_type: EtherType) -> bool {
 ///
 /// # Errors
 /// [`DropReason::Truncated`], [`DropReason::Malformed`], [`DropReason::TinyFragment`],
-/// [`DropReason::BadChecksum`], or [`DropReason::Unreadable`] for more tags, tags of other kinds, and frames
+/// [`DropReason::BadChecksum`], [`DropReason::SourceRoute`], or [`DropReason::Unreadable`] for more tags, tags of other kinds, and frames
 /// with a length in place of an EtherType.
 pub fn parse(frame: &[u8]) -> Result<Frame, DropReason> {
     let link = Ethernet2Slice::from_slice_without_fcs(frame).map_err(|_| DropReason::Truncated)?;
@@ -203,6 +205,7 @@ fn parse_ipv4(packet: &[u8]) -> Result<Layout, DropReason> {
     if sum.ones_complement() != 0 {
         return Err(DropReason::BadChecksum);
     }
+    check_options(header.options())?;
     let part = ipv4_part(v4)?;
     let id = header.identification().into();
     let fragment = match part {
@@ -226,6 +229,28 @@ fn parse_ipv4(packet: &[u8]) -> Result<Layout, DropReason> {
         source: header.source_addr().into(),
         destination: header.destination_addr().into(),
     })
+}
+
+/// Whether the options of an IPv4 header are ones that may pass. A source route leads a packet from the host that it was let
+/// through to on to another one; Linux and RFC 7126 refuse it, as they do IPv6's routing header of type 0.
+fn check_options(options: &[u8]) -> Result<(), DropReason> {
+    const END: u8 = 0;
+    const NO_OPERATION: u8 = 1;
+    const LOOSE_SOURCE_ROUTE: u8 = 131;
+    const STRICT_SOURCE_ROUTE: u8 = 137;
+    let mut rest = options;
+    while let [kind, behind @ ..] = rest {
+        rest = match (*kind, behind) {
+            (END, _) => return Ok(()),
+            (NO_OPERATION, _) => behind,
+            (LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE, _) => return Err(DropReason::SourceRoute),
+            (_, [bytes @ 2..=u8::MAX, ..]) => {
+                rest.get(usize::from(*bytes)..).ok_or(DropReason::Malformed)?
+            }
+            _ => return Err(DropReason::Malformed),
+        };
+    }
+    Ok(())
 }
 
 /// An IPv6 payload length of 0 announces a jumbogram (RFC 2675), which no Ethernet carries: there is

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::Change;
-use super::{ICMP_CHECKSUM, IcmpMessage, Layout, TCP_CHECKSUM, UDP_CHECKSUM, protocol, read_u16};
+use super::{
+    Fragment, ICMP_CHECKSUM, IcmpMessage, Layout, TCP_CHECKSUM, UDP_CHECKSUM, protocol, read_u16,
+};
 
 /// An address and a port (or ICMP identifier).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -79,13 +81,25 @@ pub fn rewrite_quoted(bytes: &mut [u8], quoted: &mut Layout, side: Side, to: End
         protocol::UDP => UDP_CHECKSUM + 2,
         _ => ICMP_CHECKSUM + 2,
     };
-    if quoted.transport + checksum_end <= quoted.end {
+    if quoted.has_transport_header() && quoted.transport + checksum_end <= quoted.end {
         update_transport(bytes, quoted, change, port);
     }
     match side {
         Side::Source => quoted.source = to.address,
         Side::Destination => quoted.destination = to.address,
     }
+}
+
+/// Replaces the identification of an IPv4 packet in fragments. `layout` follows.
+pub(crate) fn replace_identification(bytes: &mut [u8], layout: &mut Layout, id: u16) {
+    let header = layout.network;
+    super::replace_bytes(bytes, header + IPV4_CHECKSUM, header + 4, &id.to_be_bytes());
+    let id = u32::from(id);
+    layout.fragment = match layout.fragment {
+        Fragment::No => Fragment::No,
+        Fragment::First { .. } => Fragment::First { id },
+        Fragment::Later { .. } => Fragment::Later { id },
+    };
 }
 
 fn replace_address(bytes: &mut [u8], layout: &Layout, side: Side, to: IpAddr) -> Change {

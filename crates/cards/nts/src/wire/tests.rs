@@ -231,10 +231,9 @@ fn neighbour_discovery(kind: u8, hop_limit: u8, code: u8) -> Vec<u8> {
 #[test]
 fn neighbour_discovery_comes_from_the_link_only() {
     let message = |frame: &[u8]| IcmpMessage::of(frame, &layout(frame)).unwrap();
-    for kind in 133..=136 {
+    for kind in [133, 134, 135, 136, 141, 142, 148, 149] {
         let own = neighbour_discovery(kind, 255, 0);
-        assert_valid(&own);
-        assert_eq!(message(&own), IcmpMessage::NeighbourDiscovery);
+        assert_eq!(message(&own), IcmpMessage::OfLink);
         for hop_limit in [0, 1, 64, 254] {
             let forwarded = neighbour_discovery(kind, hop_limit, 0);
             assert_eq!(message(&forwarded), IcmpMessage::Other, "{kind} {hop_limit}");
@@ -247,5 +246,64 @@ fn neighbour_discovery_comes_from_the_link_only() {
         assert_eq!(strict.run(&own).verdict, Verdict::Forward);
         let verdict = strict.run(&neighbour_discovery(kind, 254, 0)).verdict;
         assert_eq!(verdict, Verdict::Drop(DropReason::Rule));
+    }
+}
+
+/// RFC 4890, sections 4.2 and 4.4.1: a firewall that is a bridge lets pass what listeners say. RFC 3810, section 5: the hop
+/// limit is 1, and the source an address of the link.
+#[test]
+fn what_listeners_of_groups_say_passes_within_the_link_only() {
+    let strict = || crate::tasks::support::Bench::new("firewall", serde_json::json!({"rules": []}));
+    let said = |kind, source: &str, hop_limit| {
+        let mut frame = Vec::new();
+        let step = etherparse::PacketBuilder::ethernet2([2; 6], [0x33, 0x33, 0, 0, 0, 0x16]);
+        let source: std::net::Ipv6Addr = source.parse().unwrap();
+        let step = step.ipv6(source.octets(), [0xFF; 16], hop_limit);
+        step.icmpv6_raw(kind, 0, [0; 4]).write(&mut frame, &[0; 24]).unwrap();
+        frame
+    };
+    for kind in [130, 131, 132, 143, 151, 152, 153] {
+        for source in ["fe80::1", "::"] {
+            assert_eq!(strict().run(&said(kind, source, 1)).verdict, Verdict::Forward, "{kind}");
+        }
+        for from_afar in [said(kind, "fe80::1", 64), said(kind, "2001:db8::1", 1)] {
+            let verdict = strict().run(&from_afar).verdict;
+            assert_eq!(verdict, Verdict::Drop(DropReason::Rule), "{kind}");
+        }
+    }
+    // Redirects and what has no use beyond its sender are left to the rules (RFC 4890, sections 4.4.4 and 4.4.5).
+    for kind in [137, 138, 139, 140, 100, 200] {
+        let verdict = strict().run(&said(kind, "fe80::1", 255)).verdict;
+        assert_eq!(verdict, Verdict::Drop(DropReason::Rule), "{kind}");
+    }
+}
+
+/// RFC 7126, sections 4.3 and 4.4; Linux drops them too, where nobody has turned `accept_source_route` on.
+#[test]
+fn rfc_7126_source_routes_are_dropped_and_other_options_pass() {
+    let with_options = |options: [u8; 8]| {
+        let mut frame = udp("10.0.0.1", "10.0.0.2", b"payload");
+        let options = options.into_iter().enumerate();
+        options.for_each(|(at, byte)| frame.insert(34 + at, byte));
+        frame[14] = 0x47;
+        let length = (frame.len() - 14) as u16;
+        frame[16..18].copy_from_slice(&length.to_be_bytes());
+        frame[24..26].fill(0);
+        let sum = !slow_sum(&frame[14..42]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame
+    };
+    for (options, expected) in [
+        ([131, 7, 4, 192, 0, 2, 9, 0], Some(DropReason::SourceRoute)),
+        ([137, 7, 4, 192, 0, 2, 9, 0], Some(DropReason::SourceRoute)),
+        ([1, 131, 7, 4, 192, 0, 2, 9], Some(DropReason::SourceRoute)),
+        ([148, 4, 0, 0, 1, 131, 3, 4], Some(DropReason::SourceRoute)),
+        ([148, 4, 0, 0, 0, 131, 3, 4], None),
+        ([7, 7, 4, 0, 0, 0, 0, 0], None),
+        ([7, 9, 4, 0, 0, 0, 0, 0], Some(DropReason::Malformed)),
+        ([1, 1, 1, 1, 1, 1, 1, 68], Some(DropReason::Malformed)),
+        ([7, 1, 0, 0, 0, 0, 0, 0], Some(DropReason::Malformed)),
+    ] {
+        assert_eq!(parse(&with_options(options)).err(), expected, "{options:?}");
     }
 }

@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use snic_domain::Timestamp;
-use snic_nts::{Context, Direction, Emitted, NtInstance, Pool, Verdict, create, schema};
+use snic_nts::{Context, Direction, Emitted, NtInstance, Packet, Pool, Verdict, create, schema};
 
 use super::{HELPER, PYTHON};
 
@@ -203,19 +203,37 @@ impl Card {
 
     /// Frames that come out of the NTs, and their side.
     pub fn through(&mut self, side: usize, frame: &[u8]) -> Vec<(usize, Vec<u8>)> {
-        let now = Timestamp::ZERO + self.start.elapsed();
-        let Some(mut packet) = self.pool.copy_of(frame) else { return Vec::new() };
         let mut out = Vec::new();
+        if let Some(packet) = self.pool.copy_of(frame) {
+            self.pass_nts(side, 0, packet, &mut out);
+        }
+        out
+    }
+
+    /// Leads a packet through the NTs from the `first`th one on, and what they make behind it through those that follow.
+    fn pass_nts(
+        &mut self,
+        side: usize,
+        first: usize,
+        mut packet: Packet,
+        out: &mut Vec<(usize, Vec<u8>)>,
+    ) {
+        let now = Timestamp::ZERO + self.start.elapsed();
         let mut to = 1 - side;
         let count = self.nts.len();
-        for step in 0..count {
+        for step in first..count {
             let in_order = side == 0 || self.has_one_order;
             let nt = &mut self.nts[if in_order { step } else { count - 1 - step }];
             let mut context = Context { now, random: &mut self.random, emitted: &mut self.emitted };
             let verdict = nt.process(&mut packet, &mut context);
-            for (direction, made) in self.emitted.drain() {
-                let to = if direction == Direction::Onward { 1 - side } else { side };
-                out.push((to, made.bytes().to_vec()));
+            if let Some(translation) = packet.take_translation() {
+                self.nts.iter_mut().for_each(|other| other.learn(&translation, now));
+            }
+            for (direction, made) in self.emitted.drain().collect::<Vec<_>>() {
+                match direction {
+                    Direction::Onward => self.pass_nts(side, step + 1, made, out),
+                    Direction::Back => out.push((side, made.bytes().to_vec())),
+                }
             }
             match verdict {
                 Verdict::Forward => {}
@@ -223,11 +241,10 @@ impl Card {
                     to = side;
                     break;
                 }
-                Verdict::Consume | Verdict::Drop(_) => return out,
+                Verdict::Consume | Verdict::Drop(_) => return,
             }
         }
         out.push((to, packet.bytes().to_vec()));
-        out
     }
 
     fn send(&mut self, side: usize, frame: &[u8]) {

@@ -1,5 +1,6 @@
-//! ICMP errors and fragments through `nat -> firewall`, judged by the kernels at both ends: what a socket reports is
-//! what its kernel has accepted as being about its own packets.
+//! Replies, ICMP errors and fragments through `nat -> firewall` and `firewall -> nat`, judged by the kernels at both ends:
+//! what a socket reports is what its kernel has accepted as being about its own packets. Packets of both directions meet
+//! the NTs in the same order, as on a card.
 //!
 //! ```text
 //!   client ──── nat -> firewall ──── router ──── server, behind a link with MTU 1300
@@ -45,6 +46,17 @@ const ADDRESSES: [Addresses; 2] = [
     },
 ];
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    NatFirst,
+    FirewallFirst,
+}
+
+fn versions_and_orders() -> impl Iterator<Item = (&'static Addresses, Order)> {
+    let orders = [Order::NatFirst, Order::FirewallFirst];
+    ADDRESSES.iter().flat_map(move |addresses| orders.map(|order| (addresses, order)))
+}
+
 struct Net {
     client: Namespace,
     _router: Namespace,
@@ -55,10 +67,10 @@ struct Net {
 }
 
 impl Net {
-    fn new(addresses: &Addresses, purpose: &str) -> Self {
+    fn new(addresses: &Addresses, order: Order, purpose: &str) -> Self {
         let Addresses { client, router, external, server, beyond, bits } = addresses;
         let nodad = if *bits == 24 { "" } else { "nodad" };
-        let name = |what: &str| format!("{purpose}{what}{bits}");
+        let name = |what: &str| format!("{purpose}{what}{bits}{order:?}");
         let card_ns = Namespace::new(&name("card"));
         let client_ns = host(&card_ns, &name("c"), "left", INSIDE_MAC);
         let router_ns = host(&card_ns, &name("r"), "right", OUTSIDE_MAC);
@@ -79,20 +91,26 @@ impl Net {
                           echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
         assert!(router_ns.command("sh").args(["-c", forwarding]).status().unwrap().success());
         // A server that is not there yet refuses each try: no later error may be one too many.
-        let all_errors = "echo 0 > /proc/sys/net/ipv4/icmp_ratelimit; \
+        let all_errors = "echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range; echo 0 > /proc/sys/net/ipv4/icmp_ratelimit; \
                           echo 0 > /proc/sys/net/ipv6/icmp/ratelimit";
         for namespace in [&client_ns, &router_ns, &server_ns] {
             assert!(namespace.command("sh").args(["-c", all_errors]).status().unwrap().success());
         }
         let prefix = |address: &str| format!("{address}/{}", if *bits == 24 { 32 } else { 128 });
-        let mut card = Card::new(vec![
+        // The firewall lets hosts inside open flows, by the addresses that they have there; no rule lets an error pass.
+        let seen = if order == Order::NatFirst { external } else { client };
+        let rules = ["udp", "tcp", "icmp"].map(
+            |protocol| json!({"action": "accept", "protocol": protocol, "source": prefix(seen)}),
+        );
+        let mut nts = vec![
             nt("checksum", &json!({"mode": "fill"})),
             nt("nat", &json!({"inside": [prefix(client)], "external": [external]})),
-            nt(
-                "firewall",
-                &json!({"rules": [{"action": "accept", "protocol": "udp", "source": prefix(external)}]}),
-            ),
-        ]);
+            nt("firewall", &json!({"rules": rules})),
+        ];
+        if order == Order::FirewallFirst {
+            nts.swap(1, 2);
+        }
+        let mut card = Card::new(nts);
         card.has_one_order = true;
         card.attach(&card_ns, "left");
         card.attach(&card_ns, "right");
@@ -126,11 +144,16 @@ fn start(server: &str) -> String {
     )
 }
 
-/// Answers datagrams at port 7 with as many bytes, and 'refuse' with a datagram a second later, twice.
+/// Tells who connects to port 7 its address. Answers datagrams at port 7 with as many bytes, and 'refuse' with a datagram a second later, twice.
 fn server_program(server: &str) -> String {
     start(server)
         + &format!(
-            "s = new(); s.settimeout(None); s.bind(('{server}', 7))\n\
+            "import threading\n\
+             def connections():\n    \
+                 t = socket.socket(socket.AF_INET6 if six else socket.AF_INET); t.bind(('{server}', 7)); t.listen()\n    \
+                 while True:\n        c, peer = t.accept(); c.send(peer[0].encode()); c.recv(1); c.close()\n\
+             threading.Thread(target=connections, daemon=True).start()\n\
+             s = new(); s.settimeout(None); s.bind(('{server}', 7))\n\
              while True:\n    \
                  data, peer = s.recvfrom(65536)\n    \
                  if data != b'refuse':\n        s.sendto(data, peer); continue\n    \
@@ -165,14 +188,19 @@ fn errors_reach_the_sockets_that_they_are_about_in_both_directions() {
     if let Some(why) = without_namespaces() {
         return left_out(why);
     }
-    for addresses in &ADDRESSES {
-        let Addresses { server, router, .. } = addresses;
-        let mut net = Net::new(addresses, "err");
+    for (addresses, order) in versions_and_orders() {
+        let Addresses { server, router, external, .. } = addresses;
+        let mut net = Net::new(addresses, order, "err");
         let ask = start(server)
             + &until_served(server)
             + &format!(
-                // A closed port of the server (RFC 5508, REQ-4).
-                "c = new(); c.connect(('{server}', 9)); c.send(b'x')\n\
+                // A connection, and an echo request, for which the kernel of the client chooses the identifier.
+                "c = socket.create_connection(('{server}', 7), 10); print(c.recv(100).decode()); c.close()\n\
+                 e = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM, 58 if six else 1)\n\
+                 e.settimeout(10); e.connect(('{server}', 0)); e.send(bytes([128 if six else 8, 0, 0, 0, 0, 0, 0, 9]) + b'ping')\n\
+                 said = e.recv(100); print(said[0] == (129 if six else 0), said[6:])\n\
+                 # a closed port of the server (RFC 5508, REQ-4)\n\
+                 c = new(); c.connect(('{server}', 9)); c.send(b'x')\n\
                  try:\n    c.recv(1)\n\
                  except ConnectionRefusedError:\n    print('refused')\n\
                  # traceroute: the router names itself\n\
@@ -193,11 +221,16 @@ fn errors_reach_the_sockets_that_they_are_about_in_both_directions() {
                  # a port that the client has closed (REQ-5)\n\
                  r = new(); r.bind(('', 0)); port = r.getsockname()[1]; r.connect(('{server}', 7))\n\
                  assert ask(r, b'refuse') == b'ready'; r.close(); time.sleep(1.5)\n\
-                 s = new(); s.connect(('{server}', 7)); print(ask(s, b'and?').decode())\n"
+                 s = new(); s.connect(('{server}', 7)); print(ask(s, b'and?').decode())\n\
+                 # an echo that both kernels cut\n\
+                 e.send(bytes([128 if six else 8, 0, 0, 0, 0, 0, 0, 10]) + bytes(range(256)) * 20)\n\
+                 print(e.recv(9000)[8:] == bytes(range(256)) * 20)\n"
             );
         let said = net.run(&server_program(server), &ask);
-        let expected = format!("refused\n{router}\n1500\n{SERVER_MTU}\nrefused");
-        assert_eq!(said, expected, "{}", net.card.drops());
+        let expected = format!(
+            "{external}\nTrue b'\\x00\\tping'\nrefused\n{router}\n1500\n{SERVER_MTU}\nrefused\nTrue"
+        );
+        assert_eq!(said, expected, "{order:?} {}", net.card.drops());
     }
 }
 
@@ -206,9 +239,9 @@ fn fragments_in_reverse_order_are_put_together_by_the_kernels() {
     if let Some(why) = without_namespaces() {
         return left_out(why);
     }
-    for addresses in &ADDRESSES {
+    for (addresses, order) in versions_and_orders() {
         let server = addresses.server;
-        let mut net = Net::new(addresses, "frag");
+        let mut net = Net::new(addresses, order, "frag");
         net.card.reverses_fragments = true;
         let ask = start(server)
             + &until_served(server)
@@ -216,7 +249,7 @@ fn fragments_in_reverse_order_are_put_together_by_the_kernels() {
                    data = os.urandom(size)\n    print(size, ask(s, data, data) == data)\n";
         let said = net.run(&server_program(server), &ask);
         assert_eq!(said, "2000 True\n8000 True\n60000 True", "{}", net.card.drops());
-        let held = net.card.nts[1].counters().consumed;
+        let held: u64 = net.card.nts.iter().map(|nt| nt.counters().consumed).sum();
         assert!(held > 90, "{held} fragments waited for their first");
     }
 }

@@ -78,6 +78,7 @@ fn tcp_passes_firewall_and_nat_between_two_kernels() {
             ),
             nt("checksum", &json!({"mode": "fill"})),
         ]);
+        card.has_one_order = true;
         card.attach(&card_ns, "left");
         card.attach(&card_ns, "right");
         let mut serving = server.command(PYTHON);
@@ -150,6 +151,78 @@ fn transfer_through_vxlan(mtu: usize, path_mtu: usize) {
     assert_eq!(text.trim(), format!("10.9.0.1 {BYTES} True"), "{errors} {}", card.drops());
     let emitted = card.nts[1].counters().emitted;
     assert_eq!(emitted > 0, mtu + 50 > path_mtu, "{emitted} errors");
+}
+
+/// A kernel that knows of no tunnel learns the path's MTU from the ESP NT's errors (RFC 4301, section 8.2), for both IP
+/// versions inside and outside; the other end is a second ESP NT, and both kernels send more than fits.
+#[test]
+fn a_kernel_learns_the_mtu_of_the_esp_tunnel() {
+    if let Some(why) = without_namespaces() {
+        return left_out(why);
+    }
+    let inner = [("10.1.0.1", "10.2.0.1", 32), ("2001:db8:1::1", "2001:db8:2::1", 128)];
+    let outer = [("192.0.2.1", "192.0.2.2", 52), ("2001:db8:a::1", "2001:db8:a::2", 72)];
+    for (near, far, bits) in inner {
+        for (here, there, overhead) in outer {
+            let purpose = format!("e{bits}x{overhead}");
+            let card_ns = Namespace::new(&format!("{purpose}c"));
+            let client = host(&card_ns, &format!("{purpose}i"), "left", INSIDE_MAC);
+            let server = host(&card_ns, &format!("{purpose}o"), "right", OUTSIDE_MAC);
+            for (host, own, other, station) in
+                [(&client, near, far, OUTSIDE_MAC), (&server, far, near, INSIDE_MAC)]
+            {
+                let nodad = if bits == 32 { "" } else { "nodad" };
+                host.ip(&format!("addr add {own}/{bits} dev wire {nodad}"));
+                host.ip(&format!("neigh replace {other} lladdr {station} dev wire"));
+                host.ip(&format!("route replace {other} dev wire"));
+            }
+            let end = |local: &str, remote: &str, prefixes: [&str; 2], spis: [u32; 2]| {
+                let keys = spis.map(|spi| format!("{:02x}", spi & 0xFF).repeat(20));
+                let [own, others] = prefixes.map(|host| format!("{host}/{bits}"));
+                nt(
+                    "esp",
+                    &json!({"local": local, "remote": remote, "local_prefixes": [own],
+                        "remote_prefixes": [others], "outbound": {"spi": spis[0], "key": keys[0]},
+                        "inbound": [{"spi": spis[1], "key": keys[1]}], "mtu": 1_400}),
+                )
+            };
+            let mut card = Card::new(vec![
+                nt("checksum", &json!({"mode": "fill"})),
+                end(here, there, [near, far], [4_097, 4_098]),
+                end(there, here, [far, near], [4_098, 4_097]),
+                nt("checksum", &json!({"mode": "fill"})),
+            ]);
+            card.attach(&card_ns, "left");
+            card.attach(&card_ns, "right");
+            let mut serving = server.command(PYTHON);
+            serving.args(["-c", &server_program(far)]).stdin(Stdio::null());
+            let _serving = Ending(serving.spawn().unwrap());
+            let mut fetch = client.command(PYTHON);
+            // A datagram that does not fit teaches the client's side; the transfer the server's.
+            let learnt = format!(
+                "\nsix = ':' in '{far}'\n\
+                 level, mtu, discover = (41, 24, 23) if six else (0, 14, 10)\n\
+                 u = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)\n\
+                 u.setsockopt(level, discover, 2); u.connect(('{far}', 9))\n\
+                 for _ in range(100):\n    \
+                     try:\n        u.send(b'x' * 1400)\n    \
+                     except OSError:\n        pass\n    \
+                     if u.getsockopt(level, mtu) < 1500:\n        break\n    \
+                     time.sleep(0.05)\n\
+                 print(u.getsockopt(level, mtu))\n"
+            );
+            fetch.args(["-c", &(client_program(far) + &learnt)]);
+            let out = card.serve(&mut fetch, |_| None);
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+            // The table of the page: rounded down to a multiple of 4, and 2 less.
+            let mtu = (1_400 - overhead) / 4 * 4 - 2;
+            let expected = format!("{near} {BYTES} True\n{mtu}");
+            assert_eq!(text.trim(), expected, "{errors} {}", card.drops());
+            let emitted: Vec<_> = (1..3).map(|end| card.nts[end].counters().emitted).collect();
+            assert!(emitted.iter().all(|errors| *errors > 0), "{emitted:?} errors");
+        }
+    }
 }
 
 /// A program that answers TCP connections and datagrams with the address of who asks, and one that asks from
@@ -230,6 +303,35 @@ fn closed_connections_give_their_ports_to_the_next_ones() {
     let steps = "print([tcp('192.0.2.1') for _ in range(20)] == 20 * ['192.0.2.254'])";
     let (said, card) = between("ports", nts, steps, ["192.0.2.254", "192.0.2.254"]);
     assert_eq!(said.trim(), "True", "{}", card.drops());
+}
+
+/// RFC 5508, REQ-8: a host for which no port is left is told so, and its kernel tells the application at once.
+#[test]
+fn a_socket_is_told_that_the_nat_has_no_port_left() {
+    if let Some(why) = without_namespaces() {
+        return left_out(why);
+    }
+    let settings =
+        json!({"inside": ["10.0.0.1/32"], "external": ["192.0.2.254"], "ports": "5000-5000"});
+    let nts = vec![
+        nt("checksum", &json!({"mode": "fill"})),
+        nt("nat", &settings),
+        nt("checksum", &json!({"mode": "fill"})),
+    ];
+    let steps = "first = udp('192.0.2.1')\n\
+        c = None\n\
+        for _ in range(100):\n    \
+            try:\n        c = socket.create_connection(('192.0.2.1', 8000), 5); break\n    \
+            except ConnectionRefusedError:\n        time.sleep(0.1)\n\
+        try:\n    socket.create_connection(('192.0.2.1', 8000), 30)\n\
+        except OSError as error:\n    print(first, error.errno, end=' ')\n\
+        u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.connect(('192.0.2.1', 8000)); u.settimeout(30); u.send(b'?')\n\
+        try:\n    u.recv(1)\n\
+        except OSError as error:\n    print(error.errno)";
+    let (said, card) = between("req8", nts, steps, ["192.0.2.254", "192.0.2.254"]);
+    const EHOSTUNREACH: u32 = 113;
+    let expected = format!("192.0.2.254 {EHOSTUNREACH} {EHOSTUNREACH}");
+    assert_eq!(said.trim(), expected, "{}", card.drops());
 }
 
 /// A kernel takes an answer only from the address that it asked: the service's, or the backend's own.

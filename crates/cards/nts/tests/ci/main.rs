@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod card;
+mod commands;
 mod errors;
 mod esp;
 mod kernel;

@@ -1,6 +1,7 @@
 //! The key-value cache before a real memcached: what the card answers is what memcached answers.
 
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,38 +14,49 @@ use snic_nts::wire::{self, Frame};
 use super::card::{Card, Ending, nt};
 use super::{left_out, starts};
 
-const CLIENT: [u8; 4] = [10, 0, 0, 1];
-const SERVER: [u8; 4] = [192, 0, 2, 1];
-const PORT: u16 = 11_211;
+pub const CLIENT: [u8; 4] = [10, 0, 0, 1];
+pub const SERVER: [u8; 4] = [192, 0, 2, 1];
+pub const PORT: u16 = 11_211;
 /// The number of a request that no test uses for another one.
 const FENCE: u16 = u16::MAX;
 
-fn frame(from: ([u8; 4], u16), to: ([u8; 4], u16), datagram: &[u8]) -> Vec<u8> {
+/// The frame of a segment to the server, which holds this text.
+pub fn segment(text: &str) -> Vec<u8> {
+    let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let tcp = link.ipv4(CLIENT, SERVER, 64).tcp(40_009, PORT, 1, 1_000).ack(1).psh();
+    let mut frame = Vec::new();
+    tcp.write(&mut frame, text.as_bytes()).unwrap();
+    frame
+}
+
+pub fn frame(from: ([u8; 4], u16), to: ([u8; 4], u16), datagram: &[u8]) -> Vec<u8> {
     let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let mut frame = Vec::new();
     link.ipv4(from.0, to.0, 64).udp(from.1, to.1).write(&mut frame, datagram).unwrap();
     frame
 }
 
-fn datagram(id: u16, text: &str) -> Vec<u8> {
+pub fn datagram(id: u16, text: &str) -> Vec<u8> {
     [&id.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0], text.as_bytes()].concat()
 }
 
 /// Payload of a UDP frame, whose checksum is right.
-fn payload(frame: &[u8]) -> Vec<u8> {
+pub fn payload(frame: &[u8]) -> Vec<u8> {
     let Ok(Frame::Ip(layout)) = wire::parse(frame) else { panic!("not IP") };
     assert_eq!(wire::verify(frame, &layout), wire::Verified::Right);
     frame[layout.transport + 8..layout.end].to_vec()
 }
 
-struct Server {
+pub struct Server {
     _process: Ending,
     socket: UdpSocket,
+    tcp_port: u16,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let tcp_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let process = Command::new("memcached")
             .args([
                 "-u",
@@ -52,7 +64,7 @@ impl Server {
                 "-l",
                 "127.0.0.1",
                 "-p",
-                "0",
+                &tcp_port.to_string(),
                 "-U",
                 &free.to_string(),
                 "-t",
@@ -64,7 +76,7 @@ impl Server {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(("127.0.0.1", free)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let server = Self { _process: Ending(process), socket };
+        let server = Self { _process: Ending(process), socket, tcp_port };
         for _ in 0..100 {
             if server.try_ask(&datagram(0, "version\r\n")).is_some() {
                 server.socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -73,6 +85,26 @@ impl Server {
             std::thread::sleep(Duration::from_millis(50));
         }
         panic!("memcached does not answer");
+    }
+
+    /// Sends a text over a TCP connection of its own; what the server answers until it has read all, or closes.
+    pub fn tell(&self, text: &str) -> String {
+        let mut connection = TcpStream::connect(("127.0.0.1", self.tcp_port)).unwrap();
+        // The connection of a watcher answers nothing more.
+        connection.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        connection.write_all(text.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        let mut bytes = [0; 4_096];
+        // A connection that was closed takes no more; what it answered is there.
+        let _sent = connection.write_all(b"mn\r\n");
+        while !said.ends_with(b"MN\r\n") {
+            match connection.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => said.extend_from_slice(&bytes[..count]),
+                Err(_) => break,
+            }
+        }
+        String::from_utf8_lossy(&said).into_owned()
     }
 
     fn try_ask(&self, datagram: &[u8]) -> Option<Vec<u8>> {
@@ -94,7 +126,7 @@ impl Server {
 
     /// All that the server answers to a request: it has one thread, so an answer to what is asked after it is behind
     /// them.
-    fn answers(&self, request: &[u8]) -> Vec<Vec<u8>> {
+    pub fn answers(&self, request: &[u8]) -> Vec<Vec<u8>> {
         self.socket.send(request).unwrap();
         self.socket.send(&datagram(FENCE, "mn\r\n")).unwrap();
         let mut answers = Vec::new();
@@ -212,7 +244,14 @@ fn command(random: &mut ChaCha8Rng, count: u32) -> String {
     }
 }
 
-/// Requests and answers that overtake each other, expiry times and delays, and numbers of requests that come again:
+/// A request on its way to the server.
+enum OnItsWay {
+    Datagram(u16, Vec<u8>),
+    /// What a client of the server writes over TCP.
+    Segment(String),
+}
+
+/// Requests and answers that overtake each other, requests over TCP between those over UDP, expiry times and delays, and numbers of requests that come again:
 /// at each hit memcached itself would have given the same answer, and had no write of the key still to come.
 #[test]
 fn no_answer_of_the_card_is_older_than_memcached_s() {
@@ -226,14 +265,14 @@ fn no_answer_of_the_card_is_older_than_memcached_s() {
     let seed = 12;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let start = Instant::now();
-    let mut requests: Vec<(Instant, u16, Vec<u8>)> = Vec::new();
+    let mut requests: Vec<(Instant, OnItsWay)> = Vec::new();
     let mut answers: Vec<(Instant, u16, Vec<u8>)> = Vec::new();
     let (mut hits, mut count) = (0, 0_u32);
     while start.elapsed() < Duration::from_secs(16) {
         std::thread::sleep(Duration::from_millis(1));
         count += 1;
         // Nothing takes longer than half of the settling time in either direction.
-        let is_old = |(since, ..): &(Instant, u16, Vec<u8>)| since.elapsed().as_millis() > 80;
+        let is_old = |since: Instant| since.elapsed().as_millis() > 80;
         let client = 40_000 + random.random_range(0..2);
         // The first client counts its requests, the second one gives them few numbers.
         let id = if client == 40_000 { (count % 60_000) as u16 } else { random.random_range(0..3) };
@@ -253,17 +292,34 @@ fn no_answer_of_the_card_is_older_than_memcached_s() {
             let [said, of_card] = [&said[8..], &out[8..]].map(String::from_utf8_lossy);
             assert_eq!(of_card, said, "{text}, request {count}, seed {seed}");
         } else {
-            requests.push((Instant::now(), client, request));
+            requests.push((Instant::now(), OnItsWay::Datagram(client, request)));
         }
-        while !requests.is_empty() && (random.random_bool(0.6) || requests.iter().any(is_old)) {
-            let old = requests.iter().position(is_old);
+        // Few, for nothing is filled until they have surely arrived. Their values do not end: `unread_expiry_s` is 0.
+        if count.is_multiple_of(2_500) {
+            let key = random.random_range(0..5);
+            let text = [format!("set key{key} 5 0 3\r\ntcp\r\n"), format!("delete key{key}\r\n")];
+            let text = text[random.random_range(0..2)].clone();
+            assert_eq!(card.through(0, &segment(&text)).len(), 1, "it goes on");
+            requests.push((Instant::now(), OnItsWay::Segment(text)));
+        }
+        let is_old_request = |(since, _): &(Instant, OnItsWay)| is_old(*since);
+        let is_old_answer = |(since, ..): &(Instant, u16, Vec<u8>)| is_old(*since);
+        while !requests.is_empty()
+            && (random.random_bool(0.6) || requests.iter().any(is_old_request))
+        {
+            let old = requests.iter().position(is_old_request);
             let at = old.unwrap_or_else(|| random.random_range(0..requests.len()));
-            let (_, client, request) = requests.remove(at);
-            let said = server.answers(&request);
-            answers.extend(said.into_iter().map(|answer| (Instant::now(), client, answer)));
+            match requests.remove(at).1 {
+                OnItsWay::Datagram(client, request) => {
+                    let said = server.answers(&request);
+                    answers.extend(said.into_iter().map(|answer| (Instant::now(), client, answer)));
+                }
+                OnItsWay::Segment(text) => drop(server.tell(&text)),
+            }
         }
-        while !answers.is_empty() && (random.random_bool(0.6) || answers.iter().any(is_old)) {
-            let old = answers.iter().position(is_old);
+        while !answers.is_empty() && (random.random_bool(0.6) || answers.iter().any(is_old_answer))
+        {
+            let old = answers.iter().position(is_old_answer);
             let at = old.unwrap_or_else(|| random.random_range(0..answers.len()));
             let (_, client, answer) = answers.remove(at);
             card.through(1, &frame((SERVER, PORT), (CLIENT, client), &answer));

@@ -31,7 +31,8 @@ use settings::{Other, Settings};
 pub(crate) use settings::SCHEMA;
 
 use super::ecn;
-use super::path_mtu::{ErrorBudget, Oversized, PathMtu};
+use super::icmp_errors::ErrorBudget;
+use super::path_mtu::{Oversized, PathMtu};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
@@ -174,7 +175,7 @@ impl Active {
 
     /// Packets that go neither into the tunnel nor out of it.
     fn pass_other(&self, bytes: &[u8], layout: &Layout) -> Result<(), DropReason> {
-        let is_link_local = IcmpMessage::of(bytes, layout) == Some(IcmpMessage::NeighbourDiscovery);
+        let is_link_local = IcmpMessage::of(bytes, layout) == Some(IcmpMessage::OfLink);
         match self.settings.other {
             _ if is_link_local => Ok(()),
             Other::Forward => Ok(()),

@@ -46,7 +46,8 @@ use header::{Header, Kind, OVERHEAD};
 use receiver::{Arrival, Receiver, SavedReceiver};
 use sender::{Due, Limits, Phase, SavedSender, Sender};
 
-use super::path_mtu::{ErrorBudget, Oversized};
+use super::icmp_errors::ErrorBudget;
+use super::path_mtu::Oversized;
 use crate::aging::KeyedHash;
 use crate::config::{
     Configuration, Field, InvalidConfiguration, Kind as FieldKind, NON_IP, NonIp, Schema,

@@ -25,14 +25,14 @@ use settings::{Service, Settings, Unmatched};
 
 pub(crate) use settings::SCHEMA;
 
-use super::fragments::{Arrival, Fragments};
+use super::fragments::{Arrival, Fragments, Sent};
 use super::tracking::{CLASSES, CLOSING, EXPIRED_PER_PACKET, OPENING, Progress, opens, spare_flow};
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
     self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, Verified,
-    quoted_flow, rewrite, rewrite_quoted,
+    quoted_packet, rewrite, rewrite_quoted,
 };
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
@@ -163,6 +163,9 @@ impl NetworkTask for LoadBalancer {
         if verdict == Ok(Verdict::Forward) && target(&after) != target(&before) {
             packet.translated_from(about);
         }
+        if after != before {
+            packet.translated_to(&layout);
+        }
         verdict.unwrap_or_else(Verdict::Drop)
     }
 
@@ -211,7 +214,7 @@ impl Active {
             self.note_direct(&flow, flags, context.now);
             return Ok(Verdict::Forward);
         }
-        let before = *layout;
+        let (before, sent) = (*layout, Sent::of(bytes, layout));
         let change = match self.fragments.arrive(bytes, layout, context)? {
             Arrival::Held => return Ok(Verdict::Consume),
             Arrival::Follow(change) => change,
@@ -229,6 +232,9 @@ impl Active {
         };
         if let Some((side, to)) = change {
             rewrite(bytes, layout, side, to);
+        }
+        if layout.has_transport_header() {
+            self.fragments.record_sent(layout, sent, context.now);
         }
         Ok(Verdict::Forward)
     }
@@ -362,18 +368,19 @@ impl Active {
         layout: &mut Layout,
         now: Timestamp,
     ) -> Result<bool, DropReason> {
-        let Some((mut quoted, flow)) = quoted_flow(bytes, layout) else {
-            let services = &self.settings.services;
-            let is_to_us = services.iter().any(|s| s.endpoint().address == layout.destination);
+        let services = &self.settings.services;
+        let is_to_us = services.iter().any(|s| s.endpoint().address == layout.destination);
+        let Some(mut quoted) = quoted_packet(bytes, layout) else {
             return if is_to_us { Err(DropReason::Malformed) } else { Ok(false) };
         };
+        if !quoted.has_transport_header() {
+            let is_translated = self.translate_fragment_error(bytes, layout, quoted, now)?;
+            let is_unknown = !is_translated && is_to_us;
+            return if is_unknown { Err(DropReason::NoConnection) } else { Ok(is_translated) };
+        }
+        let flow = Flow::of(bytes, &quoted);
         let Some((side, end)) = self.as_it_was_sent(&flow, now)? else { return Ok(false) };
-        if layout.fragment != Fragment::No {
-            return Err(DropReason::Fragment);
-        }
-        if wire::verify(bytes, layout) == Verified::Wrong {
-            return Err(DropReason::BadChecksum);
-        }
+        check_error(bytes, layout)?;
         rewrite_quoted(bytes, &mut quoted, side, end);
         let end = Endpoint { port: 0, ..end };
         match side {
@@ -386,6 +393,24 @@ impl Active {
             Side::Destination => {}
         }
         wire::fill(bytes, layout);
+        Ok(true)
+    }
+
+    /// Translates an ICMP error that quotes a later fragment. Says whether the packet that it is of was translated.
+    fn translate_fragment_error(
+        &self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        quoted: Layout,
+        now: Timestamp,
+    ) -> Result<bool, DropReason> {
+        let Some(sent) = self.fragments.sent(&quoted, now) else { return Ok(false) };
+        if (sent.source, sent.destination) == (quoted.source, quoted.destination) {
+            return Ok(false);
+        }
+        check_error(bytes, layout)?;
+        let is_from_backend = layout.source == quoted.destination;
+        sent.translate_error(bytes, layout, quoted, is_from_backend);
         Ok(true)
     }
 
@@ -434,6 +459,15 @@ impl Active {
         wire::replace_bytes(bytes, layout.transport + 2, layout.transport, &[reply, code]);
         true
     }
+}
+
+/// Whether an ICMP error is whole and undamaged: its translation makes its checksum right.
+fn check_error(bytes: &[u8], layout: &Layout) -> Result<(), DropReason> {
+    if layout.fragment != Fragment::No {
+        return Err(DropReason::Fragment);
+    }
+    let is_damaged = wire::verify(bytes, layout) == Verified::Wrong;
+    if is_damaged { Err(DropReason::BadChecksum) } else { Ok(()) }
 }
 
 #[cfg(test)]

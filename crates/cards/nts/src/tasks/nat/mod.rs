@@ -12,7 +12,8 @@
 //!
 //! Where all ports are in use, a new mapping gets the one that has only closed connections for the longest time,
 //! then one that was silent for longer than its protocol asks for (RFC 5382, REQ-5: 2 hours and 4 minutes
-//! for TCP; RFC 4787, REQ-5: 2 minutes for UDP). One that is in use is never taken.
+//! for TCP; RFC 4787, REQ-5: 2 minutes for UDP). One that is in use is never taken; the host that asks for one more gets
+//! an ICMP error (RFC 5508, REQ-8).
 //!
 //! Later fragments follow their first one, in whatever order they come. What cannot be translated is
 //! dropped, never let through with an address from inside.
@@ -29,14 +30,15 @@ use table::{MappingKey, Saved, SessionKey, Tables};
 
 pub(crate) use settings::SCHEMA;
 
-use super::fragments::{Arrival, Fragments};
+use super::fragments::{Arrival, Fragments, Sent};
+use super::icmp_errors::{ErrorBudget, IcmpError};
 use super::tracking::{self, EXPIRED_PER_PACKET};
 use crate::aging::KeyedHash;
 use crate::config::{Configuration, InvalidConfiguration};
 use crate::state::{self, InvalidState};
 use crate::wire::{
     self, Endpoint, Flow, Fragment, Frame, IcmpMessage, Layout, Side, TcpFlags, Verified, protocol,
-    quoted_flow, rewrite, rewrite_quoted,
+    quoted_packet, replace_identification, rewrite, rewrite_quoted,
 };
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
@@ -52,6 +54,7 @@ struct Active {
     settings: Settings,
     tables: Tables,
     fragments: Fragments<Translation>,
+    errors: ErrorBudget,
 }
 
 /// Translation that the first fragment of a packet was given.
@@ -61,6 +64,8 @@ struct Translation {
     destination: Option<IpAddr>,
     /// It went back, to this station.
     back_to: Option<Option<[u8; 6]>>,
+    /// Another identification, where that of another host's packet is the same.
+    id: Option<u16>,
 }
 
 impl Nat {
@@ -81,7 +86,8 @@ impl NetworkTask for Nat {
             Some(active) => Tables::restore(&active.tables.save(now), &settings, self.hash, now),
             None => Tables::new(&settings, self.hash),
         };
-        self.active = Some(Active { settings, tables, fragments: Fragments::new(self.hash) });
+        let fragments = Fragments::new(self.hash);
+        self.active = Some(Active { settings, tables, fragments, errors: ErrorBudget::default() });
         Ok(())
     }
 
@@ -94,10 +100,13 @@ impl NetworkTask for Nat {
             Err(verdict) => return verdict,
         };
         active.tables.remove_expired(EXPIRED_PER_PACKET, context.now);
-        let (source, before) = (layout.source, Flow::followed(packet.bytes(), &layout));
+        let (came, before) = (layout, Flow::followed(packet.bytes(), &layout));
         let verdict = active.translate(packet.bytes_mut(), &mut layout, context);
-        if layout.source != source {
+        if layout.source != came.source {
             packet.translated_from(before);
+        }
+        if layout != came {
+            packet.translated_to(&layout);
         }
         verdict.unwrap_or_else(Verdict::Drop)
     }
@@ -166,7 +175,7 @@ impl Active {
     ) -> Result<Verdict, DropReason> {
         let (source, destination) = (layout.source, layout.destination);
         let message = IcmpMessage::of(bytes, layout);
-        if message == Some(IcmpMessage::NeighbourDiscovery) {
+        if message == Some(IcmpMessage::OfLink) {
             return Ok(Verdict::Forward);
         }
         let is_outward = self.settings.is_inside(source);
@@ -193,13 +202,20 @@ impl Active {
             Arrival::Held => return Ok(Verdict::Consume),
             Arrival::Decide => {}
         }
-        let before = *layout;
+        let (before, sent) = (*layout, Sent::of(bytes, layout));
         let verdict = self.translate_first(bytes, layout, (is_outward, is_to_us), context);
+        if is_outward && matches!(verdict, Err(DropReason::PortsExhausted | DropReason::TableFull))
+        {
+            // RFC 5508, REQ-8. Nobody outside gets one: it would tell that there is a NAT.
+            IcmpError::prohibited(bytes, before).send(&mut self.errors, context);
+        }
+        let id = if verdict.is_ok() { self.record(bytes, layout, sent, context) } else { None };
         let changed = |old: IpAddr, new: IpAddr| (old != new).then_some(new);
         let translation = Translation {
             source: changed(before.source, layout.source),
             destination: changed(before.destination, layout.destination),
             back_to: (verdict == Ok(Verdict::Reply)).then(|| bytes[..6].try_into().ok()),
+            id,
         };
         let direction = translation.back_to.map_or(Direction::Onward, |_| Direction::Back);
         let decision = verdict.ok().map(|_| (translation, direction));
@@ -207,6 +223,23 @@ impl Active {
             translation.apply_to(frame);
         });
         verdict
+    }
+
+    /// Remembers a packet in fragments whose first one was translated; another identification, where it gets one.
+    fn record(
+        &mut self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        sent: Sent,
+        context: &mut Context<'_>,
+    ) -> Option<u16> {
+        let now = context.now;
+        let id = self.fragments.other_identification(layout, &sent, (&mut *context.random, now));
+        if let Some(id) = id {
+            replace_identification(bytes, layout, id);
+        }
+        self.fragments.record_sent(layout, sent, context.now);
+        id
     }
 
     /// Translates a packet that has a transport header, and is no ICMP error.
@@ -355,10 +388,9 @@ impl Active {
         layout: &mut Layout,
         now: Timestamp,
     ) -> Result<Option<Verdict>, DropReason> {
-        let quoted = quoted_flow(bytes, layout);
+        let quoted = quoted_packet(bytes, layout);
         let is_from_us = self.settings.is_external(layout.destination);
-        let is_to_inside =
-            quoted.is_some_and(|(_, flow)| self.settings.is_inside(flow.destination));
+        let is_to_inside = quoted.is_some_and(|quoted| self.settings.is_inside(quoted.destination));
         let is_local_error = self.settings.is_inside(layout.destination);
         if !is_from_us && (is_local_error || !is_to_inside) {
             // What stays inside, what comes to the inside past the NAT, and what is about hosts outside.
@@ -371,7 +403,11 @@ impl Active {
         if wire::verify(bytes, layout) == Verified::Wrong {
             return Err(DropReason::BadChecksum);
         }
-        let (mut quoted, flow) = quoted.ok_or(DropReason::Malformed)?;
+        let mut quoted = quoted.ok_or(DropReason::Malformed)?;
+        if !quoted.has_transport_header() {
+            return self.translate_fragment_error(bytes, layout, quoted, now).map(Some);
+        }
+        let flow = Flow::of(bytes, &quoted);
         let is_query = matches!(IcmpMessage::of(bytes, &quoted), Some(IcmpMessage::Query { .. }));
         let ends = Ends::of(&flow, is_query).ok_or(DropReason::UnsupportedProtocol)?;
         let no_session = DropReason::NoConnection;
@@ -411,6 +447,24 @@ impl Active {
         let is_hairpin = is_from_us && is_to_inside;
         Ok(Some(if is_hairpin { Verdict::Reply } else { Verdict::Forward }))
     }
+
+    /// An ICMP error that quotes a later fragment: the packet that it is of says whose it is.
+    fn translate_fragment_error(
+        &self,
+        bytes: &mut [u8],
+        layout: &mut Layout,
+        quoted: Layout,
+        now: Timestamp,
+    ) -> Result<Verdict, DropReason> {
+        let sent = self.fragments.sent(&quoted, now).ok_or(DropReason::NoConnection)?;
+        let is_hairpin = sent.source != quoted.source && sent.destination != quoted.destination;
+        sent.translate_error(bytes, layout, quoted, true);
+        if !is_hairpin {
+            return Ok(Verdict::Forward);
+        }
+        send_back(bytes, Some(sent.station));
+        Ok(Verdict::Reply)
+    }
 }
 
 /// Turns the Ethernet header around, to `target` where its station is known.
@@ -437,6 +491,9 @@ impl Translation {
                 rewrite(bytes, layout, side, Endpoint { address, port: 0 });
             }
         }
+        if let Some(id) = self.id {
+            replace_identification(bytes, layout, id);
+        }
         match self.back_to {
             Some(station) => {
                 send_back(bytes, station);
@@ -447,5 +504,7 @@ impl Translation {
     }
 }
 
+#[cfg(test)]
+mod rfc_tests;
 #[cfg(test)]
 mod tests;

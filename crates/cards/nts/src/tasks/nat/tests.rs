@@ -11,13 +11,13 @@ use crate::tasks::support::{
 use crate::wire::{self, Flow, Frame, quoted_flow};
 use crate::{Direction, DropReason, Verdict};
 
-const HOST: End = ("10.0.0.1", 40_000);
-const SERVER: End = ("192.0.2.1", 80);
+pub(super) const HOST: End = ("10.0.0.1", 40_000);
+pub(super) const SERVER: End = ("192.0.2.1", 80);
 const OUTSIDE: &str = "203.0.113.1";
 const NO_CONNECTION: Verdict = Verdict::Drop(DropReason::NoConnection);
 const NO_MAPPING: Verdict = Verdict::Drop(DropReason::NoMapping);
 
-fn nat(more: Value) -> Bench {
+pub(super) fn nat(more: Value) -> Bench {
     let mut settings = json!({
         "inside": ["10.0.0.0/8", "2001:db8:1::/48"],
         "external": [OUTSIDE, "2001:db8:ffff::1"],
@@ -26,13 +26,13 @@ fn nat(more: Value) -> Bench {
     Bench::new("nat", settings)
 }
 
-fn flow(frame: &[u8]) -> Flow {
+pub(super) fn flow(frame: &[u8]) -> Flow {
     let Ok(Frame::Ip(layout)) = wire::parse(frame) else { panic!("not IP") };
     Flow::of(frame, &layout)
 }
 
 /// Sends a packet that goes on, and is valid then.
-fn forwarded(bench: &mut Bench, frame: &[u8]) -> Vec<u8> {
+pub(super) fn forwarded(bench: &mut Bench, frame: &[u8]) -> Vec<u8> {
     let Outcome { verdict, frame, .. } = bench.run(frame);
     assert_eq!(verdict, Verdict::Forward);
     assert_valid(&frame);
@@ -45,7 +45,7 @@ fn fixed(address: IpAddr) -> &'static str {
 }
 
 /// The endpoint outside that stands for the sender of `frame`, once it was sent.
-fn external(bench: &mut Bench, frame: &[u8]) -> End {
+pub(super) fn external(bench: &mut Bench, frame: &[u8]) -> End {
     let sent = flow(&forwarded(bench, frame));
     (fixed(sent.source), sent.source_port)
 }
