@@ -96,14 +96,12 @@ fn rfc_7857_2_2_after_a_reset_packets_pass_for_four_minutes_more() {
 fn rfc_6864_5_3_fragments_of_two_hosts_do_not_get_the_same_identification() {
     let mut bench = nat(json!({}));
     let hosts = [("10.0.0.1", 1_000), ("10.0.0.2", 1_000)];
-    let pieces = hosts.map(|host| cut(&udp_between(host, SERVER, &[7; 100]), 77, 64));
+    let [first, second] = hosts.map(|host| cut(&udp_between(host, SERVER, &[7; 100]), 77, 64));
     // Both packets are on their way at once.
     let mut left: [Vec<Vec<u8>>; 2] = Default::default();
-    for piece in 0..2 {
-        for host in 0..2 {
-            let sent = forwarded(&mut bench, &pieces[host][piece]);
-            left[host].push(sent);
-        }
+    for (one, other) in first.iter().zip(&second) {
+        left[0].push(forwarded(&mut bench, one));
+        left[1].push(forwarded(&mut bench, other));
     }
     let id = |frame: &Vec<u8>| u16::from_be_bytes([frame[18], frame[19]]);
     assert_eq!(left[0].iter().map(id).collect::<Vec<_>>(), [77, 77]);
@@ -199,9 +197,9 @@ proptest! {
         prop_assert_eq!(wire::verify(&out.frame, &layout(&out.frame)), wire::Verified::Right);
         let [checksum, source, port, sum] = [24..26, 26..30, 34..36, 50..52];
         prop_assert_eq!(out.frame.len(), frame.len());
-        for at in 0..frame.len() {
+        for (at, byte) in frame.iter().enumerate() {
             let may_change = [&checksum, &source, &port, &sum].iter().any(|part| part.contains(&at));
-            prop_assert!(may_change || out.frame[at] == frame[at], "byte {}", at);
+            prop_assert!(may_change || out.frame[at] == *byte, "byte {}", at);
         }
     }
 }
