@@ -9,6 +9,7 @@ mod floor_plan;
 mod folder;
 mod image;
 mod raw;
+mod table;
 
 use snic_domain::{
     Bitstream, BitstreamId, ByteSize, CardModel, CardProfile, DagName, DagSpec, Digest, InvalidId,
