@@ -104,7 +104,6 @@ pub enum NoTestBitstream {
     #[error("chain {chain} is not for card model {model}")]
     Model {
         chain: BitstreamId,
-        /// The card.
         model: CardModel,
     },
     /// The chain names an NT that the catalogue lacks.

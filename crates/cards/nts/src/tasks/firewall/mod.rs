@@ -44,7 +44,6 @@ struct Connection {
 
 type Table = AgingTable<Flow, Connection, CLASSES>;
 
-/// The NT.
 pub(crate) struct Firewall {
     hash: KeyedHash,
     active: Option<Active>,
