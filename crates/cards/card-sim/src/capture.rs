@@ -2,7 +2,7 @@
 
 use snic_domain::Timestamp;
 
-use crate::traffic::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
+use crate::frame::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
 
 /// Packets of a capture: when, in nanoseconds after the first, and how many bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

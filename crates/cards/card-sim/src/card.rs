@@ -25,10 +25,10 @@ use crate::plane::{Ended, MemoryAccess, Plane, PlaneOptions};
 use crate::processors::Processors;
 use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
-use crate::states::Wrapper;
 use crate::trace::PacketRecord;
 use crate::traffic::{Generator, Header, InvalidSource, TrafficSource};
 use crate::wheel::Event;
+use crate::wrapper::Wrapper;
 
 /// Looks a second at a bitstream whose words are through and which is being prepared.
 const LOOKS_PER_SECOND: u64 = 1_000;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 
-use crate::region::Nt;
+use crate::nt::Nt;
 
 /// Bytes of a counter.
 const WORD: u32 = 8;

@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::traffic::FRAME_BYTES_MIN;
+use crate::frame::FRAME_BYTES_MIN;
 
 /// The largest packet of a flow, in bytes.
 const SEGMENT_BYTES: u64 = 1_500;

@@ -27,11 +27,13 @@ mod crc;
 mod decoded;
 mod faults;
 mod flows;
+mod frame;
 mod frames;
 mod histogram;
 mod load;
 mod measurement;
 mod memory;
+mod nt;
 mod plane;
 mod processors;
 mod profile;
@@ -46,10 +48,12 @@ mod time;
 mod trace;
 mod traffic;
 mod wheel;
+mod wrapper;
 
 pub use capture::{Capture, InvalidCapture};
 pub use card::{Accesses, SimCard, SourceId};
 pub use faults::Faults;
+pub use frame::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
 pub use frames::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Preparation, Sighting};
 pub use histogram::Latency;
 pub use load::LoadMeter;
@@ -58,6 +62,4 @@ pub use plane::{MemoryAccess, PlaneOptions, RegionPace};
 pub use profile::InvalidProfile;
 pub use shared::{HeldClock, SharedSimCard};
 pub use trace::{PacketOutcome, PacketRecord};
-pub use traffic::{
-    Arrivals, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Header, IMIX, InvalidSource, Sizes, TrafficSource,
-};
+pub use traffic::{Arrivals, Header, IMIX, InvalidSource, Sizes, TrafficSource};

@@ -3,7 +3,7 @@
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{ByteSize, CardProfile};
 
-use crate::traffic::FRAME_BYTES_MAX;
+use crate::frame::FRAME_BYTES_MAX;
 
 /// A card profile that cannot be simulated: which key is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,71 +7,17 @@
 
 use snic_domain::ChainIdentity;
 use snic_tables::registers::{
-    STATE_BUSY, STATE_CHECK, STATE_CLEAR, STATE_COMMAND, STATE_DONE, STATE_END, STATE_ERASE,
-    STATE_ERROR, STATE_ERROR_BUSY, STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN,
-    STATE_ERROR_RANGE, STATE_ERROR_REGION, STATE_HEAD, STATE_IDLE, STATE_LENGTH, STATE_MAGIC,
-    STATE_MOVED, STATE_OFFSET, STATE_REFUSED, STATE_RESTORE, STATE_SAVE, STATE_STATUS, STATE_UID,
+    STATE_CHECK, STATE_CLEAR, STATE_COMMAND, STATE_END, STATE_ERASE, STATE_ERROR_BUSY,
+    STATE_ERROR_DAMAGED, STATE_ERROR_ENDED, STATE_ERROR_FOREIGN, STATE_ERROR_RANGE,
+    STATE_ERROR_REGION, STATE_HEAD, STATE_LENGTH, STATE_MAGIC, STATE_OFFSET, STATE_RESTORE,
+    STATE_SAVE, STATE_UID,
 };
 
 use crate::card::SimCard;
 use crate::crc::crc32c;
 use crate::region::{Content, Region};
 use crate::wheel::Event;
-
-/// A command under way.
-#[derive(Debug, Clone, Copy)]
-struct Busy {
-    command: u32,
-    /// Epoch of the region, when it began.
-    epoch: u16,
-    /// It was drawn to end badly.
-    fails: bool,
-}
-
-/// One region's wrapper.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wrapper {
-    uid: u32,
-    offset: u32,
-    length: u32,
-    check: u32,
-    moved: u32,
-    busy: Option<Busy>,
-    outcome: Option<Result<(), u32>>,
-    /// Counts commands, so that the event of one that was ended ends no other.
-    generation: u16,
-}
-
-impl Wrapper {
-    /// A register of its page.
-    pub(crate) const fn value(&self, register: u32) -> u32 {
-        match register {
-            STATE_STATUS => match (self.busy, self.outcome) {
-                (Some(_), _) => STATE_BUSY,
-                (None, None) => STATE_IDLE,
-                (None, Some(Ok(()))) => STATE_DONE,
-                (None, Some(Err(_))) => STATE_REFUSED,
-            },
-            STATE_ERROR => match self.outcome {
-                Some(Err(code)) => code,
-                _ => 0,
-            },
-            STATE_UID => self.uid,
-            STATE_OFFSET => self.offset,
-            STATE_LENGTH => self.length,
-            STATE_CHECK => self.check,
-            STATE_MOVED => self.moved,
-            _ => 0,
-        }
-    }
-
-    fn end(&mut self, outcome: Result<u32, u32>) {
-        self.busy = None;
-        self.generation = self.generation.wrapping_add(1);
-        self.moved = outcome.unwrap_or(0);
-        self.outcome = Some(outcome.map(|_| ()));
-    }
-}
+use crate::wrapper::Busy;
 
 /// The words of a head that are not zero.
 fn head(uid: u32, context: &[u8], identity: ChainIdentity) -> Vec<u8> {

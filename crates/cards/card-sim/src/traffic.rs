@@ -12,12 +12,8 @@ use snic_domain::{Bandwidth, DagUid, Timestamp};
 
 use crate::capture::Capture;
 use crate::flows::Flows;
+use crate::frame::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
 use crate::time::{Clock, Meter, Rate};
-
-/// The smallest frame, in bytes.
-pub const FRAME_BYTES_MIN: u32 = snic_domain::limits::PACKET_BYTES_MIN;
-/// The largest frame, in bytes: a jumbo frame and what stands around it.
-pub const FRAME_BYTES_MAX: u32 = snic_domain::limits::PACKET_BYTES_MAX;
 
 /// The simple IMIX: sizes in bytes and how many of twelve packets have them.
 pub const IMIX: [(u32, u32); 3] = [(64, 7), (594, 4), (1_518, 1)];

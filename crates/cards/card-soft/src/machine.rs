@@ -46,7 +46,6 @@ pub(crate) struct Job {
     pub(crate) answer: SyncSender<(ControlReply, Vec<u8>)>,
 }
 
-/// The card.
 pub(crate) struct Machine {
     card: SimCard,
     switch: Switch,

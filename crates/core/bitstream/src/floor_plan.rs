@@ -66,7 +66,6 @@ pub struct RowWidth {
 /// The frames of each kind of region of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FloorPlan {
-    /// The card.
     pub model: CardModel,
     /// Where rows end. A write that goes on in the next row is outside where that is not known.
     pub rows: Vec<RowWidth>,
@@ -102,7 +101,6 @@ pub enum OutsideRegion {
         frame: u8,
         /// For which regions it was declared.
         kind: RegionKind,
-        /// The card.
         model: CardModel,
     },
     /// Commands to a die on which the regions have nothing.
@@ -114,7 +112,6 @@ pub enum OutsideRegion {
         die: u8,
         /// For which regions it was declared.
         kind: RegionKind,
-        /// The card.
         model: CardModel,
     },
     /// It names a region whose frames it has not.
@@ -131,7 +128,6 @@ pub enum OutsideRegion {
     )]
     Unknown {
         kind: RegionKind,
-        /// The card.
         model: CardModel,
     },
 }

@@ -118,7 +118,6 @@ pub enum InvalidKey {
 #[error("signatures: read the key {}", path.display())]
 pub struct UnreadableKey {
     pub path: PathBuf,
-    /// Why.
     #[source]
     pub source: KeyFailure,
 }

@@ -69,7 +69,6 @@ pub enum InvalidUpload {
     /// A kind of region that the card has not.
     #[error("card model {model} has no {} regions", kind_name(*kind))]
     NoRegion {
-        /// The card.
         model: CardModel,
         kind: RegionKind,
     },
@@ -83,7 +82,6 @@ pub enum InvalidUpload {
         /// Size that the largest region takes.
         max: ByteSize,
         kind: RegionKind,
-        /// The card.
         model: CardModel,
     },
     /// The container or its packets.
@@ -156,7 +154,6 @@ pub enum InvalidUpload {
         /// Area of the largest region.
         largest: Area,
         kind: RegionKind,
-        /// The card.
         model: CardModel,
     },
 }

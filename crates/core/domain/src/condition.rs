@@ -24,7 +24,6 @@ pub enum ConditionType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConditionStatus {
-    /// It holds.
     True,
     /// It does not.
     False,
@@ -32,7 +31,6 @@ pub enum ConditionStatus {
     Unknown,
 }
 
-/// One condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     pub kind: ConditionType,

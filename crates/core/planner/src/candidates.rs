@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{Area, Bitstream, ByteSize, RegionId, RegionKind, RegionProfile};
 
-use crate::catalogue::{NtKey, PhysicalChain, PlanCatalogue};
+use crate::catalogue::{PhysicalChain, PlanCatalogue};
 use crate::ledger::Ledger;
+use crate::nt_key::NtKey;
 use crate::plan::Job;
 use crate::view::{View, fresh_bandwidth, fresh_capacity};
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use snic_domain::limits::CHAIN_SLOTS_MAX;
 use snic_domain::{
-    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagSpec, Digest, NtType,
+    Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardModel, Cycles, DagSpec, NtType,
     NtTypeId, TenantId,
 };
 use snic_processors::NicModel;
@@ -19,25 +19,8 @@ use snic_processors::NicModel;
 use crate::by_owner::ByOwner;
 use crate::changes::ChangeCounter;
 use crate::memory::allocated_memory;
+use crate::nt_key::NtKey;
 use crate::region_groups::RegionGroups;
-
-/// An NT type as 64 bits of the SHA-256 digest of its id: the same in every catalogue, so a ledger and
-/// a catalogue need not agree on a numbering. To collide with another tenant's NT, a tenant would have to
-/// find an id by 2^64 attempts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NtKey(u64);
-
-impl NtKey {
-    pub(crate) fn of(id: &NtTypeId) -> Self {
-        let words = Digest::of(id.as_str().as_bytes()).words();
-        Self(u64::from(words[0]) << 32 | u64::from(words[1]))
-    }
-
-    /// One bit of 64, for a fast negative membership test.
-    pub(crate) const fn bit(self) -> u64 {
-        1 << (self.0 & 63)
-    }
-}
 
 /// One slot of a bitstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

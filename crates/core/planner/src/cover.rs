@@ -5,7 +5,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::candidates::Candidate;
-use crate::catalogue::NtKey;
+use crate::nt_key::NtKey;
 use crate::search::{PlannedLoad, Search};
 
 /// The result of trying sets of loads.

@@ -17,7 +17,8 @@ use snic_domain::{
 };
 
 use crate::candidates::{area_of, bitstreams, regions_in, unused_permille};
-use crate::catalogue::{NtKey, PhysicalChain};
+use crate::catalogue::PhysicalChain;
+use crate::nt_key::NtKey;
 use crate::objective::Order;
 use crate::plan::Placed;
 use crate::search::{ChainPart, PlannedLoad};

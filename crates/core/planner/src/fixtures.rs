@@ -5,7 +5,7 @@ use snic_domain::{
     Slot,
 };
 
-use crate::catalogue::NtKey;
+use crate::nt_key::NtKey;
 use crate::reservation::SlotShare;
 use crate::{Ledger, PlanCatalogue, Reservation};
 

@@ -4,9 +4,10 @@ use smallvec::SmallVec;
 use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage, region_numbers};
 
 use crate::candidates::{bitstreams, fits_region, regions_in};
-use crate::catalogue::{NtKey, PhysicalChain};
+use crate::catalogue::PhysicalChain;
 use crate::effort::Effort;
 use crate::fewest::{FurtherRegions, further_regions};
+use crate::nt_key::NtKey;
 use crate::plan::{Job, NtTotal, Plan};
 use crate::region::RegionCondition;
 use crate::search::Blocked;

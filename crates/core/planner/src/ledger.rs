@@ -15,9 +15,10 @@ use snic_domain::{
     TenantId,
 };
 
-use crate::catalogue::{ChainSlot, NtKey, PhysicalChain};
+use crate::catalogue::{ChainSlot, PhysicalChain};
 use crate::changes::ChangeCounter;
 use crate::memory::Memory;
+use crate::nt_key::NtKey;
 use crate::programs::ProcessorUse;
 use crate::refusal::{ContentMismatch, Overbooked};
 use crate::region::{RegionCondition, RegionEntry};

@@ -35,6 +35,7 @@ mod headroom;
 mod infeasible;
 mod ledger;
 mod memory;
+mod nt_key;
 mod objective;
 mod optimize;
 mod plan;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use snic_domain::limits::PAGE_SIZE;
 use snic_domain::{ByteSize, NtType, TenantId};
 
-use crate::catalogue::NtKey;
+use crate::nt_key::NtKey;
 
 /// Memory that a card allocates for an NT type, in whole pages: once for each tenant, for all of its DAGs on
 /// the card and all instances. Usage, quotas, the ledger, the page table and fairness all count so.

@@ -8,10 +8,11 @@ use snic_domain::{
 };
 
 use crate::candidates::bitstreams;
-use crate::catalogue::{NtKey, PhysicalChain, PlanCatalogue};
+use crate::catalogue::{PhysicalChain, PlanCatalogue};
 use crate::effort::{Effort, LOOKS_OF_A_PLAN};
 use crate::form::{Graph, Nodes, PassCost, Staging};
 use crate::infeasible::Failure;
+use crate::nt_key::NtKey;
 use crate::objective::Order;
 use crate::reservation::{NtCost, ReservationSum};
 use crate::search::{Blocked, ChainPart, Search, Solution};

@@ -13,7 +13,8 @@ use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{ByteSize, RegionId, Slot, TenantId};
 
 use crate::candidates::fits_region;
-use crate::catalogue::{NtKey, PhysicalChain};
+use crate::catalogue::PhysicalChain;
+use crate::nt_key::NtKey;
 use crate::plan::PlanRequest;
 use crate::region::RegionCondition;
 use crate::region_groups::RegionGroups;

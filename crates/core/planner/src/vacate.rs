@@ -8,7 +8,8 @@
 use snic_domain::{RegionId, Slot};
 
 use crate::Ledger;
-use crate::catalogue::{NtKey, PhysicalChain};
+use crate::catalogue::PhysicalChain;
+use crate::nt_key::NtKey;
 use crate::view::{fresh, kbps};
 
 /// A region in use.

@@ -8,7 +8,8 @@ use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 use snic_domain::{Bandwidth, RegionId, Slot};
 
 use crate::candidates::{Class, classes};
-use crate::catalogue::{NtKey, PhysicalChain};
+use crate::catalogue::PhysicalChain;
+use crate::nt_key::NtKey;
 use crate::plan::Job;
 use crate::region::{RegionCondition, RegionEntry};
 use crate::work;

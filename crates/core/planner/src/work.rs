@@ -334,8 +334,8 @@ mod tests {
     use snic_domain::{ByteSize, Cycles};
 
     use super::*;
-    use crate::catalogue::NtKey;
     use crate::ledger::tests::profile;
+    use crate::nt_key::NtKey;
 
     fn work(sizes: PacketSizes, payload: bool) -> Work {
         Work::with(&profile(), &sizes, payload)

@@ -9,7 +9,6 @@ use super::InvalidPolicyText;
 /// An optional value with its position in the file.
 pub(super) type Spanned<T> = Option<toml::Spanned<T>>;
 
-/// One file.
 pub(super) struct Source<'a> {
     pub path: String,
     pub text: &'a str,

@@ -232,7 +232,6 @@ pub struct CardShell {
 /// A model of card, with what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicModel {
-    /// Its id.
     pub model: CardModel,
     /// Maker of the card.
     pub vendor: String,

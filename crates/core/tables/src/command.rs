@@ -9,6 +9,7 @@ use std::time::Duration;
 use snic_domain::{ChainMismatch, DagUid, Digest, RegionId, ReportedChain};
 
 use crate::configuration::DagConfiguration;
+use crate::drop_cause::DropCause;
 use crate::image::{TableDelta, TableImage};
 use crate::registers::{
     LOAD_ERROR_MODULE, LOAD_ERROR_NO_MODULES, STATE_ERROR_BUSY, STATE_ERROR_DAMAGED,
@@ -355,52 +356,6 @@ pub enum RegionStatus {
     Loaded(Digest),
     /// A load failed; it holds garbage.
     Broken,
-}
-
-/// Why a packet was dropped, or what went wrong with one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DropCause {
-    /// No DAG for it: no descriptor, no rule.
-    Unclassified,
-    /// Its UID belongs to a deleted DAG.
-    StaleUid,
-    /// Its DAG sent more than its rate and the queue was full.
-    RateLimited,
-    /// The packet store was full.
-    StoreFull,
-    /// Error: it reached a region that was being loaded, decoupled or broken.
-    RegionUnavailable,
-    /// Error: a stage had no instance for it.
-    NoInstance,
-    /// Error: it saw rows of two table versions.
-    MixedVersions,
-    /// An NT's memory access was outside its pages.
-    MemoryFault,
-    /// An NT dropped it, as its configuration says.
-    ByNt,
-    /// An NT consumed it, for example an acknowledgement: nothing is lost.
-    UsedUp,
-}
-
-impl DropCause {
-    /// All causes, in the order of the counters.
-    pub const ALL: [Self; 10] = [
-        Self::Unclassified,
-        Self::StaleUid,
-        Self::RateLimited,
-        Self::StoreFull,
-        Self::RegionUnavailable,
-        Self::NoInstance,
-        Self::MixedVersions,
-        Self::MemoryFault,
-        Self::ByNt,
-        Self::UsedUp,
-    ];
-
-    /// Whether it is a fault of the control plane; it must never happen.
-    pub const fn is_error(self) -> bool {
-        matches!(self, Self::RegionUnavailable | Self::NoInstance | Self::MixedVersions)
-    }
 }
 
 /// Counters of one DAG since power-up.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use snic_domain::limits::{DAG_CONFIGURATION_BYTES_MAX, DAG_NODES_MAX};
 use snic_domain::{DagSpec, DagUid, Digest, NtNumber, NtProgram, NtTypeId};
 
+pub use crate::nt_entry::NtEntry;
 use crate::programs;
 
 /// Bytes in front of an NT's name: its number, and two lengths.
@@ -23,17 +24,6 @@ pub struct DagConfiguration {
     /// UID of the DAG.
     pub uid: DagUid,
     bytes: Arc<[u8]>,
-}
-
-/// The configuration of one NT.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct NtEntry<'a> {
-    /// The NT type's number.
-    pub number: NtNumber,
-    /// The NT type.
-    pub nt_type: &'a str,
-    /// The JSON object.
-    pub json: &'a str,
 }
 
 /// Invalid bytes of configurations.

@@ -18,18 +18,20 @@
 
 mod command;
 pub mod configuration;
+mod drop_cause;
 mod image;
 mod layout;
+mod nt_entry;
 pub mod programs;
 pub mod registers;
 mod rows;
 
 pub use command::{
-    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, DropCause, LoadFailure,
-    ProgramFailure, RegionSnapshot, RegionStatus, SaveSlot, StateDone, StateFailure, StateOrder,
-    Ticket,
+    CardCommand, CardCounters, CardReport, CardSnapshot, DagCounters, LoadFailure, ProgramFailure,
+    RegionSnapshot, RegionStatus, SaveSlot, StateDone, StateFailure, StateOrder, Ticket,
 };
 pub use configuration::DagConfiguration;
+pub use drop_cause::DropCause;
 pub use image::{TableDelta, TableImage};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{

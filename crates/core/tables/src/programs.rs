@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use snic_domain::{MemoryKind, NtNumber, NtProgram, ProcessorKind};
 
-use crate::configuration::NtEntry;
+use crate::nt_entry::NtEntry;
 
 /// The number of the entry: no NT type has it.
 pub const PROGRAMS: NtNumber = NtNumber(u32::MAX);

@@ -15,7 +15,7 @@
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, DAG_ROWS, REGIONS_MAX};
 
-use crate::DropCause;
+use crate::drop_cause::DropCause;
 use crate::layout::{BANK_WORDS, RowKey};
 
 /// A byte address, always a multiple of 4.

@@ -164,7 +164,6 @@ pub const TABLE: &[Row] = &[
 ];
 
 impl Row {
-    /// `Method`.
     pub fn method(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or(self.path)
     }

@@ -42,7 +42,6 @@ enum Aim {
     Gone(u64),
 }
 
-/// The worker.
 pub(crate) struct ProvisionWorker {
     host: Arc<dyn LinkedHost>,
     outcomes: mpsc::Sender<AgentEvent>,

@@ -433,26 +433,20 @@ pub enum InvalidSettings {
     /// It cannot be read.
     #[error("cannot read the settings file {path}: {source}")]
     Read {
-        /// The file.
         path: String,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// It is not TOML, or a key is wrong.
     #[error("{path}:{line}: {message}")]
     Key {
-        /// The file.
         path: String,
-        /// The line.
         line: usize,
-        /// The fault.
         message: String,
     },
     /// A value out of range, or keys that contradict each other.
     #[error("{path}: {message}")]
     Contradiction {
-        /// The file.
         path: String,
         /// The fault, naming the keys.
         message: String,

@@ -145,7 +145,6 @@ struct Outstanding {
 type RequestKey = (Flow, u16);
 type Table = AgingTable<RequestKey, Outstanding, 1>;
 
-/// The NT.
 pub(crate) struct KvReplication {
     hash: KeyedHash,
     active: Option<Active>,

@@ -1,11 +1,10 @@
 //! Holds what the files say against the limits of the system and against each other.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 
 use snic_domain::limits::{
-    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DAG_BANDWIDTH_MAX, DESCRIPTION_BYTES_MAX, NT_STATE_MAX,
-    PAGE_ROWS, PAGE_SIZE, REGIONS_MAX, SAVE_UNIT, TENANT_WEIGHT_MAX,
+    BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, DESCRIPTION_BYTES_MAX, NT_STATE_MAX, REGIONS_MAX,
+    SAVE_UNIT, TENANT_WEIGHT_MAX,
 };
 use snic_domain::{
     Area, Bandwidth, ByteSize, CardModel, CardProfile, Cycles, Dag, DagName, DagSpec, Edge,
@@ -18,87 +17,15 @@ use super::raw::{
     RawCard, RawChain, RawChains, RawDag, RawDags, RawEdge, RawNode, RawNtType, RawNtTypes,
     RawRegions, RawTenant,
 };
+use super::table::{At, Checked};
 use super::{CatalogueChain, CatalogueProblem, File, InvalidCatalogue, SampleDag, floor_plan};
 use crate::{FloorPlan, HEADER_TEXT_BYTES_MAX};
 
-/// Memory that the page table can address: 8,192 pages of 2 MB.
-const MEMORY_MAX: u64 = PAGE_ROWS as u64 * PAGE_SIZE.get();
 /// Most of a save area: offsets in it have 32 bits.
 const SAVE_AREA_MAX: u64 = 1 << 31;
 /// Slowest NT that is taken: a quarter of a millisecond at 250 MHz. Beyond it, a figure is more
 /// likely a mistake in its unit.
 const LATENCY_CYCLES_MAX: u64 = 65_535;
-
-pub(super) type Checked<T> = Result<T, InvalidCatalogue>;
-
-/// One table of a file: where its keys stand, for messages.
-#[derive(Clone, Copy)]
-pub(super) struct At<'a> {
-    pub(super) file: &'a File<'a>,
-    /// Text before the key: `chains[3].`, or nothing.
-    pub(super) prefix: &'a str,
-}
-
-impl At<'_> {
-    fn error<T>(
-        &self,
-        key: &str,
-        value: &Spanned<T>,
-        problem: CatalogueProblem,
-    ) -> InvalidCatalogue {
-        self.file.error(value.span(), format!("{}{key}", self.prefix), problem)
-    }
-
-    pub(super) fn ensure<T: Display>(
-        &self,
-        key: &str,
-        value: &Spanned<T>,
-        is_allowed: bool,
-        allowed: impl Display,
-    ) -> Checked<()> {
-        if is_allowed {
-            return Ok(());
-        }
-        let (value_text, allowed) = (value.get_ref().to_string(), allowed.to_string());
-        Err(self.error(key, value, CatalogueProblem::Range { value: value_text, allowed }))
-    }
-
-    fn positive<T: Display + PartialEq + Default>(
-        &self,
-        key: &str,
-        value: &Spanned<T>,
-    ) -> Checked<()> {
-        self.ensure(key, value, *value.get_ref() != T::default(), "give more than 0")
-    }
-
-    fn bandwidth(&self, key: &str, value: &Spanned<u64>) -> Checked<Bandwidth> {
-        let bandwidth = Bandwidth::from_bps(*value.get_ref());
-        let is_allowed =
-            bandwidth > Bandwidth::ZERO && bandwidth <= DAG_BANDWIDTH_MAX && bandwidth.is_whole();
-        let allowed = format_args!("1000 to {} bit/s in whole kbit/s are", DAG_BANDWIDTH_MAX.get());
-        self.ensure(key, value, is_allowed, allowed)?;
-        Ok(bandwidth)
-    }
-
-    fn memory(&self, key: &str, value: &Spanned<u64>) -> Checked<ByteSize> {
-        let bytes = *value.get_ref();
-        let allowed = format_args!("at most {MEMORY_MAX} bytes, what the page table can address");
-        self.ensure(key, value, bytes <= MEMORY_MAX, allowed)?;
-        Ok(ByteSize::from_bytes(bytes))
-    }
-
-    fn unique<T: Ord + Clone + Display>(
-        &self,
-        key: &str,
-        seen: &mut BTreeSet<T>,
-        id: &Spanned<T>,
-    ) -> Checked<()> {
-        if seen.insert(id.get_ref().clone()) {
-            return Ok(());
-        }
-        Err(self.error(key, id, CatalogueProblem::Duplicate { id: id.get_ref().to_string() }))
-    }
-}
 
 pub(super) fn cards(files: &[File<'_>]) -> Checked<(Vec<CardProfile>, Vec<FloorPlan>)> {
     let mut seen = BTreeSet::new();

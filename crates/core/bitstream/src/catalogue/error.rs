@@ -47,7 +47,6 @@ pub enum CatalogueProblem {
     /// A card model without a profile.
     #[error("card model {model} has no profile")]
     UnknownCard {
-        /// The model.
         model: CardModel,
     },
     /// A tenant that the file does not list.
@@ -59,7 +58,6 @@ pub enum CatalogueProblem {
         needed: Area,
         /// The kind of region.
         kind: RegionKind,
-        /// The card.
         model: CardModel,
     },
     /// A DAG that is none.

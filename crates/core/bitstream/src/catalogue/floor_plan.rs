@@ -2,8 +2,8 @@
 
 use snic_domain::CardModel;
 
-use super::check::{At, Checked};
 use super::raw::{RawCard, RawFrames, RawRow};
+use super::table::{At, Checked};
 use crate::parse::DIES_MAX;
 use crate::{FloorGroup, FloorPlan, FrameRange, RowWidth};
 

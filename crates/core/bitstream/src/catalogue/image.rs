@@ -68,7 +68,6 @@ pub enum InvalidImage {
     )]
     TooLarge {
         region: RegionId,
-        /// The card.
         model: CardModel,
         /// Size of the image.
         size: ByteSize,

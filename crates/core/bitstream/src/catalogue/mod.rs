@@ -9,6 +9,7 @@ mod floor_plan;
 mod folder;
 mod image;
 mod raw;
+mod table;
 
 use snic_domain::{
     Bitstream, BitstreamId, ByteSize, CardModel, CardProfile, DagName, DagSpec, Digest, InvalidId,
@@ -103,7 +104,6 @@ pub enum NoTestBitstream {
     #[error("chain {chain} is not for card model {model}")]
     Model {
         chain: BitstreamId,
-        /// The card.
         model: CardModel,
     },
     /// The chain names an NT that the catalogue lacks.

@@ -51,7 +51,6 @@ pub enum Control {
 /// Block at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ip<'a> {
-    /// `kernel:instance`.
     pub name: &'a str,
     /// Whether it is a kernel; else something of the platform.
     pub is_kernel: bool,

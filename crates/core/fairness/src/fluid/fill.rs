@@ -24,10 +24,10 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use super::bottleneck::{self, RateSegment};
+use super::demand::{Limit, Spare};
 use super::network::Network;
 use super::queue::EventQueue;
 use super::round::{NEARLY, Round, compare, reduce, usage_of};
-use super::solver::{Limit, Spare};
 use super::state::{ActiveUse, Phase, ResourceState, TenantState, UseLine, key};
 
 /// Scratch space of the water-fillings over one network. Nothing in it outlives a filling.

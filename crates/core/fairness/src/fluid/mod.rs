@@ -30,6 +30,7 @@
 //! with one DAG gains nothing by misreporting its load.
 
 mod bottleneck;
+mod demand;
 mod fill;
 mod network;
 mod queue;
@@ -37,8 +38,9 @@ mod round;
 mod solver;
 mod state;
 
+pub use demand::{Demand, Limit, Spare};
 pub use network::{
     COSTS_MAX, Cost, FLOWS_MAX, FlowIndex, InvalidNetwork, Network, NetworkBuilder, RESOURCES_MAX,
     TENANTS_MAX, TenantIndex,
 };
-pub use solver::{Demand, Limit, Rates, Solver, Spare, WrongDemands};
+pub use solver::{Rates, Solver, WrongDemands};

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
+use super::demand::Limit;
 use super::network::Network;
-use super::solver::Limit;
 
 /// Input and output of one water-filling, by flow, in bits per second.
 #[derive(Debug, Clone, Default)]

@@ -113,7 +113,6 @@ pub enum ProgramPart {
     ReadBack,
 }
 
-/// A card.
 pub trait Card: Registers + Buffers + Send {
     /// Its model, by which profile and bitstreams are chosen.
     fn model(&self) -> &CardModel;

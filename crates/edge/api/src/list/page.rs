@@ -25,13 +25,9 @@ pub struct Listing {
 /// The fields that list requests have in common.
 #[derive(Debug, Clone, Copy)]
 pub struct ListFields<'a> {
-    /// `page_size`.
     pub page_size: i32,
-    /// `page_token`.
     pub page_token: &'a str,
-    /// `filter`.
     pub filter: &'a str,
-    /// `order_by`.
     pub order_by: &'a str,
 }
 

@@ -11,7 +11,6 @@ use snic_telemetry::trace::{TARGET, Trace};
 use tracing::Span;
 use tracing::field::Empty;
 
-/// One step.
 struct Step {
     span: Span,
     trace: Trace,

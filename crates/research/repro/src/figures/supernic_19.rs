@@ -13,7 +13,6 @@ use crate::ycsb::{
     ARMS, Arm, Bed, KeyValueNetwork, Load, WORKLOADS, YcsbMeasurement, YcsbWorkload,
 };
 
-/// In `ARMS`.
 const CLIO: usize = 0;
 const TRANSPORT: usize = 1;
 const CACHE: usize = 2;

@@ -42,7 +42,6 @@ pub(super) struct Sent {
     pub(super) at: Timestamp,
 }
 
-/// The card.
 pub(super) struct Card {
     testbed: Testbed,
     bench: FrameBench,

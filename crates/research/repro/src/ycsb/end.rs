@@ -20,7 +20,6 @@ pub(super) fn configuration(local: Station, peer: Station, window: usize) -> Str
     )
 }
 
-/// An end.
 pub(super) struct TransportEnd {
     nt: NtInstance,
     pool: Pool,

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use super::frames;
 use super::keys::{self, Names};
 
-/// The store.
 pub(super) struct Store {
     names: Arc<Names>,
     versions: Vec<u32>,

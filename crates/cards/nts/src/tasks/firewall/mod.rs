@@ -64,7 +64,6 @@ enum Translated {
 
 type Table = AgingTable<Flow, Connection, CLASSES>;
 
-/// The NT.
 pub(crate) struct Firewall {
     hash: KeyedHash,
     active: Option<Active>,

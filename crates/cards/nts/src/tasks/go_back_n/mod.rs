@@ -182,7 +182,6 @@ impl Settings {
     }
 }
 
-/// The NT.
 pub(crate) struct GoBackN {
     secret: KeyedHash,
     active: Option<Active>,

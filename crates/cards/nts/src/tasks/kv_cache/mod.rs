@@ -129,7 +129,6 @@ impl Settings {
     }
 }
 
-/// The NT.
 pub(crate) struct KvCache {
     hash: KeyedHash,
     active: Option<Active>,

@@ -52,7 +52,6 @@ struct Assignment {
 type Table = AgingTable<Flow, Assignment, CLASSES>;
 type SavedFlow = (Flow, Assignment, u8, Duration);
 
-/// The NT.
 pub(crate) struct LoadBalancer {
     hash: KeyedHash,
     active: Option<Active>,

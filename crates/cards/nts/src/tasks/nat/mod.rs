@@ -44,7 +44,6 @@ use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
 
-/// The NT.
 pub(crate) struct Nat {
     hash: KeyedHash,
     active: Option<Active>,

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use snic_domain::{Bandwidth, CardProfile, NtTypeId, RegionId, Slot};
 
-use super::engine::{AREA_UNITS, area_per_bps};
-use super::topology::OnCard;
+use super::flows::{AREA_UNITS, area_per_bps};
+use super::on_card::OnCard;
 use crate::store::records::Placement;
 
 /// The slots that a tenant uses, by region: bit `i` is set where slot `i` is used.

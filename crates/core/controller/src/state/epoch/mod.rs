@@ -16,25 +16,36 @@
 //! decision of it can take away what admission granted.
 
 mod area;
+mod card_engine;
 mod card_loop;
+mod counter_intake;
 mod engine;
+mod flows;
+mod history;
+mod loops;
+mod on_card;
 mod rest;
 mod room;
+mod sampler;
+mod shares;
 mod space;
 mod topology;
 mod view;
 
 pub use area::AreaUse;
+pub(crate) use card_engine::{Flows, of_engine};
+pub(crate) use card_loop::Loop;
 pub use card_loop::LoopFigures;
-pub(crate) use card_loop::{Answered, CounterReading, Flows, Loop, Loops, of_engine};
-pub use engine::{
-    AREA_UNITS, DagFlow, Engine, EpochOutcome, OF_REGIONS, TenantOutcome, TenantShape, Topology,
+pub(crate) use counter_intake::CounterReading;
+pub use engine::Engine;
+pub use flows::{
+    AREA_UNITS, DagFlow, EpochOutcome, OF_REGIONS, TenantOutcome, TenantShape, Topology,
     area_per_bps,
 };
+pub use history::{FairnessPoint, HISTORY_KEPT, HISTORY_STEP};
+pub(crate) use loops::Loops;
+pub(crate) use on_card::OnCard;
+pub(crate) use sampler::Answered;
+pub(crate) use shares::daemon_share_ppm;
 pub use topology::CardResource;
-pub(crate) use topology::OnCard;
-pub(crate) use view::daemon_share_ppm;
-pub use view::{
-    DagFairness, FairnessPoint, FairnessView, HISTORY_KEPT, HISTORY_STEP, Limiter, ResourceUse,
-    SpaceView,
-};
+pub use view::{DagFairness, FairnessView, Limiter, ResourceUse, SpaceView};

@@ -7,7 +7,7 @@
 use snic_domain::Bandwidth;
 use snic_fairness::fluid::{Cost, Demand, RESOURCES_MAX};
 
-use super::engine::{EpochOutcome, OF_REGIONS, Topology};
+use super::flows::{EpochOutcome, OF_REGIONS, Topology};
 
 /// Bits after the point of a cost, as its type defines them.
 const COST_BITS: u32 = Cost::ONE.raw().trailing_zeros();

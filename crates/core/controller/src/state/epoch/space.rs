@@ -4,11 +4,9 @@ use snic_domain::Bandwidth;
 use snic_fairness::drf::{self, AMOUNT_MAX, DrfProblem, Fraction, Share, User, UserLimit};
 use snic_fairness::fluid::{Demand, InvalidNetwork};
 
-use super::engine::{DagFlow, EpochOutcome, OF_REGIONS, TenantOutcome, Topology};
+use super::flows::{AREA_BITS, DagFlow, EpochOutcome, OF_REGIONS, TenantOutcome, Topology};
 use crate::protocol::Scheme;
 
-/// Bits after the point of a [`super::DagFlow::area_per_bps`].
-pub(super) const AREA_BITS: u32 = 40;
 /// Bits after the point of a share, as its type defines them.
 const SHARE_BITS: u32 = Share::ONE.raw().trailing_zeros();
 /// Bits after the point of what a flow may hold, as a part of what it wants.

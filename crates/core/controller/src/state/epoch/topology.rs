@@ -4,18 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use snic_domain::limits::{CHAIN_SLOTS_MAX, PAGE_SIZE, REGIONS_MAX};
-use snic_domain::{
-    Bandwidth, ByteSize, CardId, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId,
-};
+use snic_domain::{Bandwidth, ByteSize, CardProfile, DagName, NtTypeId, RegionId, Slot, TenantId};
 use snic_fairness::Weight;
 use snic_fairness::fluid::Cost;
 use snic_planner::BitCost;
 
 use super::area::{self, AreaUse, HeldArea};
-use super::engine::{DagFlow, OF_REGIONS, TenantShape, Topology};
-use crate::state::card::CardMachine;
+use super::flows::{DagFlow, OF_REGIONS, TenantShape, Topology};
+use super::on_card::OnCard;
 use crate::state::dags::{DagEntry, Dags};
-use crate::state::registry::Registry;
 use crate::store::records::Placement;
 
 /// The first of the ports of regions.
@@ -94,10 +91,9 @@ impl fmt::Display for CardResource {
     }
 }
 
-/// A card's flows and resources, with the names of tenants and DAGs in their order.
-#[derive(Debug)]
-pub(crate) struct Named {
-    pub topology: Topology,
+/// Names of a topology's tenants and flows, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct FlowNames {
     pub tenants: Vec<TenantId>,
     pub dags: Vec<DagName>,
     /// Bandwidth of one more instance, for each DAG.
@@ -106,12 +102,11 @@ pub(crate) struct Named {
     pub area_uses: Vec<Vec<AreaUse>>,
 }
 
-/// Parts of a card that a topology is made from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OnCard<'a> {
-    pub id: &'a CardId,
-    pub card: &'a CardMachine,
-    pub registry: &'a Registry,
+/// A card's flows and resources, with their names.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub topology: Topology,
+    pub names: FlowNames,
 }
 
 impl OnCard<'_> {
@@ -124,10 +119,7 @@ impl OnCard<'_> {
                 memory: profile.memory.get() / PAGE_SIZE.get(),
                 ..Topology::default()
             },
-            tenants: Vec::new(),
-            dags: Vec::new(),
-            units: Vec::new(),
-            area_uses: Vec::new(),
+            names: FlowNames::default(),
         };
         // What is not in the tables, or in another card's, does not count.
         let served = |entry: &'a DagEntry| {
@@ -139,8 +131,8 @@ impl OnCard<'_> {
         // DAGs come by name, so the DAGs of a tenant follow each other.
         for of_tenant in served.chunk_by(|(a, _), (b, _)| a.name().tenant == b.name().tenant) {
             let id = &of_tenant[0].0.name().tenant;
-            let tenant = u32::try_from(named.tenants.len()).unwrap_or(u32::MAX);
-            named.tenants.push(id.clone());
+            let tenant = u32::try_from(named.names.tenants.len()).unwrap_or(u32::MAX);
+            named.names.tenants.push(id.clone());
             named.topology.tenants.push(self.tenant_shape(id));
             let used = area::used_slots(of_tenant.iter().map(|(_, placement)| *placement));
             let mut counted = BTreeSet::new();
@@ -154,9 +146,9 @@ impl OnCard<'_> {
                     (tenant, memory),
                     &area_uses,
                 ));
-                named.dags.push(entry.name().clone());
-                named.units.push(self.unit(entry));
-                named.area_uses.push(area_uses);
+                named.names.dags.push(entry.name().clone());
+                named.names.units.push(self.unit(entry));
+                named.names.area_uses.push(area_uses);
             }
         }
         named.topology.area = held.available(profile);

@@ -110,7 +110,6 @@ impl Device for Wire {
     }
 }
 
-/// A host.
 pub struct StackHost {
     wire: Wire,
     interface: Interface,

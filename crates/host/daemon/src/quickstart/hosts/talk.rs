@@ -38,7 +38,6 @@ pub(super) struct Transfer {
     pub(super) took: Duration,
 }
 
-/// Two hosts.
 pub(super) struct Talk {
     guest: StackHost,
     net: StackHost,

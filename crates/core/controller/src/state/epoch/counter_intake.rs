@@ -1,0 +1,128 @@
+//! Counters of a card on their way into the meters of its DAGs.
+
+use std::time::Duration;
+
+use snic_domain::limits::DAG_ROWS;
+use snic_domain::{Bandwidth, Timestamp};
+use snic_tables::{CardCounters, DagCounters, DropCause};
+
+use crate::state::dags::DagEntry;
+use crate::state::meter::{Quiet, Sampled, Trouble};
+
+/// Counters of a card.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CounterReading<'a> {
+    pub now: Timestamp,
+    /// Since the last reading.
+    pub span: Duration,
+    /// Largest rate of its ports.
+    pub line: Bandwidth,
+    pub counters: &'a CardCounters,
+}
+
+/// Intake of one card's counters.
+#[derive(Debug, Default)]
+pub(super) struct CounterIntake {
+    /// Buffer: counters by the row of their DAG. It is kept so that a reading allocates nothing.
+    by_row: Vec<DagCounters>,
+    /// No DAG had a load when counters were last taken in.
+    is_still: bool,
+    odd_log: Quiet,
+    fault_log: Quiet,
+}
+
+impl CounterIntake {
+    /// Events about packets that met memory faults since the counters were last read.
+    pub fn note_faults(
+        &mut self,
+        now: Timestamp,
+        before: &CardCounters,
+        after: &CardCounters,
+    ) -> Option<String> {
+        let count = |counters: &CardCounters| counters.drops[DropCause::MemoryFault as usize];
+        let faults = count(after).saturating_sub(count(before));
+        (faults > 0 && self.fault_log.trouble(now) == Trouble::Log).then(|| {
+            format!(
+                "{faults} packets were dropped: an NT reached for memory beyond its tenant's pages"
+            )
+        })
+    }
+
+    /// Counters by the row of their DAG, in a buffer that [`CounterIntake::reuse`] takes back.
+    pub fn by_row(&mut self, counters: &CardCounters) -> Vec<DagCounters> {
+        let mut counted = std::mem::take(&mut self.by_row);
+        counted.clear();
+        counted.resize(DAG_ROWS, DagCounters::default());
+        for (row, counters) in &counters.dags {
+            if let Some(counted) = counted.get_mut(usize::from(*row)) {
+                *counted = *counters;
+            }
+        }
+        counted
+    }
+
+    /// Takes a buffer back, so that the next reading allocates none.
+    pub fn reuse(&mut self, counted: Vec<DagCounters>) {
+        self.by_row = counted;
+    }
+
+    /// Takes counters into the meters of the card's DAGs; gives how many went backwards, and what to log of that.
+    pub fn measure<'a>(
+        &mut self,
+        reading: &CounterReading<'_>,
+        dags: impl Iterator<Item = &'a mut DagEntry>,
+    ) -> (u64, Option<String>) {
+        let CounterReading { now, span, line, counters } = *reading;
+        let counted = self.by_row(counters);
+        let mut odd = 0;
+        self.is_still = true;
+        for entry in dags {
+            let row = usize::from(entry.uid().row());
+            let counters = counted.get(row).copied().unwrap_or_default();
+            let drops = &reading.counters.dag_drops;
+            if let Ok(at) = drops.binary_search_by_key(&entry.uid().row(), |(row, _)| *row) {
+                entry.meter_mut().count_drops(drops[at].1);
+            }
+            let meter = entry.meter_mut();
+            odd += u64::from(meter.sample(counters, span, line) == Sampled::Backwards);
+            self.is_still &= meter.is_still();
+        }
+        self.reuse(counted);
+        let text = (odd > 0 && self.odd_log.trouble(now) == Trouble::Log).then(|| {
+            format!(
+                "the counters of {odd} DAGs went backwards; their loads count as before until \
+                 the counters rise again"
+            )
+        });
+        (odd, text)
+    }
+
+    /// Whether no DAG had a load when counters were last taken in.
+    pub const fn is_still(&self) -> bool {
+        self.is_still
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn faults_are_told_when_they_rise() {
+        let mut intake = CounterIntake::default();
+        let counters = |faults| {
+            let mut counters = CardCounters::default();
+            counters.drops[DropCause::MemoryFault as usize] = faults;
+            counters
+        };
+        assert_eq!(intake.note_faults(at(1), &counters(4), &counters(4)), None);
+        assert_eq!(intake.note_faults(at(1), &counters(4), &counters(1)), None, "they start over");
+        let told = intake.note_faults(at(1), &counters(4), &counters(9));
+        assert!(told.is_some_and(|text| text.starts_with("5 packets")));
+        assert_eq!(intake.note_faults(at(2), &counters(9), &counters(10)), None, "told lately");
+    }
+}
