@@ -1,4 +1,4 @@
-//! `snicd store`: what it says of whole, damaged and newer stores, and what it changes.
+//! `snicd store`: what it says of stores that are whole, damaged or of another version, and what it changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ async fn a_store_is_checked_dumped_and_repaired() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newer_layout_is_refused_by_all_and_left_alone() {
+async fn another_layout_is_refused_by_all_and_left_alone() {
     let home = killed().await;
     put(&home, "meta", br#"{"schema":99,"secret":1,"operations":0}"#);
     put(&home, "dags/acme/web", br#"{"of":"another time"}"#);
@@ -120,7 +120,10 @@ async fn a_newer_layout_is_refused_by_all_and_left_alone() {
         let refused = store(&home, act);
         assert_eq!(refused.status.code(), Some(1), "{act}");
         let said = text(&refused);
-        assert!(said.contains("layout 99") && said.contains("a newer snicd"), "{act}: {said}");
+        assert!(
+            said.contains("layout 99") && said.contains("another version of snicd"),
+            "{act}: {said}"
+        );
         assert!(!said.contains("dags/acme/web"), "{act}: {said}");
     }
     let (status, log) = home.run_to_end();

@@ -65,7 +65,6 @@ pub use state::epoch::{
 };
 pub use state::planning::LOOKS_OF_AN_EVENT;
 pub use store::log::{LOG_KEPT, TENANT_LOG_KEPT};
-pub use store::migration::{Migrated, migrate};
 pub use store::outbox::{BatchNo, NumberedBatch, Outbox};
 pub use store::records::{
     DAG_SPEC_BYTES_MAX, InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, RECORD_BYTES_MAX,

@@ -38,10 +38,8 @@ pub struct CardProfile {
     pub credits_initial: u8,
     /// Cost of a pass through a region, and largest number of credits: what bandwidth is promised
     /// with. `None`: only what NTs serve is counted, as SuperNIC does.
-    #[serde(default = "some_pass")]
     pub region_pass: Option<RegionPass>,
     /// Where the state of chains waits that gave their region up.
-    #[serde(default)]
     pub save_area: SaveArea,
     /// The regions, by number.
     pub regions: Vec<RegionProfile>,
@@ -78,12 +76,6 @@ impl RegionPass {
         credit_return: Cycles::new(3),
         credits_max: crate::limits::CREDITS_MAX,
     };
-}
-
-/// The pass of a profile that says nothing of it: of records older than this field, too.
-#[allow(clippy::unnecessary_wraps)]
-const fn some_pass() -> Option<RegionPass> {
-    Some(RegionPass::SUPERNIC)
 }
 
 /// A part of the on-board memory that no NT has: it lies behind [`CardProfile::memory`], so that no

@@ -270,24 +270,17 @@ pub struct Embedding {
     /// NTs of the physical chain that its packets skip.
     pub skipped: u8,
     /// Reconfigurations that interrupt a DAG. Plans load only unused regions, so this is zero.
-    #[serde(default)]
     pub interruptions: u32,
     /// Reconfigurations it needs.
     pub reconfigurations: u32,
     /// Regions that must be loaded for it.
     pub new_regions: u32,
     /// Scheduler passes of its whole virtual chain, cuts included.
-    #[serde(default = "one")]
     pub passes: u32,
     /// Area of the region that stays unused, in thousandths.
     pub unused_permille: u32,
     /// Bandwidth left on the tightest NT it uses, with this embedding in place.
     pub headroom: Bandwidth,
-}
-
-/// The passes of a chain that is not cut: the default for records older than this field.
-const fn one() -> u32 {
-    1
 }
 
 /// A kind of embedding that was not chosen, and why.

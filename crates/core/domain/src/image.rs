@@ -16,7 +16,6 @@ pub struct RegionImage {
     pub size: ByteSize,
     /// The regions that it can be loaded into, in ascending order. Empty: every region of its bitstream's kind, for
     /// the configuration controller relocates it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<RegionId>,
 }
 
@@ -156,8 +155,21 @@ pub fn numbers<'a>(regions: impl IntoIterator<Item = &'a RegionId>) -> String {
 }
 
 /// The images of a bitstream: at least one, in the order of their first regions, and at most one for a region.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<RegionImage>")]
 pub struct RegionImages(Vec<RegionImage>);
+
+impl TryFrom<Vec<RegionImage>> for RegionImages {
+    type Error = String;
+
+    fn try_from(images: Vec<RegionImage>) -> Result<Self, String> {
+        let mut images = images.into_iter();
+        let first = images.next().ok_or("a bitstream has at least one image")?;
+        let mut checked = Self::from(first);
+        images.try_for_each(|image| checked.add(image)).map_err(|conflict| conflict.to_string())?;
+        Ok(checked)
+    }
+}
 
 impl From<RegionImage> for RegionImages {
     fn from(image: RegionImage) -> Self {

@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest,
-    ImageConflict, Labels, Notes, NtTypeId, RegionId, RegionImage, RegionImages, ReportedChain,
-    Slot, TenantId,
+    Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest, Labels,
+    Notes, NtTypeId, RegionId, RegionImages, ReportedChain, Slot, TenantId,
 };
 
 /// Part of a packet that an NT reads.
@@ -35,7 +34,6 @@ pub struct NtType {
     pub memory: ByteSize,
     /// State that one instance keeps in its region for one DAG, in bytes: what a load of the region
     /// would lose, and so what is saved before and restored after. Zero: it keeps none.
-    #[serde(default)]
     pub state: ByteSize,
     /// Part of a packet that it reads.
     pub traffic: Traffic,
@@ -84,7 +82,6 @@ impl Signer {
 /// A bitstream: a chain that regions of one card model can hold, built ahead of time, with an image for each
 /// region or group of regions that it was built for. Its chain is immutable; images are added and removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "StoredBitstream", into = "StoredBitstream")]
 pub struct Bitstream {
     /// Its id, which names its owner.
     pub id: BitstreamId,
@@ -101,6 +98,7 @@ pub struct Bitstream {
     /// The key that signed all of its images; `None` where they are not signed.
     pub signed_by: Option<Signer>,
     /// Notes of its owner.
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
     /// Identity of the build that all of its images are of, as the ROM in a region reports it. `None`: that of its NTs,
     /// see [`ChainIdentity::of_nts`].
@@ -111,92 +109,13 @@ pub struct Bitstream {
 }
 
 /// Claims of a build flow about an image that cannot be read from its bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BuildClaims {
     /// Identity of the build, as the ROM in its region reports it. `None`: that of its NTs, see
     /// [`ChainIdentity::of_nts`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<ChainIdentity>,
     /// [`RegionImage::regions`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<RegionId>,
-}
-
-impl BuildClaims {
-    /// Whether the flow said nothing.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// The form in stores and in messages between servers: the first image stands beside the chain, as when there was
-/// no other.
-#[derive(Serialize, Deserialize)]
-struct StoredBitstream {
-    id: BitstreamId,
-    digest: Digest,
-    size: ByteSize,
-    nts: Vec<NtTypeId>,
-    region_kind: RegionKind,
-    card_model: CardModel,
-    shareable: bool,
-    #[serde(default)]
-    signed_by: Option<Signer>,
-    #[serde(default, skip_serializing_if = "Notes::is_empty")]
-    notes: Notes,
-    #[serde(default, skip_serializing_if = "BuildClaims::is_empty")]
-    build: BuildClaims,
-    /// Images after the first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    more_images: Vec<RegionImage>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    modules: Vec<Slot>,
-}
-
-impl From<Bitstream> for StoredBitstream {
-    fn from(of: Bitstream) -> Self {
-        let mut images = of.images.into_iter();
-        let RegionImage { digest, size, regions } = images.next().expect("it has an image");
-        Self {
-            id: of.id,
-            digest,
-            size,
-            nts: of.nts,
-            region_kind: of.region_kind,
-            card_model: of.card_model,
-            shareable: of.shareable,
-            signed_by: of.signed_by,
-            notes: of.notes,
-            build: BuildClaims { identity: of.identity, regions },
-            more_images: images.collect(),
-            modules: of.modules,
-        }
-    }
-}
-
-impl TryFrom<StoredBitstream> for Bitstream {
-    type Error = ImageConflict;
-
-    fn try_from(stored: StoredBitstream) -> Result<Self, ImageConflict> {
-        let BuildClaims { identity, regions } = stored.build;
-        let first = RegionImage { digest: stored.digest, size: stored.size, regions };
-        let mut images = RegionImages::from(first);
-        for image in stored.more_images {
-            images.add(image)?;
-        }
-        Ok(Self {
-            id: stored.id,
-            images,
-            nts: stored.nts,
-            region_kind: stored.region_kind,
-            card_model: stored.card_model,
-            shareable: stored.shareable,
-            signed_by: stored.signed_by,
-            notes: stored.notes,
-            identity,
-            modules: stored.modules,
-        })
-    }
 }
 
 impl Bitstream {

@@ -21,27 +21,16 @@ pub struct Quota {
     /// On-board memory of the NT types in its DAGs, in whole pages, each type once.
     pub memory_max: ByteSize,
     /// NT types of its own: those that it shares are in everybody's list.
-    #[serde(skip_serializing_if = "is::<64>")]
     pub nt_types_max: u32,
     /// Classification rules that lead to its DAGs, those of its machines too: a card's classifier has
     /// [`crate::limits::CLASSIFIER_ROWS`] for all tenants.
-    #[serde(skip_serializing_if = "is::<256>")]
     pub rules_max: u32,
     /// Virtual machines that are bound or being bound.
-    #[serde(skip_serializing_if = "is::<256>")]
     pub machines_max: u32,
     /// Operations that have not ended; only creates and updates are refused for it.
-    #[serde(skip_serializing_if = "is::<256>")]
     pub operations_max: u32,
     /// Threads of its DAGs' programs, on all cards with processors together.
-    #[serde(skip_serializing_if = "is::<128>")]
     pub threads_max: u32,
-}
-
-/// Whether a limit has its default, which is not stored: requests that are remembered from before there
-/// was this limit stay the same.
-const fn is<const DEFAULT: u32>(limit: &u32) -> bool {
-    *limit == DEFAULT
 }
 
 impl Quota {

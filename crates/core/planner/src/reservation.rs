@@ -84,7 +84,6 @@ pub(crate) struct SlotShare {
     pub(crate) bandwidth: Bandwidth,
     pub(crate) memory: ByteSize,
     /// In thousandths of one.
-    #[serde(default)]
     pub(crate) credits: u64,
 }
 
@@ -109,22 +108,17 @@ pub struct Reservation {
     /// Shares by region and slot, each once.
     pub(crate) shares: SmallVec<[SlotShare; 8]>,
     /// Shares of ports by region, each once.
-    #[serde(default)]
     pub(crate) ports: SmallVec<[PortShare; 4]>,
     /// The DAG's own.
-    #[serde(default)]
     pub(crate) bandwidth: Bandwidth,
     pub(crate) ingress: Bandwidth,
     pub(crate) egress: Bandwidth,
     /// Bytes of the packet store.
-    #[serde(default)]
     pub(crate) store: u64,
     /// Thousandths of an entry of the synchronisation buffer.
-    #[serde(default)]
     pub(crate) sync: u64,
     pub(crate) rows: TableRows,
     /// Part of the card's processors.
-    #[serde(default)]
     pub(crate) programs: ProcessorUse,
 }
 

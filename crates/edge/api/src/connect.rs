@@ -73,9 +73,6 @@ pub enum ConnectError {
 /// The header with the host that an operator asks, of a call at a fleet's endpoint.
 pub const HOST_HEADER: &str = "snic-host";
 
-/// The header of a host's link to a fleet which says that the host answers calls that are passed on to it.
-pub const ANSWERS_HEADER: &str = "snic-answers";
-
 /// The header of a host's link to a fleet with the epoch of the leader that the host has just lost: a replica that knows no
 /// later leader has the host wait for one.
 pub const LOST_EPOCH_HEADER: &str = "snic-lost-epoch";

@@ -605,15 +605,6 @@ mod tests {
         assert_eq!(told(agent.handle(AgentEvent::BeatDue)), Some(refused));
     }
 
-    /// A beat of the version before is understood.
-    #[test]
-    fn a_beat_without_provisions_is_one_of_nothing() {
-        let text = r#"{"Beat":{"epoch":3,"sequence":4,"digests":{}}}"#;
-        let report: HostReport = serde_json::from_str(text).expect("it is a beat");
-        assert!(matches!(report, HostReport::Beat { provided, missing, .. }
-            if provided == Provisions::default().digest() && missing.is_empty()));
-    }
-
     /// A DAG that was to be stopped while it was begun is stopped once it has begun.
     #[test]
     fn what_is_begun_too_late_is_stopped() {

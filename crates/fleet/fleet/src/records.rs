@@ -87,7 +87,6 @@ impl<T: Serialize + DeserializeOwned> Versioned<T> {
 
 /// When a record was made and changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct RecordMeta {
     /// No other record of the fleet has or had this number.
     pub serial: u64,
@@ -128,13 +127,11 @@ pub struct FleetTenantRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<ProjectId>,
     /// Its number on hosts: another one after each change.
-    #[serde(default)]
     pub number: u64,
     /// It is being deleted with all that it owns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,
     /// When it was made and changed.
-    #[serde(default)]
     pub meta: RecordMeta,
 }
 
@@ -179,7 +176,6 @@ pub struct RebalanceRecord {
     /// Number of DAGs that it has moved.
     pub moved: u64,
     /// End; `None`: it goes on.
-    #[serde(default)]
     pub end: Option<RebalanceEnd>,
 }
 
@@ -202,7 +198,6 @@ pub struct PoliciesRecord {
     /// Files by name.
     pub files: PolicyFiles,
     /// Limits of promises in them.
-    #[serde(default)]
     pub promises: PromiseLimits,
     /// Their number on hosts: another one after each change.
     pub number: u64,
@@ -216,7 +211,6 @@ pub struct ProjectRecord {
     /// Quota that its tenants have together: `dags_max` and `bandwidth_max` of it count.
     pub quota: Quota,
     /// When it was made and changed.
-    #[serde(default)]
     pub meta: RecordMeta,
 }
 
@@ -229,7 +223,6 @@ pub struct HostRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_draining: bool,
     /// When it was made and changed.
-    #[serde(default)]
     pub meta: RecordMeta,
 }
 
@@ -273,15 +266,11 @@ pub struct FleetDagRecord {
     pub name: DagName,
     pub spec: DagSpec,
     /// Where it may go.
-    #[serde(default)]
     pub constraints: CardConstraints,
     /// Order of the cards that have room.
-    #[serde(default)]
     pub policy: CardPolicy,
-    #[serde(default)]
     pub place: Option<PlaceRecord>,
     /// Why it has none.
-    #[serde(default)]
     pub unplaced: Option<Unplaced>,
     /// The place that serves it until its new one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,13 +285,10 @@ pub struct FleetDagRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_ready: bool,
     /// The last generation that a host has said it serves; 0: none.
-    #[serde(default)]
     pub served_generation: u64,
     /// Counts changes of what is served.
-    #[serde(default)]
     pub generation: u64,
     /// When it was made and changed.
-    #[serde(default)]
     pub meta: RecordMeta,
 }
 

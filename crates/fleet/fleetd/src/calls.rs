@@ -182,9 +182,7 @@ mod tests {
     async fn a_host_that_cannot_answer_is_told_apart() {
         let (calls, links) = (HostCalls::default(), HostLinks::default());
         assert!(refusal(&calls, &links).await.contains("not linked"));
-        let _older = links.begin(&host(), false);
-        assert!(refusal(&calls, &links).await.contains("older"));
-        let (_, mut orders) = links.begin(&host(), true);
+        let (_, mut orders) = links.begin(&host());
         assert!(refusal(&calls, &links).await.contains("did not answer within 3 s"));
         assert_ne!(orders.try_recv().expect("a number").expect("a number").call, 0);
     }
@@ -192,7 +190,7 @@ mod tests {
     #[tokio::test]
     async fn a_caller_that_goes_takes_its_call_back() {
         let (calls, links) = (HostCalls::default(), HostLinks::default());
-        let _link = links.begin(&host(), true);
+        let _link = links.begin(&host());
         let host = host();
         let waiting = calls.call(&links, &host, call());
         let left = tokio::time::timeout(Duration::from_millis(20), waiting).await;

@@ -23,8 +23,6 @@ pub(crate) type Orders = mpsc::Receiver<Result<LinkResponse, Status>>;
 struct HostLink {
     number: u64,
     orders: mpsc::Sender<Result<LinkResponse, Status>>,
-    /// Whether the host answers calls that are passed on to it.
-    answers: bool,
 }
 
 /// The links, by host: one each.
@@ -33,11 +31,11 @@ pub(crate) struct HostLinks(Mutex<(u64, BTreeMap<HostId, HostLink>)>);
 
 impl HostLinks {
     /// Links a host, and ends its earlier link. Returns the link's number, and what the host is to read.
-    pub fn begin(&self, host: &HostId, answers: bool) -> (u64, Orders) {
+    pub fn begin(&self, host: &HostId) -> (u64, Orders) {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
         let mut links = self.0.lock();
         links.0 += 1;
-        let link = HostLink { number: links.0, orders: sender, answers };
+        let link = HostLink { number: links.0, orders: sender };
         if let Some(earlier) = links.1.insert(host.clone(), link) {
             end(&earlier, ErrorReason::Superseded, "the host has linked itself again");
         }
@@ -74,7 +72,7 @@ impl HostLinks {
     /// Tells a host the number of a call that waits for its answer.
     ///
     /// # Errors
-    /// The host is not linked here, is of a version without answers, or does not read.
+    /// The host is not linked here, or does not read.
     pub fn offer(&self, host: &HostId, call: u64) -> Result<(), ApiError> {
         let away = |text: String| {
             ApiError::new(ErrorReason::StoreUnavailable, text).retry_after(RETRY_SOON)
@@ -86,13 +84,6 @@ impl HostLinks {
             );
             return Err(away(text));
         };
-        if !link.answers {
-            let text = format!(
-                "host {host} has an older `snicd`, which answers no calls of the fleet; upgrade it, or \
-                 call it itself"
-            );
-            return Err(ApiError::new(ErrorReason::InvalidState, text));
-        }
         let offered = link.orders.try_send(Ok(LinkResponse { order: Vec::new(), call }));
         offered.map_err(|_| away(format!("host {host} does not read its link at the moment")))
     }
@@ -127,8 +118,8 @@ mod tests {
     #[test]
     fn a_second_link_ends_the_first_and_has_all_later_orders() {
         let links = HostLinks::default();
-        let (first, mut old) = links.begin(&host(), true);
-        let (second, mut new) = links.begin(&host(), true);
+        let (first, mut old) = links.begin(&host());
+        let (second, mut new) = links.begin(&host());
         links.send(&host(), &order(1));
         let told = old.try_recv().expect("why it ended").expect_err("it ended");
         assert!(told.message().contains("linked itself again"), "{}", told.message());
@@ -144,7 +135,7 @@ mod tests {
     #[test]
     fn a_host_that_reads_nothing_is_unlinked() {
         let links = HostLinks::default();
-        let (number, mut orders) = links.begin(&host(), true);
+        let (number, mut orders) = links.begin(&host());
         for sequence in 0..=ORDERS_MAX as u64 {
             links.send(&host(), &order(sequence));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use snic_api::certificates::PemFile;
-use snic_api::connect::{ANSWERS_HEADER, LOST_EPOCH_HEADER};
+use snic_api::connect::LOST_EPOCH_HEADER;
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
 use snic_domain::{Digest, RegionImage};
@@ -13,7 +13,6 @@ use snic_fleet::protocol::{Epoch, HostOrder, HostReport};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::host::LinkedHost;
@@ -138,7 +137,6 @@ impl Live {
                 .max_decoding_message_size(MESSAGE_BYTES_MAX + 64)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX + 64);
             let mut request = tonic::Request::new(ReceiverStream::new(waiting));
-            request.metadata_mut().insert(ANSWERS_HEADER, MetadataValue::from_static("1"));
             if let Some(Epoch(epoch)) = lost {
                 request.metadata_mut().insert(LOST_EPOCH_HEADER, epoch.into());
             }

@@ -5,9 +5,7 @@
 //!   before the history's base                   sled lost changes: rebuilt from the history
 //!   within the history, records as they were    the groups after it are replayed (after a crash)
 //!   within the history, records differ          rebuilt
-//!   one after the history's end                 as an older version left it, which synced both at once: the
-//!                                               power failed between, and sled's records are used
-//!   further after it                            the history lost changes: sled's records are used
+//!   after the history's end                     the history lost changes: sled's records are used
 //!   unknown: it does not open, or panics        rebuilt
 //!   none, and the history is damaged too        an error: nothing is overwritten
 //! ```
@@ -245,9 +243,6 @@ fn check(engine: SledEngine, log: &RecoveredLog) -> Result<SledState, StoreError
     }
     let mut faults = log.faults.clone();
     let last = log.last();
-    if sequence == last + 1 {
-        return Ok(SledState::Intact { engine, faults });
-    }
     if sequence > last {
         faults.push(format!("the journal ends after change {last}, the database has {sequence}"));
         return Ok(SledState::Intact { engine, faults });

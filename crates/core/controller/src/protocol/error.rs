@@ -57,8 +57,7 @@ pub enum ControlError {
         /// Name of the quota.
         quota: String,
         limit: String,
-        /// Current usage of the tenant. Empty in records of before it was stated.
-        #[serde(default)]
+        /// Current usage of the tenant.
         used: String,
         /// Quota that the request would need.
         asked: String,

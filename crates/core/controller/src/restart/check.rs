@@ -185,7 +185,7 @@ fn check_dag(core: &Core, entry: &DagEntry) -> Result<(), String> {
         return Err(format!("{name}: its reservation is not what its placement needs"));
     }
     let stranger = entry.placements().find_map(|of| images::stranger(core, entry, of));
-    if let (Some(stranger), false) = (stranger, core.dags.is_untrusted(name)) {
+    if let Some(stranger) = stranger {
         return Err(format!("{name}: it passes through {stranger}, which it may not"));
     }
     if let Some(broken) = check_rate(core, entry, card) {

@@ -10,16 +10,13 @@ use crate::protocol::ControllerSettings;
 use crate::restart::check;
 use crate::restart::quarantine::{expendable, is_expendable};
 use crate::restart::recovery::{self, Recovered};
-use crate::store::migration::migrate;
-use crate::store::records::{InvalidRecord, Record, RecordKey, is_set_aside};
+use crate::store::records::{InvalidRecord, Record, RecordKey, check_layout, is_set_aside};
 
 /// Records that contradict others and are looked for: each takes a recovery of the rest.
 const CONTRADICTIONS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct Inspection {
-    /// The older layout that the records have, if they do not have the present one.
-    pub older_layout: Option<u32>,
     /// All that is wrong with them, in the order in which it was found.
     pub faults: Vec<InvalidRecord>,
     /// An invariant of the whole that is broken though each record can be used.
@@ -37,16 +34,12 @@ pub(crate) fn inspect(
     now: Timestamp,
 ) -> Inspection {
     let mut found = Inspection::default();
-    let migrated = match migrate(records) {
-        Ok(migrated) => migrated,
-        Err(fault) => {
-            found.faults.push(fault);
-            return found;
-        }
-    };
-    found.older_layout = migrated.from;
+    if let Err(fault) = check_layout(&records) {
+        found.faults.push(fault);
+        return found;
+    }
     let (set_aside, records): (Vec<_>, Vec<_>) =
-        migrated.records.into_iter().partition(|(key, _)| is_set_aside(key));
+        records.into_iter().partition(|(key, _)| is_set_aside(key));
     found.set_aside = set_aside.into_iter().map(|(key, _)| key).collect();
     let (mut readable, mut parsed) = (Vec::new(), Vec::new());
     let mut is_whole = true;
@@ -80,7 +73,7 @@ fn rest(
     faults: &mut Vec<InvalidRecord>,
 ) -> Option<Recovered> {
     for _ in 0..CONTRADICTIONS_MAX {
-        match recovery::restore(settings, records.iter().cloned(), true, 0, now) {
+        match recovery::restore(settings, &records, true, 0, now) {
             Ok(recovered) => return Some(recovered),
             Err(fault) => {
                 let at = expendable(&records, &fault);

@@ -7,7 +7,6 @@ use snic_domain::{DagName, Timestamp};
 
 use crate::protocol::{ControllerSettings, OperationWork};
 use crate::restart::recovery::{Recovered, restore};
-use crate::store::migration::migrate;
 use crate::store::records::{InvalidRecord, Phase, Record, RecordKey, RecordWrite, set_aside_key};
 
 /// Faults that a start does without at most: beyond, the store as a whole is not to be trusted.
@@ -55,16 +54,15 @@ impl SetAside {
 /// O(records · log records) for each of at most [`FAULTS_MAX`] faults.
 pub(crate) fn recover_rest(
     settings: ControllerSettings,
-    records: Vec<(String, Vec<u8>)>,
+    mut records: Vec<(String, Vec<u8>)>,
     secret: u64,
     now: Timestamp,
 ) -> Result<(Recovered, Vec<SetAside>), InvalidRecord> {
-    let mut records = migrate(records)?.records;
     let mut set_aside = Vec::new();
     let mut faults = 0;
     loop {
         let is_whole = set_aside.is_empty();
-        let reason = match restore(settings, records.iter().cloned(), is_whole, secret, now) {
+        let reason = match restore(settings, &records, is_whole, secret, now) {
             Ok(recovered) => return Ok((recovered, set_aside)),
             Err(reason) => reason,
         };

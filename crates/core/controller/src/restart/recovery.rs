@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use snic_domain::{CardId, DagName, Explanation, RegionId, Timestamp};
 use snic_planner::Reservation;
 
-use crate::place::{residency, untrusted, work};
+use crate::place::residency;
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
 use crate::state::Core;
 use crate::state::card::{CardMachine, PlaceTaken};
@@ -17,7 +17,6 @@ use crate::state::operations::Operations;
 use crate::state::refused::RefusedDags;
 use crate::state::registry::Registry;
 use crate::state::rules::Rules;
-use crate::store::migration::migrate;
 use crate::store::records;
 use crate::store::records::{
     BitstreamRecord, CardRecord, DagRecord, InvalidRecord, LAYOUT, Maintenance, Meta, NtRecord,
@@ -98,23 +97,25 @@ pub(crate) fn recover(
     secret: u64,
     now: Timestamp,
 ) -> Result<Recovered, InvalidRecord> {
-    restore(settings, migrate(records.into_iter().collect())?.records, true, secret, now)
+    let records: Vec<_> = records.into_iter().collect();
+    restore(settings, &records, true, secret, now)
 }
 
-/// As [`recover`], of records in the present layout; `is_whole` where none was left out.
+/// As [`recover`]; `is_whole` where no record was left out.
 pub(crate) fn restore(
     settings: ControllerSettings,
-    records: impl IntoIterator<Item = (String, Vec<u8>)>,
+    records: &[(String, Vec<u8>)],
     is_whole: bool,
     secret: u64,
     now: Timestamp,
 ) -> Result<Recovered, InvalidRecord> {
+    records::check_layout(records)?;
     let mut sorted = Sorted::default();
     for (key, value) in records {
-        if !records::is_set_aside(&key) {
-            let record = Record::parse(&key, &value)?;
+        if !records::is_set_aside(key) {
+            let record = Record::parse(key, value)?;
             if let Some((name, owner)) = record.resource() {
-                sorted.revisions.stamps.push((name, owner, records::stamp_of(&value)));
+                sorted.revisions.stamps.push((name, owner, records::stamp_of(value)));
             }
             sorted.add(record);
         }
@@ -140,7 +141,6 @@ pub(crate) fn restore(
         let entry = core.dags.restore(record, sorted.explanations.remove(&name))?;
         core.registry.charge_dag(&name.tenant, entry.spec(), entry.card());
         restore_placements(&mut core, &name)?;
-        untrusted::restored(&mut core, &name);
     }
     if let Some((name, _)) = sorted.explanations.pop_first() {
         return Err(InvalidRecord::contradiction(RecordKey::Explanation(name), "no such DAG"));
@@ -174,7 +174,11 @@ fn restore_region(
 /// Takes the rows and the reservation that a DAG's placements have.
 fn restore_placements(core: &mut Core, name: &DagName) -> Result<(), InvalidRecord> {
     let wrong = |reason: &str| InvalidRecord::contradiction(RecordKey::Dag(name.clone()), reason);
-    let placements: Vec<_> = core.dags.known(name).placements().cloned().collect();
+    let entry = core.dags.known(name);
+    if let Some(image) = entry.placements().find_map(|of| images::stranger(core, entry, of)) {
+        return Err(wrong(&format!("it passes through {image}, which it may not")));
+    }
+    let placements: Vec<_> = entry.placements().cloned().collect();
     let mut held: Option<Reservation> = None;
     for placement in &placements {
         let card = core.cards.get_mut(&placement.mapping.card);
@@ -286,17 +290,6 @@ fn restore_operations(core: &mut Core, records: Vec<OperationRecord>) -> Result<
         }
     }
     core.operations.restore(records);
-    close_drained_regions(core);
     images::withhold(core);
     Ok(())
-}
-
-/// A region is cordoned while a drain is of it. Stores of before that was so may say otherwise; there the
-/// drain goes on until it is cancelled or the region undrained.
-fn close_drained_regions(core: &mut Core) {
-    let drained: Vec<(CardId, RegionId)> =
-        work::pending_drains(core).map(|(_, id, region)| (id.clone(), region)).collect();
-    for (id, region) in drained {
-        core.cards.known_mut(&id).restore_cordon(region);
-    }
 }

@@ -1,12 +1,12 @@
-//! Stores of every layout that there was: each is opened as its daemon left it, by a kill in the middle of
-//! work. A new layout needs a new fixture: `SNIC_WRITE=1 cargo test -p snic-controller --test controller layouts`
-//! writes the one of the present layout; those of older ones never change.
+//! A store is opened as its daemon left it, by a kill in the middle of work: of the present layout, whose fixture
+//! `SNIC_WRITE=1 cargo test -p snic-controller --test controller layouts` writes. A change of the records that cannot
+//! read it needs a new layout.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use snic_controller::{Command, Controller, InvalidRecord, LAYOUT, ResourceKey, migrate};
+use snic_controller::{Command, Controller, InvalidRecord, LAYOUT, ResourceKey};
 use snic_domain::{
     Bandwidth, BindingSpec, BindingState, BindingTarget, ByteSize, DagState, Match, NtType,
     RegionId, Rule, RuleId, Timestamp, VmId,
@@ -87,70 +87,55 @@ fn every_layout_is_opened_and_goes_on() {
     if std::env::var_os("SNIC_WRITE").is_some() {
         write(&story());
     }
-    for layout in 1..=LAYOUT {
-        let stored = read(layout);
-        let mut world = World::empty();
-        world.controller = recover(&stored, world.now).unwrap_or_else(|e| panic!("{layout}: {e}"));
-        world.controller.check().unwrap_or_else(|broken| panic!("layout {layout}: {broken}"));
-        world.durable = after_migration(&stored);
-        world.add_card(crate::support::things::card_id());
-        world.settle();
-        // A watch from the beginning is sent what was changed after revision 0.
-        let tenants = world.controller.tenants().map(|view| ResourceKey::Tenant(view.tenant.id));
-        let own = ResourceKey::NtType("acme.own".parse().expect("an id"));
-        for name in tenants.chain([own]) {
-            let stamp = world.controller.stamp(&name);
-            assert!(stamp.changed > 0, "layout {layout}: {name} is in no watch");
-        }
-        let states = |name| world.controller.dag_view(&dag(name)).map(|view| view.state);
-        assert_eq!(states("acme/web"), Some(DagState::Ready), "layout {layout}");
-        assert_eq!(states("acme/deep"), Some(DagState::Ready), "layout {layout}");
-        assert_eq!(states("beta/web"), None, "layout {layout}: it was deleted");
-        assert_eq!(world.view("acme/web").spec.bandwidth, Bandwidth::from_gbps(6));
-        let bound = world.controller.binding_view(&vm()).expect("it is stored");
-        assert_eq!(bound.record.state, BindingState::Bound, "layout {layout}");
-        assert!(
-            world.regions_of("acme/web").iter().all(|region| *region != RegionId(0)),
-            "drained"
-        );
-        // A type of before numbers is called as its rows on the card call it.
-        let own = world.ask(create("acme/own", spec("acme.own", 1)));
-        own.unwrap_or_else(|error| panic!("layout {layout}: {error}"));
-        world.settle();
-        assert_eq!(world.state("acme/own"), DagState::Ready, "layout {layout}");
+    let stored = read(LAYOUT);
+    let mut world = World::empty();
+    world.controller = recover(&stored, world.now).expect("it is the present layout");
+    world.controller.check().expect("it is whole");
+    world.durable = stored;
+    world.add_card(crate::support::things::card_id());
+    world.settle();
+    // A watch from the beginning is sent what was changed after revision 0.
+    let tenants = world.controller.tenants().map(|view| ResourceKey::Tenant(view.tenant.id));
+    let own = ResourceKey::NtType("acme.own".parse().expect("an id"));
+    for name in tenants.chain([own]) {
+        let stamp = world.controller.stamp(&name);
+        assert!(stamp.changed > 0, "{name} is in no watch");
     }
+    let states = |name| world.controller.dag_view(&dag(name)).map(|view| view.state);
+    assert_eq!(states("acme/web"), Some(DagState::Ready));
+    assert_eq!(states("acme/deep"), Some(DagState::Ready));
+    assert_eq!(states("beta/web"), None, "it was deleted");
+    assert_eq!(world.view("acme/web").spec.bandwidth, Bandwidth::from_gbps(6));
+    let bound = world.controller.binding_view(&vm()).expect("it is stored");
+    assert_eq!(bound.record.state, BindingState::Bound);
+    assert!(world.regions_of("acme/web").iter().all(|region| *region != RegionId(0)), "drained");
+    // Its number is stored: it is called as its rows on the card call it.
+    world.ask(create("acme/own", spec("acme.own", 1))).expect("there is room");
+    world.settle();
+    assert_eq!(world.state("acme/own"), DagState::Ready);
 }
 
-/// Records in the store after the migration.
-fn after_migration(stored: &Records) -> Records {
-    let records = stored.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-    let migrated = migrate(records).expect("it is known");
-    let mut after = stored.clone();
-    for (key, value) in migrated.writes {
-        after.insert(key, value.expect("nothing is removed"));
-    }
-    assert_eq!(after, migrated.records.into_iter().collect(), "the writes are the difference");
-    after
-}
-
+/// Whatever else the records of another layout say, it is the layout that is named.
 #[test]
-fn a_migrated_store_has_the_current_layout_and_the_same_content() {
-    for layout in 1..=LAYOUT {
-        let after = after_migration(&read(layout));
-        let records = after.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        let again = migrate(records).expect("it is known");
-        assert_eq!((again.from, again.writes), (None, Vec::new()), "layout {layout}");
-        let head = String::from_utf8(after["meta"].clone()).expect("JSON is text");
-        assert!(head.contains(&format!("\"schema\":{LAYOUT}")), "{head}");
-    }
-    let (first, second) = (after_migration(&read(1)), read(2));
-    let value = |records: &Records, key: &str| -> serde_json::Value {
-        serde_json::from_slice(&records[key]).expect("JSON")
+fn another_layout_is_refused_and_a_damaged_head_is_named() {
+    let with = |head: &str| {
+        let mut records = read(LAYOUT);
+        records.insert("meta".into(), head.as_bytes().to_vec());
+        records.insert("paintings/1".into(), b"\0".to_vec());
+        recover(&records, Default::default()).expect_err(head)
     };
-    // The numbers that were taken out of the fixture are those that this version gives.
-    for nt in ["nt-types/nat", "nt-types/lb", "nt-types/acme.own"] {
-        assert!(!String::from_utf8_lossy(&read(1)[nt]).contains("number"), "{nt}");
-        assert_eq!(value(&first, nt)["number"], value(&second, nt)["number"], "{nt}");
+    for other in [0, LAYOUT + 1, u32::MAX] {
+        let error = with(&format!("{{\"schema\":{other},\"colour\":\"red\"}}"));
+        assert!(matches!(error, InvalidRecord::Schema { found } if found == other), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("layout {other}")) && text.contains("another version"),
+            "{text}"
+        );
+    }
+    for damaged in ["", "{}", "[1]", "{\"schema\":\"two\"}"] {
+        let error = with(damaged);
+        assert_eq!(error.key(), Some("meta"), "{error}");
     }
 }
 

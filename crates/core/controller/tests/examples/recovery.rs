@@ -1,8 +1,6 @@
 //! Starting again: from any point of a history, and from stores that were damaged.
 
-use snic_controller::{
-    Command, ControlError, Controller, InvalidRecord, LAYOUT, Reply, Request, SetAside,
-};
+use snic_controller::{Command, ControlError, Controller, InvalidRecord, Reply, Request, SetAside};
 use snic_domain::{DagState, Match, Rule, RuleId};
 use snic_tables::Table;
 
@@ -320,20 +318,6 @@ fn an_unreadable_record_is_refused_by_its_key() {
             }
         }
     }
-}
-
-#[test]
-fn a_newer_layout_is_refused() {
-    let mut records = records();
-    let meta = String::from_utf8(records["meta"].clone()).expect("JSON is text");
-    let other = meta.replace(&format!("\"schema\":{LAYOUT}"), "\"schema\":77");
-    assert_ne!(meta, other);
-    records.insert("meta".into(), other.into_bytes());
-    // A kind of records that this version does not know is no reason to speak of damage.
-    records.insert("colours/red".into(), b"?".to_vec());
-    let error = error(&records);
-    assert!(matches!(error, InvalidRecord::Schema { found: 77 }), "{error}");
-    assert!(error.to_string().contains("layout 77"), "{error}");
 }
 
 /// The key that a contradiction names.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use snic_controller::{Command, DagBatch, NewDag};
 use snic_domain::{
-    Bitstream, BitstreamId, CardId, ConditionType, DagId, DagName, DagSpec, DagState, DagUid,
-    Digest, RegionId, Signer, TenantId,
+    Bitstream, BitstreamId, CardId, DagId, DagName, DagSpec, DagUid, Digest, RegionId, Signer,
+    TenantId,
 };
 use snic_oracles::trust::{self, ImageFacts, KeyHolder};
 use snic_tables::{ChainRow, DagRow, InstanceRow, NONE, RegionStatus, StageRow, TableImage};
@@ -18,7 +18,7 @@ use crate::support::things::{
     bitstream, caller, card_id, create, dag, delete, delete_bitstream, drain, nt, spec, tenant,
     tenant_id, undrain, update,
 };
-use crate::support::{World, settings};
+use crate::support::{World, recover, settings};
 
 /// The regions that the packets of a DAG pass.
 fn regions_in(tables: &TableImage, dag: &DagRow) -> BTreeSet<RegionId> {
@@ -345,55 +345,22 @@ fn a_plan_does_not_lead_through_another_image_of_the_same_name() {
     assert!(run.world.controller.dag_view(&dag("acme/b0")).is_none(), "the plan is outdated");
 }
 
-/// Daemons of before placed DAGs in any image that its owner shared. Such a DAG runs on, says where it is, and
-/// leaves when there is another place.
+/// A record whose DAG passes an image that it does not trust is damaged: nothing of it is served.
 #[test]
-fn a_dag_of_an_older_store_leaves_an_image_that_it_does_not_trust() {
+fn a_stored_dag_in_an_image_that_it_does_not_trust_is_a_contradiction() {
     let mut world = World::new();
     world.ask(Command::CreateNtType(nt("gre", 10))).expect("it is new");
     world.ask(Command::CreateBitstream(bitstream("beta.gre", &["gre"]))).expect("it is new");
-    world.deploy("beta/own", "gre", 1);
-    for name in ["acme/web", "acme/api"] {
-        let trusting = DagSpec { trusted_tenants: [tenant_id("beta")].into(), ..spec("gre", 1) };
-        world.ask(create(name, trusting)).expect("there is room");
-    }
-    world.settle();
-    let mut struck = 0;
-    for value in world.durable.values_mut() {
-        let text = String::from_utf8(value.clone()).expect("JSON");
-        struck += text.matches(r#""trusted_tenants":["beta"]"#).count();
-        *value = text.replace(r#""trusted_tenants":["beta"]"#, r#""trusted_tenants":[]"#).into();
-    }
-    assert_eq!(struck, 4, "as a store of before: two DAGs and their placements");
-    let image = |world: &World, name: &str| {
-        let region = world.regions_of(name)[0];
-        world.region(region.0).bitstream.expect("it is loaded").to_string()
-    };
-    let mapped = |world: &World, name: &str| world.condition(name, ConditionType::Mapped).reason;
-    world.restart();
-    world.settle();
-    for name in ["acme/web", "acme/api"] {
-        assert_eq!((image(&world, name), world.state(name)), ("beta.gre".into(), DagState::Ready));
-        assert_eq!(mapped(&world, name), "IMAGE_NOT_TRUSTED");
-    }
-    // One is told to trust the owner, the other one gets an image of the provider.
     let trusting = DagSpec { trusted_tenants: [tenant_id("beta")].into(), ..spec("gre", 1) };
-    world.ask(update("acme/api", trusting)).expect("it stays where it is");
+    world.ask(create("acme/web", trusting)).expect("there is room");
     world.settle();
-    assert_eq!(mapped(&world, "acme/api"), "PLACED");
-    world.ask(Command::CreateBitstream(bitstream("gre", &["gre"]))).expect("it is new");
-    let loads = world.card().loads.len();
-    world.settle();
-    assert_eq!(
-        (image(&world, "acme/web"), mapped(&world, "acme/web")),
-        ("gre".into(), "PLACED".into())
-    );
-    assert_eq!(
-        (image(&world, "acme/api"), world.card().loads.len()),
-        ("beta.gre".into(), loads + 1)
-    );
-    world.restart();
-    world.settle();
-    assert_eq!(mapped(&world, "acme/web"), "PLACED");
-    assert_eq!([world.state("acme/web"), world.state("acme/api")], [DagState::Ready; 2]);
+    recover(&world.durable, world.now).expect("it is trusted");
+    let record = world.durable.get_mut("dags/acme/web").expect("it is stored");
+    let text = String::from_utf8(record.clone()).expect("JSON");
+    let struck = text.replace(r#""trusted_tenants":["beta"]"#, r#""trusted_tenants":[]"#);
+    assert_ne!(text, struck);
+    *record = struck.into();
+    let error = recover(&world.durable, world.now).expect_err("it is not trusted");
+    assert_eq!(error.key(), Some("dags/acme/web"), "{error}");
+    assert!(error.to_string().contains("beta.gre"), "{error}");
 }

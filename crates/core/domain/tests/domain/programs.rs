@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snic_domain::{
-    Bandwidth, Bitstream, BuildClaims, ByteSize, ChainIdentity, Digest, MemoryKind, NodeId,
-    NtProgram, NtTypeId, OtherCard, PacketSizes, ProcessorKind, ProcessorProfile,
-    ProgramExplanation, ReachedMemory, RegionId, RegionImage,
+    Bandwidth, Bitstream, ByteSize, ChainIdentity, Digest, MemoryKind, NodeId, NtProgram, NtTypeId,
+    OtherCard, PacketSizes, ProcessorKind, ProcessorProfile, ProgramExplanation, ReachedMemory,
+    RegionId,
 };
 
 /// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.
@@ -145,46 +145,22 @@ fn explanations_of_programs_leave_out_what_is_empty() {
 }
 
 #[test]
-fn what_a_flow_says_is_stored_only_where_it_says_something() {
-    check(BuildClaims::default(), json!({}));
-    let identity: ChainIdentity = "000000010000000200000003ffffffff".parse().expect("32 digits");
-    assert_eq!(identity.words(), [1, 2, 3, u32::MAX]);
-    let regions = vec![RegionId(3)];
-    let claims = BuildClaims { identity: Some(identity), regions };
-    assert!(!claims.is_empty());
-    let stored = json!({"identity": "000000010000000200000003ffffffff", "regions": [3]});
-    check(claims, stored);
-}
-
-/// Records that stores have held since before a bitstream had several images are read, and written again, as they were.
-#[test]
-fn a_bitstream_with_one_image_is_stored_as_ever_and_further_images_stand_behind_it() {
+fn a_bitstream_is_read_back_with_its_images_and_no_region_has_two() {
     let digest = |text: &str| Digest::of(text.as_bytes());
-    let stored = json!({
-        "id": "acme.nat", "digest": digest("a").to_string(), "size": 5, "nts": ["nat"],
+    let image = |name: &str, regions: &[u8]| json!({"digest": digest(name).to_string(), "size": 5, "regions": regions});
+    let mut stored = json!({
+        "id": "acme.nat", "images": [image("b", &[0, 1]), image("a", &[3])], "nts": ["nat"],
         "region_kind": "user-nt", "card_model": "sim-16", "shareable": false, "signed_by": null,
-        "build": {"identity": "000000010000000200000003ffffffff", "regions": [3]},
+        "identity": "000000010000000200000003ffffffff", "modules": [],
     });
-    let mut of: Bitstream = serde_json::from_value(stored.clone()).expect("a record of old");
-    assert_eq!((of.images.len(), of.digest_for(RegionId(3))), (1, Some(digest("a"))));
-    check(of.clone(), stored.clone());
-    let old = json!({
-        "id": "nat", "digest": digest("a").to_string(), "size": 5, "nts": ["nat"],
-        "region_kind": "known-nt", "card_model": "sim-16", "shareable": true,
-    });
-    let oldest: Bitstream = serde_json::from_value(old).expect("without keys that came later");
-    assert!(oldest.fits_region(RegionId(31)) && oldest.identity.is_none());
-
-    let regions = vec![RegionId(0), RegionId(1)];
-    let image = RegionImage { digest: digest("b"), size: ByteSize::from_bytes(7), regions };
-    of.images.add(image).expect("other regions");
-    let mut more = stored;
-    more["digest"] = json!(digest("b").to_string());
-    more["size"] = json!(7);
-    more["build"]["regions"] = json!([0, 1]);
-    more["more_images"] = json!([{"digest": digest("a").to_string(), "size": 5, "regions": [3]}]);
-    check(of, more.clone());
-    more["more_images"][0]["regions"] = json!([1]);
-    let error = serde_json::from_value::<Bitstream>(more).expect_err("region 1 has two");
+    let of: Bitstream = serde_json::from_value(stored.clone()).expect("a bitstream");
+    assert_eq!(of.identity.expect("it has one").words(), [1, 2, 3, u32::MAX]);
+    assert_eq!((of.images.len(), of.digest_for(RegionId(3))), (2, Some(digest("a"))));
+    check(of, stored.clone());
+    stored["images"] = json!([image("b", &[0, 1]), image("a", &[1])]);
+    let error = serde_json::from_value::<Bitstream>(stored.clone()).expect_err("region 1 has two");
     assert!(error.to_string().contains("region 1 has an image already"), "{error}");
+    stored["images"] = json!([]);
+    let error = serde_json::from_value::<Bitstream>(stored).expect_err("it has none");
+    assert!(error.to_string().contains("at least one image"), "{error}");
 }

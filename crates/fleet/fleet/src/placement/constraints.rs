@@ -27,7 +27,6 @@ pub enum CardPolicy {
 
 /// Demands on a card. The default allows every card.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct CardConstraints {
     /// Models of cards; empty: all.
     pub models: BTreeSet<CardModel>,

@@ -15,12 +15,9 @@ pub struct HostSpec {
     pub zone: ZoneId,
     /// Where in the zone.
     pub rack: RackId,
-    #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Whether an operator keeps new DAGs off it.
-    #[serde(default)]
     pub is_cordoned: bool,
-    #[serde(default)]
     pub cards: BTreeMap<CardId, CardSpec>,
 }
 
@@ -32,7 +29,6 @@ pub struct CardSpec {
     /// Its virtual functions.
     pub functions: u32,
     /// Whether an operator keeps new DAGs off it.
-    #[serde(default)]
     pub is_cordoned: bool,
 }
 

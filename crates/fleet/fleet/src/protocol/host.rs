@@ -21,7 +21,6 @@ pub struct Numbered<T> {
 
 /// Provisions of a host beside DAGs: the number of each, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Provisions {
     pub nts: BTreeMap<NtTypeId, u64>,
     pub bitstreams: BTreeMap<BitstreamId, u64>,
@@ -58,7 +57,6 @@ pub struct HostPolicies {
     /// The number of the files; 0: none.
     pub number: u64,
     /// Why they are not in force there. What was before stays.
-    #[serde(default)]
     pub refused: Option<String>,
 }
 
@@ -132,16 +130,12 @@ pub enum HostReport {
         /// Digest of what each card holds ([`crate::holdings_digest`]).
         digests: BTreeMap<CardId, Digest>,
         /// The digest of what it was told to have ([`Provisions::digest`]), whether it is there already or not.
-        #[serde(default = "nothing_provided")]
         provided: Digest,
         /// Bitstreams of these whose image it does not have yet; at most [`MISSING_MAX`], and then others may be missing.
-        #[serde(default)]
         missing: BTreeSet<BitstreamId>,
         /// Faults that keep its cards from taking anything; cards without a fault are left out. `None`: it does not say.
-        #[serde(default)]
         faults: Option<BTreeMap<CardId, CardFaults>>,
         /// Policies that it looked at. `None`: it takes none.
-        #[serde(default)]
         policies: Option<HostPolicies>,
     },
     /// All DAGs of a card, each with the serial of its place.
@@ -184,7 +178,6 @@ pub enum HostReport {
 
 /// Faults that keep a card from taking anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct CardFaults {
     /// The whole card: it does not answer, or was removed.
     pub is_gone: bool,
@@ -196,10 +189,6 @@ pub struct CardFaults {
 
 /// Most bitstreams that a beat says are missing.
 pub const MISSING_MAX: usize = 1_000;
-
-fn nothing_provided() -> Digest {
-    Provisions::default().digest()
-}
 
 /// A map by names that are no text: JSON has it as a list of pairs.
 mod pairs {

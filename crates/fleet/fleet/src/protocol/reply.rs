@@ -23,16 +23,12 @@ pub struct FleetUsage {
     pub milli_luts: u64,
     /// On-board memory of their NTs, for each DAG as if it were alone on its card: so it is the same wherever they
     /// are, and a move never exceeds a quota.
-    #[serde(default)]
     pub memory: ByteSize,
     /// NT types of its own.
-    #[serde(default)]
     pub nt_types: u32,
     /// Bitstreams of its own.
-    #[serde(default)]
     pub bitstreams: u32,
     /// Bytes of its own bitstreams.
-    #[serde(default)]
     pub bitstream_bytes: ByteSize,
 }
 
@@ -122,7 +118,6 @@ pub struct FleetDag {
     /// Whether its host said that it serves it there as it is asked for.
     pub is_ready: bool,
     /// The last generation that a host has said it serves; 0: none.
-    #[serde(default)]
     pub served_generation: u64,
     /// Counts changes of what is served: labels and descriptions are none.
     pub generation: u64,
@@ -345,7 +340,6 @@ pub enum FleetReply {
         /// The next page is behind this name; `None`: there is none.
         next: Option<FleetName>,
         /// Revision of etcd up to which writes are in it; later changes may be.
-        #[serde(default)]
         revision: u64,
     },
     /// The DAG is promised a card.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snic_api::connect::{ANSWERS_HEADER, LOST_EPOCH_HEADER};
+use snic_api::connect::LOST_EPOCH_HEADER;
 use snic_api::error::ApiError;
 use snic_api::fleet_v1::host_link_service_server::HostLinkService;
 use snic_api::fleet_v1::{
@@ -60,8 +60,7 @@ impl HostLinkService for Services {
             return Err(refusal.into());
         }
         let links = Arc::clone(&self.0.parts.links);
-        let answers = request.metadata().contains_key(ANSWERS_HEADER);
-        let (number, orders) = links.begin(&host, answers);
+        let (number, orders) = links.begin(&host);
         let runner = self.0.parts.asking.own().clone();
         tokio::spawn(read(request.into_inner(), (host, number), links, runner));
         Ok(Response::new(ReceiverStream::new(orders)))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use snic_api::text::{escaped, escaped_json, escaped_lines};
-use snic_controller::{Controller, LAYOUT, shown};
+use snic_controller::{Controller, shown};
 use snic_domain::Digest;
 use snic_ports::store::StoreError;
 use snic_store_sled::inspection::{Inspected, inspect};
@@ -34,7 +34,7 @@ enum Act {
     Check,
     /// Print each record as a line of JSON, without secrets. Changes nothing
     Dump,
-    /// Do what the daemon does when it starts: rebuild damaged files, migrate, set unusable records aside
+    /// Do what the daemon does when it starts: rebuild damaged files, set unusable records aside
     Repair,
 }
 
@@ -73,9 +73,6 @@ fn findings(settings: &Settings) -> Result<Vec<String>> {
     out!("{}: {} records, {} bitstreams", folder.display(), records.len(), blobs.len())?;
     let policies = policies::load(settings.policies_dir.as_deref())?;
     let found = Controller::inspect(policies, records, snic_front::wall_clock());
-    if let Some(older) = found.older_layout {
-        out!("layout {older}; a start migrates it to layout {LAYOUT}")?;
-    }
     let set_aside = found.set_aside.iter();
     set_aside
         .into_iter()
@@ -115,12 +112,9 @@ fn repair(settings: &Settings) -> Result<()> {
         out!("{}", escaped_lines(&recovery.to_string()))?;
     }
     let policies = policies::load(settings.policies_dir.as_deref())?;
-    let Adopted { migrated_from, set_aside, .. } = adopt(&opened.store, policies)
+    let Adopted { set_aside, .. } = adopt(&opened.store, policies)
         .context("it cannot be repaired; `snicd restore` replaces it by a backup")?;
     opened.store.close();
-    if let Some(from) = migrated_from {
-        out!("migrated from layout {from} to layout {LAYOUT}")?;
-    }
     for record in set_aside {
         let line = format!("set aside under quarantine/: {}: {}", record.key, record.reason);
         out!("{}", escaped(&line))?;

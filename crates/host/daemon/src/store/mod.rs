@@ -1,4 +1,4 @@
-//! The daemon's store: opened, brought to the present layout, and made into a controller.
+//! The daemon's store: opened, and made into a controller.
 
 mod command;
 
@@ -6,9 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use snic_controller::{
-    Controller, ControllerSettings, Migrated, RecordWrite, SetAside, is_set_aside, migrate,
-};
+use snic_controller::{Controller, ControllerSettings, RecordWrite, SetAside, is_set_aside};
 use snic_ports::store::{Batch, Store, Write};
 use snic_store_sled::{SledOptions, keeps_damaged, steady};
 
@@ -49,29 +47,22 @@ pub fn open(folder: &Path) -> Result<(Arc<dyn Store>, bool)> {
 pub struct Adopted {
     /// The controller that wrote them, without those that were set aside.
     pub controller: Controller,
-    /// The layout that they had, where it was an older one.
-    pub migrated_from: Option<u32>,
     /// The records that were set aside now.
     pub set_aside: Vec<SetAside>,
     /// Whether no record is set aside, now or from an earlier start.
     pub is_whole: bool,
 }
 
-/// Brings the records to the present layout, moves those that cannot be used out of the way, and gives the
-/// controller that the rest make. A store that can only be read for now is told once it can be written,
+/// Moves records that cannot be used out of the way, and gives the controller that the rest make. A store that can only be read for now is told once it can be written,
 /// before anything else.
 ///
 /// # Errors
-/// The layout is a newer one, or what all else depends on cannot be used; nothing was changed.
+/// The layout is another one, or what all else depends on cannot be used; nothing was changed.
 pub fn adopt(store: &dyn Store, policy: ControllerSettings) -> Result<Adopted> {
     let records = store.scan("").context("read the store")?;
-    let Migrated { records, from, writes } = migrate(records).context("read the store's layout")?;
     let was_whole = !records.iter().any(|(key, _)| is_set_aside(key));
     let recovered = Controller::recover_rest(policy, records, secret()?, snic_front::wall_clock());
     let (controller, set_aside) = recovered.context("recover the state from the store")?;
-    if let Some(from) = from {
-        tracing::info!(from, records = writes.len(), "the store's records were migrated");
-    }
     for record in &set_aside {
         tracing::error!(
             record = record.key,
@@ -80,9 +71,9 @@ pub fn adopt(store: &dyn Store, policy: ControllerSettings) -> Result<Adopted> {
              on without it"
         );
     }
-    write(store, writes.into_iter().chain(set_aside.iter().flat_map(SetAside::writes)))?;
+    write(store, set_aside.iter().flat_map(SetAside::writes))?;
     let is_whole = was_whole && set_aside.is_empty();
-    Ok(Adopted { controller, migrated_from: from, set_aside, is_whole })
+    Ok(Adopted { controller, set_aside, is_whole })
 }
 
 /// Stores changes, in one batch.
@@ -93,12 +84,12 @@ fn write(store: &dyn Store, writes: impl Iterator<Item = RecordWrite>) -> Result
         return Ok(());
     }
     if store.unavailable().is_none() {
-        return store.apply(batch).context("store the records that were migrated or set aside");
+        return store.apply(batch).context("store the records that were set aside");
     }
     let done = |stored: Result<(), snic_ports::store::StoreError>| {
         if let Err(error) = stored {
             let error = error.with_source();
-            tracing::error!(error, "what was migrated or set aside could not be stored");
+            tracing::error!(error, "the records that were set aside could not be stored");
         }
     };
     store.submit(vec![batch], Box::new(done));

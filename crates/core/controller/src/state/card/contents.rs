@@ -135,12 +135,6 @@ impl CardMachine {
         self.store_region(tx, region);
     }
 
-    /// Nothing new is placed in a region, whatever its record says.
-    pub fn restore_cordon(&mut self, region: RegionId) {
-        self.regions.set_cordoned(region, true);
-        self.refresh_condition(region);
-    }
-
     /// A region is faulty for this reason, or is not.
     pub fn set_faulty(&mut self, region: RegionId, reason: Option<String>, now: Timestamp) {
         self.regions.set_faulty(region, reason, now);

@@ -83,9 +83,8 @@ pub struct NtRecord {
 pub struct BitstreamRecord {
     pub bitstream: Bitstream,
     /// Why it is not used any more, if loading it failed wherever it was tried.
-    #[serde(default)]
     pub rejected: Option<String>,
-    /// When that was last found; `None` in records from before it was noted.
+    /// When that was last found, if it ever was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected_at: Option<Timestamp>,
     /// Number of rejections.

@@ -51,8 +51,8 @@ pub use kinds::{
 
 use crate::protocol::{BindingRecord, ControlError, OperationRecord, ResourceKey};
 
-/// The layout of the records that is written. Older ones are migrated, newer ones refused.
-pub const LAYOUT: u32 = 3;
+/// The layout of the records. A store with another one is refused, and left as it is.
+pub const LAYOUT: u32 = 1;
 
 /// Key of the record that says since when changes are known. A store in which something is changed
 /// without the controller goes without it: then watches from before start over.
@@ -254,6 +254,28 @@ fn read<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, InvalidRecord
         .map_err(|source| InvalidRecord::Unreadable { key: key.to_owned(), source })
 }
 
+/// Checks the layout that the head of a store names. A store without a head is a new one.
+///
+/// # Errors
+/// The head cannot be read, or names a layout other than [`LAYOUT`].
+pub(crate) fn check_layout(records: &[(String, Vec<u8>)]) -> Result<(), InvalidRecord> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: u32,
+    }
+    let key = RecordKey::Meta.to_string();
+    let Some((_, head)) = records.iter().find(|(other, _)| *other == key) else {
+        return Ok(());
+    };
+    // By way of an object: a list would do for a struct.
+    let fields: serde_json::Map<_, _> = read(&key, head)?;
+    match Head::deserialize(serde_json::Value::Object(fields)) {
+        Ok(Head { schema: LAYOUT }) => Ok(()),
+        Ok(Head { schema: found }) => Err(InvalidRecord::Schema { found }),
+        Err(source) => Err(InvalidRecord::Unreadable { key, source }),
+    }
+}
+
 /// Before the key of a record that was set aside.
 const QUARANTINE: &str = "quarantine/";
 
@@ -279,8 +301,8 @@ pub enum InvalidRecord {
     },
     /// The layout is none that this version knows.
     #[error(
-        "the store has layout {found}, and this snicd knows layouts 1 to {LAYOUT}: a newer snicd wrote it; run \
-         that one, or restore a backup of a layout that this one knows"
+        "the store has layout {found}, and this snicd reads layout {LAYOUT} only: another version of snicd wrote it; \
+         run that one, or restore a backup of layout {LAYOUT}"
     )]
     Schema {
         /// Layout that was found.

@@ -36,10 +36,9 @@ impl Fingerprint {
 fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
     match command {
         Command::CreateTenant(tenant) => list(("create-tenant", tenant)),
-        Command::UpdateTenant { id, weight, quota, notes, etag } => match noted(notes) {
-            None => list(("update-tenant", id, weight, quota, etag)),
-            Some(notes) => list(("update-tenant", id, (weight, notes), quota, etag)),
-        },
+        Command::UpdateTenant { id, weight, quota, notes, etag } => {
+            list(("update-tenant", id, weight, quota, noted(notes), etag))
+        }
         Command::DeleteTenant { id, force, etag } => list(("delete-tenant", id, force, etag)),
         Command::CreateNtType(nt) => list(("create-nt-type", nt)),
         Command::DeleteNtType { id, etag } => list(("delete-nt-type", id, etag)),
@@ -65,10 +64,7 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         Command::CreateRule(rule) => list(("create-rule", rule)),
         Command::UpdateRule { id, patch, etag } => {
             let RulePatch { priority, matches, dag, notes } = patch;
-            match noted(notes) {
-                None => list(("update-rule", id, priority, matches, dag, etag)),
-                Some(notes) => list(("update-rule", id, priority, matches, (dag, notes), etag)),
-            }
+            list(("update-rule", id, priority, matches, dag, noted(notes), etag))
         }
         Command::DeleteRule { id, etag } => list(("delete-rule", id, etag)),
         Command::Guarded { etag, command } => {
@@ -86,8 +82,7 @@ fn encode(command: &Command) -> serde_json::Result<Vec<u8>> {
         Command::BindVm(spec) => list(("bind-vm", spec)),
         Command::UnbindVm { vm, tenant } => list(("unbind-vm", vm, tenant)),
         Command::Heartbeat { vms } => list(("heartbeat", vms)),
-        // Requests that were stored before have a third part.
-        Command::OptimizeCard { card } => list(("optimize-card", card, false)),
+        Command::OptimizeCard { card } => list(("optimize-card", card)),
         Command::LoadRole { card, force } => list(("load-role", card, force)),
         Command::ResetCard { card, force } => list(("reset-card", card, force)),
         Command::RemoveCard { card } => list(("remove-card", card)),
@@ -111,7 +106,6 @@ fn fleet_change(change: &FleetChange) -> serde_json::Result<Vec<u8>> {
     }
 }
 
-/// Requests that are remembered keep the encoding from before a field was there.
 fn update_dag(
     name: &DagName,
     patch: &DagPatch,
@@ -123,40 +117,21 @@ fn update_dag(
         edges,
         bandwidth,
         form,
-        packet_sizes: sizes,
-        trusted_tenants: trusted,
+        packet_sizes,
+        trusted_tenants,
         card_affinity,
         latency_sensitive,
         notes,
     } = patch;
-    let fields = (nodes, edges, bandwidth, form);
-    if let Some(latency_sensitive) = latency_sensitive {
-        let fields = (fields, sizes, trusted, card_affinity, latency_sensitive, noted(notes));
-        return list(("update-dag", name, fields, etag, validate_only));
-    }
-    if let Some(notes) = noted(notes) {
-        let fields = (fields, sizes, trusted, card_affinity, notes);
-        return list(("update-dag", name, fields, etag, validate_only));
-    }
-    match (sizes, trusted, card_affinity) {
-        (None, None, None) => list(("update-dag", name, fields, etag, validate_only)),
-        (Some(sizes), None, None) => {
-            list(("update-dag", name, (fields, sizes), etag, validate_only))
-        }
-        (sizes, Some(trusted), None) => {
-            list(("update-dag", name, (fields, sizes, trusted), etag, validate_only))
-        }
-        (sizes, trusted, Some(affinity)) => {
-            let fields = (fields, sizes, trusted, affinity);
-            list(("update-dag", name, fields, etag, validate_only))
-        }
-    }
+    let graph = (nodes, edges, bandwidth, form, packet_sizes);
+    let fields = (graph, trusted_tenants, card_affinity, latency_sensitive, noted(notes));
+    list(("update-dag", name, fields, etag, validate_only))
 }
 
-/// Notes that a patch sets; `None` where it leaves them, as requests did before there were notes.
-fn noted(notes: &NotesPatch) -> Option<(&Option<Labels>, &Option<Description>)> {
+/// Values of the notes by position.
+const fn noted(notes: &NotesPatch) -> (&Option<Labels>, &Option<Description>) {
     let NotesPatch { labels, description } = notes;
-    (labels.is_some() || description.is_some()).then_some((labels, description))
+    (labels, description)
 }
 
 fn list(values: impl Serialize) -> serde_json::Result<Vec<u8>> {
@@ -217,11 +192,11 @@ mod tests {
         );
         assert_eq!(
             json(&update(None)),
-            r#"["update-dag",{"tenant":"acme","dag":"web"},[null,null,2000000000,null],null,false]"#
+            r#"["update-dag",{"tenant":"acme","dag":"web"},[[null,null,2000000000,null,null],null,null,null,[null,null]],null,false]"#
         );
         assert_eq!(
             json(&tenant(2)),
-            r#"["create-tenant",{"id":"acme","weight":2,"quota":{"dags_max":64,"bandwidth_max":100000000000,"bitstreams_max":32,"bitstream_bytes_max":268435456,"memory_max":4294967296}}]"#
+            r#"["create-tenant",{"id":"acme","weight":2,"quota":{"dags_max":64,"bandwidth_max":100000000000,"bitstreams_max":32,"bitstream_bytes_max":268435456,"memory_max":4294967296,"nt_types_max":64,"rules_max":256,"machines_max":256,"operations_max":256,"threads_max":128}}]"#
         );
         let text = Fingerprint::of(&drain()).into_text();
         assert_eq!(text, format!("v1:{}", Digest::of(br#"["drain-region","card0",3]"#)));
