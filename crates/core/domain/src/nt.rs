@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Area, Bandwidth, BitstreamId, ByteSize, CardModel, ChainIdentity, Cycles, Digest,
-    ImageConflict, Labels, Notes, NtTypeId, RegionId, RegionImage, RegionImages, ReportedChain,
-    Slot, TenantId,
+    ImageConflict, ImageSignature, Labels, Notes, NtTypeId, RegionId, RegionImage, RegionImages,
+    ReportedChain, Slot, TenantId,
 };
 
 /// Part of a packet that an NT reads.
@@ -142,6 +142,8 @@ struct StoredBitstream {
     shareable: bool,
     #[serde(default)]
     signed_by: Option<Signer>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signature: Option<ImageSignature>,
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     notes: Notes,
     #[serde(default, skip_serializing_if = "BuildClaims::is_empty")]
@@ -156,7 +158,8 @@ struct StoredBitstream {
 impl From<Bitstream> for StoredBitstream {
     fn from(of: Bitstream) -> Self {
         let mut images = of.images.into_iter();
-        let RegionImage { digest, size, regions } = images.next().expect("it has an image");
+        let RegionImage { digest, size, regions, signature } =
+            images.next().expect("it has an image");
         Self {
             id: of.id,
             digest,
@@ -166,6 +169,7 @@ impl From<Bitstream> for StoredBitstream {
             card_model: of.card_model,
             shareable: of.shareable,
             signed_by: of.signed_by,
+            signature,
             notes: of.notes,
             build: BuildClaims { identity: of.identity, regions },
             more_images: images.collect(),
@@ -179,7 +183,12 @@ impl TryFrom<StoredBitstream> for Bitstream {
 
     fn try_from(stored: StoredBitstream) -> Result<Self, ImageConflict> {
         let BuildClaims { identity, regions } = stored.build;
-        let first = RegionImage { digest: stored.digest, size: stored.size, regions };
+        let first = RegionImage {
+            digest: stored.digest,
+            size: stored.size,
+            regions,
+            signature: stored.signature,
+        };
         let mut images = RegionImages::from(first);
         for image in stored.more_images {
             images.add(image)?;

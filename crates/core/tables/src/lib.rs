@@ -18,6 +18,7 @@
 
 mod command;
 pub mod configuration;
+mod guard;
 mod image;
 mod layout;
 pub mod programs;
@@ -30,6 +31,7 @@ pub use command::{
     Ticket,
 };
 pub use configuration::DagConfiguration;
+pub use guard::GuardRow;
 pub use image::{TableDelta, TableImage};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{

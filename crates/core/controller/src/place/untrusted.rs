@@ -1,14 +1,16 @@
-//! DAGs in images that they do not trust. Earlier daemons placed DAGs in any image that its owner shared, so
-//! stores may have them. They keep running where they are, their conditions say so, and each gets another place
-//! as soon as there is one, make before break.
+//! DAGs in images that they do not trust, or not any more: a key that signed the image counts no more. They keep running where
+//! they are, their conditions say so, and each gets another place as soon as there is one, make before break.
 //!
 //! ```text
-//! restored in such an image ──► served ──► another place ──► as any other DAG
-//!                                 ▲ │ none
-//!                                 └─┘ until something is freed
+//! such an image ──► served ──► another place ──► as any other DAG
+//!                     ▲ │ none
+//!                     └─┘ until something is freed
 //! ```
 
-use snic_domain::DagName;
+use std::collections::BTreeSet;
+
+use snic_bitstream::signature::Trust;
+use snic_domain::{BitstreamId, DagName};
 
 use crate::place::placement;
 use crate::state::Core;
@@ -21,6 +23,47 @@ pub(crate) fn restored(core: &mut Core, name: &DagName) {
     if passes_stranger(core, core.dags.known(name)) {
         core.dags.set_untrusted(name);
     }
+}
+
+/// Other keys count: DAGs leave images that these have not signed, and stay in those that they have. Time O(DAGs).
+pub(crate) fn keys_changed(core: &mut Core, tx: &mut Tx, trust: Option<Trust>) {
+    let changed = core.registry.set_trust(trust);
+    for id in &changed {
+        core.registry.store_bitstream(tx, id);
+    }
+    follow(core, &changed);
+}
+
+/// The same before the first event.
+pub(crate) fn begin_with_keys(core: &mut Core, trust: Option<Trust>) {
+    let changed = core.registry.set_trust(trust);
+    follow(core, &changed);
+}
+
+/// Regions know of what they hold who answers for it: plans look there, and not at the registry.
+fn follow(core: &mut Core, changed: &BTreeSet<BitstreamId>) {
+    images::withhold(core);
+    let Core { cards, registry, .. } = &mut *core;
+    for bitstream in changed.iter().filter_map(|id| registry.bitstream(id)) {
+        for (card, region) in cards.regions_with(&bitstream.id) {
+            cards.known_mut(&card).refresh_images(region, bitstream, registry.catalogue());
+        }
+    }
+    judge_all(core);
+}
+
+fn judge_all(core: &mut Core) {
+    let names: Vec<DagName> = core.dags.iter().map(|entry| entry.name().clone()).collect();
+    for name in names {
+        let passes = passes_stranger(core, core.dags.known(&name));
+        match (passes, core.dags.is_untrusted(&name)) {
+            (true, false) => core.dags.set_untrusted(&name),
+            (false, true) => core.dags.set_trusted(&name),
+            _ => continue,
+        }
+        core.dags.mark_dirty(&name);
+    }
+    core.freed.capacity();
 }
 
 fn passes_stranger(core: &Core, entry: &DagEntry) -> bool {

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{ByteSize, CardId, TenantId};
-use snic_tables::{DagRow, RateLimiterRow};
+use snic_tables::{DagRow, RateLimiterRow, Table};
 
 use crate::decide::memory_use::Pages;
+use crate::decide::rows;
 use crate::decide::rows::bucket;
 use crate::place::{residency, serving, work};
 use crate::protocol::OperationWork;
@@ -24,6 +25,7 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
         card.check().map_err(of_card)?;
         core.loops.known(id).check().map_err(of_card)?;
         check_pages(core, id, card).map_err(of_card)?;
+        check_guards(core, id, card).map_err(of_card)?;
         let placements = core.dags.iter().flat_map(DagEntry::placements);
         let here = placements.filter(|placement| placement.mapping.card == *id);
         card.check_rows(here).map_err(of_card)?;
@@ -114,6 +116,33 @@ fn check_pages(core: &Core, id: &CardId, card: &CardMachine) -> Result<(), Strin
     match held.keys().next() {
         Some(name) => Err(format!("{name} has pages and is not in the tables")),
         None => Ok(()),
+    }
+}
+
+/// The guards in a card's target tables are those of the functions that machines have.
+fn check_guards(core: &Core, id: &CardId, card: &CardMachine) -> Result<(), String> {
+    if !card.is_ready() {
+        return Ok(()); // Its target is made when it has said what it holds.
+    }
+    let target = card.tables().target();
+    let mut guarded = 0;
+    for record in core.bindings.all() {
+        for (number, function) in record.functions.iter().enumerate() {
+            if function.card != *id {
+                continue;
+            }
+            guarded += 1;
+            let row = rows::guard(&record.limits_of(number));
+            if target.get(function.function) != Some(row) {
+                let vm = &record.spec.vm;
+                return Err(format!("function {} of {vm} is not guarded", function.function));
+            }
+        }
+    }
+    if target.rows_used(Table::Guard) == guarded {
+        Ok(())
+    } else {
+        Err(format!("card {id} guards functions that no machine has"))
     }
 }
 

@@ -90,8 +90,8 @@ fn mapped(facts: &Facts<'_>) -> Finding {
     let (reason, message) = match facts.is_untrusted {
         true => (
             "IMAGE_NOT_TRUSTED",
-            "its packets pass an image of another tenant that it does not trust, as an earlier version placed it; \
-             it gets another place as soon as there is one, or name the tenant in trusted_tenants",
+            "its packets pass an image that it does not trust, or not any more: another tenant's, or one that no key \
+             signed that counts now; it gets another place as soon as there is one",
         ),
         false => ("PLACED", "it has a place on the card"),
     };

@@ -176,7 +176,12 @@ fn a_bitstream_with_one_image_is_stored_as_ever_and_further_images_stand_behind_
     assert!(oldest.fits_region(RegionId(31)) && oldest.identity.is_none());
 
     let regions = vec![RegionId(0), RegionId(1)];
-    let image = RegionImage { digest: digest("b"), size: ByteSize::from_bytes(7), regions };
+    let image = RegionImage {
+        digest: digest("b"),
+        size: ByteSize::from_bytes(7),
+        regions,
+        signature: None,
+    };
     of.images.add(image).expect("other regions");
     let mut more = stored;
     more["digest"] = json!(digest("b").to_string());

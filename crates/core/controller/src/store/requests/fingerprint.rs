@@ -127,9 +127,14 @@ fn update_dag(
         trusted_tenants: trusted,
         card_affinity,
         latency_sensitive,
+        refuse_idle_tasks,
         notes,
     } = patch;
     let fields = (nodes, edges, bandwidth, form);
+    if let Some(refuse) = refuse_idle_tasks {
+        let fields = (fields, sizes, trusted, card_affinity, latency_sensitive, noted(notes));
+        return list(("update-dag", name, (fields, refuse), etag, validate_only));
+    }
     if let Some(latency_sensitive) = latency_sensitive {
         let fields = (fields, sizes, trusted, card_affinity, latency_sensitive, noted(notes));
         return list(("update-dag", name, fields, etag, validate_only));
