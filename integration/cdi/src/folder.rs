@@ -147,6 +147,7 @@ mod tests {
             mac_address: format!("02:1f:c4:77:00:{n:02x}"),
             dag: dag.clone(),
             programmed: true,
+            ..Default::default()
         };
         VmBinding {
             name: format!("vmBindings/{uuid}"),

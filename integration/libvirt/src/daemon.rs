@@ -102,6 +102,7 @@ impl DaemonClient {
             functions: spec.functions,
             ready_within: prost_types::Duration::try_from(ready_within).ok(),
             lease: spec.lease_seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+            mac_addresses: spec.mac_addresses.clone(),
             ..Default::default()
         });
         request.set_timeout(within);

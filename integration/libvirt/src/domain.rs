@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Instead of DAGs, `<snic:template dag="web"/>` asks for a private copy of `web`. `functions` and
-//! `lease` (seconds) are optional. Unknown elements and attributes are errors, so that a misspelt
+//! `lease` (seconds) are optional, and so is `<snic:mac address="52:54:00:00:00:01"/>`, once for each address of
+//! the domain; without it, the addresses are those of its interfaces of the kinds in [`INTERFACES`]. Unknown elements and attributes are errors, so that a misspelt
 //! request is never half granted; the parser rejects entities and DTDs.
 
 use roxmltree::{Document, Node};
@@ -21,6 +22,9 @@ use uuid::Uuid;
 const NAMESPACE: &str = "urn:snic:libvirt:vm:";
 /// The version that this program reads.
 const VERSION: &str = "1";
+
+/// Kinds of interfaces that can be a function of a card. Others, such as `bridge`, are none.
+const INTERFACES: [&str; 3] = ["hostdev", "vdpa", "vhostuser"];
 
 /// The binding that a domain asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub struct RequestedBinding {
     pub functions: u32,
     /// Time that the binding outlives its last heartbeat, in seconds.
     pub lease_seconds: Option<i64>,
+    /// Ethernet addresses of the domain, in the order of its functions. Without any, each function has its own.
+    pub mac_addresses: Vec<String>,
 }
 
 /// The DAGs of a domain, by ids within its tenant.
@@ -116,7 +122,7 @@ fn binding(domain: Node<'_, '_>) -> Option<Result<RequestedBinding, InvalidDomai
         [(_, version)] if version != VERSION => {
             Some(Err(InvalidDomain::Version(version.chars().take(40).collect())))
         }
-        [(element, _)] => Some(binding_spec(element)),
+        [(element, _)] => Some(binding_spec(element).map(|spec| spec.with_macs_of(domain))),
         _ => Some(Err(InvalidDomain::Duplicate(ours.len()))),
     }
 }
@@ -152,7 +158,36 @@ fn binding_spec(element: Node<'_, '_>) -> Result<RequestedBinding, InvalidDomain
         chains: chains(element)?,
         functions,
         lease_seconds: element.attribute("lease").map(lease).transpose()?,
+        mac_addresses: macs(element)?,
     })
+}
+
+impl RequestedBinding {
+    /// The same with the addresses of the domain's interfaces, where none are requested.
+    fn with_macs_of(mut self, domain: Node<'_, '_>) -> Self {
+        if self.mac_addresses.is_empty() {
+            let devices = domain.children().filter(|node| node.has_tag_name("devices"));
+            let interfaces = devices.flat_map(|devices| devices.children()).filter(|node| {
+                let kind = node.attribute("type").unwrap_or_default();
+                node.has_tag_name("interface") && INTERFACES.contains(&kind)
+            });
+            let mac = |interface: Node<'_, '_>| {
+                let mac = interface.children().find(|node| node.has_tag_name("mac"))?;
+                mac.attribute("address").map(str::to_owned)
+            };
+            self.mac_addresses = interfaces.filter_map(mac).collect();
+        }
+        self
+    }
+}
+
+fn macs(element: Node<'_, '_>) -> Result<Vec<String>, InvalidDomain> {
+    let macs = element.children().filter(|node| node.tag_name().name() == "mac");
+    let address = |mac: Node<'_, '_>| {
+        let address = mac.attribute("address").filter(|address| !address.is_empty());
+        address.map(str::to_owned).ok_or_else(|| invalid("element \"mac\" lacks attribute address"))
+    };
+    macs.map(address).collect()
 }
 
 fn chains(element: Node<'_, '_>) -> Result<Chains, InvalidDomain> {
@@ -162,9 +197,10 @@ fn chains(element: Node<'_, '_>) -> Result<Chains, InvalidDomain> {
         let (name, key) = match child.tag_name().name() {
             "dag" => (&mut dags, "name"),
             "template" => (&mut templates, "dag"),
+            "mac" => continue,
             other => {
                 return Err(invalid(format!(
-                    "unknown element {other:?} (expected dag or template)"
+                    "unknown element {other:?} (expected dag, template or mac)"
                 )));
             }
         };
@@ -213,11 +249,32 @@ mod tests {
             chains: Chains::Dags(vec!["a".into(), "b".into()]),
             functions: 2,
             lease_seconds: Some(60),
+            mac_addresses: Vec::new(),
         };
         let uuid = Uuid::try_parse(UUID).expect("valid");
         assert_eq!(found, Domain { uuid, binding: Some(Ok(spec)) });
         let private = vm("tenant='acme'", "<s:template dag='a'/>").binding.expect("an element");
         assert_eq!(private.expect("valid").chains, Chains::Template("a".into()));
+    }
+
+    #[test]
+    fn a_domain_sends_from_the_addresses_of_its_functions() {
+        let devices = "<devices><interface type='bridge'><mac address='52:54:00:00:00:09'/></interface>\
+             <interface type='vhostuser'><mac address='52:54:00:00:00:01'/></interface>\
+             <interface type='hostdev' managed='yes'><mac address='52:54:00:00:00:02'/></interface>\
+             <interface type='vdpa'/></devices>";
+        let macs = |children: &str| {
+            let xml = format!(
+                "<domain><uuid>{UUID}</uuid>{devices}<metadata>\
+                 <s:vm xmlns:s='urn:snic:libvirt:vm:1' tenant='a'><s:dag name='a'/>{children}</s:vm>\
+                 </metadata></domain>"
+            );
+            let found = read(&xml).expect("a domain").binding.expect("an element");
+            found.expect("valid").mac_addresses
+        };
+        assert_eq!(macs(""), ["52:54:00:00:00:01", "52:54:00:00:00:02"]);
+        assert_eq!(macs("<s:mac address='52:54:00:00:00:07'/>"), ["52:54:00:00:00:07"]);
+        assert!(problem(vm("tenant='a'", "<s:dag name='a'/><s:mac/>")).contains("address"));
     }
 
     #[test]

@@ -100,6 +100,7 @@ pub fn binding(uuid: &str, state: State) -> VmBinding {
             mac_address: "02:1f:c4:77:00:00".into(),
             dag,
             programmed: state == State::Bound,
+            ..Default::default()
         }],
         ..Default::default()
     }

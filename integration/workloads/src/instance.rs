@@ -123,6 +123,7 @@ fn images(rng: &mut ChaCha8Rng, profile: &CardProfile, id: &BitstreamId) -> Regi
         digest: Digest::of(format!("{id} {at}").as_bytes()),
         size: ByteSize::from_mib(3),
         regions: regions.to_vec(),
+        signature: None,
     });
     let mut all = RegionImages::from(images.next().expect("one region at least"));
     images.for_each(|image| all.add(image).expect("for other regions"));

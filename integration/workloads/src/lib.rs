@@ -188,6 +188,7 @@ fn spec(rng: &mut ChaCha8Rng, shape: &Shape) -> DagSpec {
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     }
 }

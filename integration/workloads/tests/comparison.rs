@@ -46,6 +46,7 @@ fn chains_pass_the_papers_latency() {
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     };
     let (name, _) = workload(1).remove(0);

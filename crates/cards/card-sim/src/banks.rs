@@ -9,9 +9,9 @@
 //! While a commit is busy, the shadow bank is the one that old packets still read. A host that
 //! writes to it then tears their rows: they are dropped as [`DropCause::MixedVersions`].
 
-use snic_tables::{BANK_WORDS, DropCause, RowKey};
+use snic_tables::{BANK_WORDS, DropCause, RowCodec, RowKey};
 
-use crate::decoded::{Decoded, row_of_word};
+use crate::decoded::{Decoded, decode, row_of_word};
 
 /// One of the two banks.
 pub(crate) type Bank = usize;
@@ -192,6 +192,11 @@ impl Banks {
                 to.words[range.clone()].copy_from_slice(&from.words[range]);
             }
         }
+    }
+
+    /// A row of the active bank; `None` where it is empty.
+    pub(crate) fn row<R: RowCodec>(&self, key: RowKey) -> Option<R> {
+        decode(&self.contents[self.active].words, key)
     }
 
     /// A packet begins with the active bank.

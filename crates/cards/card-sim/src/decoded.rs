@@ -64,7 +64,8 @@ impl Decoded {
                 Table::Credit => self.credits[row] = decode(bank, key),
                 Table::RateLimiter => self.limiters[row] = decode(bank, key),
                 Table::Page => self.set_page(key.row, decode(bank, key)),
-                Table::Classifier => {}
+                // Ports are outside of the data plane: see [`crate::Frames::guarded`].
+                Table::Classifier | Table::Guard => {}
             }
         }
         if rows.iter().any(|key| key.table == Table::Classifier) {
@@ -99,7 +100,7 @@ impl Decoded {
     }
 }
 
-fn decode<R: RowCodec>(bank: &[u32], key: RowKey) -> Option<R> {
+pub(crate) fn decode<R: RowCodec>(bank: &[u32], key: RowKey) -> Option<R> {
     let at = key.offset()?;
     R::decode(&bank[at..at + key.table.row_words()])
 }

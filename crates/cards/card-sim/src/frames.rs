@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use snic_domain::{DagUid, NtNumber, Timestamp};
 use snic_ports::packets::PacketStep;
-use snic_tables::{DagRow, DropCause};
+use snic_tables::{DagRow, DropCause, GuardRow};
 
 /// Names a frame; chosen by who holds its bytes, and used again after it left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +115,9 @@ pub trait Frames: Any + Send + fmt::Debug {
         dags: &[(u16, Option<DagRow>)],
         configurations: &BTreeMap<(u32, u32), Arc<[u8]>>,
     );
+
+    /// The ports of these functions keep to their rows from now on; `None` where a row is empty.
+    fn guarded(&mut self, _ports: &[(u16, Option<GuardRow>)]) {}
 
     /// The load of a region with this bitstream began: what its NTs need to work on bytes is prepared
     /// meanwhile.

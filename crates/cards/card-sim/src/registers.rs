@@ -91,9 +91,12 @@ impl SimCard {
             LAYOUT => LAYOUT_VALUE,
             // No bulk transfers: every row goes through the shadow bank's registers.
             CAPABILITIES if self.plane.has_frames() => {
-                CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS | CAPABILITY_PASS_THROUGH
+                CAPABILITY_CONFIGURE
+                    | CAPABILITY_DAG_DROPS
+                    | CAPABILITY_GUARDS
+                    | CAPABILITY_PASS_THROUGH
             }
-            CAPABILITIES => CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS,
+            CAPABILITIES => CAPABILITY_CONFIGURE | CAPABILITY_DAG_DROPS | CAPABILITY_GUARDS,
             BULK_BUFFER_LOW..=BULK_STATUS => 0,
             CONFIGURE_START => 0,
             CONFIGURE_BUFFER_LOW..=CONFIGURE_STATUS => self.configurator.value(at),

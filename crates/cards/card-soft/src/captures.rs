@@ -69,6 +69,11 @@ impl Captures {
         self.open.retain(|capture| capture.id != id);
     }
 
+    /// The card stood still for so long: meanwhile nobody could fetch.
+    pub(crate) fn postpone_ends(&mut self, by: Duration) {
+        self.open.iter_mut().for_each(|capture| capture.fetched = capture.fetched + by);
+    }
+
     /// Ends those that nobody fetches from.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|capture| now.since(capture.fetched) < PATIENCE);
@@ -188,7 +193,10 @@ mod tests {
         assert_eq!(captures.begin(at(0), 1, 64), None, "as many as the card takes");
         let first = ids[0].expect("begun");
         captures.fetch(first, at(6_000_000), START).expect("it is there");
-        captures.expire(at(11_000_000));
+        captures.postpone_ends(Duration::from_secs(60));
+        captures.expire(at(69_000_000));
+        assert_eq!(captures.open.len(), CAPTURES_MAX, "a minute in which nobody could fetch");
+        captures.expire(at(71_000_000));
         assert_eq!(captures.open.len(), 1, "the one that was fetched from");
         captures.end(first);
         assert!(captures.is_empty() && captures.fetch(first, at(0), START).is_none());

@@ -3,7 +3,7 @@
 //! Writes are buffered here until something is read, staged, released or polled: then they are sent together, in
 //! their order. What a write does is seen by the next access, as the port says.
 
-use std::io::{self, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub struct SoftCard {
     writes: Writes,
     link: CardProcess,
     looked: Instant,
+    /// Whether a request of [`SoftCard::call_patiently`] has no answer yet.
+    awaits_answer: bool,
     /// Why it is lost.
     lost: Option<String>,
 }
@@ -84,6 +86,7 @@ impl SoftCard {
             writes: Writes::default(),
             link: CardProcess { pid: 0 },
             looked: Instant::now(),
+            awaits_answer: false,
             lost: None,
         };
         let hello = card.call(&ControlRequest::Hello { version: VERSION }, &[]);
@@ -136,6 +139,46 @@ impl SoftCard {
         let socket = self.socket.get_mut();
         socket.allow(CALL_LIMIT);
         let answer = send(socket, request, payload).and_then(|()| receive(&mut self.socket));
+        self.answered(answer)
+    }
+
+    /// The same for a request of a capture or a load, where a card that says nothing is not lost: its process may be
+    /// stopped, and goes on with all that it has. `None` where no answer came in time; it is for the next call of this
+    /// function then, which has to be about the same.
+    pub(crate) fn call_patiently(
+        &mut self,
+        request: &ControlRequest,
+    ) -> Result<Option<(ControlReply, Vec<u8>)>, CardError> {
+        if let Some(reason) = &self.lost {
+            return Err(CardError::Lost(reason.clone()));
+        }
+        self.socket.get_mut().allow(CALL_LIMIT);
+        if !std::mem::replace(&mut self.awaits_answer, true)
+            && let Err(error) = send(self.socket.get_mut(), request, &[])
+        {
+            return self.answered(Err(error)).map(Some);
+        }
+        // No byte is taken while it waits, so an answer that comes late is read whole.
+        match self.socket.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(None),
+            Err(error) => return self.answered(Err(error)).map(Some),
+            Ok(_) => {}
+        }
+        self.socket.get_mut().allow(CALL_LIMIT);
+        let answer = receive(&mut self.socket);
+        self.awaits_answer = false;
+        self.answered(answer).map(Some)
+    }
+
+    /// Whether another request can be sent: none waits for its answer.
+    pub(crate) const fn is_ready(&self) -> bool {
+        !self.awaits_answer
+    }
+
+    fn answered(
+        &mut self,
+        answer: io::Result<(ControlReply, Vec<u8>)>,
+    ) -> Result<(ControlReply, Vec<u8>), CardError> {
         match answer {
             Ok((ControlReply::Failed { what }, _)) => Err(self.lose(what)),
             Ok(answer) => Ok(answer),

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use snic_card_sim::{FrameAtNt, FrameId, Frames, MadeFrame, Passed, Preparation, Sighting};
 use snic_domain::{DagUid, NtNumber, Timestamp};
 use snic_nts::{Direction, Packet, Pool, Verdict};
-use snic_tables::{DagRow, DropCause};
+use snic_tables::{DagRow, DropCause, GuardRow};
 
 use crate::captures::Captures;
 use crate::loads::{DueFrame, LoadId, Loads};
@@ -75,6 +75,8 @@ pub(crate) struct Datapath {
     pub(crate) loads: Loads,
     /// Control frames that ports of a bench refused, by port. A card's switch counts those of its ports itself.
     pub(crate) control: BTreeMap<usize, u64>,
+    /// Rows of functions' ports that changed and that the switch has not taken yet.
+    pub(crate) guards: BTreeMap<u16, Option<GuardRow>>,
 }
 
 impl Datapath {
@@ -93,6 +95,7 @@ impl Datapath {
             captures: Captures::default(),
             loads: Loads::default(),
             control: BTreeMap::new(),
+            guards: BTreeMap::new(),
         }
     }
 
@@ -256,6 +259,10 @@ impl Frames for Datapath {
                 }
             }
         }
+    }
+
+    fn guarded(&mut self, ports: &[(u16, Option<GuardRow>)]) {
+        self.guards.extend(ports.iter().copied());
     }
 
     fn load_began(&mut self, region: u8, bitstream: &Arc<[u8]>) {

@@ -3,7 +3,7 @@
 use snic_domain::{Bandwidth, CardModel, CardProfile};
 use snic_ports::card::CardError;
 use snic_ports::generator::{
-    GeneratedLoad, GeneratorError, LoadReading, RunningLoad, TrafficGenerator,
+    GeneratedLoad, GeneratorError, LoadCounts, LoadReading, RunningLoad, TrafficGenerator,
 };
 use snic_ports::remote::RemoteRegisters as _;
 
@@ -31,6 +31,8 @@ impl SoftGenerator {
 struct Load {
     card: SoftCard,
     id: u64,
+    /// As it was read last.
+    last: LoadReading,
 }
 
 fn lost(error: CardError) -> GeneratorError {
@@ -51,7 +53,10 @@ impl TrafficGenerator for SoftGenerator {
         let mut card = card.map_err(GeneratorError::Lost)?;
         let request = ControlRequest::Generate { load: load.clone() };
         match card.call(&request, &[]).map_err(lost)? {
-            (ControlReply::Generating { id }, _) => Ok(Box::new(Load { card, id })),
+            (ControlReply::Generating { id }, _) => {
+                let last = LoadReading { is_sending: true, ..LoadReading::default() };
+                Ok(Box::new(Load { card, id, last }))
+            }
             (ControlReply::TooManyLoads { most }, _) => Err(GeneratorError::TooMany { most }),
             (ControlReply::InvalidLoad { what }, _) => Err(GeneratorError::Invalid(what)),
             (other, _) => Err(unexpected(&mut card, &other)),
@@ -61,16 +66,25 @@ impl TrafficGenerator for SoftGenerator {
 
 impl RunningLoad for Load {
     fn read(&mut self) -> Result<LoadReading, GeneratorError> {
-        match self.card.call(&ControlRequest::ReadLoad { id: self.id }, &[]).map_err(lost)? {
-            (ControlReply::Load(reading), _) => Ok(reading),
-            (ControlReply::NoLoad, _) => Err(GeneratorError::Ended),
-            (other, _) => Err(unexpected(&mut self.card, &other)),
+        match self.card.call_patiently(&ControlRequest::ReadLoad { id: self.id }).map_err(lost)? {
+            Some((ControlReply::Load(reading), _)) => {
+                self.last = reading.clone();
+                Ok(reading)
+            }
+            Some((ControlReply::NoLoad, _)) => Err(GeneratorError::Ended),
+            Some((other, _)) => Err(unexpected(&mut self.card, &other)),
+            // A process that is stopped makes no packets: nothing has changed since.
+            None => Ok(LoadReading { recent: LoadCounts::default(), ..self.last.clone() }),
         }
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
+        // The card ends a load that nobody asks for by itself.
+        if !self.card.is_ready() {
+            return;
+        }
         // Where the card is gone, so is the load.
         let _ = self.card.done(&ControlRequest::EndLoad { id: self.id }, &[]);
     }

@@ -148,6 +148,11 @@ impl Loads {
         self.running.retain(|load| load.id != id);
     }
 
+    /// The card stood still for so long: meanwhile nobody could read. The time in which a load sends is not longer for it.
+    pub(crate) fn postpone_ends(&mut self, by: Duration) {
+        self.running.iter_mut().for_each(|load| load.read_at = load.read_at + by);
+    }
+
     /// Ends those that nobody reads from, and begins a turn.
     pub(crate) fn begin_turn(&mut self, now: Timestamp) {
         self.running.retain(|load| now.since(load.read_at) < PATIENCE);
@@ -308,8 +313,11 @@ mod tests {
         let first = loads.begin(at(0), &load(1_000, 64, 60_000), 1).expect("room");
         let second = loads.begin(at(0), &load(1_000, 64, 60_000), 1).expect("room");
         loads.read(first, at(6_000_000)).expect("it is there");
-        loads.begin_turn(at(11_000_000));
-        assert!(loads.read(second, at(11_000_000)).is_none());
+        loads.postpone_ends(Duration::from_secs(60));
+        loads.begin_turn(at(69_000_000));
+        assert_eq!(loads.running.len(), 2, "a minute in which nobody could read");
+        loads.begin_turn(at(71_000_000));
+        assert!(loads.read(second, at(71_000_000)).is_none());
         loads.end(first);
         assert!(loads.is_empty());
     }

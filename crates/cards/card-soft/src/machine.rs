@@ -39,6 +39,10 @@ const STEP: Duration = Duration::from_micros(50);
 /// The longest wait while none are.
 const REST: Duration = Duration::from_secs(1);
 
+/// A longer time between two turns is one in which the process stood still, as with SIGSTOP or a suspended host: turns are
+/// [`REST`] apart at most.
+const STANDSTILL: Duration = Duration::from_secs(2);
+
 /// A request from a connection.
 pub(crate) struct Job {
     pub(crate) request: ControlRequest,
@@ -53,6 +57,8 @@ pub(crate) struct Machine {
     fragments: Vec<PortFragments>,
     pool: Pool,
     start: Instant,
+    /// When the last turn began.
+    turned: Timestamp,
     /// When the card was switched on, by the host's clock.
     wall: Timestamp,
     settings: SoftCardSettings,
@@ -80,7 +86,8 @@ impl Machine {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let wall = Timestamp::ZERO + since_1970.unwrap_or_default();
         let fragments = (0..switch.len()).map(|_| PortFragments::new()).collect();
-        Ok(Self { card, switch, fragments, pool, start: Instant::now(), wall, settings })
+        let (start, turned) = (Instant::now(), Timestamp::ZERO);
+        Ok(Self { card, switch, fragments, pool, start, turned, wall, settings })
     }
 
     /// Ports, and what becomes readable when a frame arrives.
@@ -135,6 +142,7 @@ impl Machine {
     /// Does what is due, takes what arrived, sends what leaves; says whether there was anything.
     fn turn(&mut self) -> bool {
         let now = self.run_model();
+        self.note_standstill(now);
         self.datapath().tasks.expire(now);
         self.datapath().modules.expire(now);
         self.switch.look_at_drops(now);
@@ -165,11 +173,30 @@ impl Machine {
         frames > 0
     }
 
+    /// Time in which the process stood still counts against nobody who asks it something, nor against stations that it could
+    /// not hear. What NTs keep ends when it would have: a value of a cache is over, whoever was stopped.
+    fn note_standstill(&mut self, now: Timestamp) {
+        let since = now.since(std::mem::replace(&mut self.turned, now));
+        if since >= STANDSTILL {
+            self.datapath().captures.postpone_ends(since);
+            self.datapath().loads.postpone_ends(since);
+            self.switch.postpone_silence(since);
+        }
+    }
+
     fn run_model(&mut self) -> Timestamp {
         let now = self.now();
         // A card in this process is never lost.
         let _ = self.card.poll(now);
+        self.take_guards();
         now
+    }
+
+    /// Ports keep to the rows of the last commit.
+    fn take_guards(&mut self) {
+        for (function, row) in std::mem::take(&mut self.datapath().guards) {
+            self.switch.set_guard(function, row.as_ref());
+        }
     }
 
     /// A frame came in by a port.
@@ -409,6 +436,8 @@ impl Machine {
             self.card.write_block(run.at, these)?;
             left = rest;
         }
+        // Before the commit is read back: a function that counts as bound is guarded.
+        self.take_guards();
         Ok((ControlReply::Done, Vec::new()))
     }
 

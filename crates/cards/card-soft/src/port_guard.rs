@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::Timestamp;
+use snic_domain::limits::FUNCTION_VLANS_MAX;
 use snic_nts::config::Mac;
 use snic_nts::wire::{self, ETHERNET_BYTES};
 use snic_ports::packets::PortTraffic;
+use snic_tables::GuardRow;
 
 /// Most source addresses of a function: as many as the card learns for it.
 const MACS_MAX: usize = 64;
@@ -115,6 +117,9 @@ impl Refused {
 /// The guard of a port, with the tokens of its limit.
 #[derive(Debug, Default)]
 pub(crate) struct PortGuard {
+    /// Limits of the settings.
+    settings: FunctionGuard,
+    /// Limits in force.
     limits: FunctionGuard,
     /// Frames for groups that may come in, times 10^9.
     credit: u128,
@@ -123,9 +128,31 @@ pub(crate) struct PortGuard {
 }
 
 impl PortGuard {
-    /// The guard of a function's port.
-    pub(crate) fn new(limits: FunctionGuard) -> Self {
-        Self { limits, ..Self::default() }
+    /// The guard of a function's port, as the settings have it.
+    pub(crate) fn new(settings: FunctionGuard) -> Self {
+        Self { limits: settings.clone(), settings, ..Self::default() }
+    }
+
+    /// Takes over the row of the card's tables. What the settings limit stays as they say: they are the operator's. `shared`
+    /// are stations that the function may send from besides those of the row.
+    pub(crate) fn set_row(&mut self, row: Option<&GuardRow>, shared: &[[u8; 6]]) {
+        let mut limits = self.settings.clone();
+        if let Some(row) = row {
+            let macs = row.macs.iter().flatten().chain(shared);
+            limits.macs = limits.macs.or_else(|| Some(macs.copied().map(Mac).collect()));
+            let vlans = |vlans: [u16; FUNCTION_VLANS_MAX]| {
+                vlans.into_iter().filter(|vlan| *vlan != 0).collect()
+            };
+            limits.vlans = limits.vlans.or_else(|| row.vlans.map(vlans));
+            let rate = limits.group_frames_per_second.or(row.group_frames_per_second);
+            limits.group_frames_per_second = rate;
+        }
+        self.limits = limits;
+    }
+
+    /// The stations that its function alone may send from; none where it is not limited.
+    pub(crate) fn stations(&self) -> impl Iterator<Item = [u8; 6]> {
+        self.limits.macs.iter().flatten().map(|mac| mac.0)
     }
 
     /// Whether a frame may come in.
@@ -308,6 +335,61 @@ mod tests {
         assert_eq!(passed(&mut guard, 99), 0);
         assert_eq!(passed(&mut guard, 100), 1);
         assert_eq!(passed(&mut guard, 60_000), 10, "what was not used is no more than a second's");
+    }
+
+    #[test]
+    fn a_row_of_the_card_limits_what_the_settings_do_not() {
+        let (given, other) = ([2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]);
+        let row = GuardRow {
+            macs: [Some(given), None, None, None],
+            vlans: Some([6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            group_frames_per_second: Some(1),
+        };
+        let from = |station, tag: &[u8]| frame([2; 6], station, &[tag, &[8, 0]].concat());
+        let (tag_5, tag_6) = ([0x81, 0, 0, 5], [0x81, 0, 0, 6]);
+        let to_all = frame([0xFF; 6], given, &[8, 6]);
+        let mut guard = PortGuard::default();
+        assert_eq!(guard.admit(&from(other, &[]), at(0)), Ok(()));
+        guard.set_row(Some(&row), &[STATION]);
+        for (frame, expected) in [
+            (from(given, &[]), Ok(())),
+            (from(STATION, &[]), Ok(())),
+            (from(other, &[]), Err(Refused::Source)),
+            (from(given, &tag_6), Ok(())),
+            (from(given, &tag_5), Err(Refused::Vlan)),
+            (to_all.clone(), Ok(())),
+            (to_all.clone(), Err(Refused::GroupRate)),
+        ] {
+            assert_eq!(guard.admit(&frame, at(0)), expected, "{frame:02x?}");
+        }
+        // The same row again pays nothing in.
+        guard.set_row(Some(&row), &[]);
+        assert_eq!(guard.admit(&to_all, at(0)), Err(Refused::GroupRate));
+        guard.set_row(None, &[]);
+        assert_eq!(guard.admit(&from(other, &tag_5), at(0)), Ok(()));
+
+        let settings = FunctionGuard {
+            macs: Some(vec![Mac(other)]),
+            vlans: Some([5].into()),
+            group_frames_per_second: Some(2),
+            function: 0,
+        };
+        let mut guard = PortGuard::new(settings);
+        guard.set_row(Some(&row), &[STATION]);
+        let to_all = frame([0xFF; 6], other, &[8, 6]);
+        for (frame, expected) in [
+            (from(given, &[]), Err(Refused::Source)),
+            (from(STATION, &[]), Err(Refused::Source)),
+            (from(other, &tag_5), Ok(())),
+            (from(other, &tag_6), Err(Refused::Vlan)),
+            (to_all.clone(), Ok(())),
+            (to_all.clone(), Ok(())),
+            (to_all, Err(Refused::GroupRate)),
+        ] {
+            assert_eq!(guard.admit(&frame, at(0)), expected, "{frame:02x?}");
+        }
+        guard.set_row(Some(&GuardRow { macs: [None; 4], ..row }), &[]);
+        assert_eq!(guard.admit(&from(other, &[]), at(0)), Ok(()), "the operator's word");
     }
 
     #[test]

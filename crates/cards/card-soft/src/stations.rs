@@ -2,10 +2,10 @@
 //!
 //! A station belongs to the function that sent from it first, and to no other until it was silent for
 //! [`SILENT_MAX`]: who sends with another's address does not get its frames. Each function has
-//! [`STATIONS_MAX`] stations at most. Stations of a [`Failover`] belong to who sent from them last, among those
-//! that may.
+//! [`STATIONS_MAX`] stations at most. A station that a guard names is its function's from the beginning. Stations of a
+//! [`Failover`] belong to who sent from them last, among those that may.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use snic_domain::Timestamp;
@@ -32,6 +32,8 @@ pub(crate) struct Stations {
     counts: HashMap<u16, usize>,
     /// Stations that move at once, and the functions that may have them.
     moving: BTreeMap<Station, Vec<u16>>,
+    /// Stations that guards name, and the functions whose they are.
+    held: BTreeMap<Station, BTreeSet<u16>>,
 }
 
 /// Receiver of a frame.
@@ -64,6 +66,30 @@ impl Stations {
         }
     }
 
+    /// The card stood still for so long: meanwhile no station was heard.
+    pub(crate) fn postpone_silence(&mut self, by: Duration) {
+        self.homes.values_mut().for_each(|home| home.heard = home.heard + by);
+    }
+
+    /// These stations are these functions' alone from now on, and no others are anybody's before they are heard. Those of
+    /// failovers go on moving.
+    pub(crate) fn hold(&mut self, mut held: BTreeMap<Station, BTreeSet<u16>>) {
+        held.retain(|station, _| !self.moving.contains_key(station));
+        let is_taken = |(station, functions): (&Station, &BTreeSet<u16>)| {
+            let home = self.homes.get(station).filter(|home| !functions.contains(&home.function));
+            home.map(|_| *station)
+        };
+        let taken: Vec<Station> = held.iter().filter_map(is_taken).collect();
+        taken.into_iter().for_each(|station| self.forget(station));
+        self.held = held;
+    }
+
+    /// The stations of failovers that a function may send from.
+    pub(crate) fn shared_by(&self, function: u16) -> Vec<Station> {
+        let all = self.moving.iter().filter(|(_, functions)| functions.contains(&function));
+        all.map(|(station, _)| *station).collect()
+    }
+
     fn forget(&mut self, station: Station) {
         if let Some(home) = self.homes.remove(&station) {
             self.counts.entry(home.function).and_modify(|count| *count -= 1);
@@ -80,6 +106,9 @@ impl Stations {
         }
         let moving = self.moving.get(&station);
         if moving.is_some_and(|functions| !functions.contains(&function)) {
+            return false;
+        }
+        if self.held.get(&station).is_some_and(|functions| !functions.contains(&function)) {
             return false;
         }
         if let Some(home) = self.homes.get_mut(&station) {
@@ -121,9 +150,14 @@ impl Stations {
         match frame.get(..6).and_then(|bytes| Station::try_from(bytes).ok()) {
             None => Receiver::Unknown,
             Some(station) if is_group(station) => Receiver::Group,
-            Some(station) => match self.homes.get(&station) {
-                Some(home) => Receiver::Function(home.function),
-                None => Receiver::Unknown,
+            Some(station) => match (self.homes.get(&station), self.held.get(&station)) {
+                (Some(home), _) => Receiver::Function(home.function),
+                // A guest that has not said anything yet is found all the same.
+                (None, Some(functions)) => match functions.first() {
+                    Some(function) if functions.len() == 1 => Receiver::Function(*function),
+                    _ => Receiver::Unknown,
+                },
+                (None, None) => Receiver::Unknown,
             },
         }
     }
@@ -150,11 +184,34 @@ mod tests {
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4), "no theft");
         assert_eq!(stations.sender(&frame(9, 1)), Some(4));
         assert_eq!((stations.sender(&frame(1, 9)), stations.sender(&[2; 11])), (None, None));
-        assert!(stations.learn(&frame(9, 1), 5, START + Duration::from_secs(301)));
+        stations.postpone_silence(Duration::from_secs(60));
+        assert!(!stations.learn(&frame(9, 1), 5, START + Duration::from_secs(359)), "not heard");
+        assert!(stations.learn(&frame(9, 1), 5, START + Duration::from_secs(361)));
         assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(5));
         assert_eq!(stations.receiver(&frame(2, 9)), Receiver::Unknown);
         assert_eq!(stations.receiver(&[0xff; 14]), Receiver::Group);
         assert_eq!(stations.receiver(&[2]), Receiver::Unknown);
+    }
+
+    #[test]
+    fn a_station_that_a_guard_names_is_its_functions_before_it_is_heard() {
+        let mut stations = Stations::default();
+        assert!(stations.learn(&frame(9, 1), 5, START), "nobody has named it");
+        let hold = |stations: &mut Stations, functions: &[u16]| {
+            let functions = functions.iter().copied().collect();
+            stations.hold([([2, 0, 0, 0, 0, 1], functions)].into());
+        };
+        hold(&mut stations, &[4]);
+        assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4), "taken back");
+        for later in [START, START + 2 * SILENT_MAX] {
+            assert!(!stations.learn(&frame(9, 1), 5, later), "not by silence either");
+        }
+        assert!(stations.learn(&frame(9, 1), 4, START));
+        hold(&mut stations, &[4, 5]);
+        assert_eq!(stations.receiver(&frame(1, 9)), Receiver::Function(4), "it was heard there");
+        stations.hold(BTreeMap::new());
+        assert!(!stations.learn(&frame(9, 1), 5, START), "first come, as ever");
+        assert!(stations.learn(&frame(9, 1), 5, START + SILENT_MAX));
     }
 
     #[test]

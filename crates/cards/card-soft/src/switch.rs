@@ -7,19 +7,21 @@
 //!   uplink ──► a DAG, by rules ──► uplink        network to network
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use snic_domain::Timestamp;
 use snic_nts::{Packet, Pool};
 use snic_ports::packets::PortTraffic;
+use snic_tables::GuardRow;
 
 use crate::SoftCardSettings;
 use crate::datapath::{FrameRoute, Leaving};
 use crate::failover::Failover;
 use crate::port_guard::{FunctionGuard, PortGuard, Refused};
 use crate::ports::{OpenPort, Port, Received};
-use crate::stations::{Receiver, Stations};
+use crate::stations::{Receiver, Station, Stations};
 
 /// Interval at which the system's counts of what it dropped are taken. They have 32 bits: enough for 71 million
 /// frames a second.
@@ -111,14 +113,45 @@ impl Switch {
             let port = port.expect("the guards were compared with the ports above");
             switch.slots[port].guard = PortGuard::new(limits.clone());
         }
+        switch.hold_stations();
         Ok(switch)
+    }
+
+    /// The port of a function keeps to this row of the card's tables; without one, to the settings alone. A row of a
+    /// function without a port has no effect.
+    pub(crate) fn set_guard(&mut self, function: u16, row: Option<&GuardRow>) {
+        let Some(port) = self.port_of(Side::Function(function)) else { return };
+        let shared = self.stations.shared_by(function);
+        self.slots[port].guard.set_row(row, &shared);
+        self.hold_stations();
+    }
+
+    /// Stations that a guard names are those functions' alone, also before they are heard.
+    fn hold_stations(&mut self) {
+        let mut held: BTreeMap<Station, BTreeSet<u16>> = BTreeMap::new();
+        for slot in &self.slots {
+            let Side::Function(function) = slot.side else { continue };
+            for station in slot.guard.stations() {
+                held.entry(station).or_default().insert(function);
+            }
+        }
+        self.stations.hold(held);
     }
 
     pub(crate) fn add(&mut self, side: Side, name: String, port: Box<dyn Port>) {
         let method = port.method().to_owned();
-        let counts = PortTraffic { name, method, ..PortTraffic::default() };
+        let function = match side {
+            Side::Uplink => None,
+            Side::Function(number) => Some(number),
+        };
+        let counts = PortTraffic { name, method, function, ..PortTraffic::default() };
         let (guard, leaving) = (PortGuard::default(), Vec::with_capacity(SENT_MAX));
         self.slots.push(Slot { side, port, guard, leaving, counts });
+    }
+
+    /// The card stood still for so long, and heard no station.
+    pub(crate) fn postpone_silence(&mut self, by: Duration) {
+        self.stations.postpone_silence(by);
     }
 
     /// Number of ports.

@@ -79,16 +79,23 @@ fn nt_drops(task: TaskObservation) -> impl Iterator<Item = NtDrops> {
 
 impl PacketWatch for Capture {
     fn fetch(&mut self) -> Result<SeenPackets, WatchError> {
-        match self.card.call(&ControlRequest::Captured { id: self.id }, &[]).map_err(lost)? {
-            (ControlReply::Captured(seen), _) => Ok(seen),
-            (ControlReply::NoCapture, _) => Err(WatchError::Ended),
-            (other, _) => Err(unexpected(&mut self.card, &other)),
+        let request = ControlRequest::Captured { id: self.id };
+        match self.card.call_patiently(&request).map_err(lost)? {
+            Some((ControlReply::Captured(seen), _)) => Ok(seen),
+            Some((ControlReply::NoCapture, _)) => Err(WatchError::Ended),
+            Some((other, _)) => Err(unexpected(&mut self.card, &other)),
+            // A process that is stopped has seen nothing either.
+            None => Ok(SeenPackets::default()),
         }
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
+        // The card ends a capture that nobody asks for by itself.
+        if !self.card.is_ready() {
+            return;
+        }
         // Where the card is gone, so is the capture.
         let _ = self.card.done(&ControlRequest::EndCapture { id: self.id }, &[]);
     }

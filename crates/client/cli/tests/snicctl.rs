@@ -200,6 +200,7 @@ fn an_update_names_what_it_changes() {
         "trusted_tenants",
         "card_affinity",
         "latency_sensitive",
+        "refuse_idle_tasks",
         "labels",
         "description",
     ];

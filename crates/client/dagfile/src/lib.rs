@@ -9,6 +9,7 @@
 //! trusted_tenants: [acme]      # optional: tenants whose own images the packets may pass
 //! card_affinity: {with: [db], apart_from: [web-2], preferred: true}   # optional: DAGs on the same card, or not
 //! latency_sensitive: true      # optional: low latency matters more than threads
+//! refuse_idle_tasks: true      # optional: refused where a task would pass packets on unchanged
 //! labels: {app: web}           # optional: for filters of lists
 //! description: shop front      # optional: for people
 //! chain: nat -> [firewall, kv-cache] -> aes
@@ -84,7 +85,7 @@ const OUTPUT_ONLY: [&str; 15] = [
     "update_time",
     "warnings",
 ];
-const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, latency_sensitive, labels, description, configuration, and chain or nodes and edges";
+const KEYS: &str = "name, tenant, bandwidth, form, packet_sizes, trusted_tenants, card_affinity, latency_sensitive, refuse_idle_tasks, labels, description, configuration, and chain or nodes and edges";
 
 /// A DAG file, checked as far as possible without the server.
 #[derive(Debug, Clone, PartialEq)]
@@ -193,6 +194,7 @@ impl Reader<'_> {
         let trusted = fields.trusted_tenants.map(trusted_tenants).transpose()?;
         let affinity = fields.card_affinity.map(affinity::affinity).transpose()?;
         let latency_sensitive = fields.latency_sensitive.map(affinity::yes_or_no).transpose()?;
+        let refuse_idle_tasks = fields.refuse_idle_tasks.map(affinity::yes_or_no).transpose()?;
         check(&graph, bandwidth, &bandwidth_span)?;
         let dag = snic_api::v1::Dag {
             packet_sizes: sizes
@@ -202,6 +204,7 @@ impl Reader<'_> {
             trusted_tenants: trusted.unwrap_or_default(),
             card_affinity: affinity.flatten(),
             latency_sensitive: latency_sensitive.unwrap_or_default(),
+            refuse_idle_tasks: refuse_idle_tasks.unwrap_or_default(),
             labels: fields.labels.map(notes::labels).transpose()?.unwrap_or_default(),
             description: fields
                 .description
@@ -282,6 +285,7 @@ struct Fields<'a> {
     trusted_tenants: Option<&'a YamlNode>,
     card_affinity: Option<&'a YamlNode>,
     latency_sensitive: Option<&'a YamlNode>,
+    refuse_idle_tasks: Option<&'a YamlNode>,
     labels: Option<&'a YamlNode>,
     description: Option<&'a YamlNode>,
     chain: Option<&'a YamlNode>,
@@ -304,6 +308,7 @@ impl<'a> Fields<'a> {
                 "trusted_tenants" => &mut fields.trusted_tenants,
                 "card_affinity" => &mut fields.card_affinity,
                 "latency_sensitive" => &mut fields.latency_sensitive,
+                "refuse_idle_tasks" => &mut fields.refuse_idle_tasks,
                 "labels" => &mut fields.labels,
                 "description" => &mut fields.description,
                 "chain" => &mut fields.chain,
@@ -526,6 +531,7 @@ fn check(graph: &Graph, bandwidth: Bandwidth, rate: &Range<usize>) -> Result<(),
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     };
     let Err(error) = Dag::new(spec) else { return Ok(()) };

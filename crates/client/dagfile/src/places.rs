@@ -24,6 +24,7 @@ impl Places {
             ("dag.trusted_tenants", fields.trusted_tenants),
             ("dag.card_affinity", fields.card_affinity),
             ("dag.latency_sensitive", fields.latency_sensitive),
+            ("dag.refuse_idle_tasks", fields.refuse_idle_tasks),
             ("dag.etag", fields.etag),
             ("dag.nodes", fields.chain.or(fields.nodes)),
             ("dag.edges", fields.chain.or(fields.edges)),

@@ -253,6 +253,35 @@ impl Trust {
         self.signer_among(own, &statements, signature)
     }
 
+    /// The key that signed all images of a bitstream that was uploaded before, by the keys that count now.
+    ///
+    /// # Errors
+    ///
+    /// [`NotTrusted`] for the first image that would be refused now.
+    pub fn signer_of_stored(&self, stored: &Bitstream) -> Result<Option<Signer>, NotTrusted> {
+        let mut signers = Vec::new();
+        for image in &stored.images {
+            let (bytes, regions) = match &image.signature {
+                None => (Vec::new(), image.regions.clone()),
+                Some(signature) => (signature.bytes(), signature.regions.clone()),
+            };
+            let declared = stored.with_only(&RegionImage { regions, ..image.clone() });
+            signers.push(match self.signer(&declared, &bytes) {
+                // It was taken when its key counted, and would be taken without a signature.
+                Err(NotTrusted::UnknownKey { .. }) if self.allows_unsigned => None,
+                signer => signer?,
+            });
+        }
+        // All have the same one, unless a key that signed some of them is another ring's now. Then nobody answers for all.
+        let first = signers.first().cloned().flatten();
+        Ok(first.filter(|first| signers.iter().all(|signer| signer.as_ref() == Some(first))))
+    }
+
+    /// Whether there is any key.
+    pub fn has_keys(&self) -> bool {
+        !self.provider.is_empty() || self.tenants.values().any(|ring| !ring.is_empty())
+    }
+
     /// The same for a card's role, which only the provider may sign.
     ///
     /// # Errors
@@ -295,7 +324,7 @@ impl Trust {
 #[cfg(test)]
 mod tests {
     use ring::signature::{Ed25519KeyPair, KeyPair as _};
-    use snic_domain::{ByteSize, RegionImages};
+    use snic_domain::{ByteSize, ImageSignature, RegionImages};
 
     use super::*;
 
@@ -419,6 +448,41 @@ mod tests {
         assert!(changed(&|other| other.card_model = "sim-32".parse().expect("a label")));
         assert!(changed(&|other| other.region_kind = RegionKind::UserNt));
         assert!(changed(&|other| other.images.first_mut().digest = Digest::of(b"other bytes")));
+    }
+
+    /// A key that leaves its ring, or comes into another one, changes who answers for what was uploaded before.
+    #[test]
+    fn stored_images_are_judged_by_the_keys_of_today() {
+        let mut stored = bitstream("acme.nat");
+        let all = trust();
+        let put = |stored: &mut Bitstream, seed: u8| {
+            let line = Statement::of(stored).to_string();
+            let image = stored.images.first_mut();
+            let regions = image.regions.clone();
+            image.signature = Some(ImageSignature::new(&sign_line(seed, &line), regions));
+        };
+        put(&mut stored, 0);
+        // The upload found which of the named regions it fits: the line that was signed is as it was.
+        stored.images.first_mut().regions = vec![RegionId(1)];
+        let provider = Some(Signer::Provider("key0".into()));
+        assert_eq!(all.signer_of_stored(&stored), Ok(provider.clone()));
+        let without = Trust { provider: Vec::new(), ..all.clone() };
+        assert!(is_unknown(without.signer_of_stored(&stored), 1));
+        let lax = Trust { allows_unsigned: true, ..without.clone() };
+        assert_eq!(lax.signer_of_stored(&stored), Ok(None), "as if it were not signed");
+        let replaced =
+            Trust { provider: vec![PublicKey { name: "key0".into(), ..key(7) }], ..without };
+        assert!(is_unknown(replaced.signer_of_stored(&stored), 2), "another key of that name");
+        // Two images of two keys are nobody's.
+        let mut both = stored.clone();
+        let mut second = bitstream("acme.nat");
+        second.images = RegionImages::for_all(Digest::of(b"more"), ByteSize::from_bytes(5));
+        second.images.first_mut().regions = vec![RegionId(2)];
+        put(&mut second, 1);
+        both.images.add(second.images.first().clone()).expect("another region");
+        assert_eq!(all.signer_of_stored(&both), Ok(None));
+        let unsigned = bitstream("nat");
+        assert_eq!(all.signer_of_stored(&unsigned), Err(NotTrusted::Unsigned));
     }
 
     #[test]

@@ -42,15 +42,16 @@ pub use protocol::{
     CardHealth, CardLoss, CardOrder, CardView, Change, Command, ConsolidationSettings,
     ConsolidationView, ControlError, ControllerSettings, DagAssignment, DagBatch, DagTraffic,
     DagView, DeviceAspect, DeviceCondition, DevicePolicy, DeviceView, EPOCH_MAX, EPOCH_MIN, Effect,
-    Event, Fairness, FieldViolation, FleetChange, LogEntry, LogKind, MoveView, NewDag, NtView,
-    OperationRecord, OperationView, OperationWork, PlacementPolicy, Provision, ProvisionName,
-    RecentPackets, RecommendationView, RegionUser, RegionView, Reply, Request, ResourceKey,
-    ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView, TenantUsage,
-    TenantView,
+    Event, Fairness, FieldViolation, FleetChange, IdleTaskPolicy, LogEntry, LogKind, MoveView,
+    NewDag, NtView, OperationRecord, OperationView, OperationWork, PlacementPolicy, Provision,
+    ProvisionName, RecentPackets, RecommendationView, RegionUser, RegionView, Reply, Request,
+    ResourceKey, ResourceKind, RuleView, Scheduling, Scheme, SlotView, StatePlace, StateView,
+    TenantUsage, TenantView,
 };
 pub use restart::inspection::{Inspection, shown};
 pub use restart::quarantine::SetAside;
 pub use snic_autoscaler::Policy as Autoscaling;
+pub use snic_bitstream::signature::Trust;
 pub use snic_fairness::fluid::Spare;
 pub use snic_planner::{Objective, Underfilled};
 pub use snic_tables::{

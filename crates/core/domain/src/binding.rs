@@ -1,11 +1,13 @@
 //! Bindings: a virtual machine with its functions of a card and the DAGs that they lead to.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{FUNCTION_MACS_MAX, FUNCTION_VLANS_MAX};
 use crate::{CardId, DagName, MacAddress, Notes, PciAddress, RuleId, TenantId};
 
 /// The UUID of a virtual machine, in lower case with hyphens, as libvirt writes it.
@@ -77,6 +79,90 @@ pub enum BindingTarget {
     Template(DagName),
 }
 
+/// Limits of what passes the ports of a machine's functions, as an orchestrator requests them, or of one function. They
+/// hold where packets enter and leave the card, before any DAG.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortLimits {
+    /// Ethernet addresses that frames come from. Of a machine: number `i` is function `i` modulo the number of functions, and
+    /// a function that gets none has its own address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mac_addresses: Vec<MacAddress>,
+    /// VLANs that frames are tagged with, in both directions; frames without a VLAN pass. `None`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlans: Option<BTreeSet<u16>>,
+    /// Frames to all and to groups that each function may send in a second. `None`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcasts_per_second: Option<u32>,
+}
+
+/// Limits that no port can keep.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidLimits {
+    #[error("{count} addresses for {functions} functions; allowed: {FUNCTION_MACS_MAX} for each")]
+    TooManyMacs { count: usize, functions: u16 },
+    #[error("{0} is named twice; name each address once")]
+    DuplicateMac(MacAddress),
+    #[error("{0} VLANs; allowed: {FUNCTION_VLANS_MAX}")]
+    TooManyVlans(usize),
+    /// 0 stands for none, and 4,095 is reserved (802.1Q-2022, table 9-2).
+    #[error("VLAN {0} is not allowed: 1 to 4094")]
+    Vlan(u16),
+}
+
+impl InvalidLimits {
+    /// Field of the request that is wrong.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::TooManyMacs { .. } | Self::DuplicateMac(_) => "mac_addresses",
+            Self::TooManyVlans(_) | Self::Vlan(_) => "vlans",
+        }
+    }
+}
+
+impl PortLimits {
+    /// Whether nothing was requested: then functions send from their own addresses, and nothing else is limited.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks the limits of a machine with so many functions.
+    ///
+    /// # Errors
+    /// [`InvalidLimits`].
+    pub fn check(&self, functions: u16) -> Result<(), InvalidLimits> {
+        let count = self.mac_addresses.len();
+        if count > FUNCTION_MACS_MAX * usize::from(functions) {
+            return Err(InvalidLimits::TooManyMacs { count, functions });
+        }
+        let mut known = BTreeSet::new();
+        if let Some(mac) = self.mac_addresses.iter().find(|mac| !known.insert(**mac)) {
+            return Err(InvalidLimits::DuplicateMac(*mac));
+        }
+        let vlans = self.vlans.as_ref().map_or(0, BTreeSet::len);
+        if vlans > FUNCTION_VLANS_MAX {
+            return Err(InvalidLimits::TooManyVlans(vlans));
+        }
+        let mut vlans = self.vlans.iter().flatten();
+        match vlans.find(|vlan| !(1..=4_094).contains(*vlan)) {
+            Some(vlan) => Err(InvalidLimits::Vlan(*vlan)),
+            None => Ok(()),
+        }
+    }
+
+    /// The limits of the machine's function of this number, whose own address is `own`. A function always has addresses:
+    /// whoever could send from any would be sent what is for others.
+    #[must_use]
+    pub fn of_function(&self, number: usize, functions: u16, own: MacAddress) -> Self {
+        let step = usize::from(functions.max(1));
+        let given = self.mac_addresses.iter().skip(number).step_by(step).copied();
+        let mut mac_addresses: Vec<MacAddress> = given.collect();
+        if mac_addresses.is_empty() {
+            mac_addresses.push(own);
+        }
+        Self { mac_addresses, ..self.clone() }
+    }
+}
+
 /// The desired state of a binding, as an orchestrator requests it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingSpec {
@@ -93,16 +179,20 @@ pub struct BindingSpec {
     /// Notes of the orchestrator about it.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
+    /// Limits of its functions' ports.
+    #[serde(default, skip_serializing_if = "PortLimits::is_default")]
+    pub limits: PortLimits,
 }
 
 impl BindingSpec {
-    /// Whether both request the same machine, tenant, chains and number of functions. Deadlines,
+    /// Whether both request the same machine, tenant, chains, number of functions and limits. Deadlines,
     /// leases and notes are not compared: a retry may change them.
     pub fn is_same(&self, other: &Self) -> bool {
         self.vm == other.vm
             && self.tenant == other.tenant
             && self.chains == other.chains
             && self.functions == other.functions
+            && self.limits == other.limits
     }
 }
 
@@ -148,6 +238,49 @@ pub struct BoundFunction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn mac(last: u8) -> MacAddress {
+        MacAddress([2, 0, 0, 0, 0, last])
+    }
+
+    #[test]
+    fn each_function_has_its_addresses_or_its_own() {
+        let of = |given: &[u8], functions: u16| {
+            let mac_addresses = given.iter().map(|last| mac(*last)).collect();
+            let limits = PortLimits { mac_addresses, ..PortLimits::default() };
+            let function = |number: usize| {
+                let limits = limits.of_function(number, functions, mac(0xF0 + number as u8));
+                limits.mac_addresses.iter().map(|mac| mac.0[5]).collect::<Vec<_>>()
+            };
+            (0..usize::from(functions)).map(function).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[], 2), [vec![0xF0], vec![0xF1]]);
+        assert_eq!(of(&[1], 2), [vec![1], vec![0xF1]]);
+        assert_eq!(of(&[1, 2, 3], 2), [vec![1, 3], vec![2]]);
+        assert_eq!(of(&[1, 2, 3, 4], 1), [vec![1, 2, 3, 4]]);
+    }
+
+    #[test]
+    fn limits_that_no_port_can_keep_are_refused_by_their_field() {
+        let of = |macs: &[u8], vlans: Option<&[u16]>| PortLimits {
+            mac_addresses: macs.iter().map(|last| mac(*last)).collect(),
+            vlans: vlans.map(|vlans| vlans.iter().copied().collect()),
+            broadcasts_per_second: None,
+        };
+        let many: Vec<u16> = (1..=13).collect();
+        for (limits, field) in [
+            (of(&[1, 2, 3, 4, 5], None), Some("mac_addresses")),
+            (of(&[1, 2, 1], None), Some("mac_addresses")),
+            (of(&[], Some(&[0])), Some("vlans")),
+            (of(&[], Some(&[4_095])), Some("vlans")),
+            (of(&[], Some(&many)), Some("vlans")),
+            (of(&[1, 2, 3, 4], Some(&many[1..])), None),
+            (of(&[], Some(&[])), None),
+        ] {
+            assert_eq!(limits.check(1).map_err(|error| error.field()).err(), field, "{limits:?}");
+        }
+        assert_eq!(of(&[1, 2, 3, 4, 5], None).check(2), Ok(()));
+    }
 
     #[test]
     fn a_machine_is_named_by_its_uuid() {

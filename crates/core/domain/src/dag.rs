@@ -79,6 +79,9 @@ pub struct DagSpec {
     /// Whether low latency matters more than the threads that it takes, where its NTs run as programs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub latency_sensitive: bool,
+    /// Whether it has no place where one of its tasks would pass packets on unchanged ([`crate::IdleTask`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_idle_tasks: bool,
     /// Notes of its tenant. Changes of them alone place nothing again.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
@@ -113,6 +116,7 @@ impl DagSpec {
             trusted_tenants,
             card_affinity,
             latency_sensitive: false,
+            refuse_idle_tasks: false,
             notes,
         }
     }
@@ -163,6 +167,8 @@ pub struct DagPatch {
     pub card_affinity: Option<CardAffinity>,
     /// Whether low latency matters more than threads.
     pub latency_sensitive: Option<bool>,
+    /// Whether it has no place where one of its tasks would pass packets on unchanged.
+    pub refuse_idle_tasks: Option<bool>,
     /// Notes of its tenant.
     pub notes: NotesPatch,
 }
@@ -179,6 +185,7 @@ impl DagPatch {
             trusted_tenants: self.trusted_tenants.unwrap_or_else(|| spec.trusted_tenants.clone()),
             card_affinity: self.card_affinity.unwrap_or_else(|| spec.card_affinity.clone()),
             latency_sensitive: self.latency_sensitive.unwrap_or(spec.latency_sensitive),
+            refuse_idle_tasks: self.refuse_idle_tasks.unwrap_or(spec.refuse_idle_tasks),
             notes: self.notes.apply(&spec.notes),
         }
     }
@@ -195,6 +202,7 @@ impl From<DagSpec> for DagPatch {
             trusted_tenants: Some(spec.trusted_tenants),
             card_affinity: Some(spec.card_affinity),
             latency_sensitive: Some(spec.latency_sensitive),
+            refuse_idle_tasks: Some(spec.refuse_idle_tasks),
             notes: spec.notes.into(),
         }
     }
@@ -552,6 +560,7 @@ mod tests {
             trusted_tenants: BTreeSet::new(),
             card_affinity: CardAffinity::default(),
             latency_sensitive: false,
+            refuse_idle_tasks: false,
             notes: Notes::default(),
         }
     }

@@ -90,6 +90,28 @@ impl MacAddress {
     }
 }
 
+/// A text that is not the Ethernet address of one station.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not the Ethernet address of one station (expected e.g. 02:1f:c4:77:00:03)")]
+pub struct InvalidMacAddress(pub String);
+
+impl FromStr for MacAddress {
+    type Err = InvalidMacAddress;
+
+    fn from_str(text: &str) -> Result<Self, InvalidMacAddress> {
+        let invalid = || InvalidMacAddress(text.chars().take(80).collect());
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| part.len() == 2);
+            let part = part.filter(|part| part.bytes().all(|digit| digit.is_ascii_hexdigit()));
+            *byte = part.and_then(|part| u8::from_str_radix(part, 16).ok()).ok_or_else(invalid)?;
+        }
+        let is_station = bytes[0] & 1 == 0 && bytes != [0; 6];
+        if parts.next().is_some() || !is_station { Err(invalid()) } else { Ok(Self(bytes)) }
+    }
+}
+
 impl fmt::Display for MacAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
@@ -187,6 +209,26 @@ mod tests {
         assert_eq!((mac.0[0] & 3, mac.0[4], mac.0[5]), (2, 1, 3));
         assert_ne!(mac, MacAddress::of_function("secret/card1", 0x0103));
         assert_eq!(MacAddress([2, 0x1F, 0xC4, 0x77, 0, 3]).to_string(), "02:1f:c4:77:00:03");
+    }
+
+    #[test]
+    fn only_addresses_of_stations_are_read_as_mac_addresses() {
+        let mac: MacAddress = "02:1F:c4:77:00:03".parse().expect("an address");
+        assert_eq!(mac.to_string(), "02:1f:c4:77:00:03");
+        for bad in [
+            "",
+            "02:1f:c4:77:00",
+            "02:1f:c4:77:00:03:04",
+            "021fc4770003",
+            "02-1f-c4-77-00-03",
+            "2:1f:c4:77:00:03",
+            "+2:1f:c4:77:00:03",
+            "03:1f:c4:77:00:03",
+            "ff:ff:ff:ff:ff:ff",
+            "00:00:00:00:00:00",
+        ] {
+            assert!(bad.parse::<MacAddress>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -17,6 +17,34 @@ pub struct RegionImage {
     /// The regions that it can be loaded into, in ascending order. Empty: every region of its bitstream's kind, for
     /// the configuration controller relocates it.
     pub regions: Vec<RegionId>,
+    /// Its signature; `None` where it was uploaded without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<ImageSignature>,
+}
+
+/// The signature of an image, as it was uploaded. It is kept, for which keys count can change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageSignature {
+    /// Its bytes in hexadecimal digits.
+    hex: Box<str>,
+    /// The regions that the signed line names; those of the image may be fewer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<RegionId>,
+}
+
+impl ImageSignature {
+    /// A signature of a line that names these regions.
+    pub fn new(bytes: &[u8], regions: Vec<RegionId>) -> Self {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { hex: hex.into(), regions }
+    }
+
+    /// Its bytes. What a store holds instead of digits is no byte, and so no signature.
+    pub fn bytes(&self) -> Vec<u8> {
+        let digits = self.hex.as_bytes().chunks(2);
+        let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+        digits.filter_map(byte).collect()
+    }
 }
 
 impl RegionImage {
@@ -198,7 +226,7 @@ impl<'a> IntoIterator for &'a RegionImages {
 impl RegionImages {
     /// One image for every region of its kind.
     pub fn for_all(digest: Digest, size: ByteSize) -> Self {
-        Self::from(RegionImage { digest, size, regions: Vec::new() })
+        Self::from(RegionImage { digest, size, regions: Vec::new(), signature: None })
     }
 
     /// The image with the lowest region: the only one where it is for every region.
@@ -289,7 +317,8 @@ mod tests {
 
     fn image(name: &str, regions: &[u8]) -> RegionImage {
         let regions = regions.iter().copied().map(RegionId).collect();
-        RegionImage { digest: Digest::of(name.as_bytes()), size: ByteSize::from_mib(1), regions }
+        let (digest, size) = (Digest::of(name.as_bytes()), ByteSize::from_mib(1));
+        RegionImage { digest, size, regions, signature: None }
     }
 
     #[test]

@@ -30,7 +30,10 @@ mod tenant;
 mod units;
 
 pub use affinity::CardAffinity;
-pub use binding::{BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidVmId, VmId};
+pub use binding::{
+    BindingSpec, BindingState, BindingTarget, BoundFunction, InvalidLimits, InvalidVmId,
+    PortLimits, VmId,
+};
 pub use caller::Caller;
 pub use card::{CardProfile, RegionPass, RegionProfile, RegionState, SaveArea};
 pub use chain_identity::{ChainIdentity, ChainMismatch, InvalidChainIdentity, ReportedChain};
@@ -45,12 +48,16 @@ pub use explanation::{
     ChainExplanation, CostsMore, Embedding, EmbeddingCost, EmbeddingKind, Explanation, FormChoice,
     Headroom, Infeasible, Rejection, RejectionReason, Resource, Shortage,
 };
-pub use function::{InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions};
+pub use function::{
+    InvalidMacAddress, InvalidPciAddress, MacAddress, PciAddress, VirtualFunctions,
+};
 pub use ids::{
     BitstreamId, CardId, CardModel, DagId, DagName, DagUid, ID_CHARS_MAX, InvalidId, NodeId,
     NtCode, NtNumber, NtTypeId, OperationId, RegionId, RuleId, Slot, TenantId,
 };
-pub use image::{ImageConflict, RegionImage, RegionImages, UnfitImage, numbers as region_numbers};
+pub use image::{
+    ImageConflict, ImageSignature, RegionImage, RegionImages, UnfitImage, numbers as region_numbers,
+};
 pub use mapping::{Form, Instance, Mapping, Stage, VirtualChain};
 pub use notes::{Description, InvalidDescription, InvalidLabels, Labels, Notes, NotesPatch};
 pub use nt::{Bitstream, BuildClaims, NtType, RegionKind, Signer, Traffic};

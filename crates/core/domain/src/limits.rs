@@ -49,6 +49,12 @@ pub const CHAIN_ROWS: usize = 1024;
 pub const INSTANCE_ROWS: usize = 2048;
 /// Rows of the classifier.
 pub const CLASSIFIER_ROWS: usize = 1024;
+/// Virtual functions of a card that can be bound: rows of the guard table, one for each.
+pub const FUNCTION_ROWS: usize = 512;
+/// Most Ethernet addresses of a bound function: a row of the guard table has four.
+pub const FUNCTION_MACS_MAX: usize = 4;
+/// Most VLANs of a bound function: a row of the guard table has twelve.
+pub const FUNCTION_VLANS_MAX: usize = 12;
 /// Entries of the synchronisation buffer, and so packets of joins under way at once.
 pub const SYNC_ROWS: usize = 256;
 /// Rows of the page table: 10 GB in pages of 2 MB are 5,120.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use snic_controller::{
     AdmissionPolicy, Autoscaling, CardOrder, ConsolidationSettings, ControllerSettings,
-    CreditReservation, DevicePolicy, Fairness, Objective, PlacementPolicy, Scheduling, Scheme,
-    Spare, Steering,
+    CreditReservation, DevicePolicy, Fairness, IdleTaskPolicy, Objective, PlacementPolicy,
+    Scheduling, Scheme, Spare, Steering,
 };
 use snic_domain::Bandwidth;
 
@@ -331,6 +331,13 @@ pub(super) fn scheduling(
 #[serde(default, deny_unknown_fields)]
 struct AdmissionFile {
     promises: Promises,
+    tasks: Tasks,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Tasks {
+    idle: Spanned<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -345,7 +352,8 @@ pub(super) fn admission(
     source: &Source<'_>,
     to: &mut ControllerSettings,
 ) -> Result<(), InvalidPolicyText> {
-    let keys = source.keys::<AdmissionFile>()?.promises;
+    let AdmissionFile { promises: keys, tasks } = source.keys()?;
+    let idle = [("warn", IdleTaskPolicy::Warn), ("refuse", IdleTaskPolicy::Refuse)];
     let key = "promises.dag_bandwidth_max_mbps";
     let most = source.number(key, &keys.dag_bandwidth_max_mbps, 4_000_000, 1..=4_000_000)?;
     to.admission = AdmissionPolicy {
@@ -356,6 +364,7 @@ pub(super) fn admission(
             PERCENT,
         )?,
         dag_bandwidth_max: Bandwidth::from_mbps(most),
+        idle_tasks: source.word("tasks.idle", &tasks.idle, IdleTaskPolicy::default(), &idle)?,
     };
     Ok(())
 }

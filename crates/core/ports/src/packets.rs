@@ -105,6 +105,8 @@ pub enum WatchError {
 pub struct PortTraffic {
     /// Its name, as in the settings.
     pub name: String,
+    /// The virtual function that it belongs to; `None` for the port to the network.
+    pub function: Option<u16>,
     /// Way in which frames cross between the card and the system, in a few words.
     pub method: String,
     /// Frames that came in.

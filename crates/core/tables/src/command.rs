@@ -335,6 +335,8 @@ pub struct CardSnapshot {
     pub configures: bool,
     /// Whether an NT without a configuration, and without a module, passes packets on unchanged.
     pub passes_through: bool,
+    /// Whether ports of functions keep to their rows.
+    pub guards: bool,
 }
 
 /// Content of one region.

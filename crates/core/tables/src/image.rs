@@ -3,7 +3,7 @@
 use crate::layout::{BANK_WORDS, RowKey, Table};
 use crate::rows::{InvalidRow, RowCodec};
 
-/// The words of a bank. About 420 KB.
+/// The words of a bank. About 460 KB.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TableImage {
     words: Box<[u32]>,

@@ -25,13 +25,15 @@ pub enum Table {
     RateLimiter,
     /// Pages of on-board memory.
     Page,
+    /// Ports of virtual functions, by the function's number.
+    Guard,
 }
 
 /// Widest row, in words.
 pub const ROW_WORDS_MAX: usize = 16;
 
 /// Words of a bank.
-pub const BANK_WORDS: usize = offset(Table::Page) + words(Table::Page);
+pub const BANK_WORDS: usize = offset(Table::Guard) + words(Table::Guard);
 
 const fn words(table: Table) -> usize {
     table.rows() * table.row_words()
@@ -49,7 +51,7 @@ const fn offset(table: Table) -> usize {
 
 impl Table {
     /// All tables, in the order in a bank.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Classifier,
         Self::Dag,
         Self::Stage,
@@ -59,6 +61,7 @@ impl Table {
         Self::Credit,
         Self::RateLimiter,
         Self::Page,
+        Self::Guard,
     ];
 
     /// Number of rows.
@@ -71,13 +74,14 @@ impl Table {
             Self::Instance => limits::INSTANCE_ROWS,
             Self::Region | Self::Credit => limits::REGIONS_MAX,
             Self::Page => limits::PAGE_ROWS,
+            Self::Guard => limits::FUNCTION_ROWS,
         }
     }
 
     /// Number of words of a row.
     pub const fn row_words(self) -> usize {
         match self {
-            Self::Classifier | Self::Region => 16,
+            Self::Classifier | Self::Region | Self::Guard => 16,
             Self::Dag | Self::Stage => 8,
             Self::Chain | Self::Instance | Self::RateLimiter | Self::Page => 4,
             Self::Credit => 2,

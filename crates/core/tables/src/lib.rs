@@ -19,6 +19,7 @@
 mod command;
 pub mod configuration;
 mod drop_cause;
+mod guard;
 mod image;
 mod layout;
 mod nt_entry;
@@ -32,6 +33,7 @@ pub use command::{
 };
 pub use configuration::DagConfiguration;
 pub use drop_cause::DropCause;
+pub use guard::GuardRow;
 pub use image::{TableDelta, TableImage};
 pub use layout::{BANK_WORDS, ROW_WORDS_MAX, RowKey, Table};
 pub use rows::{

@@ -130,7 +130,7 @@ pub const MAGIC_VALUE: u32 = 0x534e_4943;
 /// Version of this map: [`LAYOUT_VALUE`].
 pub const LAYOUT: Address = 0x104;
 /// The version described here.
-pub const LAYOUT_VALUE: u32 = 3;
+pub const LAYOUT_VALUE: u32 = 4;
 /// Optional features of the shell: see [`CAPABILITY_BULK`].
 pub const CAPABILITIES: Address = 0x108;
 /// Bulk transfers through a buffer and one doorbell: [`BULK_START`].
@@ -142,6 +142,8 @@ pub const CAPABILITY_DAG_DROPS: u32 = 4;
 /// Packets have bytes, and an NT changes them only as its configuration says or the module in its image does. Any
 /// other NT passes packets on unchanged.
 pub const CAPABILITY_PASS_THROUGH: u32 = 8;
+/// Ports of functions keep to the rows of the guard table ([`crate::GuardRow`]).
+pub const CAPABILITY_GUARDS: u32 = 16;
 /// Number of regions of the card.
 pub const REGION_COUNT: Address = 0x10c;
 /// JTAG id of the part.

@@ -367,7 +367,10 @@ fn a_bitstream_gets_further_images() {
     let image = |name: &str, regions: &[u8]| {
         let regions = regions.iter().copied().map(RegionId).collect();
         let (digest, size) = (Digest::of(name.as_bytes()), ByteSize::from_mib(1));
-        Bitstream { images: RegionImage { digest, size, regions }.into(), ..of.clone() }
+        Bitstream {
+            images: RegionImage { digest, size, regions, signature: None }.into(),
+            ..of.clone()
+        }
     };
     let add =
         |fleet: &mut Fleet, of: &Bitstream| fleet.acme(FleetCommand::CreateBitstream(of.clone()));

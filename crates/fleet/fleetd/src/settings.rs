@@ -37,7 +37,7 @@ pub struct Settings {
     /// against. The same files as on the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiles_dir: Option<PathBuf>,
-    /// Rules for bitstreams that are accepted. Hosts load what the fleet has accepted: their own `[signatures]` do not count for it.
+    /// Rules for bitstreams that are accepted. Hosts without keys load what the fleet has accepted; those with keys in their own `[signatures]` judge it by these.
     #[serde(default)]
     pub signatures: Signatures,
     /// Folder of the audit log; none is kept without it.

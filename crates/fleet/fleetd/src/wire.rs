@@ -80,6 +80,7 @@ pub(crate) fn dag(of: &FleetDag, reader: &Caller) -> v1::Dag {
         trusted_tenants: of.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&of.spec.card_affinity),
         latency_sensitive: of.spec.latency_sensitive,
+        refuse_idle_tasks: of.spec.refuse_idle_tasks,
         labels: of.spec.notes.labels.as_map().clone(),
         description: of.spec.notes.description.as_str().to_owned(),
         state: state.into(),

@@ -8,6 +8,7 @@
 mod doctor;
 mod fleet;
 mod host;
+mod keys;
 mod metrics;
 mod pki;
 mod policies;
@@ -143,7 +144,7 @@ fn run(command: Command) -> Result<()> {
             // Exporters must be started inside tokio and stopped outside of it.
             let telemetry = runtime.block_on(async { init(&settings) })?;
             let telemetry = Arc::new(telemetry);
-            let result = runtime.block_on(serving::run(&settings, Arc::clone(&telemetry)));
+            let result = runtime.block_on(serving::run(&settings, &config, Arc::clone(&telemetry)));
             if let Some(telemetry) = Arc::into_inner(telemetry) {
                 telemetry.stop();
             }

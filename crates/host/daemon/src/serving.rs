@@ -8,13 +8,10 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result, anyhow};
 use snic_api::certificates::{PemFile, UnusableFile, check_issuer};
 use snic_api::v1;
-use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
-use snic_bitstream::signature::Trust;
 use snic_front::TlsReloader;
 use snic_front::gate::PassedCalls;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
-use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
 use snic_server::{
     AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, WebSettings,
 };
@@ -84,8 +81,8 @@ pub async fn start(
     Ok(Serving { port, page, tls, stop, task })
 }
 
-/// `snicd run`: serves until a signal, then stops cleanly.
-pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
+/// `snicd run`: serves until a signal, then stops cleanly. `file` has the settings.
+pub async fn run(settings: &Settings, file: &Path, telemetry: Arc<Telemetry>) -> Result<()> {
     // First: a signal that comes while it starts must not end it in the middle.
     let signals =
         (StopSignals::of_daemon()?, signal(SignalKind::hangup()).context("wait for signals")?);
@@ -104,7 +101,7 @@ pub async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let link =
         fleet::start(settings, daemon.plane.clone(), (api.clone(), daemon.policies.clone()))?;
     let diagnostics = diagnostics(settings, Some(&telemetry));
-    let result = serve(settings, daemon, (diagnostics, api), signals).await;
+    let result = serve((settings, file), daemon, (diagnostics, api), signals).await;
     if let Some(link) = link {
         link.stop().await;
     }
@@ -135,7 +132,7 @@ pub fn diagnostics(settings: &Settings, telemetry: Option<&Arc<Telemetry>>) -> D
 }
 
 async fn serve(
-    settings: &Settings,
+    (settings, file): (&Settings, &Path),
     daemon: Daemon,
     (diagnostics, api): (DiagnosticsSource, PassedCalls),
     (mut stops, hangups): (StopSignals, Signal),
@@ -153,7 +150,7 @@ async fn serve(
     let ended = tokio::select! {
         ended = server.ended() => Some(ended),
         () = daemon.ended() => Some(Err(anyhow!("the control plane stopped unexpectedly; see the log above"))),
-        error = reload_on_signal(settings, (hangups, reloader), &daemon, &systemd) => Some(Err(error)),
+        error = reload_on_signal((settings, file), (hangups, reloader), &daemon, &systemd) => Some(Err(error)),
         () = stay_alive(&daemon, &systemd) => None,
         () = stops.wait() => None,
     };
@@ -172,10 +169,10 @@ async fn serve(
     }
 }
 
-/// At SIGHUP, reads certificates and policies again; what is invalid is logged, and the current one stays.
+/// At SIGHUP, reads certificates, policies and keys again; what is invalid is logged, and the current one stays.
 /// Returns only where signals cannot be waited for.
 async fn reload_on_signal(
-    settings: &Settings,
+    (settings, file): (&Settings, &Path),
     (mut hangups, certificates): (Signal, Option<TlsReloader>),
     daemon: &Daemon,
     systemd: &Systemd,
@@ -183,6 +180,10 @@ async fn reload_on_signal(
     while hangups.recv().await.is_some() {
         systemd.reloading();
         daemon.reload_policies();
+        if let Err(error) = daemon.keys.reload(file, &daemon.plane) {
+            let error = format!("{error:#}");
+            tracing::error!(error, "keys rejected; the current ones stay in force");
+        }
         if let Some(certificates) = &certificates {
             let read = tls_with_warnings(settings);
             match read.and_then(|tls| Ok(certificates.reload(&tls)?)) {
@@ -278,7 +279,7 @@ fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSetting
         files_max: settings.audit.files_max,
     };
     let audit = AuditLog::open(audit).context("open the audit log")?;
-    let with = ServerSettings::new(domain, upload_check(settings)?);
+    let with = ServerSettings::new(domain, daemon.keys.upload_check());
     Ok(ServerSettings {
         front: FrontSettings {
             tcp: listen.tcp,
@@ -349,22 +350,6 @@ fn tls_with_warnings(settings: &Settings) -> Result<TlsSettings> {
         tracing::warn!(file, cause, "clients will reject the daemon's certificate");
     }
     Ok(tls)
-}
-
-/// Checks uploads against the card profiles and their floor plans.
-fn upload_check(settings: &Settings) -> Result<UploadCheck> {
-    let trust = Trust::read(&settings.signatures)?;
-    let rules = UploadRules { trust, catalogue: with_profiles(settings.profiles_dir.as_deref())? };
-    Ok(UploadCheck::new(move |upload: Upload<'_>| {
-        rules
-            .check(upload.bytes, upload.signature, upload.declared, upload.nts)
-            .map(|CheckedImage { signed_by, regions, modules }| UploadFindings {
-                signed_by,
-                regions,
-                modules,
-            })
-            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
-    }))
 }
 
 #[cfg(test)]

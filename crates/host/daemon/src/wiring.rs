@@ -17,6 +17,7 @@ use snic_processors::{NicModel, builtin};
 use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, Running};
 use snic_server::{CardLink, CardLinks};
 
+use crate::keys::Keys;
 use crate::policies::{self, AuthorizationFiles, Policies, PolicyKeeper};
 use crate::settings::{CardSettings, Driver, Settings};
 use crate::simulated::{SimBackend, SimGenerator};
@@ -40,6 +41,8 @@ pub struct Daemon {
     pub authorization: Authorization,
     /// The policies that it follows.
     pub policies: PolicyKeeper,
+    /// Keys whose signatures count.
+    pub keys: Keys,
     running: Running,
     reloader: Option<policies::Reloader>,
 }
@@ -61,6 +64,8 @@ impl Daemon {
             }
         }
         controller.declare_fleet(settings.fleet.is_some());
+        let keys = Keys::read(settings)?;
+        controller.declare_keys(keys.for_stored());
         if files_are_whole && is_whole {
             remove_unused_blobs(store.as_ref(), &controller)?;
         }
@@ -89,7 +94,7 @@ impl Daemon {
             reload(folder, &policies, Mutex::new(rules), authorization.clone(), &plane)
         });
         let reloader = reloader.transpose()?;
-        Ok(Self { plane, simulated, links, authorization, policies, running, reloader })
+        Ok(Self { plane, simulated, links, authorization, policies, keys, running, reloader })
     }
 
     /// Waits until the control plane stops by itself, as it does when its store fails.

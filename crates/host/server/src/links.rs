@@ -104,6 +104,25 @@ impl CardLinks {
         }
     }
 
+    /// Adds to a binding's message what the ports of its functions refused.
+    pub(crate) fn fill_binding(&self, binding: &mut v1::VmBinding) {
+        let known = self.0.lock();
+        for function in &mut binding.functions {
+            let id = function.card.strip_prefix("cards/").and_then(|id| CardId::new(id).ok());
+            let known = id.and_then(|id| known.get(&id));
+            let is_its = |port: &&PortTraffic| {
+                port.function.map(u32::from) == Some(function.virtual_function)
+            };
+            let port = known.and_then(|known| known.ports.iter().find(is_its));
+            function.refused_frames = port.map(|port| v1::RefusedFrames {
+                control: port.control,
+                wrong_source: port.wrong_source,
+                wrong_vlan: port.wrong_vlan,
+                over_broadcast_rate: port.over_group_rate,
+            });
+        }
+    }
+
     /// Why NTs dropped a DAG's packets, on all cards.
     pub(crate) fn nt_drops(&self, uid: u32) -> Vec<v1::NtDrops> {
         let known = self.0.lock();

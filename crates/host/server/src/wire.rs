@@ -128,6 +128,7 @@ pub(crate) fn dag(view: &DagView, reader: DagReader<'_>) -> v1::Dag {
         trusted_tenants: view.spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&view.spec.card_affinity),
         latency_sensitive: view.spec.latency_sensitive,
+        refuse_idle_tasks: view.spec.refuse_idle_tasks,
         labels: view.spec.notes.labels.as_map().clone(),
         description: view.spec.notes.description.as_str().to_owned(),
         state: dag::state_to_wire(view.state).into(),

@@ -92,6 +92,7 @@ impl Card {
                     regions: self.regions.iter().map(region).collect(),
                     configures: true,
                     passes_through: false,
+                    guards: true,
                 };
                 CardReport::ReadBack { ticket, snapshot: Box::new(snapshot) }
             }

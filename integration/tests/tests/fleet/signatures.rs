@@ -57,7 +57,7 @@ fn build(id: &str, nt: &NtType, (regions, size): (&[u8], ByteSize)) -> (Bitstrea
     let bytes = TestBuild { card, chain: &[nt], die: 0, identity }.build(size).unwrap();
     let bitstream = Bitstream {
         id: id.parse().unwrap(),
-        images: RegionImage { digest: Digest::of(&bytes), size, regions }.into(),
+        images: RegionImage { digest: Digest::of(&bytes), size, regions, signature: None }.into(),
         identity,
         nts,
         region_kind: RegionKind::KnownNt,

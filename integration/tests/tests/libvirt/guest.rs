@@ -131,7 +131,8 @@ impl Device {
                     "<qemu:commandline><qemu:arg value='-netdev'/>\
                      <qemu:arg value='stream,id=n0,server=off,addr.type=unix,addr.path={port}'/>\
                      <qemu:arg value='-device'/>\
-                     <qemu:arg value='virtio-net-pci,netdev=n0,romfile=,addr=0x10'/></qemu:commandline>"
+                     <qemu:arg value='virtio-net-pci,netdev=n0,romfile=,addr=0x10,\
+                     mac=52:54:00:00:00:01'/></qemu:commandline>"
                 ),
                 String::new(),
             ],
@@ -159,7 +160,7 @@ fn domain(kernel: &Kernel, root: &Path, [outside, device]: &[String; 2], said: &
         "<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\
          <name>web1</name><uuid>{UUID}</uuid>\
          <metadata><snic:vm xmlns:snic='urn:snic:libvirt:vm:1' tenant='acme' functions='1'>\
-         <snic:dag name='web'/></snic:vm></metadata>\
+         <snic:dag name='web'/><snic:mac address='52:54:00:00:00:01'/></snic:vm></metadata>\
          <memory unit='MiB'>160</memory><vcpu>1</vcpu>\
          <os><type arch='x86_64' machine='pc'>hvm</type><kernel>{}</kernel><initrd>{}</initrd>\
          <cmdline>console=ttyS0 quiet panic=-1</cmdline></os>\

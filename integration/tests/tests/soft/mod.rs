@@ -3,6 +3,7 @@
 //!
 //! `SNIC_SOFT_ROUNDS=100 cargo test -p snic-integration --test ci soft::` kills the daemon that often.
 
+mod guards;
 mod hitless;
 mod kernel;
 mod paths;

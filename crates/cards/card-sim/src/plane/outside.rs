@@ -82,7 +82,7 @@ impl Plane {
         self.arrive(Arrival { source, sequence, bytes, uid, ready_since: self.now });
     }
 
-    /// Rows of DAGs changed: who holds the frames follows.
+    /// Rows of DAGs or of ports changed: who holds the frames follows.
     pub(crate) fn tell_dags(
         &mut self,
         changed: &[RowKey],
@@ -94,6 +94,11 @@ impl Plane {
         let current = self.banks.current();
         let rows: Vec<_> = dags.map(|key| (key.row, current.dags[usize::from(key.row)])).collect();
         frames.committed(now, &rows, configurations);
+        let guards = changed.iter().filter(|key| key.table == Table::Guard);
+        let guards: Vec<_> = guards.map(|key| (key.row, self.banks.row(*key))).collect();
+        if !guards.is_empty() {
+            frames.guarded(&guards);
+        }
     }
 
     /// The bytes of a copy's packet, where it has any, meet the NT that the copy is in.

@@ -25,6 +25,16 @@ pub struct NewBinding {
     /// Lease: how long it outlives its last heartbeat [default: until it is unbound]
     #[arg(long, value_name = "TIME")]
     pub lease: Option<humantime::Duration>,
+    /// Ethernet address of the machine, from which alone its function may send; repeat for several, which the functions
+    /// get in turn [default: the function's own address]
+    #[arg(long = "mac", value_name = "ADDRESS")]
+    pub macs: Vec<String>,
+    /// VLANs that frames of its functions may be tagged with, such as 5,6, or `none` [default: any]
+    #[arg(long, value_name = "VLANS")]
+    pub vlans: Option<String>,
+    /// Broadcast and multicast frames that each function may send, per second [default: no limit]
+    #[arg(long, value_name = "FRAMES")]
+    pub broadcasts_per_second: Option<u32>,
     #[command(flatten)]
     pub notes: NewNotes,
 }

@@ -32,6 +32,7 @@ pub(super) const IN_FILES: &[&str] = &[
     "trusted_tenants",
     "card_affinity",
     "latency_sensitive",
+    "refuse_idle_tasks",
     "labels",
     "description",
 ];
@@ -369,6 +370,7 @@ mod tests {
                 preferred: true,
             }),
             latency_sensitive: true,
+            refuse_idle_tasks: true,
             labels: [("app".to_owned(), "web".to_owned())].into(),
             description: "for the shop".into(),
             ..Dag::default()

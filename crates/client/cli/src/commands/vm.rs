@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::{
-    BindVmRequest, DagNames, GetBindingRequest, HeartbeatRequest, UnbindVmRequest,
+    BindVmRequest, DagNames, GetBindingRequest, HeartbeatRequest, UnbindVmRequest, VlanIds,
     WatchBindingsRequest,
 };
 
@@ -85,6 +85,19 @@ fn parent(session: &CliSession, all_tenants: bool) -> Result<String, Failure> {
     }
 }
 
+/// Reads numbers of VLANs, or that there are none.
+fn vlans(text: &str) -> Result<VlanIds, Failure> {
+    if text == "none" {
+        return Ok(VlanIds::default());
+    }
+    let ids = text.split(',').map(str::parse).collect::<Result<_, _>>();
+    let ids = ids.map_err(|_| {
+        let hint = "write numbers such as 5,6, or none";
+        Failure::usage(format!("--vlans {text:?} is not a list of VLANs"), hint)
+    })?;
+    Ok(VlanIds { ids })
+}
+
 fn request(session: &CliSession, new: NewBinding) -> Result<BindVmRequest, Failure> {
     let dags: Vec<String> =
         new.dag.iter().map(|dag| session.dag_name(dag)).collect::<Result<_, _>>()?;
@@ -103,6 +116,9 @@ fn request(session: &CliSession, new: NewBinding) -> Result<BindVmRequest, Failu
             None => Chains::Dags(DagNames { names: dags }),
         }),
         request_id: request_id(),
+        mac_addresses: new.macs,
+        vlans: new.vlans.as_deref().map(vlans).transpose()?,
+        broadcasts_per_second: new.broadcasts_per_second.unwrap_or_default(),
         labels: new.notes.labels(),
         description: new.notes.description,
     })

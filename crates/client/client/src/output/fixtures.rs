@@ -103,6 +103,7 @@ pub fn web() -> Dag {
         trusted_tenants: Vec::new(),
         card_affinity: None,
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         labels: Default::default(),
         description: String::new(),
         form: dag::Form::Unspecified.into(),

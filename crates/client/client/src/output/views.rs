@@ -88,6 +88,7 @@ pub fn dag(dag: &Dag, style: Style) -> String {
             ),
             ("Affinity", dag.card_affinity.as_ref().map(affinity).unwrap_or_default()),
             ("Prefers", if dag.latency_sensitive { "low latency" } else { "" }.to_owned()),
+            ("Refuses", if dag.refuse_idle_tasks { "idle tasks" } else { "" }.to_owned()),
             (
                 "Current rate",
                 if dag.rate_limit_bps == 0 { String::new() } else { rate(dag.rate_limit_bps) },

@@ -1,6 +1,6 @@
 //! Bindings of virtual machines as text.
 
-use snic_api::v1::{HeartbeatResponse, VmBinding, WatchBindingsResponse};
+use snic_api::v1::{BoundFunction, HeartbeatResponse, VmBinding, WatchBindingsResponse};
 use snic_api::words::EnumWord as _;
 
 use super::Style;
@@ -61,8 +61,42 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
     if !binding.functions.is_empty() {
         let head = ["PCI ADDRESS", "MAC ADDRESS", "FUNCTION", "DAG", "PROGRAMMED"];
         text += &section("Functions", &table(style, &head, functions.collect()));
+        let head = ["FUNCTION", "SENDS FROM", "VLANS", "BROADCASTS/S", "GUARDED", "REFUSED"];
+        let guards = binding.functions.iter().map(guard).collect();
+        text += &section("Guards", &table(style, &head, guards));
     }
     text
+}
+
+/// What a function may send, and what its port refused.
+fn guard(function: &BoundFunction) -> Vec<String> {
+    let vlans = function.allowed_vlans.as_ref().map_or("any".to_owned(), |vlans| {
+        let ids: Vec<String> = vlans.ids.iter().map(ToString::to_string).collect();
+        if ids.is_empty() { "none".to_owned() } else { ids.join(" ") }
+    });
+    let rate = match function.broadcasts_per_second {
+        0 => "any".to_owned(),
+        rate => rate.to_string(),
+    };
+    let refused = function.refused_frames.as_ref().map_or_else(String::new, |of| {
+        let reasons = [
+            (of.control, "control"),
+            (of.wrong_source, "from a wrong source"),
+            (of.wrong_vlan, "of a wrong VLAN"),
+            (of.over_broadcast_rate, "over the rate"),
+        ];
+        let told = reasons.iter().filter(|(frames, _)| *frames > 0);
+        let told: Vec<String> = told.map(|(frames, why)| format!("{frames} {why}")).collect();
+        if told.is_empty() { "0".to_owned() } else { told.join(", ") }
+    });
+    vec![
+        format!("{}:{}", id(&function.card), function.virtual_function),
+        function.allowed_mac_addresses.join(" "),
+        vlans,
+        rate,
+        if function.guarded { "yes" } else { "no" }.to_owned(),
+        refused,
+    ]
 }
 
 /// The result of a heartbeat.
@@ -88,7 +122,7 @@ mod tests {
     use std::time::SystemTime;
 
     use snic_api::v1::vm_binding::State;
-    use snic_api::v1::{BoundDag, BoundFunction, dag};
+    use snic_api::v1::{BoundDag, RefusedFrames, VlanIds, dag};
 
     use super::*;
 
@@ -108,6 +142,11 @@ mod tests {
                 mac_address: "02:1f:c4:77:00:03".into(),
                 dag: "tenants/acme/dags/web".into(),
                 programmed: true,
+                allowed_mac_addresses: vec!["52:54:00:00:00:01".into()],
+                allowed_vlans: Some(VlanIds { ids: vec![5, 6] }),
+                broadcasts_per_second: 0,
+                guarded: true,
+                refused_frames: Some(RefusedFrames { wrong_source: 3, ..Default::default() }),
             }],
             dags: vec![BoundDag {
                 name: "tenants/acme/dags/web".into(),

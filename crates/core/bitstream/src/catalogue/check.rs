@@ -376,6 +376,7 @@ fn graph(nodes: &[RawNode], edges: &[RawEdge], bandwidth: Bandwidth) -> DagSpec 
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     }
 }

@@ -454,6 +454,7 @@ fn declared(manifest: &BuiltManifest, build: BuildClaims, bytes: &[u8]) -> Bitst
             digest: Digest::of(bytes),
             size: ByteSize::from_bytes(bytes.len() as u64),
             regions: build.regions,
+            signature: None,
         }),
         nts: manifest.nts.clone(),
         region_kind: manifest.region_kind,

@@ -5,10 +5,11 @@ mod queries;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use snic_bitstream::signature::Trust;
 use snic_domain::{CardId, CardModel, Timestamp, VirtualFunctions};
 use snic_processors::NicModel;
 
-use crate::place::consolidation;
+use crate::place::{consolidation, untrusted};
 use crate::protocol::{
     Caller, Command, ControlError, ControllerSettings, Event, LogKind, Reply, Request,
 };
@@ -90,6 +91,7 @@ impl Controller {
         // Records that were set aside at the start are not among those that it uses.
         let (mut restarted, _) = Self::recover_rest(settings, records, secret, now)?;
         restarted.core.declare_as(&self.core);
+        restarted.declare_keys(self.core.registry.trust().cloned());
         Ok(restarted)
     }
 
@@ -134,6 +136,9 @@ impl Controller {
             Event::Tick => {}
             Event::Sample => sampling::sample(core, &mut tx),
             Event::Settings(settings) => sampling::settings_arrived(core, *settings),
+            Event::KeysChanged(trust) => {
+                untrusted::keys_changed(core, &mut tx, trust.map(|trust| *trust));
+            }
             Event::AuthorizationChanged { changes } => {
                 let text = format!("other policies are in force: {changes}");
                 tx.note(LogKind::PoliciesApplied, About::default(), text);
@@ -260,6 +265,11 @@ impl Controller {
     /// has to be built.
     pub fn declare_region_groups(&mut self, groups: BTreeMap<CardModel, Vec<Range<u8>>>) {
         self.core.registry.set_region_groups(groups);
+    }
+
+    /// Says which keys count for bitstreams, those that were uploaded before too. `None`: what was found at each upload does.
+    pub fn declare_keys(&mut self, trust: Option<Trust>) {
+        untrusted::begin_with_keys(&mut self.core, trust);
     }
 
     /// Says whether this host belongs to a fleet. While it does, only the fleet changes what it manages; otherwise

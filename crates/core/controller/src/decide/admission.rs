@@ -555,7 +555,11 @@ mod tests {
     #[test]
     fn the_policy_limits_one_dag_and_all_guarantees_of_a_card() {
         let card = Card::new("card0", 4);
-        let policy = AdmissionPolicy { ingress_percent: 20, dag_bandwidth_max: gbps(15) };
+        let policy = AdmissionPolicy {
+            ingress_percent: 20,
+            dag_bandwidth_max: gbps(15),
+            ..AdmissionPolicy::default()
+        };
         let decide = |guaranteed, asked| {
             let (name, dag) = (name("new"), dag("lb", gbps(asked)));
             let candidate = Candidate {

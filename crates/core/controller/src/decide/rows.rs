@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use snic_domain::limits::{CHAIN_ROWS, FORK_BRANCHES_MAX, INSTANCE_ROWS, STAGE_ROWS};
-use snic_domain::{Bandwidth, DagSpec, DagUid, Infeasible, Mapping, Resource, Rule, Shortage};
+use snic_domain::{
+    Bandwidth, DagSpec, DagUid, Infeasible, Mapping, PortLimits, Resource, Rule, Shortage,
+};
 use snic_tables::{
-    ChainRow, ClassifierRow, DagConfiguration, DagRow, InstanceRow, InvalidRow, NONE,
+    ChainRow, ClassifierRow, DagConfiguration, DagRow, GuardRow, InstanceRow, InvalidRow, NONE,
     RateLimiterRow, RowKey, StageRow, Steering, Table, TableImage,
 };
 
@@ -140,6 +142,19 @@ pub(crate) fn classifier(rule: &Rule, uid: DagUid) -> ClassifierRow {
         source_port: rule.matches.source_port,
         destination_port: rule.matches.destination_port,
         vlan: rule.matches.vlan,
+    }
+}
+
+/// The row of a function's port. A request's limits were checked, so a row has room for all of them.
+pub(crate) fn guard(limits: &PortLimits) -> GuardRow {
+    let vlans = limits.vlans.as_ref().map(|vlans| {
+        let mut vlans = vlans.iter().copied();
+        std::array::from_fn(|_| vlans.next().unwrap_or(0))
+    });
+    GuardRow {
+        macs: std::array::from_fn(|at| limits.mac_addresses.get(at).map(|mac| mac.0)),
+        vlans,
+        group_frames_per_second: limits.broadcasts_per_second,
     }
 }
 

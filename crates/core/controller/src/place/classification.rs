@@ -1,4 +1,5 @@
-//! Rows of the classifier: they follow their DAG on and off the card.
+//! Rows of the classifier: they follow their DAG on and off the card. And those of the guards of machines' functions, which
+//! are on the card for as long as the functions are bound.
 
 use std::collections::BTreeSet;
 
@@ -191,6 +192,36 @@ pub(crate) fn move_rules(core: &mut Core, tx: &mut Tx, dag: &DagName) {
         clear_classifier_row(core, row);
     }
     retarget_rules_of(core, &moved);
+}
+
+/// Writes the row of a machine's function into the target.
+pub(crate) fn guard_function(core: &mut Core, vm: &VmId, number: usize) {
+    let Core { bindings, cards, .. } = core;
+    let record = bindings.get(vm).expect("it has this function");
+    let function = &record.functions[number];
+    if let Some(card) = cards.get_mut(&function.card) {
+        card.put_guard(function.function, &rows::guard(&record.limits_of(number)));
+    }
+}
+
+/// Empties the rows of a machine's functions, which are given back.
+pub(crate) fn unguard_functions(core: &mut Core, vm: &VmId) {
+    let Core { bindings, cards, .. } = core;
+    let functions = bindings.get(vm).map_or(&[][..], |record| &record.functions);
+    for function in functions {
+        if let Some(card) = cards.get_mut(&function.card) {
+            card.clear_guard(function.function);
+        }
+    }
+}
+
+/// Writes the rows of all functions of a card that are bound into the target, which was emptied. Time O(functions · log
+/// machines).
+pub(crate) fn guard_functions_of(core: &mut Core, id: &CardId) {
+    for vm in core.bindings.with_functions_of(id) {
+        let functions = core.bindings.get(&vm).map_or(0, |record| record.functions.len());
+        (0..functions).for_each(|number| guard_function(core, &vm, number));
+    }
 }
 
 fn retarget_rules_of(core: &mut Core, dags: &BTreeSet<DagName>) {

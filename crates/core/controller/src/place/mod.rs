@@ -16,4 +16,5 @@ pub(crate) mod residency;
 pub(crate) mod scaling;
 pub(crate) mod serving;
 pub(crate) mod trials;
+pub(crate) mod untrusted;
 pub(crate) mod work;

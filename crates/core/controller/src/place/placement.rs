@@ -12,13 +12,13 @@ use crate::decide::memory_use::MemoryAllowance;
 use crate::decide::mixed_cards::{Answer, are_mixed, best_place};
 use crate::decide::thread_use::ThreadAllowance;
 use crate::place::{classification, contents, forgotten, work};
-use crate::protocol::{Admission, Choice, ControlError};
+use crate::protocol::{Admission, Choice, ControlError, IdleTaskPolicy};
 use crate::state::Core;
 use crate::state::card::{Booking, CardMachine};
 use crate::state::dags::{DagEntry, ReplacedPlacement};
 use crate::store::records::{Placement, regions_of};
 use crate::store::tx::Tx;
-use crate::view::quotas;
+use crate::view::{quotas, views};
 
 /// Fate of the placement that a new one replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,10 +85,38 @@ pub(crate) fn choose_from(
         first_place(order, places)
     };
     core.planning.planned(&effort);
-    found.map_err(|refusal| match refusal {
+    let choice = found.map_err(|refusal| match refusal {
         Some(refusal) => refusal.into(),
         None => ControlError::NoCard(why_no_card(core)),
-    })
+    })?;
+    check_tasks(core, name, dag.spec(), &choice, IdleTaskPolicy::Warn).map(|()| choice)
+}
+
+/// Checks that no task of a DAG passes packets on unchanged at a place, where the DAG or the operator refuses that.
+pub(crate) fn check_tasks(
+    core: &Core,
+    name: &DagName,
+    spec: &DagSpec,
+    choice: &Choice,
+    policy: IdleTaskPolicy,
+) -> Result<(), ControlError> {
+    let who = match policy {
+        _ if spec.refuse_idle_tasks => "the DAG's refuse_idle_tasks",
+        IdleTaskPolicy::Refuse => "the operator's policy tasks.idle",
+        IdleTaskPolicy::Warn => return Ok(()),
+    };
+    let idle = views::idle_tasks(core, spec, &choice.plan.mapping);
+    if idle.is_empty() {
+        return Ok(());
+    }
+    let tasks: Vec<String> =
+        idle.iter().map(|task| format!("{} ({})", task.node, task.nt)).collect();
+    let text = format!(
+        "tasks would pass packets on unchanged, which {who} refuses: {}; add a configuration to each, or leave it \
+         out",
+        tasks.join(", ")
+    );
+    Err(ControlError::precondition(name, text))
 }
 
 /// Cards that a DAG may go to, by its affinity and those of its tenant's other DAGs.

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use snic_domain::{
-    BindingSpec, BindingState, BindingTarget, BoundFunction, DagName, DagState, DagUid, Timestamp,
+    BindingSpec, BindingState, BindingTarget, BoundFunction, DagName, DagState, DagUid, PortLimits,
+    Timestamp,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,12 @@ impl BindingRecord {
         }
     }
 
+    /// Limits of the port of its function of this number.
+    pub fn limits_of(&self, number: usize) -> PortLimits {
+        let own = self.functions[number].mac_address;
+        self.spec.limits.of_function(number, self.spec.functions, own)
+    }
+
     /// Where its packets go: what was named, or what was made for it.
     pub fn dags(&self) -> &[DagName] {
         match &self.spec.chains {
@@ -63,6 +70,8 @@ pub struct BindingView {
     pub dags: Vec<BoundDag>,
     /// For each function, whether the card, read back, leads its packets to its DAG.
     pub programmed: Vec<bool>,
+    /// For each function, whether the card, read back, keeps it to its limits.
+    pub guarded: Vec<bool>,
     /// When it is given back unless a heartbeat comes.
     pub expires: Option<Timestamp>,
     /// The etag, for requests that are guarded by it.

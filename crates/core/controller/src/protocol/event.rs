@@ -1,5 +1,6 @@
 //! Events: requests, reports of cards, time.
 
+use snic_bitstream::signature::Trust;
 use snic_domain::{CardId, CardProfile, DeviceReading};
 use snic_tables::CardReport;
 
@@ -45,6 +46,8 @@ pub enum Event {
         /// Changed keys, for people.
         changes: String,
     },
+    /// Other keys count for bitstreams. `None`: what was found at each upload does.
+    KeysChanged(Option<Box<Trust>>),
     /// Policies were refused; those in force stay.
     SettingsRefused {
         /// Why, with file, line and key.

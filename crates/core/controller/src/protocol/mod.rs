@@ -37,7 +37,7 @@ pub use log::{LogEntry, LogKind};
 pub use operation::{OperationRecord, OperationWork};
 pub use policy::{
     AdmissionPolicy, CardOrder, ConsolidationSettings, ControllerSettings, DevicePolicy, EPOCH_MAX,
-    EPOCH_MIN, Fairness, PlacementPolicy, Scheduling, Scheme,
+    EPOCH_MIN, Fairness, IdleTaskPolicy, PlacementPolicy, Scheduling, Scheme,
 };
 pub use reply::Reply;
 pub use resource::{ResourceKey, ResourceKind};

@@ -81,11 +81,27 @@ pub struct AdmissionPolicy {
     pub ingress_percent: u32,
     /// Most that one DAG may ask for.
     pub dag_bandwidth_max: Bandwidth,
+    /// Answer to a new or changed DAG with tasks that pass packets on unchanged.
+    pub idle_tasks: IdleTaskPolicy,
+}
+
+/// Answer to a DAG with tasks that pass packets on unchanged where it is placed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum IdleTaskPolicy {
+    /// It is created, and the reply names them.
+    #[default]
+    Warn,
+    /// It is refused.
+    Refuse,
 }
 
 impl Default for AdmissionPolicy {
     fn default() -> Self {
-        Self { ingress_percent: 100, dag_bandwidth_max: DAG_BANDWIDTH_MAX }
+        Self {
+            ingress_percent: 100,
+            dag_bandwidth_max: DAG_BANDWIDTH_MAX,
+            idle_tasks: IdleTaskPolicy::default(),
+        }
     }
 }
 

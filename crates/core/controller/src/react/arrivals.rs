@@ -77,6 +77,7 @@ fn facts<'a>(core: &'a Core, name: &DagName, placement: &Placement) -> Facts<'a>
         }),
         table_error: card.tables().error(),
         carried: carried(core, name).map(|placement| placement.spec.bandwidth),
+        is_untrusted: core.dags.is_untrusted(name),
     }
 }
 

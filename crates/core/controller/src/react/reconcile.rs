@@ -9,7 +9,9 @@
 use snic_domain::{CardId, DagName, RegionId};
 
 use crate::place::residency::{Loadable, Residency};
-use crate::place::{consolidation, contents, drains, placement, residency, serving, work};
+use crate::place::{
+    consolidation, contents, drains, placement, residency, serving, untrusted, work,
+};
 use crate::react::{arrivals, sampling};
 use crate::request::removals;
 use crate::request::removals::Step;
@@ -58,10 +60,12 @@ fn settle_regions(core: &mut Core, tx: &mut Tx) {
     if core.freed.take_capacity() == Capacity::Freed {
         placement::retry_unscheduled(core);
         drains::retry(core);
+        untrusted::retry(core);
         consolidation::begin_later(core);
     }
     placement::place_unscheduled(core, tx);
     drains::go_on(core, tx);
+    untrusted::go_on(core, tx);
     while let Some((card, region)) = core.freed.pop_region() {
         contents::keep_as_victim(core, tx, &card, region);
         // While others are in it nothing about its state has changed, and a view of all of
@@ -111,6 +115,7 @@ fn refresh(core: &mut Core, tx: &mut Tx, name: &DagName) {
     residency::enqueue_restore(core, name);
     serving::refresh_rows(core, name);
     arrivals::settle(core, tx, name);
+    untrusted::look(core, name);
 }
 
 /// Operations that drain a region end when nobody is left in it.

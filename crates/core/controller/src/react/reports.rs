@@ -8,6 +8,7 @@ use snic_domain::{
 use snic_tables::{CardReport, CardSnapshot, DagRow, RateLimiterRow, TableImage, Ticket};
 
 use crate::decide::rows;
+use crate::place::classification;
 use crate::place::connection;
 use crate::place::consolidation;
 use crate::place::contents;
@@ -198,6 +199,7 @@ fn rebuild_target(core: &mut Core, id: &CardId, regions: &[RegionId]) {
     for name in &names {
         serving::refresh_rows(core, name);
     }
+    classification::guard_functions_of(core, id);
     core.cards.known_mut(id).compare_tables();
     for name in names {
         adopt_rows(core, id, &name);

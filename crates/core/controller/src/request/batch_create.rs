@@ -97,10 +97,19 @@ pub(crate) fn create_dags(
         }
         results[index] = Some(Err(error));
     }
+    let mut placed = Vec::with_capacity(admitted.len());
+    for (index, admission) in admitted {
+        let dag = dags[index].as_ref().expect("what is planned passed its checks");
+        let name = batch.name(index);
+        match lifecycle::check_choice(core, &name, dag.spec(), &admission.choice) {
+            Ok(()) => placed.push((index, admission)),
+            Err(error) => results[index] = Some(Err(error)),
+        }
+    }
     if !batch.allow_partial {
         none_failed(&results)?;
     }
-    for (index, admission) in admitted {
+    for (index, admission) in placed {
         let dag = dags[index].take().expect("what is planned passed its checks");
         let card = &admission.choice.card;
         let entry = lifecycle::new_entry(core, &batch.name(index), &dag, card);

@@ -112,7 +112,7 @@ pub(crate) fn decide_new(
             return Err(error);
         }
     };
-    check_card(core, &name, dag.spec(), &admission.choice.card)?;
+    check_choice(core, &name, dag.spec(), &admission.choice)?;
     Ok(DecidedDag { name, dag, admission, assigned: None })
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn decide_assigned(
     let dag = check_spec(core, &name.tenant, spec)?;
     check_configurations(core, &name, dag.spec())?;
     let admission = placement::decide_on(core, &name, &dag, &to.card)?;
-    check_card(core, &name, dag.spec(), &to.card)?;
+    check_choice(core, &name, dag.spec(), &admission.choice)?;
     Ok(DecidedDag { name, dag, admission, assigned: Some(to) })
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn update_dag(
         quotas::check_operation(core, &name.tenant)?; // Otherwise it takes the place of that one.
     }
     let decided = placement::decide(core, name, &dag).and_then(|admission| {
-        check_card(core, name, dag.spec(), &admission.choice.card).map(|()| admission)
+        check_choice(core, name, dag.spec(), &admission.choice).map(|()| admission)
     });
     let admission = match decided {
         Ok(admission) if validate_only => {
@@ -443,6 +443,17 @@ pub(crate) fn check_configured(
     let quota = "network tasks with a configuration";
     let limit = TENANT_CONFIGURATIONS_MAX;
     Err(ControlError::over_quota(&name.tenant, quota, limit, held, wanted))
+}
+
+/// Checks that a DAG's tasks can do their work at the place of a plan.
+pub(crate) fn check_choice(
+    core: &Core,
+    name: &DagName,
+    spec: &DagSpec,
+    choice: &Choice,
+) -> Result<(), ControlError> {
+    check_card(core, name, spec, &choice.card)?;
+    placement::check_tasks(core, name, spec, choice, core.policies.current().admission.idle_tasks)
 }
 
 /// Checks that the card of a plan can configure the NTs of a DAG; one that has not answered yet may.

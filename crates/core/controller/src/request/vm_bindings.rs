@@ -10,9 +10,10 @@ use snic_domain::{
     MacAddress, Match, Rule, RuleId, TenantId, VmId,
 };
 
+use crate::decide::rows;
 use crate::place::classification;
 use crate::place::classification::MACHINE_PRIORITY;
-use crate::protocol::{Change, ControlError, Reply};
+use crate::protocol::{BindingRecord, Change, ControlError, Reply};
 use crate::request::lifecycle;
 use crate::request::lifecycle::DecidedDag;
 use crate::state::Core;
@@ -176,6 +177,8 @@ fn check_binding(core: &Core, spec: &BindingSpec) -> Result<(), ControlError> {
         let rule = format!("a lease is from {LEASE_MIN:?} to {LEASE_MAX:?}");
         return Err(ControlError::invalid("lease", rule));
     }
+    let limits = spec.limits.check(spec.functions);
+    limits.map_err(|error| ControlError::invalid(error.field(), error.to_string()))?;
     match &spec.chains {
         BindingTarget::Dags(dags) => check_dags(core, spec, dags),
         BindingTarget::Template(dag) if dag.tenant == spec.tenant => Ok(()),
@@ -325,10 +328,25 @@ fn waits_for(core: &Core, vm: &VmId) -> Option<String> {
     let missing = |function: &&BoundFunction| {
         !views::rule_view(core, &function.rule).is_some_and(|rule| rule.programmed)
     };
-    record.functions.iter().find(missing).map(|function| {
+    if let Some(function) = record.functions.iter().find(missing) {
         let (number, card) = (function.function, &function.card);
-        format!("cards/{card} does not lead packets of function {number} to {}", function.dag)
-    })
+        let text =
+            format!("cards/{card} does not lead packets of function {number} to {}", function.dag);
+        return Some(text);
+    }
+    let mut numbers = 0..record.functions.len();
+    let unguarded = numbers.find(|number| !is_guard_programmed(core, record, *number))?;
+    let BoundFunction { card, function, .. } = &record.functions[unguarded];
+    Some(format!("cards/{card} does not hold function {function} to its limits"))
+}
+
+/// Whether the card, read back, has the limits of a machine's function. One that cannot hold functions to any has no
+/// row to wait for.
+fn is_guard_programmed(core: &Core, record: &BindingRecord, number: usize) -> bool {
+    let function = &record.functions[number];
+    let Some(card) = core.cards.get(&function.card) else { return false };
+    let row = card.tables().active().get(function.function);
+    !card.guards() || row == Some(rows::guard(&record.limits_of(number)))
 }
 
 /// Reserves functions and installs their rules, once every DAG has a place; all or nothing.
@@ -373,10 +391,45 @@ fn bind_function(
     let mac_address = MacAddress::of_function(&scope, function);
     let bound = BoundFunction { card, function, pci_address, mac_address, dag, rule };
     core.bindings.assign(vm, bound);
+    guard_new_function(core, vm)
+}
+
+/// The function that a machine was given last keeps to its limits from the commit on that leads packets to it.
+///
+/// # Errors
+/// The card cannot hold it to what was requested, or another machine has one of its addresses.
+fn guard_new_function(core: &mut Core, vm: &VmId) -> Result<(), ControlError> {
+    let record = core.bindings.live(vm).expect("it was just given a function");
+    let number = record.functions.len() - 1;
+    let (card, limits) = (&record.functions[number].card, record.limits_of(number));
+    let can_guard = core.cards.get(card).is_none_or(|card| !card.is_ready() || card.guards());
+    if !can_guard && !record.spec.limits.is_default() {
+        let text = format!(
+            "cards/{card} does not hold functions to MAC addresses, VLANs or rates; bind without them, and \
+             limit the function where the host configures it"
+        );
+        return Err(ControlError::precondition(resource(vm), text));
+    }
+    if let Some(mac) = taken_mac(core, card, vm, &limits.mac_addresses) {
+        let text = format!("{mac} is the address of a function of another machine on cards/{card}");
+        return Err(ControlError::invalid("mac_addresses", text));
+    }
+    classification::guard_function(core, vm, number);
     Ok(())
 }
 
+/// An address among these that a function of another machine on the card sends from. Time O(functions of the card).
+fn taken_mac(core: &Core, card: &CardId, vm: &VmId, macs: &[MacAddress]) -> Option<MacAddress> {
+    let others = core.bindings.with_functions_of(card).into_iter().filter(|other| other != vm);
+    others.filter_map(|other| core.bindings.live(&other)).find_map(|record| {
+        let here = |number: &usize| record.functions[*number].card == *card;
+        let limits = (0..record.functions.len()).filter(here).map(|at| record.limits_of(at));
+        limits.flat_map(|limits| limits.mac_addresses).find(|mac| macs.contains(mac))
+    })
+}
+
 fn release_functions(core: &mut Core, tx: &mut Tx, vm: &VmId) {
+    classification::unguard_functions(core, vm);
     core.bindings.release(vm);
     classification::remove_rules_of_binding(core, tx, vm);
 }

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use snic_domain::{ByteSize, CardId, TenantId};
-use snic_tables::{DagRow, RateLimiterRow};
+use snic_tables::{DagRow, RateLimiterRow, Table};
 
 use crate::decide::memory_use::Pages;
+use crate::decide::rows;
 use crate::decide::rows::bucket;
 use crate::place::{residency, serving, work};
 use crate::protocol::OperationWork;
@@ -24,6 +25,7 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
         card.check().map_err(of_card)?;
         core.loops.known(id).check().map_err(of_card)?;
         check_pages(core, id, card).map_err(of_card)?;
+        check_guards(core, id, card).map_err(of_card)?;
         let placements = core.dags.iter().flat_map(DagEntry::placements);
         let here = placements.filter(|placement| placement.mapping.card == *id);
         card.check_rows(here).map_err(of_card)?;
@@ -117,6 +119,33 @@ fn check_pages(core: &Core, id: &CardId, card: &CardMachine) -> Result<(), Strin
     }
 }
 
+/// The guards in a card's target tables are those of the functions that machines have.
+fn check_guards(core: &Core, id: &CardId, card: &CardMachine) -> Result<(), String> {
+    if !card.is_ready() {
+        return Ok(()); // Its target is made when it has said what it holds.
+    }
+    let target = card.tables().target();
+    let mut guarded = 0;
+    for record in core.bindings.all() {
+        for (number, function) in record.functions.iter().enumerate() {
+            if function.card != *id {
+                continue;
+            }
+            guarded += 1;
+            let row = rows::guard(&record.limits_of(number));
+            if target.get(function.function) != Some(row) {
+                let vm = &record.spec.vm;
+                return Err(format!("function {} of {vm} is not guarded", function.function));
+            }
+        }
+    }
+    if target.rows_used(Table::Guard) == guarded {
+        Ok(())
+    } else {
+        Err(format!("card {id} guards functions that no machine has"))
+    }
+}
+
 /// Each function of a machine has its rule, and each rule of a machine its function.
 fn check_functions(core: &Core) -> Result<(), String> {
     let mut rules = 0;
@@ -185,7 +214,7 @@ fn check_dag(core: &Core, entry: &DagEntry) -> Result<(), String> {
         return Err(format!("{name}: its reservation is not what its placement needs"));
     }
     let stranger = entry.placements().find_map(|of| images::stranger(core, entry, of));
-    if let Some(stranger) = stranger {
+    if let (Some(stranger), false) = (stranger, core.dags.is_untrusted(name)) {
         return Err(format!("{name}: it passes through {stranger}, which it may not"));
     }
     if let Some(broken) = check_rate(core, entry, card) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use snic_domain::{CardId, DagName, Explanation, RegionId, Timestamp};
 use snic_planner::Reservation;
 
-use crate::place::residency;
+use crate::place::{residency, untrusted};
 use crate::protocol::{BindingRecord, ControllerSettings, OperationRecord, OperationWork};
 use crate::state::Core;
 use crate::state::card::{CardMachine, PlaceTaken};
@@ -141,6 +141,7 @@ pub(crate) fn restore(
         let entry = core.dags.restore(record, sorted.explanations.remove(&name))?;
         core.registry.charge_dag(&name.tenant, entry.spec(), entry.card());
         restore_placements(&mut core, &name)?;
+        untrusted::restored(&mut core, &name);
     }
     if let Some((name, _)) = sorted.explanations.pop_first() {
         return Err(InvalidRecord::contradiction(RecordKey::Explanation(name), "no such DAG"));
@@ -174,11 +175,7 @@ fn restore_region(
 /// Takes the rows and the reservation that a DAG's placements have.
 fn restore_placements(core: &mut Core, name: &DagName) -> Result<(), InvalidRecord> {
     let wrong = |reason: &str| InvalidRecord::contradiction(RecordKey::Dag(name.clone()), reason);
-    let entry = core.dags.known(name);
-    if let Some(image) = entry.placements().find_map(|of| images::stranger(core, entry, of)) {
-        return Err(wrong(&format!("it passes through {image}, which it may not")));
-    }
-    let placements: Vec<_> = entry.placements().cloned().collect();
+    let placements: Vec<_> = core.dags.known(name).placements().cloned().collect();
     let mut held: Option<Reservation> = None;
     for placement in &placements {
         let card = core.cards.get_mut(&placement.mapping.card);

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use snic_domain::limits::TENANT_HISTORY_MAX;
+use snic_domain::limits::{FUNCTION_ROWS, TENANT_HISTORY_MAX};
 use snic_domain::{
     BindingSpec, BindingState, BoundFunction, CardId, DagName, PciAddress, TenantId, Timestamp,
     VirtualFunctions, VmId,
@@ -233,13 +233,19 @@ impl Bindings {
         live.expect("only a binding that has not ended is changed")
     }
 
+    /// Number of functions of a card that can be bound: those that its tables have rows for.
+    fn count_of(&self, card: &CardId) -> u16 {
+        let count = self.offered.get(card).map_or(0, |offered| offered.count);
+        count.min(FUNCTION_ROWS as u16)
+    }
+
     /// The first function of a card that no machine has, and its address.
     ///
     /// # Errors
     /// There is none.
     pub fn free_function(&self, card: &CardId) -> Result<(u16, PciAddress), ControlError> {
         let offered = self.offered.get(card);
-        let count = offered.map_or(0, |offered| offered.count);
+        let count = self.count_of(card);
         let free = (0..count).find(|n| !self.taken.contains_key(&(card.clone(), *n)));
         let found = offered.zip(free).and_then(|(all, n)| Some((n, all.address(n)?)));
         found.ok_or_else(|| no_function(card, count, (1, 0)))
@@ -248,7 +254,7 @@ impl Bindings {
     /// # Errors
     /// Fewer than `needed` functions of a card are free.
     pub fn check_free_functions(&self, card: &CardId, needed: usize) -> Result<(), ControlError> {
-        let count = self.offered.get(card).map_or(0, |offered| offered.count);
+        let count = self.count_of(card);
         let taken = self.taken.keys().filter(|(of, _)| of == card).count();
         let left = usize::from(count).saturating_sub(taken);
         if left >= needed {
@@ -466,6 +472,7 @@ mod tests {
             ready_within: seconds(5),
             lease,
             notes: Default::default(),
+            limits: Default::default(),
         }
     }
 

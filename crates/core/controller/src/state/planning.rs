@@ -37,13 +37,17 @@ pub(crate) struct Planning {
     pub waiting: Backlog<DagName>,
     /// DAGs in regions that are to be empty: they may find another place now.
     pub leaving: Backlog<(CardId, RegionId, DagName)>,
+    /// DAGs in images that they do not trust: they may find another place now.
+    pub untrusted: Backlog<DagName>,
 }
 
 impl fmt::Debug for Planning {
     /// Prints nothing of the event's planning, which does not stay.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { waiting, leaving, looks: _, is_put_off: _ } = self;
-        f.debug_struct("Planning").field("waiting", waiting).field("leaving", leaving).finish()
+        let Self { waiting, leaving, untrusted, looks: _, is_put_off: _ } = self;
+        let mut planning = f.debug_struct("Planning");
+        planning.field("waiting", waiting).field("leaving", leaving).field("untrusted", untrusted);
+        planning.finish()
     }
 }
 
@@ -75,7 +79,9 @@ impl Planning {
 
     /// Whether something was put off: another event is due at once.
     pub fn is_put_off(&self) -> bool {
-        self.is_put_off.get() || !self.waiting.is_empty() || !self.leaving.is_empty()
+        let Self { waiting, leaving, untrusted, .. } = self;
+        let is_empty = waiting.is_empty() && leaving.is_empty() && untrusted.is_empty();
+        self.is_put_off.get() || !is_empty
     }
 
     /// Looks of the event.

@@ -137,6 +137,7 @@ impl Rig {
                     regions: vec![empty; profile.regions.len()],
                     configures: false,
                     passes_through: false,
+                    guards: true,
                 };
                 CardReport::ReadBack { ticket, snapshot: Box::new(snapshot) }
             }

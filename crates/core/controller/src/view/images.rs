@@ -1,5 +1,5 @@
 //! Users of bitstreams: of those that are to be deleted, which are in no plan until then, and of those that
-//! it may not pass.
+//! they may not pass.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use crate::state::dags::DagEntry;
 use crate::state::operations::Removal;
 use crate::store::records::Placement;
 
-/// Keeps bitstreams that are to be deleted out of new plans, and allows those again that are not.
+/// Keeps bitstreams that are to be deleted, or that no key signed that counts, out of new plans, and allows those again that
+/// are neither.
 pub(crate) fn withhold(core: &mut Core) {
     let ids = to_withhold(core);
     core.registry.withhold(&ids);
@@ -18,7 +19,8 @@ pub(crate) fn withhold(core: &mut Core) {
 
 fn to_withhold(core: &Core) -> BTreeSet<BitstreamId> {
     let removals = core.operations.removals();
-    removals.flat_map(|(_, removal)| removed_with(core, removal)).collect()
+    let removed = removals.flat_map(|(_, removal)| removed_with(core, removal));
+    removed.chain(core.registry.all_revoked().cloned()).collect()
 }
 
 /// The bitstreams that are deleted with a removal.
@@ -49,14 +51,17 @@ fn keeps(removal: &Removal, name: &DagName) -> bool {
     }
 }
 
-/// A bitstream in a placement that its owner does not share with the DAG, or that the DAG does not trust.
+/// A bitstream in a placement that its owner does not share with the DAG, that the DAG does not trust, or that no key
+/// signed that counts.
 pub(crate) fn stranger(
     core: &Core,
     entry: &DagEntry,
     placement: &Placement,
 ) -> Option<BitstreamId> {
     let tenant = &entry.name().tenant;
-    let is_open = |bitstream: &Bitstream| placement.spec.may_pass(tenant, bitstream);
+    let is_open = |bitstream: &Bitstream| {
+        placement.spec.may_pass(tenant, bitstream) && core.registry.revoked(&bitstream.id).is_none()
+    };
     let mut instances = placement.mapping.instances().map(|instance| &instance.bitstream);
     let wrong = |id: &&BitstreamId| !core.registry.bitstream(id).is_some_and(is_open);
     instances.find(wrong).cloned()
@@ -70,7 +75,7 @@ pub(crate) fn stranger(
 pub(crate) fn check(core: &Core) -> Result<(), String> {
     let withheld = core.registry.catalogue().withheld();
     if withheld != to_withhold(core) {
-        return Err(format!("{withheld:?} are withheld, and others are to be deleted"));
+        return Err(format!("{withheld:?} are withheld, and others are to be deleted or revoked"));
     }
     for (_, removal) in core.operations.removals() {
         let images = removed_with(core, removal);

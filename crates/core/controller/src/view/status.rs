@@ -48,6 +48,8 @@ pub(crate) struct Facts<'a> {
     pub table_error: Option<&'a str>,
     /// Promise of the placement that packets take now, if the card carries one.
     pub carried: Option<Bandwidth>,
+    /// Whether the placement is in an image that the DAG does not trust.
+    pub is_untrusted: bool,
 }
 
 /// The conditions of a DAG now, with the facts about the placement that is shown of it, if one is; a
@@ -60,7 +62,7 @@ pub(crate) fn conditions(
     let findings = match dag.shown().zip(facts) {
         None => vec![unmapped(dag)],
         Some((placement, facts)) => {
-            vec![mapped(), regions_loaded(facts), tables_programmed(dag, placement, facts)]
+            vec![mapped(facts), regions_loaded(facts), tables_programmed(dag, placement, facts)]
         }
     };
     let promise = promise_kept(dag, facts, &findings);
@@ -84,9 +86,16 @@ pub(crate) fn conditions(
         .collect()
 }
 
-fn mapped() -> Finding {
-    let message = "it has a place on the card".to_owned();
-    Finding::new(ConditionType::Mapped, ConditionStatus::True, "PLACED", message)
+fn mapped(facts: &Facts<'_>) -> Finding {
+    let (reason, message) = match facts.is_untrusted {
+        true => (
+            "IMAGE_NOT_TRUSTED",
+            "its packets pass an image that it does not trust, or not any more: another tenant's, or one that no key \
+             signed that counts now; it gets another place as soon as there is one",
+        ),
+        false => ("PLACED", "it has a place on the card"),
+    };
+    Finding::new(ConditionType::Mapped, ConditionStatus::True, reason, message.to_owned())
 }
 
 fn unmapped(dag: &DagEntry) -> Finding {
@@ -230,7 +239,8 @@ mod tests {
     fn facts(loaded: usize) -> Facts<'static> {
         let (failing, table_error) = (None, None);
         let (regions, carried) = (2, None);
-        Facts { connection: &READY, regions, loaded, failing, table_error, carried }
+        let is_untrusted = false;
+        Facts { connection: &READY, regions, loaded, failing, table_error, carried, is_untrusted }
     }
 
     /// Status and reason of each condition but the promise's, the last one being the DAG's as a whole.

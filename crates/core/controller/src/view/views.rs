@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use snic_domain::{
-    Bandwidth, BitstreamId, BoundFunction, ByteSize, CardId, Cycles, DagName, DagState, Digest,
-    IdleTask, Instance, NtTypeId, RegionId, RuleId, Slot, VirtualChain, VmId,
+    Bandwidth, BitstreamId, BoundFunction, ByteSize, CardId, Cycles, DagName, DagSpec, DagState,
+    Digest, IdleTask, Instance, Mapping, NtTypeId, RegionId, RuleId, Slot, VirtualChain, VmId,
 };
 use snic_planner::Ledger;
-use snic_tables::ClassifierRow;
+use snic_tables::{ClassifierRow, GuardRow};
 
 use crate::decide::rows;
 use crate::protocol::etag::etag;
@@ -61,25 +61,24 @@ pub(crate) fn view_of(core: &Core, entry: &DagEntry) -> DagView {
         created: entry.created(),
         updated: entry.updated(),
         assigned: entry.assigned().cloned(),
-        idle_tasks: idle_tasks(core, entry),
+        idle_tasks: idle_tasks_of(core, entry),
     }
 }
 
 /// The tasks of a DAG that pass packets on unchanged where it is placed. A card says of itself that it works only as
 /// configurations and modules say; of a task that is in several regions each image has to have its module.
-fn idle_tasks(core: &Core, entry: &DagEntry) -> Vec<IdleTask> {
-    let Some(placement) = entry.desired() else { return Vec::new() };
-    let card = core.cards.get(&placement.mapping.card);
+pub(crate) fn idle_tasks(core: &Core, spec: &DagSpec, mapping: &Mapping) -> Vec<IdleTask> {
+    let card = core.cards.get(&mapping.card);
     if !card.is_some_and(CardMachine::passes_through) {
         return Vec::new();
     }
     let mut idle = Vec::new();
-    for node in placement.spec.nodes.iter().filter(|node| node.configuration.is_none()) {
+    for node in spec.nodes.iter().filter(|node| node.configuration.is_none()) {
         let has_module = |instance: &Instance, at: usize| {
             let bitstream = core.registry.bitstream(&instance.bitstream);
             bitstream.is_some_and(|of| of.modules.contains(&instance.slots[at]))
         };
-        let mut chains = placement.mapping.chains().filter_map(|chain| {
+        let mut chains = mapping.chains().filter_map(|chain| {
             let at = chain.nodes.iter().position(|id| *id == node.id)?;
             Some((chain, at))
         });
@@ -91,6 +90,11 @@ fn idle_tasks(core: &Core, entry: &DagEntry) -> Vec<IdleTask> {
         }
     }
     idle
+}
+
+/// The same of a DAG, where it has a place.
+fn idle_tasks_of(core: &Core, entry: &DagEntry) -> Vec<IdleTask> {
+    entry.desired().map(|of| idle_tasks(core, &of.spec, &of.mapping)).unwrap_or_default()
 }
 
 /// Latency of a packet that waits nowhere.
@@ -291,7 +295,7 @@ pub(crate) fn operation_view(core: &Core, record: &OperationRecord) -> Operation
         regions: regions_done(core, record),
         stage: stage(core, record, users),
         dags_left: users.unwrap_or_default() as u32,
-        idle_tasks: entry.map(|entry| idle_tasks(core, entry)).unwrap_or_default(),
+        idle_tasks: entry.map(|entry| idle_tasks_of(core, entry)).unwrap_or_default(),
         dag: entry.filter(|_| record.ended.is_some()).map(|entry| Box::new(view_of(core, entry))),
     }
 }
@@ -325,7 +329,13 @@ pub(crate) fn view_of_binding(core: &Core, record: &BindingRecord) -> BindingVie
     let programmed = |function: &BoundFunction| {
         rule_view(core, &function.rule).is_some_and(|rule| rule.programmed)
     };
+    let guarded = |(number, function): (usize, &BoundFunction)| {
+        let card = core.cards.get(&function.card).filter(|card| card.guards());
+        let row = card.and_then(|card| card.tables().active().get::<GuardRow>(function.function));
+        row == Some(rows::guard(&record.limits_of(number)))
+    };
     BindingView {
+        guarded: record.functions.iter().enumerate().map(guarded).collect(),
         dags: record.dags().iter().map(dag).collect(),
         programmed: record.functions.iter().map(programmed).collect(),
         expires: core.bindings.expires(&record.spec.vm),

@@ -183,6 +183,7 @@ fn binding() -> impl Strategy<Value = Command> {
             ready_within: std::time::Duration::from_secs(600),
             lease: None,
             notes: Default::default(),
+            limits: Default::default(),
         })
     })
 }

@@ -274,7 +274,11 @@ fn policies_that_contradict_each_other() {
             ..crate::support::settings()
         },
         ControllerSettings {
-            admission: AdmissionPolicy { ingress_percent: 0, dag_bandwidth_max: Bandwidth::ZERO },
+            admission: AdmissionPolicy {
+                ingress_percent: 0,
+                dag_bandwidth_max: Bandwidth::ZERO,
+                ..AdmissionPolicy::default()
+            },
             load_attempts: 0,
             backoff: Duration::MAX,
             backoff_max: none,

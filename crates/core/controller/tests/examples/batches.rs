@@ -11,7 +11,7 @@ use snic_controller::{
 use snic_domain::{CardId, DagId, DagSpec, DagState, QuotaPatch, limits};
 
 use crate::elastic::{deployed, holds, period, settings};
-use crate::support::things::{caller, create, dag, delete, nt_id, spec, tenant_id};
+use crate::support::things::{caller, card_id, create, dag, delete, nt_id, spec, tenant_id};
 use crate::support::{Answer, World, only_replies, operator};
 
 /// Chains of `acme`, each with its Gbit/s.
@@ -219,6 +219,25 @@ fn a_plan_knows_the_policy_of_today() {
     assert_eq!(outdated, Err(ControlError::Outdated));
     let (index, failed, _) = failure(world.ask_batch(&asked));
     assert_eq!((index, failed), (1, 1), "the first one is within a tenth");
+}
+
+#[test]
+fn a_dag_of_a_batch_whose_tasks_would_do_nothing_is_refused_if_it_says_so() {
+    let mut world = World::new();
+    world.card().passes_through = true;
+    world.lose_card();
+    world.appear(&card_id());
+    world.settle();
+    let mut asked = partial(&[("a", "nat", 1), ("b", "lb", 1)]);
+    asked.dags[0].spec.refuse_idle_tasks = true;
+    let answers = results(world.ask_batch(&asked));
+    assert!(matches!(answers[0], Err(ControlError::Precondition { .. })), "{answers:?}");
+    assert!(answers[1].is_ok(), "it is warned of");
+    let mut asked = batch(&[("c", "lb", 1), ("d", "nat", 1)]);
+    asked.dags[1].spec.refuse_idle_tasks = true;
+    let (index, failed, _) = failure(world.ask_batch(&asked));
+    assert_eq!((index, failed), (1, 1));
+    assert!(world.controller.dag_view(&dag("acme/c")).is_none(), "all or none");
 }
 
 #[test]

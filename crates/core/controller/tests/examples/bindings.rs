@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use snic_controller::{BindingView, Change, Command, ControlError, Event, Reply};
 use snic_domain::{
-    BindingSpec, BindingState, BindingTarget, DagState, Quota, RegionId, VirtualFunctions, VmId,
+    BindingSpec, BindingState, BindingTarget, DagState, MacAddress, PortLimits, Quota, RegionId,
+    VirtualFunctions, VmId,
 };
-use snic_tables::{ClassifierRow, LoadFailure, Table};
+use snic_tables::{ClassifierRow, GuardRow, LoadFailure, Table};
 
 use crate::support::things::{
     card_id, create, dag, delete, delete_tenant, functions, spec, tenant, tenant_id,
@@ -29,6 +30,7 @@ fn wish(number: u32) -> BindingSpec {
         ready_within: 10 * SECOND,
         lease: None,
         notes: Default::default(),
+        limits: Default::default(),
     }
 }
 
@@ -71,6 +73,21 @@ fn on_card(world: &mut World) -> Vec<(u16, u32)> {
     rows
 }
 
+/// What the card holds functions to.
+fn guards(world: &mut World) -> Vec<(u16, GuardRow)> {
+    let tables = &world.card().tables;
+    let rows = 0..Table::Guard.rows() as u16;
+    rows.filter_map(|row| Some((row, tables.get(row)?))).collect()
+}
+
+fn limits(macs: &[[u8; 6]], vlans: &[u16], broadcasts_per_second: Option<u32>) -> PortLimits {
+    PortLimits {
+        mac_addresses: macs.iter().copied().map(MacAddress).collect(),
+        vlans: (!vlans.is_empty()).then(|| vlans.iter().copied().collect()),
+        broadcasts_per_second,
+    }
+}
+
 fn deployed() -> World {
     let mut world = World::new();
     world.deploy("acme/web", "nat", 1);
@@ -102,6 +119,85 @@ fn a_machine_gets_a_function_with_its_addresses() {
         })
         .collect();
     assert_eq!(told, [BindingState::BindStarted, BindingState::Bound]);
+}
+
+#[test]
+fn a_function_is_held_to_its_address_while_it_is_bound() {
+    let mut world = deployed();
+    world.ask(bind(wish(1))).expect("there is room");
+    assert_eq!(seen(&world, 1).guarded, [false], "the card has not answered");
+    world.settle();
+    let bound = seen(&world, 1);
+    assert_eq!((bound.record.state, &bound.guarded[..]), (BindingState::Bound, &[true][..]));
+    let own = bound.record.functions[0].mac_address.0;
+    let only = |mac| GuardRow {
+        macs: [Some(mac), None, None, None],
+        vlans: None,
+        group_frames_per_second: None,
+    };
+    assert_eq!(guards(&mut world), [(0, only(own))]);
+    world.restart();
+    world.settle();
+    assert_eq!(guards(&mut world), [(0, only(own))]);
+    world.card().power_cycle();
+    world.lose_card();
+    world.appear(&card_id());
+    world.settle();
+    assert_eq!(guards(&mut world), [(0, only(own))], "the card lost its tables");
+    world.ask(unbind(1)).expect("it is bound");
+    world.settle();
+    assert_eq!(guards(&mut world), []);
+}
+
+#[test]
+fn a_machine_sends_from_what_it_was_given_and_nobody_elses() {
+    let mut world = deployed();
+    let (first, second, third) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]);
+    let given = limits(&[first, second, third], &[5, 6], Some(100));
+    let spec = BindingSpec { functions: 2, limits: given.clone(), ..wish(1) };
+    world.ask(bind(spec.clone())).expect("there is room");
+    world.settle();
+    let vlans = Some([5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let row = |macs| GuardRow { macs, vlans, group_frames_per_second: Some(100) };
+    let expected = [
+        (0, row([Some(first), Some(third), None, None])),
+        (1, row([Some(second), None, None, None])),
+    ];
+    assert_eq!(guards(&mut world), expected);
+    // The same again is the same; another address is another request.
+    world.ask(bind(spec.clone())).expect("it is bound");
+    let other = BindingSpec { limits: limits(&[first], &[], None), ..spec };
+    precondition(world.ask(bind(other)));
+    let thief = BindingSpec { limits: limits(&[third], &[], None), ..wish(2) };
+    assert_eq!(wrong_field(world.ask(bind(thief.clone()))), "mac_addresses");
+    assert!(world.controller.binding_view(&vm(2)).is_none(), "as if it had never been asked");
+    assert_eq!(guards(&mut world), expected);
+    world.ask(unbind(1)).expect("it is bound");
+    world.ask(bind(thief)).expect("nobody has it any more");
+    world.settle();
+    assert_eq!(state(&world, 2), BindingState::Bound);
+    for (limits, field) in
+        [(limits(&[first; 2], &[], None), "mac_addresses"), (limits(&[], &[4_095], None), "vlans")]
+    {
+        assert_eq!(wrong_field(world.ask(bind(BindingSpec { limits, ..wish(3) }))), field);
+    }
+}
+
+#[test]
+fn a_card_that_cannot_hold_functions_to_limits_says_so() {
+    let mut world = World::new();
+    world.card().guards = false;
+    world.lose_card();
+    world.appear(&card_id());
+    world.settle();
+    world.deploy("acme/web", "nat", 1);
+    world.ask(bind(wish(1))).expect("nothing was requested");
+    world.settle();
+    let bound = seen(&world, 1);
+    assert_eq!((bound.record.state, &bound.guarded[..]), (BindingState::Bound, &[false][..]));
+    let limited = BindingSpec { limits: limits(&[], &[5], None), ..wish(2) };
+    let (_, text) = precondition(world.ask(bind(limited)));
+    assert!(text.contains("does not hold functions to MAC addresses"), "{text}");
 }
 
 #[test]

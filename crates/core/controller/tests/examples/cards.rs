@@ -180,6 +180,7 @@ fn diamond(form: FormPreference, gbps: u64) -> DagSpec {
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     }
 }

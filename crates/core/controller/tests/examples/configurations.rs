@@ -1,11 +1,14 @@
 //! Configurations of NTs: they reach the card with the rows of their DAG, once.
 
-use snic_controller::{Command, ControlError, Reply};
-use snic_domain::{Bitstream, DagSpec, DagState, IdleTask, NtConfiguration, Slot};
+use snic_controller::{
+    AdmissionPolicy, Command, ControlError, ControllerSettings, IdleTaskPolicy, Reply,
+};
+use snic_domain::{Bandwidth, Bitstream, DagSpec, DagState, IdleTask, NtConfiguration, Slot};
 use snic_tables::{CardCommand, DagRow};
 
+use crate::elastic;
 use crate::support::things::{bitstream, card_id, create, dag, delete, drain, nt, spec, update};
-use crate::support::{World, operation, over_quota, precondition};
+use crate::support::{World, operation, over_quota, precondition, settings};
 
 /// A chain whose first NT is told this.
 fn told(chain: &str, gbps: u64, json: &str) -> DagSpec {
@@ -135,6 +138,60 @@ fn a_task_that_passes_packets_on_unchanged_is_named() {
     world.ask(Command::CreateBitstream(with_module)).expect("it is new");
     world.deploy("beta/own", "nat beta.filter", 1);
     assert_eq!(idle(&world.view("beta/own").idle_tasks), ["nat: nat"]);
+}
+
+/// A card of which tasks without a configuration pass packets on unchanged.
+fn passing() -> World {
+    let mut world = World::new();
+    world.card().passes_through = true;
+    world.lose_card();
+    world.appear(&card_id());
+    world.settle();
+    world
+}
+
+#[test]
+fn a_dag_or_the_operator_refuses_tasks_that_pass_packets_on_unchanged() {
+    let mut world = passing();
+    let half = told("nat firewall", 5, "{}");
+    let mut whole = half.clone();
+    whole.nodes[1].configuration = Some(NtConfiguration::new("{}"));
+    let strict = DagSpec { refuse_idle_tasks: true, ..half.clone() };
+    let create_only = |spec: &DagSpec, validate_only| Command::CreateDag {
+        name: dag("acme/web"),
+        spec: spec.clone(),
+        validate_only,
+    };
+    for validate_only in [true, false] {
+        let (resource, text) = precondition(world.ask(create_only(&strict, validate_only)));
+        assert_eq!(resource, "tenants/acme/dags/web");
+        assert!(text.contains("firewall (firewall)") && !text.contains("nat (nat)"), "{text}");
+        assert!(text.contains("refuse_idle_tasks"), "{text}");
+    }
+    let works = DagSpec { refuse_idle_tasks: true, ..whole.clone() };
+    world.ask(create("acme/web", works)).expect("all of it works");
+    world.settle();
+    precondition(world.ask(update("acme/web", strict)));
+    assert_eq!(world.state("acme/web"), DagState::Ready, "what serves is as it was");
+    world.ask(create("acme/half", half.clone())).expect("it is warned of");
+    world.settle();
+
+    let admission =
+        AdmissionPolicy { idle_tasks: IdleTaskPolicy::Refuse, ..AdmissionPolicy::default() };
+    let policies = ControllerSettings { admission, ..settings() };
+    elastic::settings(&mut world, policies);
+    assert_eq!(world.state("acme/half"), DagState::Ready, "it was there before");
+    let mut changed = half.clone();
+    changed.bandwidth = Bandwidth::from_gbps(6);
+    for command in [
+        update("acme/half", changed),
+        create("acme/more", half.clone()),
+        Command::CreateDag { name: dag("acme/more"), spec: half, validate_only: true },
+    ] {
+        let (_, text) = precondition(world.ask(command));
+        assert!(text.contains("the operator's policy tasks.idle"), "{text}");
+    }
+    world.ask(create("acme/more", whole)).expect("all of its tasks are configured");
 }
 
 /// What a card's logic does is not known to the controller, and a model of a card has no bytes.

@@ -337,8 +337,11 @@ fn idle_capacity_is_shared_and_returned_when_its_owner_sends() {
 #[test]
 fn admission_keeps_to_its_policy() {
     let mut world = World::new();
-    let admission =
-        AdmissionPolicy { ingress_percent: 20, dag_bandwidth_max: Bandwidth::from_gbps(15) };
+    let admission = AdmissionPolicy {
+        ingress_percent: 20,
+        dag_bandwidth_max: Bandwidth::from_gbps(15),
+        ..AdmissionPolicy::default()
+    };
     settings(&mut world, ControllerSettings { admission, ..crate::support::settings() });
     let refused = world.ask(create("acme/big", spec("lb", 16))).expect_err("over the most");
     assert!(matches!(refused, ControlError::Invalid(_)), "{refused:?}");

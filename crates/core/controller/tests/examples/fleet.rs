@@ -346,6 +346,7 @@ fn a_machine_of_the_fleets_tenant_names_a_dag_and_no_template() {
             ready_within: Duration::from_secs(10),
             lease: None,
             notes: Default::default(),
+            limits: Default::default(),
         })
     };
     let (_, text) = precondition(world.ask(binding(BindingTarget::Template(dag("cust/web")))));

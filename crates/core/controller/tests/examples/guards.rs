@@ -94,6 +94,7 @@ fn a_binding_ends_only_as_it_was_read() {
             ready_within: std::time::Duration::from_secs(30),
             lease: None,
             notes: Default::default(),
+            limits: Default::default(),
         };
         world.ask(Command::BindVm(spec)).expect("there is room");
         world.settle();

@@ -45,6 +45,7 @@ fn story() -> Records {
         ready_within: Duration::from_secs(10),
         lease: None,
         notes: Default::default(),
+        limits: Default::default(),
     };
     world.ask(Command::BindVm(machine)).expect("there is room");
     world.settle();

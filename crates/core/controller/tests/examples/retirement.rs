@@ -81,6 +81,7 @@ fn a_card_with_something_on_it_is_kept_and_what_is_said() {
         ready_within: 10 * SECOND,
         lease: None,
         notes: Default::default(),
+        limits: Default::default(),
     };
     world.ask(Command::BindVm(machine.clone())).expect("there is room");
     world.settle();
@@ -155,6 +156,7 @@ fn neither_rules_nor_machines_keep_a_lost_card() {
         ready_within: 10 * SECOND,
         lease: None,
         notes: Default::default(),
+        limits: Default::default(),
     };
     for comes_later in [false, true] {
         let mut world = two_dags();

@@ -95,6 +95,7 @@ fn binding(like: &str, number: u8) -> BindingSpec {
         lease: None,
         ready_within: Duration::from_secs(10),
         notes: Default::default(),
+        limits: Default::default(),
     }
 }
 

@@ -103,6 +103,7 @@ impl Card {
                     regions: regions.collect(),
                     configures: true,
                     passes_through: false,
+                    guards: true,
                 });
                 self.say(now + READ, CardReport::ReadBack { ticket, snapshot });
             }

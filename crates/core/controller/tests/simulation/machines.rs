@@ -88,6 +88,7 @@ impl Machines {
             ready_within: Duration::from_millis(world.rng.random_range(1..60)),
             lease: world.chance(50).then_some(LEASE),
             notes: Default::default(),
+            limits: Default::default(),
         })
     }
 

@@ -26,6 +26,7 @@ fn spec(nodes: usize, edges: &[(usize, usize)]) -> DagSpec {
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     }
 }

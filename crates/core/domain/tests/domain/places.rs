@@ -92,6 +92,7 @@ proptest! {
             trusted_tenants: Default::default(),
             card_affinity: Default::default(),
             latency_sensitive: false,
+            refuse_idle_tasks: false,
             notes: Default::default(),
         };
         let Ok(dag) = Dag::new(spec) else { return Ok(()) }; // Too wide a fork.

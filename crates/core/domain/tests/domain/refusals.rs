@@ -39,6 +39,7 @@ fn spec(nodes: Vec<Node>, pairs: &[(&str, &str)]) -> DagSpec {
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     }
 }

@@ -117,6 +117,7 @@ fn a_repeated_binding_may_change_deadline_and_lease_only() {
         ready_within: Duration::from_secs(1),
         lease: None,
         notes: Default::default(),
+        limits: Default::default(),
     };
     let later = Duration::from_secs(9);
     let retry = BindingSpec { ready_within: later, lease: Some(later), ..spec.clone() };

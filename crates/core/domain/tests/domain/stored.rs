@@ -247,6 +247,7 @@ fn specs_of_dags_and_bindings_keep_their_field_names() {
         ready_within: Duration::from_millis(1_500),
         lease: None,
         notes: Default::default(),
+        limits: Default::default(),
     };
     let stored = json!({
         "vm": vm, "tenant": "acme", "chains": {"dags": [{"tenant": "acme", "dag": "web"}]},

@@ -30,6 +30,7 @@ fn image(number: u64, regions: u64) -> RegionImage {
         digest: Digest::of(&number.to_le_bytes()),
         size: ByteSize::from_mib(1),
         regions: regions.collect(),
+        signature: None,
     }
 }
 

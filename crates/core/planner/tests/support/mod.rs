@@ -81,6 +81,7 @@ pub fn graph_with(
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     })
     .expect("a valid graph")

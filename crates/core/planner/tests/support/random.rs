@@ -108,6 +108,7 @@ impl RandomBitstream {
                 digest: Digest::of(&[i as u8, at]),
                 size: ByteSize::from_mib(*mib),
                 regions: regions.iter().copied().filter(takes).map(RegionId).collect(),
+                signature: None,
             }
         });
         for (at, image) in images.filter(|image| !image.regions.is_empty()).enumerate() {
@@ -226,6 +227,7 @@ impl RandomDag {
                 .collect(),
             card_affinity: Default::default(),
             latency_sensitive: false,
+            refuse_idle_tasks: false,
             notes: Default::default(),
         })
         .expect("at most 5 nodes")

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use proptest::prelude::*;
 use snic_tables::{
-    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow, NONE, PageRow,
-    RateLimiterRow, RegionRow, RowCodec, StageRow, Steering,
+    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, GuardRow, InstanceRow, NONE,
+    PageRow, RateLimiterRow, RegionRow, RowCodec, StageRow, Steering,
 };
 
 use crate::strategies;
@@ -59,6 +59,7 @@ codec_properties! {
     credit: CreditRow,
     rate_limiter: RateLimiterRow,
     page: PageRow,
+    guard: GuardRow,
 }
 
 #[track_caller]
@@ -81,6 +82,20 @@ const MATCH_ALL: ClassifierRow = ClassifierRow {
     destination_port: None,
     vlan: None,
 };
+
+#[test]
+fn a_guard_row_in_words() {
+    let row = GuardRow {
+        macs: [Some([2, 0x1f, 0xc4, 0x77, 0, 3]), None, Some([0x52, 0x54, 0, 1, 2, 0xff]), None],
+        vlans: Some([5, 0xffe, 0, 0, 7, 0, 0, 0, 0, 0, 0, 1]),
+        group_frames_per_second: Some(1_000),
+    };
+    let words = [0xe000_0005, 1_000, 0x021f_c477, 0x0003_0000, 0, 0, 0x5254_0001, 0x02ff_0000];
+    let vlans = [0, 0, 0x0005_0ffe, 0, 0x0007_0000, 0, 0, 1];
+    check_golden(row, &[words, vlans].concat());
+    let nothing = GuardRow { macs: [None; 4], vlans: None, group_frames_per_second: None };
+    check_golden(nothing, &[0x8000_0000]);
+}
 
 #[test]
 fn a_classifier_row_in_words() {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use snic_tables::{
-    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, InstanceRow, PageRow,
+    ChainRow, ClassifierRow, CreditReservation, CreditRow, DagRow, GuardRow, InstanceRow, PageRow,
     RateLimiterRow, RegionRow, StageRow, Steering,
 };
 
@@ -33,6 +33,13 @@ pub fn classifier() -> impl Strategy<Value = ClassifierRow> {
                 vlan,
             }
         },
+    )
+}
+
+pub fn guard() -> impl Strategy<Value = GuardRow> {
+    let vlans = proptest::option::of(proptest::array::uniform12(0..1u16 << 12));
+    (any::<[Option<[u8; 6]>; 4]>(), vlans, any::<Option<u32>>()).prop_map(
+        |(macs, vlans, group_frames_per_second)| GuardRow { macs, vlans, group_frames_per_second },
     )
 }
 

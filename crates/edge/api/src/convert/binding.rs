@@ -1,8 +1,11 @@
 //! Bindings of virtual machines.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use snic_domain::{BindingSpec, BindingState, BindingTarget, DagName, VmId};
+use snic_domain::{
+    BindingSpec, BindingState, BindingTarget, DagName, MacAddress, PortLimits, VmId,
+};
 
 use super::{FieldProblem, Problems, name, notes};
 use crate::error::ApiError;
@@ -64,6 +67,7 @@ pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, ApiError> {
         )
     }));
     let notes = notes::notes(&mut problems, "", &request.labels, &request.description);
+    let limits = limits(&mut problems, request);
     problems.finish()?;
     let spec = || {
         Some(BindingSpec {
@@ -74,9 +78,34 @@ pub fn spec(request: &v1::BindVmRequest) -> Result<BindingSpec, ApiError> {
             ready_within: ready_within?.unwrap_or(READY_WITHIN),
             lease: lease?,
             notes,
+            limits: limits?,
         })
     };
     spec().ok_or_else(|| ApiError::required("chains"))
+}
+
+fn limits(problems: &mut Problems, request: &v1::BindVmRequest) -> Option<PortLimits> {
+    let mut mac_addresses = Vec::new();
+    for (i, text) in request.mac_addresses.iter().enumerate() {
+        let mac = text.parse::<MacAddress>();
+        let field = format!("mac_addresses[{i}]");
+        mac_addresses.push(problems.keep(mac.map_err(|e| FieldProblem::invalid(&field, e))));
+    }
+    let mut vlans = Vec::new();
+    for (i, id) in request.vlans.iter().flat_map(|vlans| &vlans.ids).enumerate() {
+        let wrong = |_| {
+            let rule = format_args!("{id} is not allowed: 1 to 4094");
+            FieldProblem::invalid(&format!("vlans.ids[{i}]"), rule)
+        };
+        vlans.push(problems.keep(u16::try_from(*id).map_err(wrong)));
+    }
+    let vlans: Option<BTreeSet<u16>> = vlans.into_iter().collect();
+    let rate = request.broadcasts_per_second;
+    Some(PortLimits {
+        mac_addresses: mac_addresses.into_iter().collect::<Option<_>>()?,
+        vlans: if request.vlans.is_some() { Some(vlans?) } else { None },
+        broadcasts_per_second: (rate > 0).then_some(rate),
+    })
 }
 
 fn chains(problems: &mut Problems, wire: Option<&Wire>) -> Option<BindingTarget> {
@@ -155,11 +184,30 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_ports_are_taken_over() {
+        let mac_addresses = vec!["52:54:00:00:00:01".to_owned()];
+        let vlans = Some(v1::VlanIds { ids: vec![6, 5, 6] });
+        let given =
+            v1::BindVmRequest { mac_addresses, vlans, broadcasts_per_second: 9, ..request() };
+        let limits = spec(&given).expect("valid").limits;
+        assert_eq!(limits.mac_addresses, [MacAddress([0x52, 0x54, 0, 0, 0, 1])]);
+        assert_eq!(limits.vlans, Some([5, 6].into()));
+        assert_eq!(limits.broadcasts_per_second, Some(9));
+        assert!(spec(&request()).expect("valid").limits.is_default());
+        let untagged = v1::BindVmRequest { vlans: Some(v1::VlanIds::default()), ..request() };
+        assert_eq!(spec(&untagged).expect("valid").limits.vlans, Some(BTreeSet::new()));
+    }
+
+    #[test]
     fn invalid_requests_have_a_reason() {
         let negative = Some(prost_types::Duration { seconds: -1, nanos: 0 });
         let names = vec!["web".to_owned()];
         let named = Some(Wire::Dags(v1::DagNames { names }));
+        let group = vec!["01:00:5e:00:00:01".to_owned()];
+        let vlans = Some(v1::VlanIds { ids: vec![5, 70_000] });
         let cases = [
+            (v1::BindVmRequest { mac_addresses: group, ..request() }, ErrorReason::InvalidField),
+            (v1::BindVmRequest { vlans, ..request() }, ErrorReason::InvalidField),
             (v1::BindVmRequest { vm: "vm1".into(), ..request() }, ErrorReason::InvalidField),
             (v1::BindVmRequest { vm: String::new(), ..request() }, ErrorReason::FieldRequired),
             (v1::BindVmRequest { tenant: "acme".into(), ..request() }, ErrorReason::InvalidName),

@@ -2,8 +2,8 @@
 
 use snic_domain::limits::{BITSTREAM_BYTES_MAX, CHAIN_SLOTS_MAX, REGIONS_MAX};
 use snic_domain::{
-    Bitstream, BuildClaims, ByteSize, ChainIdentity, Digest, NtTypeId, RegionId, RegionImage,
-    RegionImages, Signer,
+    Bitstream, BuildClaims, ByteSize, ChainIdentity, Digest, ImageSignature, NtTypeId, RegionId,
+    RegionImage, RegionImages, Signer,
 };
 
 use super::card::{region_kind, region_kind_to_wire};
@@ -36,9 +36,11 @@ pub fn bitstream(header: &v1::BitstreamHeader) -> Result<Bitstream, ApiError> {
         // The identity that its NTs alone give is what bytes say that name their NTs themselves.
         let identity = identity.filter(|identity| *identity != ChainIdentity::of_nts(&nts));
         let size = ByteSize::from_bytes(header.size_bytes);
+        let signature = (!header.signature.is_empty())
+            .then(|| ImageSignature::new(&header.signature, regions.clone()));
         Some(Bitstream {
             id: bitstream_id?,
-            images: RegionImages::from(RegionImage { digest: digest?, size, regions }),
+            images: RegionImages::from(RegionImage { digest: digest?, size, regions, signature }),
             identity,
             nts,
             region_kind: kind?,

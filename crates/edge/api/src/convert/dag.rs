@@ -24,6 +24,7 @@ const SETTABLE: &[&str] = &[
     "trusted_tenants",
     "card_affinity",
     "latency_sensitive",
+    "refuse_idle_tasks",
     "labels",
     "description",
 ];
@@ -43,6 +44,7 @@ pub fn spec(dag: &v1::Dag) -> Result<DagSpec, ApiError> {
         trusted_tenants: trusted(&mut problems, &dag.trusted_tenants),
         card_affinity: affinity(&mut problems, dag.card_affinity.as_ref()),
         latency_sensitive: dag.latency_sensitive,
+        refuse_idle_tasks: dag.refuse_idle_tasks,
         notes: notes::notes(&mut problems, "dag", &dag.labels, &dag.description),
     };
     problems.finish().map(|()| spec)
@@ -76,6 +78,9 @@ pub fn patch(dag: &v1::Dag, mask: Option<&FieldMask>) -> Result<DagPatch, ApiErr
         latency_sensitive: mask
             .has("latency_sensitive", dag.latency_sensitive)
             .then_some(dag.latency_sensitive),
+        refuse_idle_tasks: mask
+            .has("refuse_idle_tasks", dag.refuse_idle_tasks)
+            .then_some(dag.refuse_idle_tasks),
         notes: notes::patch(&mut problems, "dag", &mask, (&dag.labels, &dag.description)),
     };
     problems.finish().map(|()| patch)

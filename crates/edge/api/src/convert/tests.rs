@@ -45,6 +45,7 @@ fn to_wire(spec: &DagSpec) -> v1::Dag {
         trusted_tenants: spec.trusted_tenants.iter().map(name::of_tenant).collect(),
         card_affinity: dag::affinity_to_wire(&spec.card_affinity),
         latency_sensitive: spec.latency_sensitive,
+        refuse_idle_tasks: spec.refuse_idle_tasks,
         labels: spec.notes.labels.as_map().clone(),
         description: spec.notes.description.as_str().to_owned(),
         ..Default::default()
@@ -82,6 +83,7 @@ fn any_spec() -> impl Strategy<Value = DagSpec> {
                 preferred: bps % 2 == 0,
             },
             latency_sensitive: bps % 3 == 0,
+            refuse_idle_tasks: bps % 5 == 0,
             notes: snic_domain::Notes {
                 labels: snic_domain::Labels::new([("app".into(), "web".into())].into())
                     .expect("valid"),

@@ -9,7 +9,7 @@ use snic_api::v1;
 use snic_api::v1::operation_service_server::OperationService;
 use snic_domain::{Caller, DagName};
 use snic_fleet::protocol::{FleetItem, FleetList, FleetName, LIST_MAX};
-use snic_front::gate::{Deadline, caller};
+use snic_front::gate::{Deadline, Passage, caller, passage};
 use snic_front::listing;
 use snic_front::settings::WAIT_MAX;
 use tonic::{Request, Response};
@@ -27,16 +27,17 @@ impl OperationService for Services {
         &self,
         request: Request<v1::GetOperationRequest>,
     ) -> RpcResult<v1::GetOperationResponse> {
-        let caller = caller(&request)?;
-        let found = self.operation(&caller, &request.into_inner().name).await?;
-        Ok(Response::new(found.into()))
+        let (caller, passage) = (caller(&request)?, passage(&request)?);
+        let name = request.into_inner().name;
+        let found = self.operation(&caller, &name).await?;
+        Ok(Response::new(self.with_warnings(&passage, &caller, found).await.into()))
     }
 
     async fn wait_operation(
         &self,
         request: Request<v1::WaitOperationRequest>,
     ) -> RpcResult<v1::WaitOperationResponse> {
-        let caller = caller(&request)?;
+        let (caller, passage) = (caller(&request)?, passage(&request)?);
         let deadline = request.extensions().get::<Deadline>().copied();
         let request = request.into_inner();
         let requested = request.timeout.and_then(|timeout| Duration::try_from(timeout).ok());
@@ -46,6 +47,7 @@ impl OperationService for Services {
             let found = self.operation(&caller, &request.name).await?;
             let left = until.saturating_duration_since(Instant::now());
             if found.done || left.is_zero() {
+                let found = self.with_warnings(&passage, &caller, found).await;
                 return Ok(Response::new(found.into()));
             }
             tokio::time::sleep(LOOK_AGAIN.min(left)).await;
@@ -161,6 +163,24 @@ impl Services {
                 return Ok((found, revision));
             }
         }
+    }
+
+    /// Adds what the host warns of, once it serves the DAG: before, nobody knows what the tasks do there.
+    async fn with_warnings(
+        &self,
+        passage: &Passage,
+        caller: &Caller,
+        mut operation: v1::Operation,
+    ) -> v1::Operation {
+        let is_served = matches!(operation.result, Some(v1::operation::Result::Response(_)));
+        let (true, Some(name)) = (is_served, wire::parse_operation(&operation.name)) else {
+            return operation;
+        };
+        if let (Ok(of), Some(metadata)) = (self.dag(caller, name).await, &mut operation.metadata) {
+            let seen = self.seen_by_its_host(passage, (&of, caller), v1::Dag::default()).await;
+            metadata.warnings = seen.warnings;
+        }
+        operation
     }
 
     /// The operation with this name, of a DAG that the caller may see.

@@ -62,7 +62,8 @@ impl PolicyService for Services {
         let settings = snic_policies::check_files(&files).map_err(|error| {
             ApiError::in_field(ErrorReason::InvalidField, "policies.files", error)
         })?;
-        let AdmissionPolicy { ingress_percent, dag_bandwidth_max } = settings.admission;
+        let AdmissionPolicy { ingress_percent, dag_bandwidth_max, idle_tasks: _ } =
+            settings.admission;
         let promises = PromiseLimits { ingress_percent, dag_bandwidth_max };
         let etag = etag(&wanted.etag);
         let command = FleetCommand::SetPolicies { files, promises, etag };

@@ -324,6 +324,7 @@ pub fn provide_for(regions: &[u8], number: u64) -> OrderKind {
             digest: Digest::of(&bytes),
             size: ByteSize::from_bytes(bytes.len() as u64),
             regions: vec![RegionId(*region)],
+            signature: None,
         };
         match at {
             0 => bitstreams[0].of.images = image.into(),

@@ -80,7 +80,9 @@ impl OrchestrationService for Services {
         // As if it did not exist: that it does is told only to who may see it.
         let resource = policy_binding(&name, Some(&view.record.spec.tenant));
         passage.decide(vec![resource], false).map_err(|_| absent(&name))?;
-        Ok(Response::new(binding_to_wire(&view).into()))
+        let mut binding = binding_to_wire(&view);
+        self.0.card_links.fill_binding(&mut binding);
+        Ok(Response::new(binding.into()))
     }
 
     async fn list_bindings(
@@ -104,8 +106,10 @@ impl OrchestrationService for Services {
                 |view: &BindingView| (view.record.spec.vm.to_string(), binding_to_wire(view)),
             )
             .await?;
+        let mut bindings = page.items;
+        bindings.iter_mut().for_each(|binding| self.0.card_links.fill_binding(binding));
         Ok(Response::new(v1::ListBindingsResponse {
-            bindings: page.items,
+            bindings,
             next_page_token: page.next_page_token,
             revision,
         }))
@@ -275,14 +279,23 @@ impl Services {
 
 fn binding_to_wire(view: &BindingView) -> v1::VmBinding {
     let record = &view.record;
-    let functions = record.functions.iter().zip(&view.programmed).map(|(function, programmed)| {
+    let functions = record.functions.iter().enumerate().map(|(number, function)| {
+        let limits = record.limits_of(number);
+        let vlans = limits
+            .vlans
+            .map(|vlans| v1::VlanIds { ids: vlans.into_iter().map(u32::from).collect() });
         v1::BoundFunction {
             card: name::of_card(&function.card),
             virtual_function: function.function.into(),
             pci_address: function.pci_address.to_string(),
             mac_address: function.mac_address.to_string(),
             dag: function.dag.to_string(),
-            programmed: *programmed,
+            programmed: view.programmed[number],
+            allowed_mac_addresses: limits.mac_addresses.iter().map(ToString::to_string).collect(),
+            allowed_vlans: vlans,
+            broadcasts_per_second: limits.broadcasts_per_second.unwrap_or_default(),
+            guarded: view.guarded[number],
+            refused_frames: None,
         }
     });
     let dags = view.dags.iter().map(|dag| v1::BoundDag {

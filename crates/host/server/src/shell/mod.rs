@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use snic_controller::{
-    Change, Command, ControlError, Controller, ControllerSettings, Event, Reply, Request,
+    Change, Command, ControlError, Controller, ControllerSettings, Event, Reply, Request, Trust,
 };
 use snic_domain::{Bitstream, Caller, CardId, CardProfile, Digest, TenantId};
 use snic_front::share::{CallerFlow, CallerLevel};
@@ -360,6 +360,11 @@ impl ControlPlane {
             Err(reason) => Event::SettingsRefused { reason },
         };
         self.messages.send(Message::Event(event));
+    }
+
+    /// Has these keys count for all bitstreams from now on. `None`: what was found at each upload does.
+    pub fn set_keys(&self, trust: Option<Trust>) {
+        self.messages.send(Message::Event(Event::KeysChanged(trust.map(Box::new))));
     }
 
     /// Notes for operators that other authorization policies are in force, and which.

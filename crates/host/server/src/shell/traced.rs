@@ -24,6 +24,7 @@ pub(super) const fn word(event: &Event) -> &'static str {
         Event::Searched(_) => "card searched",
         Event::Tick => "tick",
         Event::Sample => "sample due",
+        Event::KeysChanged(_) => "keys changed",
         Event::Settings(_) | Event::SettingsRefused { .. } | Event::AuthorizationChanged { .. } => {
             "policies"
         }

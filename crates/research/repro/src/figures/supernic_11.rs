@@ -124,6 +124,7 @@ pub(super) fn dag_a(form: FormPreference, bandwidth: Bandwidth) -> Result<DagSpe
         trusted_tenants: Default::default(),
         card_affinity: Default::default(),
         latency_sensitive: false,
+        refuse_idle_tasks: false,
         notes: Default::default(),
     })
 }

@@ -26,8 +26,8 @@ use snic_domain::{
 };
 use snic_planner::{Ledger, Objective};
 use snic_tables::{
-    CardCommand, CardCounters, CardSnapshot, ClassifierRow, ProgramFailure, RateLimiterRow, RowKey,
-    Table, Ticket,
+    CardCommand, CardCounters, CardSnapshot, ClassifierRow, GuardRow, ProgramFailure,
+    RateLimiterRow, RowKey, Table, Ticket,
 };
 
 use crate::decide::rows::{DagColumns, RowPool};
@@ -105,6 +105,8 @@ pub(crate) struct CardMachine {
     configures: bool,
     /// An NT without a configuration or a module passes packets on unchanged, as it said then.
     passes_through: bool,
+    /// Ports of its functions keep to their rows, as it said then.
+    guards: bool,
     /// As last read.
     counters: CardCounters,
     /// Its device; what it says is known again soon after a restart, and not stored.
@@ -128,6 +130,7 @@ impl CardMachine {
             contexts: Contexts::new(id.clone()),
             configures: false,
             passes_through: false,
+            guards: false,
             counters: CardCounters::default(),
             device: DeviceHealth::default(),
             profile,
@@ -146,6 +149,11 @@ impl CardMachine {
 
     pub const fn connection(&self) -> &ConnectionState {
         &self.connection
+    }
+
+    /// Whether ports of its functions keep to their rows.
+    pub const fn guards(&self) -> bool {
+        self.guards
     }
 
     /// Whether an NT without a configuration, and without a module in its image, passes packets on unchanged.
@@ -372,6 +380,7 @@ impl CardMachine {
         self.connection = ConnectionState::Ready;
         self.configures = snapshot.configures;
         self.passes_through = snapshot.passes_through;
+        self.guards = snapshot.guards;
         self.tables.adopt(snapshot.version, snapshot.tables.clone());
         self.regions.adopt(&snapshot.regions, is_known);
         self.contexts.adopt(snapshot.boot_id);
@@ -437,6 +446,16 @@ impl CardMachine {
     /// A row of the classifier is to be empty.
     pub fn clear_rule(&mut self, row: u16) {
         self.tables.clear([RowKey { table: Table::Classifier, row }]);
+    }
+
+    /// The port of a function is to keep to these limits.
+    pub fn put_guard(&mut self, function: u16, guard: &GuardRow) {
+        self.tables.put(function, guard);
+    }
+
+    /// The port of a function is to have no limits.
+    pub fn clear_guard(&mut self, function: u16) {
+        self.tables.clear([RowKey { table: Table::Guard, row: function }]);
     }
 
     /// An operation ends when the card has no row any more that the target has not.
@@ -550,6 +569,7 @@ mod tests {
             regions: vec![region],
             configures: false,
             passes_through: false,
+            guards: true,
         };
         for ticket in [1, 2] {
             card.read_back(&mut Tx::default(), Ticket(ticket), Arc::default());

@@ -39,6 +39,8 @@ pub(crate) struct Dags {
     dirty: BTreeSet<DagName>,
     /// DAGs without a place, to be tried again when something was freed.
     unscheduled: BTreeSet<DagName>,
+    /// DAGs that were restored in an image that they do not trust.
+    untrusted: BTreeSet<DagName>,
     /// DAGs that trust each tenant.
     trusting: Naming<TenantId>,
     /// DAGs that use each NT type.
@@ -124,6 +126,7 @@ impl Dags {
     pub fn remove(&mut self, tx: &mut Tx, name: &DagName) -> DagEntry {
         let entry = self.entries.remove(name).expect("only a DAG that exists is removed");
         self.unscheduled.remove(name);
+        self.untrusted.remove(name);
         self.trusting.forget(name);
         self.using.forget(name);
         self.dirty.remove(name);
@@ -321,6 +324,26 @@ impl Dags {
         self.note_names(name);
     }
 
+    /// A DAG was restored in an image that it does not trust.
+    pub fn set_untrusted(&mut self, name: &DagName) {
+        self.untrusted.insert(name.clone());
+    }
+
+    /// A DAG has left such an image.
+    pub fn set_trusted(&mut self, name: &DagName) {
+        self.untrusted.remove(name);
+    }
+
+    /// Whether a DAG may be in an image that it does not trust.
+    pub fn is_untrusted(&self, name: &DagName) -> bool {
+        self.untrusted.contains(name)
+    }
+
+    /// The DAGs that may be in images that they do not trust, by name.
+    pub fn untrusted(&self) -> impl Iterator<Item = &DagName> {
+        self.untrusted.iter()
+    }
+
     /// Stores a DAG as it is.
     pub fn store(&self, tx: &mut Tx, name: &DagName) {
         tx.put(Record::Dag(Box::new(self.known(name).record())));
@@ -374,7 +397,7 @@ impl Dags {
                 return Err(format!("{by_name} names are noted by name, {by_dag} by DAG"));
             }
         }
-        let mut waiting = self.unscheduled.iter().chain(&self.dirty);
+        let mut waiting = self.unscheduled.iter().chain(&self.dirty).chain(&self.untrusted);
         match waiting.find(|name| !self.contains(name)) {
             Some(name) => Err(format!("{name} is gone and is to be looked at")),
             None => Ok(()),

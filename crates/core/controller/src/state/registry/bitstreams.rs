@@ -11,7 +11,7 @@ use snic_domain::{
 use super::Registry;
 use super::rejections::rejection;
 use crate::protocol::etag::{check_etag, etag};
-use crate::protocol::{BitstreamView, Caller, ControlError};
+use crate::protocol::{BitstreamRejection, BitstreamView, Caller, ControlError};
 use crate::store::records::{BitstreamRecord, Record, RecordKey};
 use crate::store::tx::Tx;
 
@@ -67,7 +67,12 @@ impl Registry {
             area: bitstream.nts.iter().map(area).sum(),
             regions: Vec::new(),
             missing_regions: Vec::new(),
-            rejection: rejection(record),
+            rejection: rejection(record).or_else(|| {
+                let why = self.revoked(&bitstream.id)?;
+                let reason = format!("no key that counts has signed it: {why}");
+                let since = record.created;
+                Some(BitstreamRejection { reason, since, retry_from: since })
+            }),
             etag: etag_of(record),
             created: record.created,
             fleet_number: record.fleet_number,
@@ -104,12 +109,14 @@ impl Registry {
         };
         self.recall_rejection(tx, &mut record);
         tx.put(Record::Bitstream(record.clone()));
-        let view = self.view_of_bitstream(&record);
+        let id = record.bitstream.id.clone();
         if record.rejected.is_none() {
             self.catalogue_mut().insert_bitstream(record.bitstream.clone());
         }
         self.keep_bitstream(record);
-        Ok(view)
+        // It was checked by the keys of then, or by those of the fleet.
+        self.judge(&id);
+        Ok(self.view_of_bitstream(&self.bitstreams[&id]))
     }
 
     /// A bitstream is there from now on, and its owner is charged for it.
@@ -202,6 +209,7 @@ impl Registry {
         self.catalogue_mut().remove_bitstream(id);
         tx.delete(RecordKey::Bitstream(id.clone()));
         let record = self.bitstreams.remove(id).expect("its owner or an operator named it");
+        self.revoked.remove(id);
         self.discharge_bitstream(&record.bitstream);
         for nt in &record.bitstream.nts {
             let Some(ids) = self.holders.get_mut(nt) else { continue }; // one that is in it twice
@@ -244,7 +252,11 @@ impl Registry {
         let record = self.bitstreams.get_mut(id).expect("it was just looked at");
         let resource = format!("bitstreams/{id}");
         let Some(rejection) = rejection(record) else {
-            return Err(ControlError::precondition(resource, "it is not rejected"));
+            let text = match self.revoked.get(id) {
+                Some(why) => why.to_string(),
+                None => "it is not rejected".to_owned(),
+            };
+            return Err(ControlError::precondition(resource, text));
         };
         let wait = rejection.retry_from.since(tx.now());
         if caller.tenant().is_some() && !wait.is_zero() {

@@ -37,6 +37,7 @@ impl Registry {
         }
         let images = extended.images;
         self.set_images(tx, &declared.id, images);
+        self.judge(&declared.id);
         Ok(self.view_of_bitstream(&self.bitstreams[&declared.id]))
     }
 

@@ -11,6 +11,7 @@ mod needs;
 mod nts;
 mod rejections;
 mod tenants;
+mod trust;
 mod usage;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use snic_bitstream::signature::{NotTrusted, Trust};
 use snic_domain::{BitstreamId, CardModel, NtTypeId, TenantId};
 use snic_planner::PlanCatalogue;
 use snic_processors::NicModel;
@@ -53,6 +55,10 @@ pub(crate) struct Registry {
     models: Vec<NicModel>,
     /// Regions that one image serves, by card model; the first of each group first.
     region_groups: BTreeMap<CardModel, Vec<Range<u8>>>,
+    /// Keys that count. `None`: what was found at each upload counts, here or at the fleet.
+    trust: Option<Trust>,
+    /// Bitstreams that would be refused now, for their keys count no more, and why.
+    revoked: BTreeMap<BitstreamId, NotTrusted>,
 }
 
 impl Registry {

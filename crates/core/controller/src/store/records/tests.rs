@@ -72,6 +72,7 @@ fn binding() -> BindingRecord {
         ready_within: Duration::from_secs(5),
         lease: None,
         notes: Default::default(),
+        limits: Default::default(),
     };
     BindingRecord::new(spec, at(1), at(9))
 }

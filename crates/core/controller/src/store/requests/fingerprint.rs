@@ -121,10 +121,12 @@ fn update_dag(
         trusted_tenants,
         card_affinity,
         latency_sensitive,
+        refuse_idle_tasks,
         notes,
     } = patch;
     let graph = (nodes, edges, bandwidth, form, packet_sizes);
-    let fields = (graph, trusted_tenants, card_affinity, latency_sensitive, noted(notes));
+    let fields =
+        (graph, trusted_tenants, card_affinity, latency_sensitive, refuse_idle_tasks, noted(notes));
     list(("update-dag", name, fields, etag, validate_only))
 }
 

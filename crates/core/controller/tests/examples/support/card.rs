@@ -101,6 +101,7 @@ pub struct TinyCard {
     pub configures: bool,
     /// Whether NTs without a configuration pass packets on, as on a software card.
     pub passes_through: bool,
+    pub guards: bool,
     /// Configurations of DAGs that it was given, by UID and tag, in order.
     pub configured: Vec<(u32, u32)>,
     /// Why the next role is not loaded.
@@ -132,6 +133,7 @@ impl TinyCard {
             boot_id: 1,
             configures: true,
             passes_through: false,
+            guards: true,
             configured: Vec::new(),
             bad_role: None,
             bad_reset: None,
@@ -214,6 +216,7 @@ impl TinyCard {
             regions: regions.collect(),
             configures: self.configures,
             passes_through: self.passes_through,
+            guards: self.guards,
         }
     }
 

@@ -141,7 +141,10 @@ pub fn image(of: &Bitstream, regions: &[u8]) -> Bitstream {
     let digest = digest(&format!("{} {regions:?}", of.id));
     let regions = regions.iter().copied().map(RegionId).collect();
     let size = of.images.first().size;
-    Bitstream { images: RegionImages::from(RegionImage { digest, size, regions }), ..of.clone() }
+    Bitstream {
+        images: RegionImages::from(RegionImage { digest, size, regions, signature: None }),
+        ..of.clone()
+    }
 }
 
 /// The digest of the bitstream of this id.
