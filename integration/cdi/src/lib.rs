@@ -12,6 +12,7 @@
 pub mod folder;
 pub mod host;
 pub mod settings;
+pub mod signals;
 pub mod spec;
 pub mod sync;
 

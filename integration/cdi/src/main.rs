@@ -4,9 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use snic_api::text::escaped_lines;
 use snic_cdi::settings::{DEFAULT_PATH, Settings};
+use snic_cdi::signals::until_stopped;
 use snic_cdi::sync::{SyncError, follow};
 use snic_cdi::{Host, SpecFolder};
+use snic_output::complain;
 
 /// Pause before the next attempt to reach the daemon.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
@@ -31,13 +34,13 @@ fn arguments(words: impl Iterator<Item = String>) -> Option<(PathBuf, bool)> {
 
 fn main() -> ExitCode {
     let Some((config, once)) = arguments(std::env::args().skip(1)) else {
-        eprintln!("{USAGE}");
+        complain!("{USAGE}");
         return ExitCode::from(2);
     };
     match run(&config, once) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snic-cdi: {error}");
+            complain!("snic-cdi: {}", escaped_lines(&error));
             ExitCode::FAILURE
         }
     }
@@ -48,7 +51,8 @@ fn run(config: &std::path::Path, once: bool) -> Result<(), String> {
     let folder = SpecFolder::open(&settings.folder, Host::new(&settings.sysfs));
     let folder = folder.map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| error.to_string())?.block_on(async {
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let following = async {
         loop {
             match follow(&settings.daemon, &folder, once).await {
                 Ok(()) => return Ok(()),
@@ -58,11 +62,17 @@ fn run(config: &std::path::Path, once: bool) -> Result<(), String> {
                     error @ (snic_api::connect::ConnectError::Settings { .. }
                     | snic_api::connect::ConnectError::Read { .. }),
                 )) => return Err(error.to_string()),
-                Err(error) => eprintln!("snic-cdi: {error}; retrying in {RETRY_PAUSE:?}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    let error = escaped_lines(&error);
+                    complain!("snic-cdi: {error}; retrying in {RETRY_PAUSE:?}");
+                }
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-    })
+    };
+    let ended = runtime.block_on(until_stopped("snic-cdi", following));
+    ended.map_err(|error| error.to_string())?.unwrap_or(Ok(()))
 }
 
 #[cfg(test)]

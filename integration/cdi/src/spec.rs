@@ -1,6 +1,7 @@
 //! A CDI specification, and the rules of the published schema and text.
 
 use serde::{Deserialize, Serialize};
+use snic_api::text::is_hidden;
 
 /// The format version of our files: the first in which a device name may begin with a digit, as UUIDs
 /// do. No later feature is used, so older runtimes can read the files.
@@ -81,8 +82,8 @@ pub enum InvalidSpec {
     /// A device without effect.
     #[error("device {0:?}: containerEdits is empty; at least one edit is required")]
     NoEdit(String),
-    /// Not `NAME=value`.
-    #[error("device {device:?}: env {text:?} is not NAME=value")]
+    /// Not `NAME=value`, or with characters that a terminal obeys: people read these files, and containers their environment.
+    #[error("device {device:?}: env {text:?} is not NAME=value without control characters")]
     Env { device: String, text: String },
     /// An invalid device node.
     #[error(
@@ -125,12 +126,12 @@ fn is_device_name(text: &str) -> bool {
 }
 
 fn is_env(text: &str) -> bool {
-    text.split_once('=').is_some_and(|(name, _)| !name.is_empty()) && !text.contains('\0')
+    text.split_once('=').is_some_and(|(name, _)| !name.is_empty()) && !text.contains(is_hidden)
 }
 
 impl DeviceNode {
     fn is_valid(&self) -> bool {
-        let bare = !self.path.contains('\0') && !self.path.split('/').any(|part| part == "..");
+        let bare = !self.path.contains(is_hidden) && !self.path.split('/').any(|part| part == "..");
         self.path.len() > 1
             && self.path.starts_with('/')
             && bare
@@ -232,6 +233,11 @@ mod tests {
     #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.clear(), "empty")]
     #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("A".into()), "NAME=value")]
     #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("=b".into()), "NAME=value")]
+    #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("A=\u{1b}[2J".into()), "control")]
+    #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("A=\u{9b}31m".into()), "control")]
+    #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("A=b\nLD_PRELOAD=c".into()), "control")]
+    #[case(|spec: &mut Spec| spec.devices[0].container_edits.env.push("A=\u{202e}b".into()), "control")]
+    #[case(|spec: &mut Spec| node(spec, "/dev/\u{1b}c", ""), "absolute")]
     #[case(|spec: &mut Spec| node(spec, "dev/vfio/1", ""), "absolute")]
     #[case(|spec: &mut Spec| node(spec, "/dev/../etc", ""), "absolute")]
     #[case(|spec: &mut Spec| node(spec, "/dev/vfio/1", "rx"), "r, w and m")]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use snic_api::connect::{Connection, Target};
 use snic_api::replies::OneItem as _;
+use snic_api::text::escaped;
 use snic_api::v1::bind_vm_request::Chains;
 use snic_api::v1::orchestration_service_client::OrchestrationServiceClient;
 use snic_api::v1::vm_binding::State;
@@ -68,12 +69,13 @@ impl DaemonClient {
             Ok(reply) => Ok(reply.into_inner()),
             Err(status) if is_down(&status) => {
                 self.client.lock().await.take();
-                let text = status.message();
+                let text = escaped(status.message());
                 Err(Status::unavailable(format!("the SmartNIC daemon does not answer: {text}")))
             }
             Err(status) => {
                 let text =
-                    format!("the SmartNIC daemon rejected the request: {}", status.message());
+                    // The kubelet shows it to whoever looks at the pod.
+                    format!("the SmartNIC daemon rejected the request: {}", escaped(status.message()));
                 Err(Status::new(status.code(), text))
             }
         }

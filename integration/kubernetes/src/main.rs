@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use snic_api::text::escaped_lines;
+use snic_cdi::signals::until_stopped;
 use snic_kubernetes::settings::{DEFAULT_PATH, Settings};
+use snic_output::complain;
 
 const USAGE: &str = "usage: snic-device-plugin [--config FILE]
 
@@ -16,14 +19,14 @@ fn main() -> ExitCode {
         [] => PathBuf::from(DEFAULT_PATH),
         ["--config", file] => file.into(),
         _ => {
-            eprintln!("{USAGE}");
+            complain!("{USAGE}");
             return ExitCode::from(2);
         }
     };
     match run(&config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snic-device-plugin: {error:#}");
+            complain!("snic-device-plugin: {}", escaped_lines(&error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -33,5 +36,6 @@ fn run(config: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings::read(config)?;
     snic_telemetry::init_log("info", "human".parse()?)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    Ok(runtime.block_on(snic_kubernetes::run(settings))?)
+    let ended = until_stopped("snic-device-plugin", snic_kubernetes::run(settings));
+    Ok(runtime.block_on(ended)?.unwrap_or(Ok(()))?)
 }

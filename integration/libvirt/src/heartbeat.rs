@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use snic_api::text::escaped_lines;
+use snic_output::complain;
 use uuid::Uuid;
 
 use crate::daemon::{CallError, DaemonClient};
@@ -54,8 +56,11 @@ pub async fn beat(settings: &Settings) -> Result<(), CallError> {
     for uuid in daemon.heartbeat(uuids, settings.timeout()).await? {
         let Some(spec) = running.get(&uuid) else { continue };
         match bind_domain(settings, uuid, spec).await {
-            Ok(()) => eprintln!("snic-hook: running domain {uuid} is bound again"),
-            Err(error) => eprintln!("snic-hook: running domain {uuid} is not bound: {error}"),
+            Ok(()) => complain!("snic-hook: running domain {uuid} is bound again"),
+            Err(error) => complain!(
+                "snic-hook: running domain {uuid} is not bound: {}",
+                escaped_lines(&error.to_string())
+            ),
         }
     }
     Ok(())
@@ -75,13 +80,16 @@ async fn retry_unbind(
             return;
         }
         match daemon.unbind(uuid, pending.tenant.as_deref(), settings.timeout()).await {
-            Ok(()) => eprintln!("snic-hook: domain {uuid} is unbound"),
+            Ok(()) => complain!("snic-hook: domain {uuid} is unbound"),
             Err(error) if error.is_transient() => return,
-            Err(error) => eprintln!("snic-hook: domain {uuid} is not unbound: {error}"),
+            Err(error) => complain!(
+                "snic-hook: domain {uuid} is not unbound: {}",
+                escaped_lines(&error.to_string())
+            ),
         }
     }
     if let Err(error) = spool.remove(uuid) {
-        eprintln!("snic-hook: spool record of domain {uuid} cannot be removed: {error}");
+        complain!("snic-hook: spool record of domain {uuid} cannot be removed: {error}");
     }
 }
 
@@ -89,7 +97,7 @@ async fn retry_unbind(
 pub async fn run(settings: &Settings) -> ! {
     loop {
         if let Err(error) = beat(settings).await {
-            eprintln!("snic-hook: {error}");
+            complain!("snic-hook: {}", escaped_lines(&error.to_string()));
         }
         tokio::time::sleep(Duration::from_secs(settings.heartbeat_seconds)).await;
     }

@@ -18,6 +18,8 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use snic_api::text::{escaped, escaped_lines};
+use snic_output::complain;
 use uuid::Uuid;
 
 use crate::daemon::{CallError, DaemonClient};
@@ -72,12 +74,13 @@ pub async fn run(settings: &Settings, call: &HookCall, xml: &str) -> Result<(), 
         Action::Unbind => unbind(settings, xml).await,
     };
     let Err(text) = result else { return Ok(()) };
-    let text = format!("snic-hook: {} {}: {text}", call.operation, call.name);
+    let text =
+        format!("snic-hook: {} {}: {}", call.operation, escaped(&call.name), escaped_lines(&text));
     if action == Action::Bind {
         explain(settings, call, &text);
         return Err(text);
     }
-    eprintln!("{text}");
+    complain!("{text}");
     Ok(())
 }
 
@@ -99,7 +102,10 @@ async fn bind_at_start(settings: &Settings, xml: &str) -> Result<(), String> {
     match result {
         Ok(()) => Ok(()),
         Err(error @ CallError::Unreachable(_)) if settings.when_down == WhenDown::Allow => {
-            eprintln!("snic-hook: {error}; the domain starts without its functions");
+            complain!(
+                "snic-hook: {}; the domain starts without its functions",
+                escaped_lines(&error.to_string())
+            );
             Ok(())
         }
         Err(error) => {
@@ -177,14 +183,14 @@ async fn unbind(settings: &Settings, xml: &str) -> Result<(), String> {
 fn record_unbind(settings: &Settings, pending: PendingUnbind) {
     if let Err(error) = Spool::new(&settings.spool_dir).add(&pending) {
         let (folder, uuid) = (settings.spool_dir.display(), pending.uuid);
-        eprintln!("snic-hook: {folder}: {error}; unbind domain {uuid} by hand");
+        complain!("snic-hook: {folder}: {error}; unbind domain {uuid} by hand");
     }
 }
 
 fn forget_unbind(settings: &Settings, uuid: Uuid) {
     if let Err(error) = Spool::new(&settings.spool_dir).remove(uuid) {
         let folder = settings.spool_dir.display();
-        eprintln!("snic-hook: {folder}: {error}; remove the record {uuid} by hand");
+        complain!("snic-hook: {folder}: {error}; remove the record {uuid} by hand");
     }
 }
 

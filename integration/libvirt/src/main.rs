@@ -9,6 +9,7 @@ mod domain;
 mod heartbeat;
 mod hook;
 mod settings;
+mod signals;
 mod spool;
 
 use std::io::Read as _;
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 use hook::{Action, HookCall};
 use settings::{DEFAULT_PATH, Settings};
+use snic_api::text::escaped_lines;
+use snic_output::complain;
 
 /// Largest domain XML that is read, in bytes; real ones have some kilobytes.
 const XML_BYTES_MAX: u64 = 1 << 20;
@@ -57,13 +60,13 @@ fn arguments(mut words: Vec<String>) -> Option<(PathBuf, Command)> {
 
 fn main() -> ExitCode {
     let Some((config, command)) = arguments(std::env::args().skip(1).collect()) else {
-        eprintln!("{USAGE}");
+        complain!("{USAGE}");
         return ExitCode::from(2);
     };
     match run(&config, &command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            eprintln!("{text}");
+            complain!("{}", escaped_lines(&text));
             ExitCode::FAILURE
         }
     }
@@ -78,7 +81,7 @@ fn run(config: &std::path::Path, command: &Command) -> Result<(), String> {
     let settings = match (settings, command) {
         (Ok(settings), _) => settings,
         (Err(error), Command::Hook(call)) if call.action() != Action::Bind => {
-            eprintln!("{error}");
+            complain!("{}", escaped_lines(&error));
             return Ok(());
         }
         (Err(error), _) => return Err(error),
@@ -89,7 +92,11 @@ fn run(config: &std::path::Path, command: &Command) -> Result<(), String> {
         Command::Heartbeat { once: true } => {
             runtime.block_on(heartbeat::beat(&settings)).map_err(|error| error.to_string())
         }
-        Command::Heartbeat { once: false } => runtime.block_on(heartbeat::run(&settings)),
+        Command::Heartbeat { once: false } => {
+            let beats = signals::until_stopped("snic-hook", heartbeat::run(&settings));
+            // It ends with a signal only.
+            runtime.block_on(beats).map(drop).map_err(|error| format!("snic-hook: {error}"))
+        }
         Command::Hook(call) => {
             end_in_time(settings.timeout() + GRACE, call.action());
             let mut xml = String::new();
@@ -99,7 +106,7 @@ fn run(config: &std::path::Path, command: &Command) -> Result<(), String> {
                 if call.action() == Action::Bind {
                     return Err(text);
                 }
-                eprintln!("{text}");
+                complain!("{text}");
                 return Ok(());
             }
             runtime.block_on(hook::run(&settings, call, &xml))
@@ -111,7 +118,7 @@ fn run(config: &std::path::Path, command: &Command) -> Result<(), String> {
 fn end_in_time(limit: Duration, action: Action) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
-        eprintln!("snic-hook: no result within {limit:?}; giving up");
+        complain!("snic-hook: no result within {limit:?}; giving up");
         std::process::exit(i32::from(action == Action::Bind));
     });
 }

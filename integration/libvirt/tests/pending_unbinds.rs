@@ -196,3 +196,35 @@ async fn a_domain_that_was_allowed_to_start_unbound_is_not_unbound() {
     assert!(host.beat().await);
     assert_eq!(daemon.calls().await, [bind(), bind()], "the heartbeat binds what runs");
 }
+
+/// A daemon passes a tenant's words on, such as the name that it refuses: they reach libvirt's log, `virsh` and the log of the
+/// domain.
+#[tokio::test]
+async fn what_a_daemon_says_reaches_logs_without_anything_that_a_terminal_obeys() {
+    let host = Host::new("refuse");
+    let daemon = host.daemon();
+    let text = "no DAG \u{1b}]0;OWNED\u{7}\u{1b}[2J\u{9b}31m\u{202e}fdp\u{2028}\r\u{200b}";
+    let refused: Status = ApiError::new(ErrorReason::InvalidState, text).into();
+    daemon.script(|script| script.bind = Answer::Status(refused)).await;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_snic-hook"))
+        .arg("--config")
+        .arg(host.folder.path().join("hook.toml"))
+        .args(["web\u{1b}[31m", "prepare", "begin", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the hook starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(host.xml("acme").as_bytes()).await.expect("it reads");
+    drop(stdin);
+    let output = child.wait_with_output().await.expect("the hook ends");
+    assert!(!output.status.success());
+    let log = host.folder.path().join("web\u{1b}[31m.log");
+    let log =
+        std::fs::read_to_string(log).expect("the domain's log, under the name that libvirt uses");
+    for said in [String::from_utf8(output.stderr).expect("text"), log] {
+        assert!(said.contains("no DAG \\u{1b}]0;OWNED\\u{7}"), "{said:?}");
+        let is_hidden = |c: char| c != '\n' && snic_api::text::is_hidden(c);
+        assert_eq!(said.find(is_hidden), None, "{said:?}");
+    }
+}

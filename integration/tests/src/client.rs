@@ -104,6 +104,10 @@ impl TestClient {
         TenantServiceClient::new(self.transport.clone())
     }
 
+    pub fn rules(&self) -> ClassificationServiceClient<Transport> {
+        ClassificationServiceClient::new(self.transport.clone())
+    }
+
     pub fn machines(&self) -> OrchestrationServiceClient<Transport> {
         OrchestrationServiceClient::new(self.transport.clone())
     }
@@ -287,7 +291,7 @@ impl TestClient {
             rule: Some(rule),
             request_id: String::new(),
         };
-        let mut client = ClassificationServiceClient::new(self.transport.clone());
+        let mut client = self.rules();
         client.create_rule(request).await.map(|_| ())
     }
 

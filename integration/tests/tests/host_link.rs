@@ -221,6 +221,56 @@ async fn a_daemon_that_is_killed_between_any_two_steps_carries_its_orders_out() 
     assert_eq!(host.holds().await, [].into());
 }
 
+/// A host whose certificate the fleet rejects says so, with the replica and its reason; files that cannot be used are named
+/// before there is a connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_says_why_the_fleet_rejects_its_certificate() {
+    let (home, authority, other) = (Home::new(), Authority::new(), Authority::new());
+    let replica = Replica::start(&authority).await;
+    let (tls, foreign) = (authority.link_tls("host/h0"), other.link_tls("host/h0"));
+    let write = |file: &str, text: &[u8]| {
+        std::fs::write(home.path().join(file), text).expect("the folder takes files");
+    };
+    write("ca", tls.authority.text().as_bytes());
+    write("crt", foreign.certificate.text().as_bytes());
+    write("key", foreign.key.text().as_bytes());
+    let path = |file| home.path().join(file);
+    home.write_settings(&format!(
+        "[fleet]\nendpoints = [{:?}]\nca = {:?}\ncertificate = {:?}\nkey = {:?}\nbeat_ms = 100",
+        replica.endpoint(),
+        path("ca"),
+        path("crt"),
+        path("key"),
+    ));
+    let daemon = home.start().await;
+    // The link is tried at once, and twice more within this time.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (status, log) = daemon.stop();
+    assert!(status.success(), "{log}");
+    let line = log.lines().find(|line| line.contains("not linked to the fleet"));
+    let line = line.unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains(&replica.endpoint()), "{line}");
+    // RFC 8446, 6.2: the alert for a signature that does not verify, for both authorities have one name.
+    assert!(line.contains("received fatal alert: DecryptError"), "{line}");
+
+    for (file, text, says) in [
+        (
+            "crt",
+            &b"\xef\xbb\xbf-----BEGIN CERTIFICATE-----\n"[..],
+            "it begins with a byte order mark",
+        ),
+        ("key", b"", "it is empty"),
+        ("crt", b"\x30\x82\x01\x0a\x02\x82\x01\x01", "it is DER"),
+    ] {
+        write("crt", tls.certificate.text().as_bytes());
+        write("key", tls.key.text().as_bytes());
+        write(file, text);
+        let (status, log) = home.run_to_end();
+        let named = format!("{} cannot be used: {says}", path(file).display());
+        assert!(!status.success() && log.contains(&named), "{named}: {log}");
+    }
+}
+
 /// Without the fleet the host serves on, and what a leader ordered meanwhile is done when it is heard again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_without_its_fleet_serves_on() {

@@ -1,6 +1,9 @@
 //! An operator's work with a running daemon: maintenance, audit, backup and restore, support
 //! bundles; across `kill -9` and restarts.
 
+#[path = "operating/hostile.rs"]
+mod hostile;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -212,7 +215,7 @@ fn restore(home: &Home, file: &Path, more: &[&str]) -> Output {
 }
 
 /// The parts of a support bundle.
-fn parts(home: &Home, bundle: &Path) -> BTreeMap<String, String> {
+pub(crate) fn parts(home: &Home, bundle: &Path) -> BTreeMap<String, String> {
     let folder = home.path().join("bundle");
     std::fs::create_dir(&folder).expect("a folder");
     let tar = Command::new("tar").arg("xzf").arg(bundle).arg("-C").arg(&folder).status();

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use openssl::{OpenSsl, P256, P521};
-use snic_integration::Home;
 use snic_integration::commands::{block, folder, make_context, operate, pki, reload, shell, until};
+use snic_integration::{Home, free_address, metrics_page};
 
 /// Whether OpenSSL accepts a certificate, given the list of revoked ones.
 fn is_valid(home: &Home, name: &str) -> bool {
@@ -271,6 +271,72 @@ async fn files_that_cannot_be_used_are_named_with_their_reason() {
     files.issue("lower", "middle", server, P256, "");
     write_tls_settings(&home, &files, port, "lower");
     wrong("lower.pem cannot be used: its issuer CN=middle is neither in it nor in tls.ca");
+}
+
+/// Value of a metric whose line has these words; `None` where there is no such line.
+fn value(page: &str, name: &str, words: &str) -> Option<f64> {
+    let of = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(words);
+    page.lines().find(of)?.rsplit(' ').next()?.parse().ok()
+}
+
+/// The metrics behind the alerts of lists and handshakes, as Prometheus reads them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prometheus_reads_the_dates_of_lists_and_the_handshakes_that_were_rejected() {
+    let (home, files, port) = (Home::new(), authority_with_lists(["new", "old"]), free_port());
+    let (prometheus, issuer) = (free_address(), "issuer=\"CN=ca\"");
+    files.list("past", "ca", "-crl_lastupdate 20200101000000Z -crl_nextupdate 20210101000000Z");
+    files.list("future", "ca", "-crl_lastupdate 20350101000000Z -crl_nextupdate 20360101000000Z");
+    files.write("all.crl", files.text("past.crl"));
+    write_tls_settings(&home, &files, port, "server");
+    let text = std::fs::read_to_string(home.settings()).expect("settings");
+    let text = format!("{text}\n[telemetry]\nprometheus = \"{prometheus}\"\n");
+    std::fs::write(home.settings(), text).expect("settings");
+    let daemon = home.start().await;
+    let dates = |page: &str| {
+        ["this", "next"]
+            .map(|which| value(page, &format!("snic_tls_crl_{which}_update_seconds"), issuer))
+    };
+    let rejected = |page: &str, reason: &str| {
+        value(page, "snic_tls_handshakes_rejected_total", &format!("reason=\"{reason}\""))
+    };
+    // As `date -u -d 2020-01-01 +%s` has them. The page is served a moment before the lists are read.
+    let past = [Some(1_577_836_800.0), Some(1_609_459_200.0)];
+    let page = eventually(|| metrics_page(prometheus), |page| dates(page) == past);
+    assert_eq!(dates(&page), past, "{page}");
+    assert_eq!(rejected(&page, "revoked"), None, "{page}");
+    for (certificate, times) in [("revoked", 3), ("alien", 2), ("expired", 1), ("root", 1)] {
+        (0..times).for_each(|_| shake_hands(&files, port, "127.0.0.1", certificate));
+    }
+    // The last handshake may end after OpenSSL has.
+    let page = eventually(|| metrics_page(prometheus), |page| rejected(page, "expired").is_some());
+    let counts = ["revoked", "unknown_authority", "expired"].map(|reason| rejected(&page, reason));
+    assert_eq!(counts, [Some(3.0), Some(2.0), Some(1.0)], "{page}");
+
+    // A list from the future revokes as well, and its dates are told once it is in force.
+    files.write("all.crl", files.text("future.crl"));
+    reload(&daemon);
+    let future = [Some(2_051_222_400.0), Some(2_082_758_400.0)];
+    let page = eventually(|| metrics_page(prometheus), |page| dates(page) == future);
+    assert_eq!(dates(&page), future, "{page}");
+    shake_hands(&files, port, "127.0.0.1", "revoked");
+    let page =
+        eventually(|| metrics_page(prometheus), |page| rejected(page, "revoked") == Some(4.0));
+    assert_eq!(rejected(&page, "revoked"), Some(4.0), "{page}");
+    let (status, log) = daemon.stop();
+    assert!(status.success() && log.contains("is from the future (2035-01-01"), "{log}");
+}
+
+/// Looks again until what is seen is as expected; gives what was seen last.
+fn eventually(look: impl Fn() -> String, expected: impl Fn(&str) -> bool) -> String {
+    let mut seen = look();
+    for _ in 0..300 {
+        if expected(&seen) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        seen = look();
+    }
+    seen
 }
 
 /// Contexts of snicctl are refused with the file and the reason, with no server at the other end.

@@ -1,4 +1,9 @@
-//! Starting and stopping: settings, a second daemon, damage, and the quickstart.
+//! Starting and stopping: settings, a second daemon, damage, signals, output that nobody reads, and the quickstart.
+
+#[path = "start/outputs.rs"]
+mod outputs;
+#[path = "start/signals.rs"]
+mod signals;
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -159,6 +159,12 @@ fn check_page(page: &str) {
                     "snic_card_power_watts",
                     "snic_card_access_duration_seconds_bucket",
                     "snic_card_worker_restarts_total",
+                    // Of TLS: `certificates.rs`.
+                    "snic_tls_crl_this_update_seconds",
+                    "snic_tls_crl_next_update_seconds",
+                    "snic_tls_handshakes_rejected_total",
+                    // Of replicas: `crates/fleet/fleetd/tests/replicas/refusing.rs`.
+                    "snic_fleet_store_refused_ratio",
                 ]
                 .contains(&name.as_str());
             assert!(known, "{file} asks for {name}, which is not in {page}");

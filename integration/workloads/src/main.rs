@@ -1,8 +1,9 @@
 //! Prints a workload as JSON, one DAG a line, in the order of arrival.
 
-use std::io::Write;
+use std::process::ExitCode;
 
 use clap::Parser;
+use snic_output::{complain, exit_code, out};
 use snic_workloads::{Shape, generate};
 
 /// Prints DAGs of the papers' NTs from a seed, one JSON object a line.
@@ -25,18 +26,29 @@ struct Arguments {
     mbps_max: u64,
 }
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    let Arguments { seed, count, parallel_permille, mbps_min, mbps_max } = arguments;
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return exit_code(error.print(), error.exit_code()),
+    };
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain!("snic-workloads: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let &Arguments { seed, count, parallel_permille, mbps_min, mbps_max } = arguments;
     anyhow::ensure!(
         1 <= mbps_min && mbps_min <= mbps_max,
         "--mbps-min {mbps_min} is not between 1 and --mbps-max {mbps_max}"
     );
     let shape = Shape { parallel_permille, mbps: mbps_min..=mbps_max, ..Shape::default() };
-    let mut out = std::io::stdout().lock();
     for item in generate(seed, count, &shape) {
-        serde_json::to_writer(&mut out, &item)?;
-        writeln!(out)?;
+        out!("{}", serde_json::to_string(&item)?)?;
     }
     Ok(())
 }

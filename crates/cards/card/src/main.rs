@@ -14,6 +14,7 @@ use snic_bitstream::{EmbeddedModule, check_module, modules, parse};
 use snic_card_soft::{CardExtras, OpenPort};
 use snic_nts::ModuleRuntime;
 use snic_nts_wasm::WasmRuntime;
+use snic_output::{complain, out};
 
 /// A software card that runs tenants' network tasks.
 #[derive(Debug, Parser)]
@@ -45,10 +46,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return snic_output::exit_code(error.print(), error.exit_code()),
+    };
+    match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snic-card: {error:#}");
+            complain!("snic-card: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -58,8 +63,9 @@ fn run(command: Command) -> Result<()> {
     let runtime = WasmRuntime::new()?;
     match command {
         Command::Man => {
-            let page = clap_mangen::Man::new(Arguments::command());
-            page.render(&mut std::io::stdout()).context("print the manual page")
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
+            snic_output::bytes(&page).context("print the manual page")
         }
         Command::Serve { folder, profiles } => {
             let modules: Arc<dyn ModuleRuntime> = Arc::new(runtime);
@@ -89,7 +95,7 @@ fn check(runtime: &WasmRuntime, file: &Path) -> Result<()> {
     for module in all {
         check_module(module.bytes).with_context(|| module.nt.to_owned())?;
         runtime.compile(module.bytes).with_context(|| module.nt.to_owned())?;
-        println!("{}: good, {} bytes", module.nt, module.bytes.len());
+        out!("{}: good, {} bytes", module.nt, module.bytes.len())?;
     }
     Ok(())
 }

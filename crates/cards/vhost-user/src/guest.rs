@@ -254,7 +254,7 @@ impl VhostUserBackendMut for Guest {
         let memory = memory.memory().into_inner();
         check(&memory).inspect_err(|error| {
             // The card's log is the file that this goes to.
-            eprintln!(
+            snic_output::complain!(
                 "a front end of a vhost-user port is refused: {error}; share the memory with memfd"
             );
         })?;

@@ -23,7 +23,10 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return snic_output::exit_code(error.print(), error.exit_code()),
+    };
     let format = cli.global.output;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -248,7 +248,8 @@ pub async fn once(client: &Client) -> Result<(), Failure> {
         model.take(Feed::Snapshot(Box::new(feed::snapshot(client).await?)), now);
         screen(&model, theme)
     };
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
 }
 
 /// The screen as lines of text.

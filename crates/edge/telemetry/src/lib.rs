@@ -8,7 +8,6 @@
 mod export;
 mod logs;
 pub mod metrics;
-pub mod output;
 mod process;
 mod tail;
 mod text;

@@ -1,7 +1,5 @@
 //! `snic-fleet`: a replica of the fleet's service.
 
-#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
-
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,8 +20,9 @@ use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, Limits, TlsSettings};
 use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
+use snic_output::{self as output, complain};
 use snic_store_etcd::{BlobsUnusable, EtcdConnection};
-use snic_telemetry::{LogFormat, Telemetry, complain, output};
+use snic_telemetry::{LogFormat, Telemetry};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
@@ -324,7 +323,11 @@ async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match begin(&Arguments::parse()) {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return output::exit_code(error.print(), error.exit_code()),
+    };
+    match begin(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain!("snic-fleet: {}", escaped_lines(&format!("{error:#}")));

@@ -141,7 +141,7 @@ impl Live {
                 request.metadata_mut().insert(LOST_EPOCH_HEADER, epoch.into());
             }
             let linked = client.link(request).await;
-            let orders = linked.map_err(|status| failed(&status.message()))?.into_inner();
+            let orders = linked.map_err(|status| failed(&reason(&status)))?.into_inner();
             Ok(Self { endpoint: endpoint.clone(), channel, reports, orders })
         };
         let opened = tokio::time::timeout(OPEN_TIMEOUT * 2, open).await;
@@ -169,6 +169,15 @@ impl Live {
             Ok(None) => Err(format!("{}: it ended the link", self.endpoint)),
             Err(status) => Err(format!("{}: {}", self.endpoint, status.message())),
         }
+    }
+}
+
+/// The reason for which a link was not begun. A status of the connection itself, rather than of the replica, has an error
+/// below it: its innermost one says why, such as an alert of TLS by which the replica rejected the host's certificate.
+fn reason(status: &tonic::Status) -> String {
+    match std::error::Error::source(status) {
+        Some(source) => format!("{}: {}", status.message(), root_cause(source)),
+        None => status.message().to_owned(),
     }
 }
 

@@ -13,8 +13,8 @@ use snic_card_soft::PortSpec;
 use snic_card_xrt::{XrtCard, environment, probe};
 use snic_domain::CardProfile;
 use snic_front::RevocationStatus;
+use snic_output::{self as output, complain};
 use snic_store_sled::is_in_use;
-use snic_telemetry::{complain, output};
 use tempfile::TempDir;
 
 use crate::settings::{CardSettings, Driver, Settings, XrtSettings};

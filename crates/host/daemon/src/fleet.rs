@@ -17,9 +17,9 @@ use snic_fleet::protocol::{CardFaults, Epoch, HostPolicies, Numbered, PolicyFile
 use snic_fleet::{RackId, ZoneId};
 use snic_front::gate::{PassedCall, PassedCalls};
 use snic_host_link::{HostFailure, HostLink, LinkSettings, LinkStatus, LinkTls, LinkedHost};
+use snic_output::out;
 use snic_server::shell::{ControlPlane, OutOfUse, ShellError};
 use snic_telemetry::metrics::{FleetReading, set_fleet};
-use snic_telemetry::out;
 use tokio::sync::watch;
 
 use crate::policies::PolicyKeeper;

@@ -3,8 +3,6 @@
 //! One crate, because settings, certificates, policies and wiring are read by the same few commands, and none is of
 //! use to another program.
 
-#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
-
 mod doctor;
 mod fleet;
 mod host;
@@ -33,7 +31,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use settings::Settings;
 use snic_api::text::escaped_lines;
-use snic_telemetry::{complain, output};
+use snic_output::{self as output, complain};
+use tonic::Status;
 
 /// Half of the cost of a request is small objects that one thread creates and another one drops, which
 /// this allocator is designed for.
@@ -106,7 +105,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return output::exit_code(error.print(), error.exit_code()),
+    };
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -118,8 +120,14 @@ fn main() -> ExitCode {
 
 /// The error and its causes, without those that the text before them already ends with.
 fn with_causes(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
+    // A status prints its code and its metadata; its message says what is wrong.
+    let text_of = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Status>() {
+        Some(status) => status.message().to_owned(),
+        None => cause.to_string(),
+    };
+    let mut causes = error.chain().map(text_of);
+    let mut text = causes.next().unwrap_or_default();
+    for cause in causes {
         if !text.ends_with(&cause) {
             text += ": ";
             text += &cause;

@@ -10,10 +10,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use snic_controller::{Controller, REVISIONS_KEY};
 use snic_domain::Digest;
+use snic_output::out;
 use snic_ports::store::Store;
 use snic_ports::store::backup::Backup;
 use snic_store_sled::{SledOptions, SledStore};
-use snic_telemetry::out;
 
 use crate::policies;
 use crate::settings::Settings;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use snic_output::{complain, out};
 use snic_repro::{
     Figure, FigureOutcome, NumberKind, Parameter, Parameters, RegeneratedFigure, figures,
     regenerate, report, svg, sweep,
@@ -91,7 +92,10 @@ impl RunArguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return snic_output::exit_code(error.print(), error.exit_code()),
+    };
     let outside = match &arguments.command {
         Some(Subcommand::Parameters { run }) => list(run).map(|()| 0),
         Some(Subcommand::Sweep { key, values, figure, steps, run }) => {
@@ -105,7 +109,7 @@ fn main() -> ExitCode {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            complain!("error: {error:#}");
             ExitCode::from(2)
         }
     }
@@ -114,7 +118,7 @@ fn main() -> ExitCode {
 fn list(run: &RunArguments) -> Result<()> {
     for Parameter { name, value, source, changed } in run.parameters()?.list() {
         let changed = if changed { " (set)" } else { "" };
-        println!("{name} = {value}{changed}\n    {source}");
+        out!("{name} = {value}{changed}\n    {source}")?;
     }
     Ok(())
 }
@@ -129,10 +133,10 @@ fn sweep_figure(run: &RunArguments, key: &str, figure: Option<&str>, values: &[f
     let name = format!("sweep-{}-{key}", figure.id);
     let svg = outcome.plot.as_ref().map(|plot| svg(&format!("{id} by {key}"), plot)).transpose()?;
     for row in &outcome.table.rows {
-        println!("{key} = {:<10} {} of {} inside", row[0], row[1], row[2]);
+        out!("{key} = {:<10} {} of {} inside", row[0], row[1], row[2])?;
     }
     write(folder, &name, &outcome, svg.as_deref())?;
-    println!("{}", folder.join(format!("{name}.svg")).display());
+    out!("{}", folder.join(format!("{name}.svg")).display())?;
     Ok(())
 }
 
@@ -141,18 +145,19 @@ fn regenerate_all(arguments: &Arguments) -> Result<usize> {
     let chosen = choose(&arguments.figures)?;
     let parameters = arguments.run.parameters()?;
     if chosen.is_empty() {
-        figures::ALL.iter().for_each(|figure| println!("{:<16} {}", figure.id, figure.title));
+        let mut all = figures::ALL.iter();
+        all.try_for_each(|figure| out!("{:<16} {}", figure.id, figure.title))?;
         return Ok(0);
     }
     let folder = arguments.run.folder()?;
     let mut done: Vec<RegeneratedFigure> = Vec::new();
     for (number, figure) in chosen.iter().enumerate() {
-        println!("[{}/{}] {:<16} {}", number + 1, chosen.len(), figure.id, figure.title);
+        out!("[{}/{}] {:<16} {}", number + 1, chosen.len(), figure.id, figure.title)?;
         let begin = std::time::Instant::now();
         let one =
             regenerate(figure, &parameters).with_context(|| format!("figure {}", figure.id))?;
         write(folder, figure.id, &one.outcome, one.svg.as_deref())?;
-        say(&one, begin.elapsed());
+        say(&one, begin.elapsed())?;
         done.push(one);
     }
     let page = folder.join("report.html");
@@ -160,10 +165,10 @@ fn regenerate_all(arguments: &Arguments) -> Result<usize> {
         .with_context(|| format!("cannot write {}", page.display()))?;
     let [predicted, derived, fitted, entered] =
         NumberKind::ALL.map(|kind| report::score(&done, kind));
-    println!(
+    out!(
         "{predicted} predicted numbers inside (derived {derived}, fitted {fitted}, entered {entered}): {}",
         page.display()
-    );
+    )?;
     Ok(done.iter().map(|one| one.outcome.outside()).sum())
 }
 
@@ -193,19 +198,19 @@ fn write(folder: &Path, id: &str, outcome: &FigureOutcome, svg: Option<&str>) ->
     Ok(())
 }
 
-fn say(done: &RegeneratedFigure, took: std::time::Duration) {
+fn say(done: &RegeneratedFigure, took: std::time::Duration) -> std::io::Result<()> {
     let checks = &done.outcome.checks;
     for check in checks.iter().filter(|check| !check.is_inside()) {
         let bound = check.expected.bound;
         let (expected, tolerance) = (bound.expected(), bound.tolerance());
         let ours = snic_repro::number(check.ours);
-        println!(
+        out!(
             "      OUTSIDE {}: {ours} {}, expected {expected} ({tolerance}, {})",
             check.what,
             check.unit,
             check.expected.kind.name()
-        );
+        )?;
     }
     let inside = checks.len() - done.outcome.outside();
-    println!("      {inside} of {} inside, {:.1} s", checks.len(), took.as_secs_f64());
+    out!("      {inside} of {} inside, {:.1} s", checks.len(), took.as_secs_f64())
 }

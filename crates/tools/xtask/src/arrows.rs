@@ -22,8 +22,8 @@ struct Group {
 const GROUPS: &[Group] = &[
     Group {
         name: "core",
-        crates: &["domain", "tables", "bitstream", "processors", "planner", "fairness", "autoscaler", "admission",
-            "ports", "controller", "policies"],
+        crates: &["output", "domain", "tables", "bitstream", "processors", "planner", "fairness", "autoscaler",
+            "admission", "ports", "controller", "policies"],
         uses: &[],
     },
     Group { name: "stores", crates: &["store-sled", "etcd", "store-etcd"], uses: &["core"] },

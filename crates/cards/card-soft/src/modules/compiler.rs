@@ -62,7 +62,7 @@ impl Compiled {
         for module in embedded {
             let compiled = self.compile(&module).map_err(|error| {
                 // The card's log is the file that this goes to.
-                eprintln!("the module of NT type {}: {error}", module.nt);
+                snic_output::complain!("the module of NT type {}: {error}", module.nt);
                 LOAD_ERROR_MODULE
             })?;
             slots[module.slot] = Some(Slot { nt: module.nt.into(), module: compiled });

@@ -105,7 +105,7 @@ pub async fn capture(session: &mut CliSession, options: CaptureOptions) -> Resul
     let missing =
         if lost > 0 { format!("; {lost} more were too many to fetch") } else { String::new() };
     // Standard output may be the capture itself.
-    eprintln!("{packets} packets captured{missing}");
+    snic_output::complain!("{packets} packets captured{missing}");
     Ok(())
 }
 
@@ -157,7 +157,11 @@ impl CaptureFile {
     }
 
     fn failed(&self, source: io::Error) -> Failure {
-        Failure::Write { path: self.path.clone(), source }
+        match self.path.as_os_str() == "-" {
+            // Whose reader may leave, as with `| tcpdump -c 1 -r -`.
+            true => Failure::Output(source),
+            false => Failure::Write { path: self.path.clone(), source },
+        }
     }
 
     fn add(&mut self, sighting: &PacketSighting) -> Result<(), Failure> {

@@ -246,7 +246,7 @@ fn request(name: &str, options: &RunOptions) -> Result<RunTrafficRequest, Failur
         }
         PacketChoice::Capture(path) => {
             let capture = capture_file::read(path)?;
-            capture.notices().iter().for_each(|notice| eprintln!("{notice}"));
+            capture.notices().iter().for_each(|notice| snic_output::complain!("{notice}"));
             request.frames = capture.frames;
         }
     }
@@ -266,7 +266,7 @@ async fn follow(
         };
         let Some(message) = message else { return Ok(last) };
         // Standard output is the report's.
-        eprintln!("{}", progress(&message));
+        snic_output::complain!("{}", progress(&message));
         last = message.total.or(last);
     }
 }

@@ -5,6 +5,7 @@
 
 mod access;
 mod buckets;
+mod certificates;
 mod checking;
 #[allow(dead_code, reason = "shared with the tests of the connection to etcd")]
 #[path = "../../../../stores/store-etcd/tests/real/cluster.rs"]
@@ -13,6 +14,8 @@ mod going_on;
 mod host;
 mod host_watching;
 mod images;
+#[path = "../../../../edge/api/tests/openssl/mod.rs"]
+mod openssl;
 mod operators;
 mod policies;
 mod refusing;

@@ -21,7 +21,7 @@ const QUOTA: [&str; 2] = ["--quota-backend-bytes", "8388608"];
 const UUID: &str = "123e4567-e89b-42d3-a456-426614174077";
 
 /// The body of an HTTP page; empty where nobody answers.
-fn page(address: &str, path: &str) -> String {
+pub(crate) fn page(address: &str, path: &str) -> String {
     let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
@@ -105,7 +105,7 @@ fn a_full_etcd_is_told_at_once_and_read_on() {
 }
 
 /// A program that ends with its test.
-struct Program(Child);
+pub(crate) struct Program(pub(crate) Child);
 
 impl Drop for Program {
     fn drop(&mut self) {

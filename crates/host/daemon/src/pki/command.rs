@@ -1,11 +1,11 @@
 //! The commands of `snicd pki`.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 use clap::Subcommand;
+use snic_output::out;
 
 use super::authority::{Authority, CertificateSubject, Pair};
 
@@ -71,13 +71,6 @@ enum Command {
     List,
 }
 
-/// Prints a line. A closed pipe, as with `| head`, is no error.
-macro_rules! say {
-    ($($text:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($text)*);
-    }};
-}
-
 fn day(time: SystemTime) -> String {
     let text = humantime::format_rfc3339_seconds(time).to_string();
     text.split_once('T').map_or(text.clone(), |(day, _)| day.to_owned())
@@ -87,7 +80,7 @@ fn day(time: SystemTime) -> String {
 ///
 /// # Errors
 /// There is no authority, or one where a new one is wanted; the name is not valid, or has what is
-/// asked for already; a file cannot be written.
+/// asked for already; a file, or what is printed, cannot be written.
 pub fn run(options: &PkiOptions) -> Result<()> {
     let folder = std::path::absolute(&options.folder)?;
     match &options.command {
@@ -106,21 +99,16 @@ pub fn run(options: &PkiOptions) -> Result<()> {
                 );
             }
             let pair = authority.issue(&subject, *days)?;
-            issued(&authority, &subject, &pair);
-            Ok(())
+            print_issued(&authority, &subject, &pair)
         }
         Command::Renew { name, days, revoke_old } => renew(&folder, name, *days, *revoke_old),
         Command::Revoke { name } => {
             let mut authority = Authority::open(&folder)?;
             let count = authority.revoke(name.name(), 0)?;
             ensure!(count > 0, "{} has no valid certificate; see `snicd pki list`", name.name());
-            revoked(&authority, name.name(), count);
-            Ok(())
+            print_revoked(&authority, name.name(), count)
         }
-        Command::List => {
-            list(&Authority::open(&folder)?);
-            Ok(())
-        }
+        Command::List => list(&Authority::open(&folder)?),
     }
 }
 
@@ -135,11 +123,10 @@ fn init(folder: &Path, trust_domain: &str, valid: Duration) -> Result<()> {
         );
     }
     let authority = Authority::create(folder, trust_domain, valid)?;
-    say!("authority of spiffe://{trust_domain} until {}", day(authority.ends()));
-    say!("  certificate  {}", authority.ca().display());
-    say!("  its key      {}: keep it private", folder.join("ca.key").display());
-    say!("next: snicd pki issue server, snicd pki issue operator/admin");
-    Ok(())
+    out!("authority of spiffe://{trust_domain} until {}", day(authority.ends()))?;
+    out!("  certificate  {}", authority.ca().display())?;
+    out!("  its key      {}: keep it private", folder.join("ca.key").display())?;
+    Ok(out!("next: snicd pki issue server, snicd pki issue operator/admin")?)
 }
 
 fn renew(
@@ -155,75 +142,75 @@ fn renew(
     };
     let subject = name.clone().at(last.hosts.clone());
     let pair = authority.issue(&subject, valid)?;
-    issued(&authority, &subject, &pair);
-    if revoke_old {
-        let count = authority.revoke(name.name(), 1)?;
-        revoked(&authority, name.name(), count);
+    // All is done before anything is printed: where printing fails, nothing is half done.
+    let old = revoke_old.then(|| authority.revoke(name.name(), 1)).transpose()?;
+    print_issued(&authority, &subject, &pair)?;
+    old.map_or(Ok(()), |count| print_revoked(&authority, name.name(), count))
+}
+
+fn print_issued(authority: &Authority, subject: &CertificateSubject, pair: &Pair) -> Result<()> {
+    let ends = authority.valid(subject.name(), SystemTime::now()).map(|one| day(one.ends()));
+    out!("{} until {}", subject.name(), ends.unwrap_or_default())?;
+    out!("  certificate  {}", pair.certificate.display())?;
+    out!("  its key      {}", pair.key.display())?;
+    let files = || {
+        out!("  ca = {:?}", authority.ca())?;
+        out!("  certificate = {:?}", pair.certificate)?;
+        out!("  key = {:?}", pair.key)
+    };
+    match subject {
+        CertificateSubject::Server(_) => {
+            out!("settings of the daemon, in snicd.toml (then `systemctl reload snicd`):")?;
+            out!("  [tls]")?;
+            files()?;
+            out!("  crl = {:?}", authority.crl())?;
+        }
+        CertificateSubject::Replica(..) => {
+            out!("settings of the replica (then start it again):")?;
+            out!("  [tls]")?;
+            files()?;
+            out!("  crl = {:?}", authority.crl())?;
+        }
+        CertificateSubject::Client(name) if name.starts_with("host/") => {
+            out!("settings of the host's daemon, in snicd.toml (then `systemctl restart snicd`):")?;
+            out!("  [fleet]")?;
+            out!("  endpoints = [\"https://<replica>:<port>\"]")?;
+            files()?;
+        }
+        CertificateSubject::Client(name) => print_context(authority, name, pair)?,
     }
     Ok(())
 }
 
-fn issued(authority: &Authority, subject: &CertificateSubject, pair: &Pair) {
-    let ends = authority.valid(subject.name(), SystemTime::now()).map(|one| day(one.ends()));
-    say!("{} until {}", subject.name(), ends.unwrap_or_default());
-    say!("  certificate  {}", pair.certificate.display());
-    say!("  its key      {}", pair.key.display());
-    let files = || {
-        say!("  ca = {:?}", authority.ca());
-        say!("  certificate = {:?}", pair.certificate);
-        say!("  key = {:?}", pair.key);
-    };
-    match subject {
-        CertificateSubject::Server(_) => {
-            say!("settings of the daemon, in snicd.toml (then `systemctl reload snicd`):");
-            say!("  [tls]");
-            files();
-            say!("  crl = {:?}", authority.crl());
-        }
-        CertificateSubject::Replica(..) => {
-            say!("settings of the replica (then start it again):");
-            say!("  [tls]");
-            files();
-            say!("  crl = {:?}", authority.crl());
-        }
-        CertificateSubject::Client(name) if name.starts_with("host/") => {
-            say!("settings of the host's daemon, in snicd.toml (then `systemctl restart snicd`):");
-            say!("  [fleet]");
-            say!("  endpoints = [\"https://<replica>:<port>\"]");
-            files();
-        }
-        CertificateSubject::Client(name) => context(authority, name, pair),
-    }
-}
-
-/// Context by which `snicctl` finds a caller's certificate.
-fn context(authority: &Authority, name: &str, pair: &Pair) {
+/// Prints the context by which `snicctl` finds a caller's certificate.
+fn print_context(authority: &Authority, name: &str, pair: &Pair) -> Result<()> {
     let (kind, id) = name.split_once('/').unwrap_or(("", name));
     let tenant = id.split('/').next().unwrap_or(id);
     let tenant = if kind == "tenant" { format!(" --tenant {tenant}") } else { String::new() };
     let id = id.replace('/', ".");
-    say!("a context of snicctl with it:");
-    say!("  snicctl context set {id} --endpoint https://localhost:7443{tenant} \\");
-    say!("    --ca {} \\", authority.ca().display());
-    say!("    --certificate {} \\", pair.certificate.display());
-    say!("    --key {}", pair.key.display());
+    out!("a context of snicctl with it:")?;
+    out!("  snicctl context set {id} --endpoint https://localhost:7443{tenant} \\")?;
+    out!("    --ca {} \\", authority.ca().display())?;
+    out!("    --certificate {} \\", pair.certificate.display())?;
+    Ok(out!("    --key {}", pair.key.display())?)
 }
 
-fn revoked(authority: &Authority, name: &str, count: usize) {
+fn print_revoked(authority: &Authority, name: &str, count: usize) -> Result<()> {
     let noun = if count == 1 { "certificate" } else { "certificates" };
-    say!("{count} {noun} of {name} revoked in {}", authority.crl().display());
-    say!("the daemon reads the list when it is told to: systemctl reload snicd");
+    out!("{count} {noun} of {name} revoked in {}", authority.crl().display())?;
+    Ok(out!("the daemon reads the list when it is told to: systemctl reload snicd")?)
 }
 
-fn list(authority: &Authority) {
+fn list(authority: &Authority) -> Result<()> {
     let now = SystemTime::now();
-    say!("authority of spiffe://{} until {}", authority.trust_domain(), day(authority.ends()));
+    out!("authority of spiffe://{} until {}", authority.trust_domain(), day(authority.ends()))?;
     let width = authority.issued().iter().map(|one| one.name.len()).max().unwrap_or(0).max(4);
-    say!("{:width$}  {:10}  {:7}  HOSTS", "NAME", "UNTIL", "STATE");
+    out!("{:width$}  {:10}  {:7}  HOSTS", "NAME", "UNTIL", "STATE")?;
     for one in authority.issued() {
         let state = one.standing(now);
         let hosts = one.hosts.join(" ");
         let line = format!("{:width$}  {:10}  {:7}  {hosts}", one.name, day(one.ends()), state);
-        say!("{}", line.trim_end());
+        out!("{}", line.trim_end())?;
     }
+    Ok(())
 }

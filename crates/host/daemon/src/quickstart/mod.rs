@@ -10,18 +10,20 @@ mod report;
 mod traffic;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use snic_api::replies::ItemOf as _;
+use snic_api::text::escaped;
 use snic_api::v1::{self, Dag, region};
 use snic_bitstream::catalogue::{self, Catalogue};
 use snic_bitstream::signature::Signatures;
-use snic_domain::TenantId;
+use snic_domain::{DagName, TenantId};
 use snic_front::gate::PassedCalls;
+use snic_output::out;
+use tonic::{Code, Status};
 
 use crate::pki::{Authority, CertificateSubject, Pair};
 use crate::secrets::write;
@@ -94,13 +96,6 @@ struct Identities {
     tenants: BTreeMap<TenantId, Pair>,
 }
 
-/// Prints a line. A closed pipe, as with `| head`, does not stop the daemon.
-macro_rules! say {
-    ($($text:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($text)*);
-    }};
-}
-
 /// Runs the quick start until it is told to stop.
 pub async fn run(options: QuickstartOptions) -> Result<()> {
     let began = Instant::now();
@@ -122,7 +117,7 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
         signatures: Signatures { allow_unsigned: true, ..Signatures::default() },
         ..Settings::default()
     };
-    say!("snic quick start in {}", dir.display());
+    out!("snic quick start in {}", dir.display())?;
     // First, because it fails where another quick start uses the folder: its certificates must stay.
     let net = options.net.then(|| net::Net::prepare(&settings)).transpose()?;
     let daemon = Daemon::start(&settings)?;
@@ -132,45 +127,46 @@ pub async fn run(options: QuickstartOptions) -> Result<()> {
     let (diagnostics, no_fleet) = (serving::diagnostics(&settings, None), PassedCalls::default());
     let server = serving::start(&settings, &daemon, diagnostics, no_fleet).await?;
     let port = server.port().context("the daemon listens on TCP")?;
-    say!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)");
+    out!("the daemon listens on https://127.0.0.1:{port} (mutual TLS)")?;
     if let Some(page) = server.page() {
         let key = serving::page_key(&settings.data_dir)?.in_address();
-        say!(
+        out!(
             "the web page is at http://{page}/{key} (the address contains a key: keep it private)"
-        );
+        )?;
     }
     let contexts = dir.join("snicctl.toml");
     write(&contexts, contexts_file(port, &identities)?.as_bytes(), 0o600)?;
     let tour = async {
         if let Some(net) = &net {
-            say!("\n{}", net.tour(port, &identities, &catalogue).await?);
-            say!("{}", farewell(&contexts, &[]));
+            out!("\n{}", net.tour(port, &identities, &catalogue).await?)?;
+            out!("{}", farewell(&contexts, Some("tenants/acme/dags/guarded")))?;
             return anyhow::Ok(());
         }
         if let Some(hosts) = &mut hosts {
-            say!("\n{}", hosts.tour(port, &identities, &catalogue).await?);
-            say!("{}", farewell(&contexts, &[]));
+            out!("\n{}", hosts.tour(port, &identities, &catalogue).await?)?;
+            out!("{}", farewell(&contexts, Some("tenants/acme/dags/guarded")))?;
             return anyhow::Ok(());
         }
         let dags = tour(port, &identities, &catalogue, &daemon, &options).await?;
-        say!("\ndone in {:.1} s; {}", began.elapsed().as_secs_f64(), farewell(&contexts, &dags));
+        let farewell = farewell(&contexts, dags.first().map(|dag| dag.name.as_str()));
+        out!("\ndone in {:.1} s; {farewell}", began.elapsed().as_secs_f64())?;
         anyhow::Ok(())
     };
     tokio::select! {
         result = tour => result?,
         () = stops.wait() => {
-            say!("stopping early");
             server.stop().await?;
-            return daemon.stop();
+            daemon.stop()?;
+            return Ok(out!("stopped early")?);
         }
     }
     if !options.exit {
-        say!("the daemon keeps running; press Ctrl-C to stop it");
+        out!("the daemon keeps running; press Ctrl-C to stop it")?;
         stops.wait().await;
     }
-    say!("stopping");
     server.stop().await?;
-    daemon.stop()
+    daemon.stop()?;
+    Ok(out!("stopped")?)
 }
 
 /// The certificates of an earlier start, or new ones where some are missing or end soon. The authority
@@ -241,27 +237,31 @@ async fn tour(
     let operator = QuickstartClient::connect(port, &identities.ca, &identities.operator).await?;
     register(&operator, catalogue).await?;
     let dags = submit(port, identities, catalogue, &operator).await?;
-    say!("{}", report::heading("Regions").trim_end());
-    say!("{}", region_map(&operator).await?.trim_end());
-    say!("{}", report::heading("Mappings").trim_end());
+    out!("{}", report::heading("Regions").trim_end())?;
+    out!("{}", region_map(&operator).await?.trim_end())?;
+    out!("{}", report::heading("Mappings").trim_end())?;
     for dag in &dags {
         let request = v1::ExplainDagRequest { name: dag.name.clone() };
         let explanation = operator.dags().explain_dag(request).await.item()?;
-        say!("{}", report::mapping(dag, &explanation));
+        out!("{}", report::mapping(dag, &explanation))?;
+    }
+    if dags.is_empty() {
+        out!("no traffic is sent: none of the samples is on the card")?;
+        return Ok(dags);
     }
     let card =
         daemon.simulated.values().next().context("the quick start has a simulated card")?.clone();
     let (sent, micros) = (dags.clone(), options.traffic_us);
-    say!(
+    out!(
         "sending {} % of what each DAG is promised, in packets at random times, for {micros} us of \
          simulated time ...",
         traffic::LOAD_PERCENT
-    );
+    )?;
     let run = tokio::task::spawn_blocking(move || traffic::drive(&card, &sent, micros)).await??;
-    say!("{}", report::heading("Traffic").trim_end());
-    say!("{}", report::traffic(&run).trim_end());
+    out!("{}", report::heading("Traffic").trim_end())?;
+    out!("{}", report::traffic(&run).trim_end())?;
     let errors = run.all.errors();
-    say!("misrouted packets (wrong region, instance or table version): {errors}");
+    out!("misrouted packets (wrong region, instance or table version): {errors}")?;
     ensure!(errors == 0, "{errors} packets were misrouted; this is a bug");
     Ok(dags)
 }
@@ -272,10 +272,10 @@ async fn register(operator: &QuickstartClient, catalogue: &Catalogue) -> Result<
     for nt in &catalogue.nt_types {
         new += usize::from(operator.create_nt_type(nt).await?);
     }
-    say!("NT types: {} registered, {} new", catalogue.nt_types.len(), new);
+    out!("NT types: {} registered, {} new", catalogue.nt_types.len(), new)?;
     for tenant in &catalogue.tenants {
         operator.create_tenant(tenant).await?;
-        say!("tenant {}: identity spiffe://snic.local/tenant/{}", tenant.id, tenant.id);
+        out!("tenant {}: identity spiffe://snic.local/tenant/{}", tenant.id, tenant.id)?;
     }
     let model = &CardSettings::simulated().model;
     let profile = catalogue.card(model).context("the default card is in the catalogue")?;
@@ -287,11 +287,12 @@ async fn register(operator: &QuickstartClient, catalogue: &Catalogue) -> Result<
         count += 1;
         operator.upload(&bitstream, bytes).await?;
     }
-    say!("bitstreams: {count} for {model}, {} MiB in total", bytes_in_all >> 20);
+    out!("bitstreams: {count} for {model}, {} MiB in total", bytes_in_all >> 20)?;
     Ok(())
 }
 
-/// Submits the sample DAGs, each as its tenant, and waits until all are ready.
+/// Submits the sample DAGs, each as its tenant, and waits until all are ready. Those for which the user's own DAGs leave no
+/// room are left out.
 async fn submit(
     port: u16,
     identities: &Identities,
@@ -304,18 +305,37 @@ async fn submit(
         let pair = &identities.tenants[&sample.name.tenant];
         let tenant = QuickstartClient::connect(port, &identities.ca, pair).await?;
         let submitted = Instant::now();
-        let operation = tenant.create_dag(sample).await.with_context(|| sample.name.to_string())?;
+        let operation = match tenant.create_dag(sample).await {
+            Err(status) if status.code() == Code::ResourceExhausted => {
+                let why = escaped(status.message());
+                out!("{}: left out, for DAGs of yours leave no room for it: {why}", sample.name)?;
+                continue;
+            }
+            created => created.map_err(|status| not_created(&sample.name, &status))?,
+        };
         if let Some(operation) = &operation {
-            say!("{}: submitted, {}", sample.name, sample.spec.bandwidth);
+            out!("{}: submitted, {}", sample.name, sample.spec.bandwidth)?;
             tenant.wait(&operation.name, READY_SECONDS).await?;
         }
         let dag = ready(&tenant, &sample.name.to_string()).await?;
         let took = submitted.elapsed().as_secs_f64() * 1e3;
-        say!("{}: READY after {took:.1} ms", sample.name);
+        out!("{}: READY after {took:.1} ms", sample.name)?;
         dags.push(dag);
     }
     progress.abort();
     Ok(dags)
+}
+
+/// The error where a DAG of a quick start cannot be created.
+fn not_created(name: &DagName, status: &Status) -> anyhow::Error {
+    let why = escaped(status.message());
+    match status.code() {
+        Code::ResourceExhausted => anyhow!(
+            "{name} cannot be created: {why}; choose another folder with --dir, or delete DAGs of yours while \
+             `snicd run` serves this one"
+        ),
+        _ => anyhow!("{name} cannot be created: {why}"),
+    }
 }
 
 /// Waits until a DAG is ready. After a restart this takes a moment.
@@ -341,16 +361,14 @@ async fn show_regions(operator: QuickstartClient) -> Result<()> {
     while let Some(event) = events.message().await? {
         let Some(region) = event.region else { continue };
         match region.state() {
-            region::State::Reconfiguring => {
-                began.entry(region.name.clone()).or_insert_with(|| {
-                    say!("  {}: loading {} ...", region.name, region.bitstream);
-                    Instant::now()
-                });
+            region::State::Reconfiguring if !began.contains_key(&region.name) => {
+                out!("  {}: loading {} ...", region.name, region.bitstream)?;
+                began.insert(region.name, Instant::now());
             }
             region::State::Active => {
                 if let Some(began) = began.remove(&region.name) {
                     let took = began.elapsed().as_secs_f64() * 1e3;
-                    say!("  {}: active after {took:.1} ms", region.name);
+                    out!("  {}: active after {took:.1} ms", region.name)?;
                 }
             }
             _ => {}
@@ -368,17 +386,22 @@ async fn region_map(operator: &QuickstartClient) -> Result<String> {
 }
 
 /// Advice on what to try next.
-fn farewell(contexts: &Path, dags: &[Dag]) -> String {
-    let dag = dags.first().map_or("tenants/acme/dags/guarded", |dag| dag.name.as_str());
+fn farewell(contexts: &Path, dag: Option<&str>) -> String {
+    let of_dag = |dag| {
+        format!(
+            "\x20 snicctl dag explain {dag}\n\
+             \x20 snicctl traffic run --dag {dag} --rate 1Gbps --size imix --for 5s\n"
+        )
+    };
     format!(
         "try this in another terminal:\n\
          \x20 export SNICCTL_CONFIG={}\n\
          \x20 cargo build --profile quick --bin snicctl && alias snicctl=target/quick/snicctl\n\
          \x20 snicctl card get card0\n\
          \x20 snicctl region list\n\
-         \x20 snicctl dag explain {dag}\n\
-         \x20 snicctl traffic run --dag {dag} --rate 1Gbps --size imix --for 5s\n\
+         {}\
          \x20 snicctl --context acme dag list\n",
-        contexts.display()
+        contexts.display(),
+        dag.map(of_dag).unwrap_or_default()
     )
 }

@@ -16,7 +16,7 @@ use snic_card_soft::{CardFolder, PortSpec};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
 
 use super::client::QuickstartClient;
-use super::{Identities, READY_SECONDS, ready};
+use super::{Identities, READY_SECONDS, not_created, ready};
 use crate::settings::{CardSettings, Driver, Settings, Soft};
 
 /// A namespace, and the TAP device in it.
@@ -122,7 +122,8 @@ impl Net {
             node.configuration = Some(NtConfiguration::new(RULES));
         }
         let dag = SampleDag { name: name.clone(), spec, description: String::new() };
-        if let Some(operation) = tenant.create_dag(&dag).await? {
+        let created = tenant.create_dag(&dag).await.map_err(|status| not_created(&name, &status));
+        if let Some(operation) = created? {
             tenant.wait(&operation.name, READY_SECONDS).await?;
         }
         ready(&tenant, &name.to_string()).await?;

@@ -1,7 +1,6 @@
 //! `snicd store`: a look at the records of a daemon that does not run, and their repair.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -9,10 +8,10 @@ use clap::{Args, Subcommand};
 use snic_api::text::{escaped, escaped_json, escaped_lines};
 use snic_controller::{Controller, shown};
 use snic_domain::Digest;
+use snic_output::out;
 use snic_ports::store::StoreError;
 use snic_store_sled::inspection::{Inspected, inspect};
 use snic_store_sled::{SledOptions, SledStore};
-use snic_telemetry::out;
 
 use super::{Adopted, adopt};
 use crate::policies;
@@ -57,7 +56,7 @@ fn look(folder: &Path) -> Result<Inspected> {
 
 fn check(settings: &Settings) -> Result<()> {
     let findings = findings(settings)?;
-    findings.iter().try_for_each(|finding| out!("WRONG {}", escaped_lines(finding)))?;
+    findings.iter().try_for_each(|finding| out!("WRONG {}", escaped(finding)))?;
     match findings.len() {
         0 => Ok(()),
         found => {
@@ -91,13 +90,8 @@ fn findings(settings: &Settings) -> Result<Vec<String>> {
 }
 
 fn dump(folder: &Path) -> Result<()> {
-    let mut out = std::io::stdout().lock();
     for (key, value) in look(folder)?.records {
-        match writeln!(out, "{}", escaped_json(&shown(&key, &value))) {
-            // The reader closed the pipe, as `| head` does.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-            printed => printed.context("print a record")?,
-        }
+        out!("{}", escaped_json(&shown(&key, &value))).context("print a record")?;
     }
     Ok(())
 }
@@ -120,7 +114,7 @@ fn repair(settings: &Settings) -> Result<()> {
         out!("{}", escaped(&line))?;
     }
     let left = findings(settings)?;
-    left.iter().try_for_each(|finding| out!("WRONG {}", escaped_lines(finding)))?;
+    left.iter().try_for_each(|finding| out!("WRONG {}", escaped(finding)))?;
     match left.len() {
         0 => Ok(()),
         left => bail!("{left} findings are left; no repair is known for them but `snicd restore`"),

@@ -1,4 +1,5 @@
-//! Rust sources: `unsafe` code in few named places only, and a limit on the length of files.
+//! Rust sources: `unsafe` code in few named places only, no macros that panic where nobody reads what they print, and a limit
+//! on the length of files.
 
 use std::fs;
 use std::path::Path;
@@ -12,6 +13,11 @@ use proc_macro2::{TokenStream, TokenTree};
 /// exports are `unsafe` attributes.
 const UNSAFE: [&str; 3] =
     ["crates/cards/card-xrt/", "crates/cards/card-soft/src/ports/system.rs", "integration/wasm/"];
+
+/// Programs for those who work on this project, and tests of others: they may print with the macros of the standard
+/// library, which panic where nobody reads.
+const PRINTING: [&str; 4] =
+    ["crates/tools/", "integration/tests/", "integration/xrt/", "integration/wasm/"];
 
 /// Longest code before a file's tests, in lines. A longer file should be two.
 const CODE_LINES_MAX: usize = 600;
@@ -47,6 +53,15 @@ fn check_file(path: &str, text: &str) -> Vec<String> {
         }
     }
     let lines = code_lines(text);
+    if is_of_program(path) {
+        let printing = printing_lines(text).unwrap_or_default();
+        wrong.extend(printing.into_iter().filter(|line| *line <= lines).map(|line| {
+            format!(
+                "{path}:{line}: this macro panics where nobody reads what it prints: use `out!` or \
+                 `complain!` of snic-output"
+            )
+        }));
+    }
     if lines > CODE_LINES_MAX && !is_test(path) && !is_generated(text) {
         wrong.push(format!("{path}: {lines} lines of code, over {CODE_LINES_MAX}: split it"));
     }
@@ -64,6 +79,40 @@ fn unsafe_lines(text: &str) -> Result<Vec<usize>, proc_macro2::LexError> {
                 TokenTree::Group(group) => open.push(group.stream()),
                 TokenTree::Ident(word) if word == "unsafe" => {
                     lines.push(word.span().start().line);
+                }
+                _ => {}
+            }
+        }
+    }
+    lines.sort_unstable();
+    Ok(lines)
+}
+
+/// Whether a source is part of a program that people use: not a test, a benchmark, an example, or a build script.
+fn is_of_program(path: &str) -> bool {
+    let (folders, file) = path.rsplit_once('/').unwrap_or(("", path));
+    folders.split('/').any(|folder| folder == "src")
+        && file != "tests.rs"
+        && !file.ends_with("_tests.rs")
+        && !PRINTING.iter().any(|allowed| path.starts_with(allowed))
+}
+
+/// The lines with a printing macro of the standard library.
+fn printing_lines(text: &str) -> Result<Vec<usize>, proc_macro2::LexError> {
+    let mut lines = Vec::new();
+    let mut open = vec![TokenStream::from_str(text)?];
+    while let Some(stream) = open.pop() {
+        let mut tokens = stream.into_iter().peekable();
+        while let Some(token) = tokens.next() {
+            match token {
+                TokenTree::Group(group) => open.push(group.stream()),
+                TokenTree::Ident(word) => {
+                    let prints =
+                        ["print", "println", "eprint", "eprintln"].iter().any(|of| word == of);
+                    let is_macro = |next: &TokenTree| matches!(next, TokenTree::Punct(sign) if sign.as_char() == '!');
+                    if prints && tokens.peek().is_some_and(is_macro) {
+                        lines.push(word.span().start().line);
+                    }
                 }
                 _ => {}
             }
@@ -142,6 +191,28 @@ fn unsafe_lines<'unsafely>() {}
             "one file, not its crate"
         );
         assert_eq!(check_file("crates/core/ports/tests/a.rs", text).len(), 1, "tests neither");
+    }
+
+    #[test]
+    fn programs_print_only_what_may_go_unread() {
+        let text = "fn a() {\n    println!(\"a\");\n    if b { std::eprint!(\"c\") }\n}\n\
+                    #[cfg(test)]\nmod tests {\n    fn d() { println!() }\n}\n";
+        let wrong = check_file("crates/a/b/src/main.rs", text);
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert!(wrong[0].starts_with("crates/a/b/src/main.rs:2: ") && wrong[1].contains(":3: "));
+        for path in [
+            "crates/a/b/tests/all.rs",
+            "crates/a/b/src/c/tests.rs",
+            "crates/a/b/benches/c.rs",
+            "crates/a/b/examples/c.rs",
+            "crates/a/b/build.rs",
+            "crates/tools/xtask/src/main.rs",
+        ] {
+            assert_eq!(check_file(path, text), [""; 0], "{path}");
+        }
+        let words =
+            "/// println!(\"a\")\nfn println() { let eprintln = \"print!()\"; print(eprintln) }\n";
+        assert_eq!(check_file("crates/a/b/src/main.rs", words), [""; 0]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) async fn upload(
     let mut uploaded = present(&client, &name).await?;
     for image in &images {
         match image.is_of(uploaded.as_ref()) {
-            true => eprintln!("{} is there already", image.file.display()),
+            true => snic_output::complain!("{} is there already", image.file.display()),
             false => uploaded = Some(image.send(&client, &header).await?),
         }
     }

@@ -20,7 +20,7 @@ use snic_card_soft::{CardFolder, PortSpec};
 use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
 
 use super::client::QuickstartClient;
-use super::{Identities, READY_SECONDS, ready};
+use super::{Identities, READY_SECONDS, not_created, ready};
 use crate::settings::{CardSettings, Driver, Settings, Soft};
 use talk::{Talk, VALUE};
 
@@ -33,10 +33,11 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 const GETS_MAX: usize = 100;
 const GET_REST: Duration = Duration::from_millis(100);
 
-/// Packets that the firewall lets through: ping, a server at TCP port 8000, memcached.
+/// Packets that the firewall lets through: ping, a server at TCP port 8000, memcached, and what `snicctl traffic run` sends.
 const RULES: &str = r#"{"rules":[{"action":"accept","protocol":"icmp"},
     {"action":"accept","protocol":"tcp","destination_ports":"8000"},
-    {"action":"accept","protocol":"udp","destination_ports":"11211"}]}"#;
+    {"action":"accept","protocol":"udp","destination_ports":"11211"},
+    {"action":"accept","protocol":"udp","destination_ports":"9"}]}"#;
 const CACHE: &str = r#"{"server":"10.77.0.2"}"#;
 
 /// The card's ports, and its process, which goes with the value.
@@ -96,7 +97,8 @@ impl Hosts {
             node.configuration = Some(NtConfiguration::new(configuration));
         }
         let dag = SampleDag { name: name.clone(), spec, description: String::new() };
-        if let Some(operation) = tenant.create_dag(&dag).await? {
+        let created = tenant.create_dag(&dag).await.map_err(|status| not_created(&name, &status));
+        if let Some(operation) = created? {
             tenant.wait(&operation.name, READY_SECONDS).await?;
         }
         ready(&tenant, &name.to_string()).await?;
