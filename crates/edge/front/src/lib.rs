@@ -24,6 +24,7 @@ mod revocation;
 mod serve;
 pub mod settings;
 pub mod share;
+pub mod signals;
 mod steps;
 mod tls;
 mod turns;
