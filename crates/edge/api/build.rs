@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+#[path = "methods.rs"]
+mod methods;
+
 const CONTROL: &str = ".snic.control.v1";
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -37,6 +40,11 @@ fn generate(root: &Path, package: &str, files: Vec<PathBuf>, name: &str) -> Resu
     Ok(())
 }
 
+/// Writes a file for `include!`.
+fn write(name: &str, text: &str) -> Result<()> {
+    Ok(fs::write(Path::new(&env::var("OUT_DIR")?).join(name), text)?)
+}
+
 fn main() -> Result<()> {
     let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../../proto");
     println!("cargo::rerun-if-changed={}", root.display());
@@ -44,6 +52,13 @@ fn main() -> Result<()> {
     let mut control = proto_files(&root.join("snic/control/v1"))?;
     // The response of operations that leave nothing to show; no file imports it.
     control.push("google/protobuf/empty.proto".into());
+    let fleet = proto_files(&root.join("snic/fleet/v1"))?;
+    let mut compiler = protox::Compiler::new([&root])?;
+    compiler.open_files(control.iter().chain(&fleet))?;
+    let pool = compiler.descriptor_pool();
+    let tables = [("snic.control.v1", "TABLE"), ("snic.fleet.v1", "FLEET_TABLE")];
+    write("methods.rs", &methods::methods(&pool, &tables)?)?;
+    write("replies.rs", &methods::replies(&pool, "snic.control.v1"))?;
     generate(&root, CONTROL, control, "descriptors.bin")?;
-    generate(&root, ".snic.fleet.v1", proto_files(&root.join("snic/fleet/v1"))?, "fleet.bin")
+    generate(&root, ".snic.fleet.v1", fleet, "fleet.bin")
 }

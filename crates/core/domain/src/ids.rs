@@ -1,9 +1,7 @@
 //! Ids as types. A text id is checked where it is made, so that the rest of the system never meets
 //! one that could not be a path segment, a table cell or a key of the store.
 
-use std::borrow::Borrow;
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
@@ -38,10 +36,12 @@ fn is_owned(text: &str) -> bool {
     text.split_once('.').map_or_else(|| is_label(text), |(t, n)| is_label(t) && is_label(n))
 }
 
+/// Defines an id: a text that is checked where it is made, by a function and with the rule that an error names.
+#[macro_export]
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal, $check:ident, $rule:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(Box<str>);
 
@@ -50,13 +50,13 @@ macro_rules! text_id {
             ///
             /// # Errors
             ///
-            /// [`InvalidId`] with the kind of id, the text and the rule that it breaks.
-            pub fn new(text: &str) -> Result<Self, InvalidId> {
+            /// `InvalidId` with the kind of id, the text and the rule that it breaks.
+            pub fn new(text: &str) -> Result<Self, $crate::InvalidId> {
                 if $check(text) {
                     Ok(Self(text.into()))
                 } else {
                     let text = text.chars().take(80).collect();
-                    Err(InvalidId { kind: $kind, text, rule: $rule })
+                    Err($crate::InvalidId { kind: $kind, text, rule: $rule })
                 }
             }
 
@@ -65,16 +65,16 @@ macro_rules! text_id {
             }
         }
 
-        impl FromStr for $name {
-            type Err = InvalidId;
-            fn from_str(text: &str) -> Result<Self, InvalidId> {
+        impl std::str::FromStr for $name {
+            type Err = $crate::InvalidId;
+            fn from_str(text: &str) -> Result<Self, $crate::InvalidId> {
                 Self::new(text)
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = InvalidId;
-            fn try_from(text: String) -> Result<Self, InvalidId> {
+            type Error = $crate::InvalidId;
+            fn try_from(text: String) -> Result<Self, $crate::InvalidId> {
                 Self::new(&text)
             }
         }
@@ -85,20 +85,20 @@ macro_rules! text_id {
             }
         }
 
-        impl Borrow<str> for $name {
+        impl std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(&self.0)
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 write!(f, "{}({})", stringify!($name), self.0)
             }
         }

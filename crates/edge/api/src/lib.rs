@@ -10,6 +10,7 @@ pub mod connect;
 pub mod convert;
 pub mod error;
 pub mod list;
+pub mod methods;
 pub mod names;
 pub mod page;
 pub mod render;

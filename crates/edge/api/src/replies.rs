@@ -57,20 +57,4 @@ macro_rules! replies {
     };
 }
 
-replies! {
-    binding: VmBinding => BindVmResponse UnbindVmResponse GetBindingResponse;
-    bitstream: Bitstream => UploadBitstreamResponse GetBitstreamResponse RetryBitstreamResponse;
-    card: Card => GetCardResponse CordonCardResponse UncordonCardResponse ReplaceCardResponse;
-    dag: Dag => GetDagResponse;
-    diagnosis: Diagnosis => DiagnoseDagResponse;
-    diagnostics: Diagnostics => GetDiagnosticsResponse;
-    explanation: Explanation => ExplainDagResponse;
-    maintenance: Maintenance => GetMaintenanceResponse SetMaintenanceResponse;
-    nt_type: NtType => CreateNtTypeResponse GetNtTypeResponse;
-    operation: Operation => CreateDagResponse UpdateDagResponse DeleteDagResponse DrainRegionResponse
-        DrainCardResponse ResetRegionResponse LoadRoleResponse ResetCardResponse GetOperationResponse
-        WaitOperationResponse;
-    region: Region => GetRegionResponse CordonRegionResponse UndrainRegionResponse;
-    rule: Rule => CreateRuleResponse GetRuleResponse UpdateRuleResponse;
-    tenant: Tenant => CreateTenantResponse GetTenantResponse UpdateTenantResponse;
-}
+include!(concat!(env!("OUT_DIR"), "/replies.rs"));

@@ -1,9 +1,7 @@
-//! The subject of a request, read from its bytes, so that denied requests are covered too.
+//! The subject of a request, read from its bytes, so that denied requests are covered too. The option `facts` of its
+//! method says which fields name it.
 
-use std::fmt::Display;
-
-use prost::Message;
-use snic_api::v1;
+use snic_api::methods::{AuditedRequest, audited};
 
 /// Longest text of a request in the log, in characters: the longest valid name fits, and nobody can
 /// fill the log with a name.
@@ -24,7 +22,7 @@ pub struct RequestSubject {
     pub validate_only: bool,
 }
 
-/// The subject of a method's request, from its first message as framed on the wire; empty where that
+/// The subject of a request to `Service/Method`, from its first message as framed on the wire; empty where that
 /// cannot be read.
 pub fn subject(method: &str, framed: &[u8]) -> RequestSubject {
     let Some((header, message)) = framed.split_at_checked(FRAME_HEADER_BYTES) else {
@@ -32,138 +30,7 @@ pub fn subject(method: &str, framed: &[u8]) -> RequestSubject {
     };
     let length = header[1..].iter().fold(0, |all, byte| all << 8 | usize::from(*byte));
     let read = message.get(..length).filter(|_| header[0] == 0);
-    read.and_then(|message| of_message(method, message))
-        .map(RequestSubject::finish)
-        .unwrap_or_default()
-}
-
-fn read<M: Message + Default>(message: &[u8]) -> Option<M> {
-    M::decode(message).ok()
-}
-
-/// A subject with this name and request id.
-fn of(resource: impl Display, request_id: &str) -> RequestSubject {
-    RequestSubject {
-        resource: resource.to_string(),
-        request_id: request_id.to_owned(),
-        ..RequestSubject::default()
-    }
-}
-
-/// Any message whose first field is the resource's name.
-#[derive(Clone, PartialEq, Message)]
-struct NamedRequest {
-    #[prost(string, tag = "1")]
-    name: String,
-}
-
-fn of_message(method: &str, message: &[u8]) -> Option<RequestSubject> {
-    Some(match method.rsplit('/').next()? {
-        "CreateDag" => {
-            let request: v1::CreateDagRequest = read(message)?;
-            let name = format_args!("{}/dags/{}", request.parent, request.dag_id);
-            RequestSubject { validate_only: request.validate_only, ..of(name, &request.request_id) }
-        }
-        "BatchCreateDags" => {
-            let request: v1::BatchCreateDagsRequest = read(message)?;
-            let ids: Vec<&str> = request.requests.iter().map(|one| one.dag_id.as_str()).collect();
-            let names = format_args!("{}/dags/{}", request.parent, ids.join(","));
-            let subject = of(names, &request.request_id);
-            RequestSubject { validate_only: request.validate_only, ..subject }
-        }
-        "UpdateDag" => {
-            let request: v1::UpdateDagRequest = read(message)?;
-            let name = request.dag.unwrap_or_default().name;
-            RequestSubject { validate_only: request.validate_only, ..of(name, &request.request_id) }
-        }
-        "CreateTenant" => {
-            let request: v1::CreateTenantRequest = read(message)?;
-            of(format_args!("tenants/{}", request.tenant_id), &request.request_id)
-        }
-        "UpdateTenant" => {
-            let request: v1::UpdateTenantRequest = read(message)?;
-            of(request.tenant.unwrap_or_default().name, &request.request_id)
-        }
-        "CreateNtType" => {
-            let request: v1::CreateNtTypeRequest = read(message)?;
-            of(format_args!("ntTypes/{}", request.nt_type_id), &request.request_id)
-        }
-        "UploadBitstream" => {
-            let request: v1::UploadBitstreamRequest = read(message)?;
-            let Some(v1::upload_bitstream_request::Part::Header(header)) = request.part else {
-                return None;
-            };
-            of(format_args!("bitstreams/{}", header.bitstream_id), &header.request_id)
-        }
-        "CreateRule" => {
-            let request: v1::CreateRuleRequest = read(message)?;
-            let tenant = owner(&request.rule.unwrap_or_default().dag).unwrap_or_default();
-            let name = format_args!("classificationRules/{}", request.rule_id);
-            RequestSubject { tenant, ..of(name, &request.request_id) }
-        }
-        "UpdateRule" => {
-            let request: v1::UpdateRuleRequest = read(message)?;
-            of(request.rule.unwrap_or_default().name, &request.request_id)
-        }
-        "BindVm" => {
-            let request: v1::BindVmRequest = read(message)?;
-            let name = format_args!("vmBindings/{}", request.vm);
-            RequestSubject { tenant: request.tenant, ..of(name, &request.request_id) }
-        }
-        "UnbindVm" => {
-            let request: v1::UnbindVmRequest = read(message)?;
-            let name = format_args!("vmBindings/{}", request.vm);
-            RequestSubject { tenant: request.tenant, ..of(name, &request.request_id) }
-        }
-        "SetMaintenance" => {
-            of("maintenance", &read::<v1::SetMaintenanceRequest>(message)?.request_id)
-        }
-        "OptimizeCard" => {
-            let request: v1::OptimizeCardRequest = read(message)?;
-            let subject = of(request.name, &request.request_id);
-            RequestSubject { validate_only: request.validate_only, ..subject }
-        }
-        method => match named(method, message) {
-            Some(subject) => subject,
-            None => of(read::<NamedRequest>(message)?.name, ""),
-        },
-    })
-}
-
-macro_rules! named {
-    ($($method:literal $request:ident),+) => {
-        /// The subject of a request that names what it changes.
-        fn named(method: &str, message: &[u8]) -> Option<RequestSubject> {
-            match method {
-                $($method => {
-                    let request: v1::$request = read(message)?;
-                    Some(of(request.name, &request.request_id))
-                })+
-                _ => None,
-            }
-        }
-    };
-}
-named! {
-    "CancelOperation" CancelOperationRequest,
-    "CordonCard" CordonCardRequest,
-    "CordonRegion" CordonRegionRequest,
-    "DeleteBitstream" DeleteBitstreamRequest,
-    "DeleteDag" DeleteDagRequest,
-    "DeleteNtType" DeleteNtTypeRequest,
-    "DeleteOperation" DeleteOperationRequest,
-    "DeleteRule" DeleteRuleRequest,
-    "DeleteTenant" DeleteTenantRequest,
-    "DrainCard" DrainCardRequest,
-    "DrainRegion" DrainRegionRequest,
-    "LoadRole" LoadRoleRequest,
-    "ResetCard" ResetCardRequest,
-    "ResetRegion" ResetRegionRequest,
-    "RetryBitstream" RetryBitstreamRequest,
-    "UncordonCard" UncordonCardRequest,
-    "RemoveCard" RemoveCardRequest,
-    "ReplaceCard" ReplaceCardRequest,
-    "UndrainRegion" UndrainRegionRequest
+    read.and_then(|message| audited(method, message)).map(RequestSubject::from).unwrap_or_default()
 }
 
 /// `tenants/{tenant}` that owns a resource, from its name.
@@ -177,23 +44,26 @@ fn owner(resource: &str) -> Option<String> {
     Some(format!("tenants/{tenant}"))
 }
 
-impl RequestSubject {
-    fn finish(mut self) -> Self {
-        if self.tenant.is_empty() {
-            self.tenant = owner(&self.resource).unwrap_or_default();
-        }
-        for text in [&mut self.resource, &mut self.tenant, &mut self.request_id] {
-            if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
-                text.truncate(end);
-            }
-        }
-        self
+impl From<AuditedRequest> for RequestSubject {
+    fn from(of: AuditedRequest) -> Self {
+        let tenant = owner(&of.owner).or_else(|| owner(&of.resource)).unwrap_or_default();
+        let [resource, tenant, request_id] = [of.resource, tenant, of.request_id].map(shortened);
+        Self { resource, tenant, request_id, validate_only: of.validate_only }
     }
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
+        text.truncate(end);
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
     use rstest::rstest;
+    use snic_api::v1;
 
     use super::*;
 
@@ -229,7 +99,10 @@ mod tests {
         let files = FileDescriptorSet::decode(snic_api::FILE_DESCRIPTOR_SET).expect("descriptors");
         let of_snic = || files.file.iter().filter(|file| file.package() == "snic.control.v1");
         let mut methods = 0;
-        for method in of_snic().flat_map(|file| &file.service).flat_map(|service| &service.method) {
+        let of_service = of_snic()
+            .flat_map(|file| &file.service)
+            .flat_map(|service| service.method.iter().map(move |method| (service.name(), method)));
+        for (service, method) in of_service {
             let request = method.input_type().rsplit('.').next().expect("a name");
             let message = of_snic().flat_map(|file| &file.message_type);
             let message = message.into_iter().find(|m| m.name() == request).expect("a request");
@@ -240,7 +113,8 @@ mod tests {
             let tag = u8::try_from(number << 3 | 2).expect("a small number");
             let body = [&[tag, 2][..], b"id"].concat();
             let length = u32::try_from(body.len()).expect("short").to_be_bytes();
-            let found = subject(method.name(), &[&[0][..], &length, &body].concat());
+            let path = format!("{service}/{}", method.name());
+            let found = subject(&path, &[&[0][..], &length, &body].concat());
             assert_eq!(found.request_id, "id", "{}", method.name());
         }
         assert!(methods >= 25, "{methods} methods with a request id");
@@ -255,8 +129,8 @@ mod tests {
     #[case("cards/card0/regions/3", "")]
     #[case("operations/x", "")]
     fn a_name_says_whose_it_is(#[case] name: &str, #[case] tenant: &str) {
-        let request = NamedRequest { name: name.into() };
-        let found = subject("X/DeleteWhatever", &framed(&request));
+        let request = v1::DeleteTenantRequest { name: name.into(), ..Default::default() };
+        let found = subject("TenantService/DeleteTenant", &framed(&request));
         assert_eq!((found.resource.as_str(), found.tenant.as_str()), (name, tenant));
     }
 
@@ -298,15 +172,16 @@ mod tests {
 
     #[test]
     fn an_unreadable_request_has_no_subject_and_long_texts_are_cut() {
-        let whole = framed(&NamedRequest { name: "é".repeat(5_000) });
-        let cut = subject("X/Delete", &whole);
+        let named = |name: String| v1::DeleteTenantRequest { name, ..Default::default() };
+        let (method, whole) = ("TenantService/DeleteTenant", framed(&named("é".repeat(5_000))));
+        let cut = subject(method, &whole);
         assert_eq!(cut.resource.chars().count(), TEXT_CHARS_MAX);
         for end in 0..20 {
-            assert_eq!(subject("X/Delete", &whole[..end]), RequestSubject::default(), "{end}");
+            assert_eq!(subject(method, &whole[..end]), RequestSubject::default(), "{end}");
         }
-        let mut compressed = framed(&NamedRequest { name: "a".into() });
+        let mut compressed = framed(&named("a".into()));
         compressed[0] = 1;
-        assert_eq!(subject("X/Delete", &compressed), RequestSubject::default());
+        assert_eq!(subject(method, &compressed), RequestSubject::default());
         let chunk = v1::UploadBitstreamRequest {
             part: Some(v1::upload_bitstream_request::Part::Chunk(vec![1].into())),
         };

@@ -1,4 +1,4 @@
-//! The schema of policies, from the server's table of methods: a policy that names a method that does not exist
+//! The schema of policies, from the methods' facts: a policy that names a method that does not exist
 //! is refused.
 
 use std::fmt::Write as _;
@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use snic_front::access::{Access, MethodEffect, Row, TABLE};
 
 /// Text before the actions.
-const HEAD: &str = r#"// Types, actions and attributes of authorization policies. Written by a test from the table of methods
-// (crates/edge/front/src/access.rs): SNIC_WRITE=1 cargo test -p snic-authorization-cedar
+const HEAD: &str = r#"// Types, actions and attributes of authorization policies. Written by a test from the methods' facts
+// (proto/snic/control/v1): SNIC_WRITE=1 cargo test -p snic-authorization-cedar
 
 // Everything at once, as in a list over all tenants or cards, and the server itself: Everything::"all".
 entity Everything;
@@ -39,7 +39,7 @@ action "Read", "Change", "TenantMethod", "OrchestratorMethod", "OperatorMethod";
 
 /// Groups of a method's action.
 pub(crate) fn groups(row: Row) -> Vec<&'static str> {
-    let effect = match row.effect() {
+    let effect = match row.effect {
         MethodEffect::Read => Some("Read"),
         MethodEffect::Change => Some("Change"),
         MethodEffect::Other => None,

@@ -8,7 +8,6 @@
 //!  client ──TLS──► listen ──► gate (identity, access, limits) ──► services of the server
 //! ```
 
-pub mod access;
 pub mod authorization;
 mod clock;
 pub mod configurations;
@@ -24,6 +23,7 @@ mod revocation;
 mod serve;
 pub mod settings;
 pub mod share;
+pub mod signals;
 mod steps;
 mod tls;
 mod turns;
@@ -34,4 +34,5 @@ pub use clock::wall_clock;
 pub use listen::ListenError;
 pub use revocation::RevocationStatus;
 pub use serve::{Front, ServeError, bind, routes, watch_health};
+pub use snic_api::methods as access;
 pub use tls::{InvalidTls, TlsReloader};

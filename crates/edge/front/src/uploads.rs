@@ -9,6 +9,7 @@ use snic_api::error::ApiError;
 use snic_api::v1;
 use snic_api::v1::ErrorReason;
 use snic_api::v1::upload_bitstream_request::Part;
+use snic_bitstream::catalogue::{CheckedImage, UploadRules};
 use snic_domain::{Bitstream, Digest, NtType, RegionId, Signer, Slot};
 use tonic::{Status, Streaming};
 
@@ -53,7 +54,7 @@ pub struct UploadFindings {
 /// Function of an [`UploadCheck`].
 type UploadValidator = dyn Fn(Upload<'_>) -> Result<UploadFindings, UploadProblem> + Send + Sync;
 
-/// Validates an upload's bytes against their declaration, and returns what they say. The server knows no bitstream format; the daemon passes the function in.
+/// Validates an upload's bytes against their declaration, and returns what they say.
 #[derive(Clone)]
 pub struct UploadCheck(Arc<UploadValidator>);
 
@@ -63,6 +64,20 @@ impl UploadCheck {
         validate: impl Fn(Upload<'_>) -> Result<UploadFindings, UploadProblem> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(validate))
+    }
+
+    /// Checks uploads by the keys whose signatures count, and by the profiles of cards with their floor plans.
+    pub fn by_rules(rules: UploadRules) -> Self {
+        Self::new(move |upload: Upload<'_>| {
+            let checked = rules.check(upload.bytes, upload.signature, upload.declared, upload.nts);
+            checked
+                .map(|CheckedImage { signed_by, regions, modules }| UploadFindings {
+                    signed_by,
+                    regions,
+                    modules,
+                })
+                .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
+        })
     }
 
     /// Validates an upload.

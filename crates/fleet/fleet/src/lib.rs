@@ -32,5 +32,5 @@ mod tenants;
 
 pub use agent::{AgentEffect, AgentEvent, HostAgent, ServeRefused, holdings_digest};
 pub use fleet::FleetSettings;
-pub use ids::{FleetCard, HostId, InvalidHostName, NAME_CHARS_MAX, ProjectId, RackId, ZoneId};
+pub use ids::{FleetCard, HostId, NAME_CHARS_MAX, ProjectId, RackId, ZoneId};
 pub use leader::Replica;

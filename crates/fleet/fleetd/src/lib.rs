@@ -18,7 +18,6 @@
 
 #![warn(clippy::missing_errors_doc)]
 
-mod access;
 mod asking;
 mod calls;
 mod error;
@@ -35,8 +34,8 @@ pub mod settings;
 mod sweeper;
 mod wire;
 
-pub use access::METHODS;
 pub use metrics::MetricsPage;
 pub use runner::{ELECTIONS, Elections, RunnerSettings};
 pub use serve::{FleetBound, FleetServerSettings, bind};
+pub use snic_api::methods::FLEET as METHODS;
 pub use snic_fleet::records::PREFIX as RECORDS;

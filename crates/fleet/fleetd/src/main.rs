@@ -11,7 +11,7 @@ use clap::{CommandFactory as _, Parser};
 use mimalloc::MiMalloc;
 use snic_api::text::escaped_lines;
 use snic_audit::{AuditLog, AuditSettings};
-use snic_bitstream::catalogue::{CheckedImage, UploadRules, with_profiles};
+use snic_bitstream::catalogue::{UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
 use snic_etcd::{Compare, Operation, Request, Revision, Transaction};
 use snic_fleetd::settings::{Settings, check_replica};
@@ -19,7 +19,8 @@ use snic_fleetd::{ELECTIONS, FleetServerSettings, METHODS, MetricsPage, RECORDS,
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, Limits, TlsSettings};
-use snic_front::uploads::{Upload, UploadCheck, UploadFindings, UploadProblem};
+use snic_front::signals::StopSignals;
+use snic_front::uploads::UploadCheck;
 use snic_output::{self as output, complain};
 use snic_store_etcd::{BlobsUnusable, EtcdConnection};
 use snic_telemetry::{LogFormat, Telemetry};
@@ -107,7 +108,7 @@ fn server(settings: &Settings) -> Result<FleetServerSettings> {
         peers,
         images: settings.images.open()?,
         unnamed_images_kept: UNNAMED_IMAGES_KEPT,
-        upload_check: upload_check(settings)?,
+        upload_check: UploadCheck::by_rules(upload_rules(settings)?),
         web: settings.web.as_ref().map(|web| web.listen),
         metrics: None,
     })
@@ -154,21 +155,6 @@ async fn reload_on_signal(
 fn upload_rules(settings: &Settings) -> Result<UploadRules> {
     let trust = Trust::read(&settings.signatures)?;
     Ok(UploadRules { trust, catalogue: with_profiles(settings.profiles_dir.as_deref())? })
-}
-
-/// Checks uploads against them.
-fn upload_check(settings: &Settings) -> Result<UploadCheck> {
-    let rules = upload_rules(settings)?;
-    Ok(UploadCheck::new(move |upload: Upload<'_>| {
-        rules
-            .check(upload.bytes, upload.signature, upload.declared, upload.nts)
-            .map(|CheckedImage { signed_by, regions, modules }| UploadFindings {
-                signed_by,
-                regions,
-                modules,
-            })
-            .map_err(|error| UploadProblem { field: error.field(), what: error.to_string() })
-    }))
 }
 
 /// Prints a line; where it cannot be written, the exit code still says whether there are problems.
@@ -259,24 +245,6 @@ async fn check(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Signals of the program. One that nobody waits for yet ends it, so they are awaited before anything else begins.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self> {
-        let of = |kind| signal(kind).context("wait for signals");
-        Ok(Self {
-            interrupt: of(SignalKind::interrupt())?,
-            terminate: of(SignalKind::terminate())?,
-            hangup: of(SignalKind::hangup())?,
-        })
-    }
-}
-
 /// Binds the metrics page, if there is one.
 async fn metrics_page(
     settings: &Settings,
@@ -289,7 +257,9 @@ async fn metrics_page(
 }
 
 async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
-    let Signals { mut interrupt, mut terminate, hangup } = Signals::new()?;
+    // A signal that nobody waits for yet ends the program, so they are awaited before anything else begins.
+    let mut stops = StopSignals::of_daemon().context("wait for signals")?;
+    let hangup = signal(SignalKind::hangup()).context("wait for signals")?;
     let etcd = EtcdConnection::new(settings.etcd()?).await.context("etcd.endpoints")?;
     let mut server = server(&settings)?;
     server.metrics = metrics_page(&settings, telemetry).await?;
@@ -311,8 +281,7 @@ async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let as_client = bound.peers_reloader();
     let shutdown = async {
         let ended = tokio::select! {
-            _ = interrupt.recv() => Ok(()),
-            _ = terminate.recv() => Ok(()),
+            () = stops.wait() => Ok(()),
             ended = reload_on_signal(&settings, hangup, listener, as_client) => ended,
         };
         if let Err(error) = ended {

@@ -34,13 +34,6 @@ use crate::services::Services;
 
 /// Length of the head of a message on the wire of gRPC: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
-/// Methods about one DAG that only its host can answer. Field 1 of their requests is the DAG's name.
-const OF_DAGS: [&str; 3] = [
-    "/snic.control.v1.DagService/DiagnoseDag",
-    "/snic.control.v1.TrafficService/RunTraffic",
-    "/snic.control.v1.TrafficService/WatchPackets",
-];
-
 #[derive(Clone)]
 pub(crate) struct Passing {
     services: Services,
@@ -97,7 +90,8 @@ where
 fn is_of_host<B>(request: &Request<B>) -> bool {
     let path = request.uri().path();
     let is_control = path.starts_with("/snic.control.v1.");
-    is_control && (request.headers().contains_key(HOST_HEADER) || OF_DAGS.contains(&path))
+    let is_of_dag = || METHODS.find(path).is_some_and(|row| row.of_host);
+    is_control && (request.headers().contains_key(HOST_HEADER) || is_of_dag())
 }
 
 /// Name in a request about a DAG.

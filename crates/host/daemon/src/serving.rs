@@ -12,6 +12,7 @@ use snic_front::TlsReloader;
 use snic_front::gate::PassedCalls;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, TlsSettings};
+use snic_front::signals::StopSignals;
 use snic_server::{
     AuditLog, AuditSettings, DiagnosticsSource, PageKey, ServerSettings, WebSettings,
 };
@@ -84,8 +85,8 @@ pub async fn start(
 /// `snicd run`: serves until a signal, then stops cleanly. `file` has the settings.
 pub async fn run(settings: &Settings, file: &Path, telemetry: Arc<Telemetry>) -> Result<()> {
     // First: a signal that comes while it starts must not end it in the middle.
-    let signals =
-        (StopSignals::of_daemon()?, signal(SignalKind::hangup()).context("wait for signals")?);
+    let stops = StopSignals::of_daemon().context("wait for signals")?;
+    let signals = (stops, signal(SignalKind::hangup()).context("wait for signals")?);
     let daemon = Daemon::start(settings)?;
     let links = daemon.links.clone();
     let mut readers = vec![tokio::spawn(links.clone().keep_ports_fresh())];
@@ -211,56 +212,6 @@ async fn stay_alive(daemon: &Daemon, systemd: &Systemd) {
     }
 }
 
-/// Signals that ask a program to stop. From when they are made on, none of them ends the process by itself: one that
-/// comes before it is waited for is not lost.
-#[derive(Debug)]
-pub struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-    /// Of a program that a terminal belongs to.
-    hangup: Option<Signal>,
-}
-
-impl StopSignals {
-    /// Ctrl-C and a request to terminate.
-    pub fn of_daemon() -> Result<Self> {
-        let of = |kind| signal(kind).context("wait for signals");
-        let (interrupt, terminate) = (of(SignalKind::interrupt())?, of(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate, hangup: None })
-    }
-
-    /// The same, and the end of the terminal; `nohup` has that ignored, and it stays ignored.
-    pub fn of_terminal() -> Result<Self> {
-        let ignored =
-            std::fs::read_to_string("/proc/self/status").is_ok_and(|of| ignores_hangup(&of));
-        let hangup = (!ignored).then(|| signal(SignalKind::hangup())).transpose();
-        Ok(Self { hangup: hangup.context("wait for signals")?, ..Self::of_daemon()? })
-    }
-
-    /// Waits for one of them.
-    pub async fn wait(&mut self) {
-        let Self { interrupt, terminate, hangup } = self;
-        let hangup = async move {
-            match hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup => {}
-        }
-    }
-}
-
-/// Whether the first signal, SIGHUP, is in the mask `SigIgn` of `/proc/self/status`, in hexadecimal digits.
-fn ignores_hangup(status: &str) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & 1 == 1)
-}
-
 fn server_settings(settings: &Settings, daemon: &Daemon) -> Result<ServerSettings> {
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
     let listen = &settings.listen;
@@ -350,20 +301,4 @@ fn tls_with_warnings(settings: &Settings) -> Result<TlsSettings> {
         tracing::warn!(file, cause, "clients will reject the daemon's certificate");
     }
     Ok(tls)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_ignored_hangup_is_seen_in_the_mask() {
-        for (mask, expected) in
-            [("0000000000000001", true), ("0000000000001001", true), ("0000000000001000", false)]
-        {
-            let status = format!("Name:\tsnicd\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\n");
-            assert_eq!(ignores_hangup(&status), expected, "{mask}");
-        }
-        assert!(!ignores_hangup(""), "nobody says so");
-    }
 }

@@ -9,27 +9,23 @@ use std::path::Path;
 
 use snic_client::Failure;
 
+use super::pcapng::{BYTE_ORDER, ENHANCED_PACKET, INTERFACE, LINK_ETHERNET, SECTION};
+
 /// The shortest and the longest frame that a card sends.
 const FRAME_BYTES_MIN: usize = 14;
 const FRAME_BYTES_MAX: usize = 9_216;
 /// Number of frames that one request may have, and of bytes in all.
 const FRAMES_MAX: usize = 4_096;
 const BYTES_MAX: usize = 768 << 10;
-const LINK_ETHERNET: u16 = 1;
 
 const PCAP_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const PCAP_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const PCAP_HEADER: usize = 24;
 const PCAP_RECORD: usize = 16;
 
-/// The same in both byte orders.
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
 /// Written by programs from before the enhanced packet block.
 const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
-const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const MAJOR_VERSION: u16 = 1;
 /// Kind and length before the body of a block, and its length again after it.
 const BLOCK_START: usize = 8;

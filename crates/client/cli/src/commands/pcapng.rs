@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-const ENHANCED_PACKET: u32 = 6;
+/// The same in both byte orders.
+pub(super) const SECTION: u32 = 0x0a0d_0d0a;
+pub(super) const INTERFACE: u32 = 1;
+pub(super) const ENHANCED_PACKET: u32 = 6;
 /// Written in this byte order, it tells readers which one it is.
-const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-const LINK_ETHERNET: u16 = 1;
+pub(super) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+pub(super) const LINK_ETHERNET: u16 = 1;
 const OPTION_END: u16 = 0;
 const OPTION_COMMENT: u16 = 1;
 const OPTION_APPLICATION: u16 = 4;

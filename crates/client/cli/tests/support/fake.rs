@@ -1,30 +1,37 @@
 //! A server that answers what a test tells it to, and keeps what it was asked.
 //!
-//! It speaks through the generated services over a real socket, so that headers, deadlines, TLS and
-//! the framing of streams are those of the real thing; only what stands behind them is a script.
+//! It speaks gRPC over a real socket, so that headers, deadlines, TLS and the framing of streams are those of the real
+//! thing; only what stands behind them is a script. Methods and their replies are known from the descriptors, so a new
+//! method needs nothing here.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::convert::Infallible;
+use std::marker::PhantomData;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use bytes::{Buf as _, BufMut as _};
 use prost::Message;
-use snic_api::fleet_v1::fleet_service_server::{FleetService, FleetServiceServer};
-use snic_api::fleet_v1::policy_service_server::{PolicyService, PolicyServiceServer};
-use snic_api::fleet_v1::project_service_server::{ProjectService, ProjectServiceServer};
-use snic_api::fleet_v1::*;
-use snic_api::v1::bitstream_service_server::{BitstreamService, BitstreamServiceServer};
-use snic_api::v1::card_service_server::{CardService, CardServiceServer};
-use snic_api::v1::classification_service_server::{
-    ClassificationService, ClassificationServiceServer,
-};
-use snic_api::v1::dag_service_server::{DagService, DagServiceServer};
-use snic_api::v1::network_task_service_server::{NetworkTaskService, NetworkTaskServiceServer};
-use snic_api::v1::operation_service_server::{OperationService, OperationServiceServer};
-use snic_api::v1::system_service_server::{SystemService, SystemServiceServer};
-use snic_api::v1::tenant_service_server::{TenantService, TenantServiceServer};
-use snic_api::v1::*;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use prost_reflect::{DescriptorPool, Kind, MethodDescriptor};
+use snic_api::fleet_v1::fleet_service_server::FleetServiceServer;
+use snic_api::fleet_v1::policy_service_server::PolicyServiceServer;
+use snic_api::fleet_v1::project_service_server::ProjectServiceServer;
+use snic_api::v1::bitstream_service_server::BitstreamServiceServer;
+use snic_api::v1::card_service_server::CardServiceServer;
+use snic_api::v1::classification_service_server::ClassificationServiceServer;
+use snic_api::v1::dag_service_server::DagServiceServer;
+use snic_api::v1::network_task_service_server::NetworkTaskServiceServer;
+use snic_api::v1::operation_service_server::OperationServiceServer;
+use snic_api::v1::system_service_server::SystemServiceServer;
+use snic_api::v1::tenant_service_server::TenantServiceServer;
+use snic_api::{FILE_DESCRIPTOR_SET, FLEET_DESCRIPTOR_SET};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tonic::body::Body;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::{BoxFuture, Context, Poll, Service, http};
+use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -38,7 +45,7 @@ enum Reply {
 #[derive(Default)]
 struct Script {
     replies: HashMap<&'static str, VecDeque<Reply>>,
-    requests: Vec<(&'static str, Vec<u8>)>,
+    requests: Vec<(String, Vec<u8>)>,
     headers: Vec<tonic::metadata::MetadataMap>,
 }
 
@@ -111,9 +118,10 @@ impl Fake {
         &self.endpoint
     }
 
-    /// The next call of `method` gets this message; of a stream, one element.
-    pub fn answer(&self, method: &'static str, message: &impl Message) -> &Self {
-        self.push(method, Reply::Message(message.encode_to_vec()))
+    /// The next call of `method` gets this message, or the one that carries it; of a stream, one element.
+    pub fn answer<M: Message>(&self, method: &'static str, message: &M) -> &Self {
+        let name = std::any::type_name::<M>().rsplit("::").next().unwrap();
+        self.push(method, Reply::Message(carried(method, name, message.encode_to_vec())))
     }
 
     /// The next call of `method` is refused.
@@ -148,50 +156,189 @@ impl Fake {
     }
 }
 
+/// The method of this name, of either package.
+fn method(name: &str) -> MethodDescriptor {
+    static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+        let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+        pool.decode_file_descriptor_set(FLEET_DESCRIPTOR_SET).unwrap();
+        pool
+    });
+    let mut methods = POOL.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+    methods.find(|method| method.name() == name).unwrap_or_else(|| panic!("no method {name}"))
+}
+
+/// The bytes of a method's reply, from those of a message that is it or is in its one field.
+fn carried(name: &str, message: &str, bytes: Vec<u8>) -> Vec<u8> {
+    let reply = method(name).output();
+    let has_it = |kind: Kind| kind.as_message().is_some_and(|of| of.name() == message);
+    let mut fields = reply.fields().filter(|field| has_it(field.kind()) && !field.is_list());
+    match fields.next() {
+        Some(field) if reply.name() != message => {
+            let mut all = Vec::new();
+            encode_key(field.number(), WireType::LengthDelimited, &mut all);
+            encode_varint(bytes.len() as u64, &mut all);
+            [all, bytes].concat()
+        }
+        _ => bytes,
+    }
+}
+
+/// Messages as their bytes.
+#[derive(Clone, Copy)]
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining()).to_vec()))
+    }
+}
+
+type Elements = std::pin::Pin<Box<dyn Stream<Item = Result<Vec<u8>, Status>> + Send>>;
+
+/// All methods of the service that `S` serves.
+struct Scripted<S>(Services, PhantomData<fn() -> S>);
+
+impl<S> Clone for Scripted<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone(), PhantomData)
+    }
+}
+
+impl<S: NamedService> NamedService for Scripted<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Scripted<S> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let name = request.uri().path().rsplit('/').next().unwrap().to_owned();
+        let call = Call { services: self.0.clone(), name };
+        Box::pin(async move { Ok(Grpc::new(RawCodec).streaming(call, request).await) })
+    }
+}
+
+/// One call of a method.
+struct Call {
+    services: Services,
+    name: String,
+}
+
+impl StreamingService<Vec<u8>> for Call {
+    type Response = Vec<u8>;
+    type ResponseStream = Elements;
+    type Future = BoxFuture<Response<Elements>, Status>;
+
+    fn call(&mut self, request: Request<Streaming<Vec<u8>>>) -> Self::Future {
+        let (services, name) = (self.services.clone(), self.name.clone());
+        Box::pin(async move { services.serve(&name, request).await })
+    }
+}
+
 impl Services {
+    fn of<S>(&self) -> Scripted<S> {
+        Scripted(self.clone(), PhantomData)
+    }
+
     fn router(self, mut server: Server) -> tonic::transport::server::Router {
         server
-            .add_service(BitstreamServiceServer::new(self.clone()))
-            .add_service(CardServiceServer::new(self.clone()))
-            .add_service(ClassificationServiceServer::new(self.clone()))
-            .add_service(DagServiceServer::new(self.clone()))
-            .add_service(NetworkTaskServiceServer::new(self.clone()))
-            .add_service(OperationServiceServer::new(self.clone()))
-            .add_service(SystemServiceServer::new(self.clone()))
-            .add_service(FleetServiceServer::new(self.clone()))
-            .add_service(PolicyServiceServer::new(self.clone()))
-            .add_service(ProjectServiceServer::new(self.clone()))
-            .add_service(TenantServiceServer::new(self))
+            .add_service(self.of::<BitstreamServiceServer<()>>())
+            .add_service(self.of::<CardServiceServer<()>>())
+            .add_service(self.of::<ClassificationServiceServer<()>>())
+            .add_service(self.of::<DagServiceServer<()>>())
+            .add_service(self.of::<NetworkTaskServiceServer<()>>())
+            .add_service(self.of::<OperationServiceServer<()>>())
+            .add_service(self.of::<SystemServiceServer<()>>())
+            .add_service(self.of::<FleetServiceServer<()>>())
+            .add_service(self.of::<PolicyServiceServer<()>>())
+            .add_service(self.of::<ProjectServiceServer<()>>())
+            .add_service(self.of::<TenantServiceServer<()>>())
     }
 
-    fn note<Q>(&self, method: &'static str, request: &Request<Q>, bytes: Vec<u8>) {
+    fn note(&self, name: &str, headers: &tonic::metadata::MetadataMap, bytes: Vec<u8>) {
         let mut script = self.0.lock().unwrap();
-        script.headers.push(request.metadata().clone());
-        script.requests.push((method, bytes));
+        script.headers.push(headers.clone());
+        script.requests.push((name.to_owned(), bytes));
     }
 
-    fn next(&self, method: &str) -> Option<Reply> {
-        self.0.lock().unwrap().replies.get_mut(method)?.pop_front()
+    fn next(&self, name: &str) -> Option<Reply> {
+        self.0.lock().unwrap().replies.get_mut(name)?.pop_front()
     }
 
-    async fn reply<R: Message + Default>(&self, method: &str) -> Result<Response<R>, Status> {
-        match self.next(method) {
-            Some(Reply::Message(bytes)) => Ok(Response::new(R::decode(bytes.as_slice()).unwrap())),
+    async fn serve(
+        &self,
+        name: &str,
+        request: Request<Streaming<Vec<u8>>>,
+    ) -> Result<Response<Elements>, Status> {
+        let (headers, _, mut messages) = request.into_parts();
+        let of = method(name);
+        if of.is_client_streaming() {
+            self.note(name, &headers, Vec::new());
+            while let Some(part) = messages.message().await? {
+                self.note(&format!("{name}/part"), &Default::default(), part);
+            }
+        } else if let Some(message) = messages.message().await? {
+            self.note(name, &headers, message);
+        }
+        let elements = match of.is_server_streaming() {
+            true => self.stream(name),
+            false => vec![Ok(self.reply(name).await?)],
+        };
+        Ok(Response::new(Box::pin(tokio_stream::iter(elements))))
+    }
+
+    async fn reply(&self, name: &str) -> Result<Vec<u8>, Status> {
+        match self.next(name) {
+            Some(Reply::Message(bytes)) => Ok(bytes),
             Some(Reply::Refusal(status)) => Err(status),
             Some(Reply::Silence) => {
                 tokio::time::sleep(Duration::from_secs(3_600)).await;
                 Err(Status::internal("nobody waits that long"))
             }
-            None => Err(Status::internal(format!("the test has no answer for {method}"))),
+            None => Err(Status::internal(format!("the test has no answer for {name}"))),
         }
     }
 
     /// All that is left for a method: elements, and how the stream ends.
-    fn stream<R: Message + Default>(&self, method: &str) -> Vec<Result<R, Status>> {
+    fn stream(&self, name: &str) -> Vec<Result<Vec<u8>, Status>> {
         let mut elements = Vec::new();
-        while let Some(reply) = self.next(method) {
+        while let Some(reply) = self.next(name) {
             match reply {
-                Reply::Message(bytes) => elements.push(Ok(R::decode(bytes.as_slice()).unwrap())),
+                Reply::Message(bytes) => elements.push(Ok(bytes)),
                 Reply::Refusal(status) => {
                     elements.push(Err(status));
                     break;
@@ -200,237 +347,5 @@ impl Services {
             }
         }
         elements
-    }
-}
-
-type Elements<R> = std::pin::Pin<Box<dyn Stream<Item = Result<R, Status>> + Send>>;
-
-/// Type of an `async fn` of a service behind `#[async_trait]`, which does not look into macros.
-type BoxedReply<'a, R> =
-    std::pin::Pin<Box<dyn Future<Output = Result<Response<R>, Status>> + Send + 'a>>;
-
-/// Tests say what a reply carries; `as` says in which message it does.
-macro_rules! unary {
-    ($($rust:ident $method:literal $request:ty => $item:ty $(as $reply:ty)?;)+) => {
-        $(unary! { @one $rust $method $request => $item $(as $reply)? })+
-    };
-    (@one $rust:ident $method:literal $request:ty => $reply:ty) => {
-        unary! { @one $rust $method $request => $reply as $reply }
-    };
-    (@one $rust:ident $method:literal $request:ty => $item:ty as $reply:ty) => {
-        fn $rust<'s, 'a>(&'s self, request: Request<$request>) -> BoxedReply<'a, $reply>
-        where
-            's: 'a,
-            Self: 'a,
-        {
-            self.note($method, &request, request.get_ref().encode_to_vec());
-            Box::pin(async {
-                let reply: Response<$item> = self.reply($method).await?;
-                Ok(reply.map(<$reply>::from))
-            })
-        }
-    };
-}
-
-macro_rules! streams {
-    ($($rust:ident $method:literal $request:ty => $stream:ident;)+) => {
-        $(fn $rust<'s, 'a>(&'s self, request: Request<$request>) -> BoxedReply<'a, Self::$stream>
-        where
-            's: 'a,
-            Self: 'a,
-        {
-            self.note($method, &request, request.get_ref().encode_to_vec());
-            let elements: Self::$stream = Box::pin(tokio_stream::iter(self.stream($method)));
-            Box::pin(async { Ok(Response::new(elements)) })
-        })+
-    };
-}
-
-#[tonic::async_trait]
-impl DagService for Services {
-    type WatchDagsStream = Elements<WatchDagsResponse>;
-
-    unary! {
-        create_dag "CreateDag" CreateDagRequest => Operation as CreateDagResponse;
-        batch_create_dags "BatchCreateDags" BatchCreateDagsRequest => BatchCreateDagsResponse;
-        get_dag "GetDag" GetDagRequest => Dag as GetDagResponse;
-        list_dags "ListDags" ListDagsRequest => ListDagsResponse;
-        update_dag "UpdateDag" UpdateDagRequest => Operation as UpdateDagResponse;
-        delete_dag "DeleteDag" DeleteDagRequest => Operation as DeleteDagResponse;
-        diagnose_dag "DiagnoseDag" DiagnoseDagRequest => Diagnosis as DiagnoseDagResponse;
-        explain_dag "ExplainDag" ExplainDagRequest => Explanation as ExplainDagResponse;
-    }
-    streams! { watch_dags "WatchDags" WatchDagsRequest => WatchDagsStream; }
-}
-
-#[tonic::async_trait]
-impl CardService for Services {
-    type WatchRegionsStream = Elements<WatchRegionsResponse>;
-    type WatchCardsStream = Elements<WatchCardsResponse>;
-
-    unary! {
-        list_cards "ListCards" ListCardsRequest => ListCardsResponse;
-        get_card "GetCard" GetCardRequest => Card as GetCardResponse;
-        list_regions "ListRegions" ListRegionsRequest => ListRegionsResponse;
-        get_region "GetRegion" GetRegionRequest => Region as GetRegionResponse;
-        drain_region "DrainRegion" DrainRegionRequest => Operation as DrainRegionResponse;
-        undrain_region "UndrainRegion" UndrainRegionRequest => Region as UndrainRegionResponse;
-        reset_region "ResetRegion" ResetRegionRequest => Operation as ResetRegionResponse;
-        load_role "LoadRole" LoadRoleRequest => Operation as LoadRoleResponse;
-        reset_card "ResetCard" ResetCardRequest => Operation as ResetCardResponse;
-        drain_card "DrainCard" DrainCardRequest => Operation as DrainCardResponse;
-        cordon_region "CordonRegion" CordonRegionRequest => Region as CordonRegionResponse;
-        cordon_card "CordonCard" CordonCardRequest => Card as CordonCardResponse;
-        uncordon_card "UncordonCard" UncordonCardRequest => Card as UncordonCardResponse;
-        remove_card "RemoveCard" RemoveCardRequest => RemoveCardResponse;
-        replace_card "ReplaceCard" ReplaceCardRequest => Card as ReplaceCardResponse;
-        optimize_card "OptimizeCard" OptimizeCardRequest => OptimizeCardResponse;
-    }
-    streams! {
-        watch_regions "WatchRegions" WatchRegionsRequest => WatchRegionsStream;
-        watch_cards "WatchCards" WatchCardsRequest => WatchCardsStream;
-    }
-}
-
-#[tonic::async_trait]
-impl SystemService for Services {
-    type DownloadBackupStream = Elements<DownloadBackupResponse>;
-
-    unary! {
-        get_maintenance "GetMaintenance" GetMaintenanceRequest => Maintenance as GetMaintenanceResponse;
-        set_maintenance "SetMaintenance" SetMaintenanceRequest => Maintenance as SetMaintenanceResponse;
-        get_diagnostics "GetDiagnostics" GetDiagnosticsRequest => Diagnostics as GetDiagnosticsResponse;
-    }
-    streams! { download_backup "DownloadBackup" DownloadBackupRequest => DownloadBackupStream; }
-}
-
-#[tonic::async_trait]
-impl TenantService for Services {
-    type WatchTenantsStream = Elements<WatchTenantsResponse>;
-
-    unary! {
-        create_tenant "CreateTenant" CreateTenantRequest => Tenant as CreateTenantResponse;
-        get_tenant "GetTenant" GetTenantRequest => Tenant as GetTenantResponse;
-        list_tenants "ListTenants" ListTenantsRequest => ListTenantsResponse;
-        update_tenant "UpdateTenant" UpdateTenantRequest => Tenant as UpdateTenantResponse;
-        delete_tenant "DeleteTenant" DeleteTenantRequest => DeleteTenantResponse;
-    }
-    streams! { watch_tenants "WatchTenants" WatchTenantsRequest => WatchTenantsStream; }
-}
-
-#[tonic::async_trait]
-impl NetworkTaskService for Services {
-    type WatchNtTypesStream = Elements<WatchNtTypesResponse>;
-
-    unary! {
-        create_nt_type "CreateNtType" CreateNtTypeRequest => NtType as CreateNtTypeResponse;
-        get_nt_type "GetNtType" GetNtTypeRequest => NtType as GetNtTypeResponse;
-        list_nt_types "ListNtTypes" ListNtTypesRequest => ListNtTypesResponse;
-        delete_nt_type "DeleteNtType" DeleteNtTypeRequest => DeleteNtTypeResponse;
-    }
-    streams! { watch_nt_types "WatchNtTypes" WatchNtTypesRequest => WatchNtTypesStream; }
-}
-
-#[tonic::async_trait]
-impl ClassificationService for Services {
-    type WatchRulesStream = Elements<WatchRulesResponse>;
-
-    unary! {
-        create_rule "CreateRule" CreateRuleRequest => Rule as CreateRuleResponse;
-        get_rule "GetRule" GetRuleRequest => Rule as GetRuleResponse;
-        list_rules "ListRules" ListRulesRequest => ListRulesResponse;
-        update_rule "UpdateRule" UpdateRuleRequest => Rule as UpdateRuleResponse;
-        delete_rule "DeleteRule" DeleteRuleRequest => DeleteRuleResponse;
-    }
-    streams! { watch_rules "WatchRules" WatchRulesRequest => WatchRulesStream; }
-}
-
-#[tonic::async_trait]
-impl OperationService for Services {
-    type WatchOperationsStream = Elements<WatchOperationsResponse>;
-
-    unary! {
-        get_operation "GetOperation" GetOperationRequest => Operation as GetOperationResponse;
-        list_operations "ListOperations" ListOperationsRequest => ListOperationsResponse;
-        wait_operation "WaitOperation" WaitOperationRequest => Operation as WaitOperationResponse;
-        cancel_operation "CancelOperation" CancelOperationRequest => CancelOperationResponse;
-        delete_operation "DeleteOperation" DeleteOperationRequest => DeleteOperationResponse;
-    }
-    streams! { watch_operations "WatchOperations" WatchOperationsRequest => WatchOperationsStream; }
-}
-
-#[tonic::async_trait]
-impl BitstreamService for Services {
-    type WatchBitstreamsStream = Elements<WatchBitstreamsResponse>;
-
-    streams! { watch_bitstreams "WatchBitstreams" WatchBitstreamsRequest => WatchBitstreamsStream; }
-
-    async fn upload_bitstream(
-        &self,
-        request: Request<Streaming<UploadBitstreamRequest>>,
-    ) -> Result<Response<UploadBitstreamResponse>, Status> {
-        let (metadata, extensions, mut parts) = request.into_parts();
-        self.note("UploadBitstream", &Request::from_parts(metadata, extensions, ()), Vec::new());
-        while let Some(part) = parts.message().await? {
-            let note = Request::new(());
-            self.note("UploadBitstream/part", &note, part.encode_to_vec());
-        }
-        let reply: Response<Bitstream> = self.reply("UploadBitstream").await?;
-        Ok(reply.map(UploadBitstreamResponse::from))
-    }
-
-    unary! {
-        get_bitstream "GetBitstream" GetBitstreamRequest => Bitstream as GetBitstreamResponse;
-        list_bitstreams "ListBitstreams" ListBitstreamsRequest => ListBitstreamsResponse;
-        delete_bitstream "DeleteBitstream" DeleteBitstreamRequest => DeleteBitstreamResponse;
-        retry_bitstream "RetryBitstream" RetryBitstreamRequest => Bitstream as RetryBitstreamResponse;
-        recommend_bitstreams "RecommendBitstreams" RecommendBitstreamsRequest => RecommendBitstreamsResponse;
-    }
-}
-
-#[tonic::async_trait]
-impl FleetService for Services {
-    type WatchHostsStream = Elements<WatchHostsResponse>;
-    streams! { watch_hosts "WatchHosts" WatchHostsRequest => WatchHostsStream; }
-    unary! {
-        create_host "CreateHost" CreateHostRequest => CreateHostResponse;
-        get_host "GetHost" GetHostRequest => GetHostResponse;
-        list_hosts "ListHosts" ListHostsRequest => ListHostsResponse;
-        delete_host "DeleteHost" DeleteHostRequest => DeleteHostResponse;
-        cordon_host "CordonHost" CordonHostRequest => CordonHostResponse;
-        uncordon_host "UncordonHost" UncordonHostRequest => UncordonHostResponse;
-        drain_host "DrainHost" DrainHostRequest => DrainHostResponse;
-        undrain_host "UndrainHost" UndrainHostRequest => UndrainHostResponse;
-        drain_area "DrainArea" DrainAreaRequest => DrainAreaResponse;
-        get_area_drain "GetAreaDrain" GetAreaDrainRequest => GetAreaDrainResponse;
-        undrain_area "UndrainArea" UndrainAreaRequest => UndrainAreaResponse;
-        start_rebalance "StartRebalance" StartRebalanceRequest => StartRebalanceResponse;
-        get_rebalance "GetRebalance" GetRebalanceRequest => GetRebalanceResponse;
-        stop_rebalance "StopRebalance" StopRebalanceRequest => StopRebalanceResponse;
-        find_hosts "FindHosts" FindHostsRequest => FindHostsResponse;
-        create_reservation "CreateReservation" CreateReservationRequest => CreateReservationResponse;
-        renew_reservation "RenewReservation" RenewReservationRequest => RenewReservationResponse;
-        delete_reservation "DeleteReservation" DeleteReservationRequest => DeleteReservationResponse;
-        get_fleet "GetFleet" GetFleetRequest => GetFleetResponse;
-    }
-}
-
-#[tonic::async_trait]
-impl PolicyService for Services {
-    unary! {
-        get_policies "GetPolicies" GetPoliciesRequest => GetPoliciesResponse;
-        update_policies "UpdatePolicies" UpdatePoliciesRequest => UpdatePoliciesResponse;
-    }
-}
-
-#[tonic::async_trait]
-impl ProjectService for Services {
-    unary! {
-        create_project "CreateProject" CreateProjectRequest => CreateProjectResponse;
-        get_project "GetProject" GetProjectRequest => GetProjectResponse;
-        list_projects "ListProjects" ListProjectsRequest => ListProjectsResponse;
-        update_project "UpdateProject" UpdateProjectRequest => UpdateProjectResponse;
-        delete_project "DeleteProject" DeleteProjectRequest => DeleteProjectResponse;
-        set_tenant_project "SetTenantProject" SetTenantProjectRequest => SetTenantProjectResponse;
     }
 }

@@ -7,9 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snic_domain::{
-    Bandwidth, Bitstream, ByteSize, ChainIdentity, Digest, MemoryKind, NodeId, NtProgram, NtTypeId,
-    OtherCard, PacketSizes, ProcessorKind, ProcessorProfile, ProgramExplanation, ReachedMemory,
-    RegionId,
+    Bandwidth, Bitstream, ByteSize, Digest, MemoryKind, NodeId, NtProgram, NtTypeId, OtherCard,
+    PacketSizes, ProcessorKind, ProcessorProfile, ProgramExplanation, ReachedMemory, RegionId,
 };
 
 /// Asserts that `value` is written as `stored`, and that `stored` is read as `value`.

@@ -1,6 +1,7 @@
 //! Subject of each request.
 
-use snic_api::{fleet_v1, v1};
+use snic_api::methods::{AskedResource, DescribedRequest};
+use snic_api::v1;
 use snic_domain::limits::DAG_BATCH_MAX;
 
 use super::NamedResource;
@@ -32,111 +33,41 @@ fn checked(validate_only: bool, resources: Vec<NamedResource>) -> AccessSubject 
     if validate_only { AccessSubject::Check(resources) } else { AccessSubject::These(resources) }
 }
 
+/// The subject that the facts of the request's method name.
+fn described(request: &impl DescribedRequest) -> AccessSubject {
+    let resource = match request.resource() {
+        AskedResource::Everything => NamedResource::everything(),
+        AskedResource::Named(name) => NamedResource::named(&name),
+        AskedResource::Below(parent) => NamedResource::below(&parent),
+        AskedResource::Nothing => return AccessSubject::Nothing,
+    };
+    checked(request.validate_only(), vec![resource])
+}
+
 macro_rules! asks {
-    ($($field:ident => $of:path: $($request:ident),+;)+) => {
-        $($(impl Asks for v1::$request {
-            fn asked(&self) -> AccessSubject {
-                these($of(&self.$field))
-            }
-        })+)+
-    };
-}
-asks! {
-    name => NamedResource::named: CancelOperationRequest, CordonCardRequest, CordonRegionRequest,
-        DeleteBitstreamRequest, DeleteDagRequest, DeleteNtTypeRequest, DeleteOperationRequest,
-        DeleteRuleRequest, DeleteTenantRequest, DrainCardRequest, DrainRegionRequest,
-        DiagnoseDagRequest, ExplainDagRequest, GetBitstreamRequest, GetCardRequest, GetDagRequest, GetFairnessRequest,
-        GetNtTypeRequest, GetOperationRequest, GetRegionRequest, GetRuleRequest, GetTenantRequest,
-        LoadRoleRequest, RemoveCardRequest, ReplaceCardRequest, ResetCardRequest, ResetRegionRequest,
-        RetryBitstreamRequest, RunTrafficRequest, UncordonCardRequest, UndrainRegionRequest, WaitOperationRequest,
-        WatchPacketsRequest;
-    card => NamedResource::named: RecommendBitstreamsRequest;
-    parent => NamedResource::below: ListBindingsRequest, ListDagsRequest, ListRegionsRequest,
-        WatchBindingsRequest, WatchDagsRequest, WatchRegionsRequest;
-    // Filters by a resource: without one, all.
-    dag => NamedResource::below: ListRulesRequest;
-    target => NamedResource::below: ListOperationsRequest;
-    tenant => NamedResource::below: ListAuditEntriesRequest;
-}
-
-macro_rules! about_everything {
-    ($($request:ident),+ $(,)?) => {
-        $(impl Asks for v1::$request {
-            fn asked(&self) -> AccessSubject {
-                these(NamedResource::everything())
-            }
-        })+
-    };
-}
-about_everything! {
-    DownloadBackupRequest, GetDiagnosticsRequest, GetMaintenanceRequest, ListBitstreamsRequest,
-    ListCardsRequest, ListEventsRequest, ListFairnessRequest, ListNtTypesRequest,
-    ListTenantsRequest, SetMaintenanceRequest, WatchBitstreamsRequest, WatchCardsRequest,
-    WatchEventsRequest, WatchNtTypesRequest, WatchOperationsRequest, WatchRulesRequest,
-    WatchTenantsRequest,
-}
-
-macro_rules! about_the_fleet {
-    ($($request:ident),+ $(,)?) => {
-        $(impl Asks for fleet_v1::$request {
-            fn asked(&self) -> AccessSubject {
-                these(NamedResource::everything())
-            }
-        })+
-    };
-}
-about_the_fleet! {
-    CordonHostRequest, CreateHostRequest, CreateProjectRequest, DeleteHostRequest,
-    DeleteProjectRequest, DrainAreaRequest, DrainHostRequest, FindHostsRequest,
-    GetAreaDrainRequest, GetFleetRequest, GetHostRequest, GetPoliciesRequest, GetProjectRequest,
-    GetRebalanceRequest, ListHostsRequest, ListProjectsRequest, SetTenantProjectRequest, StopRebalanceRequest,
-    UncordonHostRequest, UndrainAreaRequest, UndrainHostRequest, UpdateProjectRequest,
-    WatchHostsRequest,
-}
-
-impl Asks for fleet_v1::UpdatePoliciesRequest {
-    fn asked(&self) -> AccessSubject {
-        checked(self.validate_only, vec![NamedResource::everything()])
-    }
-}
-
-impl Asks for fleet_v1::StartRebalanceRequest {
-    fn asked(&self) -> AccessSubject {
-        checked(self.validate_only, vec![NamedResource::everything()])
-    }
-}
-
-macro_rules! for_a_tenant {
-    ($($request:ident),+ $(,)?) => {
-        $(impl Asks for fleet_v1::$request {
-            fn asked(&self) -> AccessSubject {
-                these(NamedResource::named(&self.parent))
-            }
-        })+
-    };
-}
-for_a_tenant!(CreateReservationRequest, DeleteReservationRequest, RenewReservationRequest);
-
-macro_rules! asks_later {
-    ($what:ident: $($request:ty),+) => {
+    ($($request:path),+ $(,)?) => {
         $(impl Asks for $request {
             fn asked(&self) -> AccessSubject {
-                AccessSubject::$what
+                described(self)
+            }
+        })+
+    };
+}
+snic_api::described_requests!(asks);
+
+macro_rules! asks_later {
+    ($($request:ty),+) => {
+        $(impl Asks for $request {
+            fn asked(&self) -> AccessSubject {
+                AccessSubject::Found
             }
         })+
     };
 }
 // Whose a binding is stands in its record only.
-asks_later!(Found: v1::GetBindingRequest, v1::HeartbeatRequest, v1::UnbindVmRequest);
+asks_later!(v1::GetBindingRequest, v1::HeartbeatRequest, v1::UnbindVmRequest);
 // The header is the first message of the stream.
-asks_later!(Found: tonic::Streaming<v1::UploadBitstreamRequest>);
-asks_later!(Nothing: v1::CheckAccessRequest, v1::WhoAmIRequest);
-
-impl Asks for v1::CreateDagRequest {
-    fn asked(&self) -> AccessSubject {
-        checked(self.validate_only, vec![dag(&self.parent, &self.dag_id)])
-    }
-}
+asks_later!(tonic::Streaming<v1::UploadBitstreamRequest>);
 
 impl Asks for v1::BatchCreateDagsRequest {
     fn asked(&self) -> AccessSubject {
@@ -148,37 +79,6 @@ impl Asks for v1::BatchCreateDagsRequest {
         let all = std::iter::once(NamedResource::named(&self.parent));
         let dags = self.requests.iter().take(DAG_BATCH_MAX).map(of);
         checked(self.validate_only, all.chain(dags).collect())
-    }
-}
-
-impl Asks for v1::UpdateDagRequest {
-    fn asked(&self) -> AccessSubject {
-        let name = self.dag.as_ref().map_or("", |dag| &dag.name);
-        checked(self.validate_only, vec![NamedResource::named(name)])
-    }
-}
-
-impl Asks for v1::OptimizeCardRequest {
-    fn asked(&self) -> AccessSubject {
-        checked(self.validate_only, vec![NamedResource::named(&self.name)])
-    }
-}
-
-impl Asks for v1::CreateTenantRequest {
-    fn asked(&self) -> AccessSubject {
-        these(NamedResource::named(&format!("tenants/{}", self.tenant_id)))
-    }
-}
-
-impl Asks for v1::UpdateTenantRequest {
-    fn asked(&self) -> AccessSubject {
-        these(NamedResource::named(self.tenant.as_ref().map_or("", |tenant| &tenant.name)))
-    }
-}
-
-impl Asks for v1::CreateNtTypeRequest {
-    fn asked(&self) -> AccessSubject {
-        these(NamedResource::named(&format!("ntTypes/{}", self.nt_type_id)))
     }
 }
 

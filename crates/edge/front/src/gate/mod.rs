@@ -131,7 +131,9 @@ impl Rules {
         request: Request<Body>,
         call: &Call,
     ) -> (Option<PendingEntry>, Request<Body>) {
-        let Some(log) = self.audit.as_ref().filter(|_| row.changes) else { return (None, request) };
+        let Some(log) = self.audit.as_ref().filter(|_| row.changes()) else {
+            return (None, request);
+        };
         let from = peer(&request).map_or_else(|_| String::new(), |peer| peer.place.to_string());
         let (head, body) = request.into_parts();
         let trace_id = snic_telemetry::trace::id(&call.span, &head.headers);

@@ -22,6 +22,7 @@ use snic_bitstream::catalogue::{self, Catalogue};
 use snic_bitstream::signature::Signatures;
 use snic_domain::{DagName, TenantId};
 use snic_front::gate::PassedCalls;
+use snic_front::signals::StopSignals;
 use snic_output::out;
 use tonic::{Code, Status};
 
@@ -100,7 +101,7 @@ struct Identities {
 pub async fn run(options: QuickstartOptions) -> Result<()> {
     let began = Instant::now();
     // First: a signal that comes while it starts must not leave half of it behind.
-    let mut stops = serving::StopSignals::of_terminal()?;
+    let mut stops = StopSignals::of_terminal().context("wait for signals")?;
     let dir = options.dir.clone().map_or_else(|| default_folder(&options), Ok)?;
     // Absolute, because the contexts name files in it and are used from any folder.
     let dir = std::path::absolute(&dir).with_context(|| format!("find {}", dir.display()))?;

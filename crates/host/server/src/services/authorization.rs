@@ -65,7 +65,7 @@ fn check(
         return answer(false, reason, Vec::new());
     }
     // Others' NT types and bitstreams may be published.
-    let may_be_published = row.effect() == MethodEffect::Read
+    let may_be_published = row.effect == MethodEffect::Read
         && matches!(resource.kind, ResourceType::NtType | ResourceType::Bitstream);
     if resource.is_foreign_to(identity) && !may_be_published {
         let reason = "a tenant reaches only what it owns, whatever policies say".to_owned();
