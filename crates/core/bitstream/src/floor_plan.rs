@@ -126,10 +126,7 @@ pub enum OutsideRegion {
         "the profile of card model {model} lists no frames for {} regions; without them no bitstream \
          can be held against its region", kind_name(*kind)
     )]
-    Unknown {
-        kind: RegionKind,
-        model: CardModel,
-    },
+    Unknown { kind: RegionKind, model: CardModel },
 }
 
 impl OutsideRegion {

@@ -68,10 +68,7 @@ pub enum InvalidUpload {
     UnknownCard { model: CardModel, known: Vec<CardModel> },
     /// A kind of region that the card has not.
     #[error("card model {model} has no {} regions", kind_name(*kind))]
-    NoRegion {
-        model: CardModel,
-        kind: RegionKind,
-    },
+    NoRegion { model: CardModel, kind: RegionKind },
     /// Larger than any region's bitstream.
     #[error(
         "the bitstream has {size}; a {} region of card model {model} takes at most {max}",

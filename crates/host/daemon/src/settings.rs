@@ -439,11 +439,7 @@ pub enum InvalidSettings {
     },
     /// It is not TOML, or a key is wrong.
     #[error("{path}:{line}: {message}")]
-    Key {
-        path: String,
-        line: usize,
-        message: String,
-    },
+    Key { path: String, line: usize, message: String },
     /// A value out of range, or keys that contradict each other.
     #[error("{path}: {message}")]
     Contradiction {

@@ -46,9 +46,7 @@ pub enum CatalogueProblem {
     UnknownNt { nt: NtTypeId },
     /// A card model without a profile.
     #[error("card model {model} has no profile")]
-    UnknownCard {
-        model: CardModel,
-    },
+    UnknownCard { model: CardModel },
     /// A tenant that the file does not list.
     #[error("tenant {tenant} is not in this file")]
     UnknownTenant { tenant: TenantId },

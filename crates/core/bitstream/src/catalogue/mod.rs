@@ -102,10 +102,7 @@ impl CatalogueChain {
 pub enum NoTestBitstream {
     /// The chain is not for this card.
     #[error("chain {chain} is not for card model {model}")]
-    Model {
-        chain: BitstreamId,
-        model: CardModel,
-    },
+    Model { chain: BitstreamId, model: CardModel },
     /// The chain names an NT that the catalogue lacks.
     #[error("chain {chain} names NT {nt}, which the catalogue lacks")]
     Nt { chain: BitstreamId, nt: NtTypeId },
