@@ -146,6 +146,10 @@ impl<W> Outbox<W> {
         if number <= self.durable || self.failed.is_some_and(|failed| failed <= number) {
             return;
         }
+        // The store may confirm batches in another order than they were handed out. An effect may follow from any batch up to
+        // its own, so a number counts only once all before it are durable, and none counts from the first failure on.
+        // Released by its own batch alone, a reply could promise what a crash then takes away: the batch it builds
+        // on would be missing after the restart.
         self.early.insert(number);
         while self.early.remove(&(self.durable + 1)) {
             self.durable += 1;

@@ -98,6 +98,9 @@ struct Sweep {
 
 impl Sweep {
     fn run(mut self, events: &[(u64, Happens, usize)], resources: usize) -> Vec<UserOutcome> {
+        // Between two events all that rise do so at constant rates. So the level at which a resource is full is one division,
+        // and no level is stepped through. A resource that is full before the next event comes first: it stops its
+        // users, and without them the others rise further until that event than they would have.
         for &(at, happens, user) in events {
             while let Some((level, full)) = self.first_full(resources).filter(|(l, _)| *l < at) {
                 self.rise_to(level);

@@ -219,6 +219,10 @@ impl Tables {
     /// Gives back a port of which all connections are closed, or that was silent for longer than its protocol
     /// asks for. Many sessions over it take several packets.
     fn reclaim(&mut self, protocol: u8, port_space: usize, now: Timestamp) -> Option<Endpoint> {
+        // Ports of closed connections go first: nobody misses them. One that is open goes only after the silence that its
+        // protocol asks for, or a host that takes many ports could end its neighbours' connections. A mapping goes with
+        // its last session, and a session takes time to remove: bounded, one packet pays for at most
+        // SESSIONS_RECLAIMED_MAX of them, and the packets after it for the rest.
         let least = if protocol == protocol::TCP { STREAM_IDLE_MIN } else { DATAGRAM_IDLE_MIN };
         let oldest = |is_open| self.mappings.oldest(mapping_class(port_space, is_open));
         let is_silent = |id: &EntryId| self.mappings.idle(*id, now) >= least;

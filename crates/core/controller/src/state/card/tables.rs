@@ -204,6 +204,9 @@ impl Tables {
         if self.commit.is_some() || self.not_before > now {
             return Due::Nothing;
         }
+        // What to write is found now, by comparing the rows that may differ, and not noted while they change: a row that
+        // was changed and changed back costs no write. Where nothing is left to write there is no command, and what
+        // waits for the commit goes on at once; sent to the card, an empty commit would only cost a round trip.
         let delta = self.active.delta_of_rows(&self.target, std::mem::take(&mut self.dirty));
         let changed = std::mem::take(&mut self.changed).into_iter();
         let follows = Committed {

@@ -216,6 +216,9 @@ impl CardEngine {
             // What its threads do not serve would wait for them.
             let most = most.map(|most| Bandwidth::from_bps(u64::from(most.kbps()) * 1_000));
             let new = most.map_or(new, |most| new.min(most)).max(promised);
+            // A small difference is not worth a row: packets on either side of a sample make as much. The way back to the
+            // promise is written however small it is. Left out, a DAG would keep a little of what was lent to it, and the
+            // sum of all buckets could stay over what the card serves.
             let old = entry.meter().rate(promised);
             let part = old.get() / RATE_PART;
             let moved = new.get().abs_diff(old.get()) > part || (new == promised && old != new);
