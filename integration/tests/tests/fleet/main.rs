@@ -8,6 +8,7 @@
 mod cluster;
 mod faults;
 mod history;
+mod large;
 mod network;
 mod passing;
 mod policies;
