@@ -8,6 +8,7 @@ pub mod commands;
 mod daemon;
 pub mod fake_daemon;
 pub mod keys;
+pub mod large;
 mod metrics;
 
 pub use client::{PARENT, TRACE, TestClient, create_in_trace, furnished};

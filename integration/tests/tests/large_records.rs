@@ -3,14 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
 use snic_api::convert;
 use snic_api::replies::ItemOf as _;
 use snic_api::v1;
 use snic_api::v1::dag::State;
 use snic_bitstream::catalogue;
-use snic_domain::limits::DAG_CONFIGURATION_BYTES_MAX;
-use snic_domain::{Bandwidth, DagName, DagSpec, NtConfiguration};
+use snic_domain::{DagName, DagSpec};
+use snic_integration::large::{balancer_services, configured, firewall_rules, most_firewall_rules};
 use snic_integration::{Home, TestClient};
 use tonic::{Code, Status};
 
@@ -19,52 +18,6 @@ const READY_MAX: Duration = Duration::from_secs(60);
 
 fn name(dag: &str) -> DagName {
     DagName { tenant: "acme".parse().expect("a label"), dag: dag.parse().expect("a label") }
-}
-
-fn spec(nt: &str, told: &Value) -> DagSpec {
-    let nts = [nt.parse().expect("an NT type")];
-    let mut spec = DagSpec::chain(&nts, Bandwidth::from_mbps(100));
-    spec.nodes[0].configuration = Some(NtConfiguration::new(&told.to_string()));
-    spec
-}
-
-/// 160 bytes a rule as text, and a quarter more in a JSON text.
-fn rules(count: usize) -> Value {
-    let rule = |number: usize| {
-        let (high, low) = (number / 250, number % 250);
-        json!({
-            "action": "accept",
-            "protocol": "tcp",
-            "source": format!("10.{high}.{low}.0/24"),
-            "destination": format!("192.168.{high}.{low}/32"),
-            "source_ports": "1024-65535",
-            "destination_ports": format!("{}-{}", 1_000 + number, 2_000 + number),
-        })
-    };
-    json!({ "rules": (0..count).map(rule).collect::<Vec<_>>() })
-}
-
-/// Services with 500 backends each.
-fn services(count: usize) -> Value {
-    let backend = |service: usize, number: usize| {
-        let (high, low) = (number / 250, number % 250);
-        json!({"address": format!("10.{service}.{high}.{low}"), "port": 8_080})
-    };
-    let service = |service: usize| {
-        let backends: Vec<Value> = (0..500).map(|number| backend(service, number)).collect();
-        let address = format!("192.0.2.{service}");
-        json!({"address": address, "protocol": "tcp", "port": 80, "backends": backends})
-    };
-    json!({"services": (0..count).map(service).collect::<Vec<_>>(), "table": "65537"})
-}
-
-/// The most rules within the limit.
-fn most_rules() -> usize {
-    let bytes = |count| rules(count).to_string().len();
-    (300..1_024)
-        .take_while(|count| bytes(*count) <= DAG_CONFIGURATION_BYTES_MAX)
-        .last()
-        .expect("300")
 }
 
 async fn validate(client: &TestClient, dag: &str, spec: &DagSpec) -> Result<(), Status> {
@@ -117,8 +70,9 @@ async fn the_largest_dags_are_served_and_survive_updates_and_kills() {
     client.create_tenant("acme").await.expect("a new tenant");
 
     let created = [
-        ("firewall", spec("firewall", &rules(300))),
-        ("balancer", spec("load-balancer", &services(3))),
+        ("firewall", configured("firewall", &firewall_rules(300))),
+        // 1,500 backends; a service has 512 at most.
+        ("balancer", configured("load-balancer", &balancer_services(3, 500))),
     ];
     for (dag, spec) in &created {
         validate(&client, dag, spec).await.expect("it is within the limits");
@@ -129,7 +83,7 @@ async fn the_largest_dags_are_served_and_survive_updates_and_kills() {
     assert_eq!(all.iter().map(|(_, told)| *told).collect::<Vec<_>>(), [1, 1]);
 
     // An update needs room for what serves as well.
-    let most = spec("firewall", &rules(most_rules()));
+    let most = configured("firewall", &firewall_rules(most_firewall_rules()));
     let operation = client.update_dag(&name("firewall"), &most).await.expect("within the limits");
     client.wait(&operation).await.expect("it becomes ready");
     daemon.kill();
@@ -138,13 +92,23 @@ async fn the_largest_dags_are_served_and_survive_updates_and_kills() {
     assert_eq!(ready(&client).await, all);
 
     // One rule more is refused alike, before anything is changed.
-    let beyond = spec("firewall", &rules(most_rules() + 1));
+    let beyond = configured("firewall", &firewall_rules(most_firewall_rules() + 1));
     let dry = validate(&client, "more", &beyond).await.expect_err("it is too long");
     let real = client.create_dag(&name("more"), &beyond).await.expect_err("it is too long");
     let update = client.update_dag(&name("firewall"), &beyond).await.expect_err("it is too long");
     for status in [&dry, &real, &update] {
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
         assert!(status.message().contains("65536"), "{status:?}");
+    }
+    // All backends in one service are more than one may have, whatever they take as text.
+    for (services, backends, limit) in [(1, 1_500, "512"), (17, 1, "16")] {
+        let spec = configured("load-balancer", &balancer_services(services, backends));
+        let dry = validate(&client, "more", &spec).await.expect_err("too many");
+        let real = client.create_dag(&name("more"), &spec).await.expect_err("too many");
+        for status in [dry, real] {
+            assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+            assert!(status.message().contains(limit), "{status:?}");
+        }
     }
     let request = v1::GetDagRequest { name: name("firewall").to_string() };
     let firewall = client.dags().get_dag(request).await.item().expect("it is there");

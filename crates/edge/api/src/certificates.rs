@@ -60,7 +60,7 @@ impl PemFile {
         let name = format!("{setting}: {}", path.display());
         match std::fs::read(path) {
             Ok(bytes) => Self::of_bytes(name, bytes),
-            Err(error) => Err(UnusableFile { file: name, cause: format!("read it: {error}") }),
+            Err(error) => Err(UnusableFile { file: name, cause: error.to_string() }),
         }
     }
 

@@ -15,7 +15,9 @@ use snic_bitstream::catalogue::{UploadRules, with_profiles};
 use snic_bitstream::signature::Trust;
 use snic_etcd::{Compare, Operation, Request, Revision, Transaction};
 use snic_fleetd::settings::{Settings, check_replica};
-use snic_fleetd::{ELECTIONS, FleetServerSettings, METHODS, MetricsPage, RECORDS, bind};
+use snic_fleetd::{
+    ELECTIONS, FleetBound, FleetServerSettings, METHODS, MetricsPage, RECORDS, bind,
+};
 use snic_front::TlsReloader;
 use snic_front::identity::TrustDomain;
 use snic_front::settings::{FrontSettings, Limits, TlsSettings};
@@ -81,6 +83,9 @@ const UNNAMED_IMAGES_KEPT: Duration = Duration::from_secs(3_600);
 
 /// Time that a replica waits at its start for the store of images.
 const IMAGES_MAX: Duration = Duration::from_secs(10);
+
+/// Time that threads have to end what they do for a replica that has stopped.
+const THREADS_END_MAX: Duration = Duration::from_secs(1);
 
 fn server(settings: &Settings) -> Result<FleetServerSettings> {
     let domain = TrustDomain::new(&settings.trust_domain).context("trust_domain")?;
@@ -256,13 +261,14 @@ async fn metrics_page(
     Ok(Some(MetricsPage { listener, telemetry }))
 }
 
-async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
-    // A signal that nobody waits for yet ends the program, so they are awaited before anything else begins.
-    let mut stops = StopSignals::of_daemon().context("wait for signals")?;
-    let hangup = signal(SignalKind::hangup()).context("wait for signals")?;
+/// Everything of a replica that has to be there before it serves: etcd's settings, images, listeners.
+async fn prepare(
+    settings: &Settings,
+    telemetry: Arc<Telemetry>,
+) -> Result<(EtcdConnection, FleetBound)> {
     let etcd = EtcdConnection::new(settings.etcd()?).await.context("etcd.endpoints")?;
-    let mut server = server(&settings)?;
-    server.metrics = metrics_page(&settings, telemetry).await?;
+    let mut server = server(settings)?;
+    server.metrics = metrics_page(settings, telemetry).await?;
     match tokio::time::timeout(IMAGES_MAX, settings.images.check(&server.images)).await {
         Ok(Ok(())) => {}
         Ok(Err(error @ BlobsUnusable::Refused(_))) => return Err(error).context("images"),
@@ -270,7 +276,18 @@ async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
         Ok(Err(BlobsUnusable::Away(error))) => tracing::error!(error, "starting without images"),
         Err(_) => tracing::error!(waited = ?IMAGES_MAX, "starting without images: no answer"),
     }
-    let bound = bind(server).await.context("listen")?;
+    Ok((etcd, bind(server).await.context("listen")?))
+}
+
+async fn run(settings: &Settings, telemetry: Arc<Telemetry>) -> Result<()> {
+    // A signal that nobody waits for yet ends the program, so they are awaited before anything else begins.
+    let mut stops = StopSignals::of_daemon().context("wait for signals")?;
+    let hangup = signal(SignalKind::hangup()).context("wait for signals")?;
+    // Images may be away for seconds, and nothing is served yet that would have to end in order.
+    let (etcd, bound) = tokio::select! {
+        prepared = prepare(settings, telemetry) => prepared?,
+        () = stops.wait() => return Ok(()),
+    };
     if let Some(address) = bound.tcp_address() {
         tracing::info!(%address, "snic-fleet is up");
     }
@@ -282,7 +299,7 @@ async fn run(settings: Settings, telemetry: Arc<Telemetry>) -> Result<()> {
     let shutdown = async {
         let ended = tokio::select! {
             () = stops.wait() => Ok(()),
-            ended = reload_on_signal(&settings, hangup, listener, as_client) => ended,
+            ended = reload_on_signal(settings, hangup, listener, as_client) => ended,
         };
         if let Err(error) = ended {
             tracing::error!("{error:#}");
@@ -319,7 +336,10 @@ fn begin(arguments: &Arguments) -> Result<()> {
     let (filter, format) = (&arguments.log, arguments.log_format);
     let telemetry = snic_telemetry::init(filter, format, ("snic-fleet", None));
     let telemetry = telemetry.context("set up the log and metrics")?;
-    runtime.block_on(run(settings, Arc::new(telemetry)))
+    let ended = runtime.block_on(run(&settings, Arc::new(telemetry)));
+    // A look at images that hangs in the system, such as for a name, does not hold up the end.
+    runtime.shutdown_timeout(THREADS_END_MAX);
+    ended
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ fn refusal(status: &Status) -> Option<Refusal> {
         }
         Code::PermissionDenied | Code::Unauthenticated => Some(Refusal::NotPermitted),
         // Of a connection without certificate, or with one of nobody, once etcd asks who it is.
-        Code::InvalidArgument
+        Code::InvalidArgument | Code::FailedPrecondition
             if says("user name is empty")
                 || says("user name not found")
                 || says("authentication failed") =>
@@ -172,6 +172,7 @@ mod tests {
             (Code::PermissionDenied, "etcdserver: permission denied", Refusal::NotPermitted),
             (Code::Unauthenticated, "etcdserver: invalid auth token", Refusal::NotPermitted),
             (Code::InvalidArgument, "etcdserver: user name is empty", Refusal::NotPermitted),
+            (Code::FailedPrecondition, "etcdserver: user name not found", Refusal::NotPermitted),
             (Code::DataLoss, "etcdserver: corrupt cluster", Refusal::Corrupt),
         ];
         for (code, message, why) in refused {

@@ -126,17 +126,21 @@ impl Watching {
             .with_progress_notify();
         let mut watches = client.watch_client().max_decoding_message_size(ANSWER_BYTES_MAX);
         let opening = async {
-            let version = client.status().await?.version().to_owned();
-            Ok((version, watches.watch(begin, Some(options)).await?))
+            let of = |error| failed(error, Revision(0));
+            let can_ask = match client.status().await.map_err(of) {
+                Ok(status) => gives_bookmarks(status.version()),
+                // Since 3.6 only root may ask. The members that refuse this are all young enough.
+                Err(Failed::Refused { why: Refusal::NotPermitted, .. }) => true,
+                Err(failed) => return Err(failed),
+            };
+            Ok((can_ask, watches.watch(begin, Some(options)).await.map_err(of)?))
         };
         match tokio::time::timeout(self.connection.timeout(), opening).await {
-            Ok(Ok((version, stream))) => {
-                let can_ask = gives_bookmarks(&version);
+            Ok(Ok((can_ask, stream))) => {
                 self.stream = Some(Open { stream, member: at, can_ask });
                 return Ok(());
             }
-            Ok(Err(error)) => {
-                let failed = failed(error, Revision(0));
+            Ok(Err(failed)) => {
                 if failed.refusal().is_some() {
                     // The next call would hear the same.
                     tokio::time::sleep(RETRY).await;

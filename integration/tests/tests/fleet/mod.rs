@@ -8,6 +8,7 @@
 pub mod cluster;
 mod faults;
 mod history;
+mod large;
 pub mod network;
 mod passing;
 mod policies;

@@ -1,12 +1,15 @@
 //! `snic-fleet --check`: what is wrong is said line by line, before a replica serves.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, KeyPair, SanType};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, PATIENCE};
 
 /// Writes `replica.pem`, which signs itself, and `replica.key`.
 pub(crate) fn write_certificate(folder: &Path) {
@@ -16,6 +19,78 @@ pub(crate) fn write_certificate(folder: &Path) {
     let key = KeyPair::generate().unwrap();
     fs::write(folder.join("replica.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
     fs::write(folder.join("replica.key"), key.serialize_pem()).unwrap();
+}
+
+/// The first connection to a server that never answers, once the program has made it.
+fn accept_from(program: &mut Child, silent: &TcpListener) -> TcpStream {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match silent.accept() {
+            Ok((connection, _)) => return connection,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+        }
+        assert!(program.try_wait().unwrap().is_none(), "it ended before it asked");
+        assert!(Instant::now() < until, "it never asks");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A start waits for images that may be away. One that is told to stop meanwhile does so, and waits no longer.
+#[test]
+fn a_start_that_waits_for_its_images_ends_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    write_certificate(folder.path());
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let settings = format!(
+        "listen = \"127.0.0.1:0\"\naddress = \"https://localhost:1\"\n\
+         [tls]\nca = {:?}\ncertificate = {:?}\nkey = {:?}\n\
+         [etcd]\nendpoints = [\"http://127.0.0.1:1\"]\n[signatures]\nallow_unsigned = true\n\
+         [images]\nbucket = \"snic-images\"\nendpoint = \"http://{}\"\nallow_http = true\n",
+        path("replica.pem"),
+        path("replica.pem"),
+        path("replica.key"),
+        silent.local_addr().unwrap(),
+    );
+    let file = folder.path().join("fleet.toml");
+    fs::write(&file, settings).unwrap();
+    for signal in ["TERM", "INT"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_snic-fleet"));
+        command.arg("--config").arg(&file).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+        let mut program = command.spawn().unwrap();
+        let _held = accept_from(&mut program, &silent);
+        let pid = program.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        let output = program.wait_with_output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{signal}: {log}");
+        assert!(!log.contains("starting without images"), "it waited for them: {log}");
+    }
+}
+
+/// A file that cannot be read is one sentence: the setting, the file, and what the system says.
+#[test]
+fn a_file_that_is_missing_is_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("none.pem");
+    let file = folder.path().join("fleet.toml");
+    let settings = format!(
+        "listen = \"127.0.0.1:0\"\naddress = \"https://localhost:1\"\nimages = {:?}\n\
+         [tls]\nca = {missing:?}\ncertificate = {missing:?}\nkey = {missing:?}\n\
+         [etcd]\nendpoints = [\"http://127.0.0.1:1\"]\n",
+        folder.path().join("images"),
+    );
+    fs::write(&file, settings).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_snic-fleet"));
+    let output = command.arg("--config").arg(&file).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = format!(
+        "snic-fleet: tls.certificate: {} cannot be used: No such file or directory (os error 2)",
+        missing.display()
+    );
+    assert_eq!(said.lines().last(), Some(expected.as_str()), "{said}");
 }
 
 /// Whether the program finds all in order, and what it prints.

@@ -1,7 +1,7 @@
 //! etcd processes that end with their test.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -61,9 +61,20 @@ impl Process {
     }
 }
 
+/// A program of etcd, such as `etcdctl`: in the folder that `SNIC_ETCD_FOLDER` names, in `snic/etcd` of the user's cache,
+/// where a newer etcd than the distribution's can be put, or on the search path.
+pub fn program(name: &str) -> PathBuf {
+    let of_home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home);
+    let cached = cache.map(|cache| cache.join("snic/etcd"));
+    let folder = std::env::var_os("SNIC_ETCD_FOLDER").map(PathBuf::from).or(cached);
+    let found = folder.map(|folder| folder.join(name)).filter(|program| program.is_file());
+    found.unwrap_or_else(|| name.into())
+}
+
 /// Whether there is etcd; says so if not.
 pub fn is_here() -> bool {
-    let mut command = Command::new("etcd");
+    let mut command = Command::new(program("etcd"));
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let is_here = command.status().is_ok_and(|status| status.success());
     if !is_here {
@@ -188,7 +199,7 @@ impl Cluster {
     /// # Errors
     /// The error is what it prints where it fails.
     pub fn control(&self, arguments: &[&str]) -> Result<String, String> {
-        let mut command = Command::new("etcdctl");
+        let mut command = Command::new(program("etcdctl"));
         command.args(["--endpoints", &self.urls().join(","), "--command-timeout", "20s"]);
         command.env("ETCDCTL_API", "3");
         let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
@@ -227,7 +238,7 @@ impl Cluster {
 
     /// Saves what a member has.
     pub fn back_up(&self, member: usize, file: &Path) {
-        let mut command = Command::new("etcdctl");
+        let mut command = Command::new(program("etcdctl"));
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.urls()[member]]);
         command.args(["snapshot", "save"]).arg(file).stdin(Stdio::null());
         let output = command.output().unwrap();
@@ -240,7 +251,10 @@ impl Cluster {
             self.lose(member);
         }
         for member in &self.members {
-            let mut command = Command::new("etcdctl");
+            // Since 3.6 a program of its own restores.
+            let of_its_own = program("etcdutl");
+            let own = if of_its_own.is_absolute() { of_its_own } else { program("etcdctl") };
+            let mut command = Command::new(own);
             command.env("ETCDCTL_API", "3").args(["snapshot", "restore"]).arg(file);
             command.args(["--name", &member.seat.name, "--data-dir"]);
             command.arg(self.folder.path().join(&member.seat.name)).args(&self.options);
@@ -297,7 +311,7 @@ fn local(count: usize) -> Vec<Seat> {
 
 fn start(member: &mut Process, scheme: &str, options: &[String], folder: &Path) {
     let (client, peer) = (member.client_url(scheme), member.peer_url());
-    let mut words = member.seat.enter.iter().map(String::as_str).chain(["etcd"]);
+    let mut words = member.seat.enter.iter().map(PathBuf::from).chain([program("etcd")]);
     let child = Command::new(words.next().unwrap())
         .env_clear()
         .args(words)
