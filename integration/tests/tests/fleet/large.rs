@@ -10,8 +10,8 @@ use snic_integration::TestClient;
 use snic_integration::large::{balancer_services, configured, firewall_rules, most_firewall_rules};
 use tonic::{Code, Status};
 
-use crate::cluster::{Cluster, eventually, in_time, runtime};
-use crate::rig::{Cards, Fleet, name};
+use super::cluster::{Cluster, eventually, in_time, runtime};
+use super::rig::{Cards, Fleet, name};
 
 const DAGS: [&str; 2] = ["firewall", "balancer"];
 

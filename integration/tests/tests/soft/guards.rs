@@ -9,7 +9,7 @@ use snic_api::replies::ItemOf as _;
 use snic_api::v1;
 use snic_integration::{DaemonProcess, Home, TestClient, furnished};
 
-use crate::rig::{READY_MAX, ready};
+use super::rig::{READY_MAX, ready};
 
 /// Longest time of a frame through the card.
 const FRAME_MAX: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@ use crate::support::things::{
     bitstream, bitstream_id, caller, card_id, create, dag, delete, delete_bitstream, drain, nt,
     spec, tenant, tenant_id, undrain, update, with_bytes,
 };
-use crate::support::{World, recover, settings};
+use crate::support::{World, settings};
 
 /// The regions that the packets of a DAG pass.
 fn regions_in(tables: &TableImage, dag: &DagRow) -> BTreeSet<RegionId> {
