@@ -15,7 +15,9 @@ use snic_nts::{Context, Emitted, NT_TYPES, NtInstance, Packet, Pool, create, sch
 use crate::support::{configuration, frames};
 
 /// Packets where nobody says otherwise.
-const PACKETS: u64 = 1_000_000;
+const PACKETS: u64 = 100_000;
+/// Packets of a night.
+const PACKETS_OF_A_NIGHT: u64 = 10_000_000;
 const FRAME_BYTES_MAX: usize = 2_048;
 /// Numbers at which lengths, counts and offsets go wrong.
 const INTERESTING: [u8; 8] = [0, 1, 4, 0x3F, 0x7F, 0x80, 0xFE, 0xFF];
@@ -142,8 +144,18 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn no_bytes_make_an_nt_panic_or_lose_a_buffer() {
+    run_all(number("SNIC_FUZZ_PACKETS", PACKETS));
+}
+
+#[test]
+#[ignore = "nightly: minutes"]
+fn no_bytes_of_a_night_make_an_nt_panic_or_lose_a_buffer() {
+    run_all(number("SNIC_FUZZ_PACKETS", PACKETS_OF_A_NIGHT));
+}
+
+fn run_all(packets: u64) {
     let seed = number("SNIC_FUZZ_SEED", 1);
-    let each = number("SNIC_FUZZ_PACKETS", PACKETS) / NT_TYPES.len() as u64;
+    let each = packets / NT_TYPES.len() as u64;
     for nt_type in NT_TYPES {
         let mut fuzzer = Fuzzer::new(seed);
         let mut nt = create(nt_type, seed).expect("listed");

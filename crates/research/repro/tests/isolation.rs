@@ -214,6 +214,7 @@ const LITTLE: [Scenario; 2] = [
 ];
 
 #[test]
+#[ignore = "ci: seconds"]
 fn a_burst_on_a_shared_nt_disturbs_nobody() {
     STEADY.iter().for_each(Scenario::check);
 }
@@ -224,6 +225,7 @@ fn a_burst_beside_little_load_is_seen_by_one_packet_at_each_nt() {
 }
 
 #[test]
+#[ignore = "ci: seconds"]
 fn bursts_that_come_and_go_disturb_nobody() {
     // Shorter than a monitor period, about one, and longer than an epoch.
     for millis in [3, 10, 25] {
@@ -239,6 +241,7 @@ fn bursts_that_come_and_go_disturb_nobody() {
 }
 
 #[test]
+#[ignore = "ci: seconds"]
 fn a_burst_in_another_region_disturbs_nobody() {
     let periodic = Scenario {
         name: "a region each, 1024 B, periodic",

@@ -298,6 +298,7 @@ fn trust_ends_with_a_tenant_that_has_nothing() {
 }
 
 #[test]
+#[ignore = "ci: seconds"]
 fn a_tenant_that_many_trust_goes_in_steps_over_a_restart() {
     const TENANTS: usize = 4;
     const DAGS: usize = 200;

@@ -299,6 +299,7 @@ fn only_a_lost_card_with_another_device_in_its_place_is_replaced() {
 
 /// The daemon dies at each batch of a removal or a replacement; asked again, all ends as without.
 #[test]
+#[ignore = "ci: ten seconds"]
 fn a_crash_in_the_middle_leaves_the_card_as_it_was_or_gone() {
     for (command, start) in [
         (remove(card_id()), removable as fn() -> World),

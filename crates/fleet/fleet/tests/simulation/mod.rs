@@ -85,7 +85,9 @@ fn all_of(range: std::ops::Range<u64>) {
         counts.store_accepts,
         counts.refused_writes,
     ];
-    assert!(each.iter().all(|count| *count >= seeds / 10), "too little happened: {counts:?}");
+    // In few seeds, what is rare happens once.
+    let least = if seeds < 100 { 1 } else { seeds / 10 };
+    assert!(each.iter().all(|count| *count >= least), "too little happened: {counts:?}");
 }
 
 /// A thousand hosts and ten thousand cards: minutes.

@@ -71,6 +71,7 @@ const SETS: usize = 4;
 /// At least 95 % of what the card serves without promises is promised, of all sets together. `SNIC_SEED=17` judges
 /// that set alone.
 #[test]
+#[ignore = "ci: half a minute"]
 fn sets_that_the_card_serves_without_admission_are_admitted() {
     let all = seeds();
     let few = all.start..all.end.min(all.start + SETS as u64);

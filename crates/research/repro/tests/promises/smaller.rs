@@ -61,6 +61,7 @@ fn keeps(seen: &Seen) -> bool {
 }
 
 #[test]
+#[ignore = "ci: a minute"]
 fn a_dag_sending_smaller_packets_than_stated_takes_nothing_from_others() {
     let as_stated = beside(STATED, PROMISED);
     assert!(as_stated.iter().all(keeps), "all send what they stated: {as_stated:?}");

@@ -103,6 +103,7 @@ pub fn judge(seed: u64, counts: Duration) -> Judged {
 /// A tenant deletes its DAG, or that is stopped while its state moves, and goes on to send: ten times what the
 /// ingress takes.
 #[test]
+#[ignore = "ci: half a minute"]
 fn packets_of_a_dag_that_is_gone_wait_for_those_of_promises() {
     let nt = ["firewall"];
     let mut testbed = testbed_of(&[&nt], 2);
@@ -156,6 +157,7 @@ fn all_are_good(seeds: impl IntoIterator<Item = u64>, counts: Duration) {
 
 /// `SNIC_PROMISES=1000` judges as many sets, `SNIC_SEED=17` that one alone.
 #[test]
+#[ignore = "ci: half a minute"]
 fn conforming_dags_are_served_beside_others_sending_ten_times_their_promise() {
     match are_few() {
         true => all_are_good(0..SETS_FEW, COUNTS_FEW),
@@ -169,6 +171,7 @@ fn conforming_dags_are_served_beside_others_sending_ten_times_their_promise() {
 /// serves for as long as large packets came its way; and while a sender that the card kept waiting lost what its promise
 /// filled up meanwhile, so that all its packets after that counted as early ones.
 #[test]
+#[ignore = "ci: half a minute"]
 fn sets_with_a_full_ingress_are_served_beside_others_sending_ten_times_their_promise() {
     all_are_good([168, 185, 198, 767, 889], COUNTS);
 }
