@@ -41,7 +41,7 @@ pub struct Settings {
     pub heartbeat_seconds: u64,
     /// Lease of a binding: how long it outlives the plugin.
     pub lease_seconds: u64,
-    /// How long an unused device stays bound: the kubelet's list may lack a pod that was just
+    /// Time for which an unused device stays bound: the kubelet's list may lack a pod that was just
     /// admitted.
     pub idle_seconds: u64,
     /// The resources.

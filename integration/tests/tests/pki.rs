@@ -224,7 +224,7 @@ async fn rejected_handshakes_are_logged_with_peer_and_reason() {
     }
 }
 
-/// What doctor, a start, and snicctl say of files, each before any connection.
+/// Findings of doctor, a start, and snicctl about files, each before any connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_cannot_be_used_are_named_with_their_reason() {
     let (home, files, port) = (Home::new(), authority_with_lists(["new", "old"]), free_port());

@@ -11,7 +11,7 @@ use crate::control::{Ask, DeviceReport, ask};
 use crate::emulation::Emulation;
 use crate::serve::{DeviceFailure, Trap};
 
-/// How long a device may take to start.
+/// Longest time of the start of a device.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An emulated card: its device is a separate process.

@@ -29,7 +29,7 @@ pub struct DeviceTraffic {
     pub table_words: AtomicU64,
 }
 
-/// What a broken device reads as: by register, and how many were read before.
+/// Words that a broken device reads as: by register, and how many were read before.
 pub type Garbage = fn(Address, u64) -> u32;
 
 /// The device side of a card.
@@ -45,7 +45,7 @@ pub struct Device {
     bulk_status: u32,
     load_buffer: [u32; 2],
     load_bytes: u32,
-    /// What the last load was staged as.
+    /// Number under which the last load was staged.
     staged: Option<u64>,
 }
 

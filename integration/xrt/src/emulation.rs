@@ -146,7 +146,7 @@ impl Emulation {
         Digest::of(&std::fs::read(self.path("role.xclbin")).expect("it was written"))
     }
 
-    /// How the card is reached through `shim`, with the daemon's program as the worker.
+    /// Settings by which the card is reached through `shim`, with the daemon's program as the worker.
     pub fn settings(&self, shim: &str) -> XrtCardSettings {
         XrtCardSettings {
             program: (program("snicd"), vec!["xrt-worker".to_owned()]),

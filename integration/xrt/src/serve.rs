@@ -16,7 +16,7 @@ use crate::wire::{Call, answer, receive, send_close};
 /// Between two tries to reach the shim.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// How the device fails.
+/// A failure of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeviceFailure {
     /// The process ends, as if it were killed.

@@ -27,7 +27,7 @@ fn profile() -> CardProfile {
     CATALOGUE.card(&"sim-16".parse().expect("a label")).expect("there").clone()
 }
 
-/// How long DAGs may take until they are ready: a load is 5 ms of the card's time.
+/// Longest time until DAGs are ready: a load is 5 ms of the card's time.
 const READY_MAX: Duration = Duration::from_secs(60);
 
 async fn operator(socket: &std::path::Path) -> TestClient {

@@ -30,7 +30,7 @@ fn profile() -> CardProfile {
 
 /// A worker that hangs is killed soon, so that the tests stay short.
 const DEADLINES: &str = "[cards.xrt.deadlines]\naccess_ms = 400\nopen_ms = 20000\n";
-/// How long the recovery may take: deadlines, a second's pause, loads.
+/// Longest time of the recovery: deadlines, a second's pause, loads.
 const WELL_MAX: Duration = Duration::from_secs(60);
 
 struct Rig {

@@ -1,4 +1,4 @@
-//! What a sample of all counters costs through XRT: accesses over the wire, and, printed, its time.
+//! Cost of a sample of all counters through XRT: accesses over the wire, and, printed, its time.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

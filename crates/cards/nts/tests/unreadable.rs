@@ -2,7 +2,7 @@
 //! EtherType. A receiver may read them nevertheless (Linux takes off any number of tags with VLAN 0), so none passes an
 //! NT that has to see what it lets through.
 //!
-//! What is readable is decided here by hand, byte by byte, not by the parser of the NTs.
+//! Frames that are readable are told here by hand, byte by byte, not by the parser of the NTs.
 
 use etherparse::PacketBuilder;
 use proptest::prelude::*;

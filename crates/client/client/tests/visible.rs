@@ -153,7 +153,7 @@ fn without_colours(text: &str) -> String {
     })
 }
 
-/// What a person's terminal gets: nothing but text and our colours, and no line that somebody else has begun.
+/// Checks a text for a person's terminal: it has nothing but text and our colours, and no line that somebody else has begun.
 fn judge(what: &str, text: &str, is_colour: bool) {
     assert!(!text.contains("\x1b[31mred"), "{what}: a colour of others: {text:?}");
     let plain = if is_colour { without_colours(text) } else { text.to_owned() };

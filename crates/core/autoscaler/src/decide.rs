@@ -97,7 +97,7 @@ pub enum Decision {
     },
 }
 
-/// How many instances a DAG should have, in thousandths: min(load, fair share) / what one instance
+/// Number of instances that a DAG should have, in thousandths: min(load, fair share) / what one instance
 /// serves. Below a thousand it is served by sharing. Zero where an instance serves nothing.
 pub fn target_millis(load: Bandwidth, fair: Bandwidth, unit: Bandwidth) -> u64 {
     let wanted = u128::from(load.min(fair).get()) * 1_000;

@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// What each type of the catalogue does on a software card is what `snic_nts` has, not a list here.
+    /// The work of each type of the catalogue on a software card is what `snic_nts` has, not a list here.
     #[test]
     fn a_task_that_does_nothing_says_why() {
         let idle = ["aes", "firewall", "acme.filter"].map(|nt| {

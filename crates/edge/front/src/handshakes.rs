@@ -26,7 +26,7 @@ const DETAIL_CHARS_MAX: usize = 240;
 /// A reason for which a connection was rejected before any call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// What came is not TLS, or is damaged.
+    /// Bytes that are not TLS, or damaged.
     NotTls,
     /// The certificate expired.
     Expired,

@@ -167,7 +167,7 @@ fn several_keys(issuer: &str) -> String {
     )
 }
 
-/// Which of two lists of the same certificates is newer. RFC 5280, 5.2.3: the number tells which list supersedes which;
+/// Order of two lists of the same certificates by age. RFC 5280, 5.2.3: the number tells which list supersedes which;
 /// where one has none, the time of issue does.
 fn order(one: &Listed<'_>, other: &Listed<'_>) -> Result<Ordering, String> {
     let by_time = one.this_update.cmp(&other.this_update);
@@ -300,7 +300,7 @@ fn is_usable(der: &CertificateRevocationListDer<'static>) -> Result<(), String> 
     builder.with_crls([der.clone()]).build().map(drop).map_err(|error| error.to_string())
 }
 
-/// Which lists are reported, and when: at a change, and once a day.
+/// Lists that are reported, and when: at a change, and once a day.
 #[derive(Debug, Default)]
 pub(crate) struct RevocationReports(BTreeMap<(String, String, bool), SystemTime>);
 

@@ -18,7 +18,7 @@ fn authority() -> OpenSsl {
     files
 }
 
-/// What a server makes of these lists, in this order in the file.
+/// The reading by a server of these lists, in this order in the file.
 fn check(files: &OpenSsl, lists: &[&str]) -> Result<Vec<RevocationStatus>, InvalidTls> {
     let all: String = lists.iter().map(|list| files.text(&format!("{list}.crl"))).collect();
     files.write("all.crl", all);

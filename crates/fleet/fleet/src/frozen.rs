@@ -7,7 +7,7 @@
 //!                                                              accepted: it leads on
 //! ```
 //!
-//! What the leader has decided and could not store is in its memory, mixed with what is stored. It must not be seen, and
+//! A decision that the leader could not store is in its memory, mixed with what is stored. It must not be seen, and
 //! cannot be taken out of there, so the leader reads its records again, as it did when it was elected. Until that is done reads
 //! wait, some milliseconds; writes are refused at once. From then on nothing is decided: no DAG moves, no reservation ends, and
 //! of what hosts report only that changes which is no record. So memory and records stay the same, and when etcd
@@ -59,7 +59,7 @@ impl Frozen {
         self.reading.is_none()
     }
 
-    /// Who waits for the records.
+    /// The calls that wait for the records.
     pub fn into_calls(self) -> impl Iterator<Item = FleetCall> {
         self.waiting.into_iter().map(|(call, _)| call)
     }
@@ -196,7 +196,7 @@ impl Leading {
         }
     }
 
-    /// What is answered at once to a request, while etcd refuses writes. A write that was done before has its answer.
+    /// The immediate answer to a request while etcd refuses writes. A write that was done before has its answer.
     pub fn refused_now(&self, ask: &FleetAsk) -> Option<Result<FleetReply, Denied>> {
         let frozen = self.frozen.as_ref().filter(|_| !ask.changes_nothing())?;
         let refused = || Err(Denied::StoreRefuses(frozen.refusal.clone()));

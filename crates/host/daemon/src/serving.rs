@@ -286,7 +286,7 @@ pub fn tls(settings: &Settings) -> Result<TlsSettings> {
     })
 }
 
-/// What clients will reject, though the daemon can serve with it: a start must not fail for it, because the unix socket
+/// Files that clients will reject, though the daemon can serve with it: a start must not fail for it, because the unix socket
 /// needs no certificate.
 pub fn concerns(tls: &TlsSettings) -> Vec<UnusableFile> {
     let dates = tls.certificate.check_dates(SystemTime::now());

@@ -1,4 +1,4 @@
-//! Whose images the packets of a DAG may pass: the trust model of SECURITY.md as the table that it is there. It knows
+//! The owners whose images the packets of a DAG may pass: the trust model of SECURITY.md as the table that it is there. It knows
 //! neither ids nor signatures of the product; a test says from outside who owns an image and whose key signed it.
 
 /// The holder of the key that an image is signed with.
@@ -18,7 +18,7 @@ pub struct ImageFacts<'a> {
     pub owner: Option<&'a str>,
     /// Whether its owner lets other tenants share it.
     pub is_shared: bool,
-    /// Whose key signed it.
+    /// The holder of the key that signed it.
     pub signature: KeyHolder,
 }
 

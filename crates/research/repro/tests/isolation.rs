@@ -70,7 +70,7 @@ struct Seen {
 }
 
 impl Scenario {
-    /// What they get while the loud one sends this many times its promise.
+    /// Their service while the loud one sends this many times its promise.
     fn beside(&self, times: u64) -> Seen {
         let mut testbed = self.testbed();
         let tenants = [self.quiet[0], self.quiet[1], self.loud];
@@ -133,7 +133,7 @@ impl Scenario {
         testbed
     }
 
-    /// What a packet of a quiet tenant may wait for packets of the burst that are in NTs already, in
+    /// The longest wait of a packet of a quiet tenant for packets of the burst that are in NTs already, in
     /// nanoseconds.
     fn not_overtaken(&self, quiet: usize) -> f64 {
         let shared = self.nts[2].iter().filter(|nt| self.nts[quiet].contains(nt)).count();

@@ -48,7 +48,7 @@ fn send(testbed: &mut Testbed, dag: &DagView, rate: Bandwidth) {
     testbed.send(source.poisson()).expect("a source");
 }
 
-/// What went through a DAG in 5 ms, after as long.
+/// Traffic through a DAG in 5 ms, after as long.
 fn measured(testbed: &mut Testbed, dag: &DagView) -> DagMeasurement {
     testbed.live(Duration::from_millis(5), STEP).expect("time passes");
     testbed.card.take_measurements();
@@ -79,7 +79,7 @@ fn a_promise_is_kept_and_a_packet_takes_what_a_thread_was_measured_to_take() {
     assert!((3_890.0..4_000.0).contains(&least), "{least} ns");
 }
 
-/// What nobody states of its packets is IMIX. Eleven of twelve have a thread as long as 1,024 bytes, the longest
+/// Packets of which nobody states a size are IMIX. Eleven of twelve have a thread as long as 1,024 bytes, the longest
 /// that what was measured allows, and with these times the promise is kept.
 #[test]
 fn a_promise_of_a_mix_is_kept_by_threads_as_slow_as_what_was_measured_allows() {

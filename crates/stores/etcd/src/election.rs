@@ -118,7 +118,7 @@ pub struct Candidate {
     /// Why etcd refused the last request, if it did.
     refusal: Option<(Refusal, String)>,
     backoff: Backoff,
-    /// Who stood when it looked last, while etcd does not let it stand.
+    /// The candidates when it looked last, while etcd does not let it stand.
     others: Candidates,
 }
 

@@ -1,4 +1,4 @@
-//! What an error of etcd's client means for the request, decided here and nowhere else.
+//! Meaning of an error of etcd's client for the request, decided here and nowhere else.
 //!
 //! ```text
 //! refused      etcd did nothing, and would answer the same again: no room, no permission, too large     Failed::Refused

@@ -1,4 +1,4 @@
-//! What CI runs, as a program instead of a script: the steps, their order and the rules of the code base are
+//! The steps that CI runs, as a program instead of a script: the steps, their order and the rules of the code base are
 //! values with tests, and developers run exactly the same.
 //!
 //! ```text

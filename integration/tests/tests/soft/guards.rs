@@ -1,4 +1,4 @@
-//! What a bound function may send: real frames at the ports of a software card, limited by what BindVm was given. No root is
+//! Limits of what a bound function sends: real frames at the ports of a software card, limited by what BindVm was given. No root is
 //! needed.
 
 use std::io::{Read as _, Write as _};

@@ -260,7 +260,7 @@ struct Rest<'a> {
 }
 
 impl<'a> Rest<'a> {
-    /// What follows the data of a command. What is missing has to be data.
+    /// The bytes behind the data of a command. What is missing has to be data.
     fn after_data(self, bytes: u32) -> Option<&'a [u8]> {
         let bytes = bytes as usize;
         if self.missing_bytes > 0 {

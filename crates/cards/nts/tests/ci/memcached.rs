@@ -247,7 +247,7 @@ fn command(random: &mut ChaCha8Rng, count: u32) -> String {
 /// A request on its way to the server.
 enum OnItsWay {
     Datagram(u16, Vec<u8>),
-    /// What a client of the server writes over TCP.
+    /// A command that a client of the server writes over TCP.
     Segment(String),
 }
 

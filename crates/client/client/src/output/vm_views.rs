@@ -68,7 +68,7 @@ pub fn binding(binding: &VmBinding, style: Style) -> String {
     text
 }
 
-/// What a function may send, and what its port refused.
+/// Limits of what a function may send, and counts of what its port refused.
 fn guard(function: &BoundFunction) -> Vec<String> {
     let vlans = function.allowed_vlans.as_ref().map_or("any".to_owned(), |vlans| {
         let ids: Vec<String> = vlans.ids.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! What callers see: resources, conditions, diagnoses, and what each tenant may see of it.
+//! Views of callers: resources, conditions, diagnoses, and what each tenant may see of it.
 //!
 //! Start at [`views`]. [`status`] derives the conditions of a DAG; [`diagnosis`] says why a DAG is not faster; [`quotas`] counts what a tenant uses.
 //!

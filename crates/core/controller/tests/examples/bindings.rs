@@ -73,7 +73,7 @@ fn on_card(world: &mut World) -> Vec<(u16, u32)> {
     rows
 }
 
-/// What the card holds functions to.
+/// The limits to which the card holds functions.
 fn guards(world: &mut World) -> Vec<(u16, GuardRow)> {
     let tables = &world.card().tables;
     let rows = 0..Table::Guard.rows() as u16;

@@ -194,7 +194,7 @@ fn a_dag_or_the_operator_refuses_tasks_that_pass_packets_on_unchanged() {
     world.ask(create("acme/more", whole)).expect("all of its tasks are configured");
 }
 
-/// What a card's logic does is not known to the controller, and a model of a card has no bytes.
+/// The logic of a card is not known to the controller, and a model of a card has no bytes.
 #[test]
 fn cards_that_do_not_say_so_have_no_idle_tasks() {
     let mut world = World::new();

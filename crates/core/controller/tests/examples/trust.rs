@@ -346,7 +346,7 @@ fn a_plan_does_not_lead_through_another_image_of_the_same_name() {
     assert!(run.world.controller.dag_view(&dag("acme/b0")).is_none(), "the plan is outdated");
 }
 
-/// What a DAG trusts can be less after a restart, for keys may have been taken from the settings. It runs on, says where it
+/// The trust of a DAG can be less after a restart, for keys may have been taken from the settings. It runs on, says where it
 /// is, and leaves when there is another place.
 #[test]
 fn a_dag_that_is_restored_in_an_image_that_it_does_not_trust_leaves_it() {

@@ -201,7 +201,7 @@ pub struct World {
     pub rng: ChaCha8Rng,
     pub profile: CardProfile,
     pub now: Timestamp,
-    /// How long the daemon ran, and could hear: of a long time without an event little counts.
+    /// Time in which the daemon ran, and could hear: of a long time without an event little counts.
     pub heard: Duration,
     pub controller: Controller,
     /// Settings of the next controller.

@@ -151,7 +151,7 @@ proptest! {
     }
 }
 
-/// By tenant: Σ rate × dominant cost / weight, with costs taken from what one flow alone uses.
+/// Shares by tenant: Σ rate × dominant cost / weight, with costs taken from what one flow alone uses.
 fn shares(network: &Network, rates: &[Bandwidth]) -> Vec<f64> {
     let tenants = (0..network.tenant_count() as u32).map(TenantIndex);
     let share = |tenant: TenantIndex| {

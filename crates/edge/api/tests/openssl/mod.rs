@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What `openssl ca` needs: a database without copies of certificates.
+/// Settings of `openssl ca`: a database without copies of certificates.
 const CONFIG: &str = "
 [ca]
 default_ca = own

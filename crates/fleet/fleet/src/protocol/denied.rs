@@ -56,7 +56,7 @@ pub struct StoreRefusal {
     pub reason: String,
     /// Text of etcd.
     pub said: String,
-    /// What whoever operates etcd does.
+    /// The remedy, for the operator of etcd.
     pub remedy: String,
     /// When it began.
     pub since: Timestamp,

@@ -673,7 +673,7 @@ impl World {
         self.etcd.refuse_writes(refusal);
     }
 
-    /// What is answered to a request, within a time; who is refused by etcd goes on asking.
+    /// The answer to a request, within a time; a caller that is refused by etcd goes on asking.
     pub fn outcome(
         &mut self,
         tenant: Option<TenantId>,

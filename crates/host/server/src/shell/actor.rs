@@ -253,7 +253,7 @@ impl Actor {
     /// The effects of an event belong to its trace.
     ///
     /// # Errors
-    /// What follows from it can neither be stored nor undone.
+    /// A consequence of it can neither be stored nor undone.
     fn handle(&mut self, event: Event, trace: &Trace) -> Result<(), StoreError> {
         let span = trace.step(|| {
             let event = traced::word(&event);

@@ -78,7 +78,7 @@ pub(super) struct Answered {
 pub(super) struct Order {
     pending: AgingTable<RequestKey, Request, 3>,
     guards: AgingTable<u64, Guard, 2>,
-    /// Of all keys.
+    /// The guard of all keys together.
     all: Guard,
     /// Until when writes of all keys that have no answer yet may be on their way.
     all_until: Timestamp,

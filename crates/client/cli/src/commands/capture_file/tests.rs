@@ -142,7 +142,7 @@ fn sections(orders: &[Order]) -> (Vec<Vec<u8>>, Vec<u8>) {
     (frames, file.bytes)
 }
 
-/// What a program that did not come from here makes of a capture file, as frames; nothing where it is missing.
+/// The frames that a program that did not come from here finds in a capture file; nothing where it is missing.
 fn converted(program: &str, arguments: &[&str], file: &[u8]) -> Option<Vec<Vec<u8>>> {
     let folder = tempfile::tempdir().expect("a folder");
     let [from, to] = ["from", "to"].map(|name| folder.path().join(name).display().to_string());

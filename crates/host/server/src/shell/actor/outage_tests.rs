@@ -147,7 +147,7 @@ async fn on_a_full_disk_changes_are_refused_and_the_rest_goes_on() {
     assert_eq!(disk.store().scan("tenants/").expect("it can be read").len(), 3);
 }
 
-/// What no limit of the controller bounds, for certificates do: the name of the operator is stored.
+/// A request with a text that no limit of the controller bounds, for certificates do: the name of the operator is stored.
 fn maintain_by(name: String) -> Request {
     let command = Command::Maintain { reason: Some("disks".into()) };
     Request { caller: Caller::Operator(name), request_id: None, command }
