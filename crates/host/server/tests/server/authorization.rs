@@ -168,7 +168,7 @@ async fn without_policies_a_member_of_a_tenant_may_do_nothing() {
 
 /// Changes of members are refused, all else is allowed.
 fn members_read() -> Arc<dyn Authorizer> {
-    policies(|question| question.identity.member().is_none() || !question.row.changes)
+    policies(|question| question.identity.member().is_none() || !question.row.changes())
 }
 
 #[tokio::test]
