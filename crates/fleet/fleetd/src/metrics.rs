@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::routing::get;
-use snic_telemetry::metrics::{publish, replica_readings};
+use snic_telemetry::metrics::{audit_reading, publish, replica_readings};
 use snic_telemetry::{Telemetry, process_readings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -32,6 +32,7 @@ impl MetricsPage {
             let reason = refusal.as_ref().map(|of| of.reason.as_str());
             let mut readings = process_readings();
             readings.extend(replica_readings(reason, leads));
+            readings.push(audit_reading());
             publish(readings);
             std::future::ready(([("content-type", FORMAT)], telemetry.exposition()))
         };
