@@ -68,8 +68,8 @@ pub use state::planning::LOOKS_OF_AN_EVENT;
 pub use store::log::{LOG_KEPT, TENANT_LOG_KEPT};
 pub use store::outbox::{BatchNo, NumberedBatch, Outbox};
 pub use store::records::{
-    DAG_SPEC_BYTES_MAX, InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, RECORD_BYTES_MAX,
-    REVISIONS_KEY, RecordWrite, RefusedRecord, ResidentContext, Stamp, StateRecord, is_set_aside,
+    DAG_SPEC_BYTES_MAX, InvalidRecord, LAYOUT, Maintenance, PendingErase, Phase, REVISIONS_KEY,
+    RecordWrite, RefusedRecord, ResidentContext, Stamp, StateRecord, is_set_aside,
 };
 pub use store::revisions::RevisionTooOld;
 pub use store::tx::Tx;

@@ -117,7 +117,7 @@ impl Files {
         let file = options.append(true).read(true).create(true).mode(FILE_MODE);
         let file = file.open(self.path(series, first))?;
         File::open(&self.0.folder)?.sync_all()?;
-        Ok(Writer { file, series, bytes: 0 })
+        Ok(Writer { file, series, bytes: 0, is_torn: false })
     }
 
     /// Opens the latest file of a series for appending; an incomplete last line is cut off. Gives the number
@@ -162,6 +162,8 @@ pub(super) struct Writer {
     series: Series,
     /// Bytes of complete lines in it.
     bytes: u64,
+    /// Whether half a line may be behind them.
+    is_torn: bool,
 }
 
 impl Writer {
@@ -179,12 +181,23 @@ impl Writer {
             *self = files.begin(self.series, entry.number)?;
             files.delete_oldest(self.series)?;
         }
+        self.mend()?;
         if let Err(error) = self.file.write_all(&line) {
-            // Half a line would corrupt the next one. If this fails too, the next start repairs it.
-            let _ = self.file.set_len(self.bytes);
+            // Half a line would corrupt the next one. If it cannot be cut off now, it is before the next one.
+            self.is_torn = true;
+            let _ = self.mend();
             return Err(error);
         }
         self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Cuts half a line off, if one is at the end.
+    fn mend(&mut self) -> io::Result<()> {
+        if self.is_torn {
+            self.file.set_len(self.bytes)?;
+            self.is_torn = false;
+        }
         Ok(())
     }
 }

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use snic_domain::Timestamp;
+use snic_telemetry::metrics::AUDIT_LOST;
 
 pub use entry::{ALLOW, DENY, Entry, Filter};
 pub use subject::{RequestSubject, subject};
@@ -126,8 +127,8 @@ impl AuditLog {
         Ok(Self(Arc::new(Owner { shared, syncer: Some(syncer) })))
     }
 
-    /// Appends an entry at this time, and numbers it. A failure to write goes to the daemon's log, as
-    /// the audited change has been made already.
+    /// Appends an entry at this time, and numbers it. A failure to write goes to the daemon's log and to a metric, as
+    /// the audited change has been made already: calls are not refused for it.
     pub fn record(&self, mut entry: Entry, now: Timestamp) {
         entry.time = now.as_nanos();
         let shared = &self.0.shared;
@@ -140,6 +141,7 @@ impl AuditLog {
                 %error, method = %entry.method, resource = %entry.resource,
                 "cannot write an audit log entry"
             );
+            AUDIT_LOST.add(1);
         }
         shared.changed.notify_one();
     }

@@ -92,6 +92,12 @@ pub enum Measured {
     QueueCalls,
     /// 1 while linked to a replica of the fleet, else 0; none without a fleet.
     FleetLinkUp,
+    /// 1 while the store cannot be written and changes are refused, else 0.
+    StoreUnwritable,
+    /// Records that were set aside since the daemon started.
+    StoreSetAside,
+    /// Entries of the audit log that could not be written since the daemon started.
+    AuditLost,
     /// The highest epoch of the fleet's leaders that was seen.
     FleetEpoch,
     /// Orders of the fleet that are not done: DAGs and provisions. By kind.
@@ -122,7 +128,7 @@ pub enum Measured {
 type Row = (Measured, &'static str, &'static str, &'static str, bool);
 
 /// All of [`Measured`].
-const TABLE: [Row; 45] = [
+const TABLE: [Row; 48] = [
     (Measured::CardUp, "snic.card.up", "{card}", "1 if the card answers", false),
     (
         Measured::RegionState,
@@ -204,6 +210,9 @@ const TABLE: [Row; 45] = [
     ),
     (Measured::QueueCalls, "snic.queue.calls", "{call}", "Calls waiting for a reply", false),
     (Measured::FleetLinkUp, "snic.fleet.link.up", "1", "1 if linked to the fleet", false),
+    (Measured::StoreUnwritable, "snic.store.unwritable", "1", "1 while changes are refused", false),
+    (Measured::StoreSetAside, "snic.store.set_aside", "{record}", "Records set aside", true),
+    (Measured::AuditLost, "snic.audit.lost", "{entry}", "Audit entries not written", true),
     (Measured::FleetEpoch, "snic.fleet.epoch", "1", "Highest epoch of the fleet's leaders", false),
     (Measured::FleetPending, "snic.fleet.pending", "{order}", "Ordered and not done", false),
     (
@@ -303,6 +312,38 @@ impl Queues {
             |of, value: &AtomicU64| Reading::new(of, value.load(Ordering::Relaxed) as f64, []);
         [read(Measured::QueueEffects, &self.effects), read(Measured::QueueCalls, &self.calls)]
     }
+}
+
+/// A count that the thread which makes it changes, and that is read with each update of the metrics.
+#[derive(Debug)]
+pub struct SharedCount(AtomicU64);
+
+/// Whether the store cannot be written, updated by the controller's thread.
+pub static UNWRITABLE: SharedCount = SharedCount(AtomicU64::new(0));
+/// Records that were set aside since the daemon started.
+pub static SET_ASIDE: SharedCount = SharedCount(AtomicU64::new(0));
+/// Entries of the audit log that could not be written since the program started.
+pub static AUDIT_LOST: SharedCount = SharedCount(AtomicU64::new(0));
+
+impl SharedCount {
+    pub fn set(&self, holds: bool) {
+        self.0.store(holds.into(), Ordering::Relaxed);
+    }
+
+    pub fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+/// State of a daemon's store, as readings.
+pub fn store_readings() -> [Reading; 2] {
+    [(Measured::StoreUnwritable, &UNWRITABLE), (Measured::StoreSetAside, &SET_ASIDE)]
+        .map(|(of, count)| Reading::new(of, count.0.load(Ordering::Relaxed) as f64, []))
+}
+
+/// State of the audit log, as a reading.
+pub fn audit_reading() -> Reading {
+    Reading::new(Measured::AuditLost, AUDIT_LOST.0.load(Ordering::Relaxed) as f64, [])
 }
 
 /// State of the link to a fleet.

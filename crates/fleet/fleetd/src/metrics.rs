@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::routing::get;
-use snic_telemetry::metrics::{publish, replica_readings, revocation_readings};
+use snic_telemetry::metrics::{audit_reading, publish, replica_readings, revocation_readings};
 use snic_telemetry::{Telemetry, process_readings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -33,6 +33,7 @@ impl MetricsPage {
             let mut readings = process_readings();
             readings.extend(replica_readings(reason, leads));
             readings.extend(revocation_readings());
+            readings.push(audit_reading());
             publish(readings);
             std::future::ready(([("content-type", FORMAT)], telemetry.exposition()))
         };

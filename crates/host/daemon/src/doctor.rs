@@ -2,6 +2,7 @@
 //! `--hardware-test` no card is accessed, and XRT is loaded but not called. Nothing is left behind.
 
 use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -92,6 +93,7 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     let settings = Settings::read(&options.config)?;
     let mut findings = Findings::default();
     findings.good("settings", &options.config.display().to_string());
+    data_folder(&settings, &mut findings);
     credentials(&settings, &mut findings);
     fleet_link(&settings, &mut findings);
     signatures(&settings, &mut findings);
@@ -140,6 +142,32 @@ pub fn run(options: &DoctorOptions) -> Result<()> {
     match findings.wrong {
         0 => Ok(()),
         wrong => bail!("problems found: {wrong}; see the lines that start with WRONG"),
+    }
+}
+
+/// Bytes that the data folder must take: a journal's next records.
+const PROBE_BYTES: usize = 64 << 10;
+
+/// The store and the audit log must be able to write: a file is written and synced in each of their folders, and removed.
+fn data_folder(settings: &Settings, findings: &mut Findings) {
+    for folder in [settings.data_dir.clone(), settings.data_dir.join("audit")] {
+        if !folder.is_dir() {
+            let text = format!("{} is not there yet; the daemon makes it", folder.display());
+            findings.good("data_dir", &text);
+            continue;
+        }
+        let tried = tempfile::tempfile_in(&folder).and_then(|mut file| {
+            file.write_all(&[0; PROBE_BYTES])?;
+            file.sync_all()
+        });
+        let good = format!("{} can be written", folder.display());
+        let tried = tried.map_err(|error| {
+            format!(
+                "{} cannot be written: {error}; changes are refused until it can be",
+                folder.display()
+            )
+        });
+        findings.add("data_dir", &good, tried);
     }
 }
 

@@ -9,7 +9,8 @@ use snic_domain::{Bandwidth, CardId, SensorKind};
 use snic_front::share::{CallerFlow, CallerLevel};
 use snic_ports::packets::NtDrops;
 use snic_telemetry::metrics::{
-    Measured as M, QUEUES, Reading, fleet_readings, publish, revocation_readings,
+    Measured as M, QUEUES, Reading, audit_reading, fleet_readings, publish, revocation_readings,
+    store_readings,
 };
 use snic_telemetry::process_readings;
 
@@ -27,6 +28,8 @@ pub async fn refresh(plane: &ControlPlane, links: &CardLinks) -> Result<(), Shel
     let read = move |controller: &Controller| readings(controller, &nt_drops);
     let mut all = plane.read(CallerLevel::Health, CallerFlow::Server, read).await?;
     all.extend(QUEUES.readings());
+    all.extend(store_readings());
+    all.push(audit_reading());
     all.extend(fleet_readings());
     all.extend(revocation_readings());
     all.extend(links.readings());

@@ -141,7 +141,7 @@ impl Committer {
     /// The journal first, until it is durable: sled never holds what the journal may miss.
     fn commit(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
         if let Some(cause) = self.why_stopped() {
-            return Err(StoreError::Stopped(cause.to_string()));
+            return Err(StoreError::Stopped(cause.with_source()));
         }
         if writes.is_empty() {
             return Ok(());

@@ -45,7 +45,7 @@ async fn all_ready(fleet: &Fleet) {
     }
 }
 
-/// Refusals: at the fleet, in a dry run and in an update alike, before anything is changed.
+/// Larger ones are refused at the fleet, in a dry run and in an update alike, before anything is changed.
 async fn larger_ones_are_refused(acme: &TestClient) {
     let before = get(acme, "firewall").await;
     let beyond = configured("firewall", &firewall_rules(most_firewall_rules() + 1));

@@ -95,6 +95,13 @@ impl Controller {
         Ok(restarted)
     }
 
+    /// Takes the cause of a change that no store takes out of the records, so that [`Controller::restarted`] does not
+    /// decide it again: the record under `key`, or the DAG that it is about. Gives what is to be set aside; nothing where
+    /// the rest does not stand without it.
+    pub fn take_cause(records: &mut Vec<(String, Vec<u8>)>, key: &str, why: &str) -> Vec<SetAside> {
+        quarantine::take_cause(records, key, why)
+    }
+
     fn of(Recovered { core, requests, revisions }: Recovered) -> Self {
         Self { core, requests, log: Log::default(), revisions }
     }

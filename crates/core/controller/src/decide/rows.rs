@@ -22,6 +22,10 @@ const BURST_BYTES_MIN: u32 = 65_536;
 /// within the promise does not depend on what others leave.
 const BURST_MICROS: u64 = 10;
 
+/// Most instances of one DAG: its record holds the mapping up to twice beside three specs, and must not become too long
+/// by what the autoscaler, an epoch or a search decides. As many are 16 virtual chains in each of 32 regions.
+pub(crate) const DAG_INSTANCES_MAX: usize = 512;
+
 /// Columns of a DAG's rows besides its placement.
 #[derive(Debug, Clone)]
 pub(crate) struct DagColumns {
@@ -249,9 +253,12 @@ impl RowPool {
         }
     }
 
-    /// Rows for a mapping, or the table that has no run long enough.
+    /// Rows for a mapping, or the table that has no run long enough. One DAG has at most [`DAG_INSTANCES_MAX`] instances.
     pub fn take(&mut self, mapping: &Mapping) -> Result<FirstRows, Table> {
         let (stages, chains, instances) = row_counts(mapping);
+        if usize::from(instances) > DAG_INSTANCES_MAX {
+            return Err(Table::Instance);
+        }
         let stage = self.stages.take(stages).ok_or(Table::Stage)?;
         let Some(chain) = self.chains.take(chains) else {
             self.stages.give(stage, stages);
@@ -293,13 +300,17 @@ pub(crate) fn rows_short(table: Table, mapping: &Mapping) -> Infeasible {
         Table::Chain => chains,
         _ => instances,
     };
+    let (available, detail) = match usize::from(instances) > DAG_INSTANCES_MAX {
+        true => (DAG_INSTANCES_MAX as u64, "most instances of one DAG".to_owned()),
+        false => (0, format!("no run of free rows in the {table:?} table is long enough")),
+    };
     Infeasible {
         shortages: vec![Shortage {
             resource: Resource::TableRows,
             required: required.into(),
-            available: 0,
+            available,
             nodes: Vec::new(),
-            detail: format!("no run of free rows in the {table:?} table is long enough"),
+            detail,
         }],
     }
 }
@@ -309,6 +320,44 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A mapping with so many instances of one virtual chain.
+    fn mapping(instances: usize) -> Mapping {
+        let instance = snic_domain::Instance {
+            region: snic_domain::RegionId(0),
+            bitstream: "lb".parse().expect("a label"),
+            slots: vec![snic_domain::Slot(0)],
+            bandwidth: Bandwidth::from_mbps(1),
+        };
+        let chain = snic_domain::VirtualChain {
+            nodes: vec!["n".parse().expect("a label")],
+            instances: vec![instance; instances],
+        };
+        Mapping {
+            card: "card0".parse().expect("a label"),
+            form: snic_domain::Form::Sequential,
+            stages: vec![snic_domain::Stage { branches: vec![chain] }],
+            programs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn one_dag_has_no_more_instances_than_its_record_has_room_for() {
+        let mut pool = RowPool::new();
+        let more = mapping(DAG_INSTANCES_MAX + 1);
+        assert!(matches!(pool.take(&more), Err(Table::Instance)));
+        let refusal = rows_short(Table::Instance, &more);
+        let short = &refusal.shortages[0];
+        assert_eq!((short.required, short.available), (513, 512), "{refusal}");
+        assert!(refusal.to_string().contains("instances of one DAG"), "{refusal}");
+        // Nothing was taken, and the limit itself is within it.
+        for dag in 0..INSTANCE_ROWS / DAG_INSTANCES_MAX {
+            assert!(pool.take(&mapping(DAG_INSTANCES_MAX)).is_ok(), "DAG {dag}");
+        }
+        let none = rows_short(Table::Instance, &mapping(1));
+        assert!(matches!(pool.take(&mapping(1)), Err(Table::Instance)));
+        assert_eq!(none.shortages[0].available, 0, "{none}");
+    }
 
     #[test]
     fn free_runs_split_and_join() {

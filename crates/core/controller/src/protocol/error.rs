@@ -91,8 +91,10 @@ pub enum ControlError {
         hint: String,
     },
     /// The store cannot be written now.
-    #[error("the store cannot be written now{}", pending_text(.may_apply))]
+    #[error("the store cannot be written now{}{}", because(.reason), pending_text(.may_apply))]
     StoreUnavailable {
+        /// Answer of the operating system or the database, such as `No space left on device`; without paths.
+        reason: String,
         /// Whether the change was carried out, and takes effect once it can be stored.
         may_apply: bool,
     },
@@ -185,6 +187,34 @@ impl ControlError {
             limit: limit.to_string(),
             used: used.to_string(),
             asked: asked.to_string(),
+        }
+    }
+
+    /// All texts in it, to be shortened.
+    pub(crate) fn texts_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::Invalid(fields) => {
+                fields.iter_mut().flat_map(|of| [&mut of.field, &mut of.description]).collect()
+            }
+            Self::Refused(Infeasible { shortages }) => {
+                shortages.iter_mut().map(|shortage| &mut shortage.detail).collect()
+            }
+            Self::NotFound { resource: text }
+            | Self::AlreadyExists { resource: text }
+            | Self::NoCard(text)
+            | Self::Superseded { resource: text }
+            | Self::RequestIdReused { id: text }
+            | Self::SearchFailed { resource: text }
+            | Self::StoreUnavailable { reason: text, .. }
+            | Self::Maintenance { reason: text } => vec![text],
+            Self::EtagMismatch { resource: text, etag: other }
+            | Self::Precondition { resource: text, description: other }
+            | Self::Exhausted { what: text, hint: other, .. } => vec![text, other],
+            Self::Quota { tenant, quota, limit, used, asked } => {
+                vec![tenant, quota, limit, used, asked]
+            }
+            Self::InBatch { error, .. } => error.texts_mut(),
+            Self::Cancelled | Self::Outdated => Vec::new(),
         }
     }
 
@@ -285,8 +315,11 @@ mod tests {
                 "DAGs of this daemon: at most 1024; delete one first",
             ),
             (
-                ControlError::StoreUnavailable { may_apply: false },
-                "the store cannot be written now, so nothing was changed; try again later",
+                ControlError::StoreUnavailable {
+                    reason: "No space left on device".into(),
+                    may_apply: false,
+                },
+                "the store cannot be written now (No space left on device), so nothing was changed; try again later",
             ),
             (
                 ControlError::Maintenance { reason: "new racks".into() },
@@ -335,7 +368,8 @@ mod tests {
 
     #[test]
     fn a_change_that_may_yet_happen_is_not_said_to_have_failed() {
-        let said = ControlError::StoreUnavailable { may_apply: true }.to_string();
+        let reason = String::new();
+        let said = ControlError::StoreUnavailable { reason, may_apply: true }.to_string();
         assert!(
             said.contains("may take effect") && said.contains("repeat it with its request id"),
             "{said}"

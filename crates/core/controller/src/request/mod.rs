@@ -7,6 +7,8 @@
 
 pub(crate) mod assignments;
 pub(crate) mod batch_create;
+#[cfg(test)]
+mod check_costs;
 pub(crate) mod commands;
 pub(crate) mod lifecycle;
 pub(crate) mod managed;

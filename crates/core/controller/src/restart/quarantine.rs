@@ -7,7 +7,9 @@ use snic_domain::{DagName, Timestamp};
 
 use crate::protocol::{ControllerSettings, OperationWork};
 use crate::restart::recovery::{Recovered, restore};
-use crate::store::records::{InvalidRecord, Phase, Record, RecordKey, RecordWrite, set_aside_key};
+use crate::store::records::{
+    InvalidRecord, Phase, REVISIONS_KEY, Record, RecordKey, RecordWrite, set_aside_key,
+};
 
 /// Faults that a start does without at most: beyond, the store as a whole is not to be trusted.
 const FAULTS_MAX: usize = 32;
@@ -75,6 +77,31 @@ pub(crate) fn recover_rest(
         set_aside.push(SetAside { key, value, reason });
         set_aside.extend(about);
     }
+}
+
+/// Takes out the record under `key`, or of the DAG that it is about, so that the controller which goes on from the
+/// others does not decide again what led to a change that no store takes. Gives what was taken out: nothing where the rest
+/// does not stand without it, or there is no such record.
+pub(crate) fn take_cause(
+    records: &mut Vec<(String, Vec<u8>)>,
+    key: &str,
+    why: &str,
+) -> Vec<SetAside> {
+    // An explanation is decided with the place of its DAG, and would be again.
+    let key = match key.strip_prefix("explanations/") {
+        Some(dag) => format!("dags/{dag}"),
+        None => key.to_owned(),
+    };
+    let at = records.iter().position(|(other, _)| *other == key);
+    let Some(at) = at.filter(|_| is_expendable(&key)) else { return Vec::new() };
+    let (key, value) = records.remove(at);
+    let about = take_about(records, &key);
+    // Watches are not told that it is gone, so they start over.
+    records.retain(|(other, _)| other != REVISIONS_KEY);
+    let reason = InvalidRecord::contradiction(&key, why);
+    let mut taken = vec![SetAside { key, value, reason }];
+    taken.extend(about);
+    taken
 }
 
 /// Where the record is that is to blame, if the rest may stand without it.

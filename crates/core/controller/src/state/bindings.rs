@@ -29,7 +29,7 @@ use snic_domain::{
 use crate::protocol::{BindingRecord, ControlError};
 use crate::state::tally::Tally;
 use crate::store::history::History;
-use crate::store::records::{InvalidRecord, Record, RecordKey};
+use crate::store::records::{InvalidRecord, Record, RecordKey, storable_reason};
 use crate::store::tx::Tx;
 
 /// All bindings, and what follows from them.
@@ -326,7 +326,7 @@ impl Bindings {
         let record = self.live_mut(vm);
         record.state = state;
         record.changed = tx.now();
-        record.reason = reason;
+        record.reason = reason.map(storable_reason);
         let (own, tenant) = (record.own.take(), record.spec.tenant.clone());
         self.pending.remove(vm);
         self.set_alarm(vm, None);

@@ -18,7 +18,7 @@ use snic_tables::Ticket;
 use crate::protocol::{Caller, Change, ControlError, OperationRecord, OperationWork};
 use crate::state::tally::Tally;
 use crate::store::history::History;
-use crate::store::records::{Audience, Meta, Record, RecordKey};
+use crate::store::records::{Audience, Meta, Record, RecordKey, storable_error};
 use crate::store::tx::Tx;
 
 /// Work of operators that has not ended, for those who look for it by card.
@@ -220,6 +220,7 @@ impl Operations {
     ) -> &OperationWork {
         let record = self.records.get_mut(id).expect("it is remembered until after its end");
         assert!(record.ended.is_none(), "{id} ends once: what it is for is done or given up once");
+        let result = result.map_err(|error| storable_error(&error));
         (record.ended, record.regions) = (Some((now, result)), Some(regions));
         tx.put(Record::Operation(record.clone()));
         tx.emit(Change::Operation(id.clone()));

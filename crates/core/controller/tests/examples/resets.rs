@@ -2,6 +2,7 @@
 
 use snic_controller::{CardCommand, CardHealth, CardReport, Command, ControlError, Event};
 use snic_domain::{CardId, DagState, OperationId};
+use snic_ports::store::RECORD_BYTES_MAX;
 
 use crate::support::things::card_id;
 use crate::support::{World, absent, operation_id, precondition};
@@ -65,6 +66,21 @@ fn dags_keep_a_card_from_being_reset_but_not_by_force() {
     assert_eq!(world.ended(&id), Some(Ok(())));
     assert_eq!(world.state("acme/web"), DagState::Ready, "it was loaded again");
     world.controller.check().expect("consistent");
+}
+
+/// Drivers say as much as they like, and what they say is stored with the operation: it is cut, or its record would fit no
+/// store.
+#[test]
+fn a_driver_that_says_more_than_a_record_takes_is_cut() {
+    let mut world = World::new();
+    let said = format!("the driver is busy\u{1}{}", "\u{1}".repeat(RECORD_BYTES_MAX));
+    world.card().bad_reset = Some(said);
+    let id = operation_id(world.ask(reset(false)));
+    reopen(&mut world);
+    let why = failure(&world, &id);
+    assert!(why.starts_with("the driver is busy") && why.ends_with('…'), "{} bytes", why.len());
+    world.restart();
+    assert_eq!(failure(&world, &id), why, "as it is stored");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use snic_card_sim::{Faults, MemoryAccess, SimCard, Sizes, SourceId, TrafficSourc
 use snic_controller::{
     CallId, CardCommand, CardReport, Change, ConsolidationSettings, ControlError, Controller,
     ControllerSettings, Effect, Event, LOOKS_OF_AN_EVENT, LogEntry, LogKind, NumberedBatch, Outbox,
-    RECORD_BYTES_MAX, RecordWrite, Reply,
+    RecordWrite, Reply,
 };
 use snic_domain::{
     Area, Bandwidth, Bitstream, BitstreamId, ByteSize, CardId, CardModel, CardProfile, Cycles,
@@ -26,6 +26,7 @@ use snic_domain::{
     Signer, TenantId, Timestamp, Traffic,
 };
 use snic_ports::driver::{Deadlines, Session};
+use snic_ports::store::RECORD_BYTES_MAX;
 use snic_tables::{DropCause, InstanceRow, Table, TableImage, Ticket};
 
 /// NT types of the simulated catalogue: name, Gbit/s, latency in cycles.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use snic_controller::{
     BatchNo, CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, Effect,
-    Event, NumberedBatch, Outbox, Reply, Request,
+    Event, NumberedBatch, Outbox, Reply, Request, SetAside,
 };
 use snic_domain::{CardId, Digest, TenantId};
 use snic_front::wall_clock;
 use snic_ports::store::{Batch, RECORD_BYTES_MAX, Store, StoreError, Write, check_limits};
-use snic_telemetry::metrics::{QUEUES, instruments};
+use snic_telemetry::metrics::{QUEUES, SET_ASIDE, UNWRITABLE, instruments};
 use snic_telemetry::trace::{TARGET, Trace};
 use tokio::sync::{broadcast, oneshot};
 
@@ -80,6 +80,14 @@ impl Waiting {
     }
 }
 
+/// Innermost cause of a failure, such as `No space left on device`, that names no path, for tenants are told, too.
+fn root_cause(failure: &str) -> String {
+    // What is to be done stands behind it.
+    let mut parts = failure.rsplit(": ").map(|part| part.split("; ").next().unwrap_or_default());
+    let cause = parts.find(|part| !part.contains('/'));
+    cause.unwrap_or("see the server's log").to_owned()
+}
+
 /// The answer to a request that leads to what no store takes. Nothing was changed.
 fn does_not_fit() -> ControlError {
     ControlError::Exhausted {
@@ -87,6 +95,32 @@ fn does_not_fit() -> ControlError {
         limit: RECORD_BYTES_MAX as u64,
         hint: "nothing was changed; ask for less in one request".to_owned(),
     }
+}
+
+/// Takes the cause of a change that no store takes out of the records; gives what the store is to be told.
+///
+/// # Errors
+/// The rest does not stand without it.
+fn set_aside_cause(
+    records: &mut Vec<(String, Vec<u8>)>,
+    refusal: StoreError,
+) -> Result<Batch, StoreError> {
+    let StoreError::RecordTooLarge { key, .. } = &refusal else { return Err(refusal) };
+    let set_aside = Controller::take_cause(records, key, &refusal.to_string());
+    if set_aside.is_empty() {
+        return Err(refusal);
+    }
+    for record in &set_aside {
+        tracing::error!(
+            record = record.key,
+            reason = %record.reason,
+            "a record is set aside: it is kept under quarantine/, and the daemon goes on without it; see \
+             `snicd store check`"
+        );
+    }
+    SET_ASIDE.add(set_aside.len());
+    let writes = set_aside.iter().flat_map(SetAside::writes);
+    Ok(Batch { writes: writes.map(|(key, value)| Write { key, value }).collect() })
 }
 
 pub(super) struct Actor {
@@ -97,8 +131,8 @@ pub(super) struct Actor {
     outbox: Outbox<Waiting>,
     steps: Steps,
     lines: Lines,
-    /// Whether the store could be written at the last check.
-    is_writable: bool,
+    /// Why the store could not be written at the last check, if so: the answer of the system, without paths.
+    unwritable: Option<String>,
     /// The revisions of the changes that wait.
     untold: VecDeque<u64>,
     /// The revision up to which all were last said to be told.
@@ -115,7 +149,7 @@ impl Actor {
             next_call: 0,
             outbox: Outbox::new(),
             steps: Steps::default(),
-            is_writable: true,
+            unwritable: None,
             untold: VecDeque::new(),
             complete: 0,
         }
@@ -138,7 +172,7 @@ impl Actor {
                 return Ok(());
             }
             self.look_at_store();
-            if stopping && !self.is_writable {
+            if stopping && self.unwritable.is_some() {
                 let reason = "it was stopped while it could not be written".to_owned();
                 return Err(StoreError::Stopped(reason));
             }
@@ -165,27 +199,36 @@ impl Actor {
     /// of earlier ones wait, and their callers get an error; reads and samples go on.
     fn look_at_store(&mut self) {
         let failure = self.outlets.store.unavailable();
-        if self.is_writable == failure.is_none() {
+        let was_writable = self.unwritable.is_none();
+        if was_writable == failure.is_none() {
             return;
         }
-        self.is_writable = failure.is_none();
+        UNWRITABLE.set(failure.is_some());
+        self.unwritable = failure.as_deref().map(root_cause);
         match failure {
             None => tracing::info!("changes are taken again"),
             Some(error) => {
                 tracing::error!(error, "the store cannot be written: changes are refused");
                 // Their changes may still be stored later.
+                let refused = self.unavailable(true);
                 for (_, answer) in self.calls.drain() {
                     // The caller may have given up.
-                    let _ = answer.send(Err(ControlError::StoreUnavailable { may_apply: true }));
+                    let _ = answer.send(Err(refused.clone()));
                 }
             }
         }
     }
 
+    /// The answer to a change while the store cannot be written.
+    fn unavailable(&self, may_apply: bool) -> ControlError {
+        let reason = self.unwritable.clone().unwrap_or_default();
+        ControlError::StoreUnavailable { reason, may_apply }
+    }
+
     /// Whether a request can be carried out now: heartbeats store nothing unless a lease gets
     /// another term, and dry runs store nothing.
     fn is_taken(&self, request: &Request) -> bool {
-        self.is_writable
+        self.unwritable.is_none()
             || match &request.command {
                 Command::Heartbeat { .. } => true,
                 Command::CreateDag { validate_only, .. }
@@ -216,7 +259,7 @@ impl Actor {
             Message::Request(_, answer, _) if answer.is_closed() => {}
             Message::Request(request, answer, _) if !self.is_taken(&request) => {
                 // The caller may have given up.
-                let _ = answer.send(Err(ControlError::StoreUnavailable { may_apply: false }));
+                let _ = answer.send(Err(self.unavailable(false)));
             }
             Message::Request(request, answer, trace) => {
                 self.next_call += 1;
@@ -286,12 +329,13 @@ impl Actor {
         Ok(())
     }
 
-    /// Undoes a change that no store takes. Requests are checked before anything is changed, so this is a defect; but one
-    /// request is no reason to end: its caller is refused, and the controller goes on from what is stored, which has
-    /// nothing of that change. What no request asked for would be decided again, so there the daemon ends.
+    /// Undoes a change that no store takes. Requests are checked before anything is changed, and limits leave room for
+    /// what is decided later, so this is a defect; but one request is no reason to end: its caller is refused, and the
+    /// controller goes on from what is stored, which has nothing of that change. What no request asked for would be decided
+    /// again, so there its cause is set aside, and the rest goes on without it.
     ///
     /// # Errors
-    /// Nobody asked for it, or the store cannot be read.
+    /// Nobody asked for it, and the rest does not stand without its cause; or the store cannot be read or written.
     fn undo(&mut self, number: BatchNo, refusal: StoreError) -> Result<(), StoreError> {
         tracing::error!(error = %refusal, "a change does not fit the store, and is undone");
         let mut is_asked_for = false;
@@ -311,13 +355,15 @@ impl Actor {
                 | Waiting::Read(_) => {}
             }
         }
-        if !is_asked_for {
-            return Err(refusal);
-        }
         let store = &self.outlets.store;
         // Returns once all batches before are durable.
         store.apply_all(&[])?;
-        let restarted = self.controller.restarted(store.scan("")?, wall_clock());
+        let mut records = store.scan("")?;
+        if !is_asked_for {
+            let set_aside = set_aside_cause(&mut records, refusal)?;
+            store.apply(set_aside)?;
+        }
+        let restarted = self.controller.restarted(records, wall_clock());
         self.controller = restarted.map_err(|error| StoreError::Stopped(error.to_string()))?;
         self.lines = Lines::of(&self.controller);
         // Commands that were under way were of the controller before: each card is read back.
@@ -358,7 +404,7 @@ impl Actor {
         while let Some(waiting) = self.outbox.pop_ready() {
             self.carry_out(waiting);
         }
-        if !self.is_writable {
+        if self.unwritable.is_some() {
             for waiting in self.outbox.take_where(Waiting::stores_nothing) {
                 self.carry_out(waiting);
             }

@@ -59,8 +59,10 @@ async fn a_full_disk_stops_changes_and_nothing_else() {
     disk.fill();
     create_until_refused(&rig.client, "a").await;
     rig.assert_alive().await;
+    rig.assert_told("No space left on device").await;
     disk.clear();
     create_when_it_is_well(&rig.client, "second").await;
+    rig.assert_well("tenants/second").await;
 
     disk.fill();
     create_until_refused(&rig.client, "b").await;

@@ -3,6 +3,7 @@
 
 mod failing;
 mod full;
+mod read_only;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use snic_api::error::reason_of;
 use snic_api::v1::{self, ErrorReason, ListTenantsRequest};
 use snic_domain::DagName;
+use snic_integration::commands::{operate, shell};
 use snic_integration::{DaemonProcess, Home, TestClient, furnished};
 
 /// Longest time of the daemon to see that the disk is well again.
@@ -72,10 +74,56 @@ impl Rig {
 
     /// Epochs of the card's loop so far.
     fn epochs(&self) -> u64 {
+        self.metric("snic_loop_epochs_total") as u64
+    }
+
+    /// The value of a metric that has one.
+    fn metric(&self, name: &str) -> f64 {
         let page = get(self.metrics, "/metrics", "");
-        let line = page.lines().find(|line| line.starts_with("snic_loop_epochs_total{"));
-        let count = line.and_then(|line| line.rsplit(' ').next());
-        count.and_then(|count| count.parse().ok()).expect("the loop's epochs are a metric")
+        let line = page
+            .lines()
+            .find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')));
+        let value = line.and_then(|line| line.rsplit(' ').next());
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {page}"))
+    }
+
+    /// Asserts that it is told while the disk takes nothing: callers are refused with what the system says, or are sent to
+    /// the log, without a path; the metrics and `snicd doctor` say it; lost entries of the audit log are counted.
+    async fn assert_told(&self, system: &str) {
+        let lost = self.metric("snic_audit_lost_total");
+        let until = Instant::now() + PATIENCE;
+        let mut number = 0;
+        // The last page of the log may have room for some entries.
+        while self.metric("snic_audit_lost_total") == lost {
+            number += 1;
+            let status = self.client.create_tenant(&format!("told{number}")).await.unwrap_err();
+            assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+            let says = |text: &str| status.message().contains(text);
+            assert!(says(system) || says("see the server's log"), "{status:?}");
+            assert!(!status.message().contains('/'), "a path: {status:?}");
+            assert!(Instant::now() < until, "{number} entries have room");
+        }
+        assert_eq!(self.metric("snic_store_unwritable_ratio"), 1.0);
+        let doctor = format!("snicd doctor -c {} || true", self.home.settings().display());
+        let said = shell(&self.home, &doctor).expect("it says what is wrong");
+        let is_told = |line: &str| line.starts_with("WRONG data_dir: ") && line.contains(system);
+        assert_eq!(said.lines().filter(|line| is_told(line)).count(), 2, "{said}");
+    }
+
+    /// Once the disk is well: the metric says so, and the audit log has whole entries again, behind those before.
+    async fn assert_well(&self, created: &str) {
+        assert_eq!(self.metric("snic_store_unwritable_ratio"), 0.0);
+        let audit = operate(&self.home, "audit --method CreateTenant --limit 10000").unwrap();
+        for tenant in ["tenants/acme", created] {
+            assert!(audit.contains(tenant), "{tenant} is missing: {audit}");
+        }
+        let folder = self.home.path().join("store/audit");
+        for file in std::fs::read_dir(folder).expect("the folder of the log") {
+            let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+            let broken =
+                text.lines().find(|line| serde_json::from_str::<serde_json::Value>(line).is_err());
+            assert_eq!(broken, None, "half a line is in the log");
+        }
     }
 }
 

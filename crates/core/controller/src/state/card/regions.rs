@@ -23,7 +23,7 @@ use snic_planner::RegionCondition;
 use snic_tables::{CardCommand, LoadFailure, RegionSnapshot, RegionStatus, Ticket};
 
 use crate::protocol::ControllerSettings;
-use crate::store::records::RegionRecord;
+use crate::store::records::{RegionRecord, storable_reason};
 
 /// Observed content of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +294,7 @@ impl Regions {
             region.failures = 0;
             region.not_before = now;
         }
-        region.record.faulty = reason;
+        region.record.faulty = reason.map(storable_reason);
     }
 
     /// Distrusts the content: a DAG that needs it has it loaded again.

@@ -28,7 +28,7 @@ use naming::Naming;
 use uids::{TakenRows, Uids};
 
 /// Explanations have records of their own; a larger one is cut to what a record takes.
-const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const EXPLANATION_BYTES_MAX: usize = 64 * 1024;
 
 /// All DAGs, and which of them have to be looked at again.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use super::Registry;
 use super::rejections::rejection;
 use crate::protocol::etag::{check_etag, etag};
 use crate::protocol::{BitstreamRejection, BitstreamView, Caller, ControlError};
-use crate::store::records::{BitstreamRecord, Record, RecordKey};
+use crate::store::records::{BitstreamRecord, Record, RecordKey, storable_reason};
 use crate::store::tx::Tx;
 
 impl Registry {
@@ -276,7 +276,7 @@ impl Registry {
     pub fn reject_bitstream(&mut self, tx: &mut Tx, id: &BitstreamId, reason: String) {
         // It may have been deleted while a load of it was under way.
         if let Some(record) = self.bitstreams.get_mut(id) {
-            record.rejected = Some(reason);
+            record.rejected = Some(storable_reason(reason));
             record.rejected_at = Some(tx.now());
             record.rejections = record.rejections.saturating_add(1);
             tx.put(Record::Bitstream(record.clone()));

@@ -9,7 +9,7 @@ mod bitstreams;
 mod images;
 mod needs;
 mod nts;
-mod rejections;
+pub(crate) mod rejections;
 mod tenants;
 mod trust;
 mod usage;

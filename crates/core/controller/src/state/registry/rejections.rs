@@ -19,7 +19,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
 const RETRY_DOUBLINGS_MAX: u32 = 11;
 /// Number of deleted bitstreams of a tenant that are remembered: as many as it may have by default. The oldest go
 /// first.
-const REMEMBERED_MAX: usize = 32;
+pub(crate) const REMEMBERED_MAX: usize = 32;
 
 /// Why nothing is planned with a bitstream, if it is rejected.
 pub(super) fn rejection(record: &BitstreamRecord) -> Option<BitstreamRejection> {

@@ -34,6 +34,8 @@ mod key;
 mod kinds;
 
 #[cfg(test)]
+mod longest;
+#[cfg(test)]
 mod tests;
 
 use serde::de::DeserializeOwned;
@@ -58,13 +60,11 @@ pub const LAYOUT: u32 = 1;
 /// without the controller goes without it: then watches from before start over.
 pub const REVISIONS_KEY: &str = "revisions";
 
-/// Longest value of a record, in bytes as it is encoded; the Store port has the same limit. No request leads to a longer
-/// one: what callers send is bounded by [`DAG_SPEC_BYTES_MAX`] and by limits of each field.
-pub const RECORD_BYTES_MAX: usize = 1 << 20;
-
 /// Most bytes of a DAG's spec as records hold it. The record of a DAG that is being updated holds a spec three times
-/// (what is wanted, what is to be served, what is served) and two mappings. The longest spec within the other limits
-/// has 200 KiB, most of it its configurations: in JSON inside JSON each quote takes two bytes.
+/// (what is wanted, what is to be served, what is served) and two mappings, and the Store port takes records of 1 MiB.
+/// The longest spec within the other limits has 200 KiB, most of it its configurations: in JSON inside JSON each quote
+/// takes two bytes. The mappings are bounded by the most instances of one DAG, whatever the autoscaler, an epoch or a
+/// search decides later; so no change that nobody asked for makes a record too long.
 pub const DAG_SPEC_BYTES_MAX: usize = 224 << 10;
 
 /// A change of the store: a key and its new value, or `None` to remove it.
@@ -340,10 +340,35 @@ fn json_bytes(value: &impl Serialize) -> usize {
 /// Most bytes of an error in a record: the record of a batch may hold one for each of its 32 DAGs.
 const ERROR_BYTES_MAX: usize = 16 << 10;
 
-/// The error as it is stored: where it would be too large for a record, it names only the first of what is wrong.
+/// Longest text of an error that would be too large for a record, in bytes: an error has up to five, and in JSON a
+/// control character takes six bytes.
+const ERROR_TEXT_BYTES_MAX: usize = 512;
+
+/// Longest reason in a record, in bytes: cards, drivers and the operating system give reasons of any length.
+const REASON_BYTES_MAX: usize = 1_024;
+
+/// The reason as it is stored: its beginning, where it is too long for a record.
+pub(crate) fn storable_reason(mut reason: String) -> String {
+    cut(&mut reason, REASON_BYTES_MAX);
+    reason
+}
+
+/// Cuts a text to a length in bytes; an ellipsis stands for the rest.
+fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max - '…'.len_utf8()));
+        text.push('…');
+    }
+}
+
+/// The error as it is stored: where it would be too large for a record, it names only the first of what is wrong, and
+/// texts are cut.
 pub(crate) fn storable_error(error: &ControlError) -> ControlError {
     let mut error = error.clone();
     while json_bytes(&error) > ERROR_BYTES_MAX && shorten(&mut error) {}
+    if json_bytes(&error) > ERROR_BYTES_MAX {
+        error.texts_mut().into_iter().for_each(|text| cut(text, ERROR_TEXT_BYTES_MAX));
+    }
     error
 }
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use snic_controller::{
     CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, ControllerSettings,
     DagView, Effect, Event, InvalidRecord, LOOKS_OF_AN_EVENT, NumberedBatch, OperationView, Outbox,
-    RECORD_BYTES_MAX, Reply, Request, Tx,
+    Reply, Request, Tx,
 };
 use snic_domain::{
     Caller, CardId, Condition, ConditionType, DagState, Digest, OperationId, RegionId, RegionState,
     Timestamp,
 };
+use snic_ports::store::RECORD_BYTES_MAX;
 use snic_tables::StateOrder;
 
 use card::TinyCard;

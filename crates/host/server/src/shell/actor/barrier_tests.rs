@@ -428,6 +428,89 @@ fn behind_a_batch_that_failed_nothing_leaves() {
     }
 }
 
+/// An actor without cards, whose store has two DAGs, and the names of these.
+fn with_two_dags() -> (Actor, Arc<MemoryStore>) {
+    let (store, mut controller) = (Arc::new(MemoryStore::new()), controller());
+    let nt = catalogue::builtin().expect("valid").nt_types[0].clone();
+    let tenant: TenantId = "acme".parse().expect("a label");
+    let dag = |id: &str| {
+        let name = DagName { tenant: tenant.clone(), dag: id.parse().expect("a label") };
+        let spec = DagSpec::chain(std::slice::from_ref(&nt.id), Bandwidth::from_gbps(1));
+        request(Command::CreateDag { name, spec, validate_only: false })
+    };
+    let messages = [
+        script()[0](),
+        script()[1](),
+        request(Command::CreateNtType(nt.clone())),
+        request(Command::CreateBitstream(bitstream("only", &nt.id))),
+        dag("mail"),
+        dag("web"),
+    ];
+    for message in messages {
+        let event = match message {
+            Message::Request(request, ..) => Event::Request { call: CallId(1), request },
+            Message::Event(event) => event,
+            _ => panic!("none else is among them"),
+        };
+        let tx = controller.handle(event, wall_clock());
+        let writes = tx.writes().iter().cloned().map(|(key, value)| Write { key, value });
+        store.apply(Batch { writes: writes.collect() }).expect("a store in memory");
+    }
+    let (changes, _) = broadcast::channel(16);
+    let outlets = Outlets {
+        store: Arc::clone(&store) as Arc<dyn Store>,
+        messages: Inbox::new(),
+        cards: BTreeMap::new(),
+        changes,
+        pins: Arc::default(),
+        searches: std::sync::mpsc::channel().0,
+    };
+    (Actor::new(controller, outlets), store)
+}
+
+/// Limits leave room for what nobody asks for, so no event leads to such a change. If one did, its DAG would be set aside,
+/// and the rest would go on; only what all else rests on ends the thread.
+#[test]
+fn the_cause_of_a_change_that_nobody_asked_for_and_no_store_takes_is_set_aside() {
+    let (mut actor, store) = with_two_dags();
+    let stored = |key: &str| store.get(key).expect("a store in memory");
+    let dags = |actor: &Actor| -> Vec<String> {
+        actor.controller.dags_after(None, None).map(|view| view.name.dag.to_string()).collect()
+    };
+    assert_eq!(dags(&actor), ["mail", "web"]);
+    let mut cards = 1..;
+    let mut undo = |actor: &mut Actor, key: &str| {
+        // Another one each time: one that is known already has its record.
+        let number: u32 = cards.next().expect("no end");
+        let card = format!("card{number}").parse().expect("a label");
+        let unasked = Event::CardAppeared { card, profile: Box::new(profile()) };
+        let tx = actor.controller.handle(unasked, wall_clock());
+        let batch = actor.outbox.submit(tx, |_| Waiting::DropBlob(Digest::of(b"none")));
+        let number = batch.expect("the card's record").number;
+        let (key, bytes) = (key.to_owned(), RECORD_BYTES_MAX + 1);
+        actor.undo(number, StoreError::RecordTooLarge { key, bytes })
+    };
+    let web = stored("dags/acme/web").expect("it is there");
+    undo(&mut actor, "dags/acme/web").expect("the rest stands");
+    assert_eq!(dags(&actor), ["mail"]);
+    assert_eq!(stored("dags/acme/web"), None);
+    assert_eq!(stored("quarantine/dags/acme/web"), Some(web), "it is kept");
+    assert!(stored("quarantine/explanations/acme/web").is_some(), "with what is about it");
+    assert!(stored("cards/card1").is_none(), "the change is undone");
+    assert!(actor.outbox.is_durable() && actor.outbox.is_empty());
+    actor.controller.check().expect("all is in order");
+
+    // What is only about a DAG is decided with it, and would be again.
+    undo(&mut actor, "explanations/acme/mail").expect("the rest stands");
+    assert_eq!(dags(&actor), [""; 0]);
+    assert!(stored("quarantine/dags/acme/mail").is_some());
+    for key in ["tenants/acme", "dags/acme/none"] {
+        let ended = undo(&mut actor, key).expect_err("nothing can be set aside");
+        assert!(ended.to_string().contains(key), "{ended}");
+    }
+    assert!(stored("tenants/acme").is_some());
+}
+
 #[tokio::test]
 async fn a_store_that_fails_ends_the_thread_without_an_answer() {
     let store = Arc::new(WithheldStore::default());

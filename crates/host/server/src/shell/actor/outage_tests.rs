@@ -75,7 +75,10 @@ async fn wait_for_epoch(plane: &ControlPlane, count: u64) {
 /// Whether a request was rejected because of the store, and whether it may still take effect.
 fn refused(answer: Result<Reply, ShellError>) -> bool {
     match answer {
-        Err(ShellError::Control(ControlError::StoreUnavailable { may_apply })) => may_apply,
+        Err(ShellError::Control(ControlError::StoreUnavailable { reason, may_apply })) => {
+            assert!(!reason.is_empty() && !reason.contains('/'), "{reason}");
+            may_apply
+        }
         other => panic!("not refused for the store: {other:?}"),
     }
 }

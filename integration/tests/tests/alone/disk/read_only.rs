@@ -1,0 +1,140 @@
+//! A file system that Linux makes read-only after an error, as ext4 does with `errors=remount-ro`. It stays so until it is
+//! mounted again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use snic_integration::{Home, TestClient};
+
+use super::{Rig, create_until_refused, create_when_it_is_well, tenants};
+
+/// Bytes of the image: sled's and the journal's files, several times.
+const IMAGE_BYTES: u64 = 192 << 20;
+
+/// An ext4 in a file, mounted; unmounted when dropped.
+struct Ext4 {
+    image: PathBuf,
+    at: PathBuf,
+}
+
+impl Ext4 {
+    /// Makes the file system and mounts it; the error says what is missing.
+    fn mount(image: PathBuf, at: PathBuf) -> Result<Self, String> {
+        let made = fs::File::create(&image).and_then(|file| file.set_len(IMAGE_BYTES));
+        made.and_then(|()| fs::create_dir_all(&at)).map_err(|error| error.to_string())?;
+        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))?;
+        let disk = Self { image, at };
+        disk.mount_again()?;
+        match disk.trigger().exists() {
+            true => Ok(disk),
+            false => Err("the kernel has no trigger_fs_error".to_owned()),
+        }
+    }
+
+    fn mount_again(&self) -> Result<(), String> {
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop,errors=remount-ro"]).arg(&self.image).arg(&self.at);
+        run(&mut mount)
+    }
+
+    /// The file of the kernel that stands for an error in the file system.
+    fn trigger(&self) -> PathBuf {
+        let mounts = fs::read_to_string("/proc/mounts").expect("the kernel's list");
+        let at = self.at.display().to_string();
+        let mut lines = mounts.lines().map(|line| line.split(' '));
+        let device = lines.find_map(|mut words| {
+            let device = words.next()?;
+            (words.next()? == at).then_some(device)
+        });
+        let device = device.and_then(|device| device.rsplit('/').next()).unwrap_or("none");
+        Path::new("/sys/fs/ext4").join(device).join("trigger_fs_error")
+    }
+
+    /// The kernel meets an error, and takes no write any more.
+    fn make_read_only(&self) {
+        fs::write(self.trigger(), "a test").expect("the kernel takes it");
+        let refused = fs::write(self.at.join("refused"), "").expect_err("it is read-only");
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    }
+
+    fn unmount(&self) -> Result<(), String> {
+        // A process that was just killed may hold its files a moment longer.
+        let tries = (0..100).map(|_| {
+            let tried = run(Command::new("umount").arg(&self.at));
+            if tried.is_err() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            tried
+        });
+        tries.reduce(Result::or).unwrap_or(Ok(()))
+    }
+
+    /// What an operator does: unmount, check, mount.
+    fn repair(&self) {
+        self.unmount().expect("nobody uses it");
+        let status = Command::new("e2fsck").arg("-fy").arg(&self.image).output().expect("e2fsck");
+        // 1: errors were corrected.
+        assert!(matches!(status.status.code(), Some(0 | 1)), "{status:?}");
+        self.mount_again().expect("it is well");
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        if let Err(reason) = run(Command::new("umount").arg("--lazy").arg(&self.at)) {
+            eprintln!("{} stays mounted: {reason}", self.at.display());
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{program}: {said}")) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_file_system_stops_changes_until_it_is_mounted_again() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it needs root, to mount a file system");
+        return;
+    }
+    let home = Home::new();
+    let disk = match Ext4::mount(home.path().join("image"), home.path().join("store")) {
+        Ok(disk) => disk,
+        Err(missing) => {
+            assert!(std::env::var_os("CI").is_none(), "it cannot run: {missing}");
+            eprintln!("SKIPPED: {missing}");
+            return;
+        }
+    };
+    let rig = Rig::start(home).await;
+    rig.client.create_tenant("first").await.expect("the disk is well");
+
+    disk.make_read_only();
+    let mut acknowledged = create_until_refused(&rig.client, "a").await;
+    acknowledged.extend(["tenants/acme".to_owned(), "tenants/first".to_owned()]);
+    rig.assert_alive().await;
+    rig.assert_told("Read-only file system").await;
+    rig.assert_alive().await;
+    rig.daemon.kill();
+
+    disk.repair();
+    let daemon = rig.home.start().await;
+    let client = TestClient::connect(&rig.home.socket(), "operator/test").await.expect("it serves");
+    let rig = Rig { daemon, client, ..rig };
+    rig.assert_alive().await;
+    let known = tenants(&rig.client).await;
+    for name in acknowledged {
+        assert!(known.contains(&name), "{name} is missing: {known:?}");
+    }
+    create_when_it_is_well(&rig.client, "second").await;
+    rig.assert_well("tenants/second").await;
+    let (status, log) = rig.daemon.stop();
+    assert!(status.success(), "{status}: {log}");
+    // Before the folder that it is in.
+    drop(disk);
+}
