@@ -7,16 +7,17 @@ use std::time::Duration;
 use proptest::prelude::*;
 use snic_domain::limits::{
     BINDING_FUNCTIONS_MAX, CHAIN_SLOTS_MAX, DAG_BATCH_MAX, DAG_NODES_MAX, DESCRIPTION_BYTES_MAX,
-    REGIONS_MAX,
+    FUNCTION_MACS_MAX, FUNCTION_VLANS_MAX, REGIONS_MAX,
 };
 use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingTarget, Bitstream, BitstreamId, BoundFunction, ByteSize,
     ChainExplanation, Cycles, DagSpec, DagUid, Description, Digest, Embedding, EmbeddingKind, Form,
     FormChoice, ID_CHARS_MAX, Instance, MacAddress, Mapping, Node, NodeId, Notes, NtConfiguration,
-    NtNumber, NtType, OperationId, Quota, RegionImages, RegionKind, Rejection, RejectionReason,
-    Resource, Rule, RuleId, Shortage, Slot, Stage, Tenant, Timestamp, Traffic, VirtualChain, VmId,
+    NtNumber, NtType, OperationId, PortLimits, Quota, RegionImages, RegionKind, Rejection,
+    RejectionReason, Resource, Rule, RuleId, Shortage, Slot, Stage, Tenant, Timestamp, Traffic,
+    VirtualChain, VmId,
 };
-use snic_ports::store::{KEY_BYTES_MAX, RECORD_BYTES_MAX, check_record};
+use snic_ports::store::{KEY_BYTES_MAX, check_record};
 
 use super::*;
 use crate::decide::rows::DAG_INSTANCES_MAX;
@@ -375,6 +376,7 @@ fn binding(of: &Lengths) -> BindingRecord {
         dag: of.dag_name(),
         rule: of.owned(0),
     };
+    let macs = usize::from(BINDING_FUNCTIONS_MAX) * FUNCTION_MACS_MAX;
     let spec = BindingSpec {
         vm: of.vm(),
         tenant: of.id(0),
@@ -383,6 +385,11 @@ fn binding(of: &Lengths) -> BindingRecord {
         ready_within: Duration::MAX,
         lease: Some(Duration::MAX),
         notes: of.notes(),
+        limits: PortLimits {
+            mac_addresses: vec![MacAddress([0xff; 6]); macs],
+            vlans: Some((4_000..).take(FUNCTION_VLANS_MAX).collect()),
+            broadcasts_per_second: Some(u32::MAX),
+        },
     };
     BindingRecord {
         functions: vec![function; BINDING_FUNCTIONS_MAX.into()],
