@@ -8,6 +8,7 @@
 pub(crate) mod assignments;
 pub(crate) mod batch_create;
 #[cfg(test)]
+#[path = "check_costs/tests.rs"]
 mod check_costs;
 pub(crate) mod commands;
 pub(crate) mod lifecycle;

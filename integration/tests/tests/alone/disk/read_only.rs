@@ -71,7 +71,7 @@ impl Ext4 {
         tries.reduce(Result::or).unwrap_or(Ok(()))
     }
 
-    /// What an operator does: unmount, check, mount.
+    /// The steps of an operator: unmount, check, mount.
     fn repair(&self) {
         self.unmount().expect("nobody uses it");
         let status = Command::new("e2fsck").arg("-fy").arg(&self.image).output().expect("e2fsck");

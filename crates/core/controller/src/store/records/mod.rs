@@ -34,6 +34,7 @@ mod key;
 mod kinds;
 
 #[cfg(test)]
+#[path = "longest/tests.rs"]
 mod longest;
 #[cfg(test)]
 mod tests;

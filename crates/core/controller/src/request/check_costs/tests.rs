@@ -189,9 +189,9 @@ fn costs(core: &Core) -> [(&'static str, f64); 5] {
     ]
 }
 
-/// What is checked of a DAG alone costs the same whatever else is there.
+/// The checks of a DAG alone cost the same whatever else is there.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "nightly: processor times are compared"]
 fn checks_of_a_create_cost_the_same_beside_many() {
     let of = |residents: usize| {
         let all = records(residents);
