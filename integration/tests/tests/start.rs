@@ -120,7 +120,7 @@ fn tcp_needs_certificates() {
     let (status, log) = home.run_to_end();
     assert!(!status.success());
     assert!(
-        log.contains("tls.certificate: /etc/snic/pki/server.pem cannot be used: read it:"),
+        log.contains("tls.certificate: /etc/snic/pki/server.pem cannot be used: No such file"),
         "{log}"
     );
 }

@@ -6,6 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Area, Bandwidth, ByteSize, CardModel, Cycles, ProcessorProfile, RegionId, RegionKind};
 
+/// The pass where nothing is said of it. An absent option would be none, with which more is promised than a card may keep.
+#[allow(clippy::unnecessary_wraps)]
+const fn papers_pass() -> Option<RegionPass> {
+    Some(RegionPass::SUPERNIC)
+}
+
 /// Properties of a model of card: read from `bitstreams/cards/*.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +44,7 @@ pub struct CardProfile {
     pub credits_initial: u8,
     /// Cost of a pass through a region, and largest number of credits: what bandwidth is promised
     /// with. `None`: only what NTs serve is counted, as SuperNIC does.
+    #[serde(default = "papers_pass")]
     pub region_pass: Option<RegionPass>,
     /// Where the state of chains waits that gave their region up.
     pub save_area: SaveArea,

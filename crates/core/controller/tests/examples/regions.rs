@@ -205,23 +205,6 @@ fn a_cancelled_drain_opens_no_region_that_another_one_drains() {
 }
 
 #[test]
-fn a_region_that_is_drained_is_cordoned_whatever_a_store_says() {
-    let mut world = full();
-    let id = operation_id(world.ask(drain(0)));
-    let record = world.durable.get_mut("regions/card0/00").expect("it is cordoned");
-    let text = String::from_utf8(record.clone()).expect("JSON is text");
-    assert!(text.contains("\"cordoned\":true"), "{text}");
-    *record = text.replace("\"cordoned\":true", "\"cordoned\":false").into_bytes();
-    world.restart();
-    world.settle();
-    assert!(world.region(0).cordoned);
-    let other = dag_in(&world, 1);
-    world.ask(delete(other)).expect("it exists");
-    world.settle();
-    assert_eq!(world.ended(&id), Some(Ok(())));
-}
-
-#[test]
 fn a_region_in_use_is_not_reset() {
     let mut world = World::new();
     world.deploy("acme/web", "lb", 5);

@@ -27,15 +27,6 @@ fn quota() -> impl Strategy<Value = Quota> {
     })
 }
 
-/// The limits that came later, with their defaults.
-const LATER: [(&str, u32); 5] = [
-    ("nt_types_max", 64),
-    ("rules_max", 256),
-    ("machines_max", 256),
-    ("operations_max", 256),
-    ("threads_max", 128),
-];
-
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,
@@ -48,23 +39,6 @@ proptest! {
     fn a_quota_is_read_as_it_was_stored(quota in quota()) {
         let stored = serde_json::to_value(quota).expect("it is data");
         prop_assert_eq!(serde_json::from_value::<Quota>(stored).expect("what was written"), quota);
-    }
-
-    /// So that a request that is remembered from before there was the limit is the same request still.
-    #[test]
-    fn a_later_limit_is_stored_only_where_it_is_not_its_default(quota in quota()) {
-        let stored = object(serde_json::to_value(quota).expect("it is data"));
-        let values = [
-            quota.nt_types_max,
-            quota.rules_max,
-            quota.machines_max,
-            quota.operations_max,
-            quota.threads_max,
-        ];
-        for ((name, default), value) in LATER.into_iter().zip(values) {
-            prop_assert_eq!(stored.get(name).cloned(), (value != default).then(|| json!(value)));
-        }
-        prop_assert!(stored.contains_key("dags_max") && stored.contains_key("memory_max"));
     }
 
     /// A record that lacks any of its fields is read with the defaults of these.
@@ -126,13 +100,15 @@ fn card(luts: &[u32]) -> CardProfile {
 }
 
 #[test]
-fn a_profile_from_before_passes_and_save_areas_has_the_paper_s_and_none() {
+fn a_profile_that_says_nothing_of_passes_has_those_of_the_paper_and_no_unknown_key() {
     let mut stored = object(serde_json::to_value(card(&[1])).expect("it is data"));
-    stored.remove("region_pass");
-    stored.remove("save_area");
-    let read: CardProfile = serde_json::from_value(stored.clone().into()).expect("an older record");
-    assert_eq!(read.region_pass, Some(RegionPass::SUPERNIC));
-    assert_eq!(read.save_area, SaveArea::default());
+    let mut lacks = stored.clone();
+    lacks.remove("region_pass");
+    let read: CardProfile = serde_json::from_value(lacks.clone().into()).expect("a profile");
+    assert_eq!(read.region_pass, Some(RegionPass::SUPERNIC), "not none, which promises more");
+    lacks.remove("save_area");
+    let error = serde_json::from_value::<CardProfile>(lacks.into()).expect_err("a key is missing");
+    assert!(error.to_string().contains("missing field `save_area`"), "{error}");
     stored.insert("regoins".into(), json!([]));
     let error = serde_json::from_value::<CardProfile>(stored.into()).expect_err("a typing error");
     assert!(error.to_string().contains("unknown field `regoins`"), "{error}");

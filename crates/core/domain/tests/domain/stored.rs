@@ -325,17 +325,6 @@ fn profiles_and_quotas_keep_their_field_names() {
     assert!(serde_json::from_value::<CardProfile>(misspelt).is_err(), "an unknown key");
 }
 
-#[test]
-fn nt_types_from_before_saved_state_keep_none() {
-    let stored = json!({
-        "id": "nat", "shareable": true, "bandwidth_max": 1, "latency": 10,
-        "area": {"lut": 1, "ramb36": 0, "dsp": 0}, "memory": 0, "traffic": "header-only",
-        "description": "",
-    });
-    let read: NtType = serde_json::from_value(stored).expect("state has a default");
-    assert_eq!(read.state, ByteSize::ZERO);
-}
-
 /// Data that breaks a rule of its type is an error, not a value.
 #[rstest]
 #[case::id(serde_json::from_value::<TenantId>(json!("Acme")).is_err())]

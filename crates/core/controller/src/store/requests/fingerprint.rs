@@ -194,7 +194,7 @@ mod tests {
         );
         assert_eq!(
             json(&update(None)),
-            r#"["update-dag",{"tenant":"acme","dag":"web"},[[null,null,2000000000,null,null],null,null,null,[null,null]],null,false]"#
+            r#"["update-dag",{"tenant":"acme","dag":"web"},[[null,null,2000000000,null,null],null,null,null,null,[null,null]],null,false]"#
         );
         assert_eq!(
             json(&tenant(2)),
