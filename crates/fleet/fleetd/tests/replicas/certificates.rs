@@ -155,7 +155,8 @@ fn a_host_whose_certificate_is_revoked_is_rejected_logged_and_counted() {
         eventually(async || next() == Some(1_609_459_200.0)).await;
         assert!(log().contains("of CN=ca expired at 2021-01-01T00:00:00Z"), "{}", log());
         assert!(!links(&files, "h0", port).await, "{}", log());
-        eventually(async || revoked() == Some(1.0)).await;
+        // A client may try more than once.
+        eventually(async || revoked() >= Some(1.0)).await;
         assert!(links(&files, "h1", port).await, "{}", log());
         // An address of its own, which the log has.
         let connect = format!("127.0.0.1:{port}");
@@ -170,10 +171,10 @@ fn a_host_whose_certificate_is_revoked_is_rejected_logged_and_counted() {
             .stdin(Stdio::null())
             .output();
         output.unwrap();
-        eventually(async || revoked() == Some(2.0)).await;
         let said = "connection rejected peer=127.0.0.21:";
         let has_line = |line: &str| line.contains(said) && line.contains("reason=\"revoked\"");
-        assert!(log().lines().any(has_line), "{}", log());
+        eventually(async || log().lines().any(has_line)).await;
+        assert!(revoked() >= Some(2.0), "{}", metrics());
         // SIGHUP: the list that is there now.
         files.write("past.crl", files.text("future.crl"));
         signal("HUP", pid);

@@ -92,6 +92,8 @@ async fn serve(
         let mut events = vec![tokio::select! {
             _ = beats.tick() => AgentEvent::BeatDue,
             order = orders.message() => match order {
+                // A call that is passed on: this host answers none.
+                Ok(Some(message)) if message.order.is_empty() => continue,
                 Ok(Some(message)) => {
                     let order: HostOrder = serde_json::from_slice(&message.order).unwrap();
                     AgentEvent::Order(order)

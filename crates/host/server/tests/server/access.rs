@@ -8,7 +8,7 @@ use snic_api::FILE_DESCRIPTOR_SET;
 use snic_api::error::reason_of;
 use snic_api::replies::ItemOf as _;
 use snic_api::v1::{self, ErrorReason};
-use snic_front::access::{CONTROL, TABLE};
+use snic_front::access::{CONTROL, FOREIGN, TABLE};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -39,10 +39,13 @@ fn every_method_has_a_row_and_every_row_a_method() {
     methods.extend(["v1", "v1alpha"].map(|version| {
         format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
     }));
-    let rows: BTreeSet<String> = TABLE.iter().map(|row| row.path.to_owned()).collect();
-    assert_eq!(rows, methods);
-    assert!(TABLE.is_sorted_by_key(|row| row.path), "rows are found by bisection");
-    assert!(TABLE.iter().all(|row| CONTROL.find(row.path) == Some(*row)));
+    let rows = || TABLE.iter().chain(FOREIGN);
+    let paths: BTreeSet<String> = rows().map(|row| row.path.to_owned()).collect();
+    assert_eq!(paths, methods);
+    for table in [TABLE, FOREIGN] {
+        assert!(table.is_sorted_by_key(|row| row.path), "rows are found by bisection");
+    }
+    assert!(rows().all(|row| CONTROL.find(row.path) == Some(*row)));
     let expected: BTreeSet<String> = MATRIX.iter().map(|row| row.path.to_owned()).collect();
     assert_eq!(expected, methods, "the tests' own matrix");
     assert_eq!(MATRIX.len(), methods.len(), "no method twice");
