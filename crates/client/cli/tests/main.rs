@@ -7,4 +7,5 @@ mod image;
 #[path = "../../../core/bitstream/tests/vendor/reports.rs"]
 mod reports;
 mod snicctl;
+#[allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 mod support;

@@ -63,7 +63,7 @@ impl RowCodec for GuardRow {
         };
         let vlan = |at: usize| {
             let word = words[VLANS_AT + at / 2];
-            (if at % 2 == 0 { (word >> 16) as u16 } else { word as u16 }) & VLAN_MASK
+            (if at.is_multiple_of(2) { (word >> 16) as u16 } else { word as u16 }) & VLAN_MASK
         };
         (words[0] & VALID != 0).then(|| Self {
             macs: std::array::from_fn(mac),

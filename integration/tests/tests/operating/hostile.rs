@@ -173,7 +173,7 @@ fn sequences(text: &str) -> (BTreeSet<String>, String) {
         }
         let mut kind: String = characters.next().into_iter().collect();
         if kind == "[" {
-            while let Some(next) = characters.next() {
+            for next in characters.by_ref() {
                 match next {
                     '0'..='9' | ';' | ':' => {}
                     '@'..='~' => {

@@ -133,7 +133,11 @@ async fn a_bound_function_sends_from_its_own_addresses_and_what_else_it_sends_is
     assert_eq!((first.virtual_function, first.guarded), (0, true), "{first:?}");
     assert_eq!(first.allowed_mac_addresses, [text(&GIVEN)]);
     let second = site.bind(MACHINES[1], None, &[]).await;
-    assert_eq!(second.allowed_mac_addresses, [second.mac_address.clone()], "its own alone");
+    assert_eq!(
+        second.allowed_mac_addresses,
+        std::slice::from_ref(&second.mac_address),
+        "its own alone"
+    );
     let (own, foreign) = (bytes(&second.mac_address), [0x52, 0x54, 0, 0, 0, 7]);
     let tag = |vlan: u8| [0x81, 0, 0, vlan];
 

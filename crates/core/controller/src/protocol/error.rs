@@ -251,16 +251,19 @@ mod tests {
 
     use super::*;
 
-    /// One of each kind, with the text that the caller reads.
-    fn all() -> Vec<(ControlError, &'static str)> {
-        let resource = || "tenants/acme/dags/web".to_owned();
-        let shortage = Shortage {
+    fn shortage() -> Shortage {
+        Shortage {
             resource: Resource::TableRows,
             required: 3,
             available: 1,
             nodes: Vec::new(),
             detail: "no run of free rows is long enough".into(),
-        };
+        }
+    }
+
+    /// One of each kind, with the text that the caller reads.
+    fn all() -> Vec<(ControlError, &'static str)> {
+        let resource = || "tenants/acme/dags/web".to_owned();
         vec![
             (
                 ControlError::invalid("dag.nodes", "at least one is needed"),
@@ -292,7 +295,7 @@ mod tests {
                 },
                 "tenants/acme may have 4 (dags_max); it has 3, and this would make it 5",
             ),
-            (Infeasible { shortages: vec![shortage] }.into(), ""),
+            (Infeasible { shortages: vec![shortage()] }.into(), ""),
             (
                 ControlError::NoCard("card card0: no such device".into()),
                 "no card: card card0: no such device",

@@ -11,7 +11,7 @@ use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingState, BindingTarget, BitstreamId, ByteSize, CardAffinity,
     CardId, CardProfile, ChainExplanation, ConditionStatus, ConditionType, Cycles, DagName,
     DagSpec, DagState, DagUid, Digest, Embedding, EmbeddingKind, Explanation, Form, FormChoice,
-    FormPreference, Instance, MacAddress, Mapping, Match, NodeId, NtType, NtTypeId, PacketSizes,
+    FormPreference, Instance, MacAddress, Mapping, Match, NodeId, NtTypeId, PacketSizes,
     PciAddress, Prefix, Quota, RegionId, RegionKind, RegionState, Rejection, RejectionReason,
     Resource, Shortage, Signer, Slot, Stage, TenantId, Timestamp, Traffic, VirtualChain,
     VirtualFunctions, VmId,

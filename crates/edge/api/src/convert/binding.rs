@@ -95,7 +95,7 @@ fn limits(problems: &mut Problems, request: &v1::BindVmRequest) -> Option<PortLi
     for (i, id) in request.vlans.iter().flat_map(|vlans| &vlans.ids).enumerate() {
         let wrong = |_| {
             let rule = format_args!("{id} is not allowed: 1 to 4094");
-            FieldProblem::invalid(&format!("vlans.ids[{i}]"), rule)
+            FieldProblem::invalid(format!("vlans.ids[{i}]"), rule)
         };
         vlans.push(problems.keep(u16::try_from(*id).map_err(wrong)));
     }

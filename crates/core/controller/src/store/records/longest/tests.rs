@@ -12,10 +12,10 @@ use snic_domain::limits::{
 use snic_domain::{
     Area, Bandwidth, BindingSpec, BindingTarget, Bitstream, BitstreamId, BoundFunction, ByteSize,
     ChainExplanation, Cycles, DagSpec, DagUid, Description, Digest, Embedding, EmbeddingKind, Form,
-    FormChoice, ID_CHARS_MAX, Instance, MacAddress, Mapping, Node, NodeId, Notes, NtConfiguration,
-    NtNumber, NtType, OperationId, PortLimits, Quota, RegionImages, RegionKind, Rejection,
-    RejectionReason, Resource, Rule, RuleId, Shortage, Slot, Stage, Tenant, Timestamp, Traffic,
-    VirtualChain, VmId,
+    FormChoice, ID_CHARS_MAX, ImageSignature, Instance, MacAddress, Mapping, Node, NodeId, Notes,
+    NtConfiguration, NtNumber, NtType, OperationId, PortLimits, Quota, RegionImage, RegionImages,
+    RegionKind, Rejection, RejectionReason, Resource, Rule, RuleId, Shortage, Slot, Stage, Tenant,
+    Timestamp, Traffic, VirtualChain, VmId,
 };
 use snic_ports::store::{KEY_BYTES_MAX, check_record};
 
@@ -247,8 +247,7 @@ fn digest() -> Digest {
     Digest::of(b"image")
 }
 
-/// One of each kind; errors have one each.
-fn all(of: &Lengths) -> Vec<Record> {
+fn tenant(of: &Lengths) -> TenantRecord {
     let tenant =
         Tenant { id: of.id(0), weight: u32::MAX, quota: Quota::default(), notes: of.notes() };
     let rejection = PastRejection {
@@ -257,7 +256,7 @@ fn all(of: &Lengths) -> Vec<Record> {
         at: LATE,
         times: u32::MAX,
     };
-    let tenant = TenantRecord {
+    TenantRecord {
         tenant,
         number: u16::MAX,
         generation: u64::MAX,
@@ -265,7 +264,10 @@ fn all(of: &Lengths) -> Vec<Record> {
         updated: LATE,
         rejections: vec![rejection; crate::state::registry::rejections::REMEMBERED_MAX],
         fleet_number: Some(u64::MAX),
-    };
+    }
+}
+
+fn nt(of: &Lengths) -> NtRecord {
     let nt = NtType {
         id: of.owned(0),
         shareable: true,
@@ -278,10 +280,27 @@ fn all(of: &Lengths) -> Vec<Record> {
         description: "\u{1}".repeat(DESCRIPTION_BYTES_MAX),
         labels: Default::default(),
     };
-    let nt = NtRecord { nt, number: NtNumber(u32::MAX), created: LATE, fleet_number: None };
+    NtRecord { nt, number: NtNumber(u32::MAX), created: LATE, fleet_number: None }
+}
+
+/// A bitstream with an image for each region, each signed with ed25519.
+fn bitstream(of: &Lengths) -> BitstreamRecord {
+    let image = |region| RegionImage {
+        digest: Digest::of(&[region]),
+        size: ByteSize::from_bytes(u64::MAX),
+        regions: vec![RegionId(region)],
+        signature: Some(ImageSignature::new(
+            &[0xff; 64],
+            (0..REGIONS_MAX as u8).map(RegionId).collect(),
+        )),
+    };
+    let mut images = RegionImages::from(image(0));
+    for region in 1..REGIONS_MAX as u8 {
+        images.add(image(region)).expect("another region");
+    }
     let bitstream = Bitstream {
         id: of.owned(0),
-        images: RegionImages::for_all(digest(), ByteSize::from_bytes(u64::MAX)),
+        images,
         nts: (0..CHAIN_SLOTS_MAX).map(|number| of.owned(number)).collect(),
         region_kind: RegionKind::KnownNt,
         card_model: of.id(0),
@@ -291,17 +310,18 @@ fn all(of: &Lengths) -> Vec<Record> {
         identity: None,
         modules: Vec::new(),
     };
-    let bitstream = BitstreamRecord {
+    BitstreamRecord {
         bitstream,
         rejected: Some(storable_reason(of.reason())),
         rejected_at: Some(LATE),
         rejections: u32::MAX,
         created: LATE,
         fleet_number: Some(u64::MAX),
-    };
-    let (card, region) = (of.id::<CardId>(0), RegionId(31));
-    let context = ResidentContext { bitstream: of.owned(0), dag: of.dag_name() };
-    let saved = StateRecord {
+    }
+}
+
+fn saved(of: &Lengths) -> StateRecord {
+    StateRecord {
         dag: of.dag_name(),
         uid: uid(),
         bitstream: of.owned::<BitstreamId>(0),
@@ -312,7 +332,10 @@ fn all(of: &Lengths) -> Vec<Record> {
         phase: Phase::Saved(u32::MAX),
         since: LATE,
         attempts: 0,
-    };
+    }
+}
+
+fn rule(of: &Lengths) -> RuleRecord {
     let rule = Rule {
         id: of.owned(0),
         priority: u16::MAX,
@@ -320,15 +343,21 @@ fn all(of: &Lengths) -> Vec<Record> {
         dag: of.dag_name(),
         notes: of.notes(),
     };
-    let rule = RuleRecord {
+    RuleRecord {
         rule,
-        card: card.clone(),
+        card: of.id(0),
         row: u16::MAX,
         binding: Some(of.vm()),
         created: LATE,
         updates: u32::MAX,
         updated: Some(LATE),
-    };
+    }
+}
+
+/// One of each kind; errors have one each.
+fn all(of: &Lengths) -> Vec<Record> {
+    let (card, region) = (of.id::<CardId>(0), RegionId(31));
+    let context = ResidentContext { bitstream: of.owned(0), dag: of.dag_name() };
     let faulty = Some(storable_reason(of.reason()));
     let mut records = vec![
         Record::Meta(Meta { schema: LAYOUT, secret: u64::MAX, operations: u64::MAX }),
@@ -337,9 +366,9 @@ fn all(of: &Lengths) -> Vec<Record> {
             by: of.id::<TenantId>(0).to_string(),
             since: LATE,
         }),
-        Record::Tenant(tenant),
-        Record::NtType(nt),
-        Record::Bitstream(bitstream),
+        Record::Tenant(tenant(of)),
+        Record::NtType(nt(of)),
+        Record::Bitstream(bitstream(of)),
         Record::Dag(Box::new(of.dag())),
         Record::Explanation(of.dag_name(), storable(&of.explanation(), EXPLANATION_BYTES_MAX)),
         Record::Card(card.clone(), CardRecord { profile: crate::fixtures::profile(REGIONS_MAX) }),
@@ -350,8 +379,8 @@ fn all(of: &Lengths) -> Vec<Record> {
         ),
         Record::ResidentContext(card.clone(), region, context),
         Record::PendingErase(card.clone(), region, PendingErase { uid: uid(), digest: digest() }),
-        Record::SavedContext(card, saved),
-        Record::Rule(rule),
+        Record::SavedContext(card, saved(of)),
+        Record::Rule(rule(of)),
         Record::Binding(binding(of)),
         Record::Refused(RefusedRecord { name: of.dag_name(), spec: of.spec(), at: LATE }),
         Record::Uid(u16::MAX, u32::MAX),
