@@ -114,7 +114,7 @@ pub struct BuildClaims {
     /// Identity of the build, as the ROM in its region reports it. `None`: that of its NTs, see
     /// [`ChainIdentity::of_nts`].
     pub identity: Option<ChainIdentity>,
-    /// [`RegionImage::regions`].
+    /// [`crate::RegionImage::regions`].
     pub regions: Vec<RegionId>,
 }
 
