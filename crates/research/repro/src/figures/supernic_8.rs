@@ -9,7 +9,7 @@ use crate::outcome::{Axis, Expected, ExpectedBound, FigureOutcome, Origin, Plot,
 use crate::parameters::{FIG8_CYCLES, Parameters, REQUEST_GBPS};
 use crate::testbed::{NtSequence, Setup, Testbed, nt};
 
-/// The single chain's totals, for 2 to 7 NTs, in ns (`data_nt_chain`; the other two columns are passes of the scheduler more).
+/// The single chain's totals, for 2 to 7 NTs, in ns.
 const SINGLE: [f64; 6] = [388.0, 452.0, 580.0, 644.0, 772.0, 836.0];
 /// The cost of another scheduler pass (SuperNIC, 5.1), in ns.
 const PASS: f64 = 64.0;
@@ -26,10 +26,10 @@ pub(super) fn run(parameters: &Parameters) -> Result<FigureOutcome> {
         let alone = latency(parameters, chain, vec![chain])?;
         let halves = latency(parameters, chain, vec![head, tail])?;
         let panic = latency(parameters, chain, each)?;
-        let fitted = Expected::fitted(Origin::Data, ExpectedBound::Exact(single));
+        let fitted = Expected::fitted(Origin::Plot, ExpectedBound::Exact(single));
         outcome.check(format!("Single chain, {count} NTs"), "ns", fitted, alone);
         let passes =
-            |n: usize| Expected::predicted(Origin::Data, ExpectedBound::Exact(PASS * n as f64));
+            |n: usize| Expected::predicted(Origin::Plot, ExpectedBound::Exact(PASS * n as f64));
         let what = format!("Half chains over single chain, {count} NTs");
         outcome.check(what, "ns", passes(1), halves - alone);
         let what = format!("PANIC over single chain, {count} NTs");
