@@ -204,7 +204,7 @@ fn try_outputs(files: &Files, name: &str, line: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "nightly: some 150 runs of programs take minutes"]
+#[ignore = "nightly: every program runs many times, for minutes"]
 async fn no_command_panics_or_hides_its_result_where_its_output_is_not_read_or_does_not_fit() {
     let stopped = Home::new();
     let daemon = stopped.start().await;
