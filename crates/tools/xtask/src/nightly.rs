@@ -2,6 +2,7 @@
 //! built with optimisation, for it runs for hours.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -88,21 +89,26 @@ pub fn fresh_seeds(workspace: &Workspace) -> anyhow::Result<Tally> {
     if names.is_empty() {
         bail!("no package says that its tests only compute; has the key changed?");
     }
-    try_seed(optimised(workspace, &names)?, since_epoch.as_nanos() as u32)
+    let programs = optimised(workspace, &names)?;
+    try_seed(programs, since_epoch.as_nanos() as u32, &mut std::io::stdout())
 }
 
-fn try_seed(mut all: Vec<TestProgram>, seed: u32) -> anyhow::Result<Tally> {
+fn try_seed(
+    mut all: Vec<TestProgram>,
+    seed: u32,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<Tally> {
     for program in &mut all {
         program.set("PROPTEST_RNG_SEED", &seed.to_string());
         program.set("PROPTEST_CASES", CASES);
     }
-    let (total, failures) = suite::sum(programs::run(all, &mut std::io::stdout())?);
+    let (total, failures) = suite::sum(programs::run(all, out)?);
     for failure in &failures {
-        println!("failed with a fresh seed: {failure}");
+        writeln!(out, "failed with a fresh seed: {failure}")?;
     }
     if total.failed > 0 {
         let repeat = format!("PROPTEST_RNG_SEED={seed} PROPTEST_CASES={CASES}");
-        println!("repeat one with: {repeat} cargo test --release -p PACKAGE");
+        writeln!(out, "repeat one with: {repeat} cargo test --release -p PACKAGE")?;
     }
     Ok(total)
 }
@@ -154,7 +160,10 @@ mod tests {
             result("FAILED", "1 passed; 1 failed")
         );
         let fails = scripts.program("fails", MachineUse::Compute, &fails);
-        let tally = try_seed(vec![passes, fails], 77).expect("both can be run");
+        let mut out = Vec::new();
+        let tally = try_seed(vec![passes, fails], 77, &mut out).expect("both can be run");
         assert_eq!((tally.passed, tally.failed), (3, 1));
+        let out = String::from_utf8_lossy(&out);
+        assert!(out.contains("repeat one with: PROPTEST_RNG_SEED=77 "), "{out}");
     }
 }
