@@ -1,7 +1,7 @@
 //! `kill -9` at any moment: every acknowledged DAG is there and READY again, and nothing that was
 //! not acknowledged is half there.
 //!
-//! `SNIC_CRASH_SEED=7 cargo test -p snic-integration --test ci crash::` replays a seed.
+//! `SNIC_CRASH_SEED=7 cargo test -p snic-integration --features ci --test ci crash::` replays a seed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

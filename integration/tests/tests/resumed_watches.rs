@@ -1,6 +1,6 @@
 //! Watches over `kill -9`: who resumes with the last revision misses no change and is told none twice.
 //!
-//! `SNIC_CRASH_SEED=7 cargo test -p snic-integration --test ci resumed_watches::` replays a seed.
+//! `SNIC_CRASH_SEED=7 cargo test -p snic-integration --features ci --test ci resumed_watches::` replays a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -5,9 +5,11 @@ mod outputs;
 #[path = "start/signals.rs"]
 mod signals;
 
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use snic_api::v1;
 use snic_bitstream::catalogue::builtin;
 use snic_domain::{Bandwidth, DagName, DagSpec};
@@ -20,6 +22,40 @@ fn a_damaged_settings_file_is_refused_with_line_and_key() {
     let (status, log) = home.run_to_end();
     assert!(!status.success());
     assert!(log.contains("snicd.toml:14:") && log.contains("colour"), "{log}");
+}
+
+/// As systemd hears it: a datagram socket that the environment names, and a time after which it would kill the daemon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn systemd_is_told_that_the_daemon_is_ready_alive_reloads_and_stops() {
+    let home = Home::new();
+    let socket = home.path().join("notify");
+    let listener = UnixDatagram::bind(&socket).expect("a socket");
+    listener.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    let heard = |expected: &str| {
+        let mut text = [0; 256];
+        loop {
+            let length =
+                listener.recv(&mut text).unwrap_or_else(|error| panic!("{expected}: {error}"));
+            if String::from_utf8_lossy(&text[..length]).lines().any(|line| line == expected) {
+                return;
+            }
+        }
+    };
+    let mut command = home.command();
+    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "200000");
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut daemon = command.spawn().expect("it starts");
+    let process = Pid::from_child(&daemon);
+    for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1"] {
+        heard(expected);
+    }
+    kill_process(process, Signal::HUP).expect("it is there");
+    for expected in ["RELOADING=1", "READY=1"] {
+        heard(expected);
+    }
+    kill_process(process, Signal::TERM).expect("it is there");
+    heard("STOPPING=1");
+    assert!(daemon.wait().expect("it ends").success());
 }
 
 #[test]
@@ -71,6 +107,7 @@ async fn a_card_profile_of_the_operator_needs_no_other_build() {
 
 /// As through MCAP: 4 MiB at 3 MB/s take 1.4 s, ten times what a load on a fast port may take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "ci: seconds of waiting"]
 async fn a_card_with_a_slow_configuration_port_has_the_time_that_its_loads_need() {
     for driver in ["driver = \"sim\"", "driver = \"soft\""] {
         let home = home_with_a_profile(driver, "count = 3");

@@ -15,7 +15,7 @@ use snic_nts::{Context, Emitted, NT_TYPES, NtInstance, Packet, Pool, create, sch
 use crate::support::{configuration, frames};
 
 /// Packets where nobody says otherwise.
-const PACKETS: u64 = 100_000;
+const PACKETS: u64 = 20_000;
 /// Packets of a night.
 const PACKETS_OF_A_NIGHT: u64 = 10_000_000;
 const FRAME_BYTES_MAX: usize = 2_048;

@@ -437,6 +437,7 @@ fn policies_hold() {
 
 /// As many DAGs as allowed are on their way, and a new leader goes on where the old one was.
 #[test]
+#[ignore = "ci: a quarter of a minute"]
 fn a_rebalance_keeps_to_its_limit_and_holds_over_leaders() {
     let mut fleet = full(2, 20, 4_000);
     add_rack(&mut fleet, 2, 1);
@@ -647,7 +648,7 @@ fn random(seed: u64, is_plain: bool) -> Fleet {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     /// It ends; no move breaks a rule (see `run`); in the end none is left that would help and may be made, and usage is
     /// exact throughout (`Replica::check`).

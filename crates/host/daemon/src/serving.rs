@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::secrets::{hex, random, write};
 use crate::settings::{Settings, Tls};
-use crate::systemd::Systemd;
+use crate::systemd;
 use crate::wiring::Daemon;
 use crate::{fleet, host, metrics};
 
@@ -145,17 +145,16 @@ async fn serve(
     if let Some(address) = server.page() {
         tracing::info!(%address, "the web page is served");
     }
-    let systemd = Systemd::from_environment();
-    systemd.ready();
+    systemd::ready();
     let reloader = server.tls.clone();
     let ended = tokio::select! {
         ended = server.ended() => Some(ended),
         () = daemon.ended() => Some(Err(anyhow!("the control plane stopped unexpectedly; see the log above"))),
-        error = reload_on_signal((settings, file), (hangups, reloader), &daemon, &systemd) => Some(Err(error)),
-        () = stay_alive(&daemon, &systemd) => None,
+        error = reload_on_signal((settings, file), (hangups, reloader), &daemon) => Some(Err(error)),
+        () = stay_alive(&daemon) => None,
         () = stops.wait() => None,
     };
-    systemd.stopping();
+    systemd::stopping();
     match ended {
         Some(ended) => {
             // The control plane's own error says more than that it stopped.
@@ -176,10 +175,9 @@ async fn reload_on_signal(
     (settings, file): (&Settings, &Path),
     (mut hangups, certificates): (Signal, Option<TlsReloader>),
     daemon: &Daemon,
-    systemd: &Systemd,
 ) -> anyhow::Error {
     while hangups.recv().await.is_some() {
-        systemd.reloading();
+        systemd::reloading();
         daemon.reload_policies();
         if let Err(error) = daemon.keys.reload(file, &daemon.plane) {
             let error = format!("{error:#}");
@@ -195,18 +193,18 @@ async fn reload_on_signal(
                 }
             }
         }
-        systemd.ready();
+        systemd::ready();
     }
     anyhow!("the signals ended")
 }
 
 /// Tells systemd regularly that the control plane answers; ends never.
-async fn stay_alive(daemon: &Daemon, systemd: &Systemd) {
-    let Some(interval) = systemd.watchdog() else { return std::future::pending().await };
+async fn stay_alive(daemon: &Daemon) {
+    let Some(interval) = systemd::watchdog() else { return std::future::pending().await };
     loop {
         // One that does not answer is not alive, and systemd starts it again.
         if daemon.plane.answers().await {
-            systemd.alive();
+            systemd::alive();
         }
         tokio::time::sleep(interval).await;
     }

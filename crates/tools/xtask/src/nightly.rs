@@ -74,6 +74,12 @@ fn optimised(workspace: &Workspace, packages: &[&str]) -> anyhow::Result<Vec<Tes
     }
     let mut selection = vec!["--release".to_owned(), "--lib".to_owned(), "--tests".to_owned()];
     selection.extend(packages.iter().flat_map(|name| ["-p".to_owned(), (*name).to_owned()]));
+    let is_chosen =
+        |feature: &&str| packages.iter().any(|name| feature.starts_with(&format!("{name}/")));
+    let features: Vec<&str> = suite::FEATURES[1].split(',').filter(is_chosen).collect();
+    if !features.is_empty() {
+        selection.extend(["--features".to_owned(), features.join(",")]);
+    }
     programs::built(workspace, &selection)
 }
 

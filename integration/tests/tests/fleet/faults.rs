@@ -2,7 +2,7 @@
 //! Parts are cut off, killed and stopped, an etcd member is lost with its disk, etcd is defragmented, and clocks jump, while
 //! clients create, read, change, delete and list. What they saw must be linearizable, and in the end all is as it should be.
 //!
-//! `SNIC_SEED=7 SNIC_FAULT_SECONDS=600 cargo test -p snic-integration --test ci faults` chooses faults and how long.
+//! `SNIC_SEED=7 SNIC_FAULT_SECONDS=600 cargo test -p snic-integration --features ci --test ci faults` chooses faults and how long.
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@
 //!   sender a0 ═══ a1 ── kernel: nftables ─────── b1 ═══ b0 sink
 //! ```
 //!
-//! `cargo test -p snic-integration --test ci -- --ignored --nocapture kernel::beside`, as root.
+//! `cargo test -p snic-integration --features ci --test ci -- --ignored --nocapture kernel::beside`, as root.
 
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! The software card with real processes and real packets: Linux hosts in network namespaces send through a
 //! DAG, the daemon is killed under traffic, and the card loses its power.
 //!
-//! `SNIC_SOFT_ROUNDS=100 cargo test -p snic-integration --test ci soft::` kills the daemon that often.
+//! `SNIC_SOFT_ROUNDS=100 cargo test -p snic-integration --features ci --test ci soft::` kills the daemon that often.
 
 mod guards;
 mod hitless;

@@ -6,7 +6,7 @@
 //!   YCSB ─ veth ──────────────────────────────────────────────────────────────────────────────────── memcached, Redis
 //! ```
 //!
-//! The long run: `cargo test -p snic-integration --test ci -- --ignored --nocapture ycsb::beside`, as root. What it can be told is
+//! The long run: `cargo test -p snic-integration --features ci --test ci -- --ignored --nocapture ycsb::beside`, as root. What it can be told is
 //! in `integration/ycsb/README.md`.
 
 use std::collections::BTreeMap;

@@ -263,7 +263,7 @@ fn counted(world: &World, tenant: &str) -> TenantUsage {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// At rest, with DAGs on three cards: what tenants are told they use of memory is what the
     /// cards' page tables allocate, what their ledgers reserved and what fairness counts; and every other

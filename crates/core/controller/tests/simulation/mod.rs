@@ -32,7 +32,7 @@ use book::Seen;
 use scenario::{FailedSeed, run};
 
 /// Seeds with each change.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 20;
 /// Seeds before a merge: what 300 do not find, hardly any do (`cargo xtask mutants`, which takes as many).
 const SEEDS_OF_CI: u64 = 500;
 /// Seeds of a night.
@@ -115,7 +115,5 @@ fn keep_every_promise(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn a_seed_always_tells_the_same_story() {
-    for seed in [1, 2, 3] {
-        assert_eq!(story(seed), story(seed), "seed {seed}");
-    }
+    assert_eq!(story(1), story(1));
 }

@@ -11,7 +11,7 @@ use snic_domain::{CardId, Dag, DagSpec, Traffic};
 use snic_planner::{Ledger, PlanRequest, plan};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_planned_fits_the_card_packet_by_packet(

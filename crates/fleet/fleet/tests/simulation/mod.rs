@@ -14,7 +14,7 @@ use snic_fleet::protocol::{Denied, FleetCommand, FleetList, FleetReply};
 use world::{Plan, World};
 
 /// Seeds with each change, before a merge, and in a night.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 8;
 const SEEDS_OF_CI: u64 = 200;
 const SEEDS_OF_A_NIGHT: u64 = 5_000;
 

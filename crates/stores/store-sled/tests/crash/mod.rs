@@ -19,7 +19,9 @@ use child::Child;
 use disk::Disk;
 use workload::Acknowledged;
 
-const KILLS: u32 = 40;
+/// Kills with each change and before a merge.
+const KILLS: u32 = 8;
+const KILLS_OF_CI: u32 = 40;
 const POWER_CUTS: u32 = 20;
 
 /// Rounds on one store before the next one begins empty, so that crashes also meet its making.
@@ -43,11 +45,21 @@ fn wait_for_a_moment(child: &mut Child, random: &mut ChaCha8Rng) {
 
 #[test]
 fn a_killed_process_loses_and_tears_nothing() {
+    kill(KILLS);
+}
+
+#[test]
+#[ignore = "ci: a quarter of a minute"]
+fn a_process_that_is_killed_often_loses_and_tears_nothing() {
+    kill(KILLS_OF_CI);
+}
+
+fn kill(kills: u32) {
     let mut random = seeded("kill -9");
     let folder = tempfile::tempdir().unwrap();
     let mut acknowledged = Acknowledged::default();
     let mut total = 0;
-    for round in 0..KILLS {
+    for round in 0..kills {
         let store = folder.path().join(format!("{}", round / ROUNDS_OF_A_STORE));
         if round % ROUNDS_OF_A_STORE == 0 {
             acknowledged = Acknowledged::default();
@@ -58,11 +70,12 @@ fn a_killed_process_loses_and_tears_nothing() {
         let recovered = workload::check(&store, &mut acknowledged);
         assert_eq!(recovered, None, "round {round}: a kill damages nothing");
     }
-    eprintln!("kill -9: {KILLS} kills, {total} acknowledged batches");
-    assert!(total > KILLS as usize, "the children did next to nothing: {total}");
+    eprintln!("kill -9: {kills} kills, {total} acknowledged batches");
+    assert!(total > kills as usize, "the children did next to nothing: {total}");
 }
 
 #[test]
+#[ignore = "ci: a quarter of a minute"]
 fn a_power_cut_loses_and_tears_nothing() {
     let mut random = seeded("power cut");
     let disk = match Disk::new() {
