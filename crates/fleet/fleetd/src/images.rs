@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use snic_store_etcd::{Blobs, BlobsUnusable, BucketSettings, bucket_of_blobs, folder_of_blobs};
+use snic_store_etcd::{Blobs, BlobsUnusable, Objects, folder_of_blobs};
 
-use crate::settings::{in_range, text};
+use crate::settings::in_range;
 
 /// Where the images of bitstreams are. All replicas have the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -18,7 +17,8 @@ use crate::settings::{in_range, text};
 pub enum Images {
     /// A folder that all replicas share.
     Folder(PathBuf),
-    /// A bucket of S3, or of a store with the same interface, such as Ceph or MinIO.
+    /// A bucket of S3, or of a store with the same interface, such as Ceph or MinIO. Only a program that was built with
+    /// the feature `s3` can open it.
     Bucket(Bucket),
 }
 
@@ -130,25 +130,14 @@ impl Images {
     /// Opens the store. A folder is made if it does not exist; of a bucket nothing is asked yet.
     ///
     /// # Errors
-    /// The folder cannot be made, a file cannot be read, or the settings of a bucket cannot be used.
+    /// The folder cannot be made, a file cannot be read, the settings of a bucket cannot be used, or this program was built
+    /// without S3.
     pub fn open(&self) -> Result<Blobs> {
         let objects = match self {
-            Self::Folder(folder) => folder_of_blobs(folder),
-            Self::Bucket(of) => {
-                let ca = of.ca.as_deref().map(|ca| text("images.ca", ca)).transpose()?;
-                bucket_of_blobs(&BucketSettings {
-                    bucket: of.bucket.clone(),
-                    prefix: of.prefix.clone(),
-                    region: of.region.clone(),
-                    endpoint: of.endpoint.clone(),
-                    allow_http: of.allow_http,
-                    authorities: ca,
-                    credentials: of.credentials.clone(),
-                    request_timeout: Duration::from_secs(of.timeout_seconds.into()),
-                })
-            }
+            Self::Folder(folder) => folder_of_blobs(folder).context("images")?,
+            Self::Bucket(bucket) => bucket.open()?,
         };
-        Ok(Blobs::new(objects.context("images")?))
+        Ok(Blobs::new(objects))
     }
 
     /// Tries the store, so that what is wrong is seen before somebody uploads.
@@ -161,6 +150,36 @@ impl Images {
             (Self::Folder(_), BlobsUnusable::Away(text)) => BlobsUnusable::Refused(text),
             (_, error) => error,
         })
+    }
+}
+
+impl Bucket {
+    #[cfg(feature = "s3")]
+    fn open(&self) -> Result<Objects> {
+        use crate::settings::text;
+
+        let ca = self.ca.as_deref().map(|ca| text("images.ca", ca)).transpose()?;
+        let opened = snic_store_etcd::bucket_of_blobs(&snic_store_etcd::BucketSettings {
+            bucket: self.bucket.clone(),
+            prefix: self.prefix.clone(),
+            region: self.region.clone(),
+            endpoint: self.endpoint.clone(),
+            allow_http: self.allow_http,
+            authorities: ca,
+            credentials: self.credentials.clone(),
+            request_timeout: std::time::Duration::from_secs(self.timeout_seconds.into()),
+        });
+        opened.context("images")
+    }
+
+    #[cfg(not(feature = "s3"))]
+    fn open(&self) -> Result<Objects> {
+        bail!(
+            "images.bucket: {:?} cannot be used, because this program was built without S3; install a \
+             package, build it with `cargo build --release -p snic-fleetd --features s3`, or set images \
+             to the path of a folder that all replicas share",
+            self.bucket
+        )
     }
 }
 
@@ -210,7 +229,13 @@ mod tests {
             let error = format!("{:#}", parse(&text).expect_err(expected));
             assert!(error.contains(expected), "{error}");
         }
-        let missing = parse(&of("ca = \"/nonexistent/ca.pem\"")).expect("valid");
+    }
+
+    #[cfg(feature = "s3")]
+    #[test]
+    fn a_file_of_authorities_that_is_missing_is_named() {
+        let text = "[images]\nbucket = \"snic-images\"\nca = \"/nonexistent/ca.pem\"";
+        let missing = parse(text).expect("valid");
         let error = format!("{:#}", missing.open().expect_err("there is no such file"));
         assert!(error.contains("images.ca: read /nonexistent/ca.pem"), "{error}");
     }

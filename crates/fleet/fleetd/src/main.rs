@@ -374,6 +374,37 @@ mod tests {
         assert!(error.contains("signatures: read the key /nonexistent/key.pem: "), "{error}");
     }
 
+    /// A start and a check refuse a bucket where the program cannot use one, and say how to get a program that can.
+    #[cfg(not(feature = "s3"))]
+    #[test]
+    fn a_program_without_s3_refuses_a_bucket() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [pem, key] = ["replica.pem", "replica.key"].map(|name| folder.path().join(name));
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a pair");
+        std::fs::write(&pem, pair.cert.pem()).expect("written");
+        std::fs::write(&key, pair.signing_key.serialize_pem()).expect("written");
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\naddress = \"https://localhost:7700\"\n\
+             [tls]\nca = {pem:?}\ncertificate = {pem:?}\nkey = {key:?}\n\
+             [images]\nbucket = \"snic-images\"\n\
+             [etcd]\nendpoints = [\"http://127.0.0.1:2379\"]\n"
+        );
+        let settings = Settings::parse(&text).expect("valid settings");
+        let wait = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let checked = wait.block_on(try_images(&settings)).expect_err("it cannot use S3");
+        let started = server(&settings).map(drop).expect_err("it cannot use S3");
+        for error in [checked, started] {
+            let error = format!("{error:#}");
+            for part in [
+                "images.bucket: \"snic-images\" cannot be used",
+                "this program was built without S3",
+                "cargo build --release -p snic-fleetd --features s3",
+            ] {
+                assert!(error.contains(part), "{part}: {error}");
+            }
+        }
+    }
+
     #[test]
     fn no_argument_must_be_given() {
         let arguments = Arguments::try_parse_from(["snic-fleet"]).expect("enough");

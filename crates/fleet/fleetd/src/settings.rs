@@ -137,6 +137,7 @@ impl Default for Hosts {
     }
 }
 
+#[cfg(feature = "s3")]
 pub(crate) fn text(key: &str, path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{key}: read {}", path.display()))
 }

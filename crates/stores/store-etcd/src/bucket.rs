@@ -1,16 +1,22 @@
 //! A bucket of S3, or of a store with the same interface, such as Ceph or MinIO.
 
 use std::path::{Path as File, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredential};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{
-    BackoffConfig, Certificate, ClientOptions, CredentialProvider, Error, ObjectStore, RetryConfig,
+    BackoffConfig, Certificate, ClientOptions, CredentialProvider, Error, ObjectMeta, ObjectStore,
+    ObjectStoreExt as _, RetryConfig,
 };
 use snic_ports::store::StoreError;
+use tokio_stream::{Stream, StreamExt as _};
+
+use crate::objects::{ErrorKind, FOLDER, ListedObject, ObjectError, ObjectName, Objects, Pieces};
 
 /// Longest time to make a connection to the server.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -43,12 +49,82 @@ pub struct BucketSettings {
     pub request_timeout: Duration,
 }
 
+/// A bucket of objects.
+#[derive(Debug, Clone)]
+pub struct BucketObjects(Arc<dyn ObjectStore>);
+
+impl BucketObjects {
+    /// The bucket of any client, such as one in memory.
+    #[cfg(test)]
+    pub(crate) fn of(client: Arc<dyn ObjectStore>) -> Self {
+        Self(client)
+    }
+
+    pub(crate) async fn put(&self, name: ObjectName, bytes: Bytes) -> Result<(), ObjectError> {
+        Ok(self.0.put(&path(name), bytes.into()).await.map(drop)?)
+    }
+
+    pub(crate) async fn get(&self, name: ObjectName) -> Result<Bytes, ObjectError> {
+        Ok(self.0.get(&path(name)).await?.bytes().await?)
+    }
+
+    pub(crate) async fn pieces(&self, name: ObjectName) -> Result<Pieces, ObjectError> {
+        let pieces = self.0.get(&path(name)).await?.into_stream();
+        Ok(Box::pin(pieces.map(|piece| piece.map_err(ObjectError::from))))
+    }
+
+    pub(crate) async fn stored_at(&self, name: ObjectName) -> Result<SystemTime, ObjectError> {
+        Ok(self.0.head(&path(name)).await?.last_modified.into())
+    }
+
+    pub(crate) async fn delete(&self, name: ObjectName) -> Result<(), ObjectError> {
+        Ok(self.0.delete(&path(name)).await?)
+    }
+
+    pub(crate) fn list(&self) -> BucketListing {
+        BucketListing(self.0.list(Some(&Path::from(FOLDER))))
+    }
+}
+
+/// Objects of a bucket, read page by page.
+pub(crate) struct BucketListing(Pin<Box<dyn Stream<Item = Result<ObjectMeta, Error>> + Send>>);
+
+impl BucketListing {
+    pub async fn next(&mut self) -> Result<Option<ListedObject>, ObjectError> {
+        while let Some(object) = self.0.next().await.transpose()? {
+            let name = object.location.filename().and_then(|name| name.parse().ok());
+            // What is below in a folder of others may have a name as here.
+            if let Some(name) = name.filter(|name| path(*name) == object.location) {
+                let stored_at = object.last_modified.into();
+                return Ok(Some(ListedObject { name, stored_at }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn path(name: ObjectName) -> Path {
+    Path::from_iter([FOLDER, &name.to_string()])
+}
+
+impl From<Error> for ObjectError {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::NotFound { .. } => ErrorKind::NotFound,
+            Error::PermissionDenied { .. } => ErrorKind::PermissionDenied,
+            Error::Unauthenticated { .. } => ErrorKind::Unauthenticated,
+            _ => ErrorKind::Other,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
 /// Blobs in a bucket. Nothing is asked of it yet: [`Blobs::check`](super::Blobs::check) does.
 ///
 /// # Errors
 ///
 /// [`StoreError::Io`] if the settings cannot be used.
-pub fn bucket_of_blobs(settings: &BucketSettings) -> Result<Arc<dyn ObjectStore>, StoreError> {
+pub fn bucket_of_blobs(settings: &BucketSettings) -> Result<Objects, StoreError> {
     // The only linked provider; another part of the program may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let unusable = |error: Error| {
@@ -57,10 +133,10 @@ pub fn bucket_of_blobs(settings: &BucketSettings) -> Result<Arc<dyn ObjectStore>
     let bucket = builder(settings, std::env::vars()).and_then(AmazonS3Builder::build);
     let bucket = bucket.map_err(unusable)?;
     if settings.prefix.is_empty() {
-        return Ok(Arc::new(bucket));
+        return Ok(Objects::Bucket(BucketObjects(Arc::new(bucket))));
     }
     let prefix = Path::parse(&settings.prefix).map_err(|error| unusable(error.into()))?;
-    Ok(Arc::new(PrefixStore::new(bucket, prefix)))
+    Ok(Objects::Bucket(BucketObjects(Arc::new(PrefixStore::new(bucket, prefix)))))
 }
 
 fn builder(

@@ -5,7 +5,7 @@
 //!  Request ──► EtcdConnection ──► one member at a time; another one after a failure
 //!  Watch   ──► Watching       ──► goes on where it was after a failure
 //!  Term    ◄── Campaign       ──► an election among replicas
-//!  Digest  ──► Blobs          ──► objects in a folder or in S3
+//!  Digest  ──► Blobs          ──► objects in a folder, or in S3 with the feature `s3`
 //! ```
 //!
 //! A failure is reported as what it means for the request: certainly not done ([`Failed::Unreachable`]), or open
@@ -15,16 +15,21 @@
 //! [`Failed::Unknown`]: snic_etcd::Failed::Unknown
 
 mod blobs;
+#[cfg(feature = "s3")]
 mod bucket;
 mod campaign;
 mod connection;
 mod failures;
+mod folder;
 mod keys;
 mod member;
+mod objects;
 mod watching;
 
 pub use blobs::{Blobs, BlobsUnusable, folder_of_blobs};
+#[cfg(feature = "s3")]
 pub use bucket::{BucketSettings, bucket_of_blobs};
 pub use campaign::Campaign;
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
+pub use objects::Objects;
 pub use watching::Watching;

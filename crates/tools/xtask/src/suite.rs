@@ -68,20 +68,22 @@ const CI: &[Step] = &[
     Step {
         name: "lints",
         kind: Kind::Lints,
-        shown: "cargo clippy --workspace --all-targets --features snicd/cedar,snic-integration/ci -- -D warnings; \
-                meanwhile system packages for the tests after it",
+        shown: "cargo clippy --workspace --all-targets --features snicd/cedar,snic-fleetd/s3,snic-integration/ci -- \
+                -D warnings; meanwhile system packages for the tests after it",
         run: lints,
     },
     Step {
         name: "more-tests",
         kind: Kind::MoreTests,
-        shown: "cargo test --workspace --features snicd/cedar,snic-integration/ci, what is marked for ci; examples of documentation",
+        shown: "cargo test --workspace --features snicd/cedar,snic-fleetd/s3,snic-integration/ci, what is marked for ci; \
+                examples of documentation",
         run: more_tests,
     },
     Step {
         name: "docs",
         kind: Kind::Docs,
-        shown: "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --features snicd/cedar,snic-integration/ci",
+        shown: "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --features \
+                snicd/cedar,snic-fleetd/s3,snic-integration/ci",
         run: docs,
     },
 ];
@@ -183,7 +185,7 @@ fn drive(
 }
 
 /// Features that packages are built with, so that they are tested, and those of tests that take long to build.
-pub const FEATURES: [&str; 2] = ["--features", "snicd/cedar,snic-integration/ci"];
+pub const FEATURES: [&str; 2] = ["--features", "snicd/cedar,snic-fleetd/s3,snic-integration/ci"];
 
 fn format(workspace: &Workspace) -> anyhow::Result<Tally> {
     command::succeeds(&mut cargo(&workspace.root, &["fmt", "--all", "--check"])).map(Tally::one)

@@ -1,15 +1,21 @@
 //! `snic-fleet --check`: what is wrong is said line by line, before a replica serves.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+#[cfg(feature = "s3")]
+use std::{
+    io::ErrorKind,
+    net::{TcpListener, TcpStream},
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
 
 use rcgen::{CertificateParams, KeyPair, SanType};
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
+#[cfg(feature = "s3")]
+use crate::cluster::PATIENCE;
 
 /// Writes `replica.pem`, which signs itself, and `replica.key`.
 pub(crate) fn write_certificate(folder: &Path) {
@@ -22,6 +28,7 @@ pub(crate) fn write_certificate(folder: &Path) {
 }
 
 /// The first connection to a server that never answers, once the program has made it.
+#[cfg(feature = "s3")]
 fn accept_from(program: &mut Child, silent: &TcpListener) -> TcpStream {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -36,6 +43,7 @@ fn accept_from(program: &mut Child, silent: &TcpListener) -> TcpStream {
 }
 
 /// A start waits for images that may be away. One that is told to stop meanwhile does so, and waits no longer.
+#[cfg(feature = "s3")]
 #[test]
 fn a_start_that_waits_for_its_images_ends_when_it_is_told_to() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod access;
+#[cfg(feature = "s3")]
 mod buckets;
 mod certificates;
 mod checking;
@@ -20,6 +21,7 @@ mod operators;
 mod policies;
 mod refusing;
 mod rig;
+#[cfg(feature = "s3")]
 #[allow(dead_code, reason = "shared with the tests of the store")]
 #[path = "../../../../stores/store-etcd/tests/real/s3.rs"]
 mod s3;

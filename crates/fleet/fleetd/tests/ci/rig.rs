@@ -83,6 +83,7 @@ impl Rig {
     }
 
     /// So many replicas with images in this store.
+    #[cfg(feature = "s3")]
     pub async fn with_images_in(cluster: Cluster, count: usize, images: Blobs) -> Self {
         Self::start_with(cluster, count, (images, KEPT)).await
     }

@@ -19,6 +19,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).unwrap())
     }
 
+    #[cfg(feature = "s3")]
     pub fn pem(&self) -> String {
         self.0.pem()
     }
