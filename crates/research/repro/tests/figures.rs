@@ -3,7 +3,8 @@
 use snic_repro::{Check, FigureOutcome, NumberKind, Parameters, figures, regenerate};
 
 /// Runs made short, by figure: what is inside stays inside.
-const SHORT: [(&str, &str, &str); 14] = [
+const SHORT: [(&str, &str, &str); 15] = [
+    ("karma", "karma.epochs", "2000"),
     ("fig14", "fig14.loads_gbps", "5,15,60"),
     ("fig16", "fig16.seconds", "6"),
     ("fig16", "fig16.range_seconds", "2"),
@@ -117,6 +118,7 @@ figures_hold! {
             "All side by side, 7 NTs",
             "Half side by side, 7 NTs",
         ];
+    karma_makes_bursts_equal = "karma", [];
     supernic_latency_is_core_and_scheduler = "latency", [];
     supernic_table_1_is_seen_in_runs = "table1", [];
     flexpipe_3_saturates_panic = "flexpipe-fig3", [];

@@ -5,6 +5,7 @@ mod bluefield3;
 mod bluefield3_access;
 mod bluefield3_buffers;
 mod flexpipe;
+mod karma;
 mod supernic_10;
 mod supernic_11;
 mod supernic_12;
@@ -278,6 +279,17 @@ pub const ALL: &[Figure] = &[
             ),
         ],
         run: thesis_scaling::run,
+    },
+    Figure {
+        id: "karma",
+        title: "Karma: fairness over time beside DRF",
+        source: "Karma (OSDI '23), abstract and its authors' program",
+        claim: "With credits users of equal need get equal parts over time, nothing is idle, and whoever claims more gains nothing.",
+        breaks: &[
+            broken("karma.remembers", "0", "credits that are forgotten each epoch"),
+            broken("karma.credits", "0", "users that begin without credits and cannot borrow"),
+        ],
+        run: karma::run,
     },
     Figure {
         id: "latency",

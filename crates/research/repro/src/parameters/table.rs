@@ -300,6 +300,25 @@ table! {
     VPC_BYTES = "vpc.bytes", [64.0, 128.0, 256.0, 512.0], "B", 64.0..=9_216.0,
         Paper("the thesis's four packet sizes"), "packet sizes of the hosts with Open vSwitch";
 
+    KARMA_USERS = "karma.users", [16.0], "users", 2.0..=1_000.0,
+        Assumption("some of each kind, and an epoch of few microseconds"), "users, half of them with bursts";
+    KARMA_SLICES = "karma.slices", [10.0], "slices", 2.0..=1_000.0,
+        Assumption("small next to a burst"), "fair part of a user; half of it is guaranteed, half shared (the authors' alpha of 0.5)";
+    KARMA_LOAD_PERCENT = "karma.load_percent", [200.0], "%", 1.0..=1e4,
+        Assumption("all want more than there is, so that fairness decides"), "what each user wants on average, of its fair part";
+    KARMA_BURST = "karma.burst", [5.0], "times", 1.0..=100.0,
+        Assumption("a user with bursts wants something in a fifth of the epochs"), "what a burst is of the mean";
+    KARMA_EPOCHS = "karma.epochs", [100_000.0], "epochs", 10.0..=1e7,
+        Assumption("so many that chance moves no total by a percent"), "epochs of a run";
+    KARMA_JOB_PERCENT = "karma.job_percent", [30.0], "%", 1.0..=1e4,
+        Assumption("little enough for all users to end"), "a job of each user, of its fair part of the whole run";
+    KARMA_CREDITS = "karma.credits", [1e9], "credits", 0.0..=1e12,
+        Paper("the authors' program: so many that nobody runs out"), "credits of a user at first";
+    KARMA_REMEMBERS = "karma.remembers", [1.0], "", 0.0..=1.0,
+        Paper("Karma, abstract: past allocations count"), "0 if credits are forgotten each epoch";
+    KARMA_SEED = "karma.seed", [1.0], "", 0.0..=1e9,
+        Assumption("numbers move by less than a percent with it"), "what draws the bursts";
+
     TABLE1_MODEST_GBPS = "table1.modest_gbps", [8.0], "Gbit/s", 0.1..=100.0,
         Assumption("far from what the NTs serve"), "what a modest tenant requests and sends";
     TABLE1_GREEDY_TIMES = "table1.greedy_times", [10.0], "times", 1.0..=100.0,
