@@ -26,6 +26,7 @@
 //! ([`figures::Break`]).
 
 pub mod figures;
+mod karma;
 mod outcome;
 mod parameters;
 mod plot;

@@ -1,5 +1,7 @@
 //! The result of a figure: numbers compared with the published ones, the data behind them, a plot.
 
+use std::cmp::Ordering;
+
 /// Where an expected number comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -7,6 +9,8 @@ pub enum Origin {
     Published,
     /// Read off the paper's plots.
     Plot,
+    /// In the authors' tables behind their plots.
+    Data,
     /// The paper gives a curve without numbers: its order, knee or saturation is checked.
     Shape,
     /// Computed by hand from what the paper says.
@@ -19,6 +23,7 @@ impl Origin {
         match self {
             Self::Published => "published",
             Self::Plot => "plot",
+            Self::Data => "authors' data",
             Self::Shape => "shape",
             Self::Computed => "computed",
         }
@@ -119,6 +124,21 @@ impl ExpectedBound {
             Self::AtMost(high) => (f64::NEG_INFINITY, high),
             Self::AtLeast(low) => (low, f64::INFINITY),
             Self::Between(low, high) => (low, high),
+        }
+    }
+
+    /// The used part of the tolerance: 1 at its edge, 0 where a bound has no middle and holds.
+    pub fn strain(self, ours: f64) -> f64 {
+        let (low, high) = self.range();
+        match (self.holds(ours), (high - low) / 2.0) {
+            (true, half) if half > 0.0 && half.is_finite() => {
+                (ours - f64::midpoint(low, high)).abs() / half
+            }
+            (true, _) => 0.0,
+            (false, half) if half > 0.0 && half.is_finite() && ours.is_finite() => {
+                (ours - f64::midpoint(low, high)).abs() / half
+            }
+            (false, _) => f64::INFINITY,
         }
     }
 
@@ -301,6 +321,15 @@ impl FigureOutcome {
         self.checks.iter().filter(|check| !check.is_inside()).count()
     }
 
+    /// The number that uses most of its tolerance, predicted if any is.
+    pub fn worst(&self) -> Option<&Check> {
+        let rank = |check: &&Check| {
+            let is_predicted = check.expected.kind == NumberKind::Predicted;
+            (is_predicted, check.expected.bound.strain(check.ours))
+        };
+        self.checks.iter().max_by(|a, b| rank(a).partial_cmp(&rank(b)).unwrap_or(Ordering::Equal))
+    }
+
     /// Number of those of a kind that are inside, and number of all.
     pub fn score(&self, kind: NumberKind) -> Score {
         let of_kind = self.checks.iter().filter(|check| check.expected.kind == kind);
@@ -375,6 +404,22 @@ mod tests {
         let scores = NumberKind::ALL.map(|kind| outcome.score(kind).to_string());
         assert_eq!(scores, ["1 of 2", "0 of 0", "1 of 1", "0 of 0"]);
         assert_eq!(outcome.outside(), 1);
+    }
+
+    #[test]
+    fn the_worst_number_is_that_which_uses_most_of_its_tolerance() {
+        let mut outcome = FigureOutcome::default();
+        assert_eq!(outcome.worst(), None);
+        let share = ExpectedBound::Share(100.0, 0.1);
+        outcome.check("fitted", "", Expected::fitted(Origin::Plot, share), 150.0);
+        outcome.check("near", "", Expected::predicted(Origin::Plot, share), 101.0);
+        outcome.check("far", "", Expected::predicted(Origin::Plot, share), 95.0);
+        let bound = ExpectedBound::AtLeast(1.0);
+        outcome.check("bound", "", Expected::predicted(Origin::Plot, bound), 9.0);
+        let worst = |outcome: &FigureOutcome| outcome.worst().map(|check| check.what.clone());
+        assert_eq!(worst(&outcome).as_deref(), Some("far"));
+        outcome.check("below", "", Expected::predicted(Origin::Plot, bound), 0.0);
+        assert_eq!(worst(&outcome).as_deref(), Some("below"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Add;
 
 use crate::figures::{Break, Figure};
-use crate::outcome::{Expected, FigureOutcome, NumberKind, Score, number};
+use crate::outcome::{Check, Expected, FigureOutcome, NumberKind, Score, number};
 use crate::parameters::Parameter;
 
 /// A figure that was regenerated.
@@ -28,6 +28,7 @@ pub fn html(done: &[RegeneratedFigure], parameters: &[Parameter]) -> String {
         write!(page, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">")?;
         write!(page, "<title>Figures, again</title><style>{STYLE}</style>")?;
         write!(page, "<h1>The papers' figures, regenerated</h1>")?;
+        claims(page, done)?;
         summary(page, done)?;
         for one in done {
             section(page, one)?;
@@ -37,6 +38,27 @@ pub fn html(done: &[RegeneratedFigure], parameters: &[Parameter]) -> String {
     };
     write(&mut page).expect("writing to a string cannot fail");
     page
+}
+
+/// The first table: each claim with the number that uses most of its tolerance.
+fn claims(page: &mut String, done: &[RegeneratedFigure]) -> std::fmt::Result {
+    write!(
+        page,
+        "<p>Each claim with the number that fits it worst: of those that were predicted, "
+    )?;
+    write!(page, "where there are any.</p><table><tr><th>Figure<th>Claim<th>Number<th>Published")?;
+    write!(page, "<th>Ours<th>Tolerance<th>Kind<th>What breaks it")?;
+    for RegeneratedFigure { figure, outcome, .. } in done {
+        let Some(Check { what, unit, expected, ours }) = outcome.worst() else { continue };
+        let class = if outcome.outside() == 0 { "inside" } else { "outside" };
+        write!(page, "<tr><td><a href=\"#{0}\">{0}</a><td>{1}", figure.id, escape(figure.claim))?;
+        write!(page, "<td>{}<td class=n>{}", escape(what), expected.bound.expected())?;
+        write!(page, "<td class=\"n {class}\">{} {}", number(*ours), escape(unit))?;
+        write!(page, "<td>{}<td>{}", expected.bound.tolerance(), expected.kind.name())?;
+        let breaks: Vec<String> = figure.breaks.iter().map(|cause| escape(cause.what)).collect();
+        write!(page, "<td>{}", breaks.join("; "))?;
+    }
+    write!(page, "</table>")
 }
 
 fn summary(page: &mut String, done: &[RegeneratedFigure]) -> std::fmt::Result {
@@ -146,6 +168,10 @@ mod tests {
             page.contains("<td class=inside>inside") && page.contains("<td class=outside>outside")
         );
         assert!(page.contains("2 NTs &lt;b&gt;") && page.contains("Measured &amp; checked."));
+        let claim = page.find("What breaks it").expect("the first table");
+        assert!(claim < page.find("<th>Predicted").expect("the second table"));
+        let row = "<td>3 NTs<td class=n>452<td class=\"n outside\">450 ns<td>exact<td>predicted";
+        assert!(page.contains(row) && page.contains(figure.breaks[0].what));
         assert!(page.contains("<td>core<td class=n>49 (set for this run)<td>the paper"));
     }
 }

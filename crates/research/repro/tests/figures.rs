@@ -3,16 +3,21 @@
 use snic_repro::{Check, FigureOutcome, NumberKind, Parameters, figures, regenerate};
 
 /// Runs made short, by figure: what is inside stays inside.
-const SHORT: [(&str, &str, &str); 10] = [
+const SHORT: [(&str, &str, &str); 15] = [
+    ("karma", "karma.epochs", "2000"),
     ("fig14", "fig14.loads_gbps", "5,15,60"),
     ("fig16", "fig16.seconds", "6"),
     ("fig16", "fig16.range_seconds", "2"),
     ("fig17", "fig16.seconds", "6"),
     ("fig17", "fig16.range_seconds", "3"),
-    ("fig19", "fig19.operations", "3000"),
-    ("fig19", "fig19.warm_up", "500"),
-    ("fig20", "fig19.operations", "3000"),
-    ("fig20", "fig19.warm_up", "500"),
+    ("fig19", "fig19.operations", "1000"),
+    ("fig19", "fig19.warm_up", "300"),
+    ("fig20", "fig19.operations", "1000"),
+    ("fig20", "fig19.warm_up", "300"),
+    ("thesis-replication", "fig19.operations", "1000"),
+    ("thesis-replication", "fig19.warm_up", "300"),
+    ("ycsb-crowd", "crowd.operations", "3000"),
+    ("ycsb-crowd", "crowd.warm_up", "500"),
     ("flexpipe-fig5", "flexpipe.loads_percent", "50,70"),
 ];
 
@@ -90,8 +95,30 @@ figures_hold! {
     supernic_17_gains_by_sharing_and_less_than_the_most = "fig17",
         ["full over static at most: one user next to idle"];
     supernic_18_has_the_smallest_pair_and_not_the_largest = "fig18", ["2×, the largest two"];
-    supernic_19_is_quickest_with_the_cache = "fig19", [];
-    supernic_20_serves_most_with_the_cache = "fig20", [];
+    supernic_19_is_quickest_with_the_cache = "fig19",
+        ["Clio: pairs of workloads in the authors' order"];
+    supernic_20_serves_most_with_the_cache = "fig20",
+        ["Clio: pairs of workloads in the authors' order"];
+    ycsb_of_a_crowd_fills_the_link = "ycsb-crowd", [];
+    thesis_replication_costs_little_on_the_card = "thesis-replication",
+        [
+            "A: Clio-R",
+            "A: writing twice by the client, to once",
+            "B: Clio-R",
+            "B: writing twice by the client, to once",
+            "B: what the client's second write takes more than the card's",
+        ];
+    thesis_vpc_costs_the_host_nothing = "thesis-vpc", [];
+    thesis_scaling_waits_a_period = "thesis-scaling", [];
+    thesis_parallel_takes_a_stage = "thesis-parallel",
+        [
+            "All side by side, 5 NTs",
+            "All side by side, 6 NTs",
+            "Half side by side, 6 NTs",
+            "All side by side, 7 NTs",
+            "Half side by side, 7 NTs",
+        ];
+    karma_makes_bursts_equal = "karma", [];
     supernic_latency_is_core_and_scheduler = "latency", [];
     supernic_table_1_is_seen_in_runs = "table1", [];
     flexpipe_3_saturates_panic = "flexpipe-fig3", [];

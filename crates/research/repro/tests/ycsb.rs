@@ -1,12 +1,12 @@
-//! The test bed of Figs. 19 and 20, compared with a list, and with what must be lost.
+//! The test bed of YCSB's figures, compared with a list, and with what must be lost.
 
 use snic_repro::Parameters;
 use snic_repro::ycsb::{
-    ARMS, Arm, Bed, KeyValueNetwork, Load, WORKLOADS, YcsbMeasurement, YcsbWorkload,
+    ARMS, Arm, Bed, CardCache, KeyValueNetwork, Load, WORKLOADS, YcsbMeasurement, YcsbWorkload,
 };
 
 fn run(parameters: &Parameters, arm: Arm, load: Load) -> YcsbMeasurement {
-    let bed = Bed::new(parameters);
+    let bed = Bed::of_crowd(parameters);
     let network = KeyValueNetwork::new(parameters, &bed, arm, load).expect("the arm is set up");
     network.run().expect("every answer is right")
 }
@@ -36,9 +36,9 @@ fn hits_of_a_list(made: &[(u64, bool)], pairs: usize) -> u64 {
 fn one_clients_reads_hit_exactly_those_that_a_list_holds() {
     let mut parameters = Parameters::load().expect("our own files");
     for (pairs, bytes) in [(192, "196608"), (8, "8192")] {
-        parameters.set("fig19.cache_bytes", bytes).expect("allowed");
+        parameters.set("crowd.cache_bytes", bytes).expect("allowed");
         for workload in WORKLOADS {
-            for arm in ARMS.into_iter().filter(|arm| arm.cache) {
+            for arm in ARMS.into_iter().filter(|arm| arm.cache != CardCache::Absent) {
                 let seen = run(&parameters, arm, load(workload, 1, 2_000));
                 let expected = hits_of_a_list(&seen.made, pairs);
                 let what = format!("{}, workload {}, {pairs} pairs", arm.name, workload.name);
@@ -54,7 +54,7 @@ fn only_a_card_with_a_cache_answers() {
     let parameters = Parameters::load().expect("our own files");
     for arm in ARMS {
         let seen = run(&parameters, arm, load(WORKLOADS[2], 16, 1_000));
-        assert_eq!(seen.hits > 0, arm.cache, "{}: {seen:?}", arm.name);
+        assert_eq!(seen.hits > 0, arm.cache != CardCache::Absent, "{}: {seen:?}", arm.name);
         assert_eq!(seen.lost, 0, "{}", arm.name);
         assert!(seen.reads == 1_100 && seen.rate > 0.0, "{}", arm.name);
     }

@@ -5,6 +5,7 @@ mod bluefield3;
 mod bluefield3_access;
 mod bluefield3_buffers;
 mod flexpipe;
+mod karma;
 mod supernic_10;
 mod supernic_11;
 mod supernic_12;
@@ -20,6 +21,11 @@ mod supernic_8;
 mod supernic_9;
 mod supernic_latency;
 mod supernic_table_1;
+mod thesis_parallel;
+mod thesis_replication;
+mod thesis_scaling;
+mod thesis_vpc;
+mod ycsb_crowd;
 
 use anyhow::Result;
 
@@ -55,6 +61,16 @@ pub struct Break {
 const fn broken(key: &'static str, value: &'static str, what: &'static str) -> Break {
     Break { key, value, what }
 }
+
+/// Causes of Figs. 19 and 20, which are of the same runs.
+const YCSB_BREAKS: &[Break] = &[
+    broken("fig19.clients", "32", "clients that fill the store's link"),
+    broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
+    broken("fig19.store_moves_one", "0", "a store that moves as many values as come"),
+    broken("fig19.cache_pairs", "192", "a cache of the 48 block RAMs of Fig. 6"),
+    broken("fig19.hit_ns", "1500", "a cache that takes 1.5 µs"),
+    broken("fig19.phy_ns", "0", "a card whose ports take no time"),
+];
 
 pub const ALL: &[Figure] = &[
     Figure {
@@ -195,26 +211,85 @@ pub const ALL: &[Figure] = &[
     Figure {
         id: "fig19",
         title: "SuperNIC Fig. 19: latency of YCSB's workloads",
-        source: "SuperNIC (FPGA '24), Fig. 19 and 5.4",
-        claim: "With transport and cache on the card operations take least, and the transport alone adds little to Clio.",
-        breaks: &[
-            broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
-            broken("fig19.clients", "1", "a client alone, which does not fill the store's link"),
-            broken("fig19.phy_ns", "20000", "a card that takes 20 µs"),
-        ],
+        source: "SuperNIC (FPGA '24), Fig. 19 and 5.4; the authors' data",
+        claim: "The transport on the card costs Clio latency, and with the cache beside it operations take least of all systems.",
+        breaks: YCSB_BREAKS,
         run: supernic_19::latency,
     },
     Figure {
         id: "fig20",
         title: "SuperNIC Fig. 20: throughput of YCSB's workloads",
-        source: "SuperNIC (FPGA '24), Fig. 20 and 5.4",
-        claim: "The cache serves what the store's link cannot carry, and the transport costs no throughput.",
+        source: "SuperNIC (FPGA '24), Fig. 20 and 5.4; the authors' data",
+        claim: "The transport on the card costs Clio throughput, and with the cache more is served than the store's link carries.",
+        breaks: YCSB_BREAKS,
+        run: supernic_19::throughput,
+    },
+    Figure {
+        id: "ycsb-crowd",
+        title: "A variant of SuperNIC Fig. 20: YCSB by 32 clients through the product's NTs",
+        source: "no figure of the paper; its test bed of 5.4 with a full link",
+        claim: "Where clients fill the store's link, the transport on the card costs nothing, and the cache gains what its hits save of the link.",
         breaks: &[
             broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
-            broken("fig19.cache_bytes", "1024", "a cache of one pair"),
-            broken("fig19.lost_ppm", "0", "a network that loses nothing"),
+            broken("crowd.lost_ppm", "0", "a network that loses nothing"),
         ],
-        run: supernic_19::throughput,
+        run: ycsb_crowd::run,
+    },
+    Figure {
+        id: "thesis-replication",
+        title: "SuperNIC's thesis: latency with writes to two stores",
+        source: "the authors' data, data_ycsb_replication",
+        claim: "The card writes to two stores in hardly more than the time of one; a client that writes twice takes up to half as long again.",
+        breaks: &[
+            broken("fig19.store_gbps", "100", "a store's link as fast as the others"),
+            broken("fig19.phy_ns", "0", "a card whose ports take no time"),
+        ],
+        run: thesis_replication::run,
+    },
+    Figure {
+        id: "thesis-vpc",
+        title: "SuperNIC's thesis: firewall, NAT and AES of a virtual private cloud",
+        source: "the authors' data, data_ovs",
+        claim: "The card takes the network functions off a host and costs none of its throughput.",
+        breaks: &[broken("nt.aes.gbps", "1", "an AES of 1 Gbit/s")],
+        run: thesis_vpc::run,
+    },
+    Figure {
+        id: "thesis-parallel",
+        title: "SuperNIC's thesis: NTs side by side",
+        source: "the authors' data, data_nt_parallel",
+        claim: "NTs side by side take the time of one, and in pairs that of as many as there are stages.",
+        breaks: &[
+            broken("card.scheduler_pass_cycles", "32", "a pass of 32 cycles"),
+            broken("fig8.cycles", "32,16,32,16,32,16,32", "NTs in another order"),
+        ],
+        run: thesis_parallel::run,
+    },
+    Figure {
+        id: "thesis-scaling",
+        title: "SuperNIC's thesis: an overloaded chain gets another instance",
+        source: "SuperNIC's thesis, as its data's README retells it",
+        claim: "After a monitor period of overload another region is loaded, and when it is, the whole load is served.",
+        breaks: &[
+            broken("scaling.period_ms", "30", "a monitor period of 30 ms"),
+            broken(
+                "card.configuration_bytes_per_second",
+                "400000000",
+                "a configuration port half as fast",
+            ),
+        ],
+        run: thesis_scaling::run,
+    },
+    Figure {
+        id: "karma",
+        title: "Karma: fairness over time beside DRF",
+        source: "Karma (OSDI '23), abstract and its authors' program",
+        claim: "With credits users of equal need get equal parts over time, nothing is idle, and whoever claims more gains nothing.",
+        breaks: &[
+            broken("karma.remembers", "0", "credits that are forgotten each epoch"),
+            broken("karma.credits", "0", "users that begin without credits and cannot borrow"),
+        ],
+        run: karma::run,
     },
     Figure {
         id: "latency",

@@ -9,8 +9,8 @@ use snic_card_soft::FrameBench;
 use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration, NtTypeId, Timestamp};
 
 use super::end::configuration;
-use super::frames::{CLIENT, STORE};
-use super::{Arm, Bed};
+use super::frames::{CLIENT, REPLICAS, STORE};
+use super::{Arm, Bed, CardCache, Doubling};
 use crate::parameters::Parameters;
 use crate::testbed::{NtSequence, Setup, Testbed};
 
@@ -51,22 +51,14 @@ pub(super) struct Card {
 
 impl Card {
     pub(super) fn new(parameters: &Parameters, bed: &Bed, arm: Arm, window: usize) -> Result<Self> {
-        let chains: Vec<NtSequence<'static>> = vec![&["go-back-n"], &["kv-cache"]];
+        let chains: Vec<NtSequence<'static>> =
+            vec![&["go-back-n"], &["kv-cache"], &["kv-replication"]];
         let (card, nts) = (parameters.card.clone(), parameters.nt_types());
         let options = parameters.options();
         let mut testbed = Testbed::new(&Setup { card, options, nts, chains })?;
         let bench = FrameBench::attach(&mut testbed.card, bed.seed);
         let mut dags = Vec::new();
-        let transport = configuration(STORE, CLIENT, window);
-        let cache = format!(
-            r#"{{"server":"{}","items_max":{},"value_bytes_max":{},"age_max_ms":3600000,"settling_ms":1}}"#,
-            STORE.address, bed.cache_pairs, bed.value_bytes
-        );
-        for (nt, told) in [("go-back-n", transport), ("kv-cache", cache)] {
-            let is_there = if nt == "kv-cache" { arm.cache } else { arm.transport };
-            if !is_there {
-                continue;
-            }
+        for (nt, told) in Self::tasks(bed, arm, window) {
             let mut spec = DagSpec::chain(&[NtTypeId::new(nt)?], Bandwidth::from_gbps(PROMISE));
             let node = spec.nodes.first_mut().context("a chain of one NT has it")?;
             node.configuration = Some(NtConfiguration::new(&told));
@@ -74,6 +66,30 @@ impl Card {
         }
         testbed.pass(SETTLED)?;
         Ok(Self { testbed, bench, dags })
+    }
+
+    /// The NTs and their configurations, the clients' first.
+    fn tasks(bed: &Bed, arm: Arm, window: usize) -> Vec<(&'static str, String)> {
+        let mut tasks = Vec::new();
+        if arm.transport {
+            tasks.push(("go-back-n", configuration(STORE, CLIENT, window)));
+        }
+        let store = STORE.address;
+        if arm.cache == CardCache::Product {
+            let (pairs, bytes) = (bed.cache_pairs, bed.value_bytes);
+            let told = format!(
+                r#"{{"server":"{store}","items_max":{pairs},"value_bytes_max":{bytes},"age_max_ms":3600000,"settling_ms":1}}"#
+            );
+            tasks.push(("kv-cache", told));
+        }
+        if arm.doubling == Doubling::Card {
+            let [one, other] = REPLICAS.map(|replica| replica.address);
+            let told = format!(
+                r#"{{"service":"{store}","replicas":[{{"address":"{one}"}},{{"address":"{other}"}}]}}"#
+            );
+            tasks.push(("kv-replication", told));
+        }
+        tasks
     }
 
     /// The card's time.

@@ -13,6 +13,12 @@ const ON_THE_WIRE: usize = 8 + 12 + 4;
 const SHORTEST: usize = 60;
 const UDP_BYTES: usize = 8;
 
+/// The shortest frame of the transport that carries a message: its own headers, the message's and eight bytes.
+const CARRIES_LEAST: usize = 14 + 20 + TRANSPORT_BYTES + MESSAGE_HEADER + 8;
+
+/// Headers of the transport.
+pub(super) const TRANSPORT_BYTES: usize = 24;
+
 /// A host at a link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Station {
@@ -25,6 +31,30 @@ pub(super) const CLIENT: Station =
     Station { mac: [2, 0, 0, 0, 0, 1], address: Ipv4Addr::new(10, 0, 0, 1), port: 40_000 };
 pub(super) const STORE: Station =
     Station { mac: [2, 0, 0, 0, 0, 2], address: Ipv4Addr::new(10, 0, 0, 2), port: 11_211 };
+
+/// The stores that keep copies of what the store of this address is sent.
+pub(super) const REPLICAS: [Station; 2] = [replica(3), replica(4)];
+
+const fn replica(last: u8) -> Station {
+    Station { mac: [2, 0, 0, 0, 0, last], address: Ipv4Addr::new(10, 0, 0, last), port: 11_211 }
+}
+
+/// Whether a frame of the transport carries no message.
+pub(super) const fn is_acknowledgement(frame: &[u8]) -> bool {
+    frame.len() < CARRIES_LEAST
+}
+
+/// Addresses of a frame: that of its sender and that of its receiver.
+///
+/// # Errors
+/// The frame is none of IPv4.
+pub(super) fn addresses(frame: &[u8]) -> Result<(Ipv4Addr, Ipv4Addr)> {
+    let at = |from: usize| -> Option<Ipv4Addr> {
+        let bytes: [u8; 4] = frame.get(from..from + 4)?.try_into().ok()?;
+        Some(bytes.into())
+    };
+    Ok((at(26).context("too short")?, at(30).context("too short")?))
+}
 
 /// A frame with a message that fits one datagram.
 pub(super) fn message(from: Station, to: Station, request: u16, text: &[u8]) -> Vec<u8> {

@@ -4,6 +4,8 @@
 //! SIGMOD '94, 3.2), and hashed to a key by FNV-1a, so that popular keys are no neighbours ("scrambled"). YCSB draws from
 //! 10^10 ranks however many keys there are: with 100,000 keys each also gets about 100,000 ranks of the tail, so a good
 //! part of all operations is spread evenly. Its remainder is that of one more than there are keys; that one is drawn again.
+//!
+//! With no more ranks than keys the law is that of the keys themselves ("plain"): each is its own rank.
 
 use std::collections::HashMap;
 
@@ -77,7 +79,7 @@ impl Names {
 }
 
 impl KeyChooser {
-    /// Keys from 0 to `keys`, by so many ranks; `theta` is from 0 to below 1.
+    /// Keys from 0 to `keys`, by so many ranks; `theta` is from 0 to below 1. More ranks than keys are hashed to them.
     pub fn new(keys: u64, ranks: f64, theta: f64) -> Self {
         let zeta_all = zeta(ranks, theta);
         let eta = (1.0 - (2.0 / ranks).powf(1.0 - theta)) / (1.0 - zeta(2.0, theta) / zeta_all);
@@ -109,8 +111,15 @@ impl KeyChooser {
         }
     }
 
+    fn is_plain(&self) -> bool {
+        self.ranks <= self.keys as f64
+    }
+
     /// The next key.
     pub fn choose(&self, random: &mut impl Rng) -> u64 {
+        if self.is_plain() {
+            return self.rank(random.random()).min(self.keys - 1);
+        }
         loop {
             let key = hash(self.rank(random.random())) % (self.keys + 1);
             if key < self.keys {
@@ -121,6 +130,11 @@ impl KeyChooser {
 
     /// Part of all operations that is for each key.
     pub fn popularities(&self) -> Vec<f64> {
+        if self.is_plain() {
+            let up_to = |key: u64| if key < self.ranks as u64 { self.up_to(key) } else { 1.0 };
+            let before = |key: u64| key.checked_sub(1).map_or(0.0, up_to);
+            return (0..self.keys).map(|key| up_to(key) - before(key)).collect();
+        }
         let mut of = vec![0.0; self.keys as usize + 1];
         let head = HEAD.min(self.ranks as u64);
         let mut before = 0.0;
@@ -140,11 +154,41 @@ impl KeyChooser {
 /// (Che, Tung, Wang: Hierarchical Web Caching Systems, IEEE JSAC 20(7), 2002): a pair is there if it was read within the time
 /// in which so many different ones are.
 pub fn che(popularities: &[f64], pairs: f64) -> f64 {
+    hits(popularities, pairs, |reads| 1.0 - (-reads).exp())
+}
+
+/// The same for a cache that evicts the pair that came longest ago: each stays for one time, then is absent until it is asked
+/// for (Gelenbe, A Unified Approach to the Evaluation of a Class of Replacement Algorithms, IEEE ToC C-22(6), 1973).
+pub fn first_in_first_out(popularities: &[f64], pairs: f64) -> f64 {
+    hits(popularities, pairs, |reads| reads / (1.0 + reads))
+}
+
+/// Pairs that such a cache must hold for this part of all reads to hit.
+pub fn first_in_first_out_pairs(popularities: &[f64], hits: f64) -> f64 {
+    let there = |reads: f64| reads / (1.0 + reads);
+    let hit = |time: f64| popularities.iter().map(|p| p * there(p * time)).sum::<f64>();
+    let (mut low, mut high) = (0.0, 1.0);
+    // A pair that stays for 2^60 reads is always there.
+    while hit(high) < hits && high < 2_f64.powi(60) {
+        high *= 2.0;
+    }
+    for _ in 0..40 {
+        let middle = f64::midpoint(low, high);
+        if hit(middle) < hits {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    popularities.iter().map(|p| there(p * high)).sum()
+}
+
+/// Part of all reads that hit, where a pair is there for the part `there` of the time if it is read so often while pairs stay.
+fn hits(popularities: &[f64], pairs: f64, there: impl Fn(f64) -> f64) -> f64 {
     if pairs >= popularities.len() as f64 {
         return 1.0;
     }
-    let there = |popularity: f64, time: f64| 1.0 - (-popularity * time).exp();
-    let held = |time: f64| popularities.iter().map(|p| there(*p, time)).sum::<f64>();
+    let held = |time: f64| popularities.iter().map(|p| there(p * time)).sum::<f64>();
     let (mut low, mut high) = (0.0, 1.0);
     while held(high) < pairs {
         high *= 2.0;
@@ -157,7 +201,7 @@ pub fn che(popularities: &[f64], pairs: f64) -> f64 {
             high = middle;
         }
     }
-    popularities.iter().map(|p| p * there(*p, low)).sum()
+    popularities.iter().map(|p| p * there(p * low)).sum()
 }
 
 #[cfg(test)]
@@ -197,7 +241,14 @@ mod tests {
 
     #[test]
     fn keys_are_drawn_as_often_as_is_computed() {
-        let keys = KeyChooser::new(1_000, 1e10, 0.99);
+        are_drawn_as_computed(1e10);
+        are_drawn_as_computed(1_000.0);
+        let plain = KeyChooser::new(1_000, 1_000.0, 0.99).popularities();
+        assert!(plain.is_sorted_by(|a, b| a >= b), "each key is its own rank");
+    }
+
+    fn are_drawn_as_computed(ranks: f64) {
+        let keys = KeyChooser::new(1_000, ranks, 0.99);
         let of = keys.popularities();
         assert!((of.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         let mut random = ChaCha8Rng::seed_from_u64(3);
@@ -221,5 +272,22 @@ mod tests {
         let even = vec![0.01; 100];
         assert!((che(&even, 50.0) - 0.5).abs() < 1e-6);
         assert!(che(&even, 100.0) >= 1.0 && che(&even, 0.0) < 1e-9);
+        assert!((first_in_first_out(&even, 50.0) - 0.5).abs() < 1e-6);
+        assert!((first_in_first_out_pairs(&even, 0.5) - 50.0).abs() < 1e-6);
+    }
+
+    /// A small cache depends on the popularity of keys and, less, on the order of eviction; one that holds all pairs on neither.
+    #[test]
+    fn a_small_cache_hits_less_with_scrambled_keys_and_more_in_the_order_of_use() {
+        let plain = KeyChooser::new(10_000, 10_000.0, 0.99).popularities();
+        let scrambled = KeyChooser::new(10_000, 1e10, 0.99).popularities();
+        let pairs = first_in_first_out_pairs(&plain, 0.623);
+        assert!((first_in_first_out(&plain, pairs) - 0.623).abs() < 1e-6, "{pairs}");
+        assert!(first_in_first_out(&scrambled, pairs) < 0.45);
+        let used_last = che(&plain, pairs);
+        assert!((0.63..0.70).contains(&used_last), "{used_last}");
+        for all in [&plain, &scrambled] {
+            assert!(first_in_first_out(all, 10_000.0) >= 1.0 && che(all, 10_000.0) >= 1.0);
+        }
     }
 }

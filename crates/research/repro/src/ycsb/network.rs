@@ -9,10 +9,12 @@ use snic_domain::Timestamp;
 
 use super::card::{Card, Sent, Side};
 use super::end::TransportEnd;
-use super::frames::{self, CLIENT, STORE};
+use super::frames::{self, CLIENT, REPLICAS, STORE, Station};
 use super::keys::{self, KeyChooser};
+use super::links::{Link, Site};
+use super::pairs::PairCache;
 use super::store::Store;
-use super::{Arm, Bed, YcsbWorkload};
+use super::{Arm, Bed, CardCache, Doubling, YcsbWorkload};
 use crate::parameters::Parameters;
 
 /// The card's clock is moved on in steps of ten cycles while frames are on it: what leaves it is late by that at most where
@@ -66,37 +68,11 @@ impl YcsbMeasurement {
     }
 }
 
-/// One direction of a link.
-#[derive(Debug)]
-struct Link {
-    bps: f64,
-    /// Behind its end.
-    latency_ns: u64,
-    free_at: u64,
-    busy_ns: u64,
-}
-
-impl Link {
-    const fn new(bps: f64, latency_ns: u64) -> Self {
-        Self { bps, latency_ns, free_at: 0, busy_ns: 0 }
-    }
-
-    /// When a frame that is sent now has arrived.
-    fn send(&mut self, now: u64, frame: &[u8]) -> u64 {
-        let takes = (frames::bits_on_the_wire(frame) * 1e9 / self.bps).ceil() as u64;
-        self.busy_ns += takes;
-        self.free_at = self.free_at.max(now) + takes;
-        self.free_at + self.latency_ns
-    }
-}
-
-/// Links by what sends: from the clients to the store, and back.
+/// Links by what sends, but for those of the stores.
 #[derive(Debug)]
 struct Links {
     from_clients: Link,
     switch_on: Link,
-    card_on: Link,
-    from_store: Link,
     card_back: Link,
     switch_back: Link,
 }
@@ -109,8 +85,11 @@ enum Event {
     Request(Vec<u8>),
     AtSwitch(Side, Vec<u8>),
     AtCard(Side, Vec<u8>),
-    AtStore(Vec<u8>),
-    Answer(Vec<u8>),
+    /// The store is given by its number.
+    AtStore(usize, Vec<u8>),
+    Answer(usize, Vec<u8>),
+    /// The card's cache answers.
+    Hit(Vec<u8>),
     AtClients(Vec<u8>),
     /// The client waits no longer.
     GiveUp(u64),
@@ -127,20 +106,25 @@ struct UnderWay {
     since: u64,
     /// The version that was acknowledged before it began, for a read; what it writes, for a write.
     version: u32,
+    /// The store that is asked.
+    site: usize,
 }
 
 /// The test bed of one arm.
 pub struct KeyValueNetwork {
     bed: Bed,
+    arm: Arm,
     now: u64,
     /// Events by time, and in the order in which they were made.
     events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     links: Links,
     card: Option<Card>,
-    client_end: Option<TransportEnd>,
-    store_end: Option<TransportEnd>,
-    store: Store,
+    /// The paper's cache, behind the card's NTs.
+    pairs: Option<PairCache>,
+    /// The clients' ends of the transport: one for the card, or for each store.
+    client_ends: Vec<TransportEnd>,
+    sites: Vec<Site>,
     chooser: KeyChooser,
     random: ChaCha8Rng,
     /// Requests under way, by number.
@@ -165,32 +149,31 @@ impl KeyValueNetwork {
     pub fn new(parameters: &Parameters, bed: &Bed, arm: Arm, load: Load) -> Result<Self> {
         let window = WINDOW.max(load.clients);
         let card = arm.card.then(|| Card::new(parameters, bed, arm, window)).transpose()?;
-        let end = |local, peer, seed| TransportEnd::new(local, peer, window, seed);
-        let client_end = arm.transport.then(|| end(CLIENT, STORE, bed.seed)).transpose()?;
-        let in_store = arm.transport && !arm.card;
-        let store_end = in_store.then(|| end(STORE, CLIENT, bed.seed + 1)).transpose()?;
-        // A port's part of the way through the card; between switch and store itself there is no card.
-        let port_ns = if arm.card { bed.phy_ns / 2 } else { 0 };
-        let behind_switch = if arm.card { bed.link_bps } else { bed.store_bps };
+        let sites = Self::stores(bed, arm, window)?;
+        let client_ends = Self::peers(arm)
+            .iter()
+            .map(|peer| TransportEnd::new(CLIENT, *peer, window, bed.seed))
+            .collect::<Result<_>>()?;
+        let port_ns = port_ns(bed, arm);
         let links = Links {
             from_clients: Link::new(bed.link_bps, bed.switch_ns),
-            switch_on: Link::new(behind_switch, port_ns),
-            card_on: Link::new(bed.store_bps, port_ns),
-            from_store: Link::new(bed.store_bps, if arm.card { port_ns } else { bed.switch_ns }),
+            switch_on: Link::new(bed.link_bps, port_ns),
             card_back: Link::new(bed.link_bps, bed.switch_ns + port_ns),
             switch_back: Link::new(bed.link_bps, 0),
         };
         let now = card.as_ref().map_or(1_000_000, |card| card.now().as_nanos());
+        let chooser = KeyChooser::new(bed.keys, bed.ranks, bed.theta);
         Ok(Self {
             now,
+            arm,
             events: BTreeMap::new(),
             sequence: 0,
             links,
             card,
-            client_end,
-            store_end,
-            store: Store::new(&bed.names, bed.value_bytes),
-            chooser: KeyChooser::new(bed.keys, bed.ranks, bed.theta),
+            pairs: (arm.cache == CardCache::Paper).then(|| seen_before(bed, &chooser)),
+            client_ends,
+            sites,
+            chooser,
             random: ChaCha8Rng::seed_from_u64(bed.seed),
             under_way: BTreeMap::new(),
             next_operation: 0,
@@ -203,6 +186,39 @@ impl KeyValueNetwork {
             counted_since: (now, 0),
             bed: bed.clone(),
         })
+    }
+
+    /// Ends of the transport that clients speak to.
+    fn peers(arm: Arm) -> &'static [Station] {
+        match (arm.transport, arm.doubling) {
+            (false, _) => &[],
+            (true, Doubling::Client) => &REPLICAS,
+            (true, _) => &[STORE],
+        }
+    }
+
+    fn stores(bed: &Bed, arm: Arm, window: usize) -> Result<Vec<Site>> {
+        let stations: &[Station] =
+            if arm.doubling == Doubling::Nowhere { &[STORE] } else { &REPLICAS };
+        // Between switch and store itself there is no card.
+        let (port_ns, behind) = (port_ns(bed, arm), if arm.card { 0 } else { bed.switch_ns });
+        let site = |station: &Station| {
+            let has_end = arm.transport && !arm.card;
+            let end = has_end.then(|| TransportEnd::new(*station, CLIENT, window, bed.seed + 1));
+            let there = Link::new(bed.store_bps, port_ns);
+            let back = Link::new(bed.store_bps, port_ns + behind);
+            let store = Store::new(*station, &bed.names, bed.value_bytes);
+            Ok(Site::new(there, back, end.transpose()?, store))
+        };
+        stations.iter().map(site).collect()
+    }
+
+    /// The store with the address of a frame's receiver, or of its sender.
+    fn site_of(&self, frame: &[u8], sends: bool) -> Result<usize> {
+        let (from, to) = frames::addresses(frame)?;
+        let address = if sends { from } else { to };
+        let at = REPLICAS.iter().position(|station| station.address == address);
+        Ok(at.unwrap_or_default().min(self.sites.len() - 1))
     }
 
     /// Runs the load until every operation is answered or given up.
@@ -223,7 +239,7 @@ impl KeyValueNetwork {
                 card.run(Timestamp::from_nanos(self.now), &mut sent)?;
             }
             for Sent { frame, side, at } in sent.drain(..) {
-                self.left_card(side, at.as_nanos(), frame);
+                self.left_card(side, at.as_nanos(), frame)?;
             }
             self.wake_ends()?;
             while let Some(event) = self.due() {
@@ -235,13 +251,12 @@ impl KeyValueNetwork {
 
     fn finish(mut self) -> Result<YcsbMeasurement> {
         if let Some(card) = &mut self.card {
-            self.measured.hits = card.replied();
+            self.measured.hits += card.replied();
             card.check()?;
         }
         let span = (self.now - self.counted_since.0).max(1) as f64;
         self.measured.rate = self.latencies.len() as f64 * 1e9 / span;
-        self.measured.link_busy =
-            (self.links.from_store.busy_ns - self.counted_since.1) as f64 / span;
+        self.measured.link_busy = (self.sites[0].back.busy_ns - self.counted_since.1) as f64 / span;
         self.latencies.sort_unstable();
         let count = self.latencies.len().max(1);
         self.measured.mean_us = self.latencies.iter().sum::<u64>() as f64 / count as f64 / 1e3;
@@ -264,7 +279,8 @@ impl KeyValueNetwork {
     /// When something happens next.
     fn next_time(&mut self) -> Option<u64> {
         let event = self.events.keys().next().map(|(at, _)| *at);
-        let ends = [&self.client_end, &self.store_end].into_iter().flatten();
+        let stores = self.sites.iter().filter_map(|site| site.end.as_ref());
+        let ends = self.client_ends.iter().chain(stores);
         let timers = ends.filter_map(TransportEnd::next_wake).min().map(Timestamp::as_nanos);
         let card = self.card.as_mut().and_then(|card| {
             let step = card.is_busy().then_some(self.now + STEP_NS);
@@ -277,13 +293,15 @@ impl KeyValueNetwork {
         let now = Timestamp::from_nanos(self.now);
         let mut wire = Vec::new();
         let is_due = |end: &&mut TransportEnd| end.next_wake().is_some_and(|at| at <= now);
-        if let Some(end) = self.client_end.as_mut().filter(is_due) {
+        for end in self.client_ends.iter_mut().filter(is_due) {
             end.wake(now, &mut wire)?;
-            self.clients_send(&mut wire);
         }
-        if let Some(end) = self.store_end.as_mut().filter(is_due) {
-            end.wake(now, &mut wire)?;
-            self.store_sends(&mut wire);
+        self.clients_send(&mut wire);
+        for at in 0..self.sites.len() {
+            if let Some(end) = self.sites[at].end.as_mut().filter(is_due) {
+                end.wake(now, &mut wire)?;
+                self.store_sends(at, &mut wire);
+            }
         }
         Ok(())
     }
@@ -295,9 +313,9 @@ impl KeyValueNetwork {
         }
     }
 
-    fn store_sends(&mut self, wire: &mut Vec<Vec<u8>>) {
+    fn store_sends(&mut self, site: usize, wire: &mut Vec<Vec<u8>>) {
         for frame in wire.drain(..) {
-            let at = self.links.from_store.send(self.now, &frame);
+            let at = self.sites[site].send(&self.bed, self.now, &frame);
             let event = match self.card {
                 Some(_) => Event::AtCard(Side::Store, frame),
                 None => Event::AtSwitch(Side::Store, frame),
@@ -306,17 +324,29 @@ impl KeyValueNetwork {
         }
     }
 
-    fn left_card(&mut self, side: Side, at: u64, frame: Vec<u8>) {
-        match side {
-            Side::Store => {
-                let at = self.links.card_on.send(at, &frame);
-                self.at(at, Event::AtStore(frame));
-            }
-            Side::Clients => {
-                let at = self.links.card_back.send(at, &frame);
-                self.at(at, Event::AtSwitch(Side::Store, frame));
+    fn left_card(&mut self, side: Side, at: u64, frame: Vec<u8>) -> Result<()> {
+        if side == Side::Clients {
+            let at = self.links.card_back.send(at, &frame);
+            self.at(at, Event::AtSwitch(Side::Store, frame));
+            return Ok(());
+        }
+        let mut at = at;
+        if let Some(pairs) = &mut self.pairs {
+            at += self.bed.hit_ns;
+            if let Some(answer) = pairs.request(&frame)? {
+                self.measured.hits += 1;
+                self.at(at, Event::Hit(answer));
+                return Ok(());
             }
         }
+        let site = self.site_of(&frame, false)?;
+        let at = self.sites[site].receive(&self.bed, at, &frame);
+        self.at(at, Event::AtStore(site, frame));
+        Ok(())
+    }
+
+    fn card(&mut self) -> Result<&mut Card> {
+        self.card.as_mut().context("frames come to a card that is there")
     }
 
     fn happen(&mut self, event: Event) -> Result<()> {
@@ -325,37 +355,42 @@ impl KeyValueNetwork {
         match event {
             Event::Begin(client) => self.begin(client)?,
             Event::Request(frame) => {
-                match &mut self.client_end {
+                let to = self.site_of(&frame, false)?.min(self.client_ends.len().max(1) - 1);
+                match self.client_ends.get_mut(to) {
                     Some(end) => end.send(now, &frame, &mut wire)?,
                     None => wire.push(frame),
                 }
                 self.clients_send(&mut wire);
             }
-            Event::AtSwitch(from, frame) => self.switch(from, frame),
+            Event::AtSwitch(from, frame) => self.switch(from, frame)?,
             Event::AtCard(side, frame) => {
-                let card = self.card.as_mut().context("frames come to a card that is there")?;
-                card.arrive(side, &frame)?;
+                if let (Side::Store, Some(pairs)) = (side, &mut self.pairs) {
+                    pairs.answer(&frame)?;
+                }
+                self.card()?.arrive(side, &frame)?;
             }
-            Event::AtStore(frame) => {
-                let request = match &mut self.store_end {
+            Event::Hit(frame) => self.card()?.arrive(Side::Store, &frame)?,
+            Event::AtStore(at, frame) => {
+                let request = match &mut self.sites[at].end {
                     Some(end) => end.receive(now, &frame, &mut wire)?,
                     None => Some(frame),
                 };
-                self.store_sends(&mut wire);
+                self.store_sends(at, &mut wire);
                 if let Some(request) = request {
-                    let answer = self.store.answer(&request)?;
-                    self.at(self.now + self.bed.store_ns, Event::Answer(answer));
+                    let (ready, answer) = self.sites[at].serve(&self.bed, self.now, &request)?;
+                    self.at(ready, Event::Answer(at, answer));
                 }
             }
-            Event::Answer(frame) => {
-                match &mut self.store_end {
+            Event::Answer(at, frame) => {
+                match &mut self.sites[at].end {
                     Some(end) => end.send(now, &frame, &mut wire)?,
                     None => wire.push(frame),
                 }
-                self.store_sends(&mut wire);
+                self.store_sends(at, &mut wire);
             }
             Event::AtClients(frame) => {
-                let answer = match &mut self.client_end {
+                let from = self.site_of(&frame, true)?.min(self.client_ends.len().max(1) - 1);
+                let answer = match self.client_ends.get_mut(from) {
                     Some(end) => end.receive(now, &frame, &mut wire)?,
                     None => Some(frame),
                 };
@@ -376,25 +411,27 @@ impl KeyValueNetwork {
         Ok(())
     }
 
-    fn switch(&mut self, from: Side, frame: Vec<u8>) {
+    fn switch(&mut self, from: Side, frame: Vec<u8>) -> Result<()> {
         let draw = self.random.random::<f64>();
         if self.load.lost_ppm > 0.0 && draw * 1e6 < self.load.lost_ppm {
-            return;
+            return Ok(());
         }
-        match from {
-            Side::Clients => {
+        match (from, &self.card) {
+            (Side::Clients, Some(_)) => {
                 let at = self.links.switch_on.send(self.now, &frame);
-                let event = match self.card {
-                    Some(_) => Event::AtCard(Side::Clients, frame),
-                    None => Event::AtStore(frame),
-                };
-                self.at(at, event);
+                self.at(at, Event::AtCard(Side::Clients, frame));
             }
-            Side::Store => {
+            (Side::Clients, None) => {
+                let site = self.site_of(&frame, false)?;
+                let at = self.sites[site].receive(&self.bed, self.now, &frame);
+                self.at(at, Event::AtStore(site, frame));
+            }
+            (Side::Store, _) => {
                 let at = self.links.switch_back.send(self.now, &frame);
                 self.at(at, Event::AtClients(frame));
             }
         }
+        Ok(())
     }
 
     /// A client chooses its next operation.
@@ -408,23 +445,35 @@ impl KeyValueNetwork {
         self.next_operation += 1;
         let request = number as u16;
         ensure!(!self.under_way.contains_key(&request), "an operation waits for 65,536 others");
-        let name = keys::name(key);
-        let at = key as usize;
-        let (text, version) = if is_read {
-            (format!("get {name}\r\n").into_bytes(), self.acknowledged[at])
+        let version = if is_read {
+            self.acknowledged[key as usize]
         } else {
-            self.issued[at] += 1;
-            let value = frames::value(key, self.issued[at], self.bed.value_bytes);
-            let head = format!("set {name} 0 0 {}\r\n", value.len());
-            ([head.as_bytes(), &value, b"\r\n"].concat(), self.issued[at])
+            self.issued[key as usize] += 1;
+            self.issued[key as usize]
         };
         self.measured.made.push((key, is_read));
-        let since = self.now;
-        self.under_way.insert(request, UnderWay { number, client, key, is_read, since, version });
-        let frame = frames::message(CLIENT, STORE, request, &text);
-        self.at(self.now + self.bed.client_ns, Event::Request(frame));
+        let (since, site) = (self.now, 0);
+        let operation = UnderWay { number, client, key, is_read, since, version, site };
+        self.ask(request, operation);
         self.at(self.now + self.bed.give_up_ns, Event::GiveUp(number));
         Ok(())
+    }
+
+    /// A client asks the store whose turn it is.
+    fn ask(&mut self, request: u16, operation: UnderWay) {
+        let UnderWay { key, is_read, version, site, .. } = operation;
+        let name = keys::name(key);
+        let text = if is_read {
+            format!("get {name}\r\n").into_bytes()
+        } else {
+            let value = frames::value(key, version, self.bed.value_bytes);
+            let head = format!("set {name} 0 0 {}\r\n", value.len());
+            [head.as_bytes(), &value, b"\r\n"].concat()
+        };
+        let store = if self.arm.doubling == Doubling::Client { REPLICAS[site] } else { STORE };
+        let frame = frames::message(CLIENT, store, request, &text);
+        self.under_way.insert(request, operation);
+        self.at(self.now + self.bed.client_ns, Event::Request(frame));
     }
 
     /// An answer came: it must be right.
@@ -446,6 +495,10 @@ impl KeyValueNetwork {
             self.measured.reads += 1;
         } else {
             ensure!(text == b"STORED\r\n", "a write was refused");
+            if self.arm.doubling == Doubling::Client && operation.site == 0 {
+                self.ask(request, UnderWay { site: 1, ..operation });
+                return Ok(());
+            }
             let acknowledged = &mut self.acknowledged[key as usize];
             *acknowledged = version.max(*acknowledged);
         }
@@ -459,8 +512,27 @@ impl KeyValueNetwork {
     fn end(&mut self, client: usize) {
         self.done += 1;
         if self.done == self.load.warm_up {
-            self.counted_since = (self.now, self.links.from_store.busy_ns);
+            self.counted_since = (self.now, self.sites[0].back.busy_ns);
         }
         self.at(self.now, Event::Begin(client));
     }
+}
+
+/// The time that a port of the card takes.
+const fn port_ns(bed: &Bed, arm: Arm) -> u64 {
+    if arm.card { bed.phy_ns / 2 } else { 0 }
+}
+
+/// The paper's cache after the store was filled through it and so many operations were made.
+fn seen_before(bed: &Bed, chooser: &KeyChooser) -> PairCache {
+    let mut pairs = PairCache::new(&bed.names, bed.value_bytes, bed.cache_pairs, bed.moves_used);
+    (0..bed.keys).for_each(|key| pairs.put(key, 0));
+    let mut random = ChaCha8Rng::seed_from_u64(bed.seed ^ 1);
+    for _ in 0..bed.before {
+        let key = chooser.choose(&mut random);
+        if pairs.get(key).is_none() {
+            pairs.put(key, 0);
+        }
+    }
+    pairs
 }

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-use super::frames;
+use super::frames::{self, Station};
 use super::keys::{self, Names};
 
 pub(super) struct Store {
+    station: Station,
     names: Arc<Names>,
     versions: Vec<u32>,
     value_bytes: usize,
 }
 
 impl Store {
-    pub(super) fn new(names: &Arc<Names>, value_bytes: usize) -> Self {
+    pub(super) fn new(station: Station, names: &Arc<Names>, value_bytes: usize) -> Self {
         let versions = vec![0; names.len()];
-        Self { names: Arc::clone(names), versions, value_bytes }
+        Self { station, names: Arc::clone(names), versions, value_bytes }
     }
 
     /// The answer to a request.
@@ -44,6 +45,6 @@ impl Store {
             }
             _ => anyhow::bail!("unknown: {}", String::from_utf8_lossy(line)),
         };
-        Ok(frames::message(frames::STORE, frames::CLIENT, number, &answer))
+        Ok(frames::message(self.station, frames::CLIENT, number, &answer))
     }
 }
