@@ -184,7 +184,9 @@ fn drive(
     report
 }
 
-/// Features that packages are built with, so that they are tested, and those of tests that take long to build.
+/// Features that packages are built with.
+pub const SHIPPED: [&str; 2] = ["--features", "snicd/cedar,snic-fleetd/s3"];
+/// The same, which are to be tested, and that of tests that take long to build.
 pub const FEATURES: [&str; 2] = ["--features", "snicd/cedar,snic-fleetd/s3,snic-integration/ci"];
 
 fn format(workspace: &Workspace) -> anyhow::Result<Tally> {

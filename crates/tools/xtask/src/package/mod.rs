@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::command::{self, cargo};
 use crate::platform::{PROFILE, Platform};
-use crate::suite::FEATURES;
+use crate::suite::SHIPPED;
 use crate::workspace::Workspace;
 
 /// The version of cargo-deb that the package was tested with.
@@ -79,13 +79,13 @@ pub fn run(workspace: &Workspace, platform: &Platform) -> anyhow::Result<bool> {
 }
 
 /// Builds `snicctl` and the programs of all packages for a platform. What is shipped applies authorization policies and
-/// keeps images in S3; a build for a first look need not. All together, also for images: which features their dependencies have depends on who asks for
-/// them, so a few alone would be other programs, and another build of many minutes.
+/// keeps images in S3; a build for a first look need not. All together, also for images: which features their dependencies
+/// have depends on who asks for them, so a few alone would be other programs, and another build of many minutes.
 ///
 /// # Errors
 /// They do not build.
 pub fn build(workspace: &Workspace, platform: &Platform) -> anyhow::Result<()> {
-    let mut words = [&FEATURES[..], &["-p", "snicctl"]].concat();
+    let mut words = [&SHIPPED[..], &["-p", "snicctl"]].concat();
     words.extend(PACKAGES.iter().flat_map(|(name, ..)| ["-p", name]));
     platform.build(&workspace.root, &words)
 }
