@@ -35,7 +35,7 @@ const FEEDS_WAITING_MAX: usize = 64;
 const SIZE: (u16, u16) = (80, 24);
 
 /// Request to the server, until it has answered.
-type Acting<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + 'a>>;
+type PendingRequest<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + 'a>>;
 
 /// A screen: updates and keys in, what is shown out.
 trait Screen {
@@ -176,7 +176,7 @@ impl Screens {
     ) -> Result<ScreenEnd, Failure> {
         let mut reading = pin!(reading);
         let mut redraw = tokio::time::interval(REDRAW);
-        let mut acting: Option<Acting<'_>> = None;
+        let mut acting: Option<PendingRequest<'_>> = None;
         loop {
             let theme = Theme { is_colour: self.is_colour, now: SystemTime::now() };
             note(screen);
@@ -193,7 +193,7 @@ impl Screens {
                                 let style = self.style()?;
                                 let action = screen.prompt().next.take();
                                 // One at a time: a second one takes the place of what the first would say.
-                                acting = action.map(|action| -> Acting<'_> {
+                                acting = action.map(|action| -> PendingRequest<'_> {
                                     Box::pin(action.carry_out(client, style))
                                 });
                             }

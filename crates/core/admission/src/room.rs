@@ -28,7 +28,7 @@ pub struct OverShare {
 
 /// A level, and the flow of it that holds a place.
 #[derive(Debug)]
-pub struct Seat<'a, F> {
+pub struct LevelSeat<'a, F> {
     /// Number of the level.
     pub level: usize,
     pub flow: &'a F,
@@ -116,7 +116,11 @@ impl<F: Ord + Clone> Room<F> {
     ///
     /// # Panics
     /// As [`Room::leave`].
-    pub fn change(&mut self, from: Seat<'_, F>, to: Seat<'_, F>) -> Result<(), OverShare> {
+    pub fn change(
+        &mut self,
+        from: LevelSeat<'_, F>,
+        to: LevelSeat<'_, F>,
+    ) -> Result<(), OverShare> {
         self.leave(from.level, from.flow);
         self.enter(to.level, to.flow)
     }
@@ -179,7 +183,10 @@ mod tests {
     fn a_place_changes_hands_also_where_it_is_the_only_one() {
         let mut room = Room::new(1, [level(0), level(0)]);
         room.enter(0, &7).expect("free");
-        assert_eq!(room.change(Seat { level: 0, flow: &7 }, Seat { level: 1, flow: &8 }), Ok(()));
+        assert_eq!(
+            room.change(LevelSeat { level: 0, flow: &7 }, LevelSeat { level: 1, flow: &8 }),
+            Ok(())
+        );
         assert_eq!((room.held(0, &7), room.held(1, &8)), (0, 1));
         room.leave(1, &8);
         assert_eq!(room.free(0), 1);

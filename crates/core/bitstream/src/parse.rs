@@ -23,7 +23,7 @@ use std::fmt;
 
 use snic_domain::CardProfile;
 
-pub use error::{InvalidBitstream, Unmasked, WrongCard};
+pub use error::{InvalidBitstream, UnmaskedReason, WrongCard};
 pub(crate) use walk::{DIES_MAX, lead_idcode};
 use walk::{Found, Walk};
 

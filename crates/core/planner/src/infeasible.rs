@@ -11,7 +11,7 @@ use crate::nt_key::NtKey;
 use crate::plan::{Job, NtTotal, Plan};
 use crate::region::RegionCondition;
 use crate::search::Blocked;
-use crate::stay::Stay;
+use crate::stay::PacketOccupancy;
 use crate::view::{View, fresh_bandwidth, from_kbps};
 use crate::work;
 
@@ -107,13 +107,13 @@ pub(crate) fn explain(
         }
         Failure::Search(blocked) => after_search(view, blocked, unlimited().as_ref()),
     };
-    tell_cordoned(view.job, &mut found);
+    report_cordoned(view.job, &mut found);
     found
 }
 
 /// Regions that nobody may place anything in are why others are short: says so where it is about regions or what is
 /// loaded in them.
-fn tell_cordoned(job: &Job<'_>, found: &mut Infeasible) {
+fn report_cordoned(job: &Job<'_>, found: &mut Infeasible) {
     let is_cordoned = |id: RegionId| job.ledger.condition(id) == RegionCondition::Cordoned;
     let cordoned = job.ledger.profile().regions().filter(|(id, _)| is_cordoned(*id)).count();
     if cordoned == 0 {
@@ -200,7 +200,7 @@ fn pass_shortages(job: &Job<'_>, plan: &Plan) -> Vec<Shortage> {
 }
 
 /// Shortages of what packets take of the card while they are on it.
-fn stay_shortages(job: &Job<'_>, stay: Stay) -> impl Iterator<Item = Shortage> {
+fn stay_shortages(job: &Job<'_>, stay: PacketOccupancy) -> impl Iterator<Item = Shortage> {
     let (sizes, left) = (&job.dag().spec().packet_sizes, job.stay_left());
     let store = format!(
         "left in the card's packet store for promises; packets of sizes {sizes} are in it as long as their \

@@ -63,7 +63,7 @@ pub use memory::allocated_memory;
 pub use objective::Objective;
 pub use optimize::{Budget, Consolidation, Move, Resident, optimize};
 pub use plan::{Plan, PlanRequest, RegionLoad, plan, plan_within};
-pub use recommend::{Recommendation, Recommendations, Refused, Underfilled, recommend};
+pub use recommend::{InfeasibleDag, Recommendation, Recommendations, Underfilled, recommend};
 pub use refusal::{ContentMismatch, Overbooked};
 pub use region::RegionCondition;
 pub use reservation::{Reservation, TableRows};

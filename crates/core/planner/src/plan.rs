@@ -18,7 +18,7 @@ use crate::reservation::{NtCost, ReservationSum};
 use crate::search::{Blocked, ChainPart, Search, Solution};
 use crate::stay::Transit;
 use crate::view::{View, from_kbps, kbps};
-use crate::work::{Passage, Work, port_max, reads_payload};
+use crate::work::{PathDemand, Work, port_max, reads_payload};
 use crate::{Ledger, Reservation, TableRows, explain, infeasible, programs};
 
 /// A bitstream that is loaded if a DAG needs it, and the region for it.
@@ -199,7 +199,7 @@ impl<'a> Job<'a> {
         }
         let node = |key: &NtKey| self.keys.iter().position(|other| other == key);
         let ways = keys.iter().filter_map(|key| Some(self.nts[node(key)?].way));
-        self.work.round_trip(Passage::through(ways))
+        self.work.round_trip(PathDemand::through(ways))
     }
 
     pub(crate) fn own_ingress(&self) -> Bandwidth {

@@ -36,7 +36,7 @@ use crate::form::Staging;
 use crate::nt_key::NtKey;
 use crate::objective::Order;
 use crate::shares;
-use crate::stay::{Stay, Transit};
+use crate::stay::{PacketOccupancy, Transit};
 use crate::view::{NtSequence, RegionPath, View};
 
 /// Steps of one round until a first solution; after that, a solution with more cuts is accepted.
@@ -109,7 +109,7 @@ pub(crate) struct Blocked {
     /// Rows that every placement takes, where the tables have fewer: nothing was tried.
     pub(crate) rows_min: Option<crate::TableRows>,
     /// Packet store and synchronisation buffer of the first placement for which they are short.
-    pub(crate) stay: Option<Stay>,
+    pub(crate) stay: Option<PacketOccupancy>,
 }
 
 /// One virtual chain to be placed.

@@ -39,7 +39,7 @@ impl Transit {
 
 /// Part of the card that a DAG's packets take while they are on it, whichever regions they pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Stay {
+pub(crate) struct PacketOccupancy {
     /// Bytes of the packet store.
     pub(crate) store: u64,
     /// Thousandths of an entry of the synchronisation buffer.
@@ -48,19 +48,19 @@ pub(crate) struct Stay {
 
 impl Job<'_> {
     /// Whether packet store and synchronisation buffer have room for what the DAG takes of them.
-    pub(crate) fn has_room(&self, stay: Stay) -> bool {
-        let Stay { store, sync } = self.stay_left();
+    pub(crate) fn has_room(&self, stay: PacketOccupancy) -> bool {
+        let PacketOccupancy { store, sync } = self.stay_left();
         stay.store <= store && stay.sync <= sync
     }
 
     /// Rest of both, including what the DAG holds.
-    pub(crate) fn stay_left(&self) -> Stay {
+    pub(crate) fn stay_left(&self) -> PacketOccupancy {
         let (store, sync) = self.held.map_or((0, 0), |held| (held.store, held.sync));
-        Stay { store: self.ledger.store_left(store), sync: self.ledger.sync_left(sync) }
+        PacketOccupancy { store: self.ledger.store_left(store), sync: self.ledger.sync_left(sync) }
     }
 
     /// Part of both that the DAG takes if its packets are this long on the card.
-    pub(crate) fn stay(&self, transit: Transit) -> Stay {
+    pub(crate) fn stay(&self, transit: Transit) -> PacketOccupancy {
         self.work.stay(self.dag().bandwidth(), transit)
     }
 }

@@ -293,7 +293,7 @@ impl AsyncWrite for Connection {
 }
 
 /// A connection after its TLS handshake, before its identity is known.
-struct Arrived {
+struct EstablishedConnection {
     place: Place,
     at: SocketAddr,
     /// Flow of its address.
@@ -450,7 +450,7 @@ impl Arrivals {
                     let place = arrivals.handshakes.lock().end(&flow, number);
                     match (ended, place) {
                         (Ok(Ok(io)), Some(place)) => {
-                            let arrived = Arrived { place, at: address, flow };
+                            let arrived = EstablishedConnection { place, at: address, flow };
                             arrivals.over_tls(io, arrived, credentials, accepted).await;
                         }
                         // It was aborted at the moment at which it ended.
@@ -481,7 +481,7 @@ impl Arrivals {
     async fn over_tls(
         self,
         io: TlsStream<TcpStream>,
-        Arrived { place, at, flow: address }: Arrived,
+        EstablishedConnection { place, at, flow: address }: EstablishedConnection,
         credentials: watch::Receiver<Arc<Credentials>>,
         accepted: Accepted,
     ) {

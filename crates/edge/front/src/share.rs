@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use snic_admission::{OverShare, Room, Seat};
+use snic_admission::{LevelSeat, OverShare, Room};
 use snic_api::error::ApiError;
 use snic_domain::{Caller, TenantId};
 
@@ -233,8 +233,8 @@ impl Place {
         let Some(from) = self.flow.take() else { return Ok(self) };
         let mut room = self.places.room.lock();
         let changed = room.change(
-            Seat { level: self.level as usize, flow: &from },
-            Seat { level: level as usize, flow: &flow },
+            LevelSeat { level: self.level as usize, flow: &from },
+            LevelSeat { level: level as usize, flow: &flow },
         );
         drop(room);
         changed.map_err(|over| over_share(self.places.what, over))?;

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use slab::Slab;
-use snic_admission::{FairQueue, Served};
+use snic_admission::{FairQueue, TakenItem};
 
 use crate::share::{CallerFlow, CallerLevel, TIME_WEIGHTS};
 
@@ -40,7 +40,7 @@ enum Stage {
     /// It is in the queue; whom to wake.
     Ready(Waker),
     /// It may go on.
-    Chosen(Served<CallerFlow>),
+    Chosen(TakenItem<CallerFlow>),
     /// It was dropped while it was in the queue.
     Gone,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Stepper {
 /// A step that is taken, and since when.
 #[derive(Debug)]
 struct Step {
-    served: Served<CallerFlow>,
+    served: TakenItem<CallerFlow>,
     begun: Instant,
 }
 
@@ -119,7 +119,7 @@ impl State {
     }
 
     /// Takes the step of a call that was chosen; one that was not is woken when it is.
-    fn step(&mut self, place: usize, waker: &Waker) -> Option<Served<CallerFlow>> {
+    fn step(&mut self, place: usize, waker: &Waker) -> Option<TakenItem<CallerFlow>> {
         match &mut self.calls[place] {
             Stage::Ready(current) => {
                 current.clone_from(waker);

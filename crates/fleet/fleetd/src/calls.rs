@@ -48,9 +48,9 @@ struct Waiting {
 pub(crate) struct HostCalls(Mutex<(u64, BTreeMap<u64, Waiting>)>);
 
 /// Takes a call back unless its host has begun.
-struct Offered<'a>(&'a HostCalls, u64);
+struct OfferedCall<'a>(&'a HostCalls, u64);
 
-impl Drop for Offered<'_> {
+impl Drop for OfferedCall<'_> {
     fn drop(&mut self) {
         self.0.0.lock().1.remove(&self.1);
     }
@@ -81,7 +81,7 @@ impl HostCalls {
             waiting.0 += 1;
             let number = waiting.0;
             waiting.1.insert(number, Waiting { host: host.clone(), call, parts, begun });
-            Offered(self, number)
+            OfferedCall(self, number)
         };
         links.offer(host, offered.1)?;
         match tokio::time::timeout(BEGIN_MAX, begins).await {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use snic_domain::TenantId;
-use snic_etcd::{Change, Record, Revision, Told};
+use snic_etcd::{Change, Record, Revision, WatchUpdate};
 use snic_fleet::records::PREFIX;
 use tokio::sync::watch;
 
@@ -81,7 +81,7 @@ pub(crate) enum Scope<'a> {
 
 /// Changes kept for an owner.
 #[derive(Debug)]
-struct Kept {
+struct KeptChanges {
     /// All of its changes behind this revision are there.
     after: u64,
     /// Where they are, in order.
@@ -99,7 +99,7 @@ pub(crate) struct Piece {
     after: u64,
     until: u64,
     changes: BTreeMap<Place, Arc<RecordChange>>,
-    owners: BTreeMap<Owner, Kept>,
+    owners: BTreeMap<Owner, KeptChanges>,
     /// The owners by what they take.
     costs: BTreeSet<(usize, Reverse<Owner>)>,
     cost: usize,
@@ -128,7 +128,7 @@ impl Piece {
     }
 
     /// Takes news of a watch, which comes in order, whole revisions at a time. Time O(log kept) for each change.
-    pub fn told(&mut self, told: &Told) {
+    pub fn told(&mut self, told: &WatchUpdate) {
         let number = |revision: Revision| u64::try_from(revision.0).unwrap_or_default();
         let of = |change: &Change| match change {
             Change::Put(record) => {
@@ -155,7 +155,7 @@ impl Piece {
         add: impl FnOnce(&mut VecDeque<Place>),
     ) {
         let owner = Owner::of(&change.key);
-        let new = || Kept { after: self.after, places: VecDeque::new(), cost: 0 };
+        let new = || KeptChanges { after: self.after, places: VecDeque::new(), cost: 0 };
         let kept = self.owners.entry(owner.clone()).or_insert_with(new);
         self.costs.remove(&(kept.cost, Reverse(owner.clone())));
         add(&mut kept.places);
@@ -194,7 +194,7 @@ impl Piece {
             return;
         }
         let after = self.after;
-        let is_whole = |kept: &Kept| kept.after <= after;
+        let is_whole = |kept: &KeptChanges| kept.after <= after;
         let missing = earlier.changes.into_iter().filter(|(_, change)| change.revision <= after);
         for (place, change) in missing.rev() {
             // Who has lost changes since then would have a gap behind these.
@@ -255,7 +255,7 @@ impl History {
         self.until.send_replace(after);
     }
 
-    pub fn told(&self, told: &Told) {
+    pub fn told(&self, told: &WatchUpdate) {
         let mut piece = self.piece.lock();
         piece.told(told);
         let until = piece.until;
@@ -323,8 +323,8 @@ mod tests {
         })
     }
 
-    fn told(changes: Vec<Change>, until: i64) -> Told {
-        Told { changes, until: Revision(until) }
+    fn told(changes: Vec<Change>, until: i64) -> WatchUpdate {
+        WatchUpdate { changes, until: Revision(until) }
     }
 
     fn history(revisions: std::ops::RangeInclusive<i64>) -> History {

@@ -20,7 +20,7 @@ use snic_api::v1::ErrorReason;
 use snic_domain::Caller;
 use snic_fleet::HostId;
 use snic_front::error::trailers;
-use snic_front::gate::{Deadline, Passage, never_passed_on};
+use snic_front::gate::{CallAuthorizer, Deadline, never_passed_on};
 use snic_front::settings::WAIT_MAX;
 use snic_front::share::{CallerFlow, CallerLevel, Place};
 use tonic::body::Body;
@@ -106,7 +106,7 @@ impl Passing {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
         let missing = || ApiError::internal("no caller behind the gate");
-        let passage = head.extensions.get::<Passage>().ok_or_else(missing)?;
+        let passage = head.extensions.get::<CallAuthorizer>().ok_or_else(missing)?;
         let identity = passage.identity();
         // Hosts and replicas have no business here.
         let caller = identity.caller().ok_or_else(|| passage.refused())?;

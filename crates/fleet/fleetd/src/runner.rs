@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snic_etcd::election::{ElectionSettings, Term};
-use snic_etcd::{Answer, Failed, Revision, Told, Watch};
+use snic_etcd::{Answer, Failed, Revision, Watch, WatchUpdate};
 use snic_fleet::protocol::{
     Denied, Epoch, FleetAsk, FleetCall, FleetEffect, FleetEvent, FleetNotice, FleetReply,
     HostReport, StoreRefusal,
@@ -20,7 +20,7 @@ use snic_fleet::protocol::{
 use snic_fleet::records::PREFIX;
 use snic_fleet::{FleetSettings, HostId, Replica};
 use snic_front::wall_clock;
-use snic_store_etcd::{Campaign, EtcdConnection, Watching};
+use snic_store_etcd::{Campaign, EtcdConnection, EtcdWatchStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -145,7 +145,7 @@ pub(crate) struct Runner {
     last_call: u64,
     asked: JoinSet<(u64, Result<Answer, Failed>)>,
     /// Watch of all records, while this replica keeps a copy.
-    watching: Option<Watching>,
+    watching: Option<EtcdWatchStream>,
     /// News of that watch, for those who watch at this replica.
     history: Arc<History>,
     reading_earlier: JoinSet<()>,
@@ -339,7 +339,7 @@ impl Runner {
     }
 
     /// The watch of the records told something. A leader needs none for itself, but others read what it tells.
-    fn told(&mut self, told: &Result<Told, Failed>) {
+    fn told(&mut self, told: &Result<WatchUpdate, Failed>) {
         match told {
             Ok(told) => self.history.told(told),
             Err(Failed::Compacted(begin)) => {
@@ -403,7 +403,7 @@ async fn read_earlier(etcd: EtcdConnection, watch: Watch, history: Arc<History>)
 }
 
 /// Next news of a watch; without one never.
-async fn next_of(watching: Option<&mut Watching>) -> Result<Told, Failed> {
+async fn next_of(watching: Option<&mut EtcdWatchStream>) -> Result<WatchUpdate, Failed> {
     match watching {
         Some(watching) => watching.next().await,
         None => std::future::pending().await,

@@ -28,7 +28,7 @@ use tonic::transport::ClientTlsConfig;
 use tonic_health::server::HealthReporter;
 
 use crate::METHODS;
-use crate::asking::Asking;
+use crate::asking::LeaderClient;
 use crate::history::History;
 use crate::links::HostLinks;
 use crate::metrics::MetricsPage;
@@ -160,7 +160,7 @@ impl FleetBound {
         let metrics =
             settings.metrics.map(|page| tokio::spawn(page.serve(handle.clone(), stopping.clone())));
         let parts = Parts {
-            asking: Asking::new(handle.clone(), peers.subscribe()),
+            asking: LeaderClient::new(handle.clone(), peers.subscribe()),
             links,
             calls: Arc::default(),
             images,

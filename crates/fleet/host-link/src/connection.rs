@@ -90,21 +90,21 @@ impl Replicas {
 
 /// Message of a replica over a link.
 #[derive(Debug)]
-pub(crate) enum Received {
+pub(crate) enum ReplicaMessage {
     Order(Box<HostOrder>),
     /// The number of a call that waits for an answer.
     Call(u64),
 }
 
 /// A link that is open.
-pub(crate) struct Live {
+pub(crate) struct OpenLink {
     pub endpoint: String,
     pub channel: Channel,
     reports: mpsc::Sender<LinkRequest>,
     orders: Streaming<LinkResponse>,
 }
 
-impl Live {
+impl OpenLink {
     /// Opens a link, after a pause. `lost`: the epoch of a leader that was just lost.
     ///
     /// # Errors
@@ -160,11 +160,11 @@ impl Live {
     ///
     /// # Errors
     /// The link has ended, and why; or an order cannot be read.
-    pub async fn next(&mut self) -> Result<Received, String> {
+    pub async fn next(&mut self) -> Result<ReplicaMessage, String> {
         match self.orders.message().await {
-            Ok(Some(LinkResponse { call, .. })) if call != 0 => Ok(Received::Call(call)),
+            Ok(Some(LinkResponse { call, .. })) if call != 0 => Ok(ReplicaMessage::Call(call)),
             Ok(Some(LinkResponse { order, .. })) => serde_json::from_slice(&order)
-                .map(|order| Received::Order(Box::new(order)))
+                .map(|order| ReplicaMessage::Order(Box::new(order)))
                 .map_err(|error| format!("{}: an order cannot be read: {error}", self.endpoint)),
             Ok(None) => Err(format!("{}: it ended the link", self.endpoint)),
             Err(status) => Err(format!("{}: {}", self.endpoint, status.message())),

@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
 
 use crate::host::{HostFailure, LinkedHost};
-use crate::served::{LOOK_SERVED_INTERVAL, News, Served, ServedDags};
+use crate::served::{DagNews, LOOK_SERVED_INTERVAL, Served, ServedDags};
 
 /// Interval between looks at DAGs that are on their way.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -59,7 +59,7 @@ struct PendingDag {
 
 /// State that a worker finds when it begins.
 #[derive(Debug, Default)]
-pub(crate) struct Resumed {
+pub(crate) struct ResumedDags {
     /// DAGs that are on their way to their card.
     pub pending: Vec<(DagName, AssignedCard)>,
     /// DAGs that their card has.
@@ -87,7 +87,7 @@ impl DagWorker {
         host: Arc<dyn LinkedHost>,
         outcomes: mpsc::Sender<AgentEvent>,
         (links, count): (watch::Receiver<Option<Channel>>, watch::Sender<usize>),
-        resumed: Resumed,
+        resumed: ResumedDags,
     ) -> Self {
         let pending =
             |(name, to)| (name, PendingDag { to, ordered: None, is_change: false, failed: 0 });
@@ -112,8 +112,8 @@ impl DagWorker {
                     Some(DagJob::Stop { name, card }) => self.stop(name, card).await,
                     None => return,
                 },
-                _ = looks.tick(), if !self.pending.is_empty() => self.look().await,
-                _ = later_looks.tick() => self.look_at_served().await,
+                _ = looks.tick(), if !self.pending.is_empty() => self.poll_pending().await,
+                _ = later_looks.tick() => self.poll_served().await,
             }
             self.count.send_replace(self.pending.len());
         }
@@ -164,7 +164,7 @@ impl DagWorker {
     }
 
     /// Looks at some of those that are pending, each in its turn.
-    async fn look(&mut self) {
+    async fn poll_pending(&mut self) {
         let after = self.looked_at.take();
         let is_next = |name: &&DagName| after.as_ref().is_none_or(|after| *name > after);
         let names = self.pending.keys().filter(is_next).take(LOOKED_AT_MAX);
@@ -209,7 +209,7 @@ impl DagWorker {
     }
 
     /// Looks at cards, and at some of the DAGs that are served, each in its turn.
-    async fn look_at_served(&mut self) {
+    async fn poll_served(&mut self) {
         if self.links.has_changed().unwrap_or(false) {
             let is_open = self.links.borrow_and_update().is_some();
             self.served.link_changed(is_open);
@@ -223,11 +223,11 @@ impl DagWorker {
         for (name, found) in self.host.progress(names).await.unwrap_or_default() {
             match self.served.found(&name, found) {
                 None => {}
-                Some(News::Rearranged(to, choice)) => {
+                Some(DagNews::Rearranged(to, choice)) => {
                     let card = to.card;
                     let _ = self.outcomes.send(AgentEvent::Rearranged { name, card, choice }).await;
                 }
-                Some(News::Lost(to, reason)) => self.lost(name, to, reason).await,
+                Some(DagNews::Lost(to, reason)) => self.lost(name, to, reason).await,
             }
         }
     }

@@ -44,7 +44,7 @@ impl Served {
 
 /// News of a DAG for the fleet.
 #[derive(Debug, PartialEq)]
-pub(crate) enum News {
+pub(crate) enum DagNews {
     /// It is elsewhere on its card.
     Rearranged(AssignedCard, Box<HostChoice>),
     /// It has no place any more, for this reason.
@@ -117,12 +117,12 @@ impl ServedDags {
     }
 
     /// Takes the state of one of them. One that is lost is forgotten.
-    pub fn found(&mut self, name: &DagName, found: Option<AssignedDag>) -> Option<News> {
+    pub fn found(&mut self, name: &DagName, found: Option<AssignedDag>) -> Option<DagNews> {
         let served = self.dags.get_mut(name)?;
         let to = served.to.clone();
         let Some(found) = found else {
             self.dags.remove(name);
-            return Some(News::Lost(to, "it was removed on the host".to_owned()));
+            return Some(DagNews::Lost(to, "it was removed on the host".to_owned()));
         };
         if found.to != to {
             // It was assigned anew, which is followed separately.
@@ -149,11 +149,11 @@ impl ServedDags {
                 served.failed = 0;
                 let now = choice_of(*place).filter(|now| served.known.as_ref() != Some(now))?;
                 (served.known, served.is_told) = (Some(now.clone()), true);
-                return Some(News::Rearranged(to, Box::new(now)));
+                return Some(DagNews::Rearranged(to, Box::new(now)));
             }
         };
         self.dags.remove(name);
-        Some(News::Lost(to, why))
+        Some(DagNews::Lost(to, why))
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
         dags.link_changed(true);
         assert_eq!(dags.found(&name(0), applied(one, false)), None);
         assert_eq!(dags.found(&name(0), applied(other, true)), None, "not while it borrows");
-        let told = Some(News::Rearranged(to(), Box::new(choice(other))));
+        let told = Some(DagNews::Rearranged(to(), Box::new(choice(other))));
         assert_eq!(dags.found(&name(0), applied(other, false)), told);
         assert_eq!(dags.found(&name(0), applied(other, false)), None);
         dags.link_changed(false);
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_place_is_lost_when_it_stays_away_or_its_card_does() {
         let failed = || Some(AssignedDag { to: to(), progress: AssignmentProgress::Failed(None) });
-        let is_lost = |news| matches!(news, Some(News::Lost(..)));
+        let is_lost = |news| matches!(news, Some(DagNews::Lost(..)));
         let form = Form::Sequential;
         let mut dags = of(None, Some(choice(form)));
         assert_eq!(dags.found(&name(0), failed()), None, "it may find another one");
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(look(&BTreeMap::new()), None, "it answers in time");
         assert_eq!(look(&gone), None);
         tokio::time::advance(CARD_SILENCE_MAX + Duration::from_millis(1)).await;
-        assert!(matches!(look(&gone), Some(News::Lost(..))));
+        assert!(matches!(look(&gone), Some(DagNews::Lost(..))));
     }
 
     #[test]

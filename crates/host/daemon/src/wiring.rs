@@ -22,7 +22,7 @@ use crate::policies::{self, AuthorizationFiles, Policies, PolicyKeeper};
 use crate::settings::{CardSettings, Driver, Settings};
 use crate::simulated::{SimBackend, SimGenerator};
 use crate::soft::SoftBackend;
-use crate::store::{self, Adopted};
+use crate::store::{self, StoreAdoption};
 use crate::xrt::{RoleCheck, XrtBackend};
 use crate::{soft, xrt};
 
@@ -57,7 +57,7 @@ impl Daemon {
         let reading = rules.read()?;
         refused.extend(reading.rejected);
         let authorization = Authorization::new(reading.authorizer);
-        let Adopted { mut controller, is_whole, .. } = store::adopt(store.as_ref(), policy)?;
+        let StoreAdoption { mut controller, is_whole, .. } = store::adopt(store.as_ref(), policy)?;
         for card in &settings.cards {
             if let Some(functions) = card.functions {
                 controller.declare_functions(card.id.clone(), functions);

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::unit::{Held, Unit, cycles};
+use super::unit::{PlacedPacket, Unit, cycles};
 use super::{Design, Offload, PacketClass, Panic, Scheduler, units};
 use crate::packets::Packets;
 
@@ -27,26 +27,26 @@ enum Event {
     /// A sender has sent the last beat.
     Sent { sender: usize },
     /// The head of a packet is at an offload: in this unit, or by its side.
-    Arrives { offload: usize, unit: Option<usize>, packet: Held },
+    Arrives { offload: usize, unit: Option<usize>, packet: PlacedPacket },
     /// A unit is done.
-    Done { offload: usize, unit: usize, packet: Held },
+    Done { offload: usize, unit: usize, packet: PlacedPacket },
     /// A packet may leave the ingress.
     Ready,
     /// A packet is back at the ingress.
-    Back { packet: Held },
+    Back { packet: PlacedPacket },
     /// The last beat is out.
-    Out { packet: Held },
+    Out { packet: PlacedPacket },
 }
 
 /// A packet at the ingress, by priority and arrival.
-type Waiting = Reverse<(u8, u64, Held)>;
+type Waiting = Reverse<(u8, u64, PlacedPacket)>;
 
 /// One offload with its units and what passes by.
 #[derive(Debug, Default)]
 struct Station {
     units: Vec<Unit>,
     /// Packets that pass by, and their bytes with those on the way.
-    bypass: VecDeque<Held>,
+    bypass: VecDeque<PlacedPacket>,
     bypass_bytes: u64,
     /// The unit whose turn it is to send.
     turn: usize,
@@ -98,7 +98,7 @@ pub(super) struct Engine<'a> {
     /// pipeline one.
     fresh: Vec<BinaryHeap<Waiting>>,
     /// Going round again, and their bytes with those on the way.
-    again: VecDeque<Held>,
+    again: VecDeque<PlacedPacket>,
     again_bytes: u64,
     /// The way out is free (PANIC).
     out_free: u64,
@@ -298,7 +298,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Where a packet goes from a sender; `None` where there is no room now.
-    fn place(&mut self, sender: usize, packet: Held) -> Option<Place> {
+    fn place(&mut self, sender: usize, packet: PlacedPacket) -> Option<Place> {
         let Packet { flow, next, .. } = self.packets[packet.0];
         let chain = &self.flows[flow].chain;
         if let Some(panic) = self.panic() {
@@ -328,7 +328,7 @@ impl<'a> Engine<'a> {
     fn place_on_crossbar(
         &mut self,
         sender: usize,
-        packet: Held,
+        packet: PlacedPacket,
         offload: Option<usize>,
         panic: Panic,
     ) -> Option<Place> {
@@ -355,7 +355,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Sends a packet, beat by beat.
-    fn send(&mut self, sender: usize, packet: Held, place: Place) {
+    fn send(&mut self, sender: usize, packet: PlacedPacket, place: Place) {
         let beats = self.design.beats(packet.1);
         let (now, hop) = (self.now, self.design.hop_cycles);
         let panic = self.panic();

@@ -2,11 +2,11 @@
 
 use snic_repro::Parameters;
 use snic_repro::ycsb::{
-    ARMS, Arm, Bed, KeyValueNetwork, Load, WORKLOADS, YcsbMeasurement, YcsbWorkload,
+    ARMS, Arm, KeyValueNetwork, Load, RunInputs, WORKLOADS, YcsbMeasurement, YcsbWorkload,
 };
 
 fn run(parameters: &Parameters, arm: Arm, load: Load) -> YcsbMeasurement {
-    let bed = Bed::new(parameters);
+    let bed = RunInputs::new(parameters);
     let network = KeyValueNetwork::new(parameters, &bed, arm, load).expect("the arm is set up");
     network.run().expect("every answer is right")
 }

@@ -10,7 +10,7 @@ use snic_etcd::{Answer, Failed, Request, Revision, Watch};
 
 use crate::failures::failed;
 use crate::member::Member;
-use crate::watching::Watching;
+use crate::watching::EtcdWatchStream;
 
 /// Interval at which a connection with open requests is tried (HTTP/2 pings). etcd closes those that are tried more often
 /// than every 5 s, or while nothing is open.
@@ -169,9 +169,9 @@ impl EtcdConnection {
     /// # Errors
     ///
     /// [`Failed::Invalid`] for a watch from before revision 1.
-    pub fn watch(&self, watch: Watch) -> Result<Watching, Failed> {
+    pub fn watch(&self, watch: Watch) -> Result<EtcdWatchStream, Failed> {
         watch.check()?;
-        Ok(Watching::new(self.clone(), watch))
+        Ok(EtcdWatchStream::new(self.clone(), watch))
     }
 
     /// The members of the cluster, as one of them knows it.

@@ -27,4 +27,4 @@ pub use blobs::{Blobs, BlobsUnusable, folder_of_blobs};
 pub use bucket::{BucketSettings, bucket_of_blobs};
 pub use campaign::Campaign;
 pub use connection::{EtcdConnection, EtcdSettings, MemberInfo, TlsFiles};
-pub use watching::Watching;
+pub use watching::EtcdWatchStream;

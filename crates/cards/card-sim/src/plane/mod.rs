@@ -434,7 +434,7 @@ impl Plane {
                 Event::Dispatch { copy } => self.dispatch(copy),
                 Event::Reach { copy } => self.reach(copy),
                 Event::Leave { copy } => self.leave(copy),
-                Event::Answer { copy } => self.pass_on(copy),
+                Event::Answer { copy } => self.forward_head(copy),
                 Event::Credit { region, slot } => self.credit(region, slot),
                 Event::Room { region } => self.serve(region),
                 Event::Received { packet } => self.received(packet),

@@ -135,7 +135,7 @@ impl Settings {
 
 /// A write that waits for answers: which servers did it, which did not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-struct Outstanding {
+struct PendingWrite {
     done: u8,
     failed: u8,
     is_answered: bool,
@@ -143,7 +143,7 @@ struct Outstanding {
 
 /// The flow from the client to the service, and the request's id.
 type RequestKey = (Flow, u16);
-type Table = AgingTable<RequestKey, Outstanding, 1>;
+type Table = AgingTable<RequestKey, PendingWrite, 1>;
 
 pub(crate) struct KvReplication {
     hash: KeyedHash,
@@ -203,7 +203,7 @@ impl NetworkTask for KvReplication {
     }
 
     fn restore(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), InvalidState> {
-        let saved: Vec<(RequestKey, Outstanding, Duration)> =
+        let saved: Vec<(RequestKey, PendingWrite, Duration)> =
             state::read(SCHEMA.nt_type, STATE_VERSION, bytes)?;
         let Some(active) = &self.active else { return Ok(()) };
         let allowed = active.settings.requests_max;
@@ -289,7 +289,7 @@ impl Active {
         if let Some(id) = old {
             self.requests.remove(id);
         }
-        let added = self.requests.insert(request, Outstanding::default(), 0, now);
+        let added = self.requests.insert(request, PendingWrite::default(), 0, now);
         added.map(|_| ()).ok_or(DropReason::TableFull)
     }
 
@@ -329,7 +329,7 @@ impl Active {
     }
 }
 
-impl Outstanding {
+impl PendingWrite {
     /// Takes in what a server says; whether that is what the client is to hear.
     fn take(&mut self, sender: usize, is_success: bool, acks: u32, count: u32) -> bool {
         let bit = 1 << sender;

@@ -93,7 +93,7 @@ impl Oversized<'_> {
         if self.may_be_cut() {
             return self.cut(context, encapsulate);
         }
-        self.tell_sender(errors, context);
+        self.notify_sender(errors, context);
         Err(DropReason::TooLarge)
     }
 
@@ -126,7 +126,7 @@ impl Oversized<'_> {
     }
 
     /// Emits an ICMP error to the sender, where one may be sent and has an effect.
-    pub(crate) fn tell_sender(&self, errors: &mut ErrorBudget, context: &mut Context<'_>) {
+    pub(crate) fn notify_sender(&self, errors: &mut ErrorBudget, context: &mut Context<'_>) {
         let is_ipv4 = self.layout.is_ipv4();
         let bytes = self.layout.end - self.layout.network;
         // An IPv6 host need not go below this MTU, so that nothing that it could be told would help.

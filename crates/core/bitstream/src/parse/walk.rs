@@ -1,6 +1,6 @@
 //! The walk: what the registers of each die hold while the packets pass.
 
-use super::error::{InvalidBitstream, Unmasked};
+use super::error::{InvalidBitstream, UnmaskedReason};
 use super::{FrameKind, FrameWrite, WriteForm};
 use crate::configuration_crc::of_packets;
 use crate::packet::command::{self, Reach};
@@ -159,9 +159,9 @@ impl Control {
         let missing = match command::reach(command) {
             Reach::Stream | Reach::Frames => return Ok(()),
             Reach::Device => return Err(InvalidBitstream::Command { command, at }),
-            Reach::ResetMask if !self.reset_mask_on => Unmasked::Off,
-            Reach::ResetMask if !self.has_reset_mask => Unmasked::NotWritten,
-            Reach::ResetMask if self.mask_frames => Unmasked::Open,
+            Reach::ResetMask if !self.reset_mask_on => UnmaskedReason::Off,
+            Reach::ResetMask if !self.has_reset_mask => UnmaskedReason::NotWritten,
+            Reach::ResetMask if self.mask_frames => UnmaskedReason::Open,
             Reach::ResetMask => return Ok(()),
         };
         Err(InvalidBitstream::Unconfined { command, missing, at })

@@ -95,8 +95,8 @@ pub(crate) enum Rejection {
 }
 
 impl Rejection {
-    /// The error that the caller gets; `why_no_card` is for operators.
-    pub fn into_error(self, dag: &Dag, why_no_card: impl FnOnce() -> String) -> ControlError {
+    /// The error that the caller gets; `no_card_reason` is for operators.
+    pub fn into_error(self, dag: &Dag, no_card_reason: impl FnOnce() -> String) -> ControlError {
         match self {
             Self::OverLimit(limit) => {
                 let text = format!(
@@ -106,7 +106,7 @@ impl Rejection {
                 ControlError::invalid("dag.bandwidth_bps", text)
             }
             Self::OverMemory(over) => over.into(),
-            Self::NoCard => ControlError::NoCard(why_no_card()),
+            Self::NoCard => ControlError::NoCard(no_card_reason()),
             Self::NoPlace(refusal) => refusal.into(),
         }
     }

@@ -110,7 +110,7 @@ impl MemoryUse {
 }
 
 /// A DAG as it is counted: its NT types, and its card if it has a place.
-pub(crate) type Counted<'a> = (&'a Pages, Option<&'a CardId>);
+pub(crate) type CountedDag<'a> = (&'a Pages, Option<&'a CardId>);
 
 /// Memory that a tenant's quota allows for DAGs that are new or changed.
 #[derive(Debug, Clone)]
@@ -146,7 +146,7 @@ impl MemoryAllowance {
         tenant: &TenantId,
         limit: ByteSize,
         own: &MemoryUse,
-        before: Option<Counted<'_>>,
+        before: Option<CountedDag<'_>>,
         nts: impl Iterator<Item = NtTypeId>,
     ) -> Self {
         let known = before.iter().flat_map(|(pages, _)| pages.keys().cloned());

@@ -19,7 +19,7 @@ type Place = (CardId, RegionId);
 
 /// Failures since the last success.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects {
+pub(crate) struct FailureCounts {
     /// In which regions loads of a bitstream were given up since one last succeeded.
     places: BTreeMap<BitstreamId, BTreeSet<Place>>,
     /// Owners of bitstreams that failed in a region since a load there last succeeded.
@@ -46,7 +46,7 @@ pub(crate) struct Evidence {
     pub has_trial: bool,
 }
 
-impl Suspects {
+impl FailureCounts {
     /// A load of a bitstream has succeeded.
     pub fn loaded(&mut self, bitstream: &BitstreamId, card: &CardId, region: RegionId) {
         self.places.remove(bitstream);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_second_region_in_a_row_accuses_the_bitstream() {
-        let mut suspects = Suspects::default();
+        let mut suspects = FailureCounts::default();
         let [aes, lb] = ["aes", "lb"].map(id);
         let mut given_up = |bitstream: &BitstreamId, region| {
             suspects.given_up(bitstream, &card(), RegionId(region), UNKNOWN)
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_tenant_alone_accuses_no_region() {
-        let mut suspects = Suspects::default();
-        let fault = |suspects: &mut Suspects, bitstream: &str, is_held| {
+        let mut suspects = FailureCounts::default();
+        let fault = |suspects: &mut FailureCounts, bitstream: &str, is_held| {
             suspects.given_up(&id(bitstream), &card(), RegionId(0), Evidence { is_held, ..UNKNOWN })
         };
         for bitstream in ["acme.a", "acme.b", "acme.a"] {
@@ -145,11 +145,11 @@ mod tests {
 
     #[test]
     fn two_tenants_accuse_a_region_only_where_it_cannot_be_tried() {
-        let failed = |suspects: &mut Suspects, bitstream: &str, has_trial| {
+        let failed = |suspects: &mut FailureCounts, bitstream: &str, has_trial| {
             let evidence = Evidence { has_trial, ..UNKNOWN };
             suspects.given_up(&id(bitstream), &card(), RegionId(0), evidence)
         };
-        let mut suspects = Suspects::default();
+        let mut suspects = FailureCounts::default();
         let rejected = Fault::Bitstream(places(&[0]));
         let tried = Fault::Either(places(&[0]));
         assert_eq!(failed(&mut suspects, "acme.a", true), rejected);

@@ -57,7 +57,7 @@ pub struct Outbox<W> {
     waiting: BTreeMap<(u64, u64), W>,
     /// Number of effects queued so far.
     queued: u64,
-    latest: Latest,
+    latest: VisibleBatches,
     /// Effects that wait for no batch.
     at_once: VecDeque<W>,
 }
@@ -78,7 +78,7 @@ impl<W> Outbox<W> {
             failed: None,
             waiting: BTreeMap::new(),
             queued: 0,
-            latest: Latest::NONE,
+            latest: VisibleBatches::NONE,
             at_once: VecDeque::new(),
         }
     }
@@ -205,7 +205,7 @@ impl<W> Outbox<W> {
 
 /// The last batch that shows in whose reads.
 #[derive(Debug)]
-struct Latest {
+struct VisibleBatches {
     everybody: u64,
     /// Tenants with a batch that was not durable when they were last looked through.
     tenants: BTreeMap<TenantId, u64>,
@@ -213,7 +213,7 @@ struct Latest {
     most: usize,
 }
 
-impl Latest {
+impl VisibleBatches {
     /// Fewer are not looked through.
     const FEW: usize = 64;
     const NONE: Self = Self { everybody: 0, tenants: BTreeMap::new(), most: Self::FEW };
@@ -394,7 +394,11 @@ mod tests {
             let batch = outbox.submit(storing(key), |_| 0).expect("it stores something");
             outbox.durable(batch.number);
         }
-        assert!(outbox.latest.tenants.len() <= Latest::FEW, "{}", outbox.latest.tenants.len());
+        assert!(
+            outbox.latest.tenants.len() <= VisibleBatches::FEW,
+            "{}",
+            outbox.latest.tenants.len()
+        );
     }
 
     #[test]
@@ -482,14 +486,14 @@ mod tests {
     /// The first report of each batch, and the batches each waiter waits for: the rule as it
     /// is told, looked at from scratch every time.
     #[derive(Default)]
-    struct Told {
+    struct ReferenceOutbox {
         batches: Vec<Option<bool>>,
         shows: Vec<Shows>,
         /// The batches that each waiter needs, as their count from the first on, and the waiter.
         waiting: Vec<(usize, u32)>,
     }
 
-    impl Told {
+    impl ReferenceOutbox {
         /// The one that may leave next: of those that need the fewest batches the oldest.
         fn may_leave(&self) -> Option<u32> {
             let (batches, waiter) = self.waiting.iter().min()?;
@@ -524,7 +528,7 @@ mod tests {
         #[test]
         fn only_what_is_durable_leaves_and_in_order(acts in prop::collection::vec(act(), 1..80)) {
             let mut outbox = Outbox::new();
-            let (mut numbers, mut told) = (Vec::new(), Told::default());
+            let (mut numbers, mut told) = (Vec::new(), ReferenceOutbox::default());
             let mut next = 0u32;
             for act in acts {
                 match act {

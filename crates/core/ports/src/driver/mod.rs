@@ -145,7 +145,7 @@ pub const STEP_WORDS: usize = 1_024;
 /// Identity of the card: when either changes behind the session's back, what the controller
 /// believes about the card is wrong.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct CardIdentity {
     boot_id: u32,
     version: u32,
 }
@@ -158,7 +158,7 @@ struct Context {
     now: Timestamp,
     /// Words of tables that this step may still move.
     words_left: usize,
-    known: Option<Known>,
+    known: Option<CardIdentity>,
     /// Rows of DAGs whose counters are read: as many as were in the tables at once, or all before
     /// the first read-back.
     dag_rows: usize,
@@ -497,7 +497,7 @@ impl Context {
             Some(_) => Ok(()),
             None => {
                 let version = card.read(registers::TABLE_VERSION)?;
-                self.known = Some(Known { boot_id, version });
+                self.known = Some(CardIdentity { boot_id, version });
                 Ok(())
             }
         }

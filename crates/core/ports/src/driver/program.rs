@@ -43,7 +43,7 @@ pub(super) struct Program {
 enum Stage {
     /// An earlier commit may be under way.
     Banks,
-    Configurations(Sending),
+    Configurations(ConfigurationUpload),
     Rows(Writing),
     /// This commit is under way.
     Packets {
@@ -54,7 +54,7 @@ enum Stage {
 
 /// Configurations go to the card, whose tables have the version `active`.
 #[derive(Debug, Clone, Copy)]
-struct Sending {
+struct ConfigurationUpload {
     active: u32,
     /// This many have been sent.
     sent: usize,
@@ -137,14 +137,14 @@ impl Program {
             return Ok(Some(Ok(active)));
         }
         card.trace_part(ProgramPart::Write);
-        self.stage = Stage::Configurations(Sending { active, sent: 0 });
+        self.stage = Stage::Configurations(ConfigurationUpload { active, sent: 0 });
         Ok(None)
     }
 
     /// Step 3, for the next DAG.
     fn send(
         &mut self,
-        Sending { active, sent }: Sending,
+        ConfigurationUpload { active, sent }: ConfigurationUpload,
         card: &mut dyn Card,
         context: &mut Context,
     ) -> Result<ProgramOutcome, CardError> {
@@ -157,7 +157,7 @@ impl Program {
             return Ok(Some(Err(failure)));
         }
         context.statistics.configurations += 1;
-        self.stage = Stage::Configurations(Sending { active, sent: sent + 1 });
+        self.stage = Stage::Configurations(ConfigurationUpload { active, sent: sent + 1 });
         Ok(None)
     }
 

@@ -36,14 +36,14 @@ pub(super) struct Permits {
 
 /// Turn and steps of an admitted call.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct AdmittedTurn {
     turns: Turns,
     steps: Steps,
     level: CallerLevel,
     flow: CallerFlow,
 }
 
-impl Line {
+impl AdmittedTurn {
     /// Waits for the call's turn.
     pub async fn turn(&self) -> Turn {
         self.turns.take(self.level, &self.flow).await
@@ -73,7 +73,7 @@ impl Admission {
         row: Row,
         peer: &Peer,
         caller: Option<&CallerIdentity>,
-    ) -> Result<(Permits, Option<Line>), ApiError> {
+    ) -> Result<(Permits, Option<AdmittedTurn>), ApiError> {
         let connection = Arc::clone(&peer.call_slots).try_acquire_owned().map_err(|_| {
             let limit = self.calls_per_connection_max;
             let text = format!(
@@ -92,7 +92,7 @@ impl Admission {
         };
         let place = places.enter(level, flow.clone())?;
         let (turns, steps) = (self.turns.clone(), self.steps.clone());
-        let line = Line { turns, steps, level, flow };
+        let line = AdmittedTurn { turns, steps, level, flow };
         let permits = Permits { _connection: connection, _place: place };
         Ok((permits, (row.span == Span::Short).then_some(line)))
     }

@@ -25,9 +25,9 @@ struct Verdict {
 
 /// Decision about a call, shared with its audit entry and its stream. Empty before it is decided.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Settled(Arc<Mutex<Option<Verdict>>>);
+pub(crate) struct DecisionSlot(Arc<Mutex<Option<Verdict>>>);
 
-impl Settled {
+impl DecisionSlot {
     pub fn decision(&self) -> Option<AccessDecision> {
         self.0.lock().as_ref().map(|verdict| verdict.decision.clone())
     }
@@ -44,19 +44,19 @@ impl Settled {
 
 /// A call that passed the gate. Its service asks whether the caller may do this with these resources.
 #[derive(Debug, Clone)]
-pub struct Passage {
+pub struct CallAuthorizer {
     identity: CallerIdentity,
     row: Row,
     authorization: Authorization,
-    settled: Settled,
+    settled: DecisionSlot,
 }
 
-impl Passage {
+impl CallAuthorizer {
     pub(super) const fn new(
         identity: CallerIdentity,
         row: Row,
         authorization: Authorization,
-        settled: Settled,
+        settled: DecisionSlot,
     ) -> Self {
         Self { identity, row, authorization, settled }
     }
@@ -85,7 +85,7 @@ impl Passage {
     /// Decides what a request asks.
     ///
     /// # Errors
-    /// As [`Passage::decide`].
+    /// As [`CallAuthorizer::decide`].
     pub fn decide_asked(&self, request: &impl Asks) -> Result<(), ApiError> {
         match request.asked() {
             AccessSubject::These(resources) => self.decide(resources, false),
@@ -142,7 +142,7 @@ pub struct OwnCaller(pub Caller);
 ///
 /// # Errors
 /// INTERNAL for a request that did not pass the gate.
-pub fn passage<T>(request: &tonic::Request<T>) -> Result<Passage, Status> {
+pub fn passage<T>(request: &tonic::Request<T>) -> Result<CallAuthorizer, Status> {
     let missing = || ApiError::internal("no caller behind the gate").into();
     request.extensions().get().cloned().ok_or_else(missing)
 }
@@ -151,7 +151,7 @@ pub fn passage<T>(request: &tonic::Request<T>) -> Result<Passage, Status> {
 /// may do what the request says.
 ///
 /// # Errors
-/// As [`Passage::decide`].
+/// As [`CallAuthorizer::decide`].
 pub fn caller<T: Asks>(request: &tonic::Request<T>) -> Result<Caller, Status> {
     if let Some(OwnCaller(own)) = request.extensions().get() {
         return Ok(own.clone());

@@ -15,7 +15,7 @@ use tonic::codegen::Bytes;
 use tonic::service::Routes;
 use tower::Service as _;
 
-use super::passage::{Passage, Settled};
+use super::passage::{CallAuthorizer, DecisionSlot};
 use super::{Deadline, admit_kind, out_of_time, reply, standing};
 use crate::access::{Methods, Row, Span};
 use crate::authorization::Authorization;
@@ -93,11 +93,11 @@ impl Ready {
                 "the call that is passed on names no caller",
             )
         })?;
-        let settled = Settled::default();
+        let settled = DecisionSlot::default();
         admit_kind(row, Some(&identity), &settled)?;
         let level = CallerLevel::of_identity(&identity);
         let place = self.places.enter(level, CallerFlow::from(&identity))?;
-        let passage = Passage::new(identity, row, self.authorization.clone(), settled);
+        let passage = CallAuthorizer::new(identity, row, self.authorization.clone(), settled);
         let reply = self.run(row, &call, passage.clone()).await;
         let reply = reply::complete(reply, self.message_bytes_max);
         let reply = if row.span == Span::Stream && row.is_decided() {
@@ -114,7 +114,7 @@ impl Ready {
         }))
     }
 
-    async fn run(&self, row: Row, call: &PassedCall, passage: Passage) -> Response<Body> {
+    async fn run(&self, row: Row, call: &PassedCall, passage: CallAuthorizer) -> Response<Body> {
         let timeout = call.timeout.min(WAIT_MAX);
         let body = http_body_util::Full::new(call.message.clone());
         let mut request = Request::new(Body::new(body));

@@ -15,19 +15,19 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
-use super::passage::Passage;
+use super::passage::CallAuthorizer;
 use crate::authorization::Authorizer;
 use crate::error::trailers;
 
 struct Standing {
     body: Body,
-    passage: Passage,
+    passage: CallAuthorizer,
     changes: WatchStream<Arc<dyn Authorizer>>,
     has_ended: bool,
 }
 
 /// The body of a stream's reply, which ends when policies refuse the stream.
-pub(super) fn while_allowed(body: Body, passage: Passage) -> Body {
+pub(super) fn while_allowed(body: Body, passage: CallAuthorizer) -> Body {
     // From the current one on: it may have been replaced since the call was decided.
     let changes = WatchStream::new(passage.authorization().subscribe());
     Body::new(Standing { body, passage, changes, has_ended: false })

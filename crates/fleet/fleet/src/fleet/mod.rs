@@ -26,7 +26,7 @@ use std::time::Duration;
 use snic_domain::{Bandwidth, CardId, Dag, DagId, DagName, NtTypeId, TenantId, Timestamp};
 use snic_planner::allocated_memory;
 
-use crate::hosts::{Held, HostState, Hosts, Stay, TokenBucket};
+use crate::hosts::{EvacuationHold, HostState, Hosts, Stay, TokenBucket};
 use crate::journal::{FleetStep, Journal};
 use crate::placement::{HostSpec, Inventory};
 use crate::protocol::{DrainArea, FleetEffect, FleetUsage, HostOrder, OrderKind, Provisions};
@@ -35,7 +35,7 @@ use crate::tenants::{Capacity, Tenants};
 use crate::{FleetCard, HostId};
 
 use affinities::Affinities;
-use commands::Turn;
+use commands::RequestContext;
 use rebalance::Rebalancing;
 use registry::{Registry, Uses};
 use requests::Requests;
@@ -106,7 +106,7 @@ pub(crate) struct Fleet {
     reservations: Reservations,
     requests: Requests,
     moves: TokenBucket,
-    held: Held,
+    held: EvacuationHold,
     pub journal: Journal,
 }
 
@@ -132,7 +132,7 @@ impl Fleet {
             reservations: Reservations::default(),
             requests: Requests::default(),
             moves: TokenBucket::new(settings.moves_per_second, settings.moves_burst, now),
-            held: Held::default(),
+            held: EvacuationHold::default(),
             journal,
         }
     }

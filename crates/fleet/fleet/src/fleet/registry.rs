@@ -25,7 +25,7 @@ pub(super) const REGISTERED_MAX: usize = 20_000;
 const PROVIDED_AT_ONCE: usize = 256;
 
 /// Things of one order.
-type Provided = (Vec<Numbered<NtType>>, Vec<Numbered<Bitstream>>, Vec<Numbered<Tenant>>);
+type ProvidedItems = (Vec<Numbered<NtType>>, Vec<Numbered<Bitstream>>, Vec<Numbered<Tenant>>);
 
 /// Users of what is registered.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -470,7 +470,7 @@ impl Fleet {
     fn provide(
         &mut self,
         host: &HostId,
-        (nts, bitstreams, tenants): Provided,
+        (nts, bitstreams, tenants): ProvidedItems,
         step: &mut FleetStep,
     ) {
         self.order(host, OrderKind::Provide { nts, bitstreams, tenants }, step);

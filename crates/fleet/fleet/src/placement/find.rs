@@ -8,7 +8,7 @@ use snic_domain::{Bandwidth, Dag, DagName};
 
 use super::constraints::{CardConstraints, CardPolicy, PlacementRefused};
 use super::inventory::Inventory;
-use super::place::Tried;
+use super::place::TrialFindings;
 use super::walk::{Query, Walk};
 use crate::FleetCard;
 
@@ -55,7 +55,7 @@ impl Inventory {
     ) -> Result<Vec<RankedHost>, Box<PlacementRefused>> {
         let dag = needs.dag.map(|(name, dag)| (&name.tenant, dag));
         let query = Query::new(self, needs.constraints, needs.policy, dag);
-        let mut tried = Tried::default();
+        let mut tried = TrialFindings::default();
         let mut found: Vec<RankedHost> = Vec::new();
         let mut seen = BTreeSet::new();
         query.walk(|slot, card| {

@@ -27,6 +27,6 @@ pub use images::HostImages;
 pub(crate) use index::CardSlot;
 pub use inventory::{CannotHold, HostUnknown, Inventory, NoSuchCard};
 pub use level::CardLoad;
-pub(crate) use level::{LevelRule, Levels, Stays, Taken};
+pub(crate) use level::{LevelRule, Levels, ResourceUse, StayCause};
 pub use place::{DagChoice, PlaceDag};
 pub use registered::{CardSpec, HostSpec, PromiseLimits};

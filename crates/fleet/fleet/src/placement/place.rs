@@ -38,7 +38,7 @@ pub struct DagChoice {
 
 /// Findings about cards from planning on them.
 #[derive(Debug, Default)]
-pub(super) struct Tried {
+pub(super) struct TrialFindings {
     effort: Effort,
     cards: BTreeSet<CardSlot>,
     /// Cards whose host lacks an image that the plan would load.
@@ -50,7 +50,7 @@ pub(super) struct Tried {
     first: Option<Infeasible>,
 }
 
-impl Tried {
+impl TrialFindings {
     /// A plan on a card; `Err` says how to go on without.
     pub fn plan(
         &mut self,
@@ -137,7 +137,7 @@ impl Inventory {
     pub fn place(&self, request: &PlaceDag<'_>) -> Result<DagChoice, Box<PlacementRefused>> {
         let dag = (&request.name.tenant, request.dag);
         let query = Query::new(self, request.constraints, request.policy, Some(dag));
-        let (mut tried, mut choice) = (Tried::default(), None);
+        let (mut tried, mut choice) = (TrialFindings::default(), None);
         query.walk(|slot, card| {
             match tried.plan(&query, (slot, card), (request.name, request.dag)) {
                 Ok(plan) => {
@@ -155,7 +155,7 @@ impl Inventory {
     pub fn survey(&self, request: &PlaceDag<'_>) -> BTreeMap<Constraint, usize> {
         let dag = (&request.name.tenant, request.dag);
         let query = Query::new(self, request.constraints, request.policy, Some(dag));
-        Tried::default().refusal(&query).hosts
+        TrialFindings::default().refusal(&query).hosts
     }
 
     /// The placement of a DAG's new spec on the card where it is, in place of the mapping that it has; changes nothing.

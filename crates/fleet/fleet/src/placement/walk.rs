@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use snic_domain::{Bandwidth, CardProfile, Dag, NtTypeId, TenantId};
 
 use super::constraints::{CardConstraints, CardPolicy, Constraint};
-use super::index::{CardSlot, Group, GroupKey, Ordered};
+use super::index::{CardSlot, CardsByBandwidth, Group, GroupKey};
 use super::inventory::{CardEntry, HostEntry, Inventory};
 use super::summary::Kinds;
 use crate::HostId;
@@ -198,7 +198,7 @@ impl<'a> Query<'a> {
         key: &GroupKey,
         group: &'g Group,
         loaded_only: bool,
-    ) -> Option<&'g Ordered> {
+    ) -> Option<&'g CardsByBandwidth> {
         let profile = &self.profiles[key.profile];
         let zones = &self.constraints.zones;
         if !profile.takes_model || !zones.is_empty() && !zones.contains(&key.zone) {

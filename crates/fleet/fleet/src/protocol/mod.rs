@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use snic_domain::DagName;
-use snic_etcd::{Answer, Failed, Request, Revision, Told, Watch};
+use snic_etcd::{Answer, Failed, Request, Revision, Watch, WatchUpdate};
 
 use crate::records::Unplaced;
 use crate::{FleetCard, HostId, ZoneId};
@@ -78,7 +78,7 @@ pub enum FleetEvent {
     },
     /// News of the watch that [`FleetEffect::Watch`] asked for, or why it gives none. A watch of an earlier leader's
     /// time may go on: what it tells is not looked at.
-    Watched(Result<Told, Failed>),
+    Watched(Result<WatchUpdate, Failed>),
     /// Somebody asks for something.
     Ask {
         /// Call that waits for it.

@@ -39,7 +39,7 @@ use snic_store_etcd::EtcdConnection;
 use tokio::sync::watch;
 use tonic::Status;
 
-use crate::asking::Asking;
+use crate::asking::LeaderClient;
 use crate::calls::{HostCalls, Parts as Answer};
 use crate::error::of_denied;
 use crate::history::History;
@@ -62,7 +62,7 @@ type RpcResult<T> = Result<tonic::Response<T>, Status>;
 /// Parts that the services need.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    pub asking: Asking,
+    pub asking: LeaderClient,
     pub links: Arc<HostLinks>,
     pub calls: Arc<HostCalls>,
     pub images: Arc<KeptImages>,

@@ -180,7 +180,7 @@ impl PageSource for HostPage {
     }
 }
 
-type Told = mpsc::Sender<Result<PageChange, Status>>;
+type HostUpdate = mpsc::Sender<Result<PageChange, Status>>;
 
 impl HostPage {
     /// Tells what the host tells, until that ends: why.
@@ -189,7 +189,7 @@ impl HostPage {
         mut regions: Streaming<v1::WatchRegionsResponse>,
         mut dags: Streaming<v1::WatchDagsResponse>,
         events_max: usize,
-        sender: &Told,
+        sender: &HostUpdate,
     ) -> Status {
         let mut ticks = tokio::time::interval(HOST_POLL);
         let (mut last, mut begun) = (None, 0);

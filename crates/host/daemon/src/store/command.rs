@@ -13,7 +13,7 @@ use snic_ports::store::StoreError;
 use snic_store_sled::inspection::{Inspected, inspect};
 use snic_store_sled::{SledOptions, SledStore};
 
-use super::{Adopted, adopt};
+use super::{StoreAdoption, adopt};
 use crate::policies;
 use crate::settings::Settings;
 
@@ -106,7 +106,7 @@ fn repair(settings: &Settings) -> Result<()> {
         out!("{}", escaped_lines(&recovery.to_string()))?;
     }
     let policies = policies::load(settings.policies_dir.as_deref())?;
-    let Adopted { set_aside, .. } = adopt(&opened.store, policies)
+    let StoreAdoption { set_aside, .. } = adopt(&opened.store, policies)
         .context("it cannot be repaired; `snicd restore` replaces it by a backup")?;
     opened.store.close();
     for record in set_aside {

@@ -215,18 +215,18 @@ fn guarded(etag: &str, command: Command) -> Command {
 
 /// Whether the resource that a request deletes may be missing: its `allow_missing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
+enum MissingPolicy {
     Allowed,
     AnError,
 }
 
-impl From<bool> for Missing {
+impl From<bool> for MissingPolicy {
     fn from(allow_missing: bool) -> Self {
         if allow_missing { Self::Allowed } else { Self::AnError }
     }
 }
 
-impl Missing {
+impl MissingPolicy {
     /// A reply, or `None` where there was nothing to delete and that is fine. A resource that the caller
     /// may not see is missing to it.
     fn or_deleted(self, reply: Result<Reply, ApiError>) -> Result<Option<Reply>, ApiError> {

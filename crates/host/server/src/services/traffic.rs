@@ -34,7 +34,7 @@ const CHECK: Duration = Duration::from_secs(1);
 type Messages = mpsc::Sender<Result<v1::WatchPacketsResponse, Status>>;
 
 /// A watch of a DAG's packets.
-struct Watched {
+struct DagPacketWatch {
     caller: Caller,
     name: DagName,
     uid: DagUid,
@@ -73,7 +73,7 @@ impl TrafficService for Services {
         let watch = blocking(move || window.watch(uid, bytes)).await?;
         let watch = watch.map_err(|error| unwatchable(&error))?;
         let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
-        let watched = Watched { caller, name, uid, view, checked: Instant::now() };
+        let watched = DagPacketWatch { caller, name, uid, view, checked: Instant::now() };
         let services = self.clone();
         tokio::spawn(async move {
             if let Err(error) = services.forward(watch, watched, &sender).await {
@@ -101,7 +101,7 @@ impl Services {
     async fn forward(
         &self,
         mut watch: Box<dyn PacketWatch>,
-        mut watched: Watched,
+        mut watched: DagPacketWatch,
         sender: &Messages,
     ) -> Result<(), ApiError> {
         let mut stopping = self.0.stopping.clone();
@@ -137,7 +137,7 @@ impl Services {
     }
 }
 
-impl Watched {
+impl DagPacketWatch {
     /// Reads the DAG again.
     async fn check(&mut self, services: &Services) -> Result<(), ApiError> {
         self.view = services.dag(&self.caller, self.name.clone()).await?;

@@ -10,7 +10,7 @@ use crate::parameters::{
 };
 use crate::ycsb::keys::{KeyChooser, che};
 use crate::ycsb::{
-    ARMS, Arm, Bed, KeyValueNetwork, Load, WORKLOADS, YcsbMeasurement, YcsbWorkload,
+    ARMS, Arm, KeyValueNetwork, Load, RunInputs, WORKLOADS, YcsbMeasurement, YcsbWorkload,
 };
 
 const CLIO: usize = 0;
@@ -46,7 +46,7 @@ fn alone(load: Load) -> Load {
     Load { clients: 1, warm_up: load.warm_up / 2, operations: load.operations / 20, ..load }
 }
 
-fn grid(parameters: &Parameters, bed: &Bed, has_alone: bool) -> Result<Grid> {
+fn grid(parameters: &Parameters, bed: &RunInputs, has_alone: bool) -> Result<Grid> {
     let measure = |arm, load| measure(parameters, bed, arm, load);
     let cell = |workload, arm| {
         let load = load(parameters, workload);
@@ -57,7 +57,12 @@ fn grid(parameters: &Parameters, bed: &Bed, has_alone: bool) -> Result<Grid> {
     WORKLOADS.into_iter().map(|workload| Ok((workload, row(workload)?))).collect()
 }
 
-fn measure(parameters: &Parameters, bed: &Bed, arm: Arm, load: Load) -> Result<YcsbMeasurement> {
+fn measure(
+    parameters: &Parameters,
+    bed: &RunInputs,
+    arm: Arm,
+    load: Load,
+) -> Result<YcsbMeasurement> {
     KeyValueNetwork::new(parameters, bed, arm, load)?
         .run()
         .with_context(|| format!("{} with workload {}", arm.name, load.workload.name))
@@ -87,7 +92,7 @@ fn relations(
 }
 
 pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
-    let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
+    let (mut outcome, bed) = (FigureOutcome::default(), RunInputs::new(parameters));
     let grid = grid(parameters, &bed, true)?;
     relations(
         &mut outcome,
@@ -114,7 +119,7 @@ pub(super) fn latency(parameters: &Parameters) -> Result<FigureOutcome> {
 }
 
 pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
-    let (mut outcome, bed) = (FigureOutcome::default(), Bed::new(parameters));
+    let (mut outcome, bed) = (FigureOutcome::default(), RunInputs::new(parameters));
     let grid = grid(parameters, &bed, false)?;
     relations(
         &mut outcome,
@@ -163,7 +168,7 @@ pub(super) fn throughput(parameters: &Parameters) -> Result<FigureOutcome> {
 }
 
 /// Where the switch loses frames, the transport completes all operations, and without it some are never answered.
-fn lose(outcome: &mut FigureOutcome, parameters: &Parameters, bed: &Bed) -> Result<()> {
+fn lose(outcome: &mut FigureOutcome, parameters: &Parameters, bed: &RunInputs) -> Result<()> {
     let load = load(parameters, WORKLOADS[0]);
     let operations = load.operations.min(10_000);
     let load = Load { operations, lost_ppm: parameters.value(&FIG19_LOST_PPM), ..load };

@@ -10,7 +10,7 @@ use snic_domain::{Bandwidth, DagSpec, DagUid, NtConfiguration, NtTypeId, Timesta
 
 use super::end::configuration;
 use super::frames::{CLIENT, STORE};
-use super::{Arm, Bed};
+use super::{Arm, RunInputs};
 use crate::parameters::Parameters;
 use crate::testbed::{NtSequence, Setup, Testbed};
 
@@ -50,7 +50,12 @@ pub(super) struct Card {
 }
 
 impl Card {
-    pub(super) fn new(parameters: &Parameters, bed: &Bed, arm: Arm, window: usize) -> Result<Self> {
+    pub(super) fn new(
+        parameters: &Parameters,
+        bed: &RunInputs,
+        arm: Arm,
+        window: usize,
+    ) -> Result<Self> {
         let chains: Vec<NtSequence<'static>> = vec![&["go-back-n"], &["kv-cache"]];
         let (card, nts) = (parameters.card.clone(), parameters.nt_types());
         let options = parameters.options();

@@ -12,7 +12,7 @@ use super::end::TransportEnd;
 use super::frames::{self, CLIENT, STORE};
 use super::keys::{self, KeyChooser};
 use super::store::Store;
-use super::{Arm, Bed, YcsbWorkload};
+use super::{Arm, RunInputs, YcsbWorkload};
 use crate::parameters::Parameters;
 
 /// The card's clock is moved on in steps of ten cycles while frames are on it: what leaves it is late by that at most where
@@ -118,7 +118,7 @@ enum Event {
 
 /// An operation under way.
 #[derive(Debug, Clone, Copy)]
-struct UnderWay {
+struct PendingOperation {
     /// Tells it from all others.
     number: u64,
     client: usize,
@@ -131,7 +131,7 @@ struct UnderWay {
 
 /// The test bed of one arm.
 pub struct KeyValueNetwork {
-    bed: Bed,
+    bed: RunInputs,
     now: u64,
     /// Events by time, and in the order in which they were made.
     events: BTreeMap<(u64, u64), Event>,
@@ -144,7 +144,7 @@ pub struct KeyValueNetwork {
     chooser: KeyChooser,
     random: ChaCha8Rng,
     /// Requests under way, by number.
-    under_way: BTreeMap<u16, UnderWay>,
+    under_way: BTreeMap<u16, PendingOperation>,
     next_operation: u64,
     /// Versions of each key that were written and acknowledged.
     issued: Vec<u32>,
@@ -162,7 +162,7 @@ impl KeyValueNetwork {
     ///
     /// # Errors
     /// The controller refuses a DAG of the arm.
-    pub fn new(parameters: &Parameters, bed: &Bed, arm: Arm, load: Load) -> Result<Self> {
+    pub fn new(parameters: &Parameters, bed: &RunInputs, arm: Arm, load: Load) -> Result<Self> {
         let window = WINDOW.max(load.clients);
         let card = arm.card.then(|| Card::new(parameters, bed, arm, window)).transpose()?;
         let end = |local, peer, seed| TransportEnd::new(local, peer, window, seed);
@@ -420,7 +420,8 @@ impl KeyValueNetwork {
         };
         self.measured.made.push((key, is_read));
         let since = self.now;
-        self.under_way.insert(request, UnderWay { number, client, key, is_read, since, version });
+        self.under_way
+            .insert(request, PendingOperation { number, client, key, is_read, since, version });
         let frame = frames::message(CLIENT, STORE, request, &text);
         self.at(self.now + self.bed.client_ns, Event::Request(frame));
         self.at(self.now + self.bed.give_up_ns, Event::GiveUp(number));
@@ -432,7 +433,7 @@ impl KeyValueNetwork {
         let (request, text) = frames::read(answer)?;
         // One that was given up may be answered yet.
         let Some(operation) = self.under_way.remove(&request) else { return Ok(()) };
-        let UnderWay { client, key, is_read, since, version, .. } = operation;
+        let PendingOperation { client, key, is_read, since, version, .. } = operation;
         if is_read {
             let (name, data) = frames::found(text).context("no value")?;
             ensure!(name == keys::name(key).as_bytes(), "another key's value");

@@ -402,7 +402,7 @@ enum Step {
 }
 
 /// A request on its way to the server: its number, its key, what it writes, and when it passed the card.
-type OnTheWay = (u16, u8, Option<(Write, String)>, u64);
+type PendingRequest = (u16, u8, Option<(Write, String)>, u64);
 
 proptest! {
     /// Whatever order packets take behind the card, whatever numbers clients give their requests, and however
@@ -421,7 +421,7 @@ proptest! {
     ) {
         let mut bench = cache();
         let mut server: BTreeMap<u8, String> = BTreeMap::new();
-        let mut requests: Vec<OnTheWay> = Vec::new();
+        let mut requests: Vec<PendingRequest> = Vec::new();
         let mut answers: Vec<(u16, u8, bool, String, u64)> = Vec::new();
         let (mut count, mut version, mut now) = (0_u16, 0, 0_u64);
         for step in steps {

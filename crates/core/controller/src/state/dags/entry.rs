@@ -329,7 +329,7 @@ impl DagEntry {
 
     /// The desired placement, where one that replaces it takes its room at once: it never served, or
     /// another one does meanwhile.
-    pub fn gives_way(&self) -> Option<&Placement> {
+    pub fn replaced_at_once(&self) -> Option<&Placement> {
         let serves = |placement: &&Placement| self.active == Some(placement.serial);
         self.desired().filter(|placement| self.previous().is_some() || !serves(placement))
     }
