@@ -21,7 +21,7 @@ use crate::frames::{FrameId, Frames, Preparation};
 use crate::load::LoadMeter;
 use crate::measurement::Measurements;
 use crate::memory::Memory;
-use crate::plane::{Ended, MemoryAccess, Plane, PlaneOptions};
+use crate::plane::{EndedWork, MemoryAccess, Plane, PlaneOptions};
 use crate::processors::Processors;
 use crate::profile::{InvalidProfile, check};
 use crate::region::Content;
@@ -247,11 +247,11 @@ impl SimCard {
     fn run_until(&mut self, cycle: u64) {
         while let Some(ended) = self.plane.run(cycle) {
             match ended {
-                Ended::Load(generation) if generation == self.controller.generation => {
+                EndedWork::Load(generation) if generation == self.controller.generation => {
                     self.finish_load();
                 }
-                Ended::Load(_) => {}
-                Ended::State(region, generation) => self.finish_state(region, generation),
+                EndedWork::Load(_) => {}
+                EndedWork::State(region, generation) => self.finish_state(region, generation),
             }
         }
     }

@@ -257,7 +257,7 @@ impl Machine {
         let Some(fragments) = self.fragments.get_mut(way.from) else {
             return self.hand(packet, way, &header);
         };
-        match fragments.look(layout.as_ref(), &mut header, now) {
+        match fragments.track(layout.as_ref(), &mut header, now) {
             FragmentOrder::GoesOn => self.hand(packet, way, &header),
             FragmentOrder::First(key) => {
                 self.hand(packet, way, &header);

@@ -235,7 +235,7 @@ pub(crate) fn cut(
         }
         let frame = packet.bytes_mut();
         frame[head_bytes..].copy_from_slice(piece);
-        let place = Place { number, is_last: number + 1 == segments };
+        let place = SegmentIndex { number, is_last: number + 1 == segments };
         finish(frame, headers, kind, offload.segment_bytes, place);
         out.push_back(packet);
     }
@@ -250,12 +250,12 @@ pub(crate) struct Headers {
 }
 
 /// Place of a segment in its frame.
-struct Place {
+struct SegmentIndex {
     number: usize,
     is_last: bool,
 }
 
-fn finish(frame: &mut [u8], headers: Headers, kind: Kind, segment_bytes: u16, place: Place) {
+fn finish(frame: &mut [u8], headers: Headers, kind: Kind, segment_bytes: u16, place: SegmentIndex) {
     let Headers { network, transport } = headers;
     // A segment is shorter than the frame, whose length fits: that of its IP packet is 16 bits.
     let bytes = (frame.len() - network) as u16;

@@ -172,7 +172,7 @@ impl XrtCard {
 
     /// Passes what the worker does for traces to `tell`; by default it is dropped.
     #[must_use]
-    pub fn telling(mut self, tell: Tell) -> Self {
+    pub fn with_tracer(mut self, tell: Tell) -> Self {
         self.tell = Some(tell);
         self
     }

@@ -10,7 +10,7 @@ use wasmtime::{
 };
 
 use crate::host::{Host, linker};
-use crate::task::{Running, WasmTask};
+use crate::task::{Instance, WasmTask};
 
 /// Most stack of a call.
 pub const STACK_BYTES_MAX: usize = 128 << 10;
@@ -71,7 +71,7 @@ impl ModuleRuntime for WasmRuntime {
             .linker
             .instantiate_pre(&module)
             .map_err(|error| InvalidModule(format!("its import has another type: {error:#}")))?;
-        Running::start(&ready).map_err(InvalidModule)?;
+        Instance::start(&ready).map_err(InvalidModule)?;
         Ok(Arc::new(WasmModule { ready }))
     }
 }

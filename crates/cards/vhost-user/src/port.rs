@@ -69,7 +69,7 @@ fn serve(listener: &UnixListener, inner: &Path, guest: &Arc<Mutex<Guest>>) {
         };
         if is_heard && daemon.start(&mut Listener::from(waiting)).is_ok() {
             // It ends with the connection, or with the first request that is invalid.
-            relay::pass_on(&front, &library);
+            relay::relay_messages(&front, &library);
             let _ = daemon.wait();
         }
         // Dropping it ends the thread that works on the rings.

@@ -35,7 +35,7 @@ pub struct LevelSeat<'a, F> {
 }
 
 #[derive(Debug)]
-struct Places<F> {
+struct LevelUse<F> {
     limits: Level,
     used: usize,
     flows: BTreeMap<F, usize>,
@@ -46,13 +46,13 @@ struct Places<F> {
 pub struct Room<F> {
     /// Places that no level is guaranteed.
     shared: usize,
-    levels: Vec<Places<F>>,
+    levels: Vec<LevelUse<F>>,
 }
 
 impl<F: Ord + Clone> Room<F> {
     /// An empty room with `shared` places in addition to the guaranteed ones.
     pub fn new(shared: usize, levels: impl IntoIterator<Item = Level>) -> Self {
-        let places = |limits| Places { limits, used: 0, flows: BTreeMap::new() };
+        let places = |limits| LevelUse { limits, used: 0, flows: BTreeMap::new() };
         Self { shared, levels: levels.into_iter().map(places).collect() }
     }
 
@@ -61,7 +61,7 @@ impl<F: Ord + Clone> Room<F> {
     /// # Panics
     /// Without such a level.
     pub fn free(&self, level: usize) -> usize {
-        let borrowed: usize = self.levels.iter().map(Places::borrowed).sum();
+        let borrowed: usize = self.levels.iter().map(LevelUse::borrowed).sum();
         let own = &self.levels[level];
         own.limits.guaranteed.saturating_sub(own.used) + (self.shared - borrowed)
     }
@@ -126,7 +126,7 @@ impl<F: Ord + Clone> Room<F> {
     }
 }
 
-impl<F> Places<F> {
+impl<F> LevelUse<F> {
     /// Shared places in use.
     const fn borrowed(&self) -> usize {
         self.used.saturating_sub(self.limits.guaranteed)

@@ -10,7 +10,7 @@ use crate::fewest::{FurtherRegions, further_regions};
 use crate::nt_key::NtKey;
 use crate::plan::{Job, NtTotal, Plan};
 use crate::region::RegionCondition;
-use crate::search::Blocked;
+use crate::search::Obstacles;
 use crate::stay::PacketOccupancy;
 use crate::view::{View, fresh_bandwidth, from_kbps};
 use crate::work;
@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     /// The card as a whole is short, or these NTs are: nothing was searched.
     BeforeSearch(SmallVec<[NtShort; 2]>),
     /// The search found no placement.
-    Search(Blocked),
+    Search(Obstacles),
 }
 
 fn whole_dag_shortage(
@@ -131,7 +131,7 @@ fn report_cordoned(job: &Job<'_>, found: &mut Infeasible) {
 
 /// The shortages after a search that found no placement. `bandwidth_only` is a plan that counts
 /// bandwidth but no packets, if there is one.
-fn after_search(view: &View<'_>, blocked: Blocked, bandwidth_only: Option<&Plan>) -> Infeasible {
+fn after_search(view: &View<'_>, blocked: Obstacles, bandwidth_only: Option<&Plan>) -> Infeasible {
     let mut shortages = bandwidth_only.map_or_else(Vec::new, |plan| pass_shortages(view.job, plan));
     if let Some(stay) = blocked.stay {
         shortages.extend(stay_shortages(view.job, stay));

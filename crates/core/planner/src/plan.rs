@@ -15,7 +15,7 @@ use crate::infeasible::Failure;
 use crate::nt_key::NtKey;
 use crate::objective::Order;
 use crate::reservation::{NtCost, ReservationSum};
-use crate::search::{Blocked, ChainPart, Search, Solution};
+use crate::search::{ChainPart, Obstacles, Search, Solution};
 use crate::stay::Transit;
 use crate::view::{View, from_kbps, kbps};
 use crate::work::{PathDemand, Work, port_max, reads_payload};
@@ -319,10 +319,10 @@ fn find<'a>(
     graph: &Graph,
     view: &mut View<'a>,
     loads: Option<&[PendingLoad<'a>]>,
-) -> Result<(Placed<'a>, FormChoice), Failure> {
+) -> Result<(PlacedStaging<'a>, FormChoice), Failure> {
     let is_short = view.is_anything_short();
     infeasible::check_before_search(view, is_short).map_err(Failure::BeforeSearch)?;
-    let mut blocked = Blocked::default();
+    let mut blocked = Obstacles::default();
     let loads = Loads { given: loads, are_needed: is_short };
     choose(graph, view, loads, &mut blocked).ok_or(Failure::Search(blocked))
 }
@@ -363,7 +363,7 @@ pub(crate) fn plan_on(
 }
 
 /// A staging whose chains are all placed.
-pub(crate) struct Placed<'a> {
+pub(crate) struct PlacedStaging<'a> {
     pub(crate) form: Form,
     /// The staging's chains, stage by stage.
     pub(crate) chains: Vec<Nodes>,
@@ -374,7 +374,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) latency: Cycles,
 }
 
-impl Placed<'_> {
+impl PlacedStaging<'_> {
     pub(crate) fn parts_of(&self, chain: usize) -> impl Iterator<Item = &ChainPart> {
         self.solution.parts.iter().filter(move |part| part.chain == chain)
     }
@@ -408,8 +408,8 @@ fn place<'a>(
     view: &mut View<'a>,
     (form, staging): (Form, &Staging),
     loads: Loads<'_, 'a>,
-    blocked: &mut Blocked,
-) -> Option<Placed<'a>> {
+    blocked: &mut Obstacles,
+) -> Option<PlacedStaging<'a>> {
     // Cuts only make a packet's way longer.
     let least = view.job.stay(Transit::straight(staging.latency.get()));
     if !view.job.has_room(least) {
@@ -433,7 +433,7 @@ fn place<'a>(
     }
     let solution = solution?;
     let latency = Cycles::new(solution.transit.latency);
-    Some(Placed { form, chains, stages, solution, latency })
+    Some(PlacedStaging { form, chains, stages, solution, latency })
 }
 
 /// A flattened branch may have several orders. Prefers an order that a loaded chain with enough bandwidth
@@ -471,8 +471,8 @@ fn choose<'a>(
     graph: &Graph,
     view: &mut View<'a>,
     loads: Loads<'_, 'a>,
-    blocked: &mut Blocked,
-) -> Option<(Placed<'a>, FormChoice)> {
+    blocked: &mut Obstacles,
+) -> Option<(PlacedStaging<'a>, FormChoice)> {
     let cost = view.job.cost();
     let sequential = graph.sequential(cost);
     let Some(parallel) = graph.parallel(cost) else {
@@ -492,7 +492,7 @@ fn choose<'a>(
         _ => place(graph, view, (Form::Sequential, &sequential), loads, blocked),
     };
     // The parallel form is fastest without a cut: if that is slower already, it need not be placed.
-    let is_hopeless = |s1: &Placed<'_>| {
+    let is_hopeless = |s1: &PlacedStaging<'_>| {
         preference == FormPreference::Sequential || parallel.latency >= s1.latency
     };
     let s2 = match &s1 {
@@ -525,7 +525,7 @@ fn choose<'a>(
 }
 
 /// Reservation of the placement: [`Reservation::of`] its mapping, without looking up its NTs again.
-fn reservation(job: &Job<'_>, placed: &Placed<'_>, mapping: &Mapping) -> Reservation {
+fn reservation(job: &Job<'_>, placed: &PlacedStaging<'_>, mapping: &Mapping) -> Reservation {
     let mut sum = ReservationSum::new(job.work);
     for (part, chain) in placed.passes().flatten().zip(mapping.chains()) {
         let nts = placed.nodes(part).iter().map(|node| job.nts[usize::from(*node)]);
@@ -536,7 +536,7 @@ fn reservation(job: &Job<'_>, placed: &Placed<'_>, mapping: &Mapping) -> Reserva
 }
 
 /// The plan as a value.
-fn finish<'a>(mut view: View<'a>, placed: Placed<'a>, form: FormChoice) -> Plan {
+fn finish<'a>(mut view: View<'a>, placed: PlacedStaging<'a>, form: FormChoice) -> Plan {
     let job = view.job;
     let bitstream = |region: u8| {
         let planned = placed.solution.loads.iter().find(|load| load.region == region);

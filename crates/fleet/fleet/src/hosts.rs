@@ -28,7 +28,7 @@ pub(crate) enum Liveness {
 
 /// Whether a DAG stays where it is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stay {
+pub(crate) enum DagMobility {
     /// It may move.
     Free,
     /// Its machines are there.
@@ -146,14 +146,14 @@ impl HostState {
         self.sent = sent;
     }
 
-    pub fn desire(&mut self, card: &CardId, name: &DagName, serial: u64, stay: Stay) {
+    pub fn desire(&mut self, card: &CardId, name: &DagName, serial: u64, stay: DagMobility) {
         let key = (card.clone(), name.clone());
         self.bound.remove(&key);
         self.leaving.remove(&key);
         match stay {
-            Stay::Free => {}
-            Stay::Bound => drop(self.bound.insert(key)),
-            Stay::Leaving => drop(self.leaving.insert(key)),
+            DagMobility::Free => {}
+            DagMobility::Bound => drop(self.bound.insert(key)),
+            DagMobility::Leaving => drop(self.leaving.insert(key)),
         }
         let of = self.cards.entry(card.clone()).or_default();
         if of.dags.insert(name.clone(), serial).is_none() {

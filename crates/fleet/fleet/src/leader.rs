@@ -99,7 +99,7 @@ impl Replica {
             FleetEvent::Etcd { .. } => {}
             FleetEvent::Watched(told) => {
                 if let Role::Standby(following) | Role::Loading(_, _, following) = &mut self.role {
-                    self.is_awaiting &= !following.told(told);
+                    self.is_awaiting &= !following.apply_update(told);
                 }
                 self.begin_if_complete(&mut effects);
             }

@@ -188,7 +188,7 @@ impl RecordCopy {
     }
 
     /// Takes news of the watch, or why it gives none. Returns whether it starts over, as [`Self::tick`] does.
-    pub fn told(&mut self, told: Result<WatchUpdate, Failed>) -> bool {
+    pub fn apply_update(&mut self, told: Result<WatchUpdate, Failed>) -> bool {
         let Self::Warm { records, until, .. } = self else { return false };
         match told {
             Ok(told) if told.until > *until => {
@@ -238,9 +238,9 @@ mod tests {
         following.answered(Timestamp::ZERO, Ok(Answer::Range { records, more: false, now }))
     }
 
-    fn told(following: &mut RecordCopy, changed: i64) -> bool {
+    fn apply_update(following: &mut RecordCopy, changed: i64) -> bool {
         let changes = vec![Change::Put(record(LAST_TRANSACTION, changed))];
-        following.told(Ok(WatchUpdate { changes, until: Revision(changed) }))
+        following.apply_update(Ok(WatchUpdate { changes, until: Revision(changed) }))
     }
 
     fn warm() -> RecordCopy {
@@ -256,10 +256,10 @@ mod tests {
         for late in [false, true] {
             let mut following = warm();
             assert!(!following.is_complete(), "nobody has asked for the last transaction");
-            assert!(late || !told(&mut following, 12));
+            assert!(late || !apply_update(&mut following, 12));
             read(&mut following, vec![record(LAST_TRANSACTION, 12)], 12);
             assert_eq!(following.is_complete(), !late);
-            assert!(!late || !told(&mut following, 12));
+            assert!(!late || !apply_update(&mut following, 12));
             assert!(following.is_complete());
             assert_eq!(following.into_records().len(), 1);
         }
@@ -278,7 +278,7 @@ mod tests {
             matches!(asked, Some(Request::Range { prefix, limit: PAGE, .. }) if prefix == PREFIX)
         );
         let mut following = warm();
-        assert!(following.told(Err(Failed::Compacted(Revision(20)))), "nor here");
+        assert!(following.apply_update(Err(Failed::Compacted(Revision(20)))), "nor here");
         assert_eq!(following.request(true), None, "with the next tick");
         assert!(!following.tick(true));
         assert!(following.request(true).is_some());
@@ -312,7 +312,7 @@ mod tests {
     fn what_is_told_late_changes_nothing() {
         let mut following = warm();
         let gone = Change::Deleted { key: LAST_TRANSACTION.to_owned(), at: Revision(8) };
-        following.told(Ok(WatchUpdate { changes: vec![gone], until: Revision(8) }));
+        following.apply_update(Ok(WatchUpdate { changes: vec![gone], until: Revision(8) }));
         read(&mut following, vec![record(LAST_TRANSACTION, 7)], 9);
         assert!(following.is_complete());
     }

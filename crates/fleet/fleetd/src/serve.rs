@@ -32,7 +32,7 @@ use crate::asking::LeaderClient;
 use crate::history::History;
 use crate::links::HostLinks;
 use crate::metrics::MetricsPage;
-use crate::passing::Passing;
+use crate::passing::RequestForwarder;
 use crate::runner::{Leadership, Runner, RunnerHandle, RunnerSettings};
 use crate::services::{FleetPage, Parts, Services, not_here};
 use crate::sweeper::{self, KeptImages};
@@ -171,7 +171,8 @@ impl FleetBound {
             stopping: stopping.clone(),
         };
         let services = Services::new(parts, &settings.front.limits);
-        let passing = Passing::new(services.clone(), settings.front.limits.message_bytes_max);
+        let passing =
+            RequestForwarder::new(services.clone(), settings.front.limits.message_bytes_max);
         let source = FleetPage::new(services.clone());
         let page = web.map(|page| serve_page(page, source, &settings.front, stopping.clone()));
         let (health, routes) = routes(services, passing, settings.front.limits.message_bytes_max)?;
@@ -247,7 +248,7 @@ const SERVICES: [&str; 11] = [
 
 fn routes(
     services: Services,
-    passing: Passing,
+    passing: RequestForwarder,
     most: usize,
 ) -> Result<(HealthReporter, Routes), ServeError> {
     let (health, mut routes) = snic_front::routes(&[

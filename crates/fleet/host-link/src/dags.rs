@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
 
 use crate::host::{HostFailure, LinkedHost};
-use crate::served::{DagNews, LOOK_SERVED_INTERVAL, Served, ServedDags};
+use crate::served::{DagNews, DagOnCard, LOOK_SERVED_INTERVAL, ServedDags};
 
 /// Interval between looks at DAGs that are on their way.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -185,8 +185,8 @@ impl DagWorker {
             Some(AssignmentProgress::Applied(place)) => {
                 let ordered = self.pending.remove(&name).and_then(|of| of.ordered);
                 let choice = choice_of(*place);
-                self.served.begin(&name, Served::new(to.clone(), ordered, choice.clone()));
-                self.tell(name, to, Ok(choice.map(Box::new))).await;
+                self.served.begin(&name, DagOnCard::new(to.clone(), ordered, choice.clone()));
+                self.report_outcome(name, to, Ok(choice.map(Box::new))).await;
             }
             // What served it before is gone as well: it may find another place here.
             Some(AssignmentProgress::Failed(why)) if pending.is_change => {
@@ -255,10 +255,10 @@ impl DagWorker {
 
     async fn refused(&self, name: DagName, to: AssignedCard, reason: String) {
         let faulty = self.faulty(&to.card).await;
-        self.tell(name, to, Err(ServeRefused { reason, faulty })).await;
+        self.report_outcome(name, to, Err(ServeRefused { reason, faulty })).await;
     }
 
-    async fn tell(
+    async fn report_outcome(
         &self,
         name: DagName,
         to: AssignedCard,

@@ -231,8 +231,10 @@ impl<'a> Session<'a> {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let step = session.step(&mut events, &mut beats).await;
-            session
-                .tell(*pending_dags.borrow_and_update(), *pending_provisions.borrow_and_update());
+            session.publish_status(
+                *pending_dags.borrow_and_update(),
+                *pending_provisions.borrow_and_update(),
+            );
             if let Err(failure) = step {
                 return failure;
             }
@@ -362,7 +364,7 @@ impl<'a> Session<'a> {
     }
 
     /// Says how it is, if that has changed.
-    fn tell(&self, pending_dags: usize, pending_provisions: usize) {
+    fn publish_status(&self, pending_dags: usize, pending_provisions: usize) {
         let (epoch, sequence) = (self.agent.epoch(), self.agent.sequence());
         self.status.send_if_modified(|status| {
             let before = status.clone();

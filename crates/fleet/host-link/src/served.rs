@@ -25,7 +25,7 @@ const CARD_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A DAG that its card has.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub(crate) struct DagOnCard {
     to: AssignedCard,
     /// Placement as the leader knows it: ordered, or reported.
     known: Option<HostChoice>,
@@ -34,7 +34,7 @@ pub(crate) struct Served {
     failed: u32,
 }
 
-impl Served {
+impl DagOnCard {
     /// A DAG of which `now` is told.
     pub fn new(to: AssignedCard, ordered: Option<HostChoice>, now: Option<HostChoice>) -> Self {
         let is_told = now.is_some() && now != ordered;
@@ -54,7 +54,7 @@ pub(crate) enum DagNews {
 /// All DAGs that cards have.
 #[derive(Debug)]
 pub(crate) struct ServedDags {
-    dags: BTreeMap<DagName, Served>,
+    dags: BTreeMap<DagName, DagOnCard>,
     /// The last one that was looked at.
     looked_at: Option<DagName>,
     faults: Option<BTreeMap<CardId, CardFaults>>,
@@ -65,12 +65,12 @@ pub(crate) struct ServedDags {
 impl ServedDags {
     /// State of DAGs that were applied before the link began: nobody knows what the leader was told.
     pub fn new(served: Vec<(DagName, AssignedCard)>) -> Self {
-        let dags = served.into_iter().map(|(name, to)| (name, Served::new(to, None, None)));
+        let dags = served.into_iter().map(|(name, to)| (name, DagOnCard::new(to, None, None)));
         Self { dags: dags.collect(), looked_at: None, faults: None, gone: BTreeMap::new() }
     }
 
     /// Its card has it.
-    pub fn begin(&mut self, name: &DagName, served: Served) {
+    pub fn begin(&mut self, name: &DagName, served: DagOnCard) {
         self.dags.insert(name.clone(), served);
     }
 
@@ -188,7 +188,7 @@ mod tests {
 
     fn of(known: Option<HostChoice>, now: Option<HostChoice>) -> ServedDags {
         let mut dags = ServedDags::new(Vec::new());
-        dags.begin(&name(0), Served::new(to(), known, now));
+        dags.begin(&name(0), DagOnCard::new(to(), known, now));
         dags
     }
 

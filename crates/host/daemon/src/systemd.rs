@@ -39,21 +39,21 @@ impl Systemd {
     }
 
     pub fn ready(&self) {
-        self.tell("READY=1\nSTATUS=serving");
+        self.notify("READY=1\nSTATUS=serving");
     }
 
     /// It reads certificates and policies again; [`Systemd::ready`] ends that.
     pub fn reloading(&self) {
-        self.tell("RELOADING=1\nSTATUS=reloading");
+        self.notify("RELOADING=1\nSTATUS=reloading");
     }
 
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=stopping");
+        self.notify("STOPPING=1\nSTATUS=stopping");
     }
 
     /// It is alive.
     pub fn alive(&self) {
-        self.tell("WATCHDOG=1");
+        self.notify("WATCHDOG=1");
     }
 
     /// Interval at which systemd wants to hear that it is alive: half of the time after which it is killed.
@@ -61,7 +61,7 @@ impl Systemd {
         self.watchdog.map(|limit| limit / 2)
     }
 
-    fn tell(&self, text: &str) {
+    fn notify(&self, text: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(text.as_bytes(), address)
         {

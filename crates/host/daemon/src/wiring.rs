@@ -14,7 +14,7 @@ use snic_domain::{CardId, CardProfile};
 use snic_front::authorization::Authorization;
 use snic_ports::store::Store;
 use snic_processors::{NicModel, builtin};
-use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, Running};
+use snic_server::shell::{self, CardBackend, CardSlot, ControlPlane, ControlPlaneThreads};
 use snic_server::{CardLink, CardLinks};
 
 use crate::keys::Keys;
@@ -43,7 +43,7 @@ pub struct Daemon {
     pub policies: PolicyKeeper,
     /// Keys whose signatures count.
     pub keys: Keys,
-    running: Running,
+    running: ControlPlaneThreads,
     reloader: Option<policies::Reloader>,
 }
 

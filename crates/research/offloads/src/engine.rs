@@ -75,7 +75,7 @@ impl Station {
 
 /// Where a packet may go.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum NextHop {
     Unit(usize, usize),
     Bypass(usize),
     Ingress,
@@ -298,7 +298,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Where a packet goes from a sender; `None` where there is no room now.
-    fn place(&mut self, sender: usize, packet: PlacedPacket) -> Option<Place> {
+    fn place(&mut self, sender: usize, packet: PlacedPacket) -> Option<NextHop> {
         let Packet { flow, next, .. } = self.packets[packet.0];
         let chain = &self.flows[flow].chain;
         if let Some(panic) = self.panic() {
@@ -309,8 +309,8 @@ impl<'a> Engine<'a> {
             let all = self.design.scheduler == Scheduler::StaticPipe;
             let done = all || next >= chain.len();
             return match done {
-                true => Some(Place::Out),
-                false => room(self.again_bytes).then_some(Place::Ingress),
+                true => Some(NextHop::Out),
+                false => room(self.again_bytes).then_some(NextHop::Ingress),
             };
         };
         let needed = match self.design.scheduler {
@@ -318,11 +318,11 @@ impl<'a> Engine<'a> {
             _ => chain.get(next) == Some(&sender),
         };
         if !needed {
-            return room(station.bypass_bytes).then_some(Place::Bypass(sender));
+            return room(station.bypass_bytes).then_some(NextHop::Bypass(sender));
         }
         let loads = station.units.iter().map(|unit| unit.load(self.now)).enumerate();
         let (unit, load) = loads.min_by_key(|&(_, load)| load)?;
-        room(load).then_some(Place::Unit(sender, unit))
+        room(load).then_some(NextHop::Unit(sender, unit))
     }
 
     fn place_on_crossbar(
@@ -331,9 +331,9 @@ impl<'a> Engine<'a> {
         packet: PlacedPacket,
         offload: Option<usize>,
         panic: Panic,
-    ) -> Option<Place> {
+    ) -> Option<NextHop> {
         let Some(offload) = offload else {
-            return (self.out_free <= self.now).then_some(Place::Out);
+            return (self.out_free <= self.now).then_some(NextHop::Out);
         };
         let now = self.now;
         let station = &mut self.stations[offload];
@@ -343,19 +343,19 @@ impl<'a> Engine<'a> {
                 if sender > 0 {
                     station.current = unit;
                 }
-                Some(Place::Unit(offload, unit))
+                Some(NextHop::Unit(offload, unit))
             }
             Some(_) => None,
             None if panic.detour && sender > 0 => {
                 let room = self.again_bytes + u64::from(packet.1) <= self.design.fifo_bytes;
-                room.then_some(Place::Ingress)
+                room.then_some(NextHop::Ingress)
             }
             None => None,
         }
     }
 
     /// Sends a packet, beat by beat.
-    fn send(&mut self, sender: usize, packet: PlacedPacket, place: Place) {
+    fn send(&mut self, sender: usize, packet: PlacedPacket, place: NextHop) {
         let beats = self.design.beats(packet.1);
         let (now, hop) = (self.now, self.design.hop_cycles);
         let panic = self.panic();
@@ -369,23 +369,23 @@ impl<'a> Engine<'a> {
         let ahead = takes - beats;
         let head = now + queue + ahead + hop;
         match place {
-            Place::Unit(offload, unit) => {
+            NextHop::Unit(offload, unit) => {
                 self.stations[offload].units[unit].expect(packet.1);
                 if panic.is_some() {
                     self.stations[offload].input_free = now + queue + takes;
                 }
                 self.at(head, Event::Arrives { offload, unit: Some(unit), packet });
             }
-            Place::Bypass(offload) => {
+            NextHop::Bypass(offload) => {
                 self.stations[offload].bypass_bytes += u64::from(packet.1);
                 self.at(head, Event::Arrives { offload, unit: None, packet });
             }
-            Place::Ingress => {
+            NextHop::Ingress => {
                 self.again_bytes += u64::from(packet.1);
                 let pass = panic.map_or(0, |panic| panic.pass_cycles);
                 self.at(head + pass, Event::Back { packet });
             }
-            Place::Out => {
+            NextHop::Out => {
                 self.out_free = now + takes;
                 self.at(head + beats, Event::Out { packet });
             }

@@ -207,7 +207,7 @@ impl Candidate {
             ElectionEvent::Tick => Vec::new(),
             ElectionEvent::Answered(asked, _) if asked.attempt != self.attempt => Vec::new(),
             ElectionEvent::Answered(asked, outcome) => self.answered(now, asked.step, outcome),
-            ElectionEvent::Told(told) => self.told(now, told),
+            ElectionEvent::Told(told) => self.apply_update(now, told),
         });
         effects.extend(self.tick(now)); // many events in a row do not keep it from what is due
         effects
@@ -369,7 +369,11 @@ impl Candidate {
         }
     }
 
-    fn told(&mut self, now: Duration, told: Result<WatchUpdate, Failed>) -> Vec<ElectionEffect> {
+    fn apply_update(
+        &mut self,
+        now: Duration,
+        told: Result<WatchUpdate, Failed>,
+    ) -> Vec<ElectionEffect> {
         let State::Standing(lease, candidates) = &mut self.state else { return Vec::new() };
         let told = match told {
             Ok(told) => told,

@@ -50,7 +50,7 @@ impl Campaign {
                 // Requests do not panic, and nobody aborts them.
                 Err(_) => return,
             },
-            told = told(&mut self.watching) => ElectionEvent::Told(told),
+            told = next_update(&mut self.watching) => ElectionEvent::Told(told),
             () = tokio::time::sleep(pause) => ElectionEvent::Tick,
         };
         if let ElectionEvent::Told(Err(Failed::Compacted(_) | Failed::Invalid(_))) = &event {
@@ -105,7 +105,7 @@ impl Campaign {
 }
 
 /// Next news of the watch; nothing ever without one.
-async fn told(watching: &mut Option<EtcdWatchStream>) -> Result<WatchUpdate, Failed> {
+async fn next_update(watching: &mut Option<EtcdWatchStream>) -> Result<WatchUpdate, Failed> {
     match watching {
         Some(watching) => watching.next().await,
         None => std::future::pending().await,

@@ -20,7 +20,7 @@ use snic_tables::{DropCause, Table};
 use super::access::Access;
 use super::outside::AfterNt;
 use super::{
-    Claim, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, Room, bank_index, key,
+    Claim, NIL, Packet, PacketCopy, Plane, PlaneOptions, Queue, Rank, StoreShare, bank_index, key,
 };
 use crate::context::CountedPacket;
 use crate::region::NEVER;
@@ -136,7 +136,10 @@ impl Plane {
         let PacketCopy { packet, .. } = self.copies[at];
         self.copies[at].claim = claim;
         self.packets[packet].claim = claim;
-        self.set_room(packet, if claim.is_beyond() { Room::Beyond } else { Room::Within });
+        self.set_room(
+            packet,
+            if claim.is_beyond() { StoreShare::Beyond } else { StoreShare::Within },
+        );
     }
 
     #[inline]

@@ -391,7 +391,7 @@ mod tests {
         udp_between(CLIENT, SERVICE, &datagram(id, text))
     }
 
-    fn tell(server: usize, id: u16, text: &[u8]) -> Vec<u8> {
+    fn reply(server: usize, id: u16, text: &[u8]) -> Vec<u8> {
         udp_between(SERVERS[server], CLIENT, &datagram(id, text))
     }
 
@@ -412,9 +412,9 @@ mod tests {
         }
         let read = bench.run(&ask(2, b"get k\r\n"));
         assert!(read.emitted.is_empty());
-        let back = bench.run(&tell(0, 2, b"END\r\n"));
+        let back = bench.run(&reply(0, 2, b"END\r\n"));
         assert_eq!(back.frame, udp_between(SERVICE, CLIENT, &datagram(2, b"END\r\n")));
-        let strange = bench.run(&tell(1, 2, b"END\r\n")).verdict;
+        let strange = bench.run(&reply(1, 2, b"END\r\n")).verdict;
         assert_eq!(strange, Verdict::Drop(DropReason::UnexpectedReply));
     }
 
@@ -425,9 +425,9 @@ mod tests {
             assert_eq!(bench.run(&ask(id, SET)).verdict, Verdict::Forward);
         }
         assert_eq!(bench.run(&ask(5, SET)).verdict, Verdict::Drop(DropReason::TableFull));
-        assert_eq!(bench.run(&tell(2, 1, b"STORED\r\n")).verdict, Verdict::Consume);
+        assert_eq!(bench.run(&reply(2, 1, b"STORED\r\n")).verdict, Verdict::Consume);
         bench.restart();
-        assert_eq!(bench.run(&tell(1, 1, b"STORED\r\n")).verdict, Verdict::Forward);
+        assert_eq!(bench.run(&reply(1, 1, b"STORED\r\n")).verdict, Verdict::Forward);
         bench.wait_secs(1);
         assert_eq!(bench.run(&ask(5, SET)).verdict, Verdict::Forward);
         let many = json!({"service": "1.1.1.1", "acks": 2, "replicas": [{"address": "1.1.1.2"}]});
@@ -454,7 +454,7 @@ mod tests {
                     break; // the request is forgotten
                 }
                 let text: &[u8] = if is_success { b"STORED\r\n" } else { b"SERVER_ERROR out of memory\r\n" };
-                let out = bench.run(&tell(server, 1, text));
+                let out = bench.run(&reply(server, 1, text));
                 let is_news = said[server].is_none();
                 said[server].get_or_insert(is_success);
                 let count = |what| said.iter().filter(|said| **said == Some(what)).count() as u32;

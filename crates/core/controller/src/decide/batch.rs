@@ -170,9 +170,9 @@ impl<'a> ScratchCards<'a> {
         check_guaranteed(policy, &card.plan(), dag.bandwidth()).map_err(|_| StalePlan)?;
         hold(card, catalogue, name, dag, &admission.choice)?;
         card.guaranteed += dag.bandwidth();
-        self.sites.settle(name, affinity, &admission.choice.card);
-        self.memory.settle(to, &pages);
-        self.threads.settle(mapping);
+        self.sites.count_placed(name, affinity, &admission.choice.card);
+        self.memory.count_placed(to, &pages);
+        self.threads.count_placed(mapping);
         Ok(())
     }
 

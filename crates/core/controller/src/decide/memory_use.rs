@@ -182,7 +182,7 @@ impl MemoryAllowance {
     }
 
     /// A DAG has got a place: the next ones are looked at beside it.
-    pub fn settle(&mut self, card: Option<&CardId>, pages: &Pages) {
+    pub fn count_placed(&mut self, card: Option<&CardId>, pages: &Pages) {
         self.others.add(card, pages);
         self.used = self.others.total;
     }
@@ -272,7 +272,7 @@ mod tests {
             let is_allowed = allows.check(card(new.1).as_ref(), &pages(&new.0)).is_ok();
             let asked = counted(&after);
             prop_assert_eq!(is_allowed, asked <= limit || asked <= own.total().get());
-            allows.settle(card(new.1).as_ref(), &pages(&new.0));
+            allows.count_placed(card(new.1).as_ref(), &pages(&new.0));
             prop_assert_eq!(allows.used.get(), asked);
             prop_assert!(allows.check(card(new.1).as_ref(), &pages(&new.0)).is_ok(), "it is there");
         }

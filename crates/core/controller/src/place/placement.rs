@@ -9,7 +9,7 @@ use crate::decide::admission;
 use crate::decide::admission::{AdmissionRules, Borrower, Candidate, CardPlan};
 use crate::decide::card_choice::{CardWishes, Site, fill_rank, first_place};
 use crate::decide::memory_use::MemoryAllowance;
-use crate::decide::mixed_cards::{Answer, are_mixed, best_place};
+use crate::decide::mixed_cards::{CardAnswer, are_mixed, best_place};
 use crate::decide::thread_use::ThreadAllowance;
 use crate::place::{classification, contents, forgotten, work};
 use crate::protocol::{Admission, Choice, ControlError, IdleTaskPolicy};
@@ -80,7 +80,9 @@ pub(crate) fn choose_from(
     });
     let found = if is_mixed {
         let answers = models.into_iter().zip(places);
-        best_place(answers.map(|(model, (rank, place))| Answer { model, rank, place }).collect())
+        best_place(
+            answers.map(|(model, (rank, place))| CardAnswer { model, rank, place }).collect(),
+        )
     } else {
         first_place(order, places)
     };

@@ -12,9 +12,7 @@
 
 use std::time::Duration;
 
-use snic_autoscaler::{
-    DagCapacity, Decision, Holder, is_near, is_over, look as autoscaler_look, pick,
-};
+use snic_autoscaler::{DagCapacity, Decision, Holder, decide_early, is_near, is_over, pick};
 use snic_domain::limits::DAG_BANDWIDTH_MAX;
 use snic_domain::{Bandwidth, CardId, CardProfile, Dag, DagName, RegionId};
 
@@ -100,7 +98,7 @@ pub(crate) fn scale(core: &mut Core, tx: &mut Tx, id: &CardId, span: Duration) {
         carry_out(core, tx, id, decided, &mut round);
     }
     looks &= core.cards.known(id).has_unused_region();
-    let next = looks.then(|| now + policy.look_interval());
+    let next = looks.then(|| now + policy.check_interval());
     core.loops.known_mut(id).set_next_probe(next);
 }
 
@@ -128,7 +126,7 @@ pub(crate) fn scale_between_samples(core: &mut Core, tx: &mut Tx, id: &CardId, s
         }
         let counters = counted.get(usize::from(entry.uid().row())).copied().unwrap_or_default();
         let load = meter.load_since(counters, span, line);
-        let decision = load.map(|load| autoscaler_look(&policy, residency, &chain, load, now));
+        let decision = load.map(|load| decide_early(&policy, residency, &chain, load, now));
         if let Some(decision) = decision.filter(|decision| *decision != Decision::Keep) {
             decisions.push(ScalingDecision { name: flows.dags[flow].clone(), decision, chain });
         }
@@ -328,7 +326,7 @@ fn shrunk(core: &mut Core, tx: &mut Tx, name: &DagName, before: &Placement, caus
     core.dags.store(tx, name);
     let now = core.now();
     let entry = core.dags.known_mut(name);
-    entry.meter_mut().settle(now);
+    entry.meter_mut().restart_cooldown(now);
     let placement = entry.desired().expect("it was just given a place");
     let (kept, holds) = (regions_of(placement), placement.holds());
     let regions = regions_of(before).into_iter().filter(|r| !kept.contains(r)).collect();
@@ -422,7 +420,7 @@ fn chain(flows: &Flows<'_>, flow: usize, entry: &DagEntry) -> Option<DagCapacity
         holds: entry.desired()?.holds(),
         admitted: entry.spec().bandwidth,
         fair: flows.outcome.fair[flow],
-        settled: entry.meter().settled(),
+        settled: entry.meter().last_change(),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::store::tx::{LogSubject, Tx};
 use crate::view::status::{ADOPTING, CardFacts, FailingLoad, conditions};
 
 /// Ends what an arrived placement makes superfluous, and brings the conditions up to date.
-pub(crate) fn settle(core: &mut Core, tx: &mut Tx, name: &DagName) {
+pub(crate) fn finish_arrival(core: &mut Core, tx: &mut Tx, name: &DagName) {
     let Some(entry) = core.dags.get(name) else {
         return; // It was deleted after it was marked.
     };
@@ -100,7 +100,7 @@ pub(crate) fn programmed(core: &mut Core, tx: &mut Tx, id: &CardId, follows: Com
             && entry.card() == Some(id)
         {
             let stopped = entry.set_active(serial);
-            settle(core, tx, &name);
+            finish_arrival(core, tx, &name);
             if let Some(since) = stopped {
                 report_stop(core, tx, id, &name, since);
             }

@@ -114,7 +114,7 @@ fn start_load(core: &mut Core, tx: &mut Tx, id: &CardId, region: RegionId) {
 fn refresh(core: &mut Core, tx: &mut Tx, name: &DagName) {
     residency::enqueue_restore(core, name);
     serving::refresh_rows(core, name);
-    arrivals::settle(core, tx, name);
+    arrivals::finish_arrival(core, tx, name);
     untrusted::visit_dag(core, name);
 }
 

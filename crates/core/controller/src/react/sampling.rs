@@ -45,7 +45,7 @@ pub(crate) fn next_sample(core: &Core) -> Timestamp {
 /// Asks every card that answers for its counters. What was missed is missed.
 pub(crate) fn sample(core: &mut Core, tx: &mut Tx) {
     let interval = sample_interval(core);
-    let slack = core.policies.current().autoscaling.look_interval() / 2;
+    let slack = core.policies.current().autoscaling.check_interval() / 2;
     if !core.loops.is_sample_due(core.now(), interval, slack) && !probes_due(core).is_empty() {
         return request_probe(core, tx);
     }
@@ -74,7 +74,7 @@ fn probes_due(core: &Core) -> Vec<CardId> {
 
 /// Asks the cards where loads are near their capacity, between two samples.
 fn request_probe(core: &mut Core, tx: &mut Tx) {
-    let next = core.now() + core.policies.current().autoscaling.look_interval();
+    let next = core.now() + core.policies.current().autoscaling.check_interval();
     for id in probes_due(core) {
         let ticket = core.ticket();
         if let Some(command) = core.loops.known_mut(&id).request_probe(ticket, next) {
@@ -138,7 +138,7 @@ pub(crate) fn sampled(
     let is_tenant = |tenant: &TenantId| registry.tenant(tenant).is_some();
     let card_loop = loops.known_mut(id);
     card_loop.write_history(now, dags, is_tenant);
-    card_loop.looked(follows);
+    card_loop.rates_set(follows);
 }
 
 /// Takes in the counters of a card at the end of a `span`: those before its last answer, or the latest.

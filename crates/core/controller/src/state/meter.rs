@@ -237,19 +237,19 @@ impl Meter {
     }
 
     /// When what it holds last changed.
-    pub const fn settled(&self) -> Timestamp {
+    pub const fn last_change(&self) -> Timestamp {
         self.settled
     }
 
     /// It holds something else from now on.
-    pub const fn settle(&mut self, now: Timestamp) {
+    pub const fn restart_cooldown(&mut self, now: Timestamp) {
         self.settled = now;
     }
 
     /// The scale-out under way has ended: it holds what that was for.
     pub const fn scaled(&mut self, now: Timestamp) {
         self.scaling = None;
-        self.settle(now);
+        self.restart_cooldown(now);
     }
 
     /// Whether it is too early for another scale-out: the last one found no place.

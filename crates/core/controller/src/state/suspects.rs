@@ -15,15 +15,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::{BitstreamId, CardId, RegionId, TenantId};
 
 /// A region of a card.
-type Place = (CardId, RegionId);
+type RegionKey = (CardId, RegionId);
 
 /// Failures since the last success.
 #[derive(Debug, Default)]
 pub(crate) struct FailureCounts {
     /// In which regions loads of a bitstream were given up since one last succeeded.
-    places: BTreeMap<BitstreamId, BTreeSet<Place>>,
+    places: BTreeMap<BitstreamId, BTreeSet<RegionKey>>,
     /// Owners of bitstreams that failed in a region since a load there last succeeded.
-    tenants: BTreeMap<Place, BTreeSet<TenantId>>,
+    tenants: BTreeMap<RegionKey, BTreeSet<TenantId>>,
 }
 
 /// The party at fault when a load fails for good.
@@ -32,9 +32,9 @@ pub(crate) enum Fault {
     /// The region's, as far as is known.
     Region,
     /// The bitstream's; these regions are cleared of it.
-    Bitstream(BTreeSet<Place>),
+    Bitstream(BTreeSet<RegionKey>),
     /// The same, but the last region is to be tried with another bitstream.
-    Either(BTreeSet<Place>),
+    Either(BTreeSet<RegionKey>),
 }
 
 /// Evidence where a load was given up.
@@ -85,7 +85,7 @@ impl FailureCounts {
     }
 
     /// A tenant's bitstream failed; says whether another tenant's did before.
-    fn is_second(&mut self, place: Place, owner: TenantId) -> bool {
+    fn is_second(&mut self, place: RegionKey, owner: TenantId) -> bool {
         let tenants = self.tenants.entry(place).or_default();
         tenants.insert(owner);
         tenants.len() > 1
@@ -104,7 +104,7 @@ mod tests {
         CardId::new("card0").expect("a label")
     }
 
-    fn places(regions: &[u8]) -> BTreeSet<Place> {
+    fn places(regions: &[u8]) -> BTreeSet<RegionKey> {
         regions.iter().map(|region| (card(), RegionId(*region))).collect()
     }
 

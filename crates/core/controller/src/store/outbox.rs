@@ -432,13 +432,13 @@ mod tests {
     const TENANTS: [&str; 3] = ["acme", "beta", "core"];
 
     #[derive(Debug, Clone, Copy)]
-    enum Shows {
+    enum Visibility {
         Nowhere,
         ToOne(usize),
         ToAll,
     }
 
-    impl Shows {
+    impl Visibility {
         fn key(self) -> RecordKey {
             match self {
                 Self::Nowhere => RecordKey::Meta,
@@ -448,11 +448,11 @@ mod tests {
         }
     }
 
-    fn shows() -> impl Strategy<Value = Shows> {
+    fn shows() -> impl Strategy<Value = Visibility> {
         prop_oneof![
-            Just(Shows::Nowhere),
-            (0..TENANTS.len()).prop_map(Shows::ToOne),
-            Just(Shows::ToAll),
+            Just(Visibility::Nowhere),
+            (0..TENANTS.len()).prop_map(Visibility::ToOne),
+            Just(Visibility::ToAll),
         ]
     }
 
@@ -460,7 +460,7 @@ mod tests {
     enum Act {
         Submit {
             /// In whose reads what it stores shows, if it stores something.
-            stores: Option<Shows>,
+            stores: Option<Visibility>,
             effects: usize,
         },
         /// An effect of everybody, or of one of the tenants.
@@ -488,7 +488,7 @@ mod tests {
     #[derive(Default)]
     struct ReferenceOutbox {
         batches: Vec<Option<bool>>,
-        shows: Vec<Shows>,
+        shows: Vec<Visibility>,
         /// The batches that each waiter needs, as their count from the first on, and the waiter.
         waiting: Vec<(usize, u32)>,
     }
@@ -502,15 +502,15 @@ mod tests {
         }
 
         fn needed_by(&self, reader: Option<usize>) -> usize {
-            let shows = |shows: &Shows| match (shows, reader) {
-                (_, None) | (Shows::ToAll, _) => true,
-                (Shows::Nowhere, Some(_)) => false,
-                (Shows::ToOne(one), Some(reader)) => *one == reader,
+            let shows = |shows: &Visibility| match (shows, reader) {
+                (_, None) | (Visibility::ToAll, _) => true,
+                (Visibility::Nowhere, Some(_)) => false,
+                (Visibility::ToOne(one), Some(reader)) => *one == reader,
             };
             self.shows.iter().rposition(shows).map_or(0, |last| last + 1)
         }
 
-        fn tell(&mut self, batch: usize, is_durable: bool) {
+        fn acknowledge(&mut self, batch: usize, is_durable: bool) {
             let durable = self.batches.iter().position(|b| *b != Some(true));
             let is_settled = durable.is_none_or(|first| batch < first);
             let entry = &mut self.batches[batch];
@@ -559,12 +559,12 @@ mod tests {
                     Act::Durable(which) if !numbers.is_empty() => {
                         let which = which.index(numbers.len());
                         outbox.durable(numbers[which]);
-                        told.tell(which, true);
+                        told.acknowledge(which, true);
                     }
                     Act::Failed(which) if !numbers.is_empty() => {
                         let which = which.index(numbers.len());
                         outbox.failed(numbers[which]);
-                        told.tell(which, false);
+                        told.acknowledge(which, false);
                     }
                     Act::Durable(_) | Act::Failed(_) => {}
                     Act::Pop(count) => {

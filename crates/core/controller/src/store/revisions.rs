@@ -164,7 +164,7 @@ impl Revisions {
             last_touch.insert(&touch.name, touch);
         }
         for (name, touch) in &last_touch {
-            self.tell(tx, name, touch);
+            self.emit_change(tx, name, touch);
         }
         let base = of_time(tx.now()).max(self.last + 1);
         tx.set_revision(base);
@@ -194,7 +194,7 @@ impl Revisions {
         }
     }
 
-    fn tell(&self, tx: &mut Tx, name: &ResourceKey, touch: &DirtyResource) {
+    fn emit_change(&self, tx: &mut Tx, name: &ResourceKey, touch: &DirtyResource) {
         let known = self.known.get(name);
         let kind = name.kind();
         if touch.is_deleted {

@@ -54,7 +54,7 @@ pub(crate) fn of(core: &Core, id: &CardId) -> Option<CardPicture> {
         region_groups: core.registry.region_groups(&ledger.profile().model).to_vec(),
         ledger,
         catalogue: core.registry.catalogue_now(),
-        settled: settled(core, id),
+        settled: resting_dags(core, id),
         is_under_way: core.dags.on_card(id).any(|e| !e.is_ready() || e.previous().is_some()),
         settings: core.policies.current().consolidation,
     })
@@ -63,7 +63,7 @@ pub(crate) fn of(core: &Core, id: &CardId) -> Option<CardPicture> {
 /// The DAGs that a card serves and that nothing is under way for. What a DAG has borrowed stays
 /// where it is until the loop takes it back; who keeps state stays too: to move it, its traffic
 /// would have to stop, and nobody asked for that.
-fn settled(core: &Core, id: &CardId) -> Vec<RestingDag> {
+fn resting_dags(core: &Core, id: &CardId) -> Vec<RestingDag> {
     let at_rest = core.dags.on_card(id).filter(|e| e.is_ready() && e.previous().is_none());
     let settled = at_rest.filter_map(|entry| {
         let placement = entry.desired().expect("what is ready has a placement");

@@ -14,7 +14,7 @@ use tonic::Code;
 use tonic::body::Body;
 use tracing::field::Empty;
 
-use super::admission::Permits;
+use super::admission::CallPermits;
 use super::lines::FailureLines;
 use super::passage::DecisionSlot;
 use super::reply::code_in;
@@ -116,11 +116,15 @@ impl Call {
 struct BodyState {
     call: Call,
     code: Option<Code>,
-    _permits: Option<Permits>,
+    _permits: Option<CallPermits>,
 }
 
 /// The reply, with its body tracked to the end.
-pub(super) fn track(reply: Response<Body>, call: Call, permits: Option<Permits>) -> Response<Body> {
+pub(super) fn track(
+    reply: Response<Body>,
+    call: Call,
+    permits: Option<CallPermits>,
+) -> Response<Body> {
     let mut tracked = BodyState { call, code: code_in(reply.headers()), _permits: permits };
     reply.map(|body| {
         Body::new(body.inspect_frame(move |frame| {

@@ -42,8 +42,8 @@ use crate::error::{denied, shutting_down};
 use crate::identity::CallerIdentity;
 use crate::listen::Peer;
 use crate::settings::{FrontSettings, Limits, WAIT_MAX};
-use crate::steps::Steps;
-use admission::{Admission, AdmittedTurn, Permits};
+use crate::steps::FairScheduler;
+use admission::{Admission, AdmittedTurn, CallPermits};
 use audited::{CallOrigin, PendingEntry};
 use body::{Call, track};
 pub use deadline::{Deadline, exceeded as out_of_time};
@@ -70,7 +70,11 @@ struct Rules {
 
 impl Gate {
     /// Calls take their steps from these.
-    pub fn new(settings: &FrontSettings, steps: Steps, stopping: watch::Receiver<bool>) -> Self {
+    pub fn new(
+        settings: &FrontSettings,
+        steps: FairScheduler,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
         let admission = Admission::new(&settings.limits, steps);
         Self(Arc::new(Rules {
             methods: settings.methods,
@@ -102,7 +106,7 @@ pub(crate) struct GatedService<S> {
 /// A call that may proceed.
 struct AdmittedCall {
     row: Row,
-    permits: Permits,
+    permits: CallPermits,
     /// Turn and steps of a call that takes them.
     line: Option<Arc<AdmittedTurn>>,
     /// Passage of a stream that policies decide about.

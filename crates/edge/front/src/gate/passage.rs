@@ -17,7 +17,7 @@ use crate::identity::CallerIdentity;
 
 /// A decision, and what it was about.
 #[derive(Debug)]
-struct Verdict {
+struct RecordedDecision {
     decision: AccessDecision,
     resources: Vec<NamedResource>,
     validate_only: bool,
@@ -25,7 +25,7 @@ struct Verdict {
 
 /// Decision about a call, shared with its audit entry and its stream. Empty before it is decided.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct DecisionSlot(Arc<Mutex<Option<Verdict>>>);
+pub(crate) struct DecisionSlot(Arc<Mutex<Option<RecordedDecision>>>);
 
 impl DecisionSlot {
     pub fn decision(&self) -> Option<AccessDecision> {
@@ -38,7 +38,7 @@ impl DecisionSlot {
         resources: Vec<NamedResource>,
         validate_only: bool,
     ) {
-        *self.0.lock() = Some(Verdict { decision, resources, validate_only });
+        *self.0.lock() = Some(RecordedDecision { decision, resources, validate_only });
     }
 }
 
@@ -105,7 +105,7 @@ impl CallAuthorizer {
     /// Whether a stream may go on by this authorizer.
     pub fn may_go_on(&self, authorizer: &dyn Authorizer) -> bool {
         match &*self.settled.0.lock() {
-            Some(Verdict { resources, validate_only, .. }) => {
+            Some(RecordedDecision { resources, validate_only, .. }) => {
                 let (identity, row) = (&self.identity, self.row);
                 decide_all(authorizer, identity, row, resources, *validate_only).allowed
             }

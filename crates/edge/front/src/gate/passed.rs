@@ -22,7 +22,7 @@ use crate::authorization::Authorization;
 use crate::error::RETRY_SOON;
 use crate::identity::CallerIdentity;
 use crate::settings::{FrontSettings, WAIT_MAX};
-use crate::share::{CallerFlow, CallerLevel, Places};
+use crate::share::{CallerFlow, CallerLevel, PermitPool};
 
 /// Calls of others at once. They are few: people who look at a host.
 const CALLS_MAX: usize = 64;
@@ -48,7 +48,7 @@ struct Ready {
     methods: Methods,
     authorization: Authorization,
     message_bytes_max: usize,
-    places: Places,
+    places: PermitPool,
 }
 
 /// The way of such calls to a server's services, once it serves. Cheap to clone.
@@ -63,7 +63,7 @@ impl PassedCalls {
             methods: settings.methods,
             authorization: settings.authorization.clone(),
             message_bytes_max: settings.limits.message_bytes_max,
-            places: Places::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX),
+            places: PermitPool::passed_calls(CALLS_MAX, CALLS_PER_CALLER_MAX),
         };
         // A server is started once.
         let _ = self.0.set(ready);

@@ -82,7 +82,7 @@ struct UnsentBatch {
 }
 
 /// State of the task.
-struct Sending {
+struct SenderState {
     queue: Arc<Queue>,
     client: Grpc<Channel>,
     resource: Resource,
@@ -103,7 +103,7 @@ impl Sender {
         let channel = Endpoint::from_shared(endpoint.to_owned())?.timeout(timeout).connect_lazy();
         let queue = Arc::<Queue>::default();
         let client = Grpc::new(channel);
-        let sending = Sending { queue: Arc::clone(&queue), client, resource, unsent: None };
+        let sending = SenderState { queue: Arc::clone(&queue), client, resource, unsent: None };
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(sending.run(stopped));
         Ok(Self { runtime: Handle::current(), task, stop, queue })
@@ -125,7 +125,7 @@ impl Sender {
     }
 }
 
-impl Sending {
+impl SenderState {
     async fn run(mut self, mut stop: oneshot::Receiver<()>) {
         loop {
             tokio::select! {

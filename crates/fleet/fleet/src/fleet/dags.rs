@@ -6,7 +6,7 @@ use snic_domain::{Bandwidth, Dag, DagName, DagPatch, DagSpec, Notes, TenantId};
 use snic_planner::Ledger;
 
 use super::{DagEntry, Fleet, RequestContext};
-use crate::hosts::{HostState, Stay};
+use crate::hosts::{DagMobility, HostState};
 use crate::journal::FleetStep;
 use crate::placement::{CardPolicy, DagChoice, PlaceDag, PlacementRefused};
 use crate::protocol::{
@@ -466,7 +466,7 @@ impl Fleet {
         if let Some(host) = self.hosts.get_mut(&place.card.host) {
             host.desire_no_more(&place.card.card, name, serial);
             if let Some((card, old)) = &serves {
-                host.desire(&card.card, name, *old, Stay::Leaving);
+                host.desire(&card.card, name, *old, DagMobility::Leaving);
             }
         }
         record.leaving = record.leaving.take().or(serves);

@@ -9,7 +9,7 @@ use snic_domain::{Bandwidth, Dag, DagName};
 use super::constraints::{CardConstraints, CardPolicy, PlacementRefused};
 use super::inventory::Inventory;
 use super::place::TrialFindings;
-use super::walk::{Query, Walk};
+use super::walk::{Query, WalkDecision};
 use crate::FleetCard;
 
 /// Most hosts that one search ranks.
@@ -63,7 +63,7 @@ impl Inventory {
                 return ControlFlow::Break(());
             }
             if seen.contains(&card.name.host) {
-                return ControlFlow::Continue(Walk::On);
+                return ControlFlow::Continue(WalkDecision::On);
             }
             let loads = match needs.dag.map(|dag| tried.plan(&query, (slot, card), dag)) {
                 None => 0,
@@ -78,7 +78,7 @@ impl Inventory {
                 is_preferred: query.prefers(card),
                 loads,
             });
-            ControlFlow::Continue(Walk::On)
+            ControlFlow::Continue(WalkDecision::On)
         });
         if found.is_empty() { Err(Box::new(tried.refusal(&query))) } else { Ok(found) }
     }

@@ -13,7 +13,7 @@ use super::constraints::{CardPolicy, Constraint};
 use super::index::CardSlot;
 use super::inventory::{CardEntry, Inventory};
 use super::place::{DagChoice, PlaceDag, TrialFindings};
-use super::walk::{Query, Walk};
+use super::walk::{Query, WalkDecision};
 use crate::{FleetCard, ZoneId};
 
 /// Most cards that are looked at for one DAG.
@@ -281,7 +281,7 @@ impl Inventory {
                 Err(on) => {
                     let lacks = tried.constraint(&query, slot, card) == Constraint::Image;
                     stays = stays.or(if lacks { StayCause::Image } else { StayCause::NoRoom });
-                    if on == ControlFlow::<(), Walk>::Break(()) {
+                    if on == ControlFlow::<(), WalkDecision>::Break(()) {
                         break;
                     }
                 }

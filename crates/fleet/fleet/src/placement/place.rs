@@ -9,7 +9,7 @@ use snic_planner::{Effort, Plan, PlanRequest, RegionLoad, plan, plan_within};
 use super::constraints::{CardConstraints, CardPolicy, Constraint, PlacementRefused};
 use super::index::CardSlot;
 use super::inventory::{CardEntry, Inventory};
-use super::walk::{Query, Walk};
+use super::walk::{Query, WalkDecision};
 use crate::{FleetCard, HostId};
 
 /// Most cards that one request has a plan made on: a plan takes some ten microseconds and may take a millisecond.
@@ -57,12 +57,12 @@ impl TrialFindings {
         query: &Query<'_>,
         (slot, card): (CardSlot, &CardEntry),
         (name, dag): (&DagName, &Dag),
-    ) -> Result<Plan, ControlFlow<(), Walk>> {
+    ) -> Result<Plan, ControlFlow<(), WalkDecision>> {
         if card.summary.is_pristine && self.pristine.contains(&card.profile) {
-            return Err(ControlFlow::Continue(Walk::SkipAlike));
+            return Err(ControlFlow::Continue(WalkDecision::SkipAlike));
         }
         if self.lacks_known(query, card) {
-            return Err(ControlFlow::Continue(Walk::On));
+            return Err(ControlFlow::Continue(WalkDecision::On));
         }
         if self.cards.len() + self.without_image.len() >= PLANS_MAX {
             return Err(ControlFlow::Break(()));
@@ -77,9 +77,9 @@ impl TrialFindings {
             self.cards.insert(slot);
             if card.summary.is_pristine {
                 self.pristine.insert(card.profile);
-                return ControlFlow::Continue(Walk::SkipAlike);
+                return ControlFlow::Continue(WalkDecision::SkipAlike);
             }
-            ControlFlow::Continue(Walk::On)
+            ControlFlow::Continue(WalkDecision::On)
         })?;
         if query.inventory.has_images(&card.name.host, &plan.loads) {
             return Ok(plan);
@@ -89,7 +89,7 @@ impl TrialFindings {
             let loads = plan.loads.into_iter().map(|load| load.bitstream).collect();
             self.pristine_loads.insert(card.profile, loads);
         }
-        Err(ControlFlow::Continue(Walk::On))
+        Err(ControlFlow::Continue(WalkDecision::On))
     }
 
     /// Whether it is an empty card like one that was planned on, of a host that lacks an image for it.

@@ -40,7 +40,7 @@ impl OrchestrationService for Services {
         let reply = self.ask(&caller, repeat, Command::BindVm(spec), OperationKind::Change).await?;
         let begun = reply_as!(reply, Reply::Binding(view) => view)?;
         let until = deadline.map_or_else(|| Instant::now() + WAIT_MAX, |Deadline(at)| at);
-        let view = self.settled(&caller, *begun, until).await?;
+        let view = self.wait_until_bound(&caller, *begun, until).await?;
         match view.record.state {
             BindingState::Bound => Ok(Response::new(binding_to_wire(&view).into())),
             _ => Err(not_bound(&vm, &view).into()),
@@ -245,7 +245,7 @@ fn not_bound(vm: &VmId, view: &BindingView) -> ApiError {
 
 impl Services {
     /// Waits until the binding is bound or has ended.
-    async fn settled(
+    async fn wait_until_bound(
         &self,
         caller: &Caller,
         begun: BindingView,

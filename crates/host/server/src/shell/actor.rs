@@ -171,7 +171,7 @@ impl Actor {
             if stopping && self.outbox.is_durable() {
                 return Ok(());
             }
-            self.look_at_store();
+            self.check_store();
             if stopping && self.unwritable.is_some() {
                 let reason = "it was stopped while it could not be written".to_owned();
                 return Err(StoreError::Stopped(reason));
@@ -197,7 +197,7 @@ impl Actor {
 
     /// Checks whether the store can be written. While it cannot, changes are rejected, the effects
     /// of earlier ones wait, and their callers get an error; reads and samples go on.
-    fn look_at_store(&mut self) {
+    fn check_store(&mut self) {
         let failure = self.outlets.store.unavailable();
         let was_writable = self.unwritable.is_none();
         if was_writable == failure.is_none() {
@@ -453,7 +453,7 @@ impl Actor {
             }
             OutboxEntry::Emit(revision, change, line) => {
                 self.untold.pop_front();
-                line.into_iter().for_each(LogLine::tell);
+                line.into_iter().for_each(LogLine::log);
                 // Without a watch there is nobody to notify.
                 let _ = self.outlets.changes.send(Notice::Change(revision, Arc::new(change)));
             }

@@ -91,7 +91,7 @@ impl LogLines {
 }
 
 impl LogLine {
-    pub fn tell(self) {
+    pub fn log(self) {
         match self {
             Self::Card { card, is_lost: true, text } => tracing::error!(%card, "{text}"),
             Self::Card { card, is_lost: false, text } => tracing::warn!(%card, "{text}"),

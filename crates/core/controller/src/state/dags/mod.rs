@@ -1,6 +1,6 @@
 //! DAGs: what each one asks for, where it is, and which of its placements the card serves.
 //!
-//! [`Place`](place::Place) says where a DAG is placed and where it is going; beside it stand two serials:
+//! [`PlacementState`](place::PlacementState) says where a DAG is placed and where it is going; beside it stand two serials:
 //! of the placement whose rows the target tables hold, and of the one whose rows the card, read back,
 //! holds. A DAG is ready when both are the desired one's.
 

@@ -21,7 +21,7 @@ use super::counter_intake::{CounterIntake, CounterReading};
 use super::history::{FairnessPoint, History};
 use super::rest::{IdleTimer, MeasuredSpans, Sample};
 use super::sampler::{NextSample, SampleAnswer, Sampler};
-use super::topology::Named;
+use super::topology::NamedTopology;
 use crate::protocol::Fairness;
 use crate::state::dags::{DagEntry, Dags};
 
@@ -133,7 +133,7 @@ impl CardLoop {
     pub fn answered(&mut self, now: Timestamp, ticket: Ticket) -> SampleAnswer {
         let answered = self.sampler.answered(now, ticket);
         if let SampleAnswer::Between(_) = answered {
-            self.rest.looked(false); // These counters are not compared with those before.
+            self.rest.rates_set(false); // These counters are not compared with those before.
         }
         answered
     }
@@ -187,9 +187,9 @@ impl CardLoop {
     }
 
     /// The DAGs were looked at, and rates set if `rates_follow`: whether they need to be looked at again soon.
-    pub fn looked(&mut self, rates_follow: bool) {
+    pub fn rates_set(&mut self, rates_follow: bool) {
         let is_still = rates_follow && !self.engine.is_stale() && self.counters.is_still();
-        self.rest.looked(is_still);
+        self.rest.rates_set(is_still);
     }
 
     /// Whether the engine is of another topology than the card's.
@@ -203,7 +203,13 @@ impl CardLoop {
     }
 
     /// Takes over what is on the card now, under a number that no engine had.
-    pub fn renew(&mut self, named: Named, fairness: Fairness, number: u64, dags: &mut Dags) {
+    pub fn renew(
+        &mut self,
+        named: NamedTopology,
+        fairness: Fairness,
+        number: u64,
+        dags: &mut Dags,
+    ) {
         self.engine.renew(named, fairness, number, dags);
     }
 

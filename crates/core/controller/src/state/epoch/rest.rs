@@ -52,7 +52,7 @@ pub(crate) struct MeasuredSpans {
 
 impl IdleTimer {
     /// The DAGs were looked at; `is_still`: none has a load, and the rates follow from that.
-    pub fn looked(&mut self, is_still: bool) {
+    pub fn rates_set(&mut self, is_still: bool) {
         self.still = is_still.then_some(Duration::ZERO);
         if !is_still {
             self.at_rest = Duration::ZERO;
@@ -103,23 +103,23 @@ mod tests {
         let mut rest = IdleTimer::default();
         let interval = |rest: &IdleTimer| rest.sample_interval(10 * MS, 20 * MS);
         assert_eq!(interval(&rest), 10 * MS);
-        rest.looked(true);
+        rest.rates_set(true);
         assert_eq!(interval(&rest), 20 * MS);
         let sample = Sample { span: 20 * MS, has_changed: false, epoch_ended: Some(20 * MS) };
         for _ in 0..49 {
             if rest.sampled(sample).is_some() {
-                rest.looked(true);
+                rest.rates_set(true);
             }
         }
         assert_eq!(interval(&rest), 20 * MS, "for less than a second");
         rest.sampled(sample);
-        rest.looked(true);
+        rest.rates_set(true);
         assert_eq!(interval(&rest), 100 * MS);
         assert_eq!(rest.sample_interval(10 * MS, 500 * MS), 500 * MS, "an epoch at least");
         assert_eq!(rest.sample_interval(MS, 2 * MS), 10 * MS);
         assert!(rest.sampled(Sample { has_changed: true, ..sample }).is_some());
         assert_eq!(interval(&rest), 10 * MS, "something moves");
-        rest.looked(true);
+        rest.rates_set(true);
         assert_eq!(interval(&rest), 20 * MS);
     }
 
@@ -131,20 +131,20 @@ mod tests {
     fn each_sample_counts_while_something_moves() {
         let mut rest = IdleTimer::default();
         assert_eq!(rest.sampled(SAMPLE), whole(MS), "nothing is known yet");
-        rest.looked(false);
+        rest.rates_set(false);
         assert_eq!(rest.sampled(SAMPLE), whole(MS));
     }
 
     #[test]
     fn one_epoch_of_ten_is_looked_at_while_nothing_moves() {
         let mut rest = IdleTimer::default();
-        rest.looked(true);
+        rest.rates_set(true);
         for _ in 0..3 {
             for _ in 1..10 {
                 assert_eq!(rest.sampled(SAMPLE), None);
             }
             assert_eq!(rest.sampled(SAMPLE), whole(10 * MS), "the look is of all the time");
-            rest.looked(true);
+            rest.rates_set(true);
         }
     }
 
@@ -154,12 +154,12 @@ mod tests {
         let epoch = 20 * MS;
         let sample =
             |ms: u32| Sample { span: ms * MS, has_changed: false, epoch_ended: Some(epoch) };
-        rest.looked(true);
+        rest.rates_set(true);
         let mut looks = Vec::new();
         for at in 1..=30 {
             if let Some(look) = rest.sampled(sample(100)) {
                 looks.push((at, look.span));
-                rest.looked(true);
+                rest.rates_set(true);
             }
         }
         assert_eq!(looks[..3], [(2, 200 * MS), (4, 200 * MS), (6, 200 * MS)]);
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn the_look_waits_for_the_end_of_an_epoch() {
         let mut rest = IdleTimer::default();
-        rest.looked(true);
+        rest.rates_set(true);
         let inside = Sample { epoch_ended: None, ..SAMPLE };
         assert!((0..15).all(|_| rest.sampled(inside).is_none()));
         assert_eq!(rest.sampled(SAMPLE), whole(16 * MS));
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_change_is_looked_at_when_it_is_seen_and_loses_no_time_before_it() {
         let mut rest = IdleTimer::default();
-        rest.looked(true);
+        rest.rates_set(true);
         assert!((0..4).all(|_| rest.sampled(SAMPLE).is_none()));
         let changed = Sample { has_changed: true, epoch_ended: None, ..SAMPLE };
         assert_eq!(rest.sampled(changed), Some(MeasuredSpans { still: 4 * MS, span: MS }));
