@@ -8,8 +8,8 @@ use snic_nts::{Context, DropReason, ModuleState, ModuleTask, Packet, Verdict};
 use wasmtime::{InstancePre, Memory, Store, Trap, TypedFunc};
 
 use crate::abi::{Answer, BUFFER_BYTES, FRAME_BYTES_MAX, HEADROOM_BYTES, VERSION};
+use crate::fuel::{FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START};
 use crate::host::{EMITTED_MAX, Host};
-use crate::runtime::{FUEL_PER_PACKET, FUEL_TO_CONFIGURE, FUEL_TO_START};
 use crate::state::{Restored, StateFunctions};
 
 /// Wait of a module that has failed for the first time, and at most: it doubles with each failure.
@@ -18,7 +18,6 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// After this time without a failure, the next one counts as the first.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(10);
 
-/// An instance.
 pub(crate) struct Instance {
     store: Store<Host>,
     memory: Memory,

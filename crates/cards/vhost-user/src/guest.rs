@@ -20,6 +20,7 @@ use vmm_sys_util::event::{
 };
 
 use crate::channel::{GuestEnd, Shared};
+use crate::memory::Memory;
 use crate::receiving::{FrameFate, Inlet};
 use crate::sending::Outlet;
 use crate::{RING_SIZE_MAX, TURN_CHAINS};
@@ -49,9 +50,6 @@ const FEATURES: u64 = CHECKSUM
 
 /// The file system of huge pages (`HUGETLBFS_MAGIC`).
 const HUGE_PAGES: u64 = 0x9584_58f6;
-
-/// The guest's memory.
-pub(crate) type Memory = Arc<GuestMemoryMmap>;
 
 pub(crate) struct Guest {
     end: GuestEnd,

@@ -4,7 +4,7 @@ use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 
 use crate::DESCRIPTORS_MAX;
-use crate::guest::Memory;
+use crate::memory::Memory;
 
 /// Chains of one frame at most: a guest's buffer has a page, or the largest frame.
 const CHAINS_MAX: usize = 64;

@@ -7,8 +7,10 @@ mod draw;
 mod feed;
 mod hosts;
 mod model;
+mod pace;
 mod panels;
 mod prompt;
+mod rows;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::pin::{Pin, pin};

@@ -16,8 +16,9 @@ use std::cmp::Reverse;
 use snic_domain::{Infeasible, RegionId};
 
 use crate::catalogue::PhysicalChain;
-use crate::plan::{PlanRequest, plan_on};
+use crate::plan::plan_on;
 use crate::provision::{CapacitySums, PendingDag};
+use crate::request::PlanRequest;
 use crate::{Ledger, Plan, PlanCatalogue, plan};
 
 /// Up to this number of DAGs, every subset is tried, the largest first, if not all of them fit.

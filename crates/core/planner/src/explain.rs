@@ -16,13 +16,15 @@ use snic_domain::{
     Form, FormChoice, FormPreference, RegionId, Rejection, RejectionReason, Resource, Shortage,
 };
 
-use crate::candidates::{area_of, bitstreams, regions_in, unused_permille};
+use crate::candidates::{area_of, bitstreams, unused_permille};
 use crate::catalogue::PhysicalChain;
+use crate::classes::regions_in;
+use crate::job::from_kbps;
 use crate::nt_key::NtKey;
-use crate::objective::Order;
-use crate::plan::PlacedStaging;
+use crate::order::Order;
+use crate::placed::PlacedStaging;
 use crate::search::{ChainPart, PlannedLoad};
-use crate::view::{NtSequence, RegionPath, View, from_kbps};
+use crate::view::{NtSequence, RegionPath, View};
 
 /// Why a DAG has the form that was chosen.
 pub(crate) fn form_reason(

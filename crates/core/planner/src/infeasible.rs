@@ -1,30 +1,21 @@
 //! Why a DAG has no feasible placement: every shortage, with numbers and without names of other tenants.
 
 use smallvec::SmallVec;
-use snic_domain::{Infeasible, Node, NodeId, RegionId, Resource, Shortage, region_numbers};
+use snic_domain::{Infeasible, NodeId, RegionId, Resource, Shortage, region_numbers};
 
-use crate::candidates::{bitstreams, fits_region, regions_in};
+use crate::candidates::bitstreams;
 use crate::catalogue::PhysicalChain;
+use crate::classes::{fits_region, regions_in};
 use crate::effort::Effort;
 use crate::fewest::{FurtherRegions, further_regions};
+use crate::job::{Job, NtTotal, from_kbps};
 use crate::nt_key::NtKey;
-use crate::plan::{Job, NtTotal, Plan};
 use crate::region::RegionCondition;
+use crate::request::Plan;
 use crate::search::Obstacles;
 use crate::stay::PacketOccupancy;
-use crate::view::{View, fresh_bandwidth, from_kbps};
+use crate::view::{View, fresh_bandwidth};
 use crate::work;
-
-/// An NT that the tenant may not use. The text is the same whether it exists or not.
-pub(crate) fn unknown_nt(node: &Node) -> Shortage {
-    Shortage {
-        resource: Resource::Bitstreams,
-        required: 1,
-        available: 0,
-        nodes: vec![node.id.clone()],
-        detail: format!("NT type {} does not exist or is not visible to the tenant", node.nt),
-    }
-}
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use snic_domain::limits::REGIONS_MAX;
 use snic_domain::{ByteSize, RegionId, Slot, TenantId};
 
-use crate::candidates::fits_region;
 use crate::catalogue::PhysicalChain;
+use crate::classes::fits_region;
+use crate::job::kbps;
 use crate::nt_key::NtKey;
-use crate::plan::PlanRequest;
 use crate::region::RegionCondition;
 use crate::region_groups::RegionGroups;
-use crate::view::kbps;
+use crate::request::PlanRequest;
 use crate::{Ledger, PlanCatalogue};
 
 /// Steps of one search for loads; some milliseconds at most.

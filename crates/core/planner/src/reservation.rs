@@ -10,7 +10,7 @@ use snic_domain::{
 use crate::PlanCatalogue;
 use crate::form::PassCost;
 use crate::memory::allocated_memory;
-use crate::programs::ProcessorUse;
+use crate::processor_use::ProcessorUse;
 use crate::stay::{PacketOccupancy, Transit};
 use crate::work::{PathDemand, Work};
 

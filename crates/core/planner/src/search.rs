@@ -29,12 +29,11 @@ use smallvec::SmallVec;
 use snic_domain::RegionId;
 use snic_domain::limits::{CHAIN_SLOTS_MAX, REGIONS_MAX};
 
-use crate::candidates::{Candidate, area_of, candidates, unused_permille};
+use crate::candidates::{Candidate, CoverResult, area_of, candidates, unused_permille};
 use crate::catalogue::PhysicalChain;
-use crate::cover::CoverResult;
 use crate::form::Staging;
 use crate::nt_key::NtKey;
-use crate::objective::Order;
+use crate::order::Order;
 use crate::shares;
 use crate::stay::{PacketOccupancy, Transit};
 use crate::view::{NtSequence, RegionPath, View};

@@ -33,7 +33,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::CertificateDer;
 use tonic::transport::server::Connected;
 
-use crate::gate::{CallSlots, call_slots};
+use crate::call_slots::{CallSlots, call_slots};
 use crate::handshakes::{Reason, Rejections};
 use crate::identity::{self, CallerIdentity, NoIdentity, TrustDomain, UnixPeers, UnixUser};
 use crate::pieces::FairReader;

@@ -23,6 +23,7 @@ use snic_etcd::backoff::Backoff;
 use snic_etcd::{Answer, Failed, Request};
 
 use crate::fleet::{Fleet, FleetSettings};
+use crate::frozen_state::FrozenState;
 use crate::journal::{FleetStep, RefusedSteps};
 use crate::leader::{LeaderState, PLACE_WAIT};
 use crate::protocol::{
@@ -35,35 +36,6 @@ const PROBE: Duration = Duration::from_millis(500);
 const PROBE_MAX: Duration = Duration::from_secs(5);
 /// Pause before operators are reminded.
 const REMIND: Duration = Duration::from_secs(60);
-
-/// State that a leader keeps while etcd refuses its writes.
-#[derive(Debug)]
-pub(crate) struct FrozenState {
-    refusal: StoreRefusal,
-    /// Set until all records are read again.
-    reading: Option<RecordCopy>,
-    /// Reads that wait for the records.
-    waiting: Vec<(FleetCall, FleetAsk)>,
-    probe_at: Timestamp,
-    backoff: Backoff,
-    told_at: Timestamp,
-}
-
-impl FrozenState {
-    pub const fn refusal(&self) -> &StoreRefusal {
-        &self.refusal
-    }
-
-    /// Whether what is in the leader's memory is what is stored.
-    pub const fn memory_counts(&self) -> bool {
-        self.reading.is_none()
-    }
-
-    /// The calls that wait for the records.
-    pub fn into_calls(self) -> impl Iterator<Item = FleetCall> {
-        self.waiting.into_iter().map(|(call, _)| call)
-    }
-}
 
 impl LeaderState {
     /// etcd refuses steps, or a probe. Whoever waits is told.

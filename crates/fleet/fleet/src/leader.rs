@@ -15,7 +15,7 @@ use snic_domain::{TenantId, Timestamp};
 use snic_etcd::{Answer, Failed};
 
 use crate::fleet::{Fleet, FleetSettings};
-use crate::frozen::FrozenState;
+use crate::frozen_state::FrozenState;
 use crate::journal::{EtcdOutcome, FleetStep};
 use crate::placement::Inventory;
 use crate::protocol::{

@@ -10,7 +10,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use snic_store_etcd::{Blobs, BlobsUnusable, BucketSettings, bucket_of_blobs, folder_of_blobs};
 
-use crate::settings::{in_range, text};
+use crate::setting_checks::{in_range, text};
 
 /// Where the images of bitstreams are. All replicas have the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use snic_api::certificates::PemFile;
 use snic_api::connect::LOST_EPOCH_HEADER;
 use snic_api::fleet_v1::host_link_service_client::HostLinkServiceClient;
 use snic_api::fleet_v1::{FetchImageRequest, LinkRequest, LinkResponse};
@@ -16,6 +15,7 @@ use tonic::Streaming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::host::LinkedHost;
+use crate::tls::LinkTls;
 
 /// Longest time to connect and to begin a link.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,22 +31,6 @@ const REPORTS_MAX: usize = 256;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Longest silence of a replica that sends an image.
 const IMAGE_SILENCE: Duration = Duration::from_secs(10);
-
-/// Certificate, key and authority of the host, as PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct LinkTls {
-    /// Certificate of the authority that issued the replicas' certificates.
-    pub authority: PemFile,
-    /// The host's certificate.
-    pub certificate: PemFile,
-    pub key: PemFile,
-}
-
-impl std::fmt::Debug for LinkTls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinkTls").finish_non_exhaustive() // the key is nobody's business
-    }
-}
 
 /// The replicas, and which one is next.
 #[derive(Debug)]

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snic_controller::{
-    AppliedPlace, AssignedCard, AssignedDag, AssignmentProgress, ControlError, DagAssignment,
-    FleetChange,
-};
+use snic_controller::{AssignedCard, AssignedDag, AssignmentProgress, DagAssignment, FleetChange};
 use snic_domain::{CardId, DagName, DagSpec, RegionId, Tenant};
 use snic_fleet::protocol::{HostChoice, Numbered};
 use snic_fleet::{AgentEvent, ServeRefused};
@@ -16,6 +13,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
 
 use crate::host::{HostFailure, LinkedHost};
+use crate::places::{choice_of, reason_of};
 use crate::served::{DagNews, DagOnCard, LOOK_SERVED_INTERVAL, ServedDags};
 
 /// Interval between looks at DAGs that are on their way.
@@ -68,7 +66,6 @@ pub(crate) struct ResumedDags {
     pub failed: Vec<(DagName, CardId)>,
 }
 
-/// The worker.
 pub(crate) struct DagWorker {
     host: Arc<dyn LinkedHost>,
     outcomes: mpsc::Sender<AgentEvent>,
@@ -268,16 +265,4 @@ impl DagWorker {
         // Nobody listens any more where the link was stopped.
         let _ = self.outcomes.send(AgentEvent::Served { name, card, serial, result }).await;
     }
-}
-
-/// Why a DAG has no place, in words.
-pub(crate) fn reason_of(why: Option<ControlError>) -> String {
-    let why = why.map(|why| why.to_string());
-    why.unwrap_or_else(|| "its card cannot serve it any more".to_owned())
-}
-
-/// Where a DAG is, if it borrows nothing.
-pub(crate) fn choice_of(place: AppliedPlace) -> Option<HostChoice> {
-    let AppliedPlace { mapping, reservation } = place;
-    reservation.map(|reservation| HostChoice { mapping, reservation })
 }

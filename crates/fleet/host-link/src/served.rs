@@ -12,7 +12,7 @@ use snic_domain::{CardId, DagName};
 use snic_fleet::protocol::{CardFaults, HostChoice};
 use tokio::time::Instant;
 
-use crate::dags::choice_of;
+use crate::places::{choice_of, reason_of};
 
 /// Interval between looks at cards and served DAGs.
 pub(crate) const LOOK_SERVED_INTERVAL: Duration = Duration::from_millis(500);
@@ -139,7 +139,7 @@ impl ServedDags {
                 if served.failed < FAILED_LOOKS_MAX {
                     return None;
                 }
-                crate::dags::reason_of(why)
+                reason_of(why)
             }
             AssignmentProgress::Pending => {
                 served.failed = 0;

@@ -9,17 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::unit::{PlacedPacket, Unit, cycles};
 use super::{Design, Offload, PacketClass, Panic, Scheduler, units};
-use crate::packets::Packets;
-
-/// A packet on its way.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Packet {
-    pub(super) flow: usize,
-    pub(super) bytes: u32,
-    pub(super) born: u64,
-    /// Number of offloads of its chain behind it.
-    next: usize,
-}
+use crate::packets::{Packet, Packets};
 
 /// Event at a cycle and in an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -47,6 +47,18 @@ impl std::fmt::Debug for EtcdWatchStream {
     }
 }
 
+impl EtcdConnection {
+    /// Begins a watch. It connects when it is asked for the first time.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Invalid`] for a watch from before revision 1.
+    pub fn watch(&self, watch: Watch) -> Result<EtcdWatchStream, Failed> {
+        watch.check()?;
+        Ok(EtcdWatchStream::new(self.clone(), watch))
+    }
+}
+
 impl EtcdWatchStream {
     pub(crate) const fn new(connection: EtcdConnection, watch: Watch) -> Self {
         Self { connection, watch, stream: None, failures: 0 }

@@ -13,7 +13,7 @@ use crate::command::{self, cargo};
 use crate::mutants::{self, Selection};
 use crate::programs::{self, TestProgram};
 use crate::report::Tally;
-use crate::suite;
+use crate::tested::{sum, tested};
 use crate::tidy::tracked;
 use crate::tier::{MachineUse, Tier};
 use crate::workspace::{Member, Workspace};
@@ -41,7 +41,7 @@ pub fn long_tests(workspace: &Workspace) -> anyhow::Result<Tally> {
     }
     let names: Vec<&str> = marked.iter().map(|member| &*member.name).collect();
     println!("tests for the night: {}", names.join(", "));
-    suite::tested(optimised(workspace, &names)?, Tier::Nightly, Vec::new())
+    tested(optimised(workspace, &names)?, Tier::Nightly, Vec::new())
 }
 
 /// Whether a package has a test for the night, by its folder or its attribute.
@@ -102,7 +102,7 @@ fn try_seed(
         program.set("PROPTEST_RNG_SEED", &seed.to_string());
         program.set("PROPTEST_CASES", CASES);
     }
-    let (total, failures) = suite::sum(programs::run(all, out)?);
+    let (total, failures) = sum(programs::run(all, out)?);
     for failure in &failures {
         writeln!(out, "failed with a fresh seed: {failure}")?;
     }

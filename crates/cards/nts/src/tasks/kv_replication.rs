@@ -17,6 +17,7 @@ use super::memcached::{self, HEADER_BYTES, Header, MemcachedRequest};
 use crate::aging::{AgingTable, EntryAge, KeyedHash, Lookup};
 use crate::config::{Configuration, Field, InvalidConfiguration, Kind, Mac, NON_IP, NonIp, Schema};
 use crate::state::{self, InvalidState};
+use crate::tasks::read_ip::read_ip;
 use crate::wire::{self, Endpoint, Flow, Fragment, Layout, Side, Verified, protocol, rewrite};
 use crate::{Context, Direction, DropReason, NetworkTask, Packet, Verdict};
 
@@ -184,7 +185,7 @@ impl NetworkTask for KvReplication {
         let Some(active) = &mut self.active else {
             return Verdict::Drop(DropReason::Unconfigured);
         };
-        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };

@@ -14,13 +14,11 @@ use std::time::Duration;
 use rand::RngCore;
 use snic_domain::Timestamp;
 
-use super::icmp_errors::{ErrorBudget, IcmpError};
+use super::icmp_errors::{ErrorBudget, IPV6_MTU_MIN, IcmpError};
 use crate::packet::NoRoom;
 use crate::wire::{self, Fragment, Layout, read_u16, read_u32};
 use crate::{Context, Direction, DropReason, Packet, Verdict};
 
-/// The smallest MTU of a path with IPv6 (RFC 8200, section 5).
-pub(crate) const IPV6_MTU_MIN: usize = 1_280;
 /// The smallest MTU that an error sets for IPv4: what every host has to take (RFC 791, section 3.2).
 const IPV4_MTU_MIN: usize = 576;
 /// Time for which an error holds, before a larger packet is tried (RFC 1191, section 6.3; RFC 8201, section 4).

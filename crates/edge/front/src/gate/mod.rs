@@ -312,11 +312,3 @@ where
 fn peer(request: &Request<Body>) -> Result<&Peer, ApiError> {
     request.extensions().get().ok_or_else(|| ApiError::internal("no connection behind the gate"))
 }
-
-/// Permits for the calls of one connection.
-pub(crate) type CallSlots = Arc<tokio::sync::Semaphore>;
-
-/// The permits of a new connection.
-pub(crate) fn call_slots(limits: &Limits) -> CallSlots {
-    Arc::new(tokio::sync::Semaphore::new(limits.calls_per_connection_max))
-}

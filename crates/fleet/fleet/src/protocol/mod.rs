@@ -5,15 +5,14 @@ mod denied;
 mod host;
 mod reply;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use snic_domain::DagName;
 use snic_etcd::{Answer, Failed, Request, Revision, Watch, WatchUpdate};
 
-use crate::records::Unplaced;
+use crate::dag_records::Unplaced;
 use crate::{FleetCard, HostId, ZoneId};
 
+pub use crate::request_id::RequestId;
 pub use ask::{
     BATCH_DAGS_MAX, DrainArea, FleetAsk, FleetCommand, FleetList, FleetName, LIST_MAX, NewFleetDag,
     ProjectChange,
@@ -41,16 +40,6 @@ impl Epoch {
     /// needs at most some hundreds.
     pub(crate) const fn first_serial(self) -> u64 {
         self.0.unsigned_abs() << 24
-    }
-}
-
-/// A request's number, chosen by the client: the same number again is the same request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RequestId(pub u64);
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
     }
 }
 

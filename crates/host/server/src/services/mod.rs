@@ -7,6 +7,7 @@ mod audit;
 mod authorization;
 mod batches;
 mod bitstreams;
+mod card_work;
 mod cards;
 mod consolidation;
 mod dags;

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::card_work::{blocking, invalid_state};
 use super::traffic_run::TrafficStream;
 use super::{RpcResult, Services, absent, stopped};
 use crate::wire;
@@ -206,24 +207,12 @@ impl DagPacketWatch {
     }
 }
 
-/// Runs work that may wait for a card.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
-    // It fails only where the work panicked or the runtime stops.
-    tokio::task::spawn_blocking(work).await.map_err(|_| shutting_down())
-}
-
 fn packet_bytes(asked: u32) -> Result<u32, ApiError> {
     if asked <= PACKET_BYTES_MAX {
         return Ok(asked);
     }
     let rule = format_args!("{asked} bytes of each packet; allowed: 0 to {PACKET_BYTES_MAX}");
     Err(ApiError::in_field(ErrorReason::InvalidField, "packet_bytes_max", rule))
-}
-
-pub(super) fn invalid_state(name: &DagName, text: &str) -> ApiError {
-    ApiError::new(ErrorReason::InvalidState, text).precondition("STATE", name, text)
 }
 
 fn unwatchable(error: &WatchError) -> ApiError {

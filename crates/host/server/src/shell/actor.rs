@@ -8,7 +8,7 @@ use snic_controller::{
     BatchNo, CallId, CardCommand, CardReport, Change, Command, ControlError, Controller, Effect,
     Event, NumberedBatch, Outbox, Reply, Request, SetAside,
 };
-use snic_domain::{CardId, Digest, TenantId};
+use snic_domain::{CardId, Digest};
 use snic_front::wall_clock;
 use snic_ports::store::{Batch, RECORD_BYTES_MAX, Store, StoreError, Write, check_limits};
 use snic_telemetry::metrics::{QUEUES, SET_ASIDE, UNWRITABLE, instruments};
@@ -18,6 +18,7 @@ use tokio::sync::{broadcast, oneshot};
 use super::card_thread::CardThread;
 use super::inbox::Inbox;
 use super::lines::{LogLine, LogLines};
+use super::message::{DeferredReply, Message};
 use super::search_thread::Searches;
 use super::steps::Steps;
 use super::{Notice, Pins, traced};
@@ -27,24 +28,6 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Microseconds by which a revision is later before it is said again that all up to it were told.
 const COMPLETENESS_STEP: u64 = 10_000;
-
-/// Answers a read. Run once all that shows in the reader's reads is durable.
-pub(super) type DeferredReply = Box<dyn FnOnce() + Send>;
-
-/// A read of the state; its answer waits until the state that it saw is durable.
-pub(super) type Query = Box<dyn FnOnce(&Controller) -> DeferredReply + Send>;
-
-/// Messages to the thread.
-pub(super) enum Message {
-    Request(Box<Request>, oneshot::Sender<Result<Reply, ControlError>>, Trace),
-    /// A read of a tenant, or of somebody who sees everything.
-    Read(Query, Option<TenantId>),
-    Event(Event),
-    /// The batch with this number is durable, or the store failed.
-    Durable(BatchNo, Result<(), StoreError>),
-    DropIfUnused(Digest),
-    Stop,
-}
 
 /// Where effects are sent.
 pub(super) struct Outlets {

@@ -16,9 +16,9 @@ use snic_ports::driver::Session;
 use snic_ports::store::Store;
 
 use super::CardSlot;
-use super::actor::Message;
 use super::inbox::Inbox;
 use super::measured_card::MeasuredCard;
+use super::message::Message;
 use super::monitor_thread::{self, MonitorThread};
 
 /// Commands that may wait for a card. The controller has at most one commit, one load and one

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use snic_admission::{FairQueue, Overflow, TakenItem};
 use snic_front::share::{CallerFlow, CallerLevel, TIME_WEIGHTS};
 
-use super::actor::Message;
+use super::message::Message;
 
 /// Most waiting calls of one flow. The gate lets fewer in; but a caller may give up calls faster than the
 /// thread gets to them.

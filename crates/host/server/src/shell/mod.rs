@@ -20,6 +20,7 @@ mod fleet;
 mod inbox;
 mod lines;
 mod measured_card;
+mod message;
 mod monitor_thread;
 mod search_thread;
 mod steps;
@@ -42,8 +43,9 @@ use snic_ports::store::{Store, StoreError};
 use snic_telemetry::trace::Trace;
 use tokio::sync::{broadcast, oneshot};
 
-use actor::{Actor, Message};
+use actor::Actor;
 use inbox::{Inbox, NotQueued};
+use message::Message;
 
 pub use fleet::OutOfUse;
 
@@ -332,7 +334,7 @@ impl ControlPlane {
         F: FnOnce(&Controller) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let query = Box::new(move |controller: &Controller| -> actor::DeferredReply {
+        let query = Box::new(move |controller: &Controller| -> message::DeferredReply {
             if answer.is_closed() {
                 return Box::new(|| ());
             }

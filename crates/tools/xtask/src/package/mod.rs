@@ -4,6 +4,7 @@
 mod fleet_smoke;
 pub mod generated;
 mod smoke;
+mod unpacked;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -53,7 +53,8 @@ use crate::config::{
     Configuration, Field, InvalidConfiguration, Kind as FieldKind, NON_IP, NonIp, Schema,
 };
 use crate::state::{self, InvalidState};
-use crate::wire::{self, ETHERNET_BYTES, Layout};
+use crate::tasks::read_ip::read_ip;
+use crate::wire::{ETHERNET_BYTES, Layout};
 use crate::{Context, Direction, DropReason, Emitted, NetworkTask, Packet, Verdict};
 
 const STATE_VERSION: u16 = 1;
@@ -240,7 +241,7 @@ impl NetworkTask for GoBackN {
             return Verdict::Drop(DropReason::Unconfigured);
         };
         context.emitted.give_up(std::mem::take(&mut active.given_up));
-        let layout = match wire::read_ip(packet.bytes(), &active.settings.non_ip) {
+        let layout = match read_ip(packet.bytes(), &active.settings.non_ip) {
             Ok(layout) => layout,
             Err(verdict) => return verdict,
         };

@@ -19,6 +19,7 @@ use snic_ports::store::Done;
 use snic_ports::store::memory::MemoryStore;
 
 use super::super::card_thread::Order;
+use super::super::message::Query;
 use super::super::{ShellError, start};
 use super::*;
 
